@@ -63,6 +63,11 @@ def imports(*packages):
     return {module: graph.find_modules_directly_imported_by(module) - {module} for module in graph.modules}
 
 
+def test_the_platform_is_that_of_the_devices_used_and_never_the_default_one():
+    """A program compiled ahead of time for a TPU, on a machine that has none, is the program of a TPU."""
+    assert [str(file) for file in (ROOT / 'nplm_jax').rglob('*.py') if 'default_backend' in file.read_text()] == []
+
+
 def test_no_modules_import_each_other_in_a_circle():
     by_module = imports('nplm_jax', 'configs', 'experiments')
     assert len(by_module) > 90

@@ -126,6 +126,7 @@ def test_the_reference_names_every_file_and_result_of_a_run(folders):
         'calibration_words',
         'sample',
         'lowered',
+        'mfu',
     }
     assert _first_column('files.md') - files == {
         'classes.txt',

@@ -41,6 +41,7 @@ from nplm_jax.runs import loading
 from nplm_jax.training import step as step_lib
 from nplm_jax.training import vmapped
 from nplm_jax.training.checkpoints import CheckpointStore
+from nplm_jax.training.flops import Cost
 from nplm_jax.training.loop import Chunk, Interrupted, Trainer, TrainingRun, fit, prepare_run
 from nplm_jax.training.optimizers import hyperparameters_of
 from nplm_jax.training.schedule import Progress, Schedule
@@ -215,7 +216,7 @@ class RecordingReporter:
         self.changes: list[tuple[str, float, float]] = []
         self.started_at = -1
 
-    def start(self, progress: Progress, schedule: Schedule, batch_size: int) -> None:
+    def start(self, progress: Progress, schedule: Schedule, batch_size: int, cost: Cost) -> None:
         self.started_at = progress.step
 
     def trained(self, progress: Progress, nll_S: np.ndarray) -> None:

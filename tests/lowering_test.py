@@ -9,13 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import DATA, SPARSE, covering_pairs, small_settings
+from jax import export
 
 from nplm_jax import parts
 from nplm_jax.data.corpora import Span
+from nplm_jax.data.dataset import Batch
+from nplm_jax.distributed.sharding import MeshSharding
 from nplm_jax.models import neural
 from nplm_jax.training import vmapped
 from nplm_jax.training.loop import prepare_run
-from nplm_jax.training.step import execute_steps
+from nplm_jax.training.step import execute_steps, train_step
 
 PLATFORMS = ('cuda', 'rocm', 'tpu')
 NUM_STEPS = 11
@@ -36,7 +39,7 @@ def name_of(changes):
 @pytest.fixture
 def no_cpu(monkeypatch):
     """What a function does on a CPU alone is left out."""
-    monkeypatch.setattr(jax, 'default_backend', lambda: 'gpu')
+    monkeypatch.setattr(MeshSharding, 'platform', 'gpu')
 
 
 def run_of(changes):
@@ -74,6 +77,21 @@ def test_updates_lower_for_every_platform_as_one_loop(family, output):
     check_types(text, run.settings.output.precision)
     has_all_scores = re.search(rf'tensor<(8x{V}|{V}x8)x', text) is not None
     assert has_all_scores == (run.settings.output.kind == 'full')
+
+
+@pytest.mark.usefixtures('no_cpu')
+@pytest.mark.parametrize('family', parts.NETWORKS)
+def test_an_update_of_every_network_is_one_program_for_cpus_gpus_and_tpus(family):
+    """A call of a library that one platform alone has, such as LAPACK, would be a custom call."""
+    for kind in KINDS_OF_OUTPUT:
+        run = run_of({'model.family': family, 'output.kind': kind, 'model.precision': 'bfloat16'})
+        body, extras = run.program.network.body, run.inputs.extras
+        S, T = body.num_streams(run.program.batch_size), body.bptt_length
+        ids, targets = (jax.ShapeDtypeStruct((S, L), jnp.int32) for L in (body.training_lookback + T, T))
+        update = export.export(jax.jit(train_step, static_argnames='program'), platforms=('cpu', 'cuda', 'tpu'))
+        state, batch = jax.eval_shape(run.init_state), Batch(ids, targets, extras)
+        text = update(run.program, state, batch, run.inputs).mlir_module()
+        assert 'custom_call' not in text and ('bf16' in text) == hasattr(body, 'precision')
 
 
 @pytest.mark.usefixtures('no_cpu')

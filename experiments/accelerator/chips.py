@@ -8,37 +8,33 @@ import os
 from importlib import metadata
 from typing import Any
 
+from nplm_jax.utils import chips
+
 
 @dataclasses.dataclass(frozen=True)
 class Chip:
-    """A chip.
+    """A chip, and what the roofline needs beside its figures.
 
     Attributes:
-        flops: Peak of products in bfloat16, a second.
-        hbm: Bytes of memory.
-        bandwidth: Bytes a second between memory and chip.
+        figures: Its figures.
         link: Bytes a second that one link to another chip carries in one direction.
         hop: Seconds that a message takes from chip to chip.
         tile: What the sides of a product are filled up to.
-        source: Where these figures are published.
     """
 
-    flops: float
-    hbm: float
-    bandwidth: float
+    figures: chips.Chip
     link: float
     hop: float
     tile: int
-    source: str
 
 
-_BOOK = "jax-ml.github.io/scaling-book/tpus (half a microsecond a hop is its v5e's)"
 CHIPS = {
-    'v5e': Chip(197e12, 16e9, 810e9, 50e9, 0.5e-6, 128, _BOOK),
-    'v5p': Chip(459e12, 96e9, 2800e9, 100e9, 0.5e-6, 128, _BOOK),
-    'v6e': Chip(920e12, 32e9, 1600e9, 100e9, 0.5e-6, 256, _BOOK),
+    # Links and hops: jax-ml.github.io/scaling-book/tpus (half a microsecond a hop is its v5e's).
+    'v5e': Chip(chips.CHIPS['TPU v5e'], 50e9, 0.5e-6, 128),
+    'v5p': Chip(chips.CHIPS['TPU v5p'], 100e9, 0.5e-6, 128),
+    'v6e': Chip(chips.CHIPS['TPU v6e'], 100e9, 0.5e-6, 256),
     # 5 microseconds, the start of a kernel that sends, and 64, a side of its tiles, are guesses.
-    'H100': Chip(989e12, 80e9, 3350e9, 450e9, 5e-6, 64, 'nvidia.com/data-center/h100 (SXM, dense products)'),
+    'H100': Chip(chips.CHIPS['NVIDIA H100 80GB HBM3'], 450e9, 5e-6, 64),
 }
 # What XLA asks of an H100 (openxla/xla #25919, jax-ml/jax #28376).
 _H100 = """
@@ -55,9 +51,7 @@ platform_name: "CUDA" device_description_str: "NVIDIA H100 80GB HBM3"
 dnn_version_info { major: 9 minor: 7 }
 runtime_version { major: 12 minor: 8 }
 """
-_FULL_RING = (
-    16  # a v5e's axis of so many chips, and of a TPU in three dimensions of 4, is a ring; shorter ones are lines
-)
+_FULL_RING = 16  # a v5e's axis of so many chips is a ring; shorter ones are lines, and so are those of a v5p here
 
 
 @dataclasses.dataclass(frozen=True)

@@ -91,7 +91,7 @@ def compile_case(case: Case) -> dict[str, Any]:
         'temporaries': memory.temp_size_in_bytes,
     }
     sent = [{**each, 'count': each['count'] / updates} for each in program.collectives()]
-    entry |= {'memory': sizes, 'fits': sum(sizes.values()) <= chips.CHIPS[topology.chip].hbm}
+    entry |= {'memory': sizes, 'fits': sum(sizes.values()) <= chips.CHIPS[topology.chip].figures.memory}
     entry |= {'bytes': program.moved() / updates, 'collectives': sent}
     if case.batch_size:
         entry['checks'] = by_hand.check(update, program, sent, case.data, case.model)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
-from collections.abc import Iterator
 from typing import Any
-from unittest import mock
 
 import jax
 import numpy as np
@@ -71,13 +68,6 @@ def settings_of(row: str, batch_size: int) -> tuple[Settings, int]:
     return settings, LARGE_VOCABULARY if row == 'mlp10' else int(value_of(settings, 'corpus.max_vocabulary'))
 
 
-@contextlib.contextmanager
-def platform(topology: Topology) -> Iterator[None]:
-    """Traces for the platform of a topology what asks for that of JAX."""
-    with mock.patch.object(jax, 'default_backend', lambda: topology.platform):
-        yield
-
-
 def trace_update(row: str, topology: Topology, mesh: tuple[int, int], batch_size: int) -> Update:
     """Traces a chunk of updates for data x model devices of a topology.
 
@@ -89,23 +79,22 @@ def trace_update(row: str, topology: Topology, mesh: tuple[int, int], batch_size
     """
     settings, num_words = settings_of(row, batch_size)
     devices = topology.devices()
-    with platform(topology):
-        network = Network.make(settings, num_words)
-        output, streams = network.output, network.body.num_streams(batch_size)
-        parallel = ParallelSettings(*mesh, 'shard_map')
-        made = sharding.make_sharding(parallel, batch_size, streams, output.uses_sparse_updates, devices)
-        if made.mesh is None:  # of JAX's own device
-            made = sharding.MeshSharding(sharding.make_mesh(1, 1, devices))
-        program = step.make_program(settings, network, CORPUS // batch_size + 1, made)
-        hyperparameters = hyperparameters_of(settings)
-        everywhere = NamedSharding(made.mesh, PartitionSpec())
-        put = functools.partial(jax.tree.map, lambda x: _shape(x, everywhere))
-        state = jax.eval_shape(functools.partial(step.init_state, program, hyperparameters))
-        state = program.sharding.shapes(state)
-        extras = jax.eval_shape(lambda: jax.tree.map(jax.numpy.asarray, output.make_extras(_words(), num_words)))
-        tokens_T = jax.ShapeDtypeStruct((max(CORPUS, NUM_STEPS * batch_size),), np.int32, sharding=everywhere)
-        inputs = step.RunInputs(put(hyperparameters), tokens_T, put(extras))
-        traced = step.execute_steps.trace(program, state, tokens_T, 0, NUM_STEPS, inputs)
+    network = Network.make(settings, num_words, topology.platform)
+    output, streams = network.output, network.body.num_streams(batch_size)
+    parallel = ParallelSettings(*mesh, 'shard_map')
+    made = sharding.make_sharding(parallel, batch_size, streams, output.uses_sparse_updates, devices)
+    if made.mesh is None:  # of JAX's own device
+        made = sharding.MeshSharding(sharding.make_mesh(1, 1, devices))
+    program = step.make_program(settings, network, CORPUS // batch_size + 1, made)
+    hyperparameters = hyperparameters_of(settings)
+    everywhere = NamedSharding(made.mesh, PartitionSpec())
+    put = functools.partial(jax.tree.map, lambda x: _shape(x, everywhere))
+    state = jax.eval_shape(functools.partial(step.init_state, program, hyperparameters))
+    state = program.sharding.shapes(state)
+    extras = jax.eval_shape(lambda: jax.tree.map(jax.numpy.asarray, output.make_extras(_words(), num_words)))
+    tokens_T = jax.ShapeDtypeStruct((max(CORPUS, NUM_STEPS * batch_size),), np.int32, sharding=everywhere)
+    inputs = step.RunInputs(put(hyperparameters), tokens_T, put(extras))
+    traced = step.execute_steps.trace(program, state, tokens_T, 0, NUM_STEPS, inputs)
     return Update(traced, batch_size, network, len(jax.tree.leaves(state.params)))
 
 
@@ -113,12 +102,11 @@ def trace_evaluation(row: str, topology: Topology) -> Any:
     """Traces the evaluation of EVALUATED words, which runs on one device."""
     settings, num_words = settings_of(row, 1024)
     put = SingleDeviceSharding(topology.devices()[0])
-    with platform(topology):
-        network = Network.make(settings, num_words)
-        params = jax.eval_shape(lambda: network.init(jax.random.key(0)))
-        blocks = neural.stream_blocks(network, _words(), Span(0, EVALUATED), neural.SCORING_BATCH)
-        params, *blocks = jax.tree.map(lambda x: _shape(x, put), (params, *blocks))
-        return neural._read_stream.trace(network, params, *blocks, None)
+    network = Network.make(settings, num_words, topology.platform)
+    params = jax.eval_shape(lambda: network.init(jax.random.key(0)))
+    blocks = neural.stream_blocks(network, _words(), Span(0, EVALUATED), neural.SCORING_BATCH)
+    params, *blocks = jax.tree.map(lambda x: _shape(x, put), (params, *blocks))
+    return neural._read_stream.trace(network, params, *blocks, None)
 
 
 def _words() -> np.ndarray:

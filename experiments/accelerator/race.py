@@ -37,6 +37,7 @@ from experiments import results, study
 from experiments.accelerator.rows import FULL, ROWS, SMALL
 from nplm_jax.runs import provenance
 from nplm_jax.training.loop import out_of_memory_as_bad_input
+from nplm_jax.utils.chips import peak_flops
 from nplm_jax.utils.errors import BadInput, first_line, require
 from nplm_jax.utils.io import expand
 from nplm_jax.utils.text import markdown_table
@@ -47,14 +48,6 @@ RESULTS, REHEARSAL = HERE / 'results' / 'race', pathlib.Path('runs/race-rehearsa
 ABOUT = 'about'  # a child that measures nothing
 LIMIT = 240.0  # seconds of a row
 HEADER = ['row', 'batch', 'words/s', 'range', 'Tflop/s', 'of peak', 'ratio', 'remark']
-# Float operations a second of dense bfloat16 products, by what a device's name has; the first that it has counts.
-# NVIDIA's data sheets: H100 (SXM 1,979, NVL 1,671, PCIe 1,513 with sparsity, half without), H200, A100.
-PEAKS = {'H100 PCIe': 756e12, 'H100 NVL': 835e12, 'H100': 989e12, 'H200': 989e12, 'A100': 312e12}
-
-
-def peak(device: str) -> float | None:
-    """Returns the peak of a device in bfloat16, flop/s; None where it is not known."""
-    return next((flops for name, flops in PEAKS.items() if name in device), None)
 
 
 def about() -> dict[str, Any]:
@@ -63,7 +56,7 @@ def about() -> dict[str, Any]:
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         found['versions']['torch'] = importlib.metadata.version('torch')
     found['versions']['platform'] = ' '.join(device.client.platform_version.split())
-    return {'platform': device.platform, 'kind': device.device_kind, 'peak': peak(device.device_kind), **found}
+    return {'platform': device.platform, 'kind': device.device_kind, 'peak': peak_flops([device.device_kind]), **found}
 
 
 def measure_row(name: str, rehearse: bool) -> dict[str, Any]:

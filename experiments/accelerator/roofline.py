@@ -51,7 +51,7 @@ def predict(entry: Mapping[str, Any], topology: Topology) -> Times:
     """Returns the times of a program that compiled."""
     chip = CHIPS[topology.chip]
     sending = sum(each['count'] * send_seconds(each, topology) for each in entry['collectives'])
-    return Times(entry['tiled_flops'] / chip.flops, entry['bytes'] / chip.bandwidth, sending)
+    return Times(entry['tiled_flops'] / chip.figures.flops, entry['bytes'] / chip.figures.memory_bandwidth, sending)
 
 
 def send_seconds(collective: Mapping[str, Any], topology: Topology) -> float:
@@ -83,7 +83,7 @@ def table(entries: Entries) -> str:
                 rows.append([*first, 'does not fit', *['-'] * 8])
                 continue
             times, sent = predict(entry, topology), entry['collectives']
-            share = entry['flops'] / times.seconds / CHIPS[topology.chip].flops
+            share = entry['flops'] / times.seconds / CHIPS[topology.chip].figures.flops
             numbers = [f'{sum(entry["memory"].values()) / 1e9:.2f}', f'{entry["flops"] / 1e9:,.1f}']
             numbers += [f'{entry["bytes"] / 1e9:.2f}', f'{sum(each["count"] for each in sent):.0f}']
             numbers += [f'{sum(each["count"] * each["bytes"] for each in sent) / 1e6:,.1f}', times.bound]

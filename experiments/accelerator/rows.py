@@ -86,7 +86,6 @@ def training_speed(network: str, batch: int, size: Size) -> dict[str, Any]:
     (run,) = prepare(network, size.batch(batch), size, [{}])
     state = run.program.sharding.shard(run.init_state())
     chunk = run.chunk(state, 0)
-    flops = flops_per_word(chunk)
 
     def turn() -> np.ndarray:
         nonlocal state
@@ -94,7 +93,7 @@ def training_speed(network: str, batch: int, size: Size) -> dict[str, Any]:
         return np.asarray(nll_S)
 
     seconds = problem.alternate({'ours': turn}, size.rounds)
-    return _rates(run.program.batch_size, chunk.num_steps, seconds, flops)
+    return _rates(run.program.batch_size, chunk.num_steps, seconds, run.cost.flops_per_word)
 
 
 def against(network: str, batch: int, rival: str, size: Size) -> dict[str, Any]:
@@ -128,11 +127,10 @@ def sweep(network: str, batch: int, size: Size) -> dict[str, Any]:
         'one by one': lambda chunks: [step.execute_steps(*chunk) for chunk in chunks],
     }
     chunk = runs[0].chunk(states['one by one'][0], 0)
-    flops = flops_per_word(chunk)
     turns = {mode: functools.partial(turn, mode, train) for mode, train in modes.items()}
     seconds = problem.alternate(turns, size.rounds)
     together, alone = (losses[mode] for mode in modes)
-    measured = _rates(B, chunk.num_steps * len(runs), seconds, flops)
+    measured = _rates(B, chunk.num_steps * len(runs), seconds, runs[0].cost.flops_per_word)
     return {**measured, 'largest_relative_difference': float(np.abs(together / alone - 1).max())}
 
 
@@ -197,26 +195,6 @@ def prepare(network: str, B: int, size: Size, points: Sequence[Mapping[str, Any]
     config = in_bfloat16(parts.override(config, changes))
     data = make_data(config, size.vocabulary, S, Dataset, Span, Vocabulary)
     return [loop.prepare_run(experiment.load_settings(parts.override(config, point)), data) for point in points]
-
-
-def flops_per_word(chunk: Chunk) -> float:
-    """Returns the float operations of the matrix products of an update, recomputed ones included, for each word."""
-    traced = step.execute_steps.trace(*chunk)
-    return _product_flops(traced.jaxpr.jaxpr) / chunk.num_steps / chunk.program.batch_size
-
-
-def _product_flops(jaxpr: Any) -> int:
-    """Returns the float operations of the matrix products of a program, each iteration of its scans counted."""
-    total = 0
-    for equation in jaxpr.eqns:
-        if equation.primitive.name == 'dot_general':
-            (contracted, _), _ = equation.params['dimension_numbers']
-            terms = math.prod(equation.invars[0].aval.shape[axis] for axis in contracted)
-            total += 2 * terms * math.prod(equation.outvars[0].aval.shape)
-        inner = jax.tree.leaves(list(equation.params.values()), is_leaf=lambda x: hasattr(x, 'eqns'))
-        once = sum(_product_flops(x) for x in inner if hasattr(x, 'eqns'))
-        total += equation.params.get('length', 1) * once
-    return total
 
 
 def _rates(B: int, updates: int, seconds: Mapping[str, Sequence[float]], flops: float) -> dict[str, Any]:

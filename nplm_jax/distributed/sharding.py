@@ -57,6 +57,16 @@ class MeshSharding:
     mode: str = 'shard_map'
     paddings: tuple[tuple[str, float], ...] = ()
 
+    @property
+    def devices(self) -> list[jax.Device]:
+        """Its devices; without a mesh, the one that JAX computes on."""
+        return jax.local_devices()[:1] if self.mesh is None else self.mesh.devices.flatten().tolist()
+
+    @property
+    def platform(self) -> str:
+        """The platform of its devices, such as `cpu`: that of a chip which a mesh describes and this machine lacks."""
+        return self.devices[0].platform
+
     def map_loss(self, loss: Loss) -> Loss:
         """Maps a per-device loss, `loss(params, *batch, replicated, axes=...) -> (mean, carry)`, over the mesh.
 
@@ -73,7 +83,7 @@ class MeshSharding:
         if self.mesh is None:
             return loss
         if self.mode == 'pmap':
-            return functools.partial(_pmapped, loss, self.mesh.devices.flatten().tolist())
+            return functools.partial(_pmapped, loss, self.devices)
         axes = MeshAxes(*(name if name in self.mesh.axis_names else None for name in (DATA, MODEL)))
         assert self.paddings or axes.model is None, 'the loss would take all rows for those of one device'
         return functools.partial(_shard_mapped, loss, self.mesh, axes, self.partition_specs)
@@ -123,6 +133,18 @@ class MeshSharding:
         sharding = NamedSharding(self.mesh, PartitionSpec())
         return jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf), sharding), tree)
 
+    def put(self, numbers: Any) -> Any:
+        """Puts numbers on every device. Unlike `replicate`, no process waits for another one to compare them."""
+        if self.mesh is None:
+            return jax.device_put(numbers)
+        sharding, devices = NamedSharding(self.mesh, PartitionSpec()), self.mesh.local_devices
+
+        def put(number: Any) -> jax.Array:
+            copies = [jax.device_put(number, device) for device in devices]
+            return jax.make_array_from_single_device_arrays(np.shape(number), sharding, copies)
+
+        return jax.tree.map(put, numbers)
+
     def read_rows(self, read: Callable[[int, int], np.ndarray], num_rows: int, width: int) -> jax.Array:
         """Returns rows on every device of which each process reads only the shares of its own devices.
 
@@ -163,7 +185,7 @@ class MeshSharding:
         the loop costs one extra copy of these arrays. Do not apply it to the results of a jitted function: its caller
         would have to know the layout.
         """
-        if jax.default_backend() != 'cpu':
+        if self.platform != 'cpu':
             return tree
         axes = self._axes(tree)
         if self.mesh is None:

@@ -22,7 +22,7 @@ import abc
 import dataclasses
 import inspect
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -123,6 +123,10 @@ class Body(Part, abc.ABC):
     def scorer(self) -> Scorer:
         """Computes the words' scores from these features and the output matrices."""
         return LINEAR
+
+    def on(self, platform: str) -> Self:
+        """Returns the body as it is trained on a platform, `Device.platform` of JAX."""
+        return self
 
     def output_keys(self, key: jax.Array) -> dict[str, jax.Array]:
         """Returns a random key for each output matrix, derived from the key that `init` takes."""

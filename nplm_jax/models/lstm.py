@@ -27,7 +27,7 @@ def read(
     Args:
         cell: The parameters of Flax's cell.
         carry: c and h before the first word.
-        x_TxSxD: The inputs.
+        x_TxSxD: The inputs, float32 or bfloat16: the gates' input term and the saved gates have the same type.
         precision: Of the factors of products; sums and the state are float32.
         keep_TxSx1: What c and h before each word are multiplied by; None for 1.
 
@@ -36,6 +36,7 @@ def read(
     """
     W_DxG, W_KxG, b_G = join_gates(cell)
     z_TxSxG = matmul(x_TxSxD, W_DxG, precision) + b_G[None, None, :]
+    z_TxSxG = z_TxSxG.astype(x_TxSxD.dtype)
     h_TxSxK, carry = _scan(z_TxSxG, W_KxG, carry, keep_TxSx1, precision)
     return carry, h_TxSxK
 
@@ -71,7 +72,7 @@ def _forward(
         i, f, g, o = jax.nn.sigmoid(i), jax.nn.sigmoid(f), jnp.tanh(g), jax.nn.sigmoid(o)
         c_SxK = f * c_SxK + i * g
         h_SxK = o * jnp.tanh(c_SxK)
-        return (c_SxK, h_SxK), (c_SxK, h_SxK, jnp.concatenate([i, f, g, o], axis=1))
+        return (c_SxK, h_SxK), (c_SxK, h_SxK, jnp.concatenate([i, f, g, o], axis=1).astype(z_SxG.dtype))
 
     end, (c_TxSxK, h_TxSxK, gates_TxSxG) = jax.lax.scan(step, carry, (z_TxSxG, keep_TxSx1))
     return (h_TxSxK, end), (W_KxG, *carry, c_TxSxK, h_TxSxK, gates_TxSxG, keep_TxSx1)
@@ -87,7 +88,7 @@ def _backward(
     def step(later: Carry, word: tuple[jax.Array, ...]) -> tuple[Carry, jax.Array]:
         dc_SxK, dh_SxK = later
         from_output_SxK, before_SxK, c_SxK, gates_SxG, keep_Sx1 = word
-        i, f, g, o = jnp.split(gates_SxG, 4, axis=1)
+        i, f, g, o = jnp.split(gates_SxG.astype(c_SxK.dtype), 4, axis=1)
         dh_SxK, tanh_c_SxK = dh_SxK + from_output_SxK, jnp.tanh(c_SxK)
         dc_SxK = dc_SxK + dh_SxK * o * (1 - tanh_c_SxK**2)
         dz_SxG = jnp.concatenate(
@@ -109,7 +110,7 @@ def _backward(
     start, dz_TxSxG = jax.lax.scan(step, end, words, reverse=True)
     K, G = W_KxG.shape
     dW_KxG = matmul(h_before_TxSxK.reshape(-1, K).T, dz_TxSxG.reshape(-1, G), precision)
-    return dz_TxSxG, dW_KxG, start, None
+    return dz_TxSxG.astype(gates_TxSxG.dtype), dW_KxG, start, None
 
 
 _scan.defvjp(_forward, _backward)

@@ -59,16 +59,20 @@ class Network:
     line_end: int | None = None
 
     @classmethod
-    def make(cls, settings: Settings, vocabulary: Vocabulary | int) -> Self:
-        """Returns the network that a config describes, over the words of a vocabulary or over so many words.
+    def make(cls, settings: Settings, vocabulary: Vocabulary | int, platform: str | None = None) -> Self:
+        """Returns the network that a config describes.
 
-        A precision that is `auto` is this processor's; the settings of a run that has begun have none.
+        Args:
+            settings: The settings.
+            vocabulary: The words, or how many there are.
+            platform: That of the devices that train it, for `Body.on` and a precision that is `auto`; None for this
+                process's. The settings of a run that has begun have no `auto`.
 
         Raises:
             BadInput: The settings are impossible or do not fit the vocabulary.
         """
-        settings = resolve_precisions(settings)
-        body = parts.make('model.family', settings)
+        settings = resolve_precisions(settings, platform)
+        body = parts.make('model.family', settings).on(platform or nn.default_platform())
         body.check(settings)
         words = numbered(vocabulary) if isinstance(vocabulary, int) else vocabulary
         output = parts.make('output.kind', settings).over(words)
@@ -236,10 +240,11 @@ class Network:
         require(len(shape) == 2 and np.size(batch.targets_SxT) == B, 'targets of shape', shape, allowed)
 
 
-def resolve_precisions(settings: Settings) -> Settings:
-    """Returns settings in which each precision that is `auto` is this processor's."""
+def resolve_precisions(settings: Settings, platform: str | None = None) -> Settings:
+    """Returns settings in which each precision that is `auto` is the one of a platform: see `nn.native_precision`."""
     values = {'model.precision': settings.model.precision, 'output.precision': settings.output.precision}
-    return config.replace(settings, {key: nn.native_precision() for key, value in values.items() if value == 'auto'})
+    native = nn.native_precision(platform)
+    return config.replace(settings, {key: native for key, value in values.items() if value == 'auto'})
 
 
 def _local_rows(table_VxD: jax.Array, num_rows: int, axis: str) -> jax.Array:

@@ -71,5 +71,5 @@ class Qrnn(Recurrent):
             return c_SxK, c_SxK
 
         end_SxK, c_TxSxK = jax.lax.scan(step, state['c'], (scale(f_TxSxK, keep_TxSx1), new_TxSxK))
-        last = {'before': e_TxSxD[-1]} if _BEFORE in cell else {}
+        last = {'before': e_TxSxD[-1].astype(state['before'].dtype)} if _BEFORE in cell else {}
         return {'c': end_SxK, **last}, jax.nn.sigmoid(o_TxSxK) * c_TxSxK

@@ -116,7 +116,7 @@ class Recurrent(StreamBody):
         Args:
             cell: The layer's parameters.
             state: Its state before these words.
-            e_TxSxD: Its inputs.
+            e_TxSxD: Its inputs, float32, or bfloat16 where `activations` are.
             precision: Of the factors of products; sums and the state are float32.
             keep_TxSx1: What the state before each word is multiplied by, 0 for the first word of a line; None for 1.
 
@@ -140,7 +140,7 @@ class Recurrent(StreamBody):
         starts_SxL: jax.Array | None = None,
     ) -> BodyOutput:
         """See `Body.features`. The gradient stops at `state`."""
-        precision = 'float32' if key is None else self.precision
+        precision, activations = self.types(key)
         key, key_h = (None, None) if key is None else jax.random.split(key)
         input_rate, layer_rate, output_rate = self.dropout_rates
         drop = functools.partial(dropout, axis=axis, broadcast_dims=self.mask_dims)
@@ -149,7 +149,8 @@ class Recurrent(StreamBody):
         states = []
         for i, (name, layer_state) in enumerate(zip(self.cells, jax.lax.stop_gradient(state))):
             cell = _drop_recurrent_weights(fold_in(key, 2 + i), params[name], self.weight_dropout)
-            layer_state, h_TxSxK = self.read(cell, layer_state, x_SxTxD.swapaxes(0, 1), precision, keep_TxSx1)
+            x_TxSxD = x_SxTxD.swapaxes(0, 1).astype(activations)
+            layer_state, h_TxSxK = self.read(cell, layer_state, x_TxSxD, precision, keep_TxSx1)
             states.append(layer_state)
             x_SxTxD = h_TxSxK.swapaxes(0, 1)
             if i < self.layers - 1:

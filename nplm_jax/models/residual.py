@@ -85,7 +85,8 @@ class Residual(StreamBody):
         starts_SxL: jax.Array | None = None,
     ) -> BodyOutput:
         """See `Body.features`. The gradient stops at the words of the state."""
-        T, precision = e_SxLxM.shape[1], 'float32' if key is None else self.precision
+        T = e_SxLxM.shape[1]
+        precision, activations = self.types(key)
         input_rate, layer_rate, output_rate = self.dropout_rates
         numbers = itertools.count(1)
 
@@ -99,7 +100,8 @@ class Residual(StreamBody):
         for i in range(self.layers):
             layer = params['layers'][f'layer_{i}']
             norm_SxTxK = jax.nn.standardize(z_SxTxK, axis=2) * layer['g_K'][None, None]
-            inside_SxTxF = jax.nn.relu(matmul(norm_SxTxK, layer['A_KxF'], precision) + layer['a_F'][None, None])
+            inside_SxTxF = matmul(norm_SxTxK, layer['A_KxF'], precision) + layer['a_F'][None, None]
+            inside_SxTxF = jax.nn.relu(inside_SxTxF.astype(activations))
             z_SxTxK = z_SxTxK + matmul(drop(inside_SxTxF, layer_rate), layer['B_FxK'], precision)
         features = jax.nn.standardize(z_SxTxK, axis=2) * params['g_K'][None, None]
         if self.tied:

@@ -4,7 +4,7 @@ Dims: V vocabulary, M features per word (m), K hidden units (h).
 """
 
 import dataclasses
-from typing import Annotated
+from typing import Annotated, Self
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from nplm_jax.config import Settings
 from nplm_jax.models.body import Body
 from nplm_jax.outputs.output_layer import EMBEDDING
-from nplm_jax.utils.checked_fields import Count, Range, Share, key, shared
+from nplm_jax.utils.checked_fields import Count, Range, Share, built, key, shared
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.nn import AxisName, Key, Precision, dropout
 
@@ -24,6 +24,8 @@ class StreamBody(Body):
     """A body with layers over parallel streams; without direct connections, and with an optionally tied C.
 
     Attributes:
+        activations: In training, the type of the inputs of recurrent layers and of the largest arrays within layers.
+            Sums, states and the features for the output layer are float32.
         bptt_length: Words per stream and update: the length of truncated back-propagation through time.
     """
 
@@ -45,6 +47,7 @@ class StreamBody(Body):
     precision: Precision = key(
         'auto', 'of the matrix products before the output layer, in training; values as of output.precision'
     )
+    activations: Precision = built('float32')
     bptt_length: int = shared('train.bptt_length')  # type: ignore[misc]
     trains_on_streams = True
     lookback = 0  # type: ignore[assignment]
@@ -55,6 +58,15 @@ class StreamBody(Body):
         require(self.h > 0, 'model.h', self.h, f'must be 1 or more for model.family={settings.model.family}')
         allowed = f'must be a multiple of train.bptt_length={self.bptt_length}'
         require(batch_size % self.bptt_length == 0, 'train.batch_size', batch_size, allowed)
+
+    def on(self, platform: str) -> Self:
+        """See `Body.on`. An accelerator has its activations in bfloat16 where its products are."""
+        halves = self.precision == 'bfloat16' and platform != 'cpu'
+        return dataclasses.replace(self, activations='bfloat16' if halves else 'float32')
+
+    def types(self, key: Key) -> tuple[Precision, Precision]:
+        """Returns the types of the factors of products and of activations: float32 while scoring, without a key."""
+        return ('float32', 'float32') if key is None else (self.precision, self.activations)
 
     @property
     def dropout_rates(self) -> tuple[float, float, float]:

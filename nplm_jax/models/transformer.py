@@ -109,7 +109,7 @@ class Transformer(StreamBody):
         starts_SxL: jax.Array | None = None,
     ) -> BodyOutput:
         """See `Body.features`. The gradient stops at the keys and values of the state."""
-        precision: Precision = 'float32' if key is None else self.precision
+        precision, activations = self.types(key)
         input_rate, layer_rate, output_rate = self.dropout_rates
         state, T = jax.lax.stop_gradient(state), e_SxLxM.shape[1]
 
@@ -128,7 +128,8 @@ class Transformer(StreamBody):
             caches.append(cache)
             z_SxTxK = z_SxTxK + drop(2 * i + 2, y_SxTxK, layer_rate)
             norm_SxTxK = jax.nn.standardize(z_SxTxK, axis=2) * layer['g_K'][None, None]
-            inside_SxTxF = jax.nn.gelu(matmul(norm_SxTxK, layer['A_KxF'], precision) + layer['a_F'][None, None])
+            inside_SxTxF = matmul(norm_SxTxK, layer['A_KxF'], precision) + layer['a_F'][None, None]
+            inside_SxTxF = jax.nn.gelu(inside_SxTxF.astype(activations))
             z_SxTxK = z_SxTxK + drop(2 * i + 3, matmul(inside_SxTxF, layer['B_FxK'], precision), layer_rate)
         features = jax.nn.standardize(z_SxTxK, axis=2) * params['g_K'][None, None]
         if self.tied:

@@ -22,6 +22,7 @@ from nplm_jax.inference.perplexity import nll_to_perplexity
 from nplm_jax.models.ngram import estimators
 from nplm_jax.runs.catalog import ANY_KEY, INFINITE, NUMBER, RESULTS, has_shape, is_finished
 from nplm_jax.training import reporter
+from nplm_jax.training.flops import Cost
 from nplm_jax.training.schedule import Progress, Schedule
 from nplm_jax.utils import plugins
 from nplm_jax.utils.errors import BadInput
@@ -49,15 +50,16 @@ class Reporter(reporter.Reporter):
         self._clock = clock
         self._nll: list[np.ndarray] = []  # of the updates since the last line
 
-    def start(self, progress: Progress, schedule: Schedule, batch_size: int) -> None:
+    def start(self, progress: Progress, schedule: Schedule, batch_size: int, cost: Cost) -> None:
         """Opens the files and the bar.
 
         Args:
             progress: How far the run is.
             schedule: When the run reports.
             batch_size: Words an update.
+            cost: What a word costs.
         """
-        self._schedule, self._batch_size = schedule, batch_size
+        self._schedule, self._batch_size, self._cost = schedule, batch_size, cost
         rows = [row for row in read_metrics(self._path) if row['step'] <= progress.step]
         write_atomically(self._path, ''.join(json.dumps(row) + '\n' for row in rows))
         self._file = self._path.open('a', encoding='utf-8')
@@ -91,14 +93,12 @@ class Reporter(reporter.Reporter):
         is_due = self._schedule.is_due(self._schedule.log_every, progress.step - nll_S.size, progress.step)
         if is_due or self._bar.line_is_due:
             train = nll_to_perplexity(float(np.concatenate(self._nll).mean()))
-            self._bar.set_description(f'{self._label}epoch {self._epoch(progress):.2f}, train perplexity {train:.1f}')
+            rate = progress.step * self._batch_size / progress.train_seconds
+            epoch = f'{self._label}epoch {self._epoch(progress):.2f}'
+            self._bar.set_description(f'{epoch}, train perplexity {train:.1f}, {self._cost.describe(rate)}')
         self._bar.update(nll_S.size * self._batch_size)
         if is_due:
-            self._write(
-                progress,
-                train_perplexity=train,
-                words_per_second=progress.step * self._batch_size / progress.train_seconds,
-            )
+            self._write(progress, train_perplexity=train, **self._cost.rates(rate))
             self._nll.clear()
 
     def validated(self, progress: Progress) -> None:

@@ -154,7 +154,7 @@ class RunSession:
         assert self.trainer is not None
         figures.draw_learning_curve(self.folder, self.settings.name, self.settings.paper.valid)
         network, progress = self.trainer.run.program.network, self.trainer.progress
-        batch_size = self.settings.train.batch_size
+        cost, rate = self.trainer.run.cost, progress.step * self.settings.train.batch_size / progress.train_seconds
         return NeuralLanguageModel(network, self.trainer.best), {
             'parameters': network.num_parameters(),
             'reach': network.body.reach,
@@ -162,7 +162,9 @@ class RunSession:
             'updates': progress.step,
             'best_update': progress.best_step,
             'seconds': round(progress.seconds, 1),
-            'words_per_second': round(progress.step * batch_size / progress.train_seconds),
+            'random_generator': jax_settings.REQUIRED['jax_default_prng_impl'],
+            'flops_per_word': cost.flops_per_word,
+            **{key: round(value, 4 if key == 'mfu' else None) for key, value in cost.rates(rate).items()},
             **({'trained_together': self.num_batched} if self.num_batched > 1 else {}),
             **({'calibration_words': calibration.num_words(self.data)} if self.settings.train.calibrate else {}),
             **({'lowered': lowered} if (lowered := _lowered(self.settings, network)) else {}),
@@ -242,11 +244,11 @@ def open_session(
             print(f'Output directory: {folder}', flush=True)
         digests = workdir.model_digests(settings)
         if trains:  # before anything is downloaded: the devices, and whether the batch can be divided
-            make_sharding(settings, parts.make('model.family', settings))
+            platform = make_sharding(settings, parts.make('model.family', settings)).platform
         digests |= workdir.text_digest(corpus.data)
         if trains:
             workdir.check_inputs(settings, digests)
-            settings = session.settings = workdir.resolve(folder, settings, session.data)
+            settings = session.settings = workdir.resolve(folder, settings, session.data, platform)
             session.training_run = prepare_run(settings, session.data)
         if primary:
             workdir.record_inputs(folder, settings, corpus.data, corpus.files, digests)

@@ -92,7 +92,7 @@ def check(folder: pathlib.Path, settings: Settings) -> None:
         raise BadInput(f'--workdir={folder}: belongs to another config ({differences}); {give_another(folder)}')
 
 
-def resolve(folder: pathlib.Path, settings: Settings, data: Dataset) -> Settings:
+def resolve(folder: pathlib.Path, settings: Settings, data: Dataset, platform: str) -> Settings:
     """Returns the settings of a network without `auto`: as recorded, else as this machine has it.
 
     The first process of a run decides for all, and so does the processor that a run began on: it has the same numerics
@@ -102,8 +102,9 @@ def resolve(folder: pathlib.Path, settings: Settings, data: Dataset) -> Settings
         folder: The folder of the run.
         settings: The settings of the run.
         data: The text of the run.
+        platform: That of the devices that train it.
     """
-    here = config_lib.to_flat(resolve_precisions(settings)) | {'train.input': resolve_input(data)}
+    here = config_lib.to_flat(resolve_precisions(settings, platform)) | {'train.input': resolve_input(data)}
     if multihost.is_primary() and (folder / CONFIG).exists():
         here |= config_lib.to_flat(_read_config(folder))
     configured, read = config_lib.to_flat(settings), {'train.input'}.union(*parts.readers(settings).values())

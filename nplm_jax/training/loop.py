@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from nplm_jax import parts
 from nplm_jax.config import Settings
 from nplm_jax.data import dataset
 from nplm_jax.data.corpora import Span
@@ -26,10 +27,10 @@ from nplm_jax.models.mixture import CachedScores
 from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import Params
-from nplm_jax.parts import part_class
 from nplm_jax.training import calibration, suffix_smoothing
 from nplm_jax.training import step as step_lib
 from nplm_jax.training.checkpoints import CheckpointStore
+from nplm_jax.training.flops import Cost, cost_of
 from nplm_jax.training.optimizers import hyperparameters_of
 from nplm_jax.training.reporter import Reporter
 from nplm_jax.training.schedule import Progress, Schedule, make_schedule
@@ -67,7 +68,7 @@ class Chunk(NamedTuple):
         program: The static part of an update.
         state: The state before the updates.
         positions_T: Positions of words to predict in `inputs.tokens_T`.
-        first: The index in `positions_T` of the first of these updates' words.
+        first: The index in `positions_T` of the first of these updates' words, int32.
         num_steps: The number of updates.
         inputs: What every update reads.
     """
@@ -75,7 +76,7 @@ class Chunk(NamedTuple):
     program: Program
     state: TrainState
     positions_T: jax.Array
-    first: int
+    first: jax.Array
     num_steps: int
     inputs: RunInputs
 
@@ -91,6 +92,7 @@ class TrainingRun:
         program: The static part of an update.
         inputs: The arrays that every update reads, on every device, without the corpus.
         words: Reads the words of each chunk.
+        cost: What a word costs.
     """
 
     settings: Settings
@@ -99,6 +101,7 @@ class TrainingRun:
     program: Program
     inputs: RunInputs
     words: WordSource
+    cost: Cost
 
     def chunk(self, state: TrainState, step: int) -> Chunk:
         """Returns the chunk after update `step`."""
@@ -107,7 +110,8 @@ class TrainingRun:
         B = self.program.batch_size
         words = self.words(epoch, first * B, num_steps * B)
         inputs = dataclasses.replace(self.inputs, tokens_T=words.tokens_L)
-        return Chunk(self.program, state, words.positions, words.first, num_steps, inputs)
+        place = self.program.sharding.put(np.int32(words.first))
+        return Chunk(self.program, state, words.positions, place, num_steps, inputs)
 
     def init_state(self) -> TrainState:
         """Returns the state before the first update, on one device."""
@@ -122,17 +126,20 @@ def prepare_run(settings: Settings, data: dataset.Dataset) -> TrainingRun:
     Raises:
         BadInput: The data or the devices do not fit the settings.
     """
-    network = Network.make(settings, data.vocabulary)
+    mesh = make_sharding(settings, parts.make('model.family', settings))
+    network = Network.make(settings, data.vocabulary, mesh.platform)
     schedule = make_schedule(settings, data.train)
-    mesh = make_sharding(settings, network.body)
     extras = network.output.make_extras(data.train_words, len(data.vocabulary))
+    hyperparameters = mesh.put(hyperparameters_of(settings))
+    program = step_lib.make_program(settings, network, schedule.steps_per_epoch, mesh)
     return TrainingRun(
         settings=settings,
         data=data,
         schedule=schedule,
-        program=step_lib.make_program(settings, network, schedule.steps_per_epoch, mesh),
-        inputs=RunInputs(hyperparameters_of(settings), None, mesh.replicate(jax.tree.map(jnp.asarray, extras))),
+        program=program,
+        inputs=RunInputs(hyperparameters, None, mesh.replicate(jax.tree.map(jnp.asarray, extras))),
         words=make_word_source(settings, data, network.body, mesh),
+        cost=cost_of(program, extras),
     )
 
 
@@ -146,12 +153,13 @@ def make_sharding(settings: Settings, body: Body) -> sharding.MeshSharding:
     Raises:
         BadInput: There are too few devices, they cannot divide the batch, or `train.accumulate` cannot.
     """
-    batch_size, parts = settings.train.batch_size, settings.train.accumulate
+    batch_size, num_parts = settings.train.batch_size, settings.train.accumulate
     num_streams = body.num_streams(batch_size)
     allowed = f'must be a divisor of {num_streams}, the streams of an update'
-    require(num_streams % parts == 0, 'train.accumulate', parts, allowed)
-    uses_sparse_updates = part_class('output.kind', settings.output.kind).uses_sparse_updates
-    return sharding.make_sharding(settings.parallel, batch_size // parts, num_streams // parts, uses_sparse_updates)
+    require(num_streams % num_parts == 0, 'train.accumulate', num_parts, allowed)
+    uses_sparse_updates = parts.part_class('output.kind', settings.output.kind).uses_sparse_updates
+    shares = batch_size // num_parts, num_streams // num_parts
+    return sharding.make_sharding(settings.parallel, *shares, uses_sparse_updates)
 
 
 class Trainer:
@@ -197,7 +205,7 @@ class Trainer:
         self._store, self._reporter, self._interrupted = store, reporter, interrupted
         self._should_prune = should_prune
         self._started = (time.perf_counter() if started is None else started) - self.progress.seconds
-        reporter.start(self.progress, run.schedule, run.program.batch_size)
+        reporter.start(self.progress, run.schedule, run.program.batch_size, run.cost)
 
     @property
     def done(self) -> bool:
@@ -302,7 +310,7 @@ class Trainer:
         """Reads and reports the losses of all chunks but the last `keep`, and counts the seconds."""
         while len(self._unread) > keep:
             before, losses = self._unread.pop(0)
-            nll_S = np.asarray(losses)
+            nll_S = jax.device_get(losses)
             finite.check_losses(nll_S, before)
             now = time.perf_counter()
             train_seconds = self.progress.train_seconds + (now - self._last_read if seconds is None else seconds)

@@ -2,13 +2,14 @@
 
 import numpy as np
 
+from nplm_jax.training.flops import Cost
 from nplm_jax.training.schedule import Progress, Schedule
 
 
 class Reporter:
     """Receives training events and ignores them. `runs.reporting.Reporter` writes files and moves a progress bar."""
 
-    def start(self, progress: Progress, schedule: Schedule, batch_size: int) -> None:
+    def start(self, progress: Progress, schedule: Schedule, batch_size: int, cost: Cost) -> None:
         """Called once, before the first chunk."""
 
     def trained(self, progress: Progress, nll_S: np.ndarray) -> None:

@@ -195,7 +195,7 @@ def evaluation_params(program: Program, state: TrainState) -> Params:
 
 
 def train_steps(
-    program: Program, state: TrainState, positions_T: jax.Array, first: int, num_steps: int, inputs: RunInputs
+    program: Program, state: TrainState, positions_T: jax.Array, first: Any, num_steps: int, inputs: RunInputs
 ) -> tuple[TrainState, jax.Array]:
     """Makes `num_steps` updates, on consecutive elements of `positions_T` from index `first` on.
 

@@ -90,7 +90,7 @@ def run_chunks(chunks: Sequence[Chunk], max_runs: int) -> list[tuple[TrainState,
     while size // 2 >= len(chunks):
         size //= 2
     padded = [*chunks, *[chunks[-1]] * (size - len(chunks))]
-    program, first, num_steps = chunks[0].program, chunks[0].first, chunks[0].num_steps
+    program, first, num_steps = chunks[0].program, int(chunks[0].first), chunks[0].num_steps
     B = program.batch_size
     tokens, offsets = _join_words([c.inputs.tokens_T for c in padded], program.network.body.training_lookback + 1)
     positions_RxT = np.stack(

@@ -15,7 +15,7 @@ from nplm_jax.utils.errors import NonFiniteError
 def first_non_finite(tree: Any) -> str | None:
     """Returns the name of the first floating-point array with a non-finite number; None if all are finite."""
     named = _named_floats(tree)
-    index = int(_first_non_finite([leaf for _, leaf in named])) if named else -1
+    index = int(jax.device_get(_first_non_finite([leaf for _, leaf in named]))) if named else -1
     return None if index < 0 else named[index][0]
 
 

@@ -31,14 +31,19 @@ Key = jax.Array | None  # a random key of a training update; None while scoring:
 Precision = Literal['float32', 'bfloat16', 'auto']  # `Network.make` resolves auto
 
 
+def default_platform() -> str:
+    """Returns the platform of this process's devices: `Device.platform` of JAX, such as `cpu`."""
+    return jax.local_devices()[0].platform
+
+
 @functools.cache
-def native_precision() -> Precision:
-    """Returns what `auto` means here.
+def native_precision(platform: str | None = None) -> Precision:
+    """Returns what `auto` means on a platform; None for `default_platform`.
 
     It is bfloat16 on an accelerator and on a processor with instructions for it, where such products are 2 to 4 times
     as fast (experiments/speed); else float32.
     """
-    if jax.default_backend() != 'cpu':
+    if (platform or default_platform()) != 'cpu':
         return 'bfloat16'
     processor = pathlib.Path('/proc/cpuinfo')  # of Linux
     has_bfloat16 = processor.exists() and re.search('amx_bf16|avx512_bf16', processor.read_text())
@@ -114,33 +119,40 @@ def _share(axis: AxisName) -> tuple[Any, int]:
 
 
 def matmul(left_xD: jax.Array, right_DxK: jax.Array, precision: Precision = 'float32') -> jax.Array:
-    """Returns the product of the last axis of an array and a matrix, both float32; float32, with K as the last axis.
+    """Returns the product of the last axis of an array and a matrix, float32, with K as the last axis.
 
     Args:
-        left_xD: An array of any rank.
-        right_DxK: The matrix.
+        left_xD: An array of any rank, float32, or bfloat16 where the precision is.
+        right_DxK: The matrix, float32.
         precision: bfloat16 rounds the factors of this product and of its gradients; sums are float32. It is then
             differentiable once, in reverse mode.
     """
     assert precision != 'auto'
     left_BxD = left_xD.reshape(-1, left_xD.shape[-1])
-    y_BxK = left_BxD @ right_DxK if precision == 'float32' else _matmul_bfloat16(left_BxD, right_DxK)
+    if precision == 'float32':
+        y_BxK = left_BxD @ right_DxK
+    else:
+        y_BxK = _matmul_bfloat16(left_BxD.astype(jnp.float32), right_DxK)
     return y_BxK.reshape(*left_xD.shape[:-1], -1)
+
+
+_product = functools.partial(jnp.dot, preferred_element_type=jnp.float32)
 
 
 @jax.custom_vjp
 def _matmul_bfloat16(left_BxD: jax.Array, right_DxK: jax.Array) -> jax.Array:
     # custom_vjp: otherwise JAX promotes the gradient's bfloat16 factors to the cotangent's float32.
-    return jnp.dot(left_BxD.astype('bfloat16'), right_DxK.astype('bfloat16'), preferred_element_type=jnp.float32)
+    return _forward(left_BxD, right_DxK)[0]
 
 
 def _forward(left_BxD: jax.Array, right_DxK: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    return _matmul_bfloat16(left_BxD, right_DxK), (left_BxD, right_DxK)
+    factors = left_BxD.astype('bfloat16'), right_DxK.astype('bfloat16')
+    return _product(*factors), factors  # kept as they are rounded, in half the memory
 
 
 def _backward(factors: tuple[jax.Array, jax.Array], cotangent_BxK: jax.Array) -> tuple[jax.Array, jax.Array]:
-    left_BxD, right_DxK = factors
-    return _matmul_bfloat16(cotangent_BxK, right_DxK.T), _matmul_bfloat16(left_BxD.T, cotangent_BxK)
+    (left_BxD, right_DxK), rounded_BxK = factors, cotangent_BxK.astype('bfloat16')
+    return _product(rounded_BxK, right_DxK.T), _product(left_BxD.T, rounded_BxK)
 
 
 _matmul_bfloat16.defvjp(_forward, _backward)

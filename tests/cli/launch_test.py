@@ -64,7 +64,7 @@ def test_the_folder_holds_what_the_readme_says(sentences):
     results = json.loads((folder / 'results.json').read_text())
     assert {
         'name', 'corpus', 'vocabulary', 'words', 'perplexity', 'parameters', 'epochs', 'updates', 'seconds',
-        'words_per_second', 'command', 'commit', 'versions', 'device', 'seed',
+        'words_per_second', 'flops_per_second', 'random_generator', 'command', 'commit', 'versions', 'device', 'seed',
     } <= set(results)  # fmt: skip
     assert results['parameters'] == 10 * (1 + 2 + 5) + 5 * (1 + 2 * 2)
     assert '105 free parameters' in done.stdout and '| sentences' in done.stdout

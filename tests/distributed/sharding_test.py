@@ -1,7 +1,10 @@
 import dataclasses
 import json
+from types import SimpleNamespace
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 from helpers import DATA, SPARSE, small_settings
 from jax.sharding import AbstractMesh, PartitionSpec
@@ -9,7 +12,8 @@ from jax.sharding import AbstractMesh, PartitionSpec
 from configs import sentences
 from nplm_jax import config as config_lib
 from nplm_jax.distributed.sharding import DATA as DATA_AXIS
-from nplm_jax.distributed.sharding import MODEL, ONE_DEVICE
+from nplm_jax.distributed.sharding import MODEL, ONE_DEVICE, MeshSharding
+from nplm_jax.models.network import Network
 from nplm_jax.runs import workdir
 from nplm_jax.training.loop import prepare_run
 from nplm_jax.utils.errors import BadInput
@@ -55,6 +59,18 @@ def test_what_streams_carry_is_divided_over_the_batch():
 def test_over_an_axis_that_the_mesh_lacks_nothing_is_divided():
     axes = axes_by_name(LSTM, AbstractMesh((8,), (DATA_AXIS,)))
     assert {name for name, spec in axes.items() if spec} == {'carry.0.0', 'carry.0.1'}
+
+
+def test_the_platform_is_that_of_the_meshs_devices_and_decides_layout_and_precision():
+    of_tpus = MeshSharding(
+        SimpleNamespace(devices=np.array([[SimpleNamespace(platform='tpu')]])), paddings=(('U', 0.0),)
+    )
+    assert (of_tpus.platform, ONE_DEVICE.platform) == ('tpu', jax.devices()[0].platform)
+    tree = {'U': jnp.zeros((4, 3))}
+    assert of_tpus.vocab_minor_layout(tree) is tree
+    settings = small_settings({**LSTM, 'model.precision': 'auto', 'output.precision': 'auto'})
+    network = Network.make(settings, 9, of_tpus.platform)
+    assert network.body.precision == network.output.precision == 'bfloat16'
 
 
 def test_without_a_mesh_everything_stays_as_it_is():

@@ -74,9 +74,9 @@ def test_the_operations_of_a_loop_are_those_of_all_its_runs(tile, exact):
 def test_the_longest_of_products_memory_and_sending_bounds_a_program():
     topology, chip = chips.TOPOLOGIES['v5e-2x2'], chips.CHIPS['v5e']
     sent = {'kind': 'all-reduce', 'bytes': 2 * chip.link, 'devices': 4, 'count': 1}
-    entry = {'tiled_flops': chip.flops, 'bytes': chip.bandwidth / 2, 'collectives': []}
+    entry = {'tiled_flops': chip.figures.flops, 'bytes': chip.figures.memory_bandwidth / 2, 'collectives': []}
     assert roofline.predict(entry, topology).bound == 'compute'
-    assert roofline.predict({**entry, 'bytes': 2 * chip.bandwidth}, topology) == (1, 2, 0)
+    assert roofline.predict({**entry, 'bytes': 2 * chip.figures.memory_bandwidth}, topology) == (1, 2, 0)
     times = roofline.predict({**entry, 'collectives': [sent]}, topology)  # two links; three quarters twice
     assert times.bound == 'interconnect' and times.seconds == pytest.approx(1.5 + 2 * chip.hop)
 

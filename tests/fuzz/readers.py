@@ -74,7 +74,14 @@ RESULTS = {
     'command': 'python launch.py', 'seed': 1,
 }  # fmt: skip
 METRICS = [
-    {'step': 10, 'epoch': 0.5, 'seconds': 0.1, 'train_perplexity': 9.5, 'words_per_second': 1e3},
+    {
+        'step': 10,
+        'epoch': 0.5,
+        'seconds': 0.1,
+        'train_perplexity': 9.5,
+        'words_per_second': 1e3,
+        'flops_per_second': 1e9,
+    },
     {'step': 20, 'epoch': 1.0, 'seconds': 0.2, 'valid_perplexity': None},
 ]
 STATE = {'w': np.arange(6, dtype=np.float32).reshape(3, 2), 'none': None, 'step': np.int32(7)}

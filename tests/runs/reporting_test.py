@@ -20,17 +20,19 @@ from nplm_jax.config import PaperRow
 from nplm_jax.runs import experiment
 from nplm_jax.runs.reporting import Reporter, next_steps, read_metrics
 from nplm_jax.runs.results import format_results
+from nplm_jax.training.flops import Cost
 from nplm_jax.training.schedule import Progress, Schedule
 from nplm_jax.utils.shell import nplm_command as nplm_words
 
 SCHEDULE = Schedule(
     steps_per_epoch=4, total_steps=12, evaluate_every=4, checkpoint_every=4, log_every=2, steps_per_execution=2
 )
+COST = Cost(flops_per_word=1000, peak=40_000.0)
 
 
 def report(folder, progress, steps):
     reporter = Reporter(folder)
-    reporter.start(progress, SCHEDULE, 3)
+    reporter.start(progress, SCHEDULE, 3, COST)
     for step in steps:
         progress = dataclasses.replace(progress, step=step, seconds=step / 2, train_seconds=step / 2, valid_nll=2.0)
         reporter.trained(progress, np.full(2, 1.0))
@@ -55,7 +57,8 @@ def test_the_lines_are_the_perplexities_and_the_rate(tmp_path):
     report(tmp_path, Progress(), (2, 4))
     at_2, at_4, validated = read_metrics(tmp_path / 'metrics.jsonl')
     assert at_2 == {
-        'step': 2, 'epoch': 0.5, 'seconds': 1.0, 'train_perplexity': pytest.approx(np.e), 'words_per_second': 6.0
+        'step': 2, 'epoch': 0.5, 'seconds': 1.0, 'train_perplexity': pytest.approx(np.e),
+        'words_per_second': 6.0, 'flops_per_second': 6000.0, 'mfu': 0.15
     }  # fmt: skip
     assert at_4['train_perplexity'] == pytest.approx(np.e) and at_4['epoch'] == 1
     assert validated == {'step': 4, 'epoch': 1.0, 'seconds': 2.0, 'valid_perplexity': pytest.approx(np.e**2)}
@@ -69,14 +72,14 @@ def test_events_are_the_lines_however_often_a_run_was_stopped(tmp_path):
     (file,) = (tmp_path / 'tensorboard').iterdir()
     assert file.name.startswith('events.out.tfevents.')
     values, times = read_events(file)
-    names = {'train_perplexity', 'words_per_second', 'valid_perplexity'}
+    names = {'train_perplexity', 'words_per_second', 'flops_per_second', 'mfu', 'valid_perplexity'}
     assert values == {(r['step'], n): pytest.approx(r[n]) for r in rows for n in names & set(r)}
     assert np.diff([times[step] for step in (2, 4)]) == pytest.approx(1.0)  # as far apart as they were
 
 
 def test_a_full_disk_ends_in_the_disks_error_and_closes_everything(tmp_path):
     reporter = Reporter(tmp_path)
-    reporter.start(Progress(), SCHEDULE, 3)
+    reporter.start(Progress(), SCHEDULE, 3, COST)
     reporter._file.close()
     reporter._file = open('/dev/full', 'w', encoding='utf-8')
     with pytest.raises(OSError, match='No space left on device'):
@@ -102,16 +105,17 @@ def test_a_resumed_run_says_from_where(tmp_path, lines, progress, said):
 def test_a_log_gets_a_line_a_minute_with_words_train_perplexity_and_time_left(tmp_path, lines):
     seconds = 0.0
     reporter = Reporter(tmp_path, clock=lambda: seconds)
-    reporter.start(Progress(), dataclasses.replace(SCHEDULE, log_every=100), 300)
+    reporter.start(Progress(), dataclasses.replace(SCHEDULE, log_every=100), 300, COST)
     for step in range(2, 14, 2):
         seconds += 25
         reporter.trained(Progress(step=step, train_seconds=step / 100), np.full(2, np.log(step)))
     reporter.close()
     perplexities = [(2 * 4 * 6) ** (1 / 3), (2 * 4 * 6 * 8 * 10 * 12) ** (1 / 6)]  # of all updates up to the line
+    rates = [f'{p:.1f}, 30.0MFLOP/s (75000% of peak)' for p in perplexities]  # 300 words x 100 updates per second
     assert lines() == (
         [
-            f'epoch 1.50, train perplexity {perplexities[0]:.1f}: 1,800 of 3,600 words (50%), about 75 seconds left',
-            f'epoch 3.00, train perplexity {perplexities[1]:.1f}: 3,600 of 3,600 words (100%), about 0 seconds left',
+            f'epoch 1.50, train perplexity {rates[0]}: 1,800 of 3,600 words (50%), about 75 seconds left',
+            f'epoch 3.00, train perplexity {rates[1]}: 3,600 of 3,600 words (100%), about 0 seconds left',
         ],
         [],
     )
@@ -119,7 +123,7 @@ def test_a_log_gets_a_line_a_minute_with_words_train_perplexity_and_time_left(tm
 
 def test_a_change_after_training_is_said_with_the_perplexity_before_and_after(tmp_path, lines):
     reporter = Reporter(tmp_path)
-    reporter.start(Progress(), SCHEDULE, 3)
+    reporter.start(Progress(), SCHEDULE, 3, COST)
     reporter.postprocessed('Calibration on 5 of the 9 validation words', np.log(242.27), np.log(219.4))
     reporter.close()
     expected = 'Calibration on 5 of the 9 validation words changed the valid perplexity from 242.27 to 219.40'

@@ -205,7 +205,7 @@ def recorded(folder):
 
 
 def test_auto_is_resolved_when_a_run_begins_and_a_resume_on_another_processor_keeps_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(nn, 'native_precision', lambda: 'bfloat16')
+    monkeypatch.setattr(nn, 'native_precision', lambda platform: 'bfloat16')
     results = experiment.run(small_network(), tmp_path / 'run')
     first = recorded(tmp_path / 'run')
     assert first['output']['precision'] == 'bfloat16' and first['train']['input'] == 'device'
@@ -214,7 +214,7 @@ def test_auto_is_resolved_when_a_run_begins_and_a_resume_on_another_processor_ke
     prepared = []
     prepare_run = session.prepare_run
     monkeypatch.setattr(session, 'prepare_run', lambda *args: prepared.append(prepare_run(*args)) or prepared[-1])
-    monkeypatch.setattr(nn, 'native_precision', lambda: 'float32')
+    monkeypatch.setattr(nn, 'native_precision', lambda platform: 'float32')
     again = experiment.run(small_network(), tmp_path / 'run')
     assert prepared[0].program.network.output.precision == 'bfloat16' and recorded(tmp_path / 'run') == first
     assert again['perplexity'] == results['perplexity']
@@ -234,9 +234,9 @@ def test_the_first_process_of_a_run_decides_what_auto_means(tmp_path, monkeypatc
         asked.append(dict(values))
         return {'output.precision': (values['output.precision'], 'bfloat16')}
 
-    monkeypatch.setattr(nn, 'native_precision', lambda: 'float32')
+    monkeypatch.setattr(nn, 'native_precision', lambda platform: 'float32')
     monkeypatch.setattr(multihost, 'differences_from_primary', differences)
-    resolved = workdir.resolve(tmp_path, settings, data)
+    resolved = workdir.resolve(tmp_path, settings, data, 'cpu')
     assert asked == [{'output.precision': 'float32', 'train.input': 'device'}]
     assert resolved.output.precision == 'bfloat16' and resolved.model == settings.model
 

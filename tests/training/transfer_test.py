@@ -1,0 +1,32 @@
+"""Between two lines of metrics, training moves nothing between the host and its devices but the place of a chunk."""
+
+import jax
+import pytest
+from helpers import DATA, SPARSE, RecordingReporter, small_settings
+
+from nplm_jax.training.loop import Trainer, prepare_run
+from nplm_jax.training.step import execute_steps
+
+RARELY = {'train.epochs': 9, 'train.log_every': 8, 'train.evaluate_every': 10**6, 'train.checkpoint_every': 10**6}
+LSTM = {'model.family': 'lstm', 'model.direct': False, 'train.batch_size': 8, 'train.bptt_length': 4}
+
+
+@pytest.mark.parametrize(
+    'changes',
+    [
+        {'optimizer.name': 'adam', 'optimizer.clip_norm': 1.0},
+        {**SPARSE, 'output.kind': 'sampled', 'train.average': 0.9},
+        {**LSTM, 'optimizer.schedule': 'cosine'},
+        pytest.param({'parallel.data': 4, 'parallel.model': 2, 'train.batch_size': 8}, marks=pytest.mark.eight_devices),
+    ],
+    ids=['window', 'sampled', 'lstm', 'mesh'],
+)
+def test_chunks_transfer_nothing_that_is_not_asked_for(changes):
+    run = prepare_run(small_settings({**RARELY, **changes}), DATA)
+    reporter = RecordingReporter()
+    trainer = Trainer(run, None, reporter)
+    trainer.finish_chunk(*execute_steps(*trainer.next_chunk()))  # compiles, and makes the order of the first epoch
+    with jax.transfer_guard('disallow'):
+        for _ in range(4):
+            trainer.finish_chunk(*execute_steps(*trainer.next_chunk()))
+    assert trainer.progress.step == 20 and len(reporter.nll) == 16  # of the last chunk the losses stay on the device
