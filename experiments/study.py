@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import datetime
 import math
 import os
 import re
@@ -66,6 +67,17 @@ def positive(kind: type[int] | type[float]) -> Callable[[str], float]:
 
     parse.__name__ = kind.__name__
     return parse
+
+
+def time_of_day(text: str) -> float:
+    """Returns the next time of a flag such as 17:30, in seconds since the epoch."""
+    try:
+        clock = datetime.datetime.strptime(text, '%H:%M').time()
+    except ValueError:
+        raise argparse.ArgumentTypeError(f'{text!r}: must be a time of day, such as 17:30') from None
+    now = datetime.datetime.now()
+    then = datetime.datetime.combine(now.date(), clock)
+    return (then if then > now else then + datetime.timedelta(days=1)).timestamp()
 
 
 def run(

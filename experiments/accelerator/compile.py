@@ -10,7 +10,6 @@ the packages of experiments/accelerator/requirements.txt. README.md says what th
 from __future__ import annotations
 
 import argparse
-import datetime
 import itertools
 import math
 import pathlib
@@ -98,13 +97,6 @@ def compile_case(case: Case) -> dict[str, Any]:
     return entry
 
 
-def until(text: str) -> datetime.datetime:
-    """Returns the next time of day HH:MM."""
-    now, at = datetime.datetime.now(), datetime.datetime.strptime(text, '%H:%M').time()
-    then = datetime.datetime.combine(now.date(), at)
-    return then if then > now else then + datetime.timedelta(days=1)
-
-
 def measure(flags: study.Flags) -> None:
     """Compiles what the results lack, writes each case as it is compiled, and prints the table."""
     folder = expand('--output', flags.output)
@@ -113,7 +105,7 @@ def measure(flags: study.Flags) -> None:
     missing = [case for case in wanted if case.name not in read(folder, case.topology).get('entries', {})]
     with progress_bar(len(missing), 'compiling', ' programs') as bar:
         for case in missing:
-            if flags.until and datetime.datetime.now() >= flags.until:
+            if flags.until and time.time() >= flags.until:
                 break
             bar.set_description(f'{case.topology} {case.name}')
             entry = compile_case(case)
@@ -144,7 +136,7 @@ def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
     parser.add_names('--rows', programs.ROWS, 'the rows')
     parser.add_names('--topologies', chips.TOPOLOGIES, 'the topologies')
-    parser.add_argument('--until', type=until, metavar='HH:MM', help='begin nothing after this time of day')
+    parser.add_argument('--until', type=study.time_of_day, metavar='HH:MM', help='begin nothing after this time of day')
     parser.add_argument('--output', default=str(RESULTS), help=argparse.SUPPRESS)
 
 

@@ -1,7 +1,7 @@
 """Trains the rungs of the ladder that have no committed result yet, on Brown and some of them on WikiText-2.
 
     python -m experiments.lineage.train                     all that is missing, most telling first
-    python -m experiments.lineage.train --until=17:30       stops by itself before that time of today
+    python -m experiments.lineage.train --until=17:30       stops by itself before that time of day
     python -m experiments.lineage.train --rungs=lstm,both --seeds=2 --corpora=brown
     python -m experiments.lineage.train --time              measures the updates of five minutes; on an idle machine
 
@@ -11,8 +11,6 @@ with its settings.
 
 from __future__ import annotations
 
-import argparse
-import datetime
 import pathlib
 import signal
 import subprocess
@@ -154,15 +152,6 @@ def time_updates(names: list[str], names_of_corpora: list[str], runs: pathlib.Pa
             print(f'{corpus}, {rung}: {updates:,} updates in {BUDGET} s', flush=True)
 
 
-def time_of_today(text: str) -> float:
-    """Returns the time of a flag such as 17:30, in seconds since the epoch."""
-    try:
-        clock = datetime.datetime.strptime(text, '%H:%M').time()
-    except ValueError:
-        raise argparse.ArgumentTypeError(f'{text!r}: must be a time of today, such as 17:30') from None
-    return datetime.datetime.combine(datetime.date.today(), clock).timestamp()
-
-
 def measure(flags: study.Flags) -> None:
     """Trains what is missing, or measures the updates."""
     signals.raise_on_sigterm()
@@ -189,8 +178,8 @@ def define(parser: study.StudyParser) -> None:
     parser.add_names('--rungs', ladder.RUNGS, 'rungs')
     parser.add_names('--corpora', ladder.CORPORA, 'corpora')
     parser.add_argument('--seeds', type=study.counts, default=[1, 2], metavar='N,...', help='default: 1,2')
-    words = 'stop before this time of today; the trainings go on when the command is given again; default: never'
-    parser.add_argument('--until', type=time_of_today, default=0.0, metavar='HH:MM', help=words)
+    words = 'stop before this time of day; the trainings go on when the command is given again; default: never'
+    parser.add_argument('--until', type=study.time_of_day, default=0.0, metavar='HH:MM', help=words)
     parser.add_argument(
         '--runs', default='runs/lineage', metavar='DIR', help='where the runs lie; default: runs/lineage'
     )

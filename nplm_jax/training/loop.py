@@ -37,7 +37,7 @@ from nplm_jax.training.schedule import Progress, Schedule, make_schedule
 from nplm_jax.training.step import Program, RunInputs, TrainState
 from nplm_jax.training.word_source import WordSource, make_word_source
 from nplm_jax.utils import finite
-from nplm_jax.utils.errors import BadInput, first_line, require
+from nplm_jax.utils.errors import BadInput, NonFiniteError, first_line, require
 
 
 class Interrupted(Exception):
@@ -268,7 +268,10 @@ class Trainer:
         run, progress = self.run, self.progress
         params = step_lib.evaluation_params(run.program, self._state)
         params = run.program.sharding.unshard(params, run.program.network.num_rows)
-        nll, scores = self._score_valid(params)
+        try:
+            nll, scores = self._score_valid(params)
+        except NonFiniteError as error:
+            raise NonFiniteError(f'after update {progress.step:,} {error}') from None
         if improved := nll < progress.best_valid_nll:
             self.best, self.best_scores = jax.tree.map(jnp.copy, params), scores
         evaluations_since_best = 0 if improved else progress.evaluations_since_best + 1

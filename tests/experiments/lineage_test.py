@@ -2,6 +2,7 @@
 
 import json
 import time
+import types
 
 import pytest
 from helpers import DATA, small_settings
@@ -105,9 +106,11 @@ def test_the_updates_of_the_budget_are_counted(monkeypatch):
     assert clock.seconds_per_update() == pytest.approx(0.1) and clock.signal()
 
 
-def test_words_that_cannot_be_are_one_line(capsys):
+def test_words_that_cannot_be_are_one_line(capsys, monkeypatch):
+    tomorrow = time.time() + 24 * 3600
+    monkeypatch.setattr(train, 'time', types.SimpleNamespace(time=lambda: tomorrow))
     for words, message in (
-        (['--until=25:00'], 'must be a time of today, such as 17:30'),
+        (['--until=25:00'], 'must be a time of day, such as 17:30'),
         (['--until=00:00'], '--until: must be 60 s or more from now'),
         (['--rungs=nosuch'], 'must be some of paper'),
     ):

@@ -1,11 +1,14 @@
 """Every command of a study that is printed: its module, its flags, and its start in the smallest form."""
 
+import argparse
 import ast
+import datetime
 import functools
 import importlib.util
 import pathlib
 import re
 import shlex
+import time
 
 import jax
 import pytest
@@ -108,3 +111,11 @@ def test_what_is_missing_or_cannot_be_is_one_line(module, tmp_path, monkeypatch,
     assert err.count('\n') == 1 and not list(tmp_path.iterdir())
     names = words[-1].split('=')[-1] if words else ''
     assert names in err or 'pip install' in err or 'devices' in err
+
+
+def test_a_time_of_day_is_the_next_one():
+    for minutes, expected in ((90, 90), (-90, 24 * 60 - 90)):
+        then = datetime.datetime.now() + datetime.timedelta(minutes=minutes)
+        assert (study.time_of_day(then.strftime('%H:%M')) - time.time()) / 60 == pytest.approx(expected, abs=1)
+    with pytest.raises(argparse.ArgumentTypeError, match='25:00'):
+        study.time_of_day('25:00')
