@@ -21,7 +21,7 @@ def read(folder: pathlib.Path, row: str) -> dict[str, Any]:
 
 def write(path: pathlib.Path, measured: dict[str, Any]) -> None:
     """Writes atomically what a study measured."""
-    write_atomically(path, json.dumps(measured, indent=2) + '\n')
+    write_atomically(path, json.dumps(measured, indent=2, allow_nan=False) + '\n')
 
 
 def split_name(name: str) -> tuple[str, int | None]:

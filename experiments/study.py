@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 
 from nplm_jax.cli.parser import Parser
+from nplm_jax.runs.signals import Terminated
 from nplm_jax.utils.errors import BadInput, NonFiniteError
 
 Flags = argparse.Namespace
@@ -125,7 +126,7 @@ def run(
         _end(1, f'{parser.prog}: {[error, *str(error.stderr or "").splitlines()][-1]}')
     except (NonFiniteError, OSError) as error:
         _end(1, f'{parser.prog}: {error}')
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Terminated):
         _end(130, 'interrupted')
 
 

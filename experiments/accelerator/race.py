@@ -35,7 +35,7 @@ import numpy as np
 
 from experiments import results, study
 from experiments.accelerator.rows import FULL, ROWS, SMALL
-from nplm_jax.runs import provenance
+from nplm_jax.runs import provenance, signals
 from nplm_jax.training.loop import out_of_memory_as_bad_input
 from nplm_jax.utils.chips import peak_flops
 from nplm_jax.utils.errors import BadInput, first_line, require
@@ -80,7 +80,7 @@ def run_child(name: str, rehearse: bool, seconds: float) -> dict[str, Any]:
         subprocess.TimeoutExpired: It took longer than `seconds`.
     """
     command = [sys.executable, '-m', MODULE, f'--child={name}', *(['--rehearse'] if rehearse else [])]
-    with tempfile.TemporaryFile('w+') as out, tempfile.TemporaryFile('w+') as err:
+    with tempfile.TemporaryFile('w+') as out, tempfile.TemporaryFile('w+', errors='replace') as err:
         child = subprocess.Popen(command, cwd=HERE.parents[1], stdout=out, stderr=err, start_new_session=True)
         try:
             code = child.wait(seconds)
@@ -90,6 +90,8 @@ def run_child(name: str, rehearse: bool, seconds: float) -> dict[str, Any]:
             child.wait()
         for file in (out, err):
             file.seek(0)
+        if code < 0:
+            return {'failed': f'killed by {signal.Signals(-code).name}'}
         if code:
             said = [f'ended with {code}', *err.read().splitlines()][-1]
             return {'failed': said.removeprefix(f'python -m {MODULE}: ')}
@@ -114,8 +116,12 @@ def race(root: pathlib.Path, minutes: float, rehearse: bool) -> None:
     Raises:
         BadInput: JAX does not start, or has no accelerator and this is no rehearsal.
     """
+    signals.raise_on_sigterm()  # so that no row goes on after the race
     deadline = time.monotonic() + 60 * minutes
-    facts = run_child(ABOUT, rehearse, LIMIT)
+    try:
+        facts = run_child(ABOUT, rehearse, LIMIT)
+    except subprocess.TimeoutExpired:
+        facts = {'failed': f'did not start within {LIMIT:.0f} s'}
     require('failed' not in facts, 'JAX', facts.get('failed'), 'must start')
     allowed = 'must be an accelerator; --rehearse measures all rows in small'
     require(rehearse or facts['platform'] != 'cpu', 'platform', facts['platform'], allowed)

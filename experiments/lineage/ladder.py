@@ -71,9 +71,9 @@ RUNGS = {
     'moments': Rung(
         'sampled',
         'Adam at 0.003, with one second moment for each row of C and U and twice the rate there; clipped gradients',
-        rows.ROWWISE_ADAM,
+        {**rows.ROWWISE_ADAM, 'train.max_steps': 3200},
     ),
-    'regularised': Rung('moments', 'dropout of 0.4 and weight decay of 0.1', _REGULARISED),
+    'regularised': Rung('moments', 'dropout of 0.4 and weight decay of 0.1', {**_REGULARISED, 'train.max_steps': 0}),
     'residual': Rung(
         'regularised',
         'a residual layer with layer normalisation for tanh; the window moves along streams with a dropout mask each',
@@ -125,7 +125,7 @@ def get_config(row: str = 'lstm') -> ConfigDict:
         updates = read_json(UPDATES).get(corpus, {}).get(name)
         count = 'python -m experiments.lineage.train --time'
         require(bool(updates), 'experiments/lineage/ladder.py', row, f'its updates are not counted yet: {count}')
-        config.train.max_steps = updates
+        updates = config.train.max_steps = min(config.train.max_steps or updates, updates)
         config.train.evaluate_every = -(-updates // VALIDATIONS)
         config.train.epochs = config.train.patience = 1000  # neither ends the five minutes
     return config

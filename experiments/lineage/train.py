@@ -89,7 +89,7 @@ def train(point: Point, folder: pathlib.Path, until: float) -> bool:
             child.send_signal(signal.SIGTERM)
             child.wait()
             if isinstance(stop, Terminated):
-                raise KeyboardInterrupt from None
+                raise
         except KeyboardInterrupt:  # the terminal has sent it to the child too
             child.wait()
             raise

@@ -11,6 +11,7 @@ second.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import pathlib
 import re
@@ -118,8 +119,8 @@ def main(flags: study.Flags) -> None:
     text, rounds = os.path.abspath(flags.text), []
     with tempfile.TemporaryDirectory(dir=os.path.dirname(text)) as temporary:
         folder = pathlib.Path(temporary)
-        with open(text) as lines:
-            (folder / 'test.txt').write_text(''.join(line for line, _ in zip(lines, range(TEST_LINES))))
+        with open(text, 'rb') as lines:
+            (folder / 'test.txt').write_bytes(b''.join(itertools.islice(lines, TEST_LINES)))
         programs = commands(text, folder, flags.kenlm.resolve(), flags.memory)
         for number in tqdm(range(flags.rounds), 'rounds', disable=None):
             order = sorted(programs, reverse=bool(number % 2))

@@ -69,7 +69,7 @@ def search(method: str, seed: int, num_trials: int, config: pathlib.Path, root: 
                 path = folder / search_lib.trial_name(trial) / 'results.json'
                 ended = json.loads(path.read_text()) if trial.state.name == 'COMPLETE' else {}
                 facts = {'state': trial.state.name.lower(), 'valid': trial.value, 'test': _test(ended)}
-                facts['validations'] = trial.last_step
+                facts['validations'] = trial.last_step or 0
                 trials.append({**facts, **trial.user_attrs})
     return {'method': method, 'seed': seed, 'trials': trials, **source}
 

@@ -1,11 +1,11 @@
 """Loads the models of finished runs and encodes a user's text for them."""
 
-import contextlib
 import dataclasses
+import functools
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Self
+from collections.abc import Iterable, Sequence
+from typing import Any, Self
 
 import numpy as np
 
@@ -25,7 +25,8 @@ from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.models.ngram import estimators
 from nplm_jax.models.ngram.backoff import BackoffModel
 from nplm_jax.models.open_vocabulary import OpenVocabulary
-from nplm_jax.runs import loading, process, remote_scoring, spelling
+from nplm_jax.runs import catalog, loading, process, spelling
+from nplm_jax.runs.remote_scoring import RemoteModel, Source
 from nplm_jax.utils.errors import BadInput, require
 
 _MAX_NAMED = 12  # unknown words in a note
@@ -56,22 +57,18 @@ class LoadedModels:
         mixtures = [('mixture', self.mixture)] if len(self.models) > 1 else []
         return [*mixtures, *zip(self.names, self.models)]
 
-    @contextlib.contextmanager
-    def on_cluster(self, folders: Sequence[str], scheduler: str) -> Iterator[Self]:
-        """Yields these models; if --scheduler is given, its workers score long texts. See `remote_scoring.remote`."""
-        if not scheduler:
-            yield self
-            return
-        with contextlib.ExitStack() as stack:
-            made = [
-                stack.enter_context(remote_scoring.remote(model, [folder]))
-                for model, folder in zip(self.models, folders)
-            ]
-            mixed: LanguageModel = made[0]
-            if isinstance(self.mixture, mixture.Mixture):
-                weights = self.mixture.weights_QxM[0].tolist()
-                mixed = stack.enter_context(remote_scoring.remote(self.mixture, folders, weights))
-            yield dataclasses.replace(self, models=made, mixture=mixed)
+    def on_cluster(self, folders: Sequence[str]) -> Self:
+        """Returns these models, of runs in these folders, such that the workers of --scheduler score long texts."""
+
+        def remote(model: LanguageModel, *source: Any) -> RemoteModel:
+            return RemoteModel(model, functools.partial(Source.of, *source))
+
+        made = [remote(model, [folder]) for model, folder in zip(self.models, folders)]
+        if len(made) == 1:
+            return dataclasses.replace(self, models=made, mixture=made[0])
+        assert isinstance(self.mixture, mixture.Mixture)
+        weights = self.mixture.weights_QxM[0].tolist()
+        return dataclasses.replace(self, models=made, mixture=remote(self.mixture, folders, weights))
 
     def backoff_models(self, flag: str) -> list[BackoffModel]:
         """Returns the models for an ARPA file. Raises BadInput, which names `flag`, if one is no back-off model."""
@@ -184,7 +181,8 @@ def load_models(folders: Sequence[str], weights: str = '') -> LoadedModels:
         BadInput: A run is not finished, the vocabularies or tokenizers differ, or the weights do not fit.
     """
     check_finished(folders)
-    repeated = next((folder for i, folder in enumerate(folders) if folder in folders[:i]), None)
+    same = lambda folder: catalog.expand_run(folder).resolve()  # noqa: E731
+    repeated = next((folder for i, folder in enumerate(folders) if same(folder) in map(same, folders[:i])), None)
     require(repeated is None, 'RUN', repeated, 'is given twice')
     weights_1xM = read_weights(weights, folders)
 

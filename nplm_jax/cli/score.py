@@ -70,8 +70,8 @@ def main(argv: Sequence[str]) -> None:
         models = load_models(flags.workdir, flags.weights)
         if flags.scheduler and flags.stream and models.mixture.n is None:
             print('--stream: cannot be cut for a model that carries a state; scored by this machine', file=sys.stderr)
-        with models.on_cluster(flags.workdir, flags.scheduler) as remote:
-            words, lines = score_texts(remote, texts, flags)
+        models = models.on_cluster(flags.workdir) if flags.scheduler else models
+        words, lines = score_texts(models, texts, flags)
     tokenizer = models.vocabulary.tokenizer
     scores_ends = flags.end or (flags.stream and tokenizer.is_lossless)
     summary = summarize(tokenizer, texts, words, lines, scores_ends, flags.open)

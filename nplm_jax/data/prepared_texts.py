@@ -9,11 +9,12 @@ import contextlib
 import fcntl
 import hashlib
 import json
+import os
 import pathlib
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -152,19 +153,33 @@ def _read(folder: pathlib.Path, files: Sequence[pathlib.Path]) -> PreparedText |
 def locked(folder: pathlib.Path) -> Iterator[None]:
     """Makes a folder and locks it; waits for other processes that do. The system frees the lock at the end.
 
+    A block may remove the folder.
+
     Raises:
         BadInput: The folder cannot be written, now or inside the block.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with open(folder / '.lock', 'a') as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                print(f'{folder}: waiting for another process that is preparing or reading this text', file=sys.stderr)
-                fcntl.flock(file, fcntl.LOCK_EX)
+        with _lock(folder):
             remove_leftovers(folder)
             yield
     except OSError as error:
-        message = f'cannot be written ({error.strerror}); set NPLM_JAX_CACHE to a folder with space'
+        message = f'cannot be written ({error.strerror or error}); set NPLM_JAX_CACHE to a folder with space'
         raise BadInput(f'{folder}: {message}') from None
+
+
+def _lock(folder: pathlib.Path) -> IO[str]:
+    """Makes a folder and returns its lock file, locked."""
+    while True:
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            file = open(folder / '.lock', 'a')
+        except FileNotFoundError:  # another process has removed the folder meanwhile
+            continue
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f'{folder}: waiting for another process that uses this folder', file=sys.stderr)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        if os.fstat(file.fileno()).st_nlink:
+            return file
+        file.close()  # it was removed while this process waited

@@ -2,7 +2,7 @@
 
 A text is cut into pieces of a fixed number of words. A task reads the file of a piece, with the words before it that
 the model looks at, and writes what it computes of each line; a process loads a model once, from the folders of its
-runs. The files lie in the folder `scores` of the cache until all results are read.
+runs. The files lie in the folder `scores` of the cache until the results are read.
 
 Dims: T words of a stream, B contexts, N words of a context.
 """
@@ -15,6 +15,7 @@ import pathlib
 import pickle
 import shutil
 import socket
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Self
 
@@ -34,6 +35,7 @@ from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import sha256
 from nplm_jax.utils.jobs import Job
 
+_loading = threading.Lock()
 _PIECE = 2**16  # words of a task; a text of no more is scored by this process
 _FILES = (catalog.CONFIG, catalog.VOCABULARY, *tokenizer_files.FILES, storage.MODEL_FILE, packed.PARAMETERS)
 
@@ -69,13 +71,11 @@ class RemoteModel(LanguageModel):
 
     Attributes:
         n: See `LanguageModel`.
-        folders: Where the jobs are.
     """
 
-    def __init__(self, model: LanguageModel, source: Callable[[], Source], stack: contextlib.ExitStack) -> None:
-        """Takes a model, a function that finds what a worker loads it from, and what holds the locks of the jobs."""
-        self.n, self.folders = model.n, list[pathlib.Path]()
-        self._model, self._source, self._stack = model, functools.cache(source), stack
+    def __init__(self, model: LanguageModel, source: Callable[[], Source]) -> None:
+        """Takes a model, and a function that finds what a worker loads it from, which is called for a long text."""
+        self.n, self._model, self._source = model.n, model, functools.cache(source)
 
     def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
         """See `LanguageModel.score_span`."""
@@ -113,7 +113,8 @@ class RemoteModel(LanguageModel):
             return function(self._model, *lists)
         cuts = zip(starts, [*starts[1:], len(lengths)])
         pieces = [_pack([arrays[start:stop] for arrays in lists]) for start, stop in cuts]
-        return [line for file in self._run(function, pieces) for line in zip(*_unpack(file))]
+        with self._scored(function, pieces) as files:
+            return [line for file in files for line in zip(*_unpack(file))]
 
     def _map_span(self, method: str, tokens_T: np.ndarray, span: Span) -> np.ndarray:
         """Returns what a method of the model returns for the words of a span."""
@@ -125,37 +126,26 @@ class RemoteModel(LanguageModel):
         scored = self.map_lines(functools.partial(_score_pieces, method), pieces, contexts)
         return np.concatenate([scores_T for (scores_T,) in scored])
 
-    def _run(
+    @contextlib.contextmanager
+    def _scored(
         self, function: Callable[..., Sequence[Arrays]], pieces: Sequence[dict[str, np.ndarray]]
-    ) -> list[pathlib.Path]:
-        """Returns the files with the results of the pieces, done now or by an earlier process that was stopped."""
+    ) -> Iterator[list[pathlib.Path]]:
+        """Yields the files with the results of the pieces, done now or by an earlier process that was stopped.
+
+        They are removed after a block that raises nothing.
+        """
         source = self._source()
         digest = hashlib.sha256(pickle.dumps((source, function)))
         for array in (array for piece in pieces for array in piece.values()):
             digest.update(array.tobytes())
         folder = download.cache_folder().absolute() / 'scores' / digest.hexdigest()[:16]
-        self._stack.enter_context(prepared_texts.locked(folder))
-        self.folders.append(folder)
-        job = Job(folder / prepared_texts.JOB, {'scores': digest.hexdigest()}, workers.current(True))
-        for number, piece in enumerate(pieces):
-            job.write(f'{number:06}.npz', functools.partial(np.savez, **piece))  # type: ignore[arg-type]
-        files = [job.folder / f'{number:06}.npz' for number in range(len(pieces))]
-        return [done / 'results.npz' for done in job.run('scoring', functools.partial(_score, source, function), files)]
-
-
-@contextlib.contextmanager
-def remote(model: LanguageModel, runs: Sequence[str], weights: Sequence[float] = ()) -> Iterator[RemoteModel]:
-    """Yields a model whose long texts the workers score, and removes their files after a block that raises nothing.
-
-    Args:
-        model: The model of a run, or the mixture of several.
-        runs: The runs' folders, or packed models.
-        weights: The weights of the mixture; none of one run.
-    """
-    with contextlib.ExitStack() as stack:
-        made = RemoteModel(model, functools.partial(Source.of, runs, weights), stack)
-        yield made
-        for folder in made.folders:
+        with prepared_texts.locked(folder):
+            job = Job(folder / prepared_texts.JOB, {'scores': digest.hexdigest()}, workers.current(True))
+            for number, piece in enumerate(pieces):
+                job.write(f'{number:06}.npz', functools.partial(np.savez, allow_pickle=False, **piece))  # type: ignore[arg-type]
+            files = [job.folder / f'{number:06}.npz' for number in range(len(pieces))]
+            done = job.run('scoring', functools.partial(_score, source, function), files)
+            yield [task / 'results.npz' for task in done]
             shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -164,8 +154,10 @@ def remote(model: LanguageModel, runs: Sequence[str], weights: Sequence[float] =
 
 def _score(source: Source, function: Callable[..., Sequence[Arrays]], file: pathlib.Path, folder: pathlib.Path) -> None:
     """Writes what a function returns for the lines of a piece."""
-    results = function(_load(source), *_unpack(file))
-    np.savez(folder / 'results.npz', **_pack(list(zip(*results))))  # type: ignore[arg-type]
+    with _loading:  # a worker may have several threads
+        model = _load(source)
+    results = function(model, *_unpack(file))
+    np.savez(folder / 'results.npz', allow_pickle=False, **_pack(list(zip(*results))))  # type: ignore[arg-type]
 
 
 @functools.lru_cache(1)

@@ -249,7 +249,10 @@ def open_session(
         if trains:
             workdir.check_inputs(settings, digests)
             settings = session.settings = workdir.resolve(folder, settings, session.data, platform)
-            session.training_run = prepare_run(settings, session.data)
+            made = prepare_run(settings, session.data)
+            if num_batched > 1:  # a run's share of the devices' time is not known
+                made = dataclasses.replace(made, cost=made.cost._replace(peak=None))
+            session.training_run = made
         if primary:
             workdir.record_inputs(folder, settings, corpus.data, corpus.files, digests)
             run = session.training_run

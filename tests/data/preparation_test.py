@@ -3,8 +3,11 @@
 import dataclasses
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -198,3 +201,22 @@ def test_killed_in_the_middle_leaves_nothing_that_is_used(large, tmp_path):
     assert not (folder / 'manifest.json').exists()
     assert corpora.load(large).words == in_memory(large).words()
     assert (folder / 'manifest.json').exists() and not list(folder.glob('.*.tmp'))
+
+
+def test_a_folder_that_was_removed_is_locked_anew(tmp_path):
+    folder, inside, most = tmp_path / 'folder', [], []
+
+    def remove():
+        with prepared_texts.locked(folder):
+            inside.append(1)
+            most.append(len(inside))
+            time.sleep(0.02)
+            shutil.rmtree(folder)
+            inside.pop()
+
+    threads = [threading.Thread(target=remove) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1] * 8

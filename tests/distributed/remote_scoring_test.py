@@ -53,8 +53,9 @@ def small_pieces(tmp_path, monkeypatch):
 def score(runs, stream, used):
     """Returns the scores of LINES, cut into pieces where `used` does them."""
     models = load_models(list(map(str, runs)))
-    with workers.use(used), models.on_cluster(list(map(str, runs)), 'tcp' if used else '') as remote:
-        return scoring.score(remote.mixture, LINES, remote.line_start, stream)
+    models = models.on_cluster(list(map(str, runs))) if used else models
+    with workers.use(used):
+        return scoring.score(models.mixture, LINES, models.line_start, stream)
 
 
 def check_same_bits(found, expected):
@@ -135,9 +136,9 @@ def test_another_model_in_the_same_folder_is_another_job(folders, tmp_path):
 def test_a_worker_that_does_not_see_the_run_is_one_line(folders, cluster, changes, message):
     run = str(folders / 'counts')
     source = remote_scoring.Source.of([run])
-    with workers.use(cluster), contextlib.ExitStack() as stack:
+    with workers.use(cluster):
         model = load_models([run]).mixture
-        remote = remote_scoring.RemoteModel(model, lambda: source._replace(**changes), stack)
+        remote = remote_scoring.RemoteModel(model, lambda: source._replace(**changes))
         with pytest.raises(BadInput, match=message) as error:
             remote.score_lines(LINES)
     assert '\n' not in str(error.value)

@@ -312,12 +312,18 @@ RUNS = re.compile(
 )
 
 
+LOADS_NO_OBJECT = r'np\.(load|savez)\((?=.*allow_pickle=False)|allow_pickle=False'
+
+
 def test_nothing_that_a_file_says_is_ever_run():
-    """A config file and its sweep() are Python, and named so; all else is data. NumPy reads and writes no objects."""
+    """A config file and its sweep() are Python, and named so; all else is data. NumPy reads and writes no objects.
+
+    What a pickle is made of may be digested; no pickle is read.
+    """
     sources = [*ROOT.glob('nplm_jax/**/*.py'), *ROOT.glob('experiments/**/*.py'), *ROOT.glob('configs/*.py')]
     assert len(sources) > 60
     sources.remove(ROOT / 'nplm_jax/utils/processes.py')  # pickles for processes that it starts, and from them
     for path in [*sources, ROOT / 'launch.py']:
         for number, line in enumerate(path.read_text().splitlines(), start=1):
-            safe = re.sub(r'np\.(load|savez)\((?=.*allow_pickle=False)|allow_pickle=False', '', line)
+            safe = re.sub(rf'{LOADS_NO_OBJECT}|^import pickle$|pickle\.dumps\(', '', line)
             assert not RUNS.search(safe), f'{path}:{number}: {line}'

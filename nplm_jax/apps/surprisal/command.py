@@ -55,11 +55,12 @@ def main(argv: Sequence[str]) -> None:
     models = load_models(flags.workdir, flags.weights)
     notes.append(unspaced_scripts.describe(models.vocabulary, stimuli))
     spelled = spelling.load(*flags.workdir) if flags.open else None
-    with scheduler.use(flags.scheduler), models.on_cluster(flags.workdir, flags.scheduler) as remote:
-        rows = zip(models.names, models.settings, remote.models)
+    models = models.on_cluster(flags.workdir) if flags.scheduler else models
+    with scheduler.use(flags.scheduler):
+        rows = zip(models.names, models.settings, models.models)
         named = {name: (settings, models.vocabulary, model) for name, settings, model in rows}
         if flags.weights:
-            named['mixture'] = models.settings[0], models.vocabulary, remote.mixture
+            named['mixture'] = models.settings[0], models.vocabulary, models.mixture
         columns = measurement.measure(named, stimuli, options, spelled)
     if not spelled and not models.vocabulary.tokenizer.is_lossless:
         models.warn_unknown(' '.join([columns['starts_after'][0] if flags.context else '', *columns['tokens']]).split())
