@@ -5,7 +5,8 @@
     python -m experiments.lineage.train                                      all of them, with two seeds
 
 Every rung trains for as many updates as fit into five minutes on two cores (`results/updates.json`, measured by
-`python -m experiments.lineage.train --time`), so that a rung has one result on a busy machine and on an idle one.
+`python -m experiments.lineage.train --time`), or for fewer where it overfits, so that a rung has one result on a busy
+machine and on an idle one.
 """
 
 from __future__ import annotations
@@ -70,10 +71,15 @@ RUNGS = {
     'sampled': Rung('batches', 'a loss over 1,000 sampled words', {'output.kind': 'sampled', 'output.samples': 1000}),
     'moments': Rung(
         'sampled',
-        'Adam at 0.003, with one second moment for each row of C and U and twice the rate there; clipped gradients',
-        {**rows.ROWWISE_ADAM, 'train.max_steps': 3200},
+        'Adam at 0.003, with one second moment for each row of C and U and twice the rate there; clipped gradients; '
+        'one pass over the words, since it overfits in the second',
+        {**rows.ROWWISE_ADAM, 'train.max_steps': 1600},
     ),
-    'regularised': Rung('moments', 'dropout of 0.4 and weight decay of 0.1', {**_REGULARISED, 'train.max_steps': 0}),
+    'regularised': Rung(
+        'moments',
+        'dropout of 0.4 and weight decay of 0.1, and all of the five minutes',
+        {**_REGULARISED, 'train.max_steps': 0},
+    ),
     'residual': Rung(
         'regularised',
         'a residual layer with layer normalisation for tanh; the window moves along streams with a dropout mask each',
