@@ -63,18 +63,6 @@ def pytest_collection_modifyitems(config, items):
                 item.add_marker(skip)
 
 
-SKIPPED = 'NPLM_SKIPPED'  # the environment variable with the file that gets the names of skipped tests, for .ci/run
-
-
-def _note_skipped(report):
-    if report.skipped and SKIPPED in os.environ and 'PYTEST_XDIST_WORKER' not in os.environ:
-        with open(os.environ[SKIPPED], 'a', encoding='utf-8') as file:
-            file.write(f'{report.nodeid}\n')
-
-
-pytest_collectreport = _note_skipped  # of a whole file
-
-
 # --- eight devices: their number is fixed once JAX has started, so another process of pytest runs these tests --------
 
 EIGHT_DEVICES = 'eight_devices'  # the marker
@@ -96,7 +84,6 @@ def pytest_pyfunc_call(pyfuncitem):
 
 def pytest_runtest_logreport(report):
     """In the process with eight devices: writes each outcome, the failures of set-up and tear-down as well."""
-    _note_skipped(report)
     if REPORT in os.environ and (report.when == 'call' or report.outcome != 'passed'):
         with open(os.environ[REPORT], 'a', encoding='utf-8') as file:
             file.write(json.dumps([report.nodeid, report.outcome, report.longreprtext]) + '\n')
