@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import pytest
+from helpers import others_slow
 
 from tests.golden import record
 
@@ -81,7 +82,7 @@ def test_it_ends_where_it_did(case: str) -> None:
 
 
 @pytest.mark.usefixtures('optimised')
-@pytest.mark.parametrize('case', ['direct', 'sampled_direct', 'lstm'])
+@pytest.mark.parametrize('case', others_slow(['direct', 'sampled_direct', 'lstm'], ['direct']))
 def test_it_ends_where_it_did_when_compiled_as_a_users_program_is(case: str) -> None:
     test_it_ends_where_it_did(case)
 

@@ -422,6 +422,11 @@ def wait_until(condition: Callable[[], Any], seconds: float, explain: Callable[[
         time.sleep(0.1)
 
 
+def others_slow(names, quick):
+    """Returns parameters of a test, of which all but `quick` have the marker `slow`."""
+    return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
 def covering_pairs(
     kinds_of: Mapping[str, Sequence[str]], with_all: Collection[str], always: str | None = None
 ) -> list[tuple[str, str]]:

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import make_batch, make_network
+from helpers import make_batch, make_network, others_slow
 
 from configs import sentences, text
 from nplm_jax import parts
@@ -19,6 +19,7 @@ from nplm_jax.runs import evaluation, experiment, loading
 from nplm_jax.utils.errors import BadInput
 
 FAMILIES = [*parts.NETWORKS]
+QUICK = 'residual', 'lstm', 'transformer'
 V, END = 13, 5
 LINES = [np.array(line) for line in ([3, 7, END], [1, 2, 9, 9, END], [END], [8, END], [4, 6, 4, 11, 12, 2, END])]
 STREAM_T = np.concatenate([[END], *LINES])
@@ -63,7 +64,7 @@ def test_a_decoder_begins_anew_after_the_end_of_a_line(family):
     np.testing.assert_allclose(read[:, 2], model.predict(model.prefill(np.array([[1]]))), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize('family', [*filter('nplm'.__ne__, FAMILIES)])
+@pytest.mark.parametrize('family', others_slow(filter('nplm'.__ne__, FAMILIES), QUICK))
 def test_the_gradient_of_an_update_is_that_of_its_lines_alone(family):
     network, params = make(family)
     stream, key = network.__class__(network.body, network.output, V), jax.random.key(0)
