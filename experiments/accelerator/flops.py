@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-import jax
-import jax.extend.core as jex
+from nplm_jax.training.flops import inner_jaxprs
 
 
 def count(jaxpr: Any, num_devices: int = 1, tile: int = 1) -> tuple[float, float]:
@@ -39,7 +38,5 @@ def _products(jaxpr: Any, times: float, num_devices: int) -> Iterator[tuple[Any,
             yield equation, times
         inner = times * (equation.params['length'] if name == 'scan' else 1)
         inner = inner * num_devices if name == 'shard_map' else inner  # its shapes are those of one device
-        for value in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda x: isinstance(x, jex.Jaxpr)):
-            body = value.jaxpr if isinstance(value, jex.ClosedJaxpr) else value
-            if isinstance(body, jex.Jaxpr):
-                yield from _products(body, inner, num_devices)
+        for body in inner_jaxprs(equation):
+            yield from _products(body, inner, num_devices)

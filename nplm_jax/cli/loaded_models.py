@@ -181,8 +181,8 @@ def load_models(folders: Sequence[str], weights: str = '') -> LoadedModels:
         BadInput: A run is not finished, the vocabularies or tokenizers differ, or the weights do not fit.
     """
     check_finished(folders)
-    same = lambda folder: catalog.expand_run(folder).resolve()  # noqa: E731
-    repeated = next((folder for i, folder in enumerate(folders) if same(folder) in map(same, folders[:i])), None)
+    places = [catalog.expand_run(folder).resolve() for folder in folders]
+    repeated = next((folder for i, folder in enumerate(folders) if places[i] in places[:i]), None)
     require(repeated is None, 'RUN', repeated, 'is given twice')
     weights_1xM = read_weights(weights, folders)
 

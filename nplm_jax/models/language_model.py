@@ -5,7 +5,7 @@ side, L words of each.
 """
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -99,6 +99,18 @@ class LanguageModel(abc.ABC):
         stream_T, line_slices = join_lines(lines, self.n - 1)
         log_p_T = self.score(stream_T, Span(0, len(stream_T)))
         return [log_p_T[line_slice] for line_slice in line_slices]
+
+    def map_lines(
+        self, function: Callable[..., Sequence[Sequence[np.ndarray]]], *lists: Sequence[np.ndarray]
+    ) -> Sequence[Sequence[np.ndarray]]:
+        """Returns `function(model, *lists)`, of lines that do not depend on each other.
+
+        Args:
+            function: A function of a module, or a `functools.partial` of one. For each line it returns arrays, of which
+                all axes but the last have the same sizes for all lines.
+            *lists: One array or more of each line; the first is its words.
+        """
+        return function(self, *lists)
 
     def matched_lengths(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
         """Returns the length of the n-gram that predicts each word of `span`, the word included.

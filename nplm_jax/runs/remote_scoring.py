@@ -96,12 +96,7 @@ class RemoteModel(LanguageModel):
         return self._model.next_word(contexts_BxN)
 
     def map_lines(self, function: Callable[..., Sequence[Arrays]], *lists: Arrays) -> Sequence[Arrays]:
-        """Returns `function(model, *lists)`, piece by piece.
-
-        Args:
-            function: A function of a module, or a `functools.partial` of one. For each line it returns arrays, of which
-                all axes but the last have the same sizes for all lines.
-            *lists: One array or more of each line; the first is its words, by which the lines are cut into pieces.
+        """See `LanguageModel.map_lines`; piece by piece, cut by the number of words.
 
         Raises:
             BadInput: The workers are lost, or one does not see the runs.

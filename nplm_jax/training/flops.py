@@ -102,12 +102,12 @@ def product_flops(jaxpr: Jaxpr) -> int:
         elif name == 'reduce_sum' and id(inputs[0]) in products:
             total += 2 * inputs[0].aval.size
         else:
-            inner = [product_flops(each) for each in _inner(eqn)]
+            inner = [product_flops(each) for each in inner_jaxprs(eqn)]
             total += max(inner, default=0) if name == 'cond' else eqn.params.get('length', 1) * sum(inner)
     return total
 
 
-def _inner(eqn: JaxprEqn) -> list[Jaxpr]:
+def inner_jaxprs(eqn: JaxprEqn) -> list[Jaxpr]:
     """Returns the functions that an operation calls."""
     is_function = lambda x: isinstance(x, ClosedJaxpr | Jaxpr)  # noqa: E731
     leaves = jax.tree.leaves(list(eqn.params.values()), is_leaf=is_function)

@@ -28,7 +28,6 @@ from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.mixture import ContextBins, Mixture, normalize_weights
 from nplm_jax.models.open_vocabulary import OpenVocabulary
 from nplm_jax.models.spelled_words import Spelling
-from nplm_jax.runs.remote_scoring import RemoteModel
 from nplm_jax.utils.errors import require, require_one_of
 
 CHOICES = {
@@ -125,11 +124,7 @@ def measure(
     log_spellings_T: np.ndarray | None = None
     for name, (_, _, model) in models.items():
         read = functools.partial(next_word_statistics, vocabulary_size=len(vocabulary), groups=groups)
-        if isinstance(model, RemoteModel):
-            found = model.map_lines(read, lines, prefixes)
-        else:
-            found = read(model, lines, prefixes)
-        statistics = [LineStatistics(*arrays) for arrays in found]
+        statistics = [LineStatistics(*arrays) for arrays in model.map_lines(read, lines, prefixes)]
         if spelling is not None and log_spellings_T is None:
             log_spellings_T = OpenVocabulary(model, vocabulary, spelling).log_spellings(table.tokens_T)
         columns |= _measure_words(name, statistics, table, log_spellings_T, groups)
