@@ -266,18 +266,17 @@ def time_parts(name: str, data: dataset.Dataset) -> dict[str, float]:
     rows = draw(key)
     gather = jax.jit(lambda params: sparse_rows.gather_rows(params, rows, tables))
     gradient = jax.jit(
-        lambda state: (
-            sparse_rows.sparse_gradients(
-                state.params, network, batch, state.carry, key, ONE_DEVICE, output_state=state.output_state
-            ).grads
+        lambda state: sparse_rows.sparse_gradients(
+            state.params, network, batch, state.carry, key, ONE_DEVICE, output_state=state.output_state
         )
     )
-    grads = gradient(state)
-    scatter = jax.jit(
-        lambda params: jax.lax.fori_loop(
-            0, 10, lambda _, p: sparse_rows.add_rows(p, *sparse_rows.table_gradients(grads, rows, tables)), params
-        )
-    )
+    gradients = gradient(state)
+
+    def scatter_once(params: Any) -> Any:
+        grads = sparse_rows.row_gradients(gradients, params, network, ONE_DEVICE, sums_rows=False)
+        return sparse_rows.add_rows(params, *grads)
+
+    scatter = jax.jit(lambda params: jax.lax.fori_loop(0, 10, lambda _, p: scatter_once(p), params))
     parts = {
         'draw': least(draw, key),
         'gather': least(gather, state.params),

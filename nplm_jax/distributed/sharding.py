@@ -51,11 +51,13 @@ class MeshSharding:
         mode: `shard_map`, or `pmap` for data-parallel training by jax.pmap.
         paddings: Each parameter with one row per output word, and the number that pads its rows: `Network.paddings`.
             Their rows, and those of their optimizer state, are divided over the model axis.
+        batch_axes: The axes over which the batch is divided: of sparse updates, all of the mesh.
     """
 
     mesh: Mesh | None = None
     mode: str = 'shard_map'
     paddings: tuple[tuple[str, float], ...] = ()
+    batch_axes: tuple[str, ...] = (DATA,)
 
     @property
     def devices(self) -> list[jax.Device]:
@@ -178,6 +180,13 @@ class MeshSharding:
         """Inside jit: constrains each array to be replicated on every device."""
         return tree if self.mesh is None else _all_gather(tree, self.mesh)
 
+    def constrain_examples(self, tree: Tree) -> Tree:
+        """Inside jit: constrains each array, with one row per example, to be divided over the data axis alone."""
+        if self.mesh is None:
+            return tree
+        spec = PartitionSpec(DATA) if DATA in self.mesh.axis_names else PartitionSpec()
+        return jax.lax.with_sharding_constraint(tree, NamedSharding(self.mesh, spec))
+
     def vocab_minor_layout(self, tree: Tree) -> Tree:
         """Inside a loop in jit, on a CPU: lays out U, W and their optimizer state with the words last in memory.
 
@@ -197,11 +206,16 @@ class MeshSharding:
     def partition_specs(self, tree: Any) -> Any:
         """Returns a PartitionSpec for each array of a tree of parameters or of a training state."""
         assert self.mesh is not None
-        names = self.mesh.axis_names
-        return jax.tree.map(lambda axis: PartitionSpec(axis) if axis in names else PartitionSpec(), self._axes(tree))
+        mesh_axes = self.mesh.axis_names
+
+        def spec(axis: str) -> PartitionSpec:
+            present = tuple(name for name in (self.batch_axes if axis == DATA else (axis,)) if name in mesh_axes)
+            return PartitionSpec(present) if present else PartitionSpec()
+
+        return jax.tree.map(spec, self._axes(tree))
 
     def _axes(self, tree: Any) -> Any:
-        """Returns the axis over which the rows of each array are divided; '' for those that every device has in full.
+        """Returns what divides the rows of each array: DATA for `batch_axes`, MODEL; '' for those in full everywhere.
 
         An array of the optimizer's state belongs to the parameter with whose path its own path ends (the longest such
         path), and is divided like it if it has as many rows.
@@ -278,7 +292,10 @@ def make_sharding(
     if settings.mode == 'pmap':
         require(model == 1, 'parallel.model', model, 'must be 1 with parallel.mode=pmap, which is data-parallel only')
         require(num_processes == 1, 'parallel.mode', 'pmap', f'must be shard_map for {num_processes} processes')
-    return ONE_DEVICE if data * model == 1 else MeshSharding(make_mesh(data, model, devices), settings.mode)
+    if data * model == 1:
+        return ONE_DEVICE
+    mesh = make_mesh(data, model, devices)
+    return MeshSharding(mesh, settings.mode, batch_axes=mesh.axis_names if uses_sparse_updates else (DATA,))
 
 
 def make_mesh(data: int, model: int, devices: Sequence[jax.Device] = ()) -> Mesh:

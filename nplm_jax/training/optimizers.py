@@ -499,7 +499,8 @@ def scale_by_row_moment(
         def scale(path: Any, g_RxD: jax.Array, nu_V: jax.Array) -> jax.Array:
             nu_R = nu_V.at[index(path)].get(mode='fill', fill_value=1)
             if adaptivity < 1:
-                mean = jnp.sum(nu_V) / jnp.maximum(jnp.count_nonzero(nu_V), 1)  # padding rows never have one
+                count = jnp.sum(nu_V != 0, dtype=nu_V.dtype)  # padding rows never have a gradient
+                mean = jnp.sum(nu_V) / jnp.maximum(count, 1)
                 nu_R = nu_R**adaptivity * mean ** (1 - adaptivity)
             denominator_R = jnp.sqrt(nu_R / correction) + eps
             return g_RxD / denominator_R.reshape(-1, *[1] * (g_RxD.ndim - 1))

@@ -8,6 +8,7 @@ updated, with repetitions.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Self, cast
 
@@ -16,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from nplm_jax.data.dataset import Batch
-from nplm_jax.distributed.sharding import NO_AXES, MeshAxes, MeshSharding
+from nplm_jax.distributed.sharding import NO_AXES, ONE_DEVICE, MeshAxes, MeshSharding
 from nplm_jax.models.body import State, by_example
 from nplm_jax.models.network import Network
 from nplm_jax.outputs.output_layer import EMBEDDING, Gathered, Params, SparseOutputLayer
@@ -64,7 +65,7 @@ class Scales:
         return cls(dict.fromkeys(tables, jnp.ones(())), jnp.ones(()), dict.fromkeys(tables, jnp.zeros(())))
 
     def update(
-        self, params: Params, average: Params | None, updates: Params, ids: dict[str, jax.Array], factor: Any, kept: Any
+        self, params: Params, average: Params | None, updates: Params, ids: dict[str, Any], factor: Any, kept: Any
     ) -> tuple[Self, Params, Params | None]:
         """Makes an update: params = factor * params + updates; average = kept * average + (1 - kept) * params.
 
@@ -73,8 +74,8 @@ class Scales:
         Args:
             params: The parameters, the tables as arrays.
             average: Their running average, if there is one.
-            updates: Updates in the structure of `table_gradients`; those of other parameters are complete.
-            ids: The numbers of the updated rows of each table.
+            updates: Updates in the structure of `row_gradients`; those of other parameters are complete.
+            ids: The numbers of the updated rows of each table, as `row_gradients` returns them.
             factor: The factor of the tables that are matrices.
             kept: The decay of the average.
 
@@ -136,7 +137,10 @@ def sparse_gradients(
     rows = Rows(ids_SxL, *output.rows(batch, key_rows, output_state))
     # Replicated: otherwise XLA divides the row numbers too, and sums whole arrays of V rows at the end.
     rows, batch = sharding.constrain_replicated((rows, batch))
-    shared, per_example = sharding.constrain_replicated(gather_rows(params, rows, network.output_tables, scales))
+    shared, per_example = gather_rows(params, rows, network.output_tables, scales)
+    contexts = {CONTEXTS: per_example.pop(CONTEXTS)}
+    shared = sharding.constrain_replicated(shared)
+    per_example = sharding.constrain_examples(per_example) | contexts
 
     def device_loss(
         shared: Params, per_example: Params, streams: Any, replicated: Any, axes: MeshAxes = NO_AXES
@@ -195,66 +199,97 @@ def gather_rows(
     return shared, per_example | {CONTEXTS: gather(EMBEDDING, rows.ids_SxL)}
 
 
-def table_gradients(
+def row_parts(
     gathered: tuple[Params, Params], rows: Rows, tables: Sequence[str]
-) -> tuple[Params, dict[str, jax.Array]]:
-    """Joins what `gather_rows` returned, or gradients in that structure, table by table.
+) -> dict[str, list[tuple[jax.Array, jax.Array]]]:
+    """Returns what `gather_rows` returned, or gradients in that structure, table by table.
 
     Returns:
-        A tree like the parameters, but with gathered rows, R x D, in place of each table; and the numbers of the rows
-        of each table, int32, R. A row that was gathered twice occurs twice.
+        The parts of each table: the numbers of rows, int32, R, and these rows, R x D. A row that was gathered twice
+        occurs twice.
     """
     shared, per_example = gathered
-    joined, ids = dict(shared), {}
-    for name in dict.fromkeys((*tables, EMBEDDING)):  # C may be an output table
-        parts = []
-        if name in tables:
-            parts += [(rows.example_rows_BxL, per_example[name]), (rows.shared_S, shared[name])]
-        if name == EMBEDDING:
-            parts.append((rows.ids_SxL, per_example[CONTEXTS]))
-        row_shape = parts[0][1].shape[parts[0][0].ndim :]
-        ids[name] = jnp.concatenate([numbers.reshape(-1) for numbers, _ in parts])
-        joined[name] = jnp.concatenate([values.reshape(-1, *row_shape) for _, values in parts])
-    return joined, ids
+    parts: dict[str, list[tuple[jax.Array, jax.Array]]] = {}
+    for name in tables:
+        parts[name] = [(rows.example_rows_BxL, per_example[name]), (rows.shared_S, shared[name])]
+    parts.setdefault(EMBEDDING, []).append((rows.ids_SxL, per_example[CONTEXTS]))  # C may be an output table
+    return {
+        name: [(ids.reshape(-1), values.reshape(-1, *values.shape[ids.ndim :])) for ids, values in of_table]
+        for name, of_table in parts.items()
+    }
 
 
 def row_gradients(
-    gradients: Gradients, params: Params, network: Network, sums_rows: bool
-) -> tuple[Params, dict[str, jax.Array]]:
-    """Returns sparse gradients in the structure of `table_gradients`, and the numbers of the rows of each table.
+    gradients: Gradients, params: Params, network: Network, sharding: MeshSharding, sums_rows: bool
+) -> tuple[Params, dict[str, Any]]:
+    """Returns sparse gradients as a tree like the parameters, and which rows of each table they are of.
+
+    In place of each table the tree has the gradients of R rows, whose numbers are int32, R. Where more rows were
+    gathered than the table has, it has the gradient of the whole table instead, and `slice(None)` for the numbers: that
+    is less to add up and to send between devices.
 
     Args:
         gradients: The gradients.
         params: The parameters.
         network: Their network.
-        sums_rows: Whether each row occurs once, with the sum of its gradients.
+        sharding: The sharding of the parameters and the batch.
+        sums_rows: Whether each row occurs once, with the sum of its gradients, on one device too; else a row that was
+            gathered twice occurs twice.
     """
-    grads, rows = table_gradients(gradients.grads, gradients.rows, network.output_tables)
-    if sums_rows:
-        for name, ids_R in rows.items():
-            rows[name], grads[name] = sum_rows(ids_R, grads[name], len(params[name]))
+    grads: Params = dict(gradients.grads[0])
+    rows: dict[str, Any] = {}
+    for name, parts in row_parts(gradients.grads, gradients.rows, network.output_tables).items():
+        ids, values = zip(*parts)
+        num_rows, is_whole = len(params[name]), sum(map(len, ids)) >= len(params[name])
+        if is_whole and (sums_rows or sharding.mesh is not None):
+            rows[name] = slice(None)
+            grads |= sharding.constrain({name: _sum(ids, values, num_rows)})
+        elif sums_rows:
+            rows[name], grads[name] = sum_rows(ids, values, num_rows, sharding)
+        else:
+            rows[name] = jnp.concatenate(ids)
+            grads[name] = jnp.concatenate(sharding.constrain_replicated(values))
     return grads, rows
 
 
 def scatter_to_dense(gradients: Gradients, params: Params, network: Network, sharding: MeshSharding) -> Params:
     """Returns sparse gradients in the structure of the parameters, with zeros in the rows that they leave out."""
-    grads, rows = row_gradients(gradients, params, network, sums_rows=False)
-    return add_rows(jax.tree.map(jnp.zeros_like, params), sharding.constrain_replicated(grads), rows)
+    grads, rows = row_gradients(gradients, params, network, sharding, sums_rows=False)
+    return add_rows(jax.tree.map(jnp.zeros_like, params), grads, rows)
 
 
-def sum_rows(ids_R: jax.Array, values_RxD: jax.Array, num_rows: int) -> tuple[jax.Array, jax.Array]:
+def sum_rows(
+    ids: Sequence[jax.Array], values: Sequence[jax.Array], num_rows: int, sharding: MeshSharding = ONE_DEVICE
+) -> tuple[jax.Array, jax.Array]:
     """Sums the values of each row.
 
+    Args:
+        ids: The row numbers of each part, int32, R.
+        values: The values of each part, R x D.
+        num_rows: The number of rows of the table.
+        sharding: The sharding of the batch; the row numbers are on every device.
+
     Returns:
-        Distinct row numbers in rising order, padded with `num_rows`, which is no row; and their sums, R x D.
+        Distinct row numbers in rising order, padded with `num_rows`, which is no row; and their sums. There are as many
+        of both as rows in all parts.
     """
-    size = len(ids_R)
-    distinct_R, inverse_R = jnp.unique(ids_R, size=size, fill_value=num_rows, return_inverse=True)
-    return distinct_R, jax.ops.segment_sum(values_RxD, inverse_R, size)
+    sizes = [len(part) for part in ids]
+    unique = jnp.unique(jnp.concatenate(ids), size=sum(sizes), fill_value=num_rows, return_inverse=True)
+    distinct_R, inverse_R = sharding.constrain_replicated(unique)
+    parts = sharding.constrain_replicated(jnp.split(inverse_R, list(itertools.accumulate(sizes[:-1]))))
+    return distinct_R, sharding.constrain_replicated(_sum(parts, values, sum(sizes)))
 
 
-def add_rows(params: Params, updates: Params, ids: dict[str, jax.Array]) -> Params:
-    """Adds updates in the structure of `table_gradients`. A row that occurs twice gets both updates.
+def _sum(ids: Sequence[jax.Array], values: Sequence[jax.Array], num_rows: int) -> jax.Array:
+    """Sums the values of each row, part by part: one that is divided over devices is summed on each of them first."""
+    sums = jnp.zeros((num_rows, *values[0].shape[1:]), values[0].dtype)
+    for ids_R, values_RxD in zip(ids, values):
+        sums = sums.at[ids_R].add(values_RxD)
+    return sums
+
+
+def add_rows(params: Params, updates: Params, ids: dict[str, Any]) -> Params:
+    """Adds updates in the structure of `row_gradients`. A row that occurs twice gets both updates.
 
     Each table has one scatter for all its rows: before a second one XLA may copy the whole table.
     """

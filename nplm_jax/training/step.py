@@ -173,9 +173,11 @@ def apply_gradients(program: Program, state: TrainState, gradients: Gradients, i
         params = optax.apply_updates(state.params, updates)
         average = None if state.average is None else sparse_rows.mix(kept, state.average, params)
     else:
-        grads, rows = sparse_rows.row_gradients(gradients, state.params, program.network, optimizer.rule.sums_rows)
+        grads, rows = sparse_rows.row_gradients(
+            gradients, state.params, program.network, sharding, optimizer.rule.sums_rows
+        )
         updates, opt_state = chain.update(grads, state.opt_state, state.params, rows=rows, step=step)
-        updates, factor = sharding.constrain_replicated(updates), optimizer.table_factor(hyperparameters, step)
+        factor = optimizer.table_factor(hyperparameters, step)
         scales, params, average = scales.update(state.params, state.average, updates, rows, factor, kept)
     output_state = state.output_state
     if output_state is not None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 import pathlib
 import re
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+from jax.extend.random import threefry_2x32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,8 +72,7 @@ def dropout(
         values: An array; with `axis`, one row for each stream.
         rate: The probability that a value is zeroed.
         axis: The named axis over which the rows of the batch are divided, or the part of it. Every device and part then
-            draws the mask of the whole batch and takes its own rows, so that the same values are zeroed as without a
-            division.
+            draws its own rows of the whole batch's mask, so that the same values are zeroed as without a division.
         broadcast_dims: The axes along which a mask is repeated, as in `flax.linen.Dropout`: 1 of S x T x D for
             variational dropout (Gal and Ghahramani, 2016).
 
@@ -84,9 +85,7 @@ def dropout(
     if axis is None:
         keep = jax.random.bernoulli(key, 1 - rate, shape)
     else:
-        share, num_shares = _share(axis)
-        batch_keep = jax.random.bernoulli(key, 1 - rate, (shape[0] * num_shares, *shape[1:]))
-        keep = jax.lax.dynamic_slice_in_dim(batch_keep, shape[0] * share, shape[0])
+        keep = _bernoulli_rows(key, 1 - rate, shape, *_share(axis))
     return jnp.where(keep, values / (1 - rate), 0)
 
 
@@ -108,6 +107,20 @@ def embedding_dropout(key: Key, ids_SxL: jax.Array, e_SxLxM: jax.Array, rate: fl
         return e_SxLxM
     keep_SxL = jax.vmap(jax.vmap(lambda i: jax.random.bernoulli(jax.random.fold_in(key, i), 1 - rate)))(ids_SxL)
     return jnp.where(keep_SxL[:, :, None], e_SxLxM / (1 - rate), 0)
+
+
+def _bernoulli_rows(key: jax.Array, p: float, shape: Sequence[int], share: Any, num_shares: int) -> jax.Array:
+    """Returns the rows of one share of `jax.random.bernoulli(key, p, (num_shares * shape[0], *shape[1:]))`.
+
+    Only these are drawn: the random bits of an element are a hash of the key and the element's number, where
+    `jax_threefry_partitionable` is set (Salmon et al., Parallel random numbers: as easy as 1, 2, 3, SC 2011).
+    """
+    size = math.prod(shape)
+    assert size * num_shares <= 2**32, 'the number of an element has 32 bits'
+    numbers = jnp.uint32(size) * jnp.uint32(share) + jnp.arange(size, dtype=jnp.uint32)
+    counters = jnp.concatenate([jnp.zeros_like(numbers), numbers])  # the high bits, then the low bits
+    bits = functools.reduce(jnp.bitwise_xor, jnp.split(threefry_2x32(jax.random.key_data(key), counters), 2))
+    return ((bits >> 9).astype(jnp.float32) * 2**-23 < p).reshape(shape)  # 23 bits, as in jax.random.uniform
 
 
 def _share(axis: AxisName) -> tuple[Any, int]:

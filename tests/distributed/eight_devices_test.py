@@ -199,7 +199,7 @@ def test_other_networks_train_as_on_one_device(family, kind, layout):
     dense = {'optimizer.momentum': 0.9, 'optimizer.clip_norm': 1.0} if kind == 'full' else {}
     changes = {**SPARSE, **RECURRENT, **dense, 'model.family': family, 'output.kind': kind}
     if family == 'transformer':  # at the rate of the others it amplifies rounding tenfold every six updates
-        changes |= {'optimizer.learning_rate': 0.01, 'transformer.heads': 1, 'transformer.memory': 5}
+        changes |= {'optimizer.learning_rate': 0.003, 'transformer.heads': 1, 'transformer.memory': 5}
     run, state = train(on_mesh(changes, *layout), 4)  # each epoch begins with a new carry
     _, expected = train(small_settings(changes), 4)
     assert_close(run.program.sharding.unshard(state, V), expected, rtol=1e-4, atol=1e-5)
@@ -431,3 +431,16 @@ def test_sparse_gradients_train_as_on_one_device_and_send_nothing_of_the_vocabul
     assert len(b_V.addressable_data(0)) == -(-num_words // model) and np.all(b_V[num_words:] == sharding.PADDING_BIAS)
     sizes = [math.prod(shape) for _, shape in program.sent_arrays(text)]
     assert 0 < max(sizes) < num_words // 8  # the least that a device may hold of V: its rows of b
+
+
+@pytest.mark.parametrize('data,model,most', [(8, 1, 2), (2, 4, 4)])
+@pytest.mark.parametrize('batch_size', [8, 8192])  # fewer and more rows than C has
+def test_a_sparse_update_sends_by_a_few_all_reduces_alone(batch_size, data, model, most):
+    """Rows from the devices that hold them, the sums of all gradients, and the moments of rows."""
+    rule = {'optimizer.name': 'rowwise_adam', 'optimizer.row_adaptivity': 0.5, 'train.steps_per_execution': 1}
+    shape = {'model.n': 3, 'model.m': 1, 'model.h': 2, 'output.kind': 'sampled', 'output.samples': 50}
+    run = prepare_run(on_mesh({**rule, **shape, 'train.batch_size': batch_size}, data, model), many_words())
+    chunk = run.chunk(run.program.sharding.shard(run.init_state()), 0)
+    text = execute_steps.lower(*chunk).compile().as_text()
+    assert program.all_reduced_bytes(text) > 0  # and nothing is sent otherwise
+    assert 0 < len(re.findall(r'\sall-reduce(-start)?\(', text)) <= most

@@ -1,11 +1,16 @@
 """Rows that a sparse update needs, and what changes of the other parameters."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from helpers import make_batch, make_network
 
+from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding, make_mesh
 from nplm_jax.training import sparse_rows
+from nplm_jax.training.objective import Gradients
 
 V = 31
 CONTEXTS = jnp.asarray(np.random.default_rng(0).integers(0, V, (9, 3)), jnp.int32)
@@ -29,7 +34,8 @@ def test_rows_are_gathered_by_number_and_updates_added_once_for_each_time_a_row_
         np.testing.assert_array_equal(per_example[name], params[name][rows.example_rows_BxL])
     np.testing.assert_array_equal(per_example[sparse_rows.CONTEXTS], params['C_VxM'][CONTEXTS])
     ones = jax.tree.map(jnp.ones_like, (shared, per_example))
-    updates, ids = jax.jit(sparse_rows.table_gradients, static_argnums=2)(ones, rows, tables)
+    gradients = Gradients(jnp.zeros(()), ones, None, rows)
+    updates, ids = sparse_rows.row_gradients(gradients, params, network, ONE_DEVICE, sums_rows=False)
     updated = jax.jit(sparse_rows.add_rows)(params, updates, ids)
     assert jax.tree.structure(updated) == jax.tree.structure(params)
     for name, ids in {'C_VxM': [CONTEXTS], **dict.fromkeys(tables, rows[1:3])}.items():
@@ -43,9 +49,30 @@ def test_rows_are_gathered_by_number_and_updates_added_once_for_each_time_a_row_
 def test_the_values_of_a_row_are_summed_and_no_row_is_named_twice():
     ids_R = jnp.asarray([5, 2, 5, 30, 2, 2], jnp.int32)
     values_RxD = jnp.arange(12.0).reshape(6, 2)
-    distinct_R, sums_RxD = jax.jit(sparse_rows.sum_rows, static_argnums=2)(ids_R, values_RxD, V)
+    parts = (ids_R[:4], ids_R[4:]), (values_RxD[:4], values_RxD[4:])
+    distinct_R, sums_RxD = jax.jit(sparse_rows.sum_rows, static_argnums=2)(*parts, V)
     np.testing.assert_array_equal(distinct_R, [2, 5, 30, V, V, V])
     np.testing.assert_array_equal(sums_RxD, [[2 + 8 + 10, 3 + 9 + 11], [0 + 4, 1 + 5], [6, 7], [0, 0], [0, 0], [0, 0]])
     added = sparse_rows.add_rows({'U_VxK': jnp.zeros((V, 2))}, {'U_VxK': sums_RxD}, {'U_VxK': distinct_R})
     np.testing.assert_array_equal(added['U_VxK'][jnp.asarray([2, 5, 30])], sums_RxD[:3])
     assert np.count_nonzero(np.any(added['U_VxK'], axis=1)) == 3
+
+
+@pytest.mark.parametrize('sums_rows', [True, False])
+def test_a_table_with_fewer_rows_than_were_gathered_has_its_whole_gradient(sums_rows):
+    network, params = make()
+    mesh = MeshSharding(make_mesh(1, 1))
+    many = jnp.asarray(np.random.default_rng(0).integers(0, V, (4 * V, 3)), jnp.int32)
+    few, gathered = many[:3], {}
+    for contexts in (many, few):
+        rows = sparse_rows.Rows(contexts, *network.output.rows(make_batch(contexts, contexts[:, 0]), jax.random.key(0)))
+        ones = jax.tree.map(jnp.ones_like, sparse_rows.gather_rows(params, rows, network.output_tables))
+        gradients = Gradients(jnp.zeros(()), ones, None, rows)
+        gathered[len(contexts)] = sparse_rows.row_gradients(gradients, params, network, mesh, sums_rows)
+        dense = sparse_rows.scatter_to_dense(gradients, params, network, ONE_DEVICE)
+        updated = sparse_rows.add_rows(jax.tree.map(jnp.zeros_like, params), *gathered[len(contexts)])
+        jax.tree.map(functools.partial(np.testing.assert_allclose, atol=1e-4), updated, dense)
+    (grads, whole), (_, some) = gathered[len(many)], gathered[len(few)]
+    assert whole == dict.fromkeys((*network.output_tables, 'C_VxM'), slice(None))
+    assert grads['C_VxM'].shape == params['C_VxM'].shape
+    assert not any(isinstance(numbers, slice) for numbers in some.values())

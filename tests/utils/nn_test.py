@@ -30,6 +30,17 @@ def test_a_mask_does_not_depend_on_how_the_rows_are_arranged():
     np.testing.assert_array_equal(flat.reshape(3, 4, 5), streams)
 
 
+@pytest.mark.parametrize('rate', [0.1, 0.5, 0.7])
+@pytest.mark.parametrize('shape', [(8, 5), (4, 1, 7), (2,)])
+def test_each_share_of_a_batch_draws_its_rows_of_the_whole_mask_and_no_others(shape, rate):
+    key, values = jax.random.key(3), jnp.ones((3 * shape[0], *shape[1:]))
+    whole = nn.dropout(key, values, rate)
+    for number in range(3):
+        part = nn.Microbatch(None, jnp.asarray(number), 3)
+        dropped = jax.jit(lambda v, part=part: nn.dropout(key, v, rate, part))(values[: shape[0]])
+        np.testing.assert_array_equal(dropped, whole[number * shape[0] : (number + 1) * shape[0]])
+
+
 def test_embedding_dropout_drops_a_word_type_wherever_it_occurs():
     ids_SxL = jnp.asarray(np.random.default_rng(0).integers(0, 40, (20, 30)))
     dropped = np.asarray(nn.embedding_dropout(jax.random.key(1), ids_SxL, jnp.ones((20, 30, 3)), 0.3))
