@@ -132,9 +132,12 @@ def _block(weights_JxV: Array, axis: str | None, grad_weights_JxV: Array | None,
     max_S = _reduce('max', axis, jnp.max(y_SxV, axis=1))
     E_SxV = jnp.exp(y_SxV - max_S[:, None]).astype(precision)
     normaliser_S = _reduce('sum', axis, jnp.sum(E_SxV, axis=1, dtype=jnp.float32))
-    targets_y_S = _target_scores(y_SxV, targets_S)
+    # On accelerators a pass over all scores, which XLA joins with others: on a TPU a scatter is a loop over examples.
+    choose = jax.lax.platform_dependent
+    targets_y_S = choose(y_SxV, targets_S, cpu=_gather_targets, default=_select_targets)
     nll_S = max_S + jnp.log(normaliser_S) - _reduce('sum', axis, targets_y_S)
-    G_SxV = _replace_targets(E_SxV, targets_S, jnp.exp(targets_y_S - max_S) - normaliser_S)
+    target_G_S = (jnp.exp(targets_y_S - max_S) - normaliser_S).astype(precision)
+    G_SxV = choose(E_SxV, targets_S, target_G_S, cpu=_scatter_targets, default=_mask_targets)
     scaled_inputs_JxS = inputs_JxS / normaliser_S[None, :]
     block_grad_JxV = _product(scaled_inputs_JxS.astype(precision), G_SxV, _ROWS_BY_COLUMNS)
     grad_inputs_JxS = _product(weights_JxV, G_SxV, _ROWS_BY_ROWS)
@@ -142,39 +145,30 @@ def _block(weights_JxV: Array, axis: str | None, grad_weights_JxV: Array | None,
     return grad_weights_JxV, (nll_S, (grad_inputs_JxS / normaliser_S[None, :]).T)
 
 
-def _target_scores(y_SxV: Array, targets_S: Array) -> Array:
+def _gather_targets(y_SxV: Array, targets_S: Array) -> Array:
     """Returns the target's score of each example, 0 where another device holds that word."""
-
-    def gather(y_SxV: Array, targets_S: Array) -> Array:
-        return y_SxV.at[jnp.arange(len(y_SxV)), targets_S].get(mode='fill', fill_value=0)
-
-    def select(y_SxV: Array, targets_S: Array) -> Array:
-        return jnp.sum(jnp.where(_is_target(y_SxV, targets_S), y_SxV, 0), axis=1)
-
-    return jax.lax.platform_dependent(y_SxV, targets_S, cpu=gather, default=select)
+    return y_SxV.at[jnp.arange(len(y_SxV)), targets_S].get(mode='fill', fill_value=0)
 
 
-def _replace_targets(E_SxV: Array, targets_S: Array, values_S: Array) -> Array:
+def _select_targets(y_SxV: Array, targets_S: Array) -> Array:
+    """Returns what `_gather_targets` does, in a pass over all scores."""
+    return jnp.sum(jnp.where(jax.nn.one_hot(targets_S, y_SxV.shape[1], dtype=bool), y_SxV, 0), axis=1)
+
+
+def _scatter_targets(E_SxV: Array, targets_S: Array, values_S: Array) -> Array:
     """Returns E with the target's number of each example replaced, unless another device holds that word."""
-
-    def scatter(E_SxV: Array, targets_S: Array, values_S: Array) -> Array:
-        examples = jnp.arange(len(E_SxV))
-        if E_SxV.dtype == jnp.float32:
-            return E_SxV.at[examples, targets_S].set(values_S, mode='drop')
-        # Scatter the bits as integers: for bfloat16 XLA on a CPU would convert all of E to float32 and back.
-        bits = jax.lax.bitcast_convert_type
-        replaced = bits(E_SxV, jnp.uint16).at[examples, targets_S].set(bits(values_S, jnp.uint16), mode='drop')
-        return bits(replaced, E_SxV.dtype)
-
-    def select(E_SxV: Array, targets_S: Array, values_S: Array) -> Array:
-        return jnp.where(_is_target(E_SxV, targets_S), values_S[:, None], E_SxV)
-
-    # A scatter is a loop over the examples on a TPU; a comparison is part of the pass that computes E.
-    return jax.lax.platform_dependent(E_SxV, targets_S, values_S.astype(E_SxV.dtype), cpu=scatter, default=select)
+    examples = jnp.arange(len(E_SxV))
+    if E_SxV.dtype == jnp.float32:
+        return E_SxV.at[examples, targets_S].set(values_S, mode='drop')
+    # Scatter the bits as integers: for bfloat16 XLA on a CPU would convert all of E to float32 and back.
+    bits = jax.lax.bitcast_convert_type
+    replaced = bits(E_SxV, jnp.uint16).at[examples, targets_S].set(bits(values_S, jnp.uint16), mode='drop')
+    return bits(replaced, E_SxV.dtype)
 
 
-def _is_target(y_SxV: Array, targets_S: Array) -> Array:
-    return jax.lax.broadcasted_iota(targets_S.dtype, y_SxV.shape, 1) == targets_S[:, None]
+def _mask_targets(E_SxV: Array, targets_S: Array, values_S: Array) -> Array:
+    """Returns what `_scatter_targets` does, in a pass over all of E."""
+    return jnp.where(jax.nn.one_hot(targets_S, E_SxV.shape[1], dtype=bool), values_S[:, None], E_SxV)
 
 
 def _reduce(operation: Literal['max', 'sum'], axis: str | None, values: Array) -> Array:

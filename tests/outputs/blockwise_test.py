@@ -11,7 +11,7 @@ import pytest
 from jax.test_util import check_grads
 from softmax_reference import assert_close, named, problem, reference
 
-from nplm_jax.outputs import softmax
+from nplm_jax.outputs import blockwise, softmax
 from nplm_jax.outputs.blockwise import blockwise_cross_entropy
 
 LOSSES = jax.jit(jax.value_and_grad(blockwise_cross_entropy, (0, 1)), static_argnums=(3, 4))
@@ -111,3 +111,16 @@ def test_no_array_of_words_by_batch_is_held(precision):
     of_b = {'float32': 1, 'bfloat16': 4}[precision]  # rows beside those of the weights
     assert max(math.prod(map(int, dims.split(','))) for dims in shapes) <= V * (K + of_b) < V * B
     assert compiled.memory_analysis().temp_size_in_bytes < 2e9
+
+
+@pytest.mark.parametrize('dtype', ['float32', 'bfloat16'])
+def test_the_passes_of_accelerators_take_and_replace_the_numbers_that_a_cpu_gathers_and_scatters(dtype):
+    y_SxV = jnp.asarray(np.random.default_rng(0).normal(size=(6, 11)), dtype)
+    targets_S, values_S = jnp.asarray([0, 10, 3, 11, 5, 3]), jnp.arange(6.0).astype(dtype)  # 11 is another device's
+    np.testing.assert_array_equal(
+        blockwise._select_targets(y_SxV, targets_S), blockwise._gather_targets(y_SxV, targets_S)
+    )
+    masked = blockwise._mask_targets(y_SxV, targets_S, values_S)
+    assert masked.dtype == y_SxV.dtype
+    np.testing.assert_array_equal(masked, blockwise._scatter_targets(y_SxV, targets_S, values_S))
+    np.testing.assert_array_equal(masked[3], y_SxV[3])
