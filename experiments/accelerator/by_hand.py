@@ -37,15 +37,15 @@ def at_most(update: programs.Update, data: int, model: int) -> int:
     With gradients of whole tables, the gradient of each parameter and the NLL are summed over the batch; over the words
     each block of examples takes the largest score, the sum of E and the target's score, and once the gradients of the
     output layer's inputs are summed. With sparse updates the batch is divided over all devices, and the gradient of
-    each parameter and the NLL are summed. Of each table the numbers and the gradients of the examples' rows go to all
-    devices, and the sums of its rows' gradients and their number are joined; where the words are divided, the rows of
-    the examples and of the samples come from their owners.
+    each parameter, or of the rows of a table, and the NLL are summed. Where the words are divided, the rows of the
+    examples and of the samples come from their owners, and of each output table the second moments of these rows, and
+    the sum and the number of all moments.
     """
     network, summed = update.network, update.num_parameters + 1
     if data * model == 1:
         return 0
     if network.output.uses_sparse_updates:
-        return summed + len(network.word_tables) * 4 + (len(network.output_tables) * 2 if model > 1 else 0)
+        return summed + (len(network.output_tables) * 5 if model > 1 else 0)
     blocks = -(-update.batch_size // data // network.output.block_size)
     return (summed if data > 1 else 0) + (3 * blocks + 1 if model > 1 else 0)
 
