@@ -14,6 +14,7 @@ import itertools
 import math
 import pathlib
 import time
+from collections.abc import Mapping
 from importlib import metadata
 from typing import Any, NamedTuple
 
@@ -64,11 +65,16 @@ def cases() -> list[Case]:
     return list(dict.fromkeys(case for _, case in sorted(ranked, key=lambda each: each[0])))
 
 
-def compile_case(case: Case) -> dict[str, Any]:
-    """Compiles a case. Returns what is known of its program: of an update, or of the words that are evaluated."""
+def compile_case(case: Case, sizes: Mapping[str, int] | None = None) -> dict[str, Any]:
+    """Compiles a case. Returns what is known of its program: of an update, or of the words that are evaluated.
+
+    Args:
+        case: The case.
+        sizes: Keys that an update's row changes, for a smaller program.
+    """
     topology = chips.TOPOLOGIES[case.topology]
     if case.batch_size:
-        update = programs.trace_update(case.row, topology, (case.data, case.model), case.batch_size)
+        update = programs.trace_update(case.row, topology, (case.data, case.model), case.batch_size, sizes)
         traced, updates, words = update.traced, programs.NUM_STEPS, case.batch_size
     else:
         traced, updates, words = programs.trace_evaluation(case.row, topology), 1, programs.EVALUATED
