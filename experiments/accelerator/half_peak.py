@@ -5,7 +5,7 @@
     python -m experiments.accelerator.half_peak --figure     draws half_peak.png from them too
 
 Each row is written as it comes; --until=12:30 begins none after that time. Needs the packages of
-experiments/accelerator/requirements.txt. half_peak.md says what the tables are. Nothing runs on an accelerator.
+experiments/accelerator/requirements.txt. README.md says what the tables are. Nothing runs on an accelerator.
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ SIZES = {
     **dict.fromkeys(('lstm', 'transformer'), tuple({'model.h': n, 'model.m': n} for n in (320, 1024, 4096))),
 }
 BATCHES = 256, 1024, 4096, 16_384  # words of an update
-DETAILED = 4096  # the batch of which the second table shows more
 HALF = 0.5
 LARGEST = 3  # arrays of a program that are recorded
 
@@ -134,16 +133,18 @@ def _absent(entry: Mapping[str, Any] | None) -> str:
 
 
 def in_the_way(entries: Mapping[str, Any]) -> str:
-    """Returns a line for each program of one batch: its times, what filling up leaves, and what is moved most."""
+    """Returns, of the largest batch below half of each network, chip and size: times, padding, and what moves most."""
+    below = {case[:3]: (case, *found) for case, found in shares(entries).items() if found[0] < HALF}
     rows = []
-    for case, (share, bound) in sorted(shares(entries).items(), key=lambda each: list(NETWORKS).index(each[0].network)):
-        if case.batch_size == DETAILED:
+    for network, chip in itertools.product(NETWORKS, TOPOLOGIES):
+        for case, share, bound in (below[line] for line in below if line[:2] == (network, chip)):
             entry = entries[case.name]
             times, filled = _times(case, entry), entry['flops'] / entry['tiled_flops']
-            moved = ', '.join(f'{label} {size / entry["bytes"]:.0%}' for label, size in entry['most_moved'].items())
-            numbers = [f'{times.compute * 1e6:,.0f}', f'{times.memory * 1e6:,.0f}', f'{filled:.0%}', f'{share:.0%}']
-            rows.append([case.network, case.chip, case.h, *numbers, bound, moved])
-    header = ['network', 'chip', 'h', 'us of products', 'us of memory', 'not padding', 'of peak', 'bound by']
+            moved = (f'{label} {size / entry["bytes"]:.0%}' for label, size in entry['most_moved'].items())
+            numbers = [f'{case.batch_size:,}', f'{times.compute * 1e6:,.0f}', f'{times.memory * 1e6:,.0f}']
+            numbers += [f'{filled:.0%}', f'{share:.0%}', bound, ', '.join(moved).replace('|', r'\|')]
+            rows.append([network, chip, case.h, *numbers])
+    header = ['network', 'chip', 'h', 'words', 'us of products', 'us of memory', 'not padding', 'of peak', 'bound by']
     return markdown_table([*header, 'moved most'], rows)
 
 
