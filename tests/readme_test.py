@@ -73,6 +73,7 @@ TABLES = [
     ('experiments/scale/README.md', 'scale.cold'),
     ('experiments/accelerator/README.md', 'accelerator.compile --show'),
     ('experiments/accelerator/README.md', 'accelerator.roofline'),
+    ('experiments/accelerator/README.md', 'accelerator.half_peak --show'),
     ('experiments/search/README.md', 'search.study --show'),
     ('experiments/pruning/README.md', 'pruning.study'),
     ('experiments/decoding/README.md', 'decoding.study'),

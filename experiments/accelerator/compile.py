@@ -14,6 +14,7 @@ import itertools
 import math
 import pathlib
 import time
+from collections.abc import Mapping
 from importlib import metadata
 from typing import Any, NamedTuple
 
@@ -64,24 +65,40 @@ def cases() -> list[Case]:
     return list(dict.fromkeys(case for _, case in sorted(ranked, key=lambda each: each[0])))
 
 
-def compile_case(case: Case) -> dict[str, Any]:
-    """Compiles a case. Returns what is known of its program: of an update, or of the words that are evaluated."""
+def compile_case(case: Case, sizes: Mapping[str, int] | None = None) -> dict[str, Any]:
+    """Compiles a case. Returns what is known of its program: of an update, or of the words that are evaluated.
+
+    Args:
+        case: The case.
+        sizes: Keys that an update's row changes, for a smaller program.
+    """
     topology = chips.TOPOLOGIES[case.topology]
-    started = time.monotonic()
     if case.batch_size:
-        update = programs.trace_update(case.row, topology, (case.data, case.model), case.batch_size)
+        update = programs.trace_update(case.row, topology, (case.data, case.model), case.batch_size, sizes)
         traced, updates, words = update.traced, programs.NUM_STEPS, case.batch_size
     else:
         traced, updates, words = programs.trace_evaluation(case.row, topology), 1, programs.EVALUATED
     entry = {'row': case.row, 'data': case.data, 'model': case.model, 'batch_size': case.batch_size, 'words': words}
-    counted = flops.count(traced.jaxpr.jaxpr, case.data * case.model, chips.CHIPS[topology.chip].tile)
-    entry |= {'flops': counted[0] / updates, 'tiled_flops': counted[1] / updates}
+    found, program = compile_program(traced, topology, case.data * case.model, updates)
+    entry |= found
+    if case.batch_size and program:
+        entry['checks'] = by_hand.check(update, program, entry['collectives'], case.data, case.model)
+    return entry
+
+
+def compile_program(
+    traced: Any, topology: chips.Topology, num_devices: int, updates: int
+) -> tuple[dict[str, Any], hlo.Program | None]:
+    """Compiles what was traced. Returns what is known of it per update, and the program; None where it does not fit."""
+    started = time.monotonic()
+    counted = flops.count(traced.jaxpr.jaxpr, num_devices, chips.CHIPS[topology.chip].tile)
+    entry: dict[str, Any] = {'flops': counted[0] / updates, 'tiled_flops': counted[1] / updates}
     try:
         compiled = traced.lower().compile()
     except Exception as error:
         if 'RESOURCE_EXHAUSTED' not in str(error):
             raise
-        return {**entry, 'fits': False, 'error': first_line(error)}
+        return {**entry, 'fits': False, 'error': first_line(error)}, None
     entry['seconds'] = round(time.monotonic() - started, 1)
     memory, program = compiled.memory_analysis(), hlo.Program(compiled.as_text() or '')
     sizes = {
@@ -91,10 +108,7 @@ def compile_case(case: Case) -> dict[str, Any]:
     }
     sent = [{**each, 'count': each['count'] / updates} for each in program.collectives()]
     entry |= {'memory': sizes, 'fits': sum(sizes.values()) <= chips.CHIPS[topology.chip].figures.memory}
-    entry |= {'bytes': program.moved() / updates, 'collectives': sent}
-    if case.batch_size:
-        entry['checks'] = by_hand.check(update, program, sent, case.data, case.model)
-    return entry
+    return entry | {'bytes': program.moved() / updates, 'collectives': sent}, program
 
 
 def measure(flags: study.Flags) -> None:
@@ -113,11 +127,16 @@ def measure(flags: study.Flags) -> None:
             found = read(folder, case.topology)
             found |= provenance.of_module('experiments.accelerator.compile')
             found['device'] = chips.TOPOLOGIES[case.topology].devices()[0].device_kind
-            found['versions'] = {**found['versions'], **{name: metadata.version(name) for name in PACKAGES}}
+            found['versions'] = {**found['versions'], **versions()}
             found['entries'] = {**found.get('entries', {}), case.name: entry}
             results.write(folder / f'{case.topology}.json', found)
             bar.update(1)
     print(show(flags))
+
+
+def versions() -> dict[str, str]:
+    """Returns the versions of the compilers."""
+    return {name: metadata.version(name) for name in PACKAGES}
 
 
 def read(folder: pathlib.Path, topology: str) -> dict[str, Any]:

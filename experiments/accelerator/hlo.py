@@ -9,7 +9,7 @@ import collections
 import dataclasses
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 COLLECTIVES = ('all-reduce', 'all-gather', 'reduce-scatter', 'all-to-all', 'collective-permute')
@@ -108,8 +108,16 @@ class Program:
 
     def moved(self) -> float:
         """Returns the bytes that instructions read from and write to the chip's memory, of a slice only the slice."""
+        return sum(self.traffic().values())
+
+    def traffic(self) -> collections.Counter[tuple[int, ...]]:
+        """Returns the bytes that `moved` counts by the shape of the array, of all its types together."""
         arrays = {name: i for instructions in self.computations.values() for name, i in instructions.items()}
-        return sum(times * self._moved(i, arrays) for i, times, fused in self.run() if not fused)
+        found: collections.Counter[tuple[int, ...]] = collections.Counter()
+        for instruction, times, fused in self.run():
+            for shape, size in () if fused else self._moved(instruction, arrays):
+                found[shape] += times * size
+        return found
 
     def products(self) -> list[tuple[Array, ...]]:
         """Returns the operands of each product of matrices."""
@@ -131,20 +139,18 @@ class Program:
         limits = [int(c.rest) for c in self.computations[condition].values() if c.op == 'constant' and c.rest.isdigit()]
         return limits[0] if len(limits) == 1 else 1
 
-    def _moved(self, i: Instruction, arrays: dict[str, Instruction]) -> int:
+    def _moved(self, i: Instruction, arrays: dict[str, Instruction]) -> Iterator[tuple[tuple[int, ...], int]]:
+        """Yields the shape of what an instruction reads or writes, and how many bytes of it."""
         if i.op in _FREE or i.op.endswith(('-done', '-update')):
-            return 0
+            return
         if i.op.endswith('-start') and i.kind not in COLLECTIVES:  # a copy, maybe of a slice, between two memories
-            size = min(array.bytes for array in i.arrays[:2])
-            return size * sum(array.in_hbm for array in i.arrays[:2])
-        results = sum(array.bytes for array in _results(i) if array.in_hbm)
-        reads = 0
+            part = min(i.arrays[:2], key=lambda array: array.bytes)
+            yield part.shape, part.bytes * sum(array.in_hbm for array in i.arrays[:2])
+            return
         for number, name in enumerate(i.operands):
-            source = sum(a.bytes for a in arrays[name].arrays if a.in_hbm) if name in arrays else 0
-            part = self._read(i, number)
-            reads += source if part is None else min(source, part)
-        written = self._written(i)
-        return reads + (results if written is None else min(results, written))
+            if name in arrays:
+                yield from _limited(arrays[name].arrays, self._read(i, number))
+        yield from _limited(_results(i), self._written(i))
 
     def _read(self, i: Instruction, number: int) -> int | None:
         """Returns the bytes that an instruction reads of an operand; None for all of them."""
@@ -221,6 +227,16 @@ def _results(i: Instruction) -> tuple[Array, ...]:
     if i.op.endswith('-start') and i.kind in COLLECTIVES and i.kind != 'all-reduce':
         return i.arrays[len(i.operands) : 2 * len(i.operands)]
     return i.arrays[:1] if i.op == 'custom-call' and 'gemm' in i.rest else i.arrays  # the other one is a workspace
+
+
+def _limited(arrays: Iterable[Array], limit: int | None) -> Iterator[tuple[tuple[int, ...], int]]:
+    """Yields the shape and the bytes of arrays in the chip's memory; beyond a limit, the limit for the largest one."""
+    sizes = [(array.shape, array.bytes) for array in arrays if array.in_hbm]
+    total = sum(size for _, size in sizes)
+    if limit is None or limit >= total:
+        yield from sizes
+    else:
+        yield max(sizes, key=lambda each: each[1])[0], limit
 
 
 def _group_size(rest: str) -> int:

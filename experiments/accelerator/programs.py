@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -32,6 +33,7 @@ ROWS = {
     'mogrifier': (brown, 'mogrifier'),
     'mlp9': (brown, 'mlp9'),
 }
+NETWORKS = {**ROWS, 'lstm': (ladder, 'lstm')}  # with one that half_peak.py alone compiles
 LARGE_VOCABULARY = 262_144  # of mlp10
 NUM_STEPS = 20  # updates of a chunk
 CORPUS = 1_000_000  # words
@@ -55,29 +57,32 @@ class Update:
     num_parameters: int
 
 
-def settings_of(row: str, batch_size: int) -> tuple[Settings, int]:
-    """Returns the settings of a row for a chip, in bfloat16, and |V|."""
-    config, name = ROWS[row]
+def settings_of(row: str, batch_size: int, sizes: Mapping[str, int] | None = None) -> tuple[Settings, int]:
+    """Returns the settings of a row for a chip, in bfloat16, and |V|; `sizes` are keys that it changes."""
+    config, name = NETWORKS[row]
     changes = {'train.batch_size': batch_size, 'train.steps_per_execution': NUM_STEPS, 'output.precision': 'bfloat16'}
     made = config.get_config(name)
     if made.output.kind == 'full':
         changes['output.block_size'] = 1024  # as its key advises
     if made.model.family != 'nplm':
         changes['model.precision'] = 'bfloat16'
-    settings = load_settings(parts.override(made, changes))
+    settings = load_settings(parts.override(made, {**changes, **(sizes or {})}))
     return settings, LARGE_VOCABULARY if row == 'mlp10' else int(value_of(settings, 'corpus.max_vocabulary'))
 
 
-def trace_update(row: str, topology: Topology, mesh: tuple[int, int], batch_size: int) -> Update:
+def trace_update(
+    row: str, topology: Topology, mesh: tuple[int, int], batch_size: int, sizes: Mapping[str, int] | None = None
+) -> Update:
     """Traces a chunk of updates for data x model devices of a topology.
 
     Args:
-        row: One of ROWS.
+        row: One of NETWORKS.
         topology: The devices.
         mesh: The devices that divide the batch, and those that divide the words.
         batch_size: Words of an update, of all devices.
+        sizes: Keys that the row changes, such as model.h.
     """
-    settings, num_words = settings_of(row, batch_size)
+    settings, num_words = settings_of(row, batch_size, sizes)
     devices = topology.devices()
     network = Network.make(settings, num_words, topology.platform)
     output, streams = network.output, network.body.num_streams(batch_size)

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from experiments.accelerator import chips, flops, hlo, roofline
+from experiments.accelerator import chips, flops, half_peak, hlo, roofline
 
 TEXT = """
 HloModule jit_step, is_scheduled=true
@@ -57,6 +57,12 @@ def test_a_gather_moves_its_rows_and_a_buffer_near_the_chip_nothing():
     assert hlo.Program(TEXT).moved() == 20 * (fusion + negate + all_reduce + dot) + gathered
 
 
+def test_what_is_moved_is_counted_by_shape():
+    traffic = hlo.Program(TEXT).traffic()
+    assert traffic[1000, 64] == 20 * 8 * 64 * 4 + 1000 * 64 * 4  # of the table eight rows an update, and once all of it
+    assert traffic[250, 64] == 250 * 64 * 4 and traffic[8, 8] == 20 * 8 * 8 * 4
+
+
 def test_products_have_the_types_of_their_operands():
     (operands,) = hlo.Program(TEXT).products()
     assert [(array.kind, array.shape) for array in operands] == [('f32', (8, 64))] * 2
@@ -101,3 +107,31 @@ def test_weak_scaling_is_of_as_many_words_on_each_chip_and_leaves_out_what_does_
     first, second = roofline.scaling_table(entries).splitlines()[2:]
     assert ' 100% ' in first and ' 50% ' in second and ' 16 ' in second
     assert 'does not fit' in roofline.table(entries).splitlines()[-1]
+
+
+def test_half_of_the_peak_is_passed_at_the_first_batch_and_the_last_one_below_it_is_explained():
+    chip = chips.CHIPS['H100'].figures
+    second = {'flops': chip.flops, 'tiled_flops': chip.flops, 'collectives': [], 'fits': True}
+    moved = {'1,024 x |V|': chip.memory_bandwidth}
+    batches = zip(half_peak.BATCHES, (5, 4, 2))
+    entries = {
+        half_peak.Case('paper', 'H100', 50, B).name: {**second, 'bytes': n * chip.memory_bandwidth, 'most_moved': moved}
+        for B, n in batches
+    }
+    entries['paper H100 50 16384'] = {'fits': False}
+    entries['lstm H100 320 256'] = {**second, 'bytes': 0, 'most_moved': {}}
+    lines = [line.split(' | ') for line in half_peak.by_batch(entries).splitlines()[2:]]
+    cells = {(line[0].strip('| '), *map(str.strip, line[1:3])): [c.strip('| ') for c in line[4:]] for line in lines}
+    assert len(cells) == 3 * 2 * 3 and cells['paper', 'v5e', '50'] == ['-'] * 5
+    assert cells['paper', 'H100', '50'] == ['20% memory', '25% memory', '50% memory', 'does not fit', '4,096']
+    assert cells['lstm', 'H100', '320'] == ['100% compute', '-', '-', '-', '256']
+    (line,) = half_peak.in_the_way(entries).splitlines()[2:]
+    *numbers, most_moved = (cell.strip(' |') for cell in line.split(' | ')[3:])
+    assert numbers == ['1,024', '1,000,000', '4,000,000', '100%', '25%', 'memory']
+    assert most_moved == r'1,024 x \|V\| 25%'
+
+
+def test_every_case_of_half_of_the_peak_is_of_a_network_with_sizes_of_its_own():
+    found = half_peak.cases()
+    assert len(found) == len(set(found)) == 3 * 2 * 3 * 4
+    assert found[0] == ('paper', 'H100', 50, 256) and half_peak.programs.settings_of('mlp1', 256)[0].model.h == 50
