@@ -251,12 +251,12 @@ class Trainer:
             self.validate()
             self._reporter.validated(self.progress)
             if self._should_prune(self.progress, schedule) and not self.done:
-                self.save()
+                self.save(wait=True)
                 raise Pruned(f'pruned after update {self.progress.step:,} (saved)')
         if self.done:
             self.postprocess()  # before the last save, since a checkpoint is never written twice
         if save or self.done:
-            self.save()
+            self.save(wait=self.done)
         if self.done:
             self._stop_if_interrupted(save=False)
 
@@ -302,12 +302,18 @@ class Trainer:
             nll, self.best_scores = self._score_valid(self.best)
             self._reporter.postprocessed(what, before, nll)
 
-    def save(self) -> None:
-        """Writes a checkpoint. Raises NonFiniteError instead if a number is not finite."""
+    def save(self, wait: bool = False) -> None:
+        """Begins to write a checkpoint. Raises NonFiniteError instead if a number is not finite.
+
+        Args:
+            wait: Whether to return only when it is complete; training goes on otherwise.
+        """
         state = self.run.program.sharding.unshard(self._state, self.run.program.network.num_rows)
         finite.check(state, self.progress.step)
         if self._store:
             self._store.save(self.progress.step, state, self.best, dataclasses.asdict(self.progress))
+            if wait:
+                self._store.wait()
 
     def _read_losses(self, keep: int = 0, seconds: float | None = None) -> None:
         """Reads and reports the losses of all chunks but the last `keep`, and counts the seconds."""
@@ -331,7 +337,7 @@ class Trainer:
         if signal_number := multihost.allreduce_max(self._interrupted()):
             self._read_losses()
             if save:
-                self.save()
+                self.save(wait=True)
             raise Interrupted(self.progress.step, signal_number)
 
 
