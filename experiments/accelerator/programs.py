@@ -60,8 +60,6 @@ def settings_of(row: str, batch_size: int) -> tuple[Settings, int]:
     config, name = ROWS[row]
     changes = {'train.batch_size': batch_size, 'train.steps_per_execution': NUM_STEPS, 'output.precision': 'bfloat16'}
     made = config.get_config(name)
-    if made.output.kind == 'full':
-        changes['output.block_size'] = 1024  # as its key advises
     if made.model.family != 'nplm':
         changes['model.precision'] = 'bfloat16'
     settings = load_settings(parts.override(made, changes))
