@@ -18,7 +18,7 @@ from nplm_jax.config import ParallelSettings, Settings, value_of
 from nplm_jax.data.corpora import Span
 from nplm_jax.distributed import sharding
 from nplm_jax.models import neural
-from nplm_jax.models.network import Network
+from nplm_jax.models.network import Network, block_size
 from nplm_jax.runs.experiment import load_settings
 from nplm_jax.training import step
 from nplm_jax.training.optimizers import hyperparameters_of
@@ -102,7 +102,7 @@ def trace_evaluation(row: str, topology: Topology) -> Any:
     put = SingleDeviceSharding(topology.devices()[0])
     network = Network.make(settings, num_words, topology.platform)
     params = jax.eval_shape(lambda: network.init(jax.random.key(0)))
-    blocks = neural.stream_blocks(network, _words(), Span(0, EVALUATED), neural.SCORING_BATCH)
+    blocks = neural.stream_blocks(network, _words(), Span(0, EVALUATED), block_size(topology.platform))
     params, *blocks = jax.tree.map(lambda x: _shape(x, put), (params, *blocks))
     return neural._read_stream.trace(network, params, *blocks, None)
 
