@@ -97,7 +97,7 @@ def trace_update(row: str, topology: Topology, mesh: tuple[int, int], batch_size
 
 
 def trace_evaluation(row: str, topology: Topology) -> Any:
-    """Traces the evaluation of EVALUATED words, which runs on one device."""
+    """Traces the evaluation of EVALUATED words on one of the devices of a topology."""
     settings, num_words = settings_of(row, 1024)
     put = SingleDeviceSharding(topology.devices()[0])
     network = Network.make(settings, num_words, topology.platform)
