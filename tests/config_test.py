@@ -100,7 +100,7 @@ IMPOSSIBLE = [
     ('model.family', 'trigram', 'must be one of nplm, residual, '),
     ('output.kind', 'hierarchical', 'must be one of full, sampled, nce, two_level'),
     ('output.precision', 'float16', 'must be one of float32, bfloat16, auto'),
-    ('output.block_size', 0, 'must be 1 or more'),
+    ('output.block_size', -1, 'must be 0 or more'),
     ('output.samples', 0, 'must be 1 or more'),
     ('output.proposal', 'uniform', 'must be one of unigram, log_uniform'),
     ('output.num_shortlist', -1, 'must be 0 or more'),

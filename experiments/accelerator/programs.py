@@ -19,7 +19,7 @@ from nplm_jax.config import ParallelSettings, Settings, value_of
 from nplm_jax.data.corpora import Span
 from nplm_jax.distributed import sharding
 from nplm_jax.models import neural
-from nplm_jax.models.network import Network
+from nplm_jax.models.network import Network, block_size
 from nplm_jax.runs.experiment import load_settings
 from nplm_jax.training import step
 from nplm_jax.training.optimizers import hyperparameters_of
@@ -62,8 +62,6 @@ def settings_of(row: str, batch_size: int, sizes: Mapping[str, int] | None = Non
     config, name = NETWORKS[row]
     changes = {'train.batch_size': batch_size, 'train.steps_per_execution': NUM_STEPS, 'output.precision': 'bfloat16'}
     made = config.get_config(name)
-    if made.output.kind == 'full':
-        changes['output.block_size'] = 1024  # as its key advises
     if made.model.family != 'nplm':
         changes['model.precision'] = 'bfloat16'
     settings = load_settings(parts.override(made, {**changes, **(sizes or {})}))
@@ -104,12 +102,12 @@ def trace_update(
 
 
 def trace_evaluation(row: str, topology: Topology) -> Any:
-    """Traces the evaluation of EVALUATED words, which runs on one device."""
+    """Traces the evaluation of EVALUATED words on one of the devices of a topology."""
     settings, num_words = settings_of(row, 1024)
     put = SingleDeviceSharding(topology.devices()[0])
     network = Network.make(settings, num_words, topology.platform)
     params = jax.eval_shape(lambda: network.init(jax.random.key(0)))
-    blocks = neural.stream_blocks(network, _words(), Span(0, EVALUATED), neural.SCORING_BATCH)
+    blocks = neural.stream_blocks(network, _words(), Span(0, EVALUATED), block_size(topology.platform))
     params, *blocks = jax.tree.map(lambda x: _shape(x, put), (params, *blocks))
     return neural._read_stream.trace(network, params, *blocks, None)
 

@@ -20,6 +20,7 @@ from nplm_jax.utils.errors import require
 from nplm_jax.utils.nn import AxisName, Microbatch
 
 Tree = TypeVar('Tree')
+Result = TypeVar('Result')
 Loss = Callable[..., tuple[Any, Any]]
 DATA, MODEL = 'data', 'model'
 PADDING_BIAS = -1e9  # bias of padding words (V is padded to a multiple of the model axis): exp gives 0, no gradient
@@ -68,6 +69,27 @@ class MeshSharding:
     def platform(self) -> str:
         """The platform of its devices, such as `cpu`: that of a chip which a mesh describes and this machine lacks."""
         return self.devices[0].platform
+
+    @property
+    def of_process(self) -> 'MeshSharding':
+        """The sharding of what each process computes by itself: its own devices of the mesh divide the examples."""
+        devices = [] if self.mesh is None else self.mesh.local_devices
+        return MeshSharding(make_mesh(len(devices), 1, devices)) if len(devices) > 1 else ONE_DEVICE
+
+    def map_parts(
+        self, function: Callable[..., Result], in_axes: Sequence[int | None], out_axis: int
+    ) -> Callable[..., Result]:
+        """Inside jit: maps a function over the devices, of which each computes a part. See `jax.vmap`.
+
+        Args:
+            function: A function of trees of arrays that needs nothing from other devices.
+            in_axes: For each argument the axis of its arrays that the devices divide; None where each has it in full.
+            out_axis: The axis of its result that they divide.
+        """
+        assert self.mesh is not None
+        over_all, axes = self.mesh.axis_names, (*in_axes, out_axis)
+        *specs, out_specs = (PartitionSpec() if i is None else PartitionSpec(*[None] * i, over_all) for i in axes)
+        return jax.shard_map(function, mesh=self.mesh, in_specs=tuple(specs), out_specs=out_specs, check_vma=False)
 
     def map_loss(self, loss: Loss) -> Loss:
         """Maps a per-device loss, `loss(params, *batch, replicated, axes=...) -> (mean, carry)`, over the mesh.

@@ -24,6 +24,8 @@ from nplm_jax.utils import nn
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.nn import AxisName, Key
 
+# What keys may be until a run begins, and `resolve_auto` replaces.
+AUTO = {'model.precision': 'auto', 'output.precision': 'auto', 'output.block_size': 0}
 _EMBEDDING_DROPOUT = 1000  # folded into the key of an update
 
 
@@ -65,13 +67,13 @@ class Network:
         Args:
             settings: The settings.
             vocabulary: The words, or how many there are.
-            platform: That of the devices that train it, for `Body.on` and a precision that is `auto`; None for this
-                process's. The settings of a run that has begun have no `auto`.
+            platform: That of the devices that train it, for `Body.on` and `resolve_auto`; None for this process's.
+                Nothing is left to resolve in the settings of a run that has begun.
 
         Raises:
             BadInput: The settings are impossible or do not fit the vocabulary.
         """
-        settings = resolve_precisions(settings, platform)
+        settings = resolve_auto(settings, platform)
         body = parts.make('model.family', settings).on(platform or nn.default_platform())
         body.check(settings)
         words = numbered(vocabulary) if isinstance(vocabulary, int) else vocabulary
@@ -240,11 +242,18 @@ class Network:
         require(len(shape) == 2 and np.size(batch.targets_SxT) == B, 'targets of shape', shape, allowed)
 
 
-def resolve_precisions(settings: Settings, platform: str | None = None) -> Settings:
-    """Returns settings in which each precision that is `auto` is the one of a platform: see `nn.native_precision`."""
-    values = {'model.precision': settings.model.precision, 'output.precision': settings.output.precision}
-    native = nn.native_precision(platform)
-    return config.replace(settings, {key: native for key, value in values.items() if value == 'auto'})
+def resolve_auto(settings: Settings, platform: str | None = None) -> Settings:
+    """Returns settings in which what `AUTO` lists is that of a platform: `nn.native_precision` and `block_size`."""
+    precision, size = nn.native_precision(platform), block_size(platform or nn.default_platform())
+    values = {'model.precision': precision, 'output.precision': precision, 'output.block_size': size}
+    return config.replace(
+        settings, {key: x for key, x in values.items() if config.value_of(settings, key) == AUTO[key]}
+    )
+
+
+def block_size(platform: str) -> int:
+    """Returns the number of examples whose V scores are in memory at once: a block that stays in a CPU's cache."""
+    return 256 if platform == 'cpu' else 1024
 
 
 def _local_rows(table_VxD: jax.Array, num_rows: int, axis: str) -> jax.Array:

@@ -5,6 +5,7 @@ while decoding. Dims: V vocabulary, S streams, L words of each that are read, R 
 (`Body.lookback`), B = S * L examples, K blocks, T words of a span or a line, G groups of words.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -14,13 +15,14 @@ import numpy as np
 
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.vocabulary import RARE_ID
+from nplm_jax.distributed.sharding import DATA, ONE_DEVICE, MeshSharding
 from nplm_jax.models.body import Body, State, by_example
 from nplm_jax.models.language_model import LanguageModel, check_contexts
-from nplm_jax.models.network import Network
+from nplm_jax.models.network import Network, block_size
 from nplm_jax.models.ngram.counts import with_history
 from nplm_jax.outputs.output_layer import Features, Params
 
-SCORING_BATCH = 256  # words scored at once: a V x B block of scores that stays in the processor's cache
+SCORING_BATCH = 256  # words of lines scored at once: a V x B block of scores that stays in the processor's cache
 LENGTH_MULTIPLE = 16  # words of a line or a context that are read at once: few programs compile
 MIN_LINES, MAX_LINES = 64, 1024  # lines read in parallel
 _BURN_IN = 512  # words before a scored span that fill a state of unlimited reach
@@ -54,10 +56,17 @@ class DecodingState(NamedTuple):
 class NeuralLanguageModel(LanguageModel):
     """A network and its parameters. Everything is evaluated exactly, without dropout, in float32."""
 
-    def __init__(self, network: Network, params: Params) -> None:
-        """Takes a network and its parameters, without a copy."""
+    def __init__(self, network: Network, params: Params, sharding: MeshSharding = ONE_DEVICE) -> None:
+        """Takes a network and its parameters, without a copy.
+
+        Args:
+            network: The network.
+            params: Its parameters, on one device.
+            sharding: The devices that divide the words of a span: `MeshSharding.of_process`.
+        """
         self.network = network
         self.params = params
+        self.sharding = sharding
         self.n = None if network.body.reach is None else network.body.reach + 1
 
     def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
@@ -79,9 +88,15 @@ class NeuralLanguageModel(LanguageModel):
 
     def _read_span(self, tokens_T: np.ndarray, span: Span, one_hot_VxG: jax.Array | None) -> np.ndarray:
         start = max(0, span.start - burn_in(self.network.body))
-        blocks = stream_blocks(self.network, tokens_T, Span(start, span.stop), SCORING_BATCH)
-        found = np.asarray(_read_stream(self.network, self.params, *blocks, one_hot_VxG))
+        size = len(self.sharding.devices) * block_size(self.sharding.platform)
+        blocks = stream_blocks(self.network, tokens_T, Span(start, span.stop), size)
+        params = self.params if self.sharding.mesh is None else self._params_everywhere
+        found = np.asarray(_read_stream(self.network, params, *blocks, one_hot_VxG, self.sharding))
         return found.reshape(-1, *found.shape[2:])[span.start - start : span.stop - start]
+
+    @functools.cached_property
+    def _params_everywhere(self) -> Params:
+        return self.sharding.put(self.params)
 
     def score_lines(self, lines: Sequence[np.ndarray]) -> list[np.ndarray]:
         """See `LanguageModel.score_lines`. Lines are read in parallel; of equal beginnings only one is scored."""
@@ -241,7 +256,7 @@ _read = jit_float32(read)
 _take_rows = jax.jit(lambda state, rows_K: jax.tree.map(lambda x: x[rows_K], state))
 
 
-@jit_float32
+@functools.partial(jit_float32, static_argnames=('network', 'sharding'))
 def _read_stream(
     network: Network,
     params: Params,
@@ -249,18 +264,39 @@ def _read_stream(
     ids_KxB: jax.Array,
     targets_KxB: jax.Array,
     one_hot_VxG: jax.Array | None,
+    sharding: MeshSharding = ONE_DEVICE,
 ) -> jax.Array:
-    """Returns log P of the targets of consecutive blocks, K x B, nats; or P of each group of words, K x B x G."""
+    """Returns log P of the targets of consecutive blocks, K x B, nats; or P of each group of words, K x B x G.
 
-    def read_block(state: ReadState, block: tuple[jax.Array, jax.Array]) -> tuple[ReadState, jax.Array]:
-        ids_B, targets_B = block
-        features, state = read(network, params, state, ids_B[None])
-        features = by_example(features)
-        if one_hot_VxG is None:
-            return state, -network.output.nll(params, features, targets_B)
-        return state, jnp.exp(network.output.log_probabilities(params, features)) @ one_hot_VxG
+    Several devices divide the stream if the body is a window. A state goes on from word to word: each device then reads
+    the whole stream, and computes the probabilities of its part of each block.
+    """
 
-    return jax.lax.scan(read_block, state, (ids_KxB, targets_KxB))[1]
+    def read_blocks(
+        params: Params, state: ReadState, ids_KxB: jax.Array, targets_KxB: jax.Array, one_hot_VxG: jax.Array | None
+    ) -> jax.Array:
+        def read_block(state: ReadState, block: tuple[jax.Array, jax.Array]) -> tuple[ReadState, jax.Array]:
+            ids_B, targets_B = block
+            features, state = read(network, params, state, ids_B[None])
+            features, size = by_example(features), len(targets_B)
+            if size < len(ids_B):
+                first = size * jax.lax.axis_index(DATA)
+                features = {name: jax.lax.dynamic_slice_in_dim(x, first, size) for name, x in features.items()}
+            if one_hot_VxG is None:
+                return state, -network.output.nll(params, features, targets_B)
+            return state, jnp.exp(network.output.log_probabilities(params, features)) @ one_hot_VxG
+
+        return jax.lax.scan(read_block, state, (ids_KxB, targets_KxB))[1]
+
+    if (num_devices := len(sharding.devices)) > 1 and state.body is None:
+        words_L = jnp.concatenate([state.recent_SxR[0], ids_KxB.reshape(-1)])
+        firsts_Dx1 = np.arange(0, ids_KxB.size, ids_KxB.size // num_devices)[:, None]
+        state = ReadState(words_L[firsts_Dx1 + np.arange(network.body.lookback)], None)
+        ids_KxB, targets_KxB = (x.reshape(num_devices * len(x), -1) for x in (ids_KxB, targets_KxB))
+        read_blocks = sharding.map_parts(read_blocks, (None, 0, 0, 0, None), 0)
+    elif num_devices > 1:
+        read_blocks = sharding.map_parts(read_blocks, (None, None, None, 1, None), 1)
+    return read_blocks(params, state, ids_KxB, targets_KxB, one_hot_VxG)
 
 
 @jit_float32

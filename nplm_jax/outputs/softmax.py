@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from nplm_jax.data.dataset import Batch
 from nplm_jax.outputs.blockwise import blockwise_cross_entropy
 from nplm_jax.outputs.output_layer import BIAS, Features, OutputLayer, Params
-from nplm_jax.utils.checked_fields import Count, key
+from nplm_jax.utils.checked_fields import CountOrZero, key
 from nplm_jax.utils.nn import Precision, matmul
 
 
@@ -59,7 +59,9 @@ class FullSoftmax(Softmax):
         'of full, sampled and nce: matrix products over |V| in float32 | bfloat16 | auto (bfloat16 where the processor '
         'or the accelerator has instructions for it); sums and parameters stay float32',
     )
-    block_size: Count = key(256, 'of full: number of examples whose |V| scores are in memory at once; 1024 suits a GPU')
+    block_size: CountOrZero = key(
+        0, 'of full: number of examples whose |V| scores are in memory at once; 0: 256 on a CPU, 1024 on a GPU or TPU'
+    )
 
     def loss(self, params: Params, features: Features, batch: Batch, axis: str | None = None) -> jax.Array:
         """See `OutputLayer.loss`. Never makes a V x B array: see `blockwise_cross_entropy`."""

@@ -153,9 +153,10 @@ class RunSession:
         """Returns the network, and what its results say of the training."""
         assert self.trainer is not None
         figures.draw_learning_curve(self.folder, self.settings.name, self.settings.paper.valid)
-        network, progress = self.trainer.run.program.network, self.trainer.progress
+        program, progress = self.trainer.run.program, self.trainer.progress
+        network = program.network
         cost, rate = self.trainer.run.cost, progress.step * self.settings.train.batch_size / progress.train_seconds
-        return NeuralLanguageModel(network, self.trainer.best), {
+        return NeuralLanguageModel(network, self.trainer.best, program.sharding.of_process), {
             'parameters': network.num_parameters(),
             'reach': network.body.reach,
             'epochs': progress.step / self.trainer.run.schedule.steps_per_epoch,

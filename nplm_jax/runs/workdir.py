@@ -26,7 +26,7 @@ from nplm_jax.data import corpora, vocabulary
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.tokenizers import tokenizer_files
 from nplm_jax.distributed import multihost
-from nplm_jax.models.network import resolve_precisions
+from nplm_jax.models import network
 from nplm_jax.runs.catalog import CONFIG, CORPUS, VOCABULARY
 from nplm_jax.training.word_source import resolve_input
 from nplm_jax.utils import mapped_arrays, plugins
@@ -35,7 +35,7 @@ from nplm_jax.utils.io import expand, read_bytes, read_json, remove_leftovers, s
 
 # Orbax reads the path of a checkpoint as a glob pattern, TensorStore reads \ as /, and both refuse what is not UTF-8.
 _UNSAFE_CHARACTER = re.compile(r'[\[*?\\\ud800-\udfff]')
-AUTO = ('model.precision', 'output.precision', 'train.input')  # keys that may be `auto` until a run begins
+AUTO = {**network.AUTO, 'train.input': 'auto'}  # what keys may be until a run begins
 TEXT = 'text'  # key of the text's digest beside the config keys of the other inputs
 _KEYS_OF_MACHINE = ('corpus.path', 'corpus.valid_path', 'corpus.test_path')  # may differ between processes of a run
 
@@ -66,8 +66,8 @@ def check(folder: pathlib.Path, settings: Settings) -> None:
 
     Args:
         folder: The folder of the run.
-        settings: The settings of the run. `parallel.*` may differ from those of the folder, and so may AUTO keys that
-            are `auto`.
+        settings: The settings of the run. `parallel.*` may differ from those of the folder, and so may keys that
+            have their value in AUTO.
 
     Raises:
         BadInput: The folder belongs to another run, or cannot be made or used.
@@ -87,13 +87,13 @@ def check(folder: pathlib.Path, settings: Settings) -> None:
         raise BadInput(f'--workdir={folder}: cannot be used ({error.strerror})') from None
     current = config_lib.to_flat(settings)
     different = sorted(k for k in current if current[k] != recorded.get(k) and not k.startswith('parallel.'))
-    different = [k for k in different if not (k in AUTO and current[k] == 'auto')]  # `resolve` takes the recorded value
+    different = [k for k in different if current[k] != AUTO.get(k)]  # `resolve` takes the recorded value
     if differences := '; '.join(f'{k}={recorded.get(k)!r} there, {current[k]!r} now' for k in different):
         raise BadInput(f'--workdir={folder}: belongs to another config ({differences}); {give_another(folder)}')
 
 
 def resolve(folder: pathlib.Path, settings: Settings, data: Dataset, platform: str) -> Settings:
-    """Returns the settings of a network without `auto`: as recorded, else as this machine has it.
+    """Returns the settings of a network without the values in AUTO: as recorded, else as this machine has it.
 
     The first process of a run decides for all, and so does the processor that a run began on: it has the same numerics
     wherever it is resumed. Every process calls this.
@@ -104,11 +104,11 @@ def resolve(folder: pathlib.Path, settings: Settings, data: Dataset, platform: s
         data: The text of the run.
         platform: That of the devices that train it.
     """
-    here = config_lib.to_flat(resolve_precisions(settings, platform)) | {'train.input': resolve_input(data)}
+    here = config_lib.to_flat(network.resolve_auto(settings, platform)) | {'train.input': resolve_input(data)}
     if multihost.is_primary() and (folder / CONFIG).exists():
         here |= config_lib.to_flat(_read_config(folder))
     configured, read = config_lib.to_flat(settings), {'train.input'}.union(*parts.readers(settings).values())
-    values = {key: here[key] for key in AUTO if configured[key] == 'auto' and key in read}
+    values = {key: here[key] for key, auto in AUTO.items() if configured[key] == auto and key in read}
     values |= {key: first for key, (_, first) in multihost.differences_from_primary(values).items()}
     return config_lib.replace(settings, values)
 

@@ -37,9 +37,10 @@ class CheckpointError(Exception):
 class CheckpointStore:
     """The checkpoints of one run: training state, best parameters and progress, by update number.
 
-    A save is synchronous and atomic: a process that is killed during one does not damage earlier checkpoints. Each
-    checkpoint has a checksum, so that a damaged one is detected and the one before it is used. Arrays are saved
-    unsharded, so a checkpoint can be restored on any number of devices. Of several processes only the first one saves.
+    A save is asynchronous and atomic: it goes on in threads of Orbax, and a process that is killed during one does not
+    damage earlier checkpoints. Each checkpoint has a checksum, so that a damaged one is detected and the one before it
+    is used. Arrays are saved unsharded, so a checkpoint can be restored on any number of devices. Of several processes
+    only the first one saves.
     """
 
     def __init__(self, folder: pathlib.Path, read_only: bool = False) -> None:
@@ -57,25 +58,27 @@ class CheckpointStore:
         if not read_only:
             folder.mkdir(parents=True, exist_ok=True)
         self._read_only = read_only
-        verbosity = logging.get_verbosity()
-        logging.set_verbosity(logging.FATAL)  # silences Orbax's warnings about read-only folders and unreadable files
+        self._last_saved: int | None = None
+        _silence_threads()
         options = ocp.CheckpointManagerOptions(
             max_to_keep=None if read_only else MAX_TO_KEEP,
             create=False,
             cleanup_tmp_directories=not read_only,
             read_only=read_only,
-            enable_async_checkpointing=False,
+            enable_async_checkpointing=True,
             multiprocessing_options=_single_process(),
         )
         self._manager = ocp.CheckpointManager(folder, item_names=('state', 'best', 'progress'), options=options)
-        logging.set_verbosity(verbosity)
 
     def latest_step(self) -> int | None:
-        """Returns the newest checkpoint's update number, None when there is none."""
+        """Returns the newest complete checkpoint's update number, None when there is none. See `wait`."""
+        self.wait()
         return self._manager.latest_step()
 
     def save(self, step: int, state: Any, best: Any, progress: dict[str, Any]) -> None:
-        """Writes a checkpoint of update `step`, unless that one exists.
+        """Begins to write a checkpoint of update `step`, unless that one exists.
+
+        The arrays are copied before it returns; a save that is still going on is waited for first.
 
         Args:
             step: The update number.
@@ -85,7 +88,7 @@ class CheckpointStore:
 
         Raises:
             RuntimeError: Orbax refuses to save: it never overwrites a later step.
-            OSError: The checkpoint cannot be written, for example because the disk is full.
+            OSError: This checkpoint or the last one cannot be written, for example because the disk is full.
         """
         if (newest := self.latest_step()) == step:
             return
@@ -96,13 +99,26 @@ class CheckpointStore:
             best=ocp.args.StandardSave(best),
             progress=ocp.args.JsonSave({**progress, **checksums}),
         )
-        try:
-            saved = _quietly(lambda: self._manager.save(step, args=items))
-        except CheckpointError as error:
-            cause = 'No space left on device' if str(error).startswith('RESOURCE_EXHAUSTED') else error
-            raise OSError(f'the checkpoint of update {step:,} could not be written: {cause}') from None
+        self._last_saved = step
+        saved = self._write(lambda: self._manager.save(step, args=items))  # Orbax copies NumPy arrays
         if not saved:
             raise RuntimeError(f'no checkpoint was written at update {step}: the newest is {newest}')
+
+    def wait(self) -> None:
+        """Waits until the last save is complete.
+
+        Raises:
+            OSError: The checkpoint could not be written.
+        """
+        self._write(self._manager.wait_until_finished)
+
+    def _write(self, call: Callable[[], Result]) -> Result:
+        try:
+            return _quietly(call)
+        except CheckpointError as error:
+            cause = 'No space left on device' if str(error).startswith('RESOURCE_EXHAUSTED') else error
+            message = f'the checkpoint of update {self._last_saved:,} could not be written: {cause}'
+            raise OSError(message) from None
 
     def restore(self, state: Tree, best: Best) -> tuple[Tree, Best, dict[str, Any]] | None:
         """Restores the newest undamaged checkpoint.
@@ -140,6 +156,7 @@ class CheckpointStore:
 
     def _read_newest(self, examples: dict[str, Any]) -> tuple[list[Any], dict[str, Any]] | None:
         """Returns what `_read` does of the newest checkpoint that it can read; see `restore`."""
+        self.wait()
         damaged: dict[int, str] = {}
         for step in sorted(self._manager.all_steps(), reverse=True):
             try:
@@ -215,8 +232,12 @@ class CheckpointStore:
         return jax.tree.map(lambda x: np.empty(x.shape, x.dtype), tree_on_disk)
 
     def close(self) -> None:
-        """Frees Orbax's threads."""
-        self._manager.close()
+        """Waits for the last save (see `wait`) and frees Orbax's threads."""
+        try:
+            self.wait()
+        finally:
+            with contextlib.suppress(CheckpointError):  # it raises the error of a save again
+                _quietly(self._manager.close)
 
 
 def _single_process() -> ocp.options.MultiprocessingOptions:
@@ -225,6 +246,20 @@ def _single_process() -> ocp.options.MultiprocessingOptions:
         return ocp.options.MultiprocessingOptions()
     index = jax.process_index()
     return ocp.options.MultiprocessingOptions(index, {index}, 'alone')
+
+
+@functools.cache
+def _silence_threads() -> None:
+    """Silences what Orbax's threads log of a failed save, and TensorStore's print: `_quietly` raises its cause."""
+    is_not_orbax = lambda record: 'orbax' not in pathlib.Path(record.pathname).parts  # noqa: E731
+    logging.get_absl_logger().addFilter(is_not_orbax)
+    unraisable = sys.unraisablehook
+
+    def print_of_python(what: 'sys.UnraisableHookArgs') -> None:
+        if not isinstance(threading.current_thread(), threading._DummyThread):  # a thread that C++ started
+            unraisable(what)
+
+    sys.unraisablehook = print_of_python
 
 
 def _quietly(call: Callable[[], Result]) -> Result:

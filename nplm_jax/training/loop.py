@@ -251,12 +251,12 @@ class Trainer:
             self.validate()
             self._reporter.validated(self.progress)
             if self._should_prune(self.progress, schedule) and not self.done:
-                self.save()
+                self.save(wait=True)
                 raise Pruned(f'pruned after update {self.progress.step:,} (saved)')
         if self.done:
             self.postprocess()  # before the last save, since a checkpoint is never written twice
         if save or self.done:
-            self.save()
+            self.save(wait=self.done)
         if self.done:
             self._stop_if_interrupted(save=False)
 
@@ -292,7 +292,7 @@ class Trainer:
             changes['Suffix smoothing'] = lambda: suffix_smoothing.smooth(network, self.best, data, k)
         if train.calibrate:
             what = f'Calibration on {calibration.num_words(data):,} of the {len(data.valid):,} validation words'
-            changes[what] = lambda: calibration.calibrate(NeuralLanguageModel(network, self.best), data)
+            changes[what] = lambda: calibration.calibrate(self._model(self.best), data)
         nll = self.progress.best_valid_nll
         for what, change in changes.items():
             started, before = time.perf_counter(), nll
@@ -302,12 +302,18 @@ class Trainer:
             nll, self.best_scores = self._score_valid(self.best)
             self._reporter.postprocessed(what, before, nll)
 
-    def save(self) -> None:
-        """Writes a checkpoint. Raises NonFiniteError instead if a number is not finite."""
+    def save(self, wait: bool = False) -> None:
+        """Begins to write a checkpoint. Raises NonFiniteError instead if a number is not finite.
+
+        Args:
+            wait: Whether to return only when it is complete; training goes on otherwise.
+        """
         state = self.run.program.sharding.unshard(self._state, self.run.program.network.num_rows)
         finite.check(state, self.progress.step)
         if self._store:
             self._store.save(self.progress.step, state, self.best, dataclasses.asdict(self.progress))
+            if wait:
+                self._store.wait()
 
     def _read_losses(self, keep: int = 0, seconds: float | None = None) -> None:
         """Reads and reports the losses of all chunks but the last `keep`, and counts the seconds."""
@@ -321,9 +327,14 @@ class Trainer:
             self.progress = dataclasses.replace(self.progress, seconds=now - self._started, train_seconds=train_seconds)
             self._reporter.trained(dataclasses.replace(self.progress, step=before + len(nll_S)), nll_S)
 
+    def _model(self, params: Params) -> NeuralLanguageModel:
+        """Returns the model with these parameters, which this process evaluates on all of its devices."""
+        program = self.run.program
+        return NeuralLanguageModel(program.network, params, program.sharding.of_process)
+
     def _score_valid(self, params: Params) -> tuple[float, dict[Span, np.ndarray]]:
         """Returns the mean NLL of the validation words, or of a sample of them, nats per word, and log P of each."""
-        model = CachedScores(NeuralLanguageModel(self.run.program.network, params))
+        model = CachedScores(self._model(params))
         score = evaluate_sample(model, self.run.data.tokens_T, self.run.data.valid, self.run.settings.eval.words)
         return float(multihost.broadcast_from_primary(np.float64(score.nll_per_word))), model.scores
 
@@ -331,7 +342,7 @@ class Trainer:
         if signal_number := multihost.allreduce_max(self._interrupted()):
             self._read_losses()
             if save:
-                self.save()
+                self.save(wait=True)
             raise Interrupted(self.progress.step, signal_number)
 
 

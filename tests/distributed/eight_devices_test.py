@@ -33,6 +33,7 @@ from nplm_jax.data.word_stream import WordStream
 from nplm_jax.distributed import sharding
 from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding, make_mesh
 from nplm_jax.inference.perplexity import evaluate
+from nplm_jax.models import neural
 from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.training.checkpoints import CheckpointStore
@@ -121,6 +122,45 @@ def test_devices_read_rows_in_shares(data, model, mode, num_rows):
     assert max(shares) <= -(-num_rows // (data * model))
     np.testing.assert_array_equal(on_all[:num_rows], rows)
     np.testing.assert_array_equal(on_all[num_rows:], np.tile(rows[-1], (len(on_all) - num_rows, 1)))
+
+
+# --- evaluation ------------------------------------------------------------------------------------------
+
+
+EVALUATED = [('nplm', 'full'), ('residual', 'two_level'), ('window_lstm', 'tree'), ('lstm', 'full')]
+EVALUATED += [('transformer', 'two_level'), ('qrnn', 'tree')]
+
+
+@pytest.mark.parametrize('family,kind', EVALUATED)
+def test_devices_divide_the_evaluated_words_and_send_nothing(family, kind):
+    changes = {'model.family': family, 'output.kind': kind, 'output.num_shortlist': 12, 'model.direct': False}
+    changes |= {'output.classes': 7, 'model.tied': False, 'transformer.heads': 1}
+    network = make_network(101, {**changes, 'train.batch_size': 8, 'train.bptt_length': 4})
+    params, random = network.init(jax.random.key(1)), np.random.default_rng(0)
+    params = jax.tree.map(lambda x: x + 0.1 * random.normal(size=x.shape).astype(x.dtype), params)
+    tokens_T, groups_V = random.integers(0, 101, 5000).astype(np.int32), random.integers(0, 3, 101)
+    one, all_eight = (
+        NeuralLanguageModel(network, params, devices) for devices in (ONE_DEVICE, mesh_sharding(2, 4).of_process)
+    )
+    for span in (Span(0, 5000), Span(700, 713)):  # several blocks for each device; less than one for all
+        np.testing.assert_allclose(all_eight.score(tokens_T, span), one.score(tokens_T, span), rtol=1e-5, atol=1e-5)
+        expected = one.group_probabilities(tokens_T, span, groups_V)
+        np.testing.assert_allclose(all_eight.group_probabilities(tokens_T, span, groups_V), expected, rtol=1e-4)
+    assert evaluate(all_eight, tokens_T, span).perplexity == pytest.approx(
+        evaluate(one, tokens_T, span).perplexity, rel=1e-5
+    )
+    blocks = neural.stream_blocks(network, tokens_T, Span(0, 5000), 8 * 256)
+    lowered = neural._read_stream.lower(network, all_eight._params_everywhere, *blocks, None, all_eight.sharding)
+    compiled = lowered.compile()
+    assert program.sent_arrays(compiled.as_text()) == []
+    assert len(compiled.output_shardings.device_set) == 8 and not compiled.output_shardings.is_fully_replicated
+
+
+def test_a_run_on_a_mesh_validates_on_all_of_its_devices(monkeypatch):
+    used, read_stream = [], neural._read_stream
+    monkeypatch.setattr(neural, '_read_stream', lambda *args: used.append(args[-1].devices) or read_stream(*args))
+    fit(Trainer(prepare_run(on_mesh({**BASE, 'train.epochs': 1}, 2, 4), DATA), None, RecordingReporter()))
+    assert used and all(devices == jax.devices() for devices in used)
 
 
 # --- many updates ----------------------------------------------------------------------------------------

@@ -61,7 +61,7 @@ def test_over_an_axis_that_the_mesh_lacks_nothing_is_divided():
     assert {name for name, spec in axes.items() if spec} == {'carry.0.0', 'carry.0.1'}
 
 
-def test_the_platform_is_that_of_the_meshs_devices_and_decides_layout_and_precision():
+def test_the_platform_is_that_of_the_meshs_devices_and_decides_layout_precision_and_block_size():
     of_tpus = MeshSharding(
         SimpleNamespace(devices=np.array([[SimpleNamespace(platform='tpu')]])), paddings=(('U', 0.0),)
     )
@@ -70,7 +70,8 @@ def test_the_platform_is_that_of_the_meshs_devices_and_decides_layout_and_precis
     assert of_tpus.vocab_minor_layout(tree) is tree
     settings = small_settings({**LSTM, 'model.precision': 'auto', 'output.precision': 'auto'})
     network = Network.make(settings, 9, of_tpus.platform)
-    assert network.body.precision == network.output.precision == 'bfloat16'
+    assert network.body.precision == network.output.precision == 'bfloat16' and network.output.block_size == 1024
+    assert Network.make(settings, 9, 'cpu').output.block_size == 256
 
 
 def test_without_a_mesh_everything_stays_as_it_is():

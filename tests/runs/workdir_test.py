@@ -9,6 +9,7 @@ from helpers import BLANKS
 
 from configs import sentences
 from configs import text as text_config
+from nplm_jax import config as config_lib
 from nplm_jax import parts
 from nplm_jax.data import corpora, word_codes
 from nplm_jax.distributed import multihost
@@ -208,7 +209,8 @@ def test_auto_is_resolved_when_a_run_begins_and_a_resume_on_another_processor_ke
     monkeypatch.setattr(nn, 'native_precision', lambda platform: 'bfloat16')
     results = experiment.run(small_network(), tmp_path / 'run')
     first = recorded(tmp_path / 'run')
-    assert first['output']['precision'] == 'bfloat16' and first['train']['input'] == 'device'
+    assert first['output']['precision'] == 'bfloat16' and first['output']['block_size'] == 256
+    assert first['train']['input'] == 'device'
     assert first['model']['precision'] == 'auto'  # nplm does not read it
     (tmp_path / 'run' / 'results.json').unlink()
     prepared = []
@@ -237,8 +239,21 @@ def test_the_first_process_of_a_run_decides_what_auto_means(tmp_path, monkeypatc
     monkeypatch.setattr(nn, 'native_precision', lambda platform: 'float32')
     monkeypatch.setattr(multihost, 'differences_from_primary', differences)
     resolved = workdir.resolve(tmp_path, settings, data, 'cpu')
-    assert asked == [{'output.precision': 'float32', 'train.input': 'device'}]
+    assert asked == [{'output.precision': 'float32', 'output.block_size': 256, 'train.input': 'device'}]
     assert resolved.output.precision == 'bfloat16' and resolved.model == settings.model
+
+
+def test_a_block_size_of_0_is_that_of_the_platform_and_a_run_that_has_begun_keeps_its_own(tmp_path):
+    settings = experiment.load_settings(small_network())
+    data = loading.load_dataset(settings)
+    sizes = {p: workdir.resolve(tmp_path, settings, data, p).output.block_size for p in ('cpu', 'gpu', 'tpu')}
+    assert sizes == {'cpu': 256, 'gpu': 1024, 'tpu': 1024}
+    begun = config_lib.to_record(workdir.resolve(tmp_path, settings, data, 'cpu'))
+    (tmp_path / workdir.CONFIG).write_text(json.dumps(begun))
+    workdir.check(tmp_path, settings)
+    assert workdir.resolve(tmp_path, settings, data, 'gpu').output.block_size == 256
+    with pytest.raises(BadInput, match='output.block_size=256 there, 1024 now'):
+        workdir.check(tmp_path, config_lib.replace(settings, {'output.block_size': 1024}))
 
 
 def test_a_batch_that_accumulate_does_not_divide_is_refused_before_the_text_is_read(tmp_path, monkeypatch):

@@ -1,7 +1,9 @@
 import os
 import re
 import shutil
+import threading
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
@@ -150,6 +152,34 @@ def test_a_save_that_fails_says_so_and_leaves_the_earlier_ones(tmp_path, monkeyp
     with pytest.raises(OSError, match='the checkpoint of update 4 could not be written: No space left'):
         store.save(4, *at(4), {})
     store.close()
+    assert restored_step(tmp_path) == 3
+
+
+def test_a_save_returns_before_the_checkpoint_is_complete_and_its_arrays_may_be_donated(tmp_path, monkeypatch):
+    may_commit, rename = threading.Event(), os.rename
+    monkeypatch.setattr(os, 'rename', lambda *args: may_commit.wait(60) and rename(*args))
+    store, (state, best) = CheckpointStore(tmp_path), at(1)
+    store.save(1, state, best, {'seconds': 0.5, 'best': float('inf')})
+    assert not (tmp_path / '1').exists()
+    jax.block_until_ready(jax.jit(lambda x: x + 7, donate_argnums=0)(state['w']))
+    may_commit.set()
+    assert store.latest_step() == 1 and (tmp_path / '1').is_dir()
+    store.close()
+    assert restored_step(tmp_path) == 1
+
+
+def test_a_save_that_fails_in_the_background_is_one_line_of_the_next_call(tmp_path, monkeypatch, capfd):
+    store = CheckpointStore(filled(tmp_path))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, 'rename', lambda *_: (_ for _ in ()).throw(OSError(28, 'No space left on device')))
+        for wait in (lambda: store.save(5, *at(5), {}), store.latest_step, store.close):
+            store.save(4, *at(4), {})
+            with pytest.raises(
+                OSError, match='^the checkpoint of update 4 could not be written: .*No space left'
+            ) as raised:
+                wait()
+            assert len(str(raised.value).splitlines()) == 1
+    assert capfd.readouterr() == ('', '')
     assert restored_step(tmp_path) == 3
 
 
