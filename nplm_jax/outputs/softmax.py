@@ -60,7 +60,9 @@ class FullSoftmax(Softmax):
         'or the accelerator has instructions for it); sums and parameters stay float32',
     )
     block_size: CountOrZero = key(
-        0, 'of full: number of examples whose |V| scores are in memory at once; 0: 256 on a CPU, 1024 on a GPU or TPU'
+        0,
+        'of full: number of examples whose |V| scores are in memory at once; '
+        '0: 256 on a CPU, 1024 on a TPU, 4096 on a GPU',
     )
 
     def loss(self, params: Params, features: Features, batch: Batch, axis: str | None = None) -> jax.Array:

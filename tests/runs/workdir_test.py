@@ -247,13 +247,13 @@ def test_a_block_size_of_0_is_that_of_the_platform_and_a_run_that_has_begun_keep
     settings = experiment.load_settings(small_network())
     data = loading.load_dataset(settings)
     sizes = {p: workdir.resolve(tmp_path, settings, data, p).output.block_size for p in ('cpu', 'gpu', 'tpu')}
-    assert sizes == {'cpu': 256, 'gpu': 1024, 'tpu': 1024}
+    assert sizes == {'cpu': 256, 'gpu': 4096, 'tpu': 1024}
     begun = config_lib.to_record(workdir.resolve(tmp_path, settings, data, 'cpu'))
     (tmp_path / workdir.CONFIG).write_text(json.dumps(begun))
     workdir.check(tmp_path, settings)
     assert workdir.resolve(tmp_path, settings, data, 'gpu').output.block_size == 256
-    with pytest.raises(BadInput, match='output.block_size=256 there, 1024 now'):
-        workdir.check(tmp_path, config_lib.replace(settings, {'output.block_size': 1024}))
+    with pytest.raises(BadInput, match='output.block_size=256 there, 4096 now'):
+        workdir.check(tmp_path, config_lib.replace(settings, {'output.block_size': 4096}))
 
 
 def test_a_batch_that_accumulate_does_not_divide_is_refused_before_the_text_is_read(tmp_path, monkeypatch):
