@@ -9,6 +9,7 @@ FOLDER is another checkout, for example of `git worktree add`. Writes results/co
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import pathlib
 import statistics
@@ -27,6 +28,8 @@ from nplm_jax.utils.text import markdown_table
 
 HERE = pathlib.Path(__file__).parent
 SIDES = ('base', 'new')
+PAPER = ('mlp1', 'mlp9')  # rows that are raced with each precision, and the last one with each kind
+OWN = ('default', 'one_minute')  # rows that are raced as they are, with their own batch
 KINDS = ('sampled', 'nce', 'two_level')
 LARGEST_DIFFERENCE = 1e-2  # of the losses of two checkouts that train alike, nats a word
 HEADER = [
@@ -47,7 +50,7 @@ HEADER = [
 def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
     parser.add_argument('--base', default='', metavar='FOLDER', help='the checkout to compare with')
-    parser.add_names('--rows', ['mlp1', 'mlp9'], 'the networks')
+    parser.add_names('--rows', [*PAPER, *OWN], 'the networks')
     parser.add_names('--precisions', problem.PRECISIONS, "of the full output's products")
     parser.add_names('--kinds', KINDS, 'other outputs, raced on the last row')
     parser.add_count('--batch', 512, 'words of an update')
@@ -60,11 +63,13 @@ def define(parser: study.StudyParser) -> None:
 
 def entries(flags: study.Flags) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yields row and changed keys of each contestant."""
-    for row in flags.rows:
-        for precision in flags.precisions:
-            yield row, {'output.precision': precision}
-    for kind in flags.kinds:
-        yield flags.rows[-1], {'output.kind': kind}
+    of_paper = [row for row in flags.rows if row in PAPER]
+    batch = {'train.batch_size': flags.batch}
+    for row, precision in itertools.product(of_paper, flags.precisions):
+        yield row, {'output.precision': precision, **batch}
+    for row, kind in itertools.product(of_paper[-1:], flags.kinds):
+        yield row, {'output.kind': kind, **batch}
+    yield from ((row, {}) for row in flags.rows if row in OWN)
 
 
 def order(i: int) -> tuple[str, ...]:
@@ -74,9 +79,9 @@ def order(i: int) -> tuple[str, ...]:
 
 def race(flags: study.Flags, sides: dict[str, Checkout], row: str, changes: dict[str, Any]) -> dict[str, Any]:
     """Returns the times of one contestant on both sides. Raises: SystemExit when they do not train alike."""
-    name = ' '.join([row, *changes.values()])
-    changes_and_batch = {**changes, 'train.batch_size': flags.batch}
-    entry = dict(row=row, changes=changes_and_batch, vocabulary=brown.VOCABULARY, steps=flags.steps)
+    output = ' '.join(value for key, value in changes.items() if key.startswith('output.'))
+    name = f'{row} {output}'.strip()
+    entry = dict(row=row, changes=changes, vocabulary=brown.VOCABULARY, steps=flags.steps)
     starts: dict[str, list[dict[str, Any]]] = {side: [] for side in SIDES}
     for i in range(flags.starts):
         for side in order(i):
@@ -88,14 +93,14 @@ def race(flags: study.Flags, sides: dict[str, Checkout], row: str, changes: dict
     executions = max(1, round(flags.seconds / min(start['steady'] for start in starts['base'])))
     rates: dict[str, list[int]] = {side: [] for side in SIDES}
     cpu_rates: dict[str, list[int]] = {side: [] for side in SIDES}
-    num_words = executions * flags.steps * flags.batch
+    num_words = executions * flags.steps * starts['base'][0]['batch_size']
     for i in range(flags.rounds):
         for side in order(i):
             turn = sides[side].ask(name=name, executions=executions)
             rates[side].append(round(num_words / turn['seconds']))
             cpu_rates[side].append(round(num_words / turn['cpu_seconds']))
     print(f'{name}: measured', file=sys.stderr)
-    shown = {'row': row, 'output': ' '.join(changes.values()), 'executions': executions}
+    shown = {'row': row, 'output': output, 'executions': executions}
     rates_of = {'words_per_second': rates, 'words_per_cpu_second': cpu_rates}
     return {**shown, **rates_of, 'starts': starts, 'largest_difference_of_losses': difference}
 

@@ -29,12 +29,12 @@ def is_old() -> bool:
 
 
 def make_config(row: str, changes: dict[str, Any]) -> Any:
-    """Returns a row of configs/brown.py with some flattened keys changed, by today's names."""
+    """Returns a row of configs/brown.py, whose own is `default`, with some flattened keys changed, by today's names."""
     from configs import brown  # noqa: PLC0415 (of the checkout)
 
     if is_old():
         changes = {OLD_KEYS.get(key, key): OLD_VALUES.get((key, value), value) for key, value in changes.items()}
-    config = brown.get_config(row)
+    config = brown.get_config('' if row == 'default' else row)
     config.update_from_flattened_dict(changes)
     return config
 
@@ -109,7 +109,8 @@ def compile_entry(row: str, changes: dict[str, Any], vocabulary: int, steps: int
     first, cpu_first = time.perf_counter(), time.process_time()
     nll += [execute(), execute()]
     steady, cpu_steady = (time.perf_counter() - first) / 2, (time.process_time() - cpu_first) / 2
-    start = {'prepare': prepared - started, 'compile': first - prepared - steady, 'steady': steady}
+    start: dict[str, Any] = {'batch_size': config.train.batch_size}
+    start |= {'prepare': prepared - started, 'compile': first - prepared - steady, 'steady': steady}
     start['cpu_seconds'] = cpu_first - cpu_started - cpu_steady
     return execute, {**start, 'nll': np.concatenate(nll).tolist()}
 
