@@ -22,7 +22,8 @@ from nplm_jax.models.network import Network, block_size
 from nplm_jax.models.ngram.counts import with_history
 from nplm_jax.outputs.output_layer import Features, Params
 
-SCORING_BATCH = 256  # words of lines scored at once: a V x B block of scores that stays in the processor's cache
+SCORING_BATCH = 256  # words scored at once, at least: a V x B block of scores that stays in a CPU's cache
+MAX_SCORES = 2**28  # of a block of words on a device, 1 GiB in float32, unless it has SCORING_BATCH words
 LENGTH_MULTIPLE = 16  # words of a line or a context that are read at once: few programs compile
 MIN_LINES, MAX_LINES = 64, 1024  # lines read in parallel
 _BURN_IN = 512  # words before a scored span that fill a state of unlimited reach
@@ -88,11 +89,20 @@ class NeuralLanguageModel(LanguageModel):
 
     def _read_span(self, tokens_T: np.ndarray, span: Span, one_hot_VxG: jax.Array | None) -> np.ndarray:
         start = max(0, span.start - burn_in(self.network.body))
-        size = len(self.sharding.devices) * block_size(self.sharding.platform)
-        blocks = stream_blocks(self.network, tokens_T, Span(start, span.stop), size)
+        blocks = stream_blocks(self.network, tokens_T, Span(start, span.stop), self._block_size(span.stop - start))
         params = self.params if self.sharding.mesh is None else self._params_everywhere
         found = np.asarray(_read_stream(self.network, params, *blocks, one_hot_VxG, self.sharding))
         return found.reshape(-1, *found.shape[2:])[span.start - start : span.stop - start]
+
+    def _block_size(self, num_words: int) -> int:
+        """Returns how many words of a span the devices read at once; few for a short one, so that little is padding."""
+        num_devices = len(self.sharding.devices)
+        # With a state every device reads all words of a block, and scores its part of them.
+        num_parts = num_devices if self.network.body.start(1) is None else 1
+        largest = min(block_size(self.sharding.platform), MAX_SCORES // self.network.vocabulary_size)
+        share = 1 << max(0, -(-num_words // num_parts) - 1).bit_length()  # a power of two: few programs compile
+        size = max(SCORING_BATCH, min(largest, share))
+        return size * num_parts + -size * num_parts % num_devices
 
     @functools.cached_property
     def _params_everywhere(self) -> Params:

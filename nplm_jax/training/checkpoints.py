@@ -7,6 +7,7 @@ import json
 import logging as python_logging
 import os
 import pathlib
+import shutil
 import stat
 import sys
 import threading
@@ -57,13 +58,14 @@ class CheckpointStore:
         folder = folder.absolute()  # Orbax fails on a relative path, and only in a background thread
         if not read_only:
             folder.mkdir(parents=True, exist_ok=True)
+            for partial in folder.glob('*.orbax-checkpoint-tmp*'):  # of a killed save
+                shutil.rmtree(partial)  # here: a thread of Orbax might still do it when the next save begins
         self._read_only = read_only
         self._last_saved: int | None = None
         _silence_threads()
         options = ocp.CheckpointManagerOptions(
             max_to_keep=None if read_only else MAX_TO_KEEP,
             create=False,
-            cleanup_tmp_directories=not read_only,
             read_only=read_only,
             enable_async_checkpointing=True,
             multiprocessing_options=_single_process(),
@@ -78,7 +80,8 @@ class CheckpointStore:
     def save(self, step: int, state: Any, best: Any, progress: dict[str, Any]) -> None:
         """Begins to write a checkpoint of update `step`, unless that one exists.
 
-        The arrays are copied before it returns; a save that is still going on is waited for first.
+        The arrays are copied before it returns; a save that is still going on is waited for first. If that one failed,
+        this one is begun all the same.
 
         Args:
             step: The update number.
@@ -90,7 +93,12 @@ class CheckpointStore:
             RuntimeError: Orbax refuses to save: it never overwrites a later step.
             OSError: This checkpoint or the last one cannot be written, for example because the disk is full.
         """
-        if (newest := self.latest_step()) == step:
+        failure = None
+        try:
+            self.wait()
+        except OSError as error:
+            failure = error
+        if (newest := self._manager.latest_step()) == step:
             return
         state, best = jax.tree.map(np.asarray, (state, best))
         checksums = {CHECKSUM: _checksum((state, best), progress), CHECKSUM_OF_BEST: _checksum(best, {})}
@@ -103,6 +111,13 @@ class CheckpointStore:
         saved = self._write(lambda: self._manager.save(step, args=items))  # Orbax copies NumPy arrays
         if not saved:
             raise RuntimeError(f'no checkpoint was written at update {step}: the newest is {newest}')
+        if failure:
+            raise failure
+
+    def check(self) -> None:
+        """Raises OSError if the last save has failed; does not wait for one that is going on."""
+        if not self._manager.is_saving_in_progress():
+            self.wait()
 
     def wait(self) -> None:
         """Waits until the last save is complete.

@@ -232,6 +232,7 @@ class Trainer:
 
         Raises:
             NonFiniteError: A number is not finite. The last good checkpoint is kept.
+            OSError: A checkpoint could not be written.
             Interrupted: A signal came during the last chunk or validation.
             Pruned: `should_prune` asked to stop.
         """
@@ -247,6 +248,8 @@ class Trainer:
         self._read_losses(keep=0 if reads_all else 1, seconds=seconds)
         if log or evaluate:
             finite.check(state, self.progress.step)
+            if self._store:
+                self._store.check()
         if evaluate:
             self.validate()
             self._reporter.validated(self.progress)

@@ -224,17 +224,17 @@ def row_gradients(
 ) -> tuple[Params, dict[str, Any]]:
     """Returns sparse gradients as a tree like the parameters, and which rows of each table they are of.
 
-    In place of each table the tree has the gradients of R rows, whose numbers are int32, R. Where more rows were
-    gathered than the table has, it has the gradient of the whole table instead, and `slice(None)` for the numbers: that
-    is less to add up and to send between devices.
+    In place of each table the tree has the gradients of R rows, whose numbers are int32, R. Where at least as many rows
+    were gathered as the table has, it has the gradient of the whole table instead, and `slice(None)` for the numbers,
+    which is less to add up and to send: on a mesh, and with `sums_rows`.
 
     Args:
         gradients: The gradients.
         params: The parameters.
         network: Their network.
         sharding: The sharding of the parameters and the batch.
-        sums_rows: Whether each row occurs once, with the sum of its gradients, on one device too; else a row that was
-            gathered twice occurs twice.
+        sums_rows: Whether each row occurs once, with the sum of its gradients; else a row that was gathered twice
+            occurs twice.
     """
     grads: Params = dict(gradients.grads[0])
     rows: dict[str, Any] = {}

@@ -120,8 +120,7 @@ def test_what_a_killed_save_leaves_is_removed(tmp_path):
     CheckpointStore(tmp_path, read_only=True).close()
     assert (tmp_path / '4.orbax-checkpoint-tmp').is_dir()
     assert restored_step(tmp_path) == 3
-    filled(tmp_path, [5])  # a save waits until Orbax has removed it, in a thread of its own
-    assert {p.name for p in tmp_path.iterdir()} == {'2', '3', '5'}
+    assert {p.name for p in tmp_path.iterdir()} == {'1', '2', '3'}
 
 
 def test_the_same_update_may_be_damaged_twice(tmp_path):
@@ -168,11 +167,38 @@ def test_a_save_returns_before_the_checkpoint_is_complete_and_its_arrays_may_be_
     assert restored_step(tmp_path) == 1
 
 
+FAILED = '^the checkpoint of update 4 could not be written: .*No space left'
+
+
+@pytest.fixture
+def failing(tmp_path, monkeypatch):
+    """Returns a store whose save of update 4 has failed in the background, on a disk that has room again."""
+    store, failed = CheckpointStore(filled(tmp_path)), threading.Event()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, 'rename', lambda *_: failed.set() or (_ for _ in ()).throw(OSError(28, 'No space left')))
+        store.save(4, *at(4), {})
+        assert failed.wait(60)
+    return store
+
+
+def test_after_a_save_that_failed_in_the_background_the_next_is_written_and_says_so(tmp_path, failing):
+    with pytest.raises(OSError, match=FAILED):
+        failing.save(5, *at(5), {'seconds': 2.5, 'best': float('inf')})
+    failing.close()
+    assert restored_step(tmp_path) == 5
+
+
+def test_a_check_says_that_a_save_failed_without_another(failing):
+    with pytest.raises(OSError, match=FAILED):
+        while True:  # until Orbax's thread has ended
+            failing.check()
+
+
 def test_a_save_that_fails_in_the_background_is_one_line_of_the_next_call(tmp_path, monkeypatch, capfd):
     store = CheckpointStore(filled(tmp_path))
     with monkeypatch.context() as patch:
         patch.setattr(os, 'rename', lambda *_: (_ for _ in ()).throw(OSError(28, 'No space left on device')))
-        for wait in (lambda: store.save(5, *at(5), {}), store.latest_step, store.close):
+        for wait in (store.latest_step, store.close):
             store.save(4, *at(4), {})
             with pytest.raises(
                 OSError, match='^the checkpoint of update 4 could not be written: .*No space left'
