@@ -106,7 +106,7 @@ def test_a_row_of_the_config_runs_on_the_folder(tmp_path):
     config.corpus.path = str(write(tmp_path / 'in'))
     results = experiment.run(config, tmp_path / 'run')
     assert results['words'] == {'train': 45, 'valid': 12, 'test': 6} and results['vocabulary'] == 18
-    assert all(1 < p < 20 for p in results['perplexity'].values())
+    assert all(1 < p < 30 for p in results['perplexity'].values())
 
 
 def test_folders_that_will_not_do(tmp_path):
