@@ -137,11 +137,12 @@ class CorpusSettings:
     test_path: str = key('', 'text, ap_news: a test file or folder')
     column: str = key('text', 'of JSON lines, Parquet and Hugging Face datasets: the column with the text')
     tokens: str = key(*_choice('corpus.tokens'))
-    paragraphs: Literal['auto', 'blank_lines', 'lines'] = key(
+    paragraphs: Literal['auto', 'blank_lines', 'lines', 'eos'] = key(
         'auto',
         'of text, ap_news: what separates paragraphs: blank_lines | lines (each line is a paragraph, as in a file with '
         'one sentence per line) | auto (lines if the text has no blank lines and its lines clearly are sentences, else '
-        'blank_lines)',
+        'blank_lines); of wikitext2, wikitext103: auto (<text> before each article, <p> before each line that is not '
+        'blank) | eos (<p> after each line, blank ones too: the <eos> of published perplexities)',
     )
     context: Literal['auto', 'stream', 'line'] = key(
         'auto',

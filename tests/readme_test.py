@@ -63,6 +63,7 @@ TABLES = [
     ('experiments/frontier/README.md', 'frontier.calibration'),
     ('experiments/frontier/README.md', 'frontier.ingredients'),
     ('experiments/lineage/README.md', 'lineage.table'),
+    ('experiments/wikitext2/README.md', 'wikitext2.table'),
     ('experiments/section5/trees.md', 'section5.trees'),
     ('experiments/section5/energy.md', 'section5.energy'),
     ('experiments/scale/README.md', 'scale.preparation'),

@@ -39,6 +39,7 @@ def get_config(*row):
     with c.unlocked():
         if c.corpus.name in ('brown', 'wikitext2'):
             c.corpus.name, c.corpus.path, c.corpus.tokens = 'text', {text!r}, 'whitespace'
+            c.corpus.paragraphs = 'auto'
         c.corpus.min_count, c.corpus.max_vocabulary, c.corpus.train, c.corpus.valid = 1, 0, 0.8, 0.1
         if c.model.family == 'nplm':  # all windows share one compiled program
             c.model.n, c.model.m, c.model.h, c.model.direct, c.model.dropout = 5, 6, 7, False, 0.1

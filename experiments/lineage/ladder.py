@@ -6,7 +6,7 @@
 
 Every rung trains for as many updates as fit into five minutes on two cores (`results/updates.json`, measured by
 `python -m experiments.lineage.train --time`), or for fewer where it overfits, so that a rung has one result on a busy
-machine and on an idle one.
+machine and on an idle one. On WikiText-2 the words have `<text>` and `<p>` before lines (corpus.paragraphs=auto).
 """
 
 from __future__ import annotations
@@ -144,7 +144,8 @@ def row_of(name: str, corpus: str) -> str:
 
 def without_budget(name: str, corpus: str) -> ConfigDict:
     """Returns the config of a rung, which trains for as long as a row of the paper's tables."""
-    config = _apply(name, wikitext2.get_config() if corpus == WIKITEXT_2 else brown.get_config('large'))
+    by_articles = parts.override(wikitext2.get_config(), wikitext2.BY_ARTICLES)
+    config = _apply(name, by_articles if corpus == WIKITEXT_2 else brown.get_config('large'))
     config.name = f'lineage-{corpus}-{name}'
     return config
 

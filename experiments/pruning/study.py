@@ -4,6 +4,7 @@
     python -m experiments.pruning.study                             # prints the tables of the committed results
 
 All models have n = 5 and are estimated as `launch.py` does with the same keys. Sizes are those of model.safetensors.
+The words of WikiText-2 have `<text>` and `<p>` before lines (corpus.paragraphs=auto).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import numpy as np
 from configs import brown, wikitext2
 from experiments import results, study
 from nplm_jax import config as config_lib
+from nplm_jax import parts
 from nplm_jax.config import Settings
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.dataset import Dataset
@@ -69,7 +71,8 @@ def grid() -> Iterator[dict[str, Any]]:
 
 def measure(corpus: str) -> dict[str, Any]:
     """Returns what all tables show of a corpus."""
-    settings = config_lib.from_config(CORPORA[corpus].get_config('modified_kneser_ney_5'))
+    changes = wikitext2.BY_ARTICLES if corpus == 'wikitext2' else {}
+    settings = config_lib.from_config(parts.override(CORPORA[corpus].get_config('modified_kneser_ney_5'), changes))
     data = loading.load_dataset(settings)
     rows = []
     for changes in grid():

@@ -33,7 +33,7 @@ __all__ = ['PRECISIONS', 'ROWS', 'LARGE', 'Problem', 'Turn', 'make_problem', 'al
 PRECISIONS = ('float32', 'bfloat16')  # that every contestant computes in
 Turn = Callable[[], np.ndarray]  # makes S updates; returns their mean NLLs, float32 of S, nats a word
 Name = TypeVar('Name', str, tuple[str, str])
-ROWS = {  # name -> the function that makes the config, and |V|
+ROWS = {  # name -> the function that makes the config, and |V|; that of WikiText-2 by corpus.paragraphs=auto
     'mlp1': (functools.partial(brown.get_config, 'mlp1'), brown.VOCABULARY),
     'mlp9': (functools.partial(brown.get_config, 'mlp9'), brown.VOCABULARY),
     'mlp10': (functools.partial(wikitext2.get_config, 'mlp10'), 33_279),

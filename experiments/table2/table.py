@@ -2,8 +2,8 @@
 
     python -m experiments.table2.table
 
-results/ROW.json is the results.json of `python launch.py --config=configs/wikitext2.py:ROW`, for the network with
-`--config.output.kind=sampled`.
+results/ROW.json is the results.json of `python launch.py --config=configs/wikitext2.py:ROW
+--config.corpus.paragraphs=auto`, for the network with `--config.output.kind=sampled` too.
 """
 
 from __future__ import annotations

@@ -6,7 +6,10 @@ import pathlib
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from ml_collections import ConfigDict
+
 from configs import brown, wikitext2
+from nplm_jax import parts
 from nplm_jax.data import corpora
 from nplm_jax.data.tokenizers.tokenizer import BOUNDARY_TOKENS, RARE, normalize
 from nplm_jax.data.wikitext2 import UNKNOWN
@@ -14,7 +17,13 @@ from nplm_jax.runs import experiment
 from nplm_jax.utils.io import write_atomically
 
 SPLITS = ('train', 'valid', 'test')
-_CONFIGS = {'brown': lambda: brown.get_config('one_minute'), 'wikitext2': lambda: wikitext2.get_config('tied_lstm')}
+
+
+def _wikitext2() -> ConfigDict:
+    return parts.override(wikitext2.get_config('tied_lstm'), wikitext2.BY_ARTICLES)
+
+
+_CONFIGS = {'brown': lambda: brown.get_config('one_minute'), 'wikitext2': _wikitext2}
 CORPORA = tuple(_CONFIGS)
 
 

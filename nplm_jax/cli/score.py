@@ -3,6 +3,7 @@ r"""How likely a text is, in the columns of KenLM's `query`.
     nplm score runs/NAME < text
     nplm score runs/NAME --summary < text
     nplm score runs/NAME --open < text
+    nplm score runs/NAME --format=sota_lm < text
 
 Reads at most 256 MB from stdin. Prints for each line `word=id length log10p`, separated by tabs, then its total and the
 number of its words outside the vocabulary (OOV, id 0, scored as the one word <rare>). At the end it prints the
@@ -24,10 +25,15 @@ between them, which is how a run's own perplexities are computed. The end of a l
 paragraph mark <p>; the run's corpus must have these marks. If line ends are tokens (corpus.tokens=pieces, characters or
 bytes), --end scores the end of each line and --stream every line end; in tokens, a space is printed as `␣` and a line
 end as `\n`.
+
+--format=sota_lm prints the probability of each word on a line of its own, as the repository DavidHerel/sota_lm collects
+them from models to mix: the text is split at white space into one stream, each line ends with a scored `<p>` (its
+`</s>`), and the first word is read but not printed. The mean of -ln P is the log of its perplexity.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
 from collections.abc import Iterable, Sequence
@@ -56,9 +62,16 @@ def main(argv: Sequence[str]) -> None:
     parser.add_switch('--summary', 'print the perplexity and counts of the whole text only')
     parser.add_switch('--open', 'score unknown words by their spelling')
     parser.add_switch('--end', 'also score the end of each line')
+    form = 'kenlm prints the columns of query, sota_lm the probability of each word and line end'
+    parser.add_argument('--format', default='kenlm', choices=('kenlm', 'sota_lm'), help=form)
     parser.add_scheduler()
     parser.add_json()
     flags = parser.parse_args(argv)
+    is_sota_lm = flags.format == 'sota_lm'
+    if is_sota_lm:
+        for name in ('json', 'summary', 'open'):
+            require(not getattr(flags, name), f'--{name}', True, 'not with --format=sota_lm')
+        flags.stream, flags.end, flags.tokens = True, True, flags.tokens or 'whitespace'
 
     from nplm_jax.cli import scheduler
     from nplm_jax.cli.loaded_models import load_models
@@ -68,10 +81,16 @@ def main(argv: Sequence[str]) -> None:
     with scheduler.use(flags.scheduler):
         texts = read_stdin().split('\n')
         models = load_models(flags.workdir, flags.weights)
+        has_marks = models.line_start.prefix and not models.vocabulary.tokenizer.is_lossless
+        problem = "the run's corpus has no paragraph marks, which end lines"
+        require(bool(has_marks) or not is_sota_lm, '--format', flags.format, problem)
         if flags.scheduler and flags.stream and models.mixture.n is None:
             print('--stream: cannot be cut for a model that carries a state; scored by this machine', file=sys.stderr)
         models = models.on_cluster(flags.workdir) if flags.scheduler else models
         words, lines = score_texts(models, texts, flags)
+    if is_sota_lm:
+        print_probabilities(lines)
+        return
     tokenizer = models.vocabulary.tokenizer
     scores_ends = flags.end or (flags.stream and tokenizer.is_lossless)
     summary = summarize(tokenizer, texts, words, lines, scores_ends, flags.open)
@@ -137,6 +156,13 @@ def query(line: dict[str, Any]) -> str:
     columns = zip(line['words'], line['ids'], line['lengths'], line['log10_p'])
     scores = ''.join(f'{word}={i} {length} {p:.7g}\t' for word, i, length, p in columns)
     return f'{scores}Total: {line["total"]:.8g} OOV: {line["ids"].count(0)}'
+
+
+def print_probabilities(lines: Iterable[Line]) -> None:
+    """Prints P of each word of a stream but the first, each on a line, in the format of DavidHerel/sota_lm."""
+    log10_p = itertools.chain.from_iterable(line.log10_p_T.tolist() for line in lines)
+    for value in itertools.islice(log10_p, 1, None):
+        print(f'{10**value:.7g}')
 
 
 def summarize(

@@ -107,6 +107,17 @@ def check_settings(settings: CorpusSettings) -> None:
         value = getattr(settings, key)
         reads = key in path_keys
         require(reads or not value, f'corpus.{key}', value, f'corpus.name={settings.name} does not use it')
+    if settings.paragraphs == 'eos':
+        _check_eos(settings)
+
+
+def _check_eos(settings: CorpusSettings) -> None:
+    """Raises BadInput if lines cannot end with `<p>` in this corpus, or if something else asks for it elsewhere."""
+    others = {'name': _WITH_EOS, 'tokens': ('words', 'whitespace'), 'boundary_tokens': (True,)}
+    for key, allowed in {**others, 'context': ('auto', 'stream')}.items():
+        value = getattr(settings, key)
+        problem = f'needs corpus.{key} to be {" or ".join(map(str, allowed))}, not {value}'
+        require(value in allowed, 'corpus.paragraphs', 'eos', problem)
 
 
 def make_tokenizer(settings: CorpusSettings) -> Tokenizer:
@@ -241,14 +252,15 @@ def _of_texts(texts: Iterable[str]) -> Part:
 
 
 def _wikitext2_parts(settings: CorpusSettings) -> list[Part]:
-    splits = zip(wikitext2.FILES, wikitext2.read(settings.path))
+    splits = zip(wikitext2.FILES, wikitext2.read(settings.path, settings.paragraphs == 'eos'))
     return [Part(functools.partial(iter, pieces), key=f'corpus.path ({split} file)') for split, pieces in splits]
 
 
 def _wikitext103_parts(settings: CorpusSettings) -> list[Part]:
-    path = settings.path
-    held_out = [Part(functools.partial(wikitext103.pieces, path, split)) for split in ('valid', 'test')]
-    return [Part(functools.partial(wikitext103.checked_pieces, path), wikitext103.find(path)), *held_out]
+    path, eos = settings.path, settings.paragraphs == 'eos'
+    held_out = [Part(functools.partial(wikitext103.pieces, path, split, eos)) for split in ('valid', 'test')]
+    train = functools.partial(wikitext103.checked_pieces, path, eos)
+    return [Part(train, wikitext103.find(path), choices=(eos,)), *held_out]
 
 
 def _ap_news_parts(settings: CorpusSettings) -> list[Part]:
@@ -341,6 +353,7 @@ def _require_words(parts: Sequence[Part], prepared: PreparedText, settings: Corp
 
 
 _PATHS = ('path', 'valid_path', 'test_path')
+_WITH_EOS = 'wikitext2', 'wikitext103'  # allow corpus.paragraphs=eos
 _CORPORA = {
     'brown': _Reader(lambda settings: [_of_texts(brown.texts())], licence=brown.PACKAGE.licence),
     'ap_news': _Reader(_ap_news_parts, _PATHS, _find_text, False, 'AP News: licensed text.'),

@@ -42,27 +42,28 @@ def find(path: str) -> list[pathlib.Path]:
     return [root / f'wiki.{split}.tokens' for split in FILES] if root.is_dir() else [root]
 
 
-def checked_pieces(path: str) -> Iterator[Piece]:
+def checked_pieces(path: str, eos: bool = False) -> Iterator[Piece]:
     """Reads the training file after a check of all files, so that they are checked once and not at each start."""
     for split, sha1 in FILES.items():
         with _open(path, split) as opened:
             is_published = hashlib.file_digest(opened, 'sha1').hexdigest() == sha1
             require(is_published, 'corpus.path', path, f'wiki.{split}.tokens is damaged or another file (sha1 differs)')
-    yield from pieces(path, 'train')
+    yield from pieces(path, 'train', eos)
 
 
-def pieces(path: str, split: str) -> Iterator[Piece]:
+def pieces(path: str, split: str, eos: bool = False) -> Iterator[Piece]:
     """Reads a file, in the memory of a few pieces.
 
     Args:
         path: The value of corpus.path, as for `find`.
         split: `train`, `valid` or `test`.
+        eos: See `wikitext2.pieces`.
 
     Raises:
         BadInput: The file is missing or cannot be read.
     """
     with _open(path, split) as opened, io.TextIOWrapper(opened, 'utf-8', newline='\n') as lines:
-        yield from wikitext2.pieces(lines)
+        yield from wikitext2.pieces(lines, eos)
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 
 from nplm_jax.data import download
 from nplm_jax.data.sources import PIECE_CHARACTERS, Piece
-from nplm_jax.data.tokenizers.tokenizer import RARE
+from nplm_jax.data.tokenizers.tokenizer import PARAGRAPH_BOUNDARY, RARE
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand, read_text
 
@@ -50,11 +50,12 @@ _UNKNOWN = re.compile(rf'(?<!\S){UNKNOWN}(?!\S)')
 _BLANK_LINE = re.compile(r' *\n')
 
 
-def read(path: str) -> list[list[Piece]]:
+def read(path: str, eos: bool = False) -> list[list[Piece]]:
     """Returns the pieces of the training, the validation and the test file; see `pieces`.
 
     Args:
         path: A folder with the three files, which may hold another corpus of this form; '' for the cache or a download.
+        eos: See `pieces`.
 
     Raises:
         BadInput: A file is missing or damaged, or the download fails.
@@ -63,30 +64,33 @@ def read(path: str) -> list[list[Piece]]:
         texts = [read_text('corpus.path', file) for file in find(path)]
     else:
         texts = [data.decode() for data in download.read(PACKAGE).values()]
-    return [list(pieces(io.StringIO(text, newline='\n'))) for text in texts]
+    return [list(pieces(io.StringIO(text, newline='\n'), eos)) for text in texts]
 
 
-def pieces(lines: Iterable[str]) -> Iterator[Piece]:
+def pieces(lines: Iterable[str], eos: bool = False) -> Iterator[Piece]:
     """Cuts a file before the title of each article, and in long articles.
 
     Each line that is not blank becomes a paragraph, headings included, and <unk> becomes <rare>.
 
     Args:
         lines: The lines of the file, which end with a line feed.
+        eos: Whether the text is one paragraph instead, in which `<p>` ends each line, blank ones too, as <eos> does in
+            the literature (Merity et al., 2017, and the word language model of PyTorch's examples).
     """
+    to_text = _end_lines if eos else _to_paragraphs
     held: list[str] = []
     num_held, begins_text = 0, True
     for line, is_title in _mark_titles(lines):
         if is_title or num_held >= PIECE_CHARACTERS:
-            if text := _to_paragraphs(held):
-                yield Piece(text, begins_text)
+            if text := to_text(held):
+                yield Piece(text, begins_text and not eos, not eos)
                 begins_text = False
             begins_text |= is_title
             held, num_held = [], 0
         held.append(line)
         num_held += len(line)
-    if text := _to_paragraphs(held):
-        yield Piece(text, begins_text)
+    if text := to_text(held):
+        yield Piece(text, begins_text and not eos, not eos)
 
 
 def _mark_titles(lines: Iterable[str]) -> Iterator[tuple[str, bool]]:
@@ -99,6 +103,11 @@ def _mark_titles(lines: Iterable[str]) -> Iterator[tuple[str, bool]]:
 
 def _to_paragraphs(lines: Iterable[str]) -> str:
     return _UNKNOWN.sub(RARE, '\n'.join(line for line in lines if line.strip(' \n')))
+
+
+def _end_lines(lines: Iterable[str]) -> str:
+    ended = (f'{line.rstrip()} {PARAGRAPH_BOUNDARY}' for line in lines)
+    return _UNKNOWN.sub(RARE, '\n'.join(ended))
 
 
 def find(path: str) -> list[pathlib.Path]:

@@ -255,6 +255,31 @@ def test_a_stream_starts_as_a_line_does_and_a_line_that_begins_with_a_mark_after
         assert float(p) == pytest.approx(expected, abs=1e-5)
 
 
+def test_sota_lm_has_the_probability_of_each_word_and_line_end_but_the_first(folders, call):
+    text = 'i like dog\n\ni love zzz'
+    output, _ = call(text, folders / 'network', '--format=sota_lm')
+    _, vocabulary, model = experiment.load(folders / 'network')
+    stream = ['i', 'like', 'dog', '<p>', '<p>', 'i', 'love', 'zzz', '<p>']
+    assert len(output) == len(stream) - 1
+    for t, p in enumerate(output, start=1):
+        context = vocabulary.encode(['<p>', *stream[:t]])[None]
+        expected = model.next_word(context)[0, vocabulary.ids.get(stream[t], 0)]
+        assert math.log(float(p)) == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize('flag', ['json', 'summary', 'open'])
+def test_what_sota_lm_cannot_be_combined_with(flag, folders, call, lines):
+    with pytest.raises(SystemExit):
+        call('i', folders / 'network', '--format=sota_lm', f'--{flag}')
+    assert lines()[1] == [f'--{flag}=True: not with --format=sota_lm']
+
+
+def test_sota_lm_needs_marks(folders, call, lines):
+    with pytest.raises(SystemExit):
+        call('other words', folders / 'other', '--format=sota_lm')
+    assert lines()[1] == ["--format='sota_lm': the run's corpus has no paragraph marks, which end lines"]
+
+
 WRONG = [
     ('', [], 'stdin: holds no words'),
     (' \n\n', [], 'stdin: holds no words'),
@@ -263,6 +288,7 @@ WRONG = [
     ('a', ['--workdir=/nowhere'], "RUN='/nowhere': no finished run there"),
     ('a', ['--score_weights=1'], 'unrecognized arguments: --score_weights=1'),
     ('a', ['--prompt=i'], 'unrecognized arguments: --prompt=i; nplm score --help lists the flags'),
+    ('a', ['--format=srilm'], "--format='srilm': must be one of kenlm, sota_lm"),
     ('a', ['--tokens=letters'], "--tokens='letters': must be one of words, whitespace"),
 ]
 

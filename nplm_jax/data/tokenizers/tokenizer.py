@@ -57,7 +57,8 @@ class Tokenizer(Part, abc.ABC):
 
     Attributes:
         kind: Its name, a value of `corpus.tokens`.
-        boundary_tokens: Whether <text> stands before each text of a corpus, and <p> before each paragraph.
+        boundary_tokens: Whether <text> stands before each text of a corpus, and <p> before each paragraph; under
+            corpus.paragraphs=eos <p> after each line instead.
         joiner: What stands between two tokens of a text.
         is_lossless: Whether every text has tokens, which join to the same text.
     """

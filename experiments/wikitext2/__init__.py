@@ -1,0 +1,1 @@
+"""Perplexities on the published words of WikiText-2."""
