@@ -19,7 +19,7 @@ from nplm_jax.config import ParallelSettings, Settings, value_of
 from nplm_jax.data.corpora import Span
 from nplm_jax.distributed import sharding
 from nplm_jax.models import neural
-from nplm_jax.models.network import Network, block_size
+from nplm_jax.models.network import Network
 from nplm_jax.runs.experiment import load_settings
 from nplm_jax.training import step
 from nplm_jax.training.optimizers import hyperparameters_of
@@ -104,10 +104,12 @@ def trace_update(
 def trace_evaluation(row: str, topology: Topology) -> Any:
     """Traces the evaluation of EVALUATED words on one of the devices of a topology."""
     settings, num_words = settings_of(row, 1024)
-    put = SingleDeviceSharding(topology.devices()[0])
+    device = topology.devices()[0]
+    put = SingleDeviceSharding(device)
     network = Network.make(settings, num_words, topology.platform)
     params = jax.eval_shape(lambda: network.init(jax.random.key(0)))
-    blocks = neural.stream_blocks(network, _words(), Span(0, EVALUATED), block_size(topology.platform))
+    model = neural.NeuralLanguageModel(network, params, sharding.MeshSharding(sharding.make_mesh(1, 1, [device])))
+    blocks = neural.stream_blocks(network, _words(), Span(0, EVALUATED), model.scoring_block(EVALUATED))
     params, *blocks = jax.tree.map(lambda x: _shape(x, put), (params, *blocks))
     return neural._read_stream.trace(network, params, *blocks, None)
 

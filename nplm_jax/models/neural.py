@@ -89,12 +89,12 @@ class NeuralLanguageModel(LanguageModel):
 
     def _read_span(self, tokens_T: np.ndarray, span: Span, one_hot_VxG: jax.Array | None) -> np.ndarray:
         start = max(0, span.start - burn_in(self.network.body))
-        blocks = stream_blocks(self.network, tokens_T, Span(start, span.stop), self._block_size(span.stop - start))
+        blocks = stream_blocks(self.network, tokens_T, Span(start, span.stop), self.scoring_block(span.stop - start))
         params = self.params if self.sharding.mesh is None else self._params_everywhere
         found = np.asarray(_read_stream(self.network, params, *blocks, one_hot_VxG, self.sharding))
         return found.reshape(-1, *found.shape[2:])[span.start - start : span.stop - start]
 
-    def _block_size(self, num_words: int) -> int:
+    def scoring_block(self, num_words: int) -> int:
         """Returns how many words of a span the devices read at once; few for a short one, so that little is padding."""
         num_devices = len(self.sharding.devices)
         # With a state every device reads all words of a block, and scores its part of them.

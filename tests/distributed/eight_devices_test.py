@@ -151,8 +151,8 @@ def test_devices_divide_the_evaluated_words_and_send_nothing(family, kind):
     )
     # With a state all devices share a block: a Transformer's memory grows with the square of its words.
     assert (
-        all_eight._block_size(5000) == (8 * 256 if network.body.start(1) is None else 256)
-        and one._block_size(5000) == 256
+        all_eight.scoring_block(5000) == (8 * 256 if network.body.start(1) is None else 256)
+        and one.scoring_block(5000) == 256
     )
     blocks = neural.stream_blocks(network, tokens_T, Span(0, 5000), 8 * 256)
     lowered = neural._read_stream.lower(network, all_eight._params_everywhere, *blocks, None, all_eight.sharding)
