@@ -61,7 +61,7 @@ def test_a_student_goes_on_only_with_the_teachers_that_it_began_with(trained, tm
         ({'parallel__model': 2}, 'parallel.model=2: must be 1 with output.teacher and output.kind=full'),
         (
             {'corpus__boundary_tokens': False},
-            r"output.teacher='.*': .*first,h=5 cannot teach this run: its vocabulary \(",
+            r"output.teacher='.*': .*first,h=5 cannot teach this run: its voc",
         ),
         ({'corpus__context': 'line'}, 'corpus.context=.line.: must be auto, as in .*first,h=5, which output.teacher'),
     ],
