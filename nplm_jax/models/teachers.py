@@ -3,20 +3,15 @@
 Dims: S streams, L tokens of each that are read, T of them after which there are predictions, B = S * T examples.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 import jax
 
 from nplm_jax.models.body import Body, State, by_example
 from nplm_jax.outputs.output_layer import Params
 from nplm_jax.outputs.teacher import Teacher
-
-if TYPE_CHECKING:
-    from nplm_jax.models.network import Network
 
 _CONTEXT = 32  # words that a teacher of unlimited reach reads for each shuffled example
 
@@ -26,13 +21,13 @@ class Teachers:
     """The static part of the teachers. They read without dropout, in float32.
 
     Attributes:
-        networks: Their networks.
+        networks: Their networks: each a `network.Network`, whose module imports this one.
         trains_on_streams: Whether the student trains on streams. Then a teacher with a state carries it along the same
             streams. Otherwise the examples are shuffled, and a teacher reads the last words of each from its `start`:
             as many as it reaches, or _CONTEXT if it reaches all.
     """
 
-    networks: tuple[Network, ...]
+    networks: tuple[Any, ...]
     trains_on_streams: bool
 
     @property

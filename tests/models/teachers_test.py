@@ -1,16 +1,20 @@
 """Training with teachers: what each of them reads beside a student, and what the student learns."""
 
+import contextlib
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import DATA, SPARSE, assert_close, run_chunk, small_settings
+from helpers import DATA, SPARSE, RecordingReporter, assert_close, run_chunk, same_bits, small_settings
 
 from nplm_jax.data.dataset import make_batch
 from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.teacher import mean_probabilities
-from nplm_jax.training.loop import prepare_run
+from nplm_jax.training import vmapped
+from nplm_jax.training.checkpoints import CheckpointStore
+from nplm_jax.training.loop import Interrupted, Trainer, fit, prepare_run
 
 STREAM = {'model.family': 'lstm', 'model.n': 5, 'model.direct': False, 'train.batch_size': 12, 'train.bptt_length': 4}
 BODIES = {
@@ -98,3 +102,66 @@ def test_without_weight_the_updates_are_those_without_a_teacher(kind):
     taught, alone = make_run(changes, make_teacher(BODIES['nplm'])), make_run(changes)
     (one, one_nll), (other, other_nll) = (run_chunk(run.chunk(run.init_state(), 0)) for run in (taught, alone))
     assert_close((one.params, one_nll), (other.params, other_nll), rtol=1e-4, atol=1e-6)
+
+
+MOST = {**BODIES['lstm'], 'output.kind': 'sampled', 'output.samples': 9, 'optimizer.momentum': 0.0}
+
+
+@pytest.mark.parametrize('kind', KINDS)
+@pytest.mark.parametrize('teacher', ['lstm', 'window_lstm'])
+@pytest.mark.parametrize(
+    'changes',
+    [{'train.accumulate': 3}, {'train.input': 'mapped'}, {'train.steps_per_execution': 1}],
+    ids=['in microbatches', 'of a mapped text', 'one by one'],
+)
+def test_updates_with_a_teacher_are_the_same(changes, teacher, kind):
+    base = {**BODIES['lstm'], **KINDS[kind], 'model.dropout': 0.0}
+    params, carries = [], []
+    for run in (make_run({**base, **more}, make_teacher(BODIES[teacher])) for more in ({}, changes)):
+        state = run.init_state()
+        while state.step < 8:
+            state, _ = run_chunk(run.chunk(state, int(state.step)))
+        params.append(state.params)
+        carries.append(state.carry)
+    assert_close(params[1], params[0], rtol=1e-4, atol=1e-6)
+    assert_close(carries[1], carries[0], rtol=1e-4, atol=1e-6)
+
+
+def test_a_stopped_training_goes_on_with_the_states_of_its_teachers(tmp_path):
+    run = make_run(MOST, make_teacher())
+
+    def train(folder, interrupted):
+        with contextlib.closing(CheckpointStore(folder)) as store:
+            return fit(Trainer(run, store, RecordingReporter(), interrupted))[0]
+
+    expected, looks = train(tmp_path / 'at once', lambda: 0), iter(range(1000))
+    best, stops = None, 0
+    while best is None:
+        try:
+            best = train(tmp_path / 'in parts', lambda: 15 if next(looks) % 6 == 5 else 0)
+        except Interrupted:
+            stops += 1
+    assert stops > 1 and same_bits(best, expected)
+
+
+def test_students_that_train_together_are_those_that_train_alone():
+    runs = [make_run({**MOST, 'seed': seed}, make_teacher()) for seed in (1, 2)]
+    assert runs[0].program == runs[1].program
+    chunks = [run.chunk(run.init_state(), 0) for run in runs]
+    for (state, *_), chunk in zip(vmapped.run_chunks(chunks, 2), chunks, strict=True):
+        assert_close(state.params, run_chunk(chunk)[0].params, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.eight_devices
+@pytest.mark.parametrize('kind', KINDS)
+@pytest.mark.parametrize('student,teacher', [('lstm', 'lstm'), ('nplm', 'lstm'), ('lstm', 'nplm')])
+@pytest.mark.parametrize('mode', ['shard_map', 'pmap'])
+def test_students_on_four_devices_are_those_of_one(mode, student, teacher, kind):
+    base, params = {**BODIES[student], **KINDS[kind], 'train.batch_size': 16, 'model.dropout': 0.0}, []
+    for mesh in ({}, {'parallel.data': 4, 'parallel.mode': mode}):
+        run = make_run({**base, **mesh}, make_teacher(BODIES[teacher]))
+        state = run.program.sharding.shard(run.init_state())
+        for step in (0, 4):
+            state, _ = run_chunk(run.chunk(state, step))
+        params.append(run.program.sharding.unshard(state.params, len(DATA.vocabulary)))
+    assert_close(params[1], params[0], rtol=1e-4, atol=1e-5)
