@@ -251,6 +251,7 @@ UNREAD = [
     (
         {'output.samples': 9},
         'output.samples=9: not read by output.kind=full, which reads output.precision, output.block_size, '
+        'output.teacher, output.teacher_weight, '
         'train.calibrate, train.suffix_smoothing',
     ),
     (

@@ -5,6 +5,7 @@ examples, stream by stream, R = L - T tokens before these (`Body.lookback`).
 """
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Self, cast
 
 import jax
@@ -18,8 +19,10 @@ from nplm_jax.data.tokenizers.tokenizer import PARAGRAPH_BOUNDARY
 from nplm_jax.data.vocabulary import RARE_ID, Vocabulary, numbered
 from nplm_jax.distributed.sharding import NO_AXES, PADDING_BIAS, MeshAxes
 from nplm_jax.models.body import Body, BodyOutput, State, by_example
+from nplm_jax.models.teachers import Teachers
 from nplm_jax.outputs.output_layer import BIAS, EMBEDDING, Features, OutputLayer, Params
-from nplm_jax.outputs.softmax import LINEAR
+from nplm_jax.outputs.softmax import LINEAR, FullSoftmax
+from nplm_jax.outputs.teacher import Teacher
 from nplm_jax.utils import nn
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.nn import AxisName, Key
@@ -53,12 +56,14 @@ class Network:
         line_end: The id of the token that ends a line, for a network that reads each line by itself
             (`corpus.context=line`): a window then has rare-word symbols in the places before its line, and a state
             begins anew. None for a network that reads the text as one stream.
+        teachers: The networks from whose distributions this one learns in training; None for none.
     """
 
     body: Body
     output: OutputLayer
     vocabulary_size: int
     line_end: int | None = None
+    teachers: Teachers | None = None
 
     @classmethod
     def make(cls, settings: Settings, vocabulary: Vocabulary | int, platform: str | None = None) -> Self:
@@ -211,12 +216,49 @@ class Network:
         is_before_SxL = jax.lax.cummax(is_end_SxL.astype(jnp.int32), axis=1, reverse=True) > 0
         return Tokens(jnp.where(is_before_SxL, RARE_ID, ids_SxL))
 
+    @property
+    def training_lookback(self) -> int:
+        """The tokens before the last T of a training batch: those of the body, or more for the teachers."""
+        R = self.body.training_lookback
+        return R if self.teachers is None else max(R, self.teachers.lookback)
+
+    def training_start(self, num_streams: int) -> State:
+        """Returns the state of streams in training: that of `Body.start`, with teachers the pair of it and theirs."""
+        start = self.body.start(num_streams)
+        return start if self.teachers is None else (start, self.teachers.start(num_streams))
+
+    def with_teachers(
+        self, batch: Batch, state: State, params: Sequence[Params]
+    ) -> tuple[Batch, State, tuple[Teacher, ...], tuple[State, ...]]:
+        """Reads a training batch with the teachers.
+
+        Args:
+            batch: The batch, with `training_lookback` tokens before the targets.
+            state: The pair of `training_start`; None for that.
+            params: The teachers' parameters.
+
+        Returns:
+            What the body reads of the batch, and its state; the teachers, and their states after the batch.
+        """
+        if self.teachers is None:
+            return batch, state, (), ()
+        (S, T), ids_SxL = batch.targets_SxT.shape, batch.ids_SxL
+        own, states = self.training_start(S) if state is None else state
+        teachers, states = self.teachers.read(params, ids_SxL, T, states)
+        return batch._replace(ids_SxL=ids_SxL[:, -(self.body.training_lookback + T) :]), own, teachers, states
+
     def loss(
-        self, params: Params, batch: Batch, state: State = None, key: Key = None, axes: MeshAxes = NO_AXES
+        self,
+        params: Params,
+        batch: Batch,
+        state: State = None,
+        key: Key = None,
+        axes: MeshAxes = NO_AXES,
+        teacher_params: Sequence[Params] = (),
     ) -> tuple[jax.Array, State]:
         """Returns the mean NLL of this device's examples, nats per word, and the state after them.
 
-        Its gradient is that of the NLL plus the body's penalty.
+        Its gradient is that of the NLL, or of the loss with teachers, plus the body's penalty.
 
         Args:
             params: The parameters.
@@ -224,14 +266,21 @@ class Network:
             state: The state of the streams before these tokens; None for that of `Body.start`.
             key: A random key for the dropout of a training update; None for no dropout.
             axes: The named axes over which the streams and the words are divided.
+            teacher_params: The teachers' parameters. With teachers, `state` is what `training_start` describes.
         """
+        batch, state, teachers, teacher_states = self.with_teachers(batch, state, teacher_params)
         output = self.features(params, batch.ids_SxL, state, key, axes.data)
         features = by_example(output.features)
         self.check_targets(features, batch)
         if axes.model and EMBEDDING in features:
             params = params | {EMBEDDING: _local_rows(params[EMBEDDING], len(params[BIAS]), axes.model)}
-        nll = self.output.loss(params, features, batch, axes.model)
-        return nll + (output.penalty - jax.lax.stop_gradient(output.penalty)), output.state  # the value is the NLL's
+        penalty = output.penalty
+        if not teachers:
+            nll, state = self.output.loss(params, features, batch, axes.model), output.state
+        else:
+            loss, nll = cast(FullSoftmax, self.output).distillation_loss(params, features, batch, teachers)
+            penalty, nll, state = penalty + loss, jax.lax.stop_gradient(nll), (output.state, teacher_states)
+        return nll + (penalty - jax.lax.stop_gradient(penalty)), state  # the value is the NLL's
 
     def check_targets(self, features: Features, batch: Batch) -> None:
         """Raises BadInput unless there is one target for each example: others could silently give wrong numbers."""

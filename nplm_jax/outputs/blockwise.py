@@ -5,14 +5,18 @@ vocabulary (this device's words where they are divided), B batch, D inputs of a 
 concatenated with the terms of b and zero-padded to a multiple of ROW_MULTIPLE, N blocks, S examples of a block.
 """
 
+import dataclasses
 import functools
 import itertools
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
+from nplm_jax.outputs.output_layer import Features
+from nplm_jax.outputs.teacher import Teacher, mean_probabilities
 from nplm_jax.utils.nn import Precision
 
 _product = functools.partial(jax.lax.dot_general, preferred_element_type=jnp.float32)
@@ -20,6 +24,20 @@ _ROWS_BY_COLUMNS, _ROWS_BY_ROWS = (((1,), (0,)), ((), ())), (((1,), (1,)), ((), 
 LinearTerm = tuple[Array, Array]  # weights_VxD and the inputs_BxD that they multiply
 BIAS_TERMS = {'float32': 1, 'bfloat16': 3}  # rounded terms whose sum is b in float32's precision
 ROW_MULTIPLE = {'float32': 1, 'bfloat16': 8}  # products are fastest on a CPU when the rows are a multiple of this
+
+
+class Teaching(NamedTuple):
+    """The teachers of a loss, their share in what is learned, and the precision of their products."""
+
+    teachers: tuple[Teacher, ...]
+    weight: float
+    precision: Precision
+
+    def probabilities(self, features: Sequence[Features]) -> Array:
+        """Returns q from the teachers' features of a block, S x V, float32."""
+        pairs = zip(self.teachers, features, strict=True)
+        teachers = [dataclasses.replace(teacher, features=block) for teacher, block in pairs]
+        return mean_probabilities(teachers, self.precision)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4, 5))
@@ -58,6 +76,60 @@ def blockwise_cross_entropy(
     return _loss_and_gradients(terms, b_V, targets_B, precision, block_size, axis)[0]
 
 
+@functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5, 6))
+def blockwise_distillation(
+    terms: tuple[LinearTerm, ...],
+    b_V: Array,
+    targets_B: Array,
+    teachers: tuple[Teacher, ...],
+    weight: float,
+    precision: Precision,
+    block_size: int,
+) -> tuple[Array, Array]:
+    """Computes the mean cross-entropy with (1 - weight) onehot(target) + weight q, as `blockwise_cross_entropy` does.
+
+    Here q is the mean of the teachers' distributions, B x V, of which a block at a time is in memory. In the notation
+    of `blockwise_cross_entropy`, G = E - s * ((1 - weight) onehot(target) + weight q).
+
+    Args:
+        terms: The weights, each with its inputs.
+        b_V: The words' biases.
+        targets_B: Word ids, int32.
+        teachers: The teachers, of which no gradient is computed.
+        weight: The share of the teachers, from 0 to 1.
+        precision: See `blockwise_cross_entropy`; also that of the teachers' products.
+        block_size: Number of examples whose V scores are in memory at once.
+
+    Returns:
+        The cross-entropy, and the mean NLL, of which no gradient is computed; float32 scalars, nats per word.
+    """
+    return _distillation_and_gradients(terms, b_V, targets_B, teachers, weight, precision, block_size)[0]
+
+
+def _distillation_and_gradients(
+    terms: tuple[LinearTerm, ...],
+    b_V: Array,
+    targets_B: Array,
+    teachers: tuple[Teacher, ...],
+    weight: float,
+    precision: Precision,
+    block_size: int,
+) -> tuple[tuple[Array, Array], Any]:
+    teaching = Teaching(teachers, weight, precision)
+    results, gradients = _loss_and_gradients(terms, b_V, targets_B, precision, block_size, None, teaching)
+    return (results[0], results[1]), gradients
+
+
+def _distillation_backward(
+    _weight: float, _precision: Precision, _block_size: int, gradients: Any, cotangents: tuple[Array, Array]
+) -> tuple[Any, Array, None, None]:
+    terms, b_V = jax.tree.map(lambda g: g * cotangents[0], gradients)
+    return terms, b_V, None, None
+
+
+blockwise_distillation.defvjp(_distillation_and_gradients, _distillation_backward)
+
+
 def _backward(
     _precision: Precision, _block_size: int, _axis: str | None, gradients: Any, cotangent: Array
 ) -> tuple[Any, Array, None]:
@@ -72,8 +144,9 @@ def _loss_and_gradients(
     precision: Precision,
     block_size: int,
     axis: str | None,
-) -> tuple[Array, Any]:
-    """Returns the loss and its gradients in the structure of (terms, b_V)."""
+    teaching: Teaching | None = None,
+) -> tuple[Any, Any]:
+    """Returns the loss, with teachers the pair of loss and NLL, and the gradients in the structure of (terms, b_V)."""
     B = len(targets_B)
     num_blocks = -(-B // block_size)
     padding = -B % num_blocks
@@ -86,21 +159,27 @@ def _loss_and_gradients(
     inputs_BxJ = jnp.concatenate([*inputs, jnp.ones((B, len(weights_JxV) - bias_row))], axis=1)
     # Examples that only fill the last block have inputs of zero, also for b, and so add nothing to any gradient.
     rows_B = targets_B if axis is None else _local_rows(targets_B, len(b_V), axis)
-    padded = (jnp.pad(x, [(0, padding)] + [(0, 0)] * (x.ndim - 1)) for x in (inputs_BxJ, rows_B))
-    inputs_NxSxJ, targets_NxS = (x.reshape(num_blocks, -1, *x.shape[1:]) for x in padded)
+    taught = [] if teaching is None else [teacher.features for teacher in teaching.teachers]
+
+    def in_blocks(x: Array) -> Array:
+        padded = jnp.pad(x, [(0, padding)] + [(0, 0)] * (x.ndim - 1))
+        return padded.reshape(num_blocks, -1, *x.shape[1:])
+
+    inputs_NxSxJ, targets_NxS, features = jax.tree.map(in_blocks, (inputs_BxJ, rows_B, taught))
     # Transpose outside the scan: inside, XLA fuses the transpose into the product, which then runs in float32.
-    blocks = inputs_NxSxJ, inputs_NxSxJ.transpose(0, 2, 1), targets_NxS
-    run_block = functools.partial(_block, weights_JxV, axis)
+    blocks = inputs_NxSxJ, inputs_NxSxJ.transpose(0, 2, 1), targets_NxS, features
+    run_block = functools.partial(_block, weights_JxV, axis, teaching)
     # The first block starts the sum, so that no zeros are added.
-    grad_weights_JxV, results = run_block(None, [x[0] for x in blocks])
+    grad_weights_JxV, results = run_block(None, jax.tree.map(lambda x: x[0], blocks))
     results = jax.tree.map(lambda x: x[None], results)
     if num_blocks > 1:
-        grad_weights_JxV, other_results = jax.lax.scan(run_block, grad_weights_JxV, [x[1:] for x in blocks])
+        others = jax.tree.map(lambda x: x[1:], blocks)
+        grad_weights_JxV, other_results = jax.lax.scan(run_block, grad_weights_JxV, others)
         results = jax.tree.map(lambda *x: jnp.concatenate(x), results, other_results)
-    nll_B, grad_inputs_BxJ = jax.tree.map(lambda x: x.reshape(B + padding, *x.shape[2:])[:B], results)
+    losses, grad_inputs_BxJ = jax.tree.map(lambda x: x.reshape(B + padding, *x.shape[2:])[:B], results)
     grad_inputs = jnp.split(_reduce('sum', axis, grad_inputs_BxJ[:, :bias_row] / B), split_points, axis=1)
     *grad_weights, grad_b = jnp.split(grad_weights_JxV[: bias_row + 1] / B, [*split_points, bias_row])
-    return jnp.mean(nll_B), (tuple(zip([w.T for w in grad_weights], grad_inputs)), grad_b[0])
+    return jax.tree.map(jnp.mean, losses), (tuple(zip([w.T for w in grad_weights], grad_inputs)), grad_b[0])
 
 
 blockwise_cross_entropy.defvjp(_loss_and_gradients, _backward)
@@ -120,13 +199,16 @@ def _bias_rows(b_V: Array, precision: Precision, num_before: int) -> Array:
     return jnp.pad(jnp.stack(rows), ((0, -(num_before + len(rows)) % ROW_MULTIPLE[precision]), (0, 0)))
 
 
-def _block(weights_JxV: Array, axis: str | None, grad_weights_JxV: Array | None, block: Any) -> tuple[Array, Any]:
+def _block(
+    weights_JxV: Array, axis: str | None, teaching: Teaching | None, grad_weights_JxV: Array | None, block: Any
+) -> tuple[Array, Any]:
     """Computes one block, and adds its gradients with respect to the weights to their sum.
 
     Returns:
-        The sum, and for each example the NLL and the gradient with respect to the inputs.
+        The sum, and for each example the NLL (with teachers the pair of loss and NLL) and the gradient with respect to
+        the inputs.
     """
-    inputs_SxJ, inputs_JxS, targets_S = block
+    inputs_SxJ, inputs_JxS, targets_S, features = block
     precision = weights_JxV.dtype
     y_SxV = _product(inputs_SxJ.astype(precision), weights_JxV, _ROWS_BY_COLUMNS)
     max_S = _reduce('max', axis, jnp.max(y_SxV, axis=1))
@@ -136,13 +218,21 @@ def _block(weights_JxV: Array, axis: str | None, grad_weights_JxV: Array | None,
     choose = jax.lax.platform_dependent
     targets_y_S = choose(y_SxV, targets_S, cpu=_gather_targets, default=_select_targets)
     nll_S = max_S + jnp.log(normaliser_S) - _reduce('sum', axis, targets_y_S)
-    target_G_S = (jnp.exp(targets_y_S - max_S) - normaliser_S).astype(precision)
+    losses: Any = nll_S
+    target_share_S = normaliser_S  # times what is learned of the target
+    if teaching is not None:
+        weight, q_SxV = teaching.weight, teaching.probabilities(features)
+        losses = nll_S + weight * (targets_y_S - jnp.sum(q_SxV * y_SxV, axis=1)), nll_S
+        q_target_S = choose(q_SxV, targets_S, cpu=_gather_targets, default=_select_targets)
+        target_share_S = normaliser_S * (1 - weight + weight * q_target_S)
+        E_SxV = (E_SxV - (weight * normaliser_S)[:, None] * q_SxV).astype(precision)
+    target_G_S = (jnp.exp(targets_y_S - max_S) - target_share_S).astype(precision)
     G_SxV = choose(E_SxV, targets_S, target_G_S, cpu=_scatter_targets, default=_mask_targets)
     scaled_inputs_JxS = inputs_JxS / normaliser_S[None, :]
     block_grad_JxV = _product(scaled_inputs_JxS.astype(precision), G_SxV, _ROWS_BY_COLUMNS)
     grad_inputs_JxS = _product(weights_JxV, G_SxV, _ROWS_BY_ROWS)
     grad_weights_JxV = block_grad_JxV if grad_weights_JxV is None else grad_weights_JxV + block_grad_JxV
-    return grad_weights_JxV, (nll_S, (grad_inputs_JxS / normaliser_S[None, :]).T)
+    return grad_weights_JxV, (losses, (grad_inputs_JxS / normaliser_S[None, :]).T)
 
 
 def _gather_targets(y_SxV: Array, targets_S: Array) -> Array:

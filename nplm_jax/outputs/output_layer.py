@@ -10,7 +10,7 @@ that all examples share.
 
 import abc
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
@@ -117,6 +117,41 @@ class OutputLayer(Part, abc.ABC):
     @abc.abstractmethod
     def nll(self, params: Params, features: Features, targets_B: jax.Array) -> jax.Array:
         """Returns -log P(target | features) of each example exactly, B, float32, nats."""
+
+    def probabilities(self, params: Params, features: Features, precision: nn.Precision) -> jax.Array:
+        """Returns P(w | features) of all words for a student, B x V, float32.
+
+        Args:
+            params: The parameters.
+            features: The features.
+            precision: Of the factors of products over V, in a layer that has such products.
+        """
+        return jnp.exp(self.log_probabilities(params, features))
+
+    def scores_of(
+        self,
+        params: Params,
+        features: Features,
+        targets_B: jax.Array,
+        samples_S: jax.Array,
+        tables: Sequence[str],
+        precision: nn.Precision,
+    ) -> tuple[jax.Array, jax.Array]:
+        """Returns log P of some words for a student, up to a constant of each example; float32, nats.
+
+        Args:
+            params: The parameters.
+            features: The features.
+            targets_B: One word of each example.
+            samples_S: Words that all examples share.
+            tables: Names of the parameters with one row per output word.
+            precision: See `probabilities`.
+
+        Returns:
+            Those of the targets, B, and of the samples, S x B.
+        """
+        log_p_BxV = self.log_probabilities(params, features)
+        return jnp.take_along_axis(log_p_BxV, targets_B[:, None], axis=1)[:, 0], log_p_BxV[:, samples_S].T
 
 
 class Gathered(NamedTuple):

@@ -9,6 +9,7 @@ References:
 """
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, Literal, Self
 
 import flax.struct
@@ -16,10 +17,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from nplm_jax.config import Settings
 from nplm_jax.data.dataset import Batch, unigram_log_probabilities
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.outputs import softmax
 from nplm_jax.outputs.output_layer import Features, Gathered, Losses, SparseOutputLayer
+from nplm_jax.outputs.teacher import Teacher, candidate_probabilities
 from nplm_jax.utils.checked_fields import Count, built, key
 from nplm_jax.utils.nn import Precision
 
@@ -60,7 +63,15 @@ class SampledSoftmax(softmax.Softmax, SparseOutputLayer):
         'of sampled and nce: the distribution of the drawn words: unigram (by training count) | log_uniform (by rank)',
     )
     precision: Precision
+    teacher: str = ''
+    teacher_weight: float = 0.5
     scorer: softmax.Scorer = built(softmax.LINEAR)  # type: ignore[misc]
+
+    def check(self, settings: Settings) -> None:
+        """See `Part.check`. A layer with a loss of its own, such as `nce`, takes no teacher."""
+        own = SampledSoftmax.sparse_loss, SampledSoftmax.sampled_loss, SampledSoftmax.rows
+        has_own_loss = (type(self).sparse_loss, type(self).sampled_loss, type(self).rows) != own
+        softmax.refuse_teacher(self.teacher, has_own_loss, settings)
 
     def over(self, vocabulary: Vocabulary) -> Self:
         """See `OutputLayer.over`. Draws all words where the vocabulary has fewer than `output.samples`."""
@@ -79,12 +90,32 @@ class SampledSoftmax(softmax.Softmax, SparseOutputLayer):
     def sparse_loss(self, gathered: Gathered, features: Features, batch: Batch) -> Losses:
         """See `SparseOutputLayer.sparse_loss`. The mean NLL is the importance-sampling estimate."""
         targets_B, proposal = batch.targets_B, batch.extras
-        y_target_B = self.scorer.gathered_scores(gathered.shared, gathered.per_example, features)[:, 0]
-        y_SxB = self.scorer.scores(gathered.shared, features, self.precision)
-        corrected_logits_SxB = y_SxB - proposal.log_inclusion_prob_V[gathered.shared_S][:, None]
+        y_target_B, corrected_logits_SxB = self._logits(gathered, features, batch)
         nll = _estimated_nll(corrected_logits_SxB, y_target_B, targets_B, gathered.shared_S)
         corrected_target_logits_B = y_target_B - proposal.log_inclusion_prob_V[targets_B]
         return self.sampled_loss(corrected_logits_SxB, corrected_target_logits_B, nll), nll
+
+    def sparse_distillation_loss(
+        self, gathered: Gathered, features: Features, batch: Batch, teachers: Sequence[Teacher]
+    ) -> Losses:
+        """Returns the cross-entropy with the targets and the teachers, and the mean NLL, as `sparse_loss` estimates it.
+
+        Student and teachers have a distribution over the target and the samples; see `candidate_probabilities`.
+        """
+        y_target_B, corrected_logits_SxB = self._logits(gathered, features, batch)
+        nll = _estimated_nll(corrected_logits_SxB, y_target_B, batch.targets_B, gathered.shared_S)
+        log_inclusion_prob_S = batch.extras.log_inclusion_prob_V[gathered.shared_S]
+        q_target_B, q_SxB = candidate_probabilities(
+            teachers, batch.targets_B, gathered.shared_S, log_inclusion_prob_S, self.precision
+        )
+        expected_B = q_target_B * y_target_B + jnp.sum(q_SxB * corrected_logits_SxB, axis=0)
+        return nll + self.teacher_weight * jnp.mean(y_target_B - expected_B), nll
+
+    def _logits(self, gathered: Gathered, features: Features, batch: Batch) -> tuple[jax.Array, jax.Array]:
+        """Returns y of the targets, B, and y - log P(included) of the samples, S x B."""
+        y_target_B = self.scorer.gathered_scores(gathered.shared, gathered.per_example, features)[:, 0]
+        y_SxB = self.scorer.scores(gathered.shared, features, self.precision)
+        return y_target_B, y_SxB - batch.extras.log_inclusion_prob_V[gathered.shared_S][:, None]
 
     def sampled_loss(
         self, corrected_logits_SxB: jax.Array, corrected_target_logits_B: jax.Array, nll: jax.Array

@@ -4,15 +4,19 @@ Dims: V vocabulary, B batch, D width of one array of features, L words that belo
 """
 
 import dataclasses
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import Annotated, ClassVar
 
 import jax
 import jax.numpy as jnp
 
+from nplm_jax.config import Settings
 from nplm_jax.data.dataset import Batch
-from nplm_jax.outputs.blockwise import blockwise_cross_entropy
-from nplm_jax.outputs.output_layer import BIAS, Features, OutputLayer, Params
-from nplm_jax.utils.checked_fields import CountOrZero, key
+from nplm_jax.outputs.blockwise import blockwise_cross_entropy, blockwise_distillation
+from nplm_jax.outputs.output_layer import BIAS, Features, Losses, OutputLayer, Params
+from nplm_jax.outputs.teacher import Teacher
+from nplm_jax.utils.checked_fields import CountOrZero, between, key
+from nplm_jax.utils.errors import require
 from nplm_jax.utils.nn import Precision, matmul
 
 
@@ -49,6 +53,25 @@ class Softmax(OutputLayer):
         """See `OutputLayer.nll`."""
         return cross_entropy(self.scorer.scores(params, features), targets_B)
 
+    def probabilities(self, params: Params, features: Features, precision: Precision) -> jax.Array:
+        """See `OutputLayer.probabilities`."""
+        return jax.nn.softmax(self.scorer.scores(params, features, precision), axis=0).T
+
+    def scores_of(
+        self,
+        params: Params,
+        features: Features,
+        targets_B: jax.Array,
+        samples_S: jax.Array,
+        tables: Sequence[str],
+        precision: Precision,
+    ) -> tuple[jax.Array, jax.Array]:
+        """See `OutputLayer.scores_of`. Computes only the scores of these words."""
+        shared = params | {name: params[name][samples_S] for name in tables}
+        per_example = {name: params[name][targets_B][:, None] for name in tables}
+        target_B = self.scorer.gathered_scores(shared, per_example, features)[:, 0]
+        return target_B, self.scorer.scores(shared, features, precision)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FullSoftmax(Softmax):
@@ -64,11 +87,46 @@ class FullSoftmax(Softmax):
         'of full: number of examples whose |V| scores are in memory at once; '
         '0: 256 on a CPU, 1024 on a TPU, 4096 on a GPU',
     )
+    teacher: str = key(
+        '',
+        'of full and sampled: finished runs of networks over the same words, separated by commas; the mean of their '
+        'distributions is learned beside the targets',
+    )
+    teacher_weight: Annotated[float, between(0, 1)] = key(
+        0.5, 'of full and sampled: the share of output.teacher in what is learned; the rest is that of the target'
+    )
+
+    def check(self, settings: Settings) -> None:
+        """See `Part.check`. A layer with a loss of its own, or with divided words, takes no teacher."""
+        refuse_teacher(self.teacher, type(self).loss is not FullSoftmax.loss, settings)
+        allowed = 'must be 1 with output.teacher and output.kind=full'
+        require(not self.teacher or settings.parallel.model == 1, 'parallel.model', settings.parallel.model, allowed)
 
     def loss(self, params: Params, features: Features, batch: Batch, axis: str | None = None) -> jax.Array:
         """See `OutputLayer.loss`. Never makes a V x B array: see `blockwise_cross_entropy`."""
         terms = tuple((params[name], inputs_BxD) for name, inputs_BxD in features.items())
         return blockwise_cross_entropy(terms, params[BIAS], batch.targets_B, self.precision, self.block_size, axis)
+
+    def distillation_loss(
+        self, params: Params, features: Features, batch: Batch, teachers: Sequence[Teacher]
+    ) -> Losses:
+        """Returns the cross-entropy with the targets and the teachers, and the mean NLL.
+
+        Args:
+            params: The parameters.
+            features: The body's features of the batch's examples.
+            batch: The examples.
+            teachers: The teachers, with their features of the same examples.
+        """
+        terms = tuple((params[name], inputs_BxD) for name, inputs_BxD in features.items())
+        weight, args = self.teacher_weight, (terms, params[BIAS], batch.targets_B, tuple(teachers))
+        return blockwise_distillation(*args, weight, self.precision, self.block_size)
+
+
+def refuse_teacher(teacher: str, has_own_loss: bool, settings: Settings) -> None:
+    """Raises BadInput if there is a teacher and the output layer has a loss that takes none."""
+    allowed = f'must be empty for output.kind={settings.output.kind}, whose loss takes no teacher; full and sampled do'
+    require(not (teacher and has_own_loss), 'output.teacher', teacher, allowed)
 
 
 def scores(params: Params, features: Features, precision: Precision = 'float32') -> jax.Array:

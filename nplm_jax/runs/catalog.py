@@ -129,6 +129,29 @@ def expand_run(folder: str | os.PathLike[str]) -> pathlib.Path:
     return packed.unpack(path) if path.suffix == packed.SUFFIX and path.is_file() else path
 
 
+def split_runs(key: str, value: str) -> list[pathlib.Path]:
+    """Returns the folders of finished runs that are separated by commas; names of folders may have commas too.
+
+    Args:
+        key: The key whose value it is, for error messages.
+        value: The runs, as `expand_run` takes them. The longest name that exists is taken first.
+
+    Raises:
+        BadInput: No finished run lies there, or one is given twice.
+    """
+    names, folders = value.split(','), []
+    while names:
+        sizes = (n for n in range(len(names), 0, -1) if expand_run(','.join(names[:n])).exists())
+        size = next(sizes, 1)
+        folder, names = expand_run(','.join(names[:size])), names[size:]
+        if not is_finished(folder):
+            raise BadInput(f'{key}={value!r}: no finished run at {str(folder)!r}; {suggest(folder)}')
+        folders.append(folder)
+    if len({folder.resolve() for folder in folders}) < len(folders):
+        raise BadInput(f'{key}={value!r}: names a run twice')
+    return folders
+
+
 def is_finished(folder: pathlib.Path) -> bool:
     """Returns whether a finished run lies there."""
     return (folder / CONFIG).is_file() and finished(folder) is not None

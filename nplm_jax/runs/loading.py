@@ -6,7 +6,7 @@ import contextlib
 import os
 import pathlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 import jax
 import numpy as np
@@ -20,12 +20,13 @@ from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.ngram import archives, estimators, storage
 from nplm_jax.runs import card, catalog, packed, workdir
 from nplm_jax.utils import jax_settings
-from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import write_atomically
 from nplm_jax.utils.plugins import allow
 
 if TYPE_CHECKING:
     from nplm_jax.models.network import Network
+    from nplm_jax.models.neural import NeuralLanguageModel
     from nplm_jax.outputs.output_layer import Params
 
 Path: TypeAlias = str | os.PathLike[str]
@@ -59,6 +60,56 @@ def load(folder: Path, plugins: Sequence[str] = ()) -> tuple[Settings, vocabular
     except BadInput as error:
         raise BadInput(f'{folder}: the code of its model is not installed ({error})') from None
     raise BadInput(f'{file}: missing; run the training command again')
+
+
+class Teacher(NamedTuple):
+    """A run that `output.teacher` names."""
+
+    folder: pathlib.Path
+    settings: Settings
+    words: vocabulary.Vocabulary
+    model: NeuralLanguageModel
+
+
+def load_teachers(settings: Settings, folder: pathlib.Path) -> list[Teacher]:
+    """Returns the runs that `output.teacher` names, with their models.
+
+    Args:
+        settings: The settings of the student.
+        folder: The folder of the student.
+
+    Raises:
+        BadInput: One of them is the student itself, is not finished, or has no network; or see `load`.
+    """
+    if not (value := settings.output.teacher):
+        return []
+    for name in {value, *value.split(',')}:
+        is_student = catalog.expand_run(name).resolve() == folder.resolve()
+        require(not is_student, workdir.TEACHER, value, f'must not name --workdir={folder}, the run that is to learn')
+    teachers = []
+    for path in catalog.split_runs(workdir.TEACHER, value):
+        family = workdir.read_settings(path).model.family
+        allowed = f'must name networks; {path} is a count-based model ({family})'
+        require(parts.is_neural(family), workdir.TEACHER, value, allowed)
+        teachers.append(Teacher(path, *cast(Any, load(path))))
+    return teachers
+
+
+def check_words(settings: Settings, teachers: Sequence[Teacher], words: vocabulary.Vocabulary) -> None:
+    """Raises BadInput unless the teachers read the text as the student does.
+
+    Args:
+        settings: The settings of the student.
+        teachers: What `load_teachers` returned.
+        words: The vocabulary of the student.
+    """
+    for teacher in teachers:
+        difference = teacher.words.difference(words, 'this run')
+        allowed = f'{teacher.folder} cannot teach this run: {difference}'
+        require(not difference, workdir.TEACHER, settings.output.teacher, allowed)
+        contexts = settings.corpus.context, teacher.settings.corpus.context
+        allowed = f'must be {contexts[1]}, as in {teacher.folder}, which output.teacher names'
+        require(len({context == 'line' for context in contexts}) == 1, 'corpus.context', contexts[0], allowed)
 
 
 def _load_network(folder: pathlib.Path, settings: Settings, words: vocabulary.Vocabulary) -> LanguageModel:

@@ -21,7 +21,7 @@ from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.models.ngram import estimators, storage
-from nplm_jax.runs import evaluation, figures, notebook, provenance, reporting, workdir
+from nplm_jax.runs import evaluation, figures, loading, notebook, provenance, reporting, workdir
 from nplm_jax.runs.catalog import finished
 from nplm_jax.runs.description import describe_model
 from nplm_jax.runs.loading import Path, load_dataset
@@ -244,13 +244,15 @@ def open_session(
         if primary:
             print(f'Output directory: {folder}', flush=True)
         digests = workdir.model_digests(settings)
+        teachers = loading.load_teachers(settings, folder)
         if trains:  # before anything is downloaded: the devices, and whether the batch can be divided
             platform = make_sharding(settings, parts.make('model.family', settings)).platform
         digests |= workdir.text_digest(corpus.data)
         if trains:
             workdir.check_inputs(settings, digests)
             settings = session.settings = workdir.resolve(folder, settings, session.data, platform)
-            made = prepare_run(settings, session.data)
+            loading.check_words(settings, teachers, session.data.vocabulary)
+            made = prepare_run(settings, session.data, [teacher.model for teacher in teachers])
             if num_batched > 1:  # a run's share of the devices' time is not known
                 made = dataclasses.replace(made, cost=made.cost._replace(peak=None))
             session.training_run = made

@@ -27,6 +27,7 @@ from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.tokenizers import tokenizer_files
 from nplm_jax.distributed import multihost
 from nplm_jax.models import network
+from nplm_jax.runs import catalog
 from nplm_jax.runs.catalog import CONFIG, CORPUS, VOCABULARY
 from nplm_jax.training.word_source import resolve_input
 from nplm_jax.utils import mapped_arrays, plugins
@@ -36,6 +37,7 @@ from nplm_jax.utils.io import expand, read_bytes, read_json, remove_leftovers, s
 # Orbax reads the path of a checkpoint as a glob pattern, TensorStore reads \ as /, and both refuse what is not UTF-8.
 _UNSAFE_CHARACTER = re.compile(r'[\[*?\\\ud800-\udfff]')
 AUTO = {**network.AUTO, 'train.input': 'auto'}  # what keys may be until a run begins
+TEACHER = 'output.teacher'
 TEXT = 'text'  # key of the text's digest beside the config keys of the other inputs
 _KEYS_OF_MACHINE = ('corpus.path', 'corpus.valid_path', 'corpus.test_path')  # may differ between processes of a run
 
@@ -229,7 +231,18 @@ def model_digests(settings: Settings) -> dict[str, str]:
     """Returns the SHA-256 of each file and plug-in that a run is made from by config key; '' for a missing file."""
     files = {key: expand(key, path) for key, path in parts.files(settings).items()}
     digests = {key: sha256(f'{key}={str(file)!r}', file) if file.is_file() else '' for key, file in files.items()}
-    return digests | code_digests(settings)
+    return digests | code_digests(settings) | teacher_digest(settings)
+
+
+def teacher_digest(settings: Settings) -> dict[str, str]:
+    """Returns the SHA-256 of what the files of the teachers say, by config key; '' if one of them is missing."""
+    if not (value := settings.output.teacher):
+        return {}
+    try:
+        digests = [catalog.digest(folder) for folder in catalog.split_runs(TEACHER, value)]
+    except BadInput:
+        return {TEACHER: ''}
+    return {TEACHER: hashlib.sha256(''.join(digests).encode()).hexdigest()}
 
 
 def code_digests(settings: Settings, plugin_keys: Iterable[str] = config_lib.OPTION_SECTIONS) -> dict[str, str]:
@@ -292,6 +305,7 @@ def record_inputs(
             'test_sha256': data.test_sha256,
             'files': files,
             'code': {key: digests[key] for key in config_lib.OPTION_SECTIONS if key in digests},
+            **({'teacher': digests[TEACHER]} if TEACHER in digests else {}),
         }
         write_atomically(folder / CORPUS, json.dumps(record, indent=2) + '\n')
         vocabulary.save(data.vocabulary, folder / VOCABULARY)
@@ -320,7 +334,7 @@ def difference(folder: pathlib.Path, settings: Settings, digests: Mapping[str, s
     """
     record, values = read_record(folder), config_lib.to_flat(settings)
     code = record.get('code')  # older runs have none
-    recorded = {**(code if isinstance(code, dict) else {}), TEXT: record.get('sha256')}
+    recorded = {**(code if isinstance(code, dict) else {}), TEXT: record.get('sha256'), TEACHER: record.get('teacher')}
     recorded |= {key: sha256(str(folder / key), folder / key) for key in parts.files(settings) if key in digests}
     for key, now in digests.items():
         then = recorded.get(key, now)

@@ -9,7 +9,7 @@ import contextlib
 import dataclasses
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
 import jax
@@ -26,6 +26,7 @@ from nplm_jax.models.body import Body
 from nplm_jax.models.mixture import CachedScores
 from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
+from nplm_jax.models.teachers import Teachers
 from nplm_jax.outputs.output_layer import Params
 from nplm_jax.training import calibration, suffix_smoothing
 from nplm_jax.training import step as step_lib
@@ -120,14 +121,22 @@ class TrainingRun:
         return step_lib.init_state(self.program, self.inputs.hyperparameters, bias_V)
 
 
-def prepare_run(settings: Settings, data: dataset.Dataset) -> TrainingRun:
+def prepare_run(settings: Settings, data: dataset.Dataset, teachers: Sequence[NeuralLanguageModel] = ()) -> TrainingRun:
     """Builds the network, the mesh, the schedule and the optimizer of a run.
+
+    Args:
+        settings: The run's settings.
+        data: Its corpus.
+        teachers: The models that `output.teacher` names, over the same words.
 
     Raises:
         BadInput: The data or the devices do not fit the settings.
     """
     mesh = make_sharding(settings, parts.make('model.family', settings))
     network = Network.make(settings, data.vocabulary, mesh.platform)
+    if teachers:
+        networks = tuple(teacher.network for teacher in teachers)
+        network = dataclasses.replace(network, teachers=Teachers(networks, network.body.trains_on_streams))
     schedule = make_schedule(settings, data.train)
     extras = network.output.make_extras(data.train_words, len(data.vocabulary))
     hyperparameters = mesh.put(hyperparameters_of(settings))
@@ -137,8 +146,13 @@ def prepare_run(settings: Settings, data: dataset.Dataset) -> TrainingRun:
         data=data,
         schedule=schedule,
         program=program,
-        inputs=RunInputs(hyperparameters, None, mesh.replicate(jax.tree.map(jnp.asarray, extras))),
-        words=make_word_source(settings, data, network.body, mesh),
+        inputs=RunInputs(
+            hyperparameters,
+            None,
+            mesh.replicate(jax.tree.map(jnp.asarray, extras)),
+            mesh.replicate(tuple(teacher.params for teacher in teachers)),
+        ),
+        words=make_word_source(settings, data, network, mesh),
         cost=cost_of(program, extras),
     )
 

@@ -1,7 +1,7 @@
 """The gradients of the mean NLL (the paper's section 2.1, negated); weight decay, R(theta), is in the optimizer."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -39,6 +39,7 @@ def dense_gradients(
     key: Key = None,
     sharding: MeshSharding = ONE_DEVICE,
     num_microbatches: int = 1,
+    teacher_params: Sequence[Params] = (),
 ) -> Gradients:
     """Returns the mean NLL, and the gradients of the NLL plus the body's penalty, over the batch of all devices.
 
@@ -50,19 +51,19 @@ def dense_gradients(
         key: A random key for dropout; None as for scoring, see `Body.features`.
         sharding: The sharding of the parameters and the batch.
         num_microbatches: Number of microbatches; see `accumulate`.
+        teacher_params: The parameters of the network's teachers, if it has any.
     """
 
     def device_loss(
         params: Params, batch: Batch, carry: State, replicated: Any, axes: MeshAxes = NO_AXES
     ) -> tuple[jax.Array, State]:
-        key, number, extras = replicated
-        return network.loss(
-            params, batch._replace(extras=extras), carry, key, axes.of_microbatch(number, num_microbatches)
-        )
+        key, number, extras, teacher_params = replicated
+        axes = axes.of_microbatch(number, num_microbatches)
+        return network.loss(params, batch._replace(extras=extras), carry, key, axes, teacher_params)
 
     def microbatch_gradients(streams: tuple[Batch, State], number: Any = None) -> tuple[Any, State]:
         gradient = jax.value_and_grad(sharding.map_loss(device_loss), has_aux=True)
-        (nll, carry), grads = gradient(params, *streams, (key, number, batch.extras))
+        (nll, carry), grads = gradient(params, *streams, (key, number, batch.extras, teacher_params))
         return (nll, grads), carry
 
     (nll, grads), carry = accumulate(microbatch_gradients, num_microbatches)((batch._replace(extras=None), carry))

@@ -21,6 +21,7 @@ from nplm_jax.distributed.sharding import NO_AXES, ONE_DEVICE, MeshAxes, MeshSha
 from nplm_jax.models.body import State, by_example
 from nplm_jax.models.network import Network
 from nplm_jax.outputs.output_layer import EMBEDDING, Gathered, Params, SparseOutputLayer
+from nplm_jax.outputs.sampled import SampledSoftmax
 from nplm_jax.training.objective import Gradients, accumulate
 
 CONTEXTS = 'e_SxLxM'  # the features of the context words, among the parameters per example
@@ -111,6 +112,7 @@ def sparse_gradients(
     num_microbatches: int = 1,
     output_state: Any = None,
     scales: Scales | None = None,
+    teacher_params: Sequence[Params] = (),
 ) -> Gradients:
     """Returns the gradients of a sparse output layer's loss with respect to the rows that it reads, without R.
 
@@ -127,12 +129,14 @@ def sparse_gradients(
         num_microbatches: Number of microbatches; see `accumulate`.
         output_state: The output layer's state.
         scales: Factors of the tables; None where the arrays hold the values.
+        teacher_params: The parameters of the network's teachers, if it has any.
 
     Returns:
         The gradients, as the pair (shared, per_example) of `gather_rows`.
     """
     output = cast(SparseOutputLayer, network.output)
-    ids_SxL = network.tokens(batch.ids_SxL, network.body.training_lookback).ids_SxL
+    R, T = network.body.training_lookback, batch.targets_SxT.shape[1]
+    ids_SxL = network.tokens(batch.ids_SxL[:, -(R + T) :], R).ids_SxL
     key, key_rows = jax.random.split(key)
     rows = Rows(ids_SxL, *output.rows(batch, key_rows, output_state))
     # Replicated: otherwise XLA divides the row numbers too, and sums whole arrays of V rows at the end.
@@ -146,17 +150,24 @@ def sparse_gradients(
         shared: Params, per_example: Params, streams: Any, replicated: Any, axes: MeshAxes = NO_AXES
     ) -> tuple[Any, Any]:
         batch, draws, carry = streams
-        key, number, shared_S, extras = replicated
+        key, number, shared_S, extras, teacher_params = replicated
         batch, axis = batch._replace(extras=extras), axes.of_microbatch(number, num_microbatches).data
+        batch, carry, teachers, teacher_carries = network.with_teachers(batch, carry, teacher_params)
         body = network.features(shared, batch.ids_SxL, carry, key, axis, per_example[CONTEXTS])
         features = by_example(body.features)
         network.check_targets(features, batch)
-        loss, nll = output.sparse_loss(Gathered(shared, per_example, shared_S, draws), features, batch)
-        return (loss + body.penalty, nll), body.state
+        gathered = Gathered(shared, per_example, shared_S, draws)
+        if not teachers:
+            loss, nll = output.sparse_loss(gathered, features, batch)
+            return (loss + body.penalty, nll), body.state
+        sampled = cast(SampledSoftmax, output)
+        loss, nll = sampled.sparse_distillation_loss(gathered, features, batch, teachers)
+        return (loss + body.penalty, nll), (body.state, teacher_carries)
 
     def microbatch_gradients(streams: Any, number: Any = None) -> tuple[Any, Any]:
         def loss(shared: Params, per_example: Params) -> tuple[jax.Array, tuple[jax.Array, State]]:
-            mapped, replicated = sharding.map_sparse_loss(device_loss), (key, number, rows.shared_S, batch.extras)
+            mapped = sharding.map_sparse_loss(device_loss)
+            replicated = key, number, rows.shared_S, batch.extras, teacher_params
             (loss, nll), carry = mapped(shared, per_example, streams[1], replicated)
             return loss, (nll, carry)
 

@@ -34,7 +34,7 @@ class TrainState:
         params: The parameters.
         opt_state: The optimizer's state.
         step: The number of updates made, int32.
-        carry: The body's state for the next update; None for a window.
+        carry: The body's state for the next update, None for a window; with teachers, see `Network.training_start`.
         average: The running average of the parameters; None where `train.average` is 0.
         output_state: The output layer's state; None for most.
         scales: Factors of the tables within a chunk of sparse updates; None where the arrays hold the values.
@@ -57,11 +57,13 @@ class RunInputs:
         hyperparameters: The run's hyperparameters: see `optimizers.HYPERPARAMETERS`.
         tokens_T: The words to which positions refer, int32: those of `word_source.Words`; None where batches are given.
         extras: `Batch.extras` of every batch.
+        teacher_params: The parameters of each of the network's teachers.
     """
 
     hyperparameters: Any
     tokens_T: Any = None
     extras: Any = None
+    teacher_params: Any = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,7 +123,7 @@ def init_state(program: Program, hyperparameters: Hyperparameters, bias_V: np.nd
     network = program.network
     key = jax.random.fold_in(jax.random.key(hyperparameters['seed']), 0)
     params = network.init(key, bias_V)
-    carry = network.body.start(network.body.num_streams(program.batch_size))
+    carry = network.training_start(network.body.num_streams(program.batch_size))
     average = params if program.average_decay else None
     output_state = network.output.init_state(network.vocabulary_size)
     opt_state = program.optimizer.chain(hyperparameters).init(params)
@@ -151,13 +153,13 @@ def train_step(program: Program, state: TrainState, batch: Batch, inputs: RunInp
     network, seed = program.network, inputs.hyperparameters['seed']
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 2), state.step)
     starts_epoch = state.step % program.steps_per_epoch == 0  # then the streams start anew
-    start = network.body.start(len(batch.ids_SxL))
+    start = network.training_start(len(batch.ids_SxL))
     carry = jax.tree.map(lambda first, carried: jnp.where(starts_epoch, first, carried), start, state.carry)
     args = state.params, network, batch, carry, key, program.sharding, program.num_microbatches
     if network.output.uses_sparse_updates:
-        gradients = sparse_rows.sparse_gradients(*args, state.output_state, state.scales)
+        gradients = sparse_rows.sparse_gradients(*args, state.output_state, state.scales, inputs.teacher_params)
     else:
-        gradients = dense_gradients(*args)
+        gradients = dense_gradients(*args, inputs.teacher_params)
     return apply_gradients(program, state, gradients, inputs), gradients.nll
 
 
@@ -210,7 +212,7 @@ def train_steps(
     body = program.network.body
 
     def step(state: TrainState, positions_SxT: jax.Array) -> tuple[TrainState, jax.Array]:
-        batch = make_batch(inputs.tokens_T, positions_SxT, body.training_lookback, inputs.extras)
+        batch = make_batch(inputs.tokens_T, positions_SxT, program.network.training_lookback, inputs.extras)
         state, nll = train_step(program, state, batch, inputs)
         # Sparse updates gather rows, so a row should be contiguous in memory; dense products want the words contiguous.
         return (state if program.scatters_updates else program.sharding.vocab_minor_layout(state)), nll

@@ -92,7 +92,7 @@ def run_chunks(chunks: Sequence[Chunk], max_runs: int) -> list[tuple[TrainState,
     padded = [*chunks, *[chunks[-1]] * (size - len(chunks))]
     program, first, num_steps = chunks[0].program, int(chunks[0].first), chunks[0].num_steps
     B = program.batch_size
-    tokens, offsets = _join_words([c.inputs.tokens_T for c in padded], program.network.body.training_lookback + 1)
+    tokens, offsets = _join_words([c.inputs.tokens_T for c in padded], program.network.training_lookback + 1)
     positions_RxT = np.stack(
         [offset + np.asarray(c.positions_T)[first : first + num_steps * B] for offset, c in zip(offsets, padded)]
     )
@@ -142,9 +142,9 @@ def _execute(
         return train_steps(program, state, positions_T, 0, num_steps, inputs)
 
     mapped = jax.shard_map(
-        jax.vmap(train, (0, 0, RunInputs(0))),
+        jax.vmap(train, (0, 0, RunInputs(0, teacher_params=None))),
         mesh=mesh,
-        in_specs=(runs, runs, RunInputs(runs, replicated, replicated)),
+        in_specs=(runs, runs, RunInputs(runs, replicated, replicated, replicated)),
         out_specs=runs,
         check_vma=False,  # nothing is sent between devices
     )

@@ -16,7 +16,7 @@ from nplm_jax.config import Settings
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.vocabulary import RARE_ID
 from nplm_jax.distributed.sharding import MeshSharding
-from nplm_jax.models.body import Body
+from nplm_jax.models.network import Network
 from nplm_jax.utils import mapped_arrays
 from nplm_jax.utils.errors import require
 
@@ -44,7 +44,7 @@ def resolve_input(data: Dataset) -> str:
     return 'mapped' if isinstance(data.tokens_T, np.memmap) else 'device'
 
 
-def make_word_source(settings: Settings, data: Dataset, body: Body, sharding: MeshSharding) -> WordSource:
+def make_word_source(settings: Settings, data: Dataset, network: Network, sharding: MeshSharding) -> WordSource:
     """Returns the source that `train.input` names; `auto` is what `resolve_input` returns.
 
     Raises:
@@ -54,24 +54,24 @@ def make_word_source(settings: Settings, data: Dataset, body: Body, sharding: Me
     allowed = 'must be auto or mapped for a text of 2**31 words or more'
     require(kind != 'device' or len(data.tokens_T) < 2**31, 'train.input', kind, allowed)
     if (resolve_input(data) if kind == 'auto' else kind) == 'mapped':
-        return functools.partial(_read_mapped, settings, data, body, sharding)
+        return functools.partial(_read_mapped, settings, data, network, sharding)
     tokens_T = sharding.replicate(data.device_tokens_T)
 
     @functools.lru_cache(maxsize=1)
     def positions(epoch: int) -> jax.Array:
-        return sharding.replicate(body.epoch_positions(seed, epoch, data.train, batch_size))
+        return sharding.replicate(network.body.epoch_positions(seed, epoch, data.train, batch_size))
 
     return lambda epoch, first, size: Words(tokens_T, positions(epoch), first)
 
 
 def _read_mapped(
-    settings: Settings, data: Dataset, body: Body, sharding: MeshSharding, epoch: int, first: int, size: int
+    settings: Settings, data: Dataset, network: Network, sharding: MeshSharding, epoch: int, first: int, size: int
 ) -> Words:
     """Reads the windows of `size` words from the mapped corpus; each process reads those of its own devices.
 
     The memory does not grow with the length of the corpus.
     """
-    N, tokens_T = body.training_lookback + 1, data.tokens_T
+    N, tokens_T, body = network.training_lookback + 1, data.tokens_T, network.body
 
     def read_windows(start: int, stop: int) -> np.ndarray:
         indices = np.arange(first + start, first + stop)

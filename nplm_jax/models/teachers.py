@@ -1,0 +1,66 @@
+"""The teachers of a network in training: what each of them has read of the text, beside the student.
+
+Dims: S streams, L tokens of each that are read, T of them after which there are predictions, B = S * T examples.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+
+from nplm_jax.models.body import Body, State, by_example
+from nplm_jax.outputs.output_layer import Params
+from nplm_jax.outputs.teacher import Teacher
+
+_CONTEXT = 32  # words that a teacher of unlimited reach reads for each shuffled example
+
+
+@dataclasses.dataclass(frozen=True)
+class Teachers:
+    """The static part of the teachers. They read without dropout, in float32.
+
+    Attributes:
+        networks: Their networks: each a `network.Network`, whose module imports this one.
+        trains_on_streams: Whether the student trains on streams. Then a teacher with a state carries it along the same
+            streams. Otherwise the examples are shuffled, and a teacher reads the last words of each from its `start`:
+            as many as it reaches, or _CONTEXT if it reaches all.
+    """
+
+    networks: tuple[Any, ...]
+    trains_on_streams: bool
+
+    @property
+    def lookback(self) -> int:
+        """The tokens before the last T that the teachers need."""
+        return max(map(self._lookback, (network.body for network in self.networks)))
+
+    def _lookback(self, body: Body) -> int:
+        return body.lookback if self.trains_on_streams else (body.reach or _CONTEXT) - 1
+
+    def start(self, num_streams: int) -> tuple[State, ...]:
+        """Returns the state of each teacher before the first tokens of the streams."""
+        return tuple(network.body.start(num_streams) for network in self.networks)
+
+    def read(
+        self, params: Sequence[Params], ids_SxL: jax.Array, num_targets: int, states: Sequence[State]
+    ) -> tuple[tuple[Teacher, ...], tuple[State, ...]]:
+        """Reads a batch with each teacher.
+
+        Args:
+            params: The parameters of each teacher.
+            ids_SxL: Token ids of each stream, int32, with `lookback` or more tokens before the last T.
+            num_targets: T.
+            states: The state of each teacher before these tokens.
+
+        Returns:
+            The teachers with their features of each example, and their states after these tokens.
+        """
+        teachers, after = [], []
+        for network, its_params, state in zip(self.networks, params, states, strict=True):
+            words_SxL = ids_SxL[:, -(self._lookback(network.body) + num_targets) :]
+            output = network.features(its_params, words_SxL, state)
+            features = by_example({name: x[:, -num_targets:] for name, x in output.features.items()})
+            teachers.append(Teacher(network.output, network.output_tables, its_params, features))
+            after.append(output.state if self.trains_on_streams else state)
+        return tuple(teachers), tuple(after)

@@ -1,0 +1,88 @@
+"""`output.teacher`: runs that teach another, by name, digest and words."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from nplm_jax.runs import catalog, experiment, workdir
+from nplm_jax.utils.errors import BadInput
+
+FEW = {'train.epochs': 3, 'train.evaluate_every': 3}
+
+
+def train(folder, teacher='', **changes):
+    keys = {key.replace('__', '.'): value for key, value in changes.items()}
+    return experiment.train('sentences', folder, {**FEW, 'output.teacher': str(teacher), **keys})
+
+
+@pytest.fixture(scope='module')
+def trained(tmp_path_factory):
+    """A finished run, with a comma in its name."""
+    return train(tmp_path_factory.mktemp('runs') / 'first,h=5').folder
+
+
+def test_each_run_of_a_chain_learns_from_the_one_before(trained, tmp_path):
+    second = train(tmp_path / 'second', trained, model__family='lstm', train__bptt_length=4, model__h=2)
+    third = train(tmp_path / 'third', f'{trained},{second.folder}', output__kind='sampled')
+    alone = train(tmp_path / 'alone', output__kind='sampled')
+    params = [experiment.load(run.folder)[2].params['U_VxK'] for run in (third, alone)]
+    assert not np.allclose(*params)
+    record = json.loads((third.folder / catalog.CORPUS).read_text())
+    assert record['teacher'] == workdir.teacher_digest(third.settings)[workdir.TEACHER]
+    assert 'teacher' not in json.loads((alone.folder / catalog.CORPUS).read_text())
+
+
+def test_a_student_goes_on_only_with_the_teachers_that_it_began_with(trained, tmp_path):
+    teacher, student = tmp_path / 'teacher', tmp_path / 'student'
+    shutil.copytree(trained, teacher)
+    train(student, teacher)
+    shutil.rmtree(teacher)
+    train(student, teacher)  # finished: it outlives its teacher
+    train(teacher, seed=2)
+    changed = f"^--workdir={student}: output.teacher='{teacher}' has changed since the run was started .*; give another"
+    with pytest.raises(BadInput, match=changed):
+        train(student, teacher)
+    (student / catalog.RESULTS).unlink()
+    with pytest.raises(BadInput, match=changed):
+        train(student, teacher)
+
+
+@pytest.mark.parametrize(
+    'changes,message',
+    [
+        ({'output__teacher_weight': 1.5}, 'output.teacher_weight=1.5: must be at least 0 and at most 1'),
+        (
+            {'output__kind': 'nce'},
+            "output.teacher='.*': must be empty for output.kind=nce, whose loss takes no teacher",
+        ),
+        ({'output__kind': 'two_level'}, "output.teacher='.*': not read by output.kind=two_level, which reads"),
+        ({'parallel__model': 2}, 'parallel.model=2: must be 1 with output.teacher and output.kind=full'),
+        (
+            {'corpus__boundary_tokens': False},
+            r"output.teacher='.*': .*first,h=5 cannot teach this run: its voc",
+        ),
+        ({'corpus__context': 'line'}, 'corpus.context=.line.: must be auto, as in .*first,h=5, which output.teacher'),
+    ],
+)
+def test_what_a_teacher_does_not_fit_is_one_line(trained, tmp_path, changes, message):
+    with pytest.raises(BadInput, match=f'^{message}') as caught:
+        train(tmp_path / 'student', trained, **changes)
+    assert '\n' not in str(caught.value) and not (tmp_path / 'student').exists()
+
+
+def test_a_teacher_that_cannot_teach_is_one_line(trained, tmp_path):
+    counted = experiment.train('sentences', tmp_path / 'counted', {'model.family': 'interpolated', 'model.n': 3}).folder
+    (tmp_path / 'begun').mkdir()
+    for name, message in {
+        tmp_path / 'none': f"no finished run at '{tmp_path}/none'",
+        f'{trained},{tmp_path}/none': f"no finished run at '{tmp_path}/none'",
+        tmp_path / 'begun': f"no finished run at '{tmp_path}/begun'",
+        f'{trained},{trained}': 'names a run twice',
+        counted: f'must name networks; {counted} is a count-based model',
+        tmp_path / 'student': f'must not name --workdir={tmp_path}/student, the run that is to learn',
+    }.items():
+        with pytest.raises(BadInput, match=f"^output.teacher='{name}': {message}") as caught:
+            train(tmp_path / 'student', name)
+        assert '\n' not in str(caught.value) and not (tmp_path / 'student').exists()
