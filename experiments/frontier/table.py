@@ -7,8 +7,9 @@
 
 from __future__ import annotations
 
+import itertools
 import pathlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from experiments import results, study
@@ -102,8 +103,6 @@ def draw(path: pathlib.Path) -> None:
         axes.plot([p.seconds for p in some], [p.test for p in some], 'o', label=family)
     best = frontier(all_points)
     axes.plot([p.seconds for p in best], [p.test for p in best], '-', color='gray', linewidth=1, zorder=0)
-    for point in all_points:
-        axes.annotate(point.name, (point.seconds, point.test), (4, 4), textcoords='offset points', fontsize=7)
     for minutes in MINUTES:
         axes.axvline(60 * minutes, color='lightgray', linewidth=0.7, zorder=-1)
     ticks = (140, 150, 175, 200, 225, 250, 275, 300)
@@ -111,8 +110,34 @@ def draw(path: pathlib.Path) -> None:
     axes.set_yticks(ticks, [str(tick) for tick in ticks])
     axes.minorticks_off()
     axes.set_xticks([1, 10, *(60 * minutes for minutes in MINUTES)], ['1 s', '10 s', *(f'{m} min' for m in MINUTES)])
+    axes.margins(y=0.08)
     axes.legend(fontsize=8)
+    _label(axes, all_points)
     save_figure(figure, path)
+
+
+def _label(axes: Any, all_points: Sequence[Point]) -> None:
+    """Names each run at a corner of its mark: the first at which the name is in the frame and covers nothing."""
+    from matplotlib.transforms import Bbox  # noqa: PLC0415 (only --figure needs it)
+
+    axes.figure.draw_without_rendering()  # places the axes, with which sizes in pixels are known
+    taken = [axes.get_legend().get_window_extent()]
+    taken += [
+        Bbox.from_bounds(x - 3, y - 3, 6, 6)
+        for x, y in axes.transData.transform([(p.seconds, p.test) for p in all_points])
+    ]
+    for point in all_points:
+        for x, y in itertools.product((5, -5), (2, -2, 9, -9)):
+            sides = {'ha': 'left' if x > 0 else 'right', 'va': 'bottom' if y > 0 else 'top'}
+            at = {'xy': (point.seconds, point.test), 'xytext': (x, y), 'textcoords': 'offset points'}
+            name = axes.annotate(point.name, **at, **sides, fontsize=7)
+            extent = name.get_window_extent()
+            if axes.bbox.containsx(extent.x1) and not any(extent.overlaps(other) for other in taken):
+                break
+            name.remove()
+        else:
+            name = axes.annotate(point.name, **at, **sides, fontsize=7)
+        taken.append(extent)
 
 
 def make() -> str:
