@@ -109,6 +109,8 @@ def check_settings(settings: CorpusSettings) -> None:
         require(reads or not value, f'corpus.{key}', value, f'corpus.name={settings.name} does not use it')
     if settings.paragraphs == 'eos':
         _check_eos(settings)
+    elif settings.name in _WITH_EOS:
+        require(settings.paragraphs == 'auto', 'corpus.paragraphs', settings.paragraphs, 'must be auto or eos here')
 
 
 def _check_eos(settings: CorpusSettings) -> None:
@@ -116,7 +118,8 @@ def _check_eos(settings: CorpusSettings) -> None:
     others = {'name': _WITH_EOS, 'tokens': ('words', 'whitespace'), 'boundary_tokens': (True,)}
     for key, allowed in {**others, 'context': ('auto', 'stream')}.items():
         value = getattr(settings, key)
-        problem = f'needs corpus.{key} to be {" or ".join(map(str, allowed))}, not {value}'
+        needed = f'needs corpus.{key} to be {" or ".join(map(str, allowed))}, not {value}'
+        problem = f'{needed}; or give --config.corpus.paragraphs=auto'
         require(value in allowed, 'corpus.paragraphs', 'eos', problem)
 
 
@@ -260,7 +263,7 @@ def _wikitext103_parts(settings: CorpusSettings) -> list[Part]:
     path, eos = settings.path, settings.paragraphs == 'eos'
     held_out = [Part(functools.partial(wikitext103.pieces, path, split, eos)) for split in ('valid', 'test')]
     train = functools.partial(wikitext103.checked_pieces, path, eos)
-    return [Part(train, wikitext103.find(path), choices=(eos,)), *held_out]
+    return [Part(train, wikitext103.find(path), choices=('eos',) if eos else ()), *held_out]
 
 
 def _ap_news_parts(settings: CorpusSettings) -> list[Part]:

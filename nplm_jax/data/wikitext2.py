@@ -102,12 +102,12 @@ def _mark_titles(lines: Iterable[str]) -> Iterator[tuple[str, bool]]:
 
 
 def _to_paragraphs(lines: Iterable[str]) -> str:
-    return _UNKNOWN.sub(RARE, '\n'.join(line for line in lines if line.strip(' \n')))
+    return mark_rare('\n'.join(line for line in lines if line.strip(' \n')))
 
 
 def _end_lines(lines: Iterable[str]) -> str:
     ended = (f'{line.rstrip()} {PARAGRAPH_BOUNDARY}' for line in lines)
-    return _UNKNOWN.sub(RARE, '\n'.join(ended))
+    return mark_rare('\n'.join(ended))
 
 
 def find(path: str) -> list[pathlib.Path]:
@@ -122,6 +122,11 @@ def find(path: str) -> list[pathlib.Path]:
         require(bool(files), 'corpus.path', path, f'this folder has no {" or ".join(names)} (links are ignored)')
         found.append(files[0])
     return found
+
+
+def mark_rare(text: str) -> str:
+    """Returns a text with `<rare>` in place of the published symbol of rare words."""
+    return _UNKNOWN.sub(RARE, text)
 
 
 def merge_rare(raw: str) -> str:

@@ -245,7 +245,13 @@ class Network:
         (S, T), ids_SxL = batch.targets_SxT.shape, batch.ids_SxL
         own, states = self.training_start(S) if state is None else state
         teachers, states = self.teachers.read(params, ids_SxL, T, states)
-        return batch._replace(ids_SxL=ids_SxL[:, -(self.body.training_lookback + T) :]), own, teachers, states
+        return batch._replace(ids_SxL=self.own_ids(batch)), own, teachers, states
+
+    def own_ids(self, batch: Batch) -> jax.Array:
+        """Returns the tokens of a training batch that the body reads, without those for the teachers alone."""
+        if self.teachers is None:
+            return batch.ids_SxL
+        return batch.ids_SxL[:, -(self.body.training_lookback + batch.targets_SxT.shape[1]) :]
 
     def loss(
         self,

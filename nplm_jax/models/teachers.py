@@ -40,6 +40,8 @@ class Teachers:
 
     def start(self, num_streams: int) -> tuple[State, ...]:
         """Returns the state of each teacher before the first tokens of the streams."""
+        if not self.trains_on_streams:  # each example is read from its own start
+            return (None,) * len(self.networks)
         return tuple(network.body.start(num_streams) for network in self.networks)
 
     def read(
@@ -59,8 +61,11 @@ class Teachers:
         teachers, after = [], []
         for network, its_params, state in zip(self.networks, params, states, strict=True):
             words_SxL = ids_SxL[:, -(self._lookback(network.body) + num_targets) :]
+            if not self.trains_on_streams:
+                zero = 0 * ids_SxL[0, 0]  # makes the state one of this device's streams, where the mesh divides them
+                state = jax.tree.map(lambda x, zero=zero: x + zero.astype(x.dtype), network.body.start(len(ids_SxL)))
             output = network.features(its_params, words_SxL, state)
             features = by_example({name: x[:, -num_targets:] for name, x in output.features.items()})
             teachers.append(Teacher(network.output, network.output_tables, its_params, features))
-            after.append(output.state if self.trains_on_streams else state)
+            after.append(output.state if self.trains_on_streams else None)
         return tuple(teachers), tuple(after)

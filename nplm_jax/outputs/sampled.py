@@ -64,14 +64,14 @@ class SampledSoftmax(softmax.Softmax, SparseOutputLayer):
     )
     precision: Precision
     teacher: str = ''
-    teacher_weight: float = 0.5
+    teacher_weight: float = softmax.TEACHER_WEIGHT
     scorer: softmax.Scorer = built(softmax.LINEAR)  # type: ignore[misc]
 
     def check(self, settings: Settings) -> None:
         """See `Part.check`. A layer with a loss of its own, such as `nce`, takes no teacher."""
         own = SampledSoftmax.sparse_loss, SampledSoftmax.sampled_loss, SampledSoftmax.rows
         has_own_loss = (type(self).sparse_loss, type(self).sampled_loss, type(self).rows) != own
-        softmax.refuse_teacher(self.teacher, has_own_loss, settings)
+        softmax.check_teacher(self.teacher, self.teacher_weight, has_own_loss, settings)
 
     def over(self, vocabulary: Vocabulary) -> Self:
         """See `OutputLayer.over`. Draws all words where the vocabulary has fewer than `output.samples`."""

@@ -19,6 +19,8 @@ from nplm_jax.utils.checked_fields import CountOrZero, between, key
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.nn import Precision, matmul
 
+TEACHER_WEIGHT = 0.5  # unless output.teacher_weight says otherwise
+
 
 class Scorer:
     """Computes the scores y of words from their rows: here b + the sum of the output matrices times their features."""
@@ -55,6 +57,8 @@ class Softmax(OutputLayer):
 
     def probabilities(self, params: Params, features: Features, precision: Precision) -> jax.Array:
         """See `OutputLayer.probabilities`."""
+        if self._has_own_distribution():
+            return super().probabilities(params, features, precision)
         return jax.nn.softmax(self.scorer.scores(params, features, precision), axis=0).T
 
     def scores_of(
@@ -67,10 +71,16 @@ class Softmax(OutputLayer):
         precision: Precision,
     ) -> tuple[jax.Array, jax.Array]:
         """See `OutputLayer.scores_of`. Computes only the scores of these words."""
+        if self._has_own_distribution():
+            return super().scores_of(params, features, targets_B, samples_S, tables, precision)
         shared = params | {name: params[name][samples_S] for name in tables}
         per_example = {name: params[name][targets_B][:, None] for name in tables}
         target_B = self.scorer.gathered_scores(shared, per_example, features)[:, 0]
         return target_B, self.scorer.scores(shared, features, precision)
+
+    def _has_own_distribution(self) -> bool:
+        """Whether a plug-in predicts by something else than the softmax of the scorer."""
+        return type(self).log_probabilities is not Softmax.log_probabilities
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -93,12 +103,13 @@ class FullSoftmax(Softmax):
         'distributions is learned beside the targets',
     )
     teacher_weight: Annotated[float, between(0, 1)] = key(
-        0.5, 'of full and sampled: the share of output.teacher in what is learned; the rest is that of the target'
+        TEACHER_WEIGHT,
+        'of full and sampled: the share of output.teacher in what is learned; the rest is that of the target',
     )
 
     def check(self, settings: Settings) -> None:
         """See `Part.check`. A layer with a loss of its own, or with divided words, takes no teacher."""
-        refuse_teacher(self.teacher, type(self).loss is not FullSoftmax.loss, settings)
+        check_teacher(self.teacher, self.teacher_weight, type(self).loss is not FullSoftmax.loss, settings)
         allowed = 'must be 1 with output.teacher and output.kind=full'
         require(not self.teacher or settings.parallel.model == 1, 'parallel.model', settings.parallel.model, allowed)
 
@@ -123,8 +134,10 @@ class FullSoftmax(Softmax):
         return blockwise_distillation(*args, weight, self.precision, self.block_size)
 
 
-def refuse_teacher(teacher: str, has_own_loss: bool, settings: Settings) -> None:
-    """Raises BadInput if there is a teacher and the output layer has a loss that takes none."""
+def check_teacher(teacher: str, weight: float, has_own_loss: bool, settings: Settings) -> None:
+    """Raises BadInput if there is a teacher and the layer's loss takes none, or a weight and no teacher."""
+    is_read = bool(teacher) or weight == TEACHER_WEIGHT
+    require(is_read, 'output.teacher_weight', weight, 'needs output.teacher')
     allowed = f'must be empty for output.kind={settings.output.kind}, whose loss takes no teacher; full and sampled do'
     require(not (teacher and has_own_loss), 'output.teacher', teacher, allowed)
 

@@ -141,7 +141,7 @@ def split_runs(key: str, value: str) -> list[pathlib.Path]:
     """
     names, folders = value.split(','), []
     while names:
-        sizes = (n for n in range(len(names), 0, -1) if expand_run(','.join(names[:n])).exists())
+        sizes = (n for n in range(len(names), 0, -1) if exists(','.join(names[:n])))
         size = next(sizes, 1)
         folder, names = expand_run(','.join(names[:size])), names[size:]
         if not is_finished(folder):
@@ -150,6 +150,14 @@ def split_runs(key: str, value: str) -> list[pathlib.Path]:
     if len({folder.resolve() for folder in folders}) < len(folders):
         raise BadInput(f'{key}={value!r}: names a run twice')
     return folders
+
+
+def exists(run: str) -> bool:
+    """Returns whether something lies where `expand_run` looks for a run; a name that is no path lies nowhere."""
+    try:
+        return expand_run(run).exists()
+    except BadInput:
+        return False
 
 
 def is_finished(folder: pathlib.Path) -> bool:

@@ -84,14 +84,19 @@ def load_teachers(settings: Settings, folder: pathlib.Path) -> list[Teacher]:
     if not (value := settings.output.teacher):
         return []
     for name in {value, *value.split(',')}:
-        is_student = catalog.expand_run(name).resolve() == folder.resolve()
+        is_student = catalog.exists(name) and catalog.expand_run(name).resolve() == folder.resolve()
         require(not is_student, workdir.TEACHER, value, f'must not name --workdir={folder}, the run that is to learn')
     teachers = []
     for path in catalog.split_runs(workdir.TEACHER, value):
-        family = workdir.read_settings(path).model.family
+        try:
+            family = workdir.read_settings(path).model.family
+            loaded = load(path) if parts.is_neural(family) else None
+        except BadInput as error:
+            reason = str(error).split('; ')[0]  # without the advice, which is for a run of one's own
+            raise BadInput(f'{workdir.TEACHER}={value!r}: {path} cannot be loaded ({reason})') from None
         allowed = f'must name networks; {path} is a count-based model ({family})'
-        require(parts.is_neural(family), workdir.TEACHER, value, allowed)
-        teachers.append(Teacher(path, *cast(Any, load(path))))
+        require(loaded is not None, workdir.TEACHER, value, allowed)
+        teachers.append(Teacher(path, *cast(Any, loaded)))
     return teachers
 
 

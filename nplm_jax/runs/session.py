@@ -253,6 +253,7 @@ def open_session(
             settings = session.settings = workdir.resolve(folder, settings, session.data, platform)
             loading.check_words(settings, teachers, session.data.vocabulary)
             made = prepare_run(settings, session.data, [teacher.model for teacher in teachers])
+            del teachers  # the run has their parameters, on its devices
             if num_batched > 1:  # a run's share of the devices' time is not known
                 made = dataclasses.replace(made, cost=made.cost._replace(peak=None))
             session.training_run = made

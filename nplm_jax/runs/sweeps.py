@@ -17,7 +17,7 @@ from nplm_jax.config import FIELDS, CorpusSettings, Settings, is_option
 from nplm_jax.runs import catalog, experiment, figures, session, workdir
 from nplm_jax.runs.command_line import describe_unknown_key
 from nplm_jax.runs.experiment import Config
-from nplm_jax.runs.workdir import run_name
+from nplm_jax.runs.workdir import TEACHER, run_name
 from nplm_jax.training import vmapped
 from nplm_jax.utils.checked_fields import flatten
 from nplm_jax.utils.errors import BadInput, NonFiniteError, require
@@ -90,6 +90,7 @@ def grid_points(axes: Sequence[str], config: Config, given: Collection[str] = ()
         require(bool(key and equals), '--grid', axis, 'must be KEY=VALUE,VALUE,... such as model.m=10,30')
         require(key not in values, '--grid', axis, 'key given twice')
         _check_key(key, '--grid')
+        require(key != TEACHER, '--grid', axis, 'its values may have commas: give such points in sweep() of the config')
         expected = type(flat[key]) if key in flat else object  # an option may be missing
         values[key] = [_parse(text, expected, key) for text in texts.split(',')]
     combinations = itertools.product(*values.values())

@@ -86,7 +86,9 @@ def test_a_word_after_the_end_of_a_line_is_no_proper_noun_by_its_capital(tmp_pat
 def test_what_eos_cannot_be_combined_with(changes, message):
     config = wikitext2_config.get_config('kneser_ney_5')
     config.update_from_flattened_dict(changes)
-    with pytest.raises(BadInput, match=f"^corpus.paragraphs='eos': needs {message}$"):
+    with pytest.raises(
+        BadInput, match=f"^corpus.paragraphs='eos': needs {message}; or give --config.corpus.paragraphs=auto$"
+    ):
         corpora.check_settings(config_lib.from_config(config).corpus)
 
 

@@ -110,3 +110,17 @@ def test_a_layer_with_log_probabilities_alone_teaches_as_a_softmax():
         sampled_loss(PARAMS, FEATURES, samples_S, 0.5, alone), sampled_loss(PARAMS, FEATURES, samples_S, 0.5, softmax)
     )
     assert_close(*(mean_probabilities(teachers, 'float32') for teachers in (alone, softmax)), rtol=1e-5)
+
+
+def test_a_softmax_with_a_distribution_of_its_own_teaches_that_one():
+    class Offset(FullSoftmax):
+        def log_probabilities(self, params, features):
+            moved = params | {BIAS: params[BIAS] + jnp.arange(V) / V}
+            return super().log_probabilities(moved, features)
+
+    layer, samples_S = Offset(**dataclasses.asdict(LAYER)), jnp.array([1, 4, 5, 22])
+    log_p_BxV = layer.log_probabilities(PARAMS, FEATURES)
+    assert_close(layer.probabilities(PARAMS, FEATURES, 'float32'), jnp.exp(log_p_BxV), rtol=1e-5)
+    target_B, scores_SxB = layer.scores_of(PARAMS, FEATURES, TARGETS_B, samples_S, (U, BIAS), 'float32')
+    expected_SxB = log_p_BxV[jnp.arange(B), TARGETS_B][None] - log_p_BxV[:, samples_S].T
+    assert_close(target_B[None] - scores_SxB, expected_SxB, atol=1e-5)

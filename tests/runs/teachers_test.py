@@ -6,7 +6,8 @@ import shutil
 import numpy as np
 import pytest
 
-from nplm_jax.runs import catalog, experiment, workdir
+from configs import default
+from nplm_jax.runs import catalog, experiment, sweeps, workdir
 from nplm_jax.utils.errors import BadInput
 
 FEW = {'train.epochs': 3, 'train.evaluate_every': 3}
@@ -70,6 +71,23 @@ def test_what_a_teacher_does_not_fit_is_one_line(trained, tmp_path, changes, mes
     with pytest.raises(BadInput, match=f'^{message}') as caught:
         train(tmp_path / 'student', trained, **changes)
     assert '\n' not in str(caught.value) and not (tmp_path / 'student').exists()
+
+
+def test_a_weight_needs_a_teacher_and_a_grid_takes_none(trained, tmp_path):
+    with pytest.raises(BadInput, match='^output.teacher_weight=0.3: needs output.teacher'):
+        train(tmp_path / 'student', output__teacher_weight=0.3)
+    with pytest.raises(BadInput, match="^--grid='output.teacher=a,b': its values may have commas"):
+        sweeps.grid_points(['output.teacher=a,b'], default.get_config())
+
+
+def test_long_names_are_no_path_and_a_teacher_that_cannot_be_read_is_named(trained, tmp_path):
+    names = [str(shutil.copytree(trained, tmp_path / (letter * 190))) for letter in 'ab']
+    assert [str(path) for path in catalog.split_runs('output.teacher', ','.join(names))] == names
+    damaged = shutil.copytree(trained, tmp_path / 'damaged')
+    (damaged / catalog.CONFIG).write_text('{')
+    with pytest.raises(BadInput, match=f'^output.teacher=.*: {damaged} cannot be loaded') as caught:
+        train(tmp_path / 'student', damaged)
+    assert 'delete' not in str(caught.value)
 
 
 def test_a_teacher_that_cannot_teach_is_one_line(trained, tmp_path):
