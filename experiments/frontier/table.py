@@ -127,16 +127,16 @@ def _label(axes: Any, all_points: Sequence[Point]) -> None:
         for x, y in axes.transData.transform([(p.seconds, p.test) for p in all_points])
     ]
     for point in all_points:
+        name = None
         for x, y in itertools.product((5, -5), (2, -2, 9, -9)):
+            if name:
+                name.remove()
             sides = {'ha': 'left' if x > 0 else 'right', 'va': 'bottom' if y > 0 else 'top'}
             at = {'xy': (point.seconds, point.test), 'xytext': (x, y), 'textcoords': 'offset points'}
             name = axes.annotate(point.name, **at, **sides, fontsize=7)
             extent = name.get_window_extent()
             if axes.bbox.containsx(extent.x1) and not any(extent.overlaps(other) for other in taken):
                 break
-            name.remove()
-        else:
-            name = axes.annotate(point.name, **at, **sides, fontsize=7)
         taken.append(extent)
 
 

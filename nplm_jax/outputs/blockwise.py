@@ -106,15 +106,9 @@ def blockwise_distillation(
     return _distillation_and_gradients(terms, b_V, targets_B, teachers, weight, precision, block_size)[0]
 
 
-def _distillation_and_gradients(
-    terms: tuple[LinearTerm, ...],
-    b_V: Array,
-    targets_B: Array,
-    teachers: tuple[Teacher, ...],
-    weight: float,
-    precision: Precision,
-    block_size: int,
-) -> tuple[tuple[Array, Array], Any]:
+def _distillation_and_gradients(*arguments: Any) -> tuple[tuple[Array, Array], Any]:
+    """Returns the results of `blockwise_distillation` of these arguments, and the gradients of its terms and b."""
+    terms, b_V, targets_B, teachers, weight, precision, block_size = arguments
     teaching = Teaching(teachers, weight, precision)
     results, gradients = _loss_and_gradients(terms, b_V, targets_B, precision, block_size, None, teaching)
     return (results[0], results[1]), gradients

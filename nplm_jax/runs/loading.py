@@ -62,7 +62,7 @@ def load(folder: Path, plugins: Sequence[str] = ()) -> tuple[Settings, vocabular
     raise BadInput(f'{file}: missing; run the training command again')
 
 
-class Teacher(NamedTuple):
+class TeacherRun(NamedTuple):
     """A run that `output.teacher` names."""
 
     folder: pathlib.Path
@@ -71,7 +71,7 @@ class Teacher(NamedTuple):
     model: NeuralLanguageModel
 
 
-def load_teachers(settings: Settings, folder: pathlib.Path) -> list[Teacher]:
+def load_teachers(settings: Settings, folder: pathlib.Path) -> list[TeacherRun]:
     """Returns the runs that `output.teacher` names, with their models.
 
     Args:
@@ -96,11 +96,11 @@ def load_teachers(settings: Settings, folder: pathlib.Path) -> list[Teacher]:
             raise BadInput(f'{workdir.TEACHER}={value!r}: {path} cannot be loaded ({reason})') from None
         allowed = f'must name networks; {path} is a count-based model ({family})'
         require(loaded is not None, workdir.TEACHER, value, allowed)
-        teachers.append(Teacher(path, *cast(Any, loaded)))
+        teachers.append(TeacherRun(path, *cast(Any, loaded)))
     return teachers
 
 
-def check_words(settings: Settings, teachers: Sequence[Teacher], words: vocabulary.Vocabulary) -> None:
+def check_words(settings: Settings, teachers: Sequence[TeacherRun], words: vocabulary.Vocabulary) -> None:
     """Raises BadInput unless the teachers read the text as the student does.
 
     Args:

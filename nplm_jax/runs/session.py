@@ -19,7 +19,6 @@ from nplm_jax.data import dataset, vocabulary
 from nplm_jax.distributed import multihost
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.network import Network
-from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.models.ngram import estimators, storage
 from nplm_jax.runs import evaluation, figures, loading, notebook, provenance, reporting, workdir
 from nplm_jax.runs.catalog import finished
@@ -153,10 +152,9 @@ class RunSession:
         """Returns the network, and what its results say of the training."""
         assert self.trainer is not None
         figures.draw_learning_curve(self.folder, self.settings.name, self.settings.paper.valid)
-        program, progress = self.trainer.run.program, self.trainer.progress
-        network = program.network
+        network, progress = self.trainer.run.program.network, self.trainer.progress
         cost, rate = self.trainer.run.cost, progress.step * self.settings.train.batch_size / progress.train_seconds
-        return NeuralLanguageModel(network, self.trainer.best, program.sharding.of_process), {
+        return self.trainer.model(self.trainer.best), {
             'parameters': network.num_parameters(),
             'reach': network.body.reach,
             'epochs': progress.step / self.trainer.run.schedule.steps_per_epoch,

@@ -309,7 +309,7 @@ class Trainer:
             changes['Suffix smoothing'] = lambda: suffix_smoothing.smooth(network, self.best, data, k)
         if train.calibrate:
             what = f'Calibration on {calibration.num_words(data):,} of the {len(data.valid):,} validation words'
-            changes[what] = lambda: calibration.calibrate(self._model(self.best), data)
+            changes[what] = lambda: calibration.calibrate(self.model(self.best), data)
         nll = self.progress.best_valid_nll
         for what, change in changes.items():
             started, before = time.perf_counter(), nll
@@ -344,14 +344,14 @@ class Trainer:
             self.progress = dataclasses.replace(self.progress, seconds=now - self._started, train_seconds=train_seconds)
             self._reporter.trained(dataclasses.replace(self.progress, step=before + len(nll_S)), nll_S)
 
-    def _model(self, params: Params) -> NeuralLanguageModel:
+    def model(self, params: Params) -> NeuralLanguageModel:
         """Returns the model with these parameters, which this process evaluates on all of its devices."""
         program = self.run.program
         return NeuralLanguageModel(program.network, params, program.sharding.of_process)
 
     def _score_valid(self, params: Params) -> tuple[float, dict[Span, np.ndarray]]:
         """Returns the mean NLL of the validation words, or of a sample of them, nats per word, and log P of each."""
-        model = CachedScores(self._model(params))
+        model = CachedScores(self.model(params))
         score = evaluate_sample(model, self.run.data.tokens_T, self.run.data.valid, self.run.settings.eval.words)
         return float(multihost.broadcast_from_primary(np.float64(score.nll_per_word))), model.scores
 
