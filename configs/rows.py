@@ -54,6 +54,7 @@ ROWWISE_ADAM: Row = {
 }
 # The sampled loss of networks with the paper's recipe on a large vocabulary.
 NCE: Row = {'output.kind': 'nce', 'optimizer.learning_rate': 6.0}
+VALID_WORDS = 20_000  # of validations during training where all would take as long as half a pass
 # Steps after training that help the rows of rare words.
 _AFTER_TRAINING: Row = {'train.suffix_smoothing': 3.0, 'train.calibrate': True}
 _FEW_LARGE_UPDATES: Row = {'train.checkpoint_every': 500, 'train.log_every': 100, 'train.steps_per_execution': 20}
@@ -152,6 +153,7 @@ def _tied_lstm(m: int, dropout: float, output_dropout: float, word_dropout: floa
         'output.samples': samples,
         'train.epochs': epochs,
         'train.evaluate_every': 0,
+        'train.valid_words': VALID_WORDS,
     }
 
 

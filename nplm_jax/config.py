@@ -218,6 +218,11 @@ class TrainSettings:
     )
     patience: Count = key(2, 'number of validations without a better perplexity after which training stops')
     evaluate_every: CountOrZero = key(0, 'updates between validations, 0: once an epoch')
+    valid_words: CountOrZero = key(
+        0,
+        'number of validation words, spread evenly, that a validation during training predicts; the finished model is '
+        'evaluated on those of eval.words; 0: the same',
+    )
     checkpoint_every: Count = key(2000, 'updates between checkpoints')
     log_every: Count = key(250, 'updates between lines of metrics.jsonl')
     steps_per_execution: Count = key(
@@ -304,6 +309,7 @@ _ADDED = {
     'optimizer.cooldown': 0.2,
     'train.average_start': 0.0,
     'train.max_steps': 0,
+    'train.valid_words': 0,
 }
 FIELDS = dict(list_fields(Settings))  # by flattened key: {'model.h': ...}
 

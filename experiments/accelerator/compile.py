@@ -29,7 +29,9 @@ from nplm_jax.utils.io import expand, read_json
 from nplm_jax.utils.progress import progress_bar
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
-SCALED = 'mlp1', 'default', 'mlp10'  # the rows of strong scaling
+SCALED = 'mlp1', 'default', 'mlp10'  # the rows of weak and strong scaling
+SMALL = 'v5e-2x2', 'H100', 'H100-8'  # the topologies for which every row is compiled, in every mesh
+NEWER = 'v6e-2x2', 'v5p-2x2x2'  # chips for which every row is compiled in one mesh
 EVALUATED = 'v5e-2x2', 'H100'  # the topologies on one device of which the evaluation is compiled
 PACKAGES = 'jax', 'jaxlib', 'libtpu', 'jax-cuda12-pjrt'
 
@@ -50,16 +52,25 @@ class Case(NamedTuple):
 
 
 def cases() -> list[Case]:
-    """Returns all cases; first those near the beginning of the rows, of the topologies and of the meshes."""
+    """Returns all cases; first those near the beginning of the rows, of the topologies and of the meshes.
+
+    Every row is compiled for each topology of SMALL, with the batch divided over the devices, the words, or both; for
+    NEWER chips with both, and the rows of SCALED with the batch or both for the others.
+    """
     ranked = []
     for (i, row), (j, name) in itertools.product(enumerate(programs.ROWS), enumerate(chips.TOPOLOGIES)):
         topology = chips.TOPOLOGIES[name]
         n = topology.num_devices
         both = 2 ** math.ceil(math.log2(n) / 2)
-        for k, data in enumerate(dict.fromkeys((n, both, 1))):
+        meshes = {'batch': n, 'both': both, 'words': 1}
+        if name in NEWER:
+            meshes = {'both': both}
+        elif name not in SMALL:
+            meshes = {'batch': n, 'both': both} if row in SCALED else {}
+        for k, data in enumerate(dict.fromkeys(meshes.values())):
             ranked.append((i + j + 2 * k, Case(row, name, data, n // data, WEAK * n)))
-            if topology.chip == 'v5e' and row in SCALED and k < 2:
-                ranked.append((i + j + 2 * k + 3, Case(row, name, data, n // data, STRONG)))
+        if topology.chip == 'v5e' and row in SCALED:
+            ranked.append((i + j + 3, Case(row, name, n, 1, STRONG)))
         if name in EVALUATED:
             ranked.append((i + j + 5, Case(row, name, 1, 1, 0)))
     return list(dict.fromkeys(case for _, case in sorted(ranked, key=lambda each: each[0])))

@@ -3,6 +3,7 @@
 Dims: M models, T words of a span, B contexts, V vocabulary, Q bins of contexts.
 """
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from nplm_jax.utils.errors import require
 ROUNDING = 0.005  # of a weight that is printed with two digits
 PIECE = 2**16  # words that are scored at once
 _GAP = 1e-9  # of a mean log-likelihood below that of the best weights, nats
+_EQUAL = 1e-13  # difference of mean log-likelihoods that may be rounding, nats
 _MAX_STEPS, _PARTS = 1000, (1.0, 0.5, 0.1, 0.01)  # to the best weights; of a Newton step
 
 
@@ -242,8 +244,8 @@ def fit_weights(log_p_MxT: np.ndarray, bins_T: np.ndarray, num_bins: int, iterat
     p_MxT = np.exp(log_p_MxT - log_p_MxT.max(0, initial=-np.inf))  # each word's scale cancels
     words_Q = np.bincount(bins_T, minlength=num_bins)
     parts = np.split(p_MxT[:, np.argsort(bins_T, kind='stable')], np.cumsum(words_Q)[:-1], axis=1)
-    parts = [part if part.shape[1] else p_MxT for part in parts]  # an empty bin has the weights of all words
-    return np.stack([_fit_bin(part, iterations) for part in parts])
+    of_all_words = functools.cache(lambda: _fit_bin(p_MxT, iterations))
+    return np.stack([_fit_bin(part, iterations) if part.shape[1] else of_all_words() for part in parts])
 
 
 def _fit_bin(p_MxT: np.ndarray, iterations: int | None) -> np.ndarray:
@@ -269,8 +271,10 @@ def _fit_bin(p_MxT: np.ndarray, iterations: int | None) -> np.ndarray:
             if step_M.max() - 1 <= _GAP:
                 break
             newton_M = _newton(ratio_MxT, step_M)
-            candidates += [weights_M + part * (newton_M - weights_M) for part in _PARTS]
-        weights_M = max(candidates, key=lambda w_M: _mean_log(w_M @ p_MxT))
+            candidates = [*(weights_M + part * (newton_M - weights_M) for part in _PARTS), *candidates]
+        values = [_mean_log(w_M @ p_MxT) for w_M in candidates]
+        # Near the optimum all are equal but for rounding, and the whole step of Newton, the first, is the best.
+        weights_M = candidates[next(i for i, value in enumerate(values) if value >= max(values) - _EQUAL)]
     return weights_M
 
 

@@ -294,7 +294,7 @@ def _read_stream(
                 features = {name: jax.lax.dynamic_slice_in_dim(x, first, size) for name, x in features.items()}
             if one_hot_VxG is None:
                 return state, -network.output.nll(params, features, targets_B)
-            return state, jnp.exp(network.output.log_probabilities(params, features)) @ one_hot_VxG
+            return state, network.output.probabilities(params, features, 'float32') @ one_hot_VxG
 
         return jax.lax.scan(read_block, state, (ids_KxB, targets_KxB))[1]
 

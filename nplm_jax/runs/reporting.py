@@ -115,7 +115,7 @@ class Reporter(reporter.Reporter):
     def postprocessed(self, what: str, before: float, after: float) -> None:
         """Shows the validation perplexity before and after."""
         change = ' to '.join(f'{nll_to_perplexity(nll):.2f}' for nll in (before, after))
-        self._bar.write(f'{self._label}{what} changed the valid perplexity from {change}')
+        self._bar.write(f'{self._label}{what[0].upper()}{what[1:]} changed the valid perplexity from {change}')
 
     def close(self) -> None:
         """Flushes and closes what `start` opened. On a full disk every file is closed, and the error raised at last."""

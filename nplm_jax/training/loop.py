@@ -302,22 +302,22 @@ class Trainer:
         )
 
     def postprocess(self) -> None:
-        """Smooths and calibrates the best parameters as the settings ask for, and counts the seconds of it."""
+        """Smooths and calibrates the best parameters as the settings ask for, and validates once after both."""
         network, data, train = self.run.program.network, self.run.data, self.run.settings.train
-        changes: dict[str, Callable[[], Params]] = {}
+        started, changes = time.perf_counter(), []
         if k := train.suffix_smoothing:
-            changes['Suffix smoothing'] = lambda: suffix_smoothing.smooth(network, self.best, data, k)
+            self.best = suffix_smoothing.smooth(network, self.best, data, k)
+            changes.append('suffix smoothing')
         if train.calibrate:
-            what = f'Calibration on {calibration.num_words(data):,} of the {len(data.valid):,} validation words'
-            changes[what] = lambda: calibration.calibrate(self.model(self.best), data)
-        nll = self.progress.best_valid_nll
-        for what, change in changes.items():
-            started, before = time.perf_counter(), nll
-            self.best = change()
+            self.best = calibration.calibrate(self.model(self.best), data)
+            changes.append(
+                f'calibration on {calibration.num_words(data):,} of the {len(data.valid):,} validation words'
+            )
+        if changes:
             seconds = self.progress.seconds + time.perf_counter() - started
             self.progress = dataclasses.replace(self.progress, seconds=seconds)
             nll, self.best_scores = self._score_valid(self.best)
-            self._reporter.postprocessed(what, before, nll)
+            self._reporter.postprocessed(' and '.join(changes), self.progress.best_valid_nll, nll)
 
     def save(self, wait: bool = False) -> None:
         """Begins to write a checkpoint. Raises NonFiniteError instead if a number is not finite.
@@ -350,10 +350,16 @@ class Trainer:
         return NeuralLanguageModel(program.network, params, program.sharding.of_process)
 
     def _score_valid(self, params: Params) -> tuple[float, dict[Span, np.ndarray]]:
-        """Returns the mean NLL of the validation words, or of a sample of them, nats per word, and log P of each."""
-        model = CachedScores(self.model(params))
-        score = evaluate_sample(model, self.run.data.tokens_T, self.run.data.valid, self.run.settings.eval.words)
-        return float(multihost.broadcast_from_primary(np.float64(score.nll_per_word))), model.scores
+        """Returns the mean NLL of the validation words, or of a sample of them, nats per word.
+
+        Returns:
+            It, and log P of each word if the last evaluation predicts the same words.
+        """
+        settings, model = self.run.settings, CachedScores(self.model(params))
+        num_words = settings.train.valid_words or settings.eval.words
+        score = evaluate_sample(model, self.run.data.tokens_T, self.run.data.valid, num_words)
+        nll = float(multihost.broadcast_from_primary(np.float64(score.nll_per_word)))
+        return nll, model.scores if num_words == settings.eval.words else {}
 
     def _stop_if_interrupted(self, save: bool) -> None:
         if signal_number := multihost.allreduce_max(self._interrupted()):

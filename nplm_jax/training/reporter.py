@@ -19,12 +19,12 @@ class Reporter:
         """Called after each validation."""
 
     def postprocessed(self, what: str, before: float, after: float) -> None:
-        """Called after each change that is made to the best parameters once training is over.
+        """Called once after the changes that are made to the best parameters when training is over, if there are any.
 
         Args:
-            what: The change, the subject of a sentence.
-            before: The mean NLL of the validation words before it, nats per word.
-            after: The same after it.
+            what: The changes, the subject of a sentence.
+            before: The mean NLL of the validation words before them, nats per word.
+            after: The same after them.
         """
 
     def close(self) -> None:

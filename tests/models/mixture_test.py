@@ -77,6 +77,17 @@ def test_learned_weights_are_the_optimum_to_the_duality_gap(seed):
         assert (p_MxT / (weights_M @ p_MxT)).mean(1).max() <= 1 + 1e-8
 
 
+def test_the_optimum_takes_a_few_steps(monkeypatch):
+    steps, newton = [], mixture._newton
+    monkeypatch.setattr(mixture, '_newton', lambda *arrays: steps.append(1) or newton(*arrays))
+    for seed in range(12):  # near the optimum likelihoods are equal but for rounding
+        rng = np.random.default_rng(seed)
+        log_p_MxT = rng.normal(-5, 3, 2000) + rng.normal([[0], [-1]], 1, (2, 2000))
+        steps.clear()
+        mixture.fit_weights(log_p_MxT.astype(np.float32), np.zeros(2000, int), 1)
+        assert len(steps) < 20
+
+
 def test_the_same_model_twice_shares_its_weight():
     weights = mixture.fit([A, A, B], np.repeat([0, 1, 2], [30, 20, 50]), Span(0, 100)).weights_QxM[0]
     assert weights[0] == pytest.approx(weights[1], abs=1e-6)

@@ -124,7 +124,7 @@ def test_a_log_gets_a_line_a_minute_with_words_train_perplexity_and_time_left(tm
 def test_a_change_after_training_is_said_with_the_perplexity_before_and_after(tmp_path, lines):
     reporter = Reporter(tmp_path)
     reporter.start(Progress(), SCHEDULE, 3, COST)
-    reporter.postprocessed('Calibration on 5 of the 9 validation words', np.log(242.27), np.log(219.4))
+    reporter.postprocessed('calibration on 5 of the 9 validation words', np.log(242.27), np.log(219.4))
     reporter.close()
     expected = 'Calibration on 5 of the 9 validation words changed the valid perplexity from 242.27 to 219.40'
     assert lines()[0] == [expected]

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from helpers import DATA, IMPORTANCE, SPARSE, RecordingReporter, same_bits, small_settings, train, train_in_parts
 
-from nplm_jax.inference.perplexity import evaluate
+from nplm_jax.inference.perplexity import evaluate, evaluate_sample
 from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
-from nplm_jax.runs import figures, reporting
+from nplm_jax.runs import evaluation, figures, reporting
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.training.loop import Interrupted, Trainer, fit, prepare_run, restore_or_init
 from nplm_jax.training.reporter import Reporter
@@ -47,6 +47,18 @@ def test_training_learns():
     assert perplexity < 5  # the source's own is 1.65; a unigram model reaches 17
     assert progress.best_valid_nll == pytest.approx(np.log(perplexity), rel=1e-6)
     assert len(reporter.valid) == 30 and min(reporter.valid) == progress.best_valid_nll
+
+
+def test_a_validation_during_training_predicts_a_sample_and_the_last_evaluation_all_words():
+    settings = small_settings({'train.valid_words': 20})
+    trainer = Trainer(prepare_run(settings, DATA), None, RecordingReporter())
+    best, progress = fit(trainer)
+    model = NeuralLanguageModel(Network.make(settings, len(DATA.vocabulary)), best)
+    sampled = evaluate_sample(model, DATA.tokens_T, DATA.valid, 20)
+    assert sampled.words < len(DATA.valid)
+    assert progress.best_valid_nll == pytest.approx(sampled.nll_per_word, rel=1e-6)
+    valid = evaluation.measure(model, DATA, settings.eval, None, trainer.best_scores)['perplexity']['valid']
+    assert valid == pytest.approx(validation_score(settings, best).perplexity, rel=1e-6)
 
 
 @pytest.mark.parametrize('kind', ['sampled', 'nce', 'two_level', IMPORTANCE])
