@@ -16,7 +16,7 @@
     python launch.py --config=configs/brown.py:mogrifier  the best network for an hour
     python launch.py --config=configs/brown.py:mlp9,cased mlp9 on words in upper and lower case
     python launch.py --config=configs/brown.py:mlp9,paper mlp9 trained by the paper's recipe, one word an update
-    python launch.py --config=configs/brown.py:one_minute,sgd   trained by gradient descent and NCE, also five_minutes
+    python launch.py --config=configs/brown.py:one_minute,sgd   an LSTM by gradient descent and NCE, also five_minutes
     python launch.py --config=configs/brown.py:mlp9 --config.model.h=50 --config.seed=2
 
 Expected results and minutes: experiments/table1/README.md, and experiments/recurrent/README.md for recurrent networks.
@@ -172,15 +172,15 @@ _PRESETS: dict[str, rows.Row] = {
         'corpus.max_vocabulary': 0,
     },
     'paper': {**rows.PAPER_RECIPE, 'train.epochs': 20},
-    'sgd': rows.GRADIENT_DESCENT,
+    'sgd': rows.LSTM_BY_GRADIENT_DESCENT,
 }
 
 
 def get_config(row: str = '') -> ConfigDict:
     """Returns the config of a row; the paper's network at its best after four minutes for an empty row.
 
-    `,cased` after the row keeps upper and lower case, `,paper` trains by the paper's recipe, and `,sgd` trains a row of
-    MINUTES by gradient descent.
+    `,cased` after the row keeps upper and lower case, `,paper` trains by the paper's recipe, and `,sgd` trains an LSTM
+    of the sizes of a row of MINUTES by gradient descent.
     """
     name, *presets = row.split(',')
     if mixed := MIXTURES.get(name):

@@ -176,7 +176,7 @@ def test_numbers_in_sentences_are_those_of_committed_results():
         f'LSTM reaches {minute:.1f} on test in {seconds:.0f} s, a window network {residual:.1f} in four minutes'
         in readme
     )
-    assert f'a Mogrifier LSTM {ten:.1f} in {longer / 60:.0f} minutes' in readme
+    assert f'a larger Mogrifier LSTM {ten:.1f} in {longer / 60:.0f} minutes' in readme
 
 
 def test_the_minutes_of_an_lstm_on_a_text_are_those_of_brown_times_its_words():

@@ -62,6 +62,7 @@ TABLES = [
     ('experiments/frontier/README.md', 'frontier.table'),
     ('experiments/frontier/README.md', 'frontier.calibration'),
     ('experiments/frontier/README.md', 'frontier.ingredients'),
+    ('experiments/frontier/README.md', 'frontier.tuning --show'),
     ('experiments/lineage/README.md', 'lineage.table'),
     ('experiments/wikitext2/README.md', 'wikitext2.table'),
     ('experiments/section5/trees.md', 'section5.trees'),

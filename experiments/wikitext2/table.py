@@ -2,7 +2,8 @@
 
     python -m experiments.wikitext2.table
 
-results/ROW.json is the results.json of `python launch.py --config=configs/wikitext2.py:ROW`.
+results/ROW.json is the results.json of `python launch.py --config=configs/wikitext2.py:ROW`. Those of networks come
+from `python -m experiments.frontier.train`, which adds the processor seconds and the wall time of the process.
 """
 
 from __future__ import annotations
@@ -13,17 +14,25 @@ from experiments import results, study
 from nplm_jax.utils.text import markdown_table
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
-ROWS = ('modified_kneser_ney_5', 'kneser_ney_5')
+ROWS = 'modified_kneser_ney_5', 'kneser_ney_5', 'one_minute', 'five_minutes'
 # exp of the mean of -ln P over the 217,645 and 245,568 numbers of WikiText-2/{valid,test}/KneserNey-5gram.txt.
 PUBLISHED = {'5-gram Kneser-Ney of sota_lm': (233.93, 219.27)}
+HEADER = ['model', 'family', 'parameters', 'epochs', 'seconds', 'processor s', 'valid', 'test', '/ KN5']
 
 
 def make() -> str:
     """Returns the table. Raises: BadInput when a row's JSON is missing."""
-    recorded = {f'`{row}`': results.read(RESULTS, row)['perplexity'] for row in ROWS}
-    ours = [[row, f'{scores["valid"]:.1f}', f'{scores["test"]:.1f}'] for row, scores in recorded.items()]
-    published = [[name, *(f'{value:.1f}' for value in values)] for name, values in PUBLISHED.items()]
-    return markdown_table(['model', 'valid', 'test'], [*ours, *published])
+    recorded = {row: results.read(RESULTS, row) for row in ROWS}
+    baseline, table = recorded['modified_kneser_ney_5']['perplexity']['test'], []
+    for row, found in recorded.items():
+        valid, test = (found['perplexity'][split] for split in ('valid', 'test'))
+        parameters, epochs = found.get('parameters'), found.get('epochs')
+        facts = [f'{parameters:,}' if parameters else '-', f'{epochs:.1f}' if epochs else '-']
+        facts += [f'{found["seconds"]:,.0f}', str(found.get('processor_seconds', '-'))]
+        table.append([f'`{row}`', found['family'], *facts, f'{valid:.1f}', f'{test:.1f}', f'{test / baseline:.2f}'])
+    for name, (valid, test) in PUBLISHED.items():
+        table.append([name, *5 * '-', f'{valid:.1f}', f'{test:.1f}', f'{test / baseline:.2f}'])
+    return markdown_table(HEADER, table)
 
 
 if __name__ == '__main__':

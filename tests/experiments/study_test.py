@@ -4,7 +4,6 @@ import argparse
 import ast
 import datetime
 import functools
-import importlib.util
 import pathlib
 import re
 import shlex
@@ -23,7 +22,9 @@ END = re.compile(r'`| &&| -->|\s#|  |(?<!\.)[.;,]$')  # what follows a command: 
 WRONG = {  # words after the module, of which one names what is missing or cannot be
     'decoding.study': ['--runs=nosuch'],
     'frontier.calibration': ['nosuch'],
-    'frontier.torch_lstm': ['--minutes=0'] if importlib.util.find_spec('torch') else [],
+    'frontier.torch_recipes': ['--minutes=0'],
+    'frontier.train': ['--rows=nosuch'],
+    'frontier.tuning': ['--until=nosuch'],
     'generalization.study': ['--sizes', '7'],
     'minimal_pairs.harness': ['--runs=nosuch'],
     'minimal_pairs.measure': ['--runs=nosuch'],

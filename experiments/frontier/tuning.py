@@ -1,0 +1,152 @@
+"""What was tried for a minute of training, on validation words alone: changes to a recipe, one row each.
+
+    python -m experiments.frontier.tuning                  trains what is missing on this machine; nothing else may run
+    python -m experiments.frontier.tuning --until=17:30    begins nothing after that time of day
+    python -m experiments.frontier.tuning --show           the tables of the committed results
+    python launch.py --config=experiments/frontier/tuning.py:brown,batch_256       one point
+
+A point predicts 20,000 validation words, some of which are among those that its calibration is fitted to. One seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from configs import brown, rows, wikitext2
+from experiments import results, study
+from nplm_jax.runs.reporting import read_metrics
+from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.io import expand, read_json
+from nplm_jax.utils.text import markdown_table
+
+RESULTS = pathlib.Path(__file__).parent / 'results' / 'tuning'
+_ROOT = pathlib.Path(__file__).parents[2]
+# What `one_minute` was before, evaluated on a sample.
+_BASE: rows.Row = {
+    **rows.ROWWISE_ADAM,
+    'model.m': 200,
+    'model.h': 200,
+    'model.dropout': 0.0,
+    'model.output_dropout': 0.0,
+    'output.samples': 500,
+    'train.epochs': 2,
+    'train.evaluate_every': 0,
+    'train.valid_words': rows.VALID_WORDS,
+    'eval.words': rows.VALID_WORDS,
+    'eval.train_words': 1000,
+}
+_MOGRIFIER: rows.Row = {'model.family': 'mogrifier', 'mogrifier.rounds': 2}
+_BEST: rows.Row = {**_MOGRIFIER, 'optimizer.decay': 0.15}
+# By corpus, what each point changes of it.
+POINTS: dict[str, dict[str, rows.Row]] = {
+    'brown': {
+        'base': {},
+        'batch_256': {'train.batch_size': 256},
+        'rate_0.005': {'optimizer.learning_rate': 0.005},
+        'decay_0.1': {'optimizer.decay': 0.1},
+        'dropout_0.15': {'model.dropout': 0.15, 'model.output_dropout': 0.15},
+        'linear': {'optimizer.schedule': 'linear'},
+        'samples_250': {'output.samples': 250},
+        'narrow': {'model.m': 128, 'model.h': 256},
+        'mogrifier': _MOGRIFIER,
+        'qrnn': {'model.family': 'qrnn'},
+        'decay_0.3': {'optimizer.decay': 0.3},
+        'samples_1000': {'output.samples': 1000, 'optimizer.decay': 0.2},
+        'mogrifier_decay_0.2': {**_MOGRIFIER, 'optimizer.decay': 0.2},
+        'mogrifier_samples_1000': {**_MOGRIFIER, 'optimizer.decay': 0.2, 'output.samples': 1000},
+        'table_rate_4': {**_BEST, 'optimizer.table_rate': 4.0},
+        'table_rate_1': {**_BEST, 'optimizer.table_rate': 1.0},
+        'row_adaptivity_0.5': {**_BEST, 'optimizer.row_adaptivity': 0.5},
+        'average': {'optimizer.decay': 0.1, 'train.average': 1.0, 'train.average_start': 0.9},
+    },
+    'wikitext2': {
+        'base': {'train.epochs': 1},
+        'decay_0.1': {'train.epochs': 1, 'optimizer.decay': 0.1},
+        'mogrifier': {'train.epochs': 1, **_MOGRIFIER},
+    },
+}
+
+
+def get_config(row: str = 'brown,base') -> ConfigDict:
+    """Returns the config of a point, CORPUS,NAME. Raises: BadInput where there is none."""
+    corpus, _, name = row.partition(',')
+    if name not in POINTS.get(corpus, {}):
+        known = ', '.join(f'{corpus},{name}' for corpus, points in POINTS.items() for name in points)
+        raise BadInput(f'experiments/frontier/tuning.py:{row}: must be one of {known}')
+    made = (brown if corpus == 'brown' else wikitext2).get_config('tied_lstm')
+    made.update_from_flattened_dict({**_BASE, **POINTS[corpus][name]})
+    made.name = f'{corpus}-{name}'
+    return made
+
+
+def train(corpus: str, name: str, runs: pathlib.Path) -> None:
+    """Trains a point, and writes what it measured."""
+    folder = runs / f'{corpus}-{name}'
+    config = f'--config=experiments/frontier/tuning.py:{corpus},{name}'
+    subprocess.run([sys.executable, 'launch.py', config, f'--workdir={folder}'], cwd=_ROOT, check=True)
+    found = read_json(folder / 'results.json')
+    found['changes'] = dict(POINTS[corpus][name])
+    found['valid_before_calibration'] = min(
+        line['valid_perplexity'] for line in read_metrics(folder / 'metrics.jsonl') if 'valid_perplexity' in line
+    )
+    path = RESULTS / corpus / f'{name}.json'
+    path.parent.mkdir(parents=True, exist_ok=True)
+    results.write(path, found)
+
+
+def measure(flags: study.Flags) -> None:
+    """Trains what is missing, and prints the tables."""
+    runs = expand('--runs', flags.runs)
+    for corpus, points in POINTS.items():
+        for name in points:
+            if flags.until and time.time() > flags.until:
+                return
+            if not (RESULTS / corpus / f'{name}.json').exists():
+                train(corpus, name, runs)
+    print(show(flags))
+
+
+def show(_: study.Flags) -> str:
+    """Returns a table for each corpus."""
+    tables = []
+    for corpus, points in POINTS.items():
+        if table := [_cells(corpus, name, changes) for name, changes in points.items()]:
+            tables += [f'{corpus}:', markdown_table(HEADER, table)]
+    return '\n\n'.join(tables)
+
+
+HEADER = ['point', 'changes', 'updates', 'seconds of updates', 'valid', 'valid calibrated']
+
+
+def _cells(corpus: str, name: str, changes: Mapping[str, Any]) -> list[Any]:
+    path = RESULTS / corpus / f'{name}.json'
+    if not path.exists():
+        return [name, _spell(changes), *4 * '-']
+    found = read_json(path)
+    words = found['updates'] * changes.get('train.batch_size', rows.RECURRENT['train.batch_size'])
+    seconds = f'{words / found["words_per_second"]:.0f}'
+    perplexities = found['valid_before_calibration'], found['perplexity']['valid']
+    return [name, _spell(changes), f'{found["updates"]:,}', seconds, *perplexities]
+
+
+def _spell(changes: Mapping[str, Any]) -> str:
+    return ', '.join(f'{key}={value}' for key, value in changes.items())
+
+
+def define(parser: study.StudyParser) -> None:
+    """Adds the flags."""
+    words = 'begin nothing after this time of day'
+    parser.add_argument('--until', type=study.time_of_day, default=0.0, metavar='HH:MM', help=words)
+    parser.add_argument('--runs', default='runs/tuning', metavar='DIR', help=argparse.SUPPRESS)
+
+
+if __name__ == '__main__':
+    study.run(__doc__, define=define, measure=measure, show=show)
