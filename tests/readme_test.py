@@ -63,6 +63,7 @@ TABLES = [
     ('experiments/frontier/README.md', 'frontier.calibration'),
     ('experiments/frontier/README.md', 'frontier.ingredients'),
     ('experiments/frontier/README.md', 'frontier.tuning --show'),
+    ('experiments/frontier/README.md', 'frontier.torch_recipes --show'),
     ('experiments/lineage/README.md', 'lineage.table'),
     ('experiments/wikitext2/README.md', 'wikitext2.table'),
     ('experiments/section5/trees.md', 'section5.trees'),
