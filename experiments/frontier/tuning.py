@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import argparse
 import pathlib
-import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -22,13 +20,13 @@ from ml_collections import ConfigDict
 
 from configs import brown, rows, wikitext2
 from experiments import results, study
+from experiments.frontier.train import launch
 from nplm_jax.runs.reporting import read_metrics
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import expand, read_json
 from nplm_jax.utils.text import markdown_table
 
 RESULTS = pathlib.Path(__file__).parent / 'results' / 'tuning'
-_ROOT = pathlib.Path(__file__).parents[2]
 # What `one_minute` was before, evaluated on a sample.
 _BASE: rows.Row = {
     **rows.ROWWISE_ADAM,
@@ -90,9 +88,7 @@ def get_config(row: str = 'brown,base') -> ConfigDict:
 def train(corpus: str, name: str, runs: pathlib.Path) -> None:
     """Trains a point, and writes what it measured."""
     folder = runs / f'{corpus}-{name}'
-    config = f'--config=experiments/frontier/tuning.py:{corpus},{name}'
-    subprocess.run([sys.executable, 'launch.py', config, f'--workdir={folder}'], cwd=_ROOT, check=True)
-    found = read_json(folder / 'results.json')
+    found = launch(f'experiments/frontier/tuning.py:{corpus},{name}', folder)
     found['changes'] = dict(POINTS[corpus][name])
     found['valid_before_calibration'] = min(
         line['valid_perplexity'] for line in read_metrics(folder / 'metrics.jsonl') if 'valid_perplexity' in line
@@ -118,8 +114,8 @@ def show(_: study.Flags) -> str:
     """Returns a table for each corpus."""
     tables = []
     for corpus, points in POINTS.items():
-        if table := [_cells(corpus, name, changes) for name, changes in points.items()]:
-            tables += [f'{corpus}:', markdown_table(HEADER, table)]
+        table = [_cells(corpus, name, changes) for name, changes in points.items()]
+        tables += [f'{corpus}:', markdown_table(HEADER, table)]
     return '\n\n'.join(tables)
 
 
@@ -131,6 +127,8 @@ def _cells(corpus: str, name: str, changes: Mapping[str, Any]) -> list[Any]:
     if not path.exists():
         return [name, _spell(changes), *4 * '-']
     found = read_json(path)
+    if found['changes'] != changes:
+        raise BadInput(f'{path}: is of {found["changes"]}')
     words = found['updates'] * changes.get('train.batch_size', rows.RECURRENT['train.batch_size'])
     seconds = f'{words / found["words_per_second"]:.0f}'
     perplexities = found['valid_before_calibration'], found['perplexity']['valid']
