@@ -163,7 +163,7 @@ def _tied_lstm(m: int, dropout: float, output_dropout: float, word_dropout: floa
     }
 
 
-# A Mogrifier LSTM that two or more passes do not overfit.
+# A Mogrifier LSTM, regularised for two passes or more.
 _MOGRIFIER: Row = {
     **ROWWISE_ADAM,
     'model.family': 'mogrifier',

@@ -272,9 +272,9 @@ def _fit_bin(p_MxT: np.ndarray, iterations: int | None) -> np.ndarray:
                 break
             newton_M = _newton(ratio_MxT, step_M)
             candidates = [*(weights_M + part * (newton_M - weights_M) for part in _PARTS), *candidates]
-        values = [_mean_log(w_M @ p_MxT) for w_M in candidates]
+        values = np.nan_to_num([_mean_log(w_M @ p_MxT) for w_M in candidates], nan=-np.inf)
         # Near the optimum all are equal but for rounding, and the whole step of Newton, the first, is the best.
-        weights_M = candidates[next(i for i, value in enumerate(values) if value >= max(values) - _EQUAL)]
+        weights_M = candidates[int(np.argmax(values >= values.max() - _EQUAL))]
     return weights_M
 
 

@@ -350,10 +350,10 @@ class Trainer:
         return NeuralLanguageModel(program.network, params, program.sharding.of_process)
 
     def _score_valid(self, params: Params) -> tuple[float, dict[Span, np.ndarray]]:
-        """Returns the mean NLL of the validation words, or of a sample of them, nats per word.
+        """Scores the validation words, or a sample of them.
 
         Returns:
-            It, and log P of each word if the last evaluation predicts the same words.
+            The mean NLL, nats per word, and log P of each word if the last evaluation predicts the same words.
         """
         settings, model = self.run.settings, CachedScores(self.model(params))
         num_words = settings.train.valid_words or settings.eval.words
