@@ -20,7 +20,8 @@ def read(folder: pathlib.Path, row: str) -> dict[str, Any]:
 
 
 def write(path: pathlib.Path, measured: dict[str, Any]) -> None:
-    """Writes atomically what a study measured."""
+    """Writes atomically what a study measured, and makes the folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, json.dumps(measured, indent=2, allow_nan=False) + '\n')
 
 

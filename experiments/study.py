@@ -57,6 +57,10 @@ class StudyParser(Parser):
 
         self.add_argument(flag, type=count, default=default, metavar='N', help=help)
 
+    def add_until(self, help: str = 'begin nothing after this time of day') -> None:
+        """Adds the flag --until, a time of day: the seconds since the epoch at the next one, 0 without the flag."""
+        self.add_argument('--until', type=time_of_day, default=0.0, metavar='HH:MM', help=help)
+
 
 def positive(kind: type[int] | type[float]) -> Callable[[str], float]:
     """Returns the type of a flag whose value is a number above zero."""

@@ -62,12 +62,13 @@ def cases() -> list[Case]:
         topology = chips.TOPOLOGIES[name]
         n = topology.num_devices
         both = 2 ** math.ceil(math.log2(n) / 2)
-        meshes = {'batch': n, 'both': both, 'words': 1}
-        if name in NEWER:
-            meshes = {'both': both}
-        elif name not in SMALL:
-            meshes = {'batch': n, 'both': both} if row in SCALED else {}
-        for k, data in enumerate(dict.fromkeys(meshes.values())):
+        if name in SMALL:
+            shares = n, both, 1  # devices that divide the batch
+        elif name in NEWER:
+            shares = (both,)
+        else:
+            shares = (n, both) if row in SCALED else ()
+        for k, data in enumerate(dict.fromkeys(shares)):
             ranked.append((i + j + 2 * k, Case(row, name, data, n // data, WEAK * n)))
         if topology.chip == 'v5e' and row in SCALED:
             ranked.append((i + j + 3, Case(row, name, n, 1, STRONG)))
@@ -166,7 +167,7 @@ def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
     parser.add_names('--rows', programs.ROWS, 'the rows')
     parser.add_names('--topologies', chips.TOPOLOGIES, 'the topologies')
-    parser.add_argument('--until', type=study.time_of_day, metavar='HH:MM', help='begin nothing after this time of day')
+    parser.add_until()
     parser.add_argument('--output', default=str(RESULTS), help=argparse.SUPPRESS)
 
 

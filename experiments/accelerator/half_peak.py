@@ -181,7 +181,7 @@ def show(flags: study.Flags) -> str:
 def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
     parser.add_switch('--figure', 'draw half_peak.png too')
-    parser.add_argument('--until', type=study.time_of_day, metavar='HH:MM', help='begin nothing after this time of day')
+    parser.add_until()
     parser.add_argument('--output', default=str(RESULTS), help=argparse.SUPPRESS)
 
 

@@ -27,7 +27,10 @@ class Recipe(nn.Module):
 
     Attributes:
         rate: The learning rate.
+        anneals: Whether the rate is divided by 4 after an epoch without a better validation perplexity.
     """
+
+    anneals = False
 
     num_streams, bptt, clip, decay, rate = 20, 35, 0.25, 0.0, 20.0
     layers: tuple[int, ...] = 200, 200  # units
@@ -61,6 +64,8 @@ class Recipe(nn.Module):
 
 class WordLanguageModel(Recipe):
     """Two LSTM layers of 200 units and a full softmax."""
+
+    anneals = True
 
     def __init__(self, num_words: int) -> None:
         super().__init__()
@@ -223,7 +228,7 @@ def train(recipe: str, corpus: str, minutes: float) -> dict[str, Any]:
         used += time.perf_counter() - started
         if t >= len(words_TxS) - 1:  # the end of an epoch
             state, t = model.start(model.num_streams), 0
-            if isinstance(model, WordLanguageModel):
+            if model.anneals:
                 valid = perplexity(model, tokens_T, data.valid)
                 model.rate /= 1 if valid < best else 4
                 best = min(best, valid)

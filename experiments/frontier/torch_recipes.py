@@ -42,7 +42,6 @@ def measure(flags: study.Flags) -> None:
     for corpus in flags.corpora:
         for recipe in flags.recipes:
             path = pathlib.Path(flags.output) / corpus / f'{recipe}-{flags.minutes:g}.json'
-            path.parent.mkdir(parents=True, exist_ok=True)
             results.write(path, torch_networks.train(recipe, corpus, flags.minutes))
 
 

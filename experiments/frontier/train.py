@@ -57,8 +57,7 @@ def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
     parser.add_names('--rows', ROWS, 'rows')
     parser.add_names('--corpora', CORPORA, 'corpora')
-    words = 'begin nothing after this time of day'
-    parser.add_argument('--until', type=study.time_of_day, default=0.0, metavar='HH:MM', help=words)
+    parser.add_until()
     parser.add_argument('--runs', default='runs/frontier', metavar='DIR', help=argparse.SUPPRESS)
 
 

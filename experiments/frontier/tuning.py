@@ -93,9 +93,7 @@ def train(corpus: str, name: str, runs: pathlib.Path) -> None:
     found['valid_before_calibration'] = min(
         line['valid_perplexity'] for line in read_metrics(folder / 'metrics.jsonl') if 'valid_perplexity' in line
     )
-    path = RESULTS / corpus / f'{name}.json'
-    path.parent.mkdir(parents=True, exist_ok=True)
-    results.write(path, found)
+    results.write(RESULTS / corpus / f'{name}.json', found)
 
 
 def measure(flags: study.Flags) -> None:
@@ -141,8 +139,7 @@ def _spell(changes: Mapping[str, Any]) -> str:
 
 def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
-    words = 'begin nothing after this time of day'
-    parser.add_argument('--until', type=study.time_of_day, default=0.0, metavar='HH:MM', help=words)
+    parser.add_until()
     parser.add_argument('--runs', default='runs/tuning', metavar='DIR', help=argparse.SUPPRESS)
 
 

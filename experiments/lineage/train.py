@@ -97,7 +97,6 @@ def train(point: Point, folder: pathlib.Path, until: float) -> bool:
         return False
     if child.returncode:
         raise subprocess.CalledProcessError(child.returncode, command)
-    point.result.parent.mkdir(parents=True, exist_ok=True)
     settings = ladder.record(ladder.get_config(point.row))
     results.write(point.result, {**read_json(run / 'results.json'), 'settings': settings})
     return True
@@ -179,7 +178,7 @@ def define(parser: study.StudyParser) -> None:
     parser.add_names('--corpora', ladder.CORPORA, 'corpora')
     parser.add_argument('--seeds', type=study.counts, default=[1, 2], metavar='N,...', help='default: 1,2')
     words = 'stop before this time of day; the trainings go on when the command is given again; default: never'
-    parser.add_argument('--until', type=study.time_of_day, default=0.0, metavar='HH:MM', help=words)
+    parser.add_until(words)
     parser.add_argument(
         '--runs', default='runs/lineage', metavar='DIR', help='where the runs lie; default: runs/lineage'
     )
