@@ -28,9 +28,10 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from configs import rows
-from configs.rows import MINUTES
+from configs.rows import MINUTES, network
 from nplm_jax.utils.errors import BadInput
 
+__all__ = ['get_config', 'network', 'search', 'sweep']
 VOCABULARY = 16_383  # the paper's |V|
 _CORPUS: rows.Row = {
     'corpus.name': 'brown',

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from ml_collections import ConfigDict
 
 from nplm_jax.config import FIELDS, default_config
@@ -178,6 +179,32 @@ MINUTES: dict[str, Row] = {
     'ten_minutes': {**_tied_lstm(320, 0.4, 0.5, 0.0, 1000, 8), **_MOGRIFIER},
     'one_hour': _tied_lstm(400, 0.45, 0.55, 0.05, 1000, 24),
 }
+
+
+# Regularisation by passes over the training words, between which it is interpolated: dropout of the features and of the
+# output, dropout of whole words, weight decay, row_adaptivity.
+_BY_PASSES = {
+    1: (0.0, 0.0, 0.0, 0.0, 1.0),
+    2: (0.0, 0.0, 0.0, 0.2, 0.5),
+    4: (0.3, 0.45, 0.0, 0.1, 0.5),
+    8: (0.4, 0.5, 0.0, 0.1, 0.5),
+    26: (0.5, 0.6, 0.05, 0.1, 0.5),
+}
+
+
+def network(width: int, passes: float) -> Row:
+    """Returns the best known network of a width for so many passes over the training words: see `--minutes`.
+
+    Args:
+        width: The units of the Mogrifier LSTM, m = h.
+        passes: The passes over the training words.
+    """
+    columns = zip(*_BY_PASSES.values())
+    at = np.log([passes, *_BY_PASSES])
+    values = (round(float(np.interp(at[0], at[1:], column)), 3) for column in columns)
+    keys = 'model.dropout', 'model.output_dropout', 'model.word_dropout', 'optimizer.decay', 'optimizer.row_adaptivity'
+    samples = 500 if width <= 256 else 1000
+    return {**_tied_lstm(width, 0.0, 0.0, 0.0, samples, 1), **_MOGRIFIER, **dict(zip(keys, values))}
 
 
 def with_paper(

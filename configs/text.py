@@ -1,6 +1,8 @@
 r"""Your UTF-8 text: a file, or a folder of files. Each file is a text, and blank lines separate its paragraphs.
 
-    python launch.py --config=configs/text.py --config.corpus.path=my_novel.txt
+    python launch.py --config=configs/text.py --minutes=5 --config.corpus.path=my_novel.txt      the best network for
+        so many minutes of training, for this text on this machine
+    python launch.py --config=configs/text.py --config.corpus.path=my_novel.txt      the paper's network
     python launch.py --config=configs/text.py --config.corpus.path=train.txt \
         --config.corpus.valid_path=valid.txt --config.corpus.test_path=test.txt
     python launch.py --config=configs/text.py:interpolated --config.corpus.path=my_novel.txt   a count-based model:
@@ -18,6 +20,9 @@ line, which is recognised in most cases.
 from ml_collections import ConfigDict
 
 from configs import rows
+from configs.rows import network
+
+__all__ = ['get_config', 'network']
 
 _CORPUS: rows.Row = {'corpus.name': 'text', 'corpus.min_count': 3, 'corpus.count_over': 'train'}
 _ROWS = {

@@ -26,6 +26,9 @@ output.kind=sampled.
 from ml_collections import ConfigDict
 
 from configs import rows
+from configs.rows import network
+
+__all__ = ['get_config', 'network']
 
 ROWS = {'mlp10': rows.TABLE2_NETWORK, **rows.NGRAMS}  # of the paper's Table 2
 WORDS: rows.Row = {'corpus.lowercase': False, 'corpus.split_possessive': False, 'corpus.paragraphs': 'eos'}

@@ -203,7 +203,7 @@ def perplexity(model: Recipe, tokens_T: Tensor, span: Span) -> float:
 
 
 def train(recipe: str, corpus: str, minutes: float) -> dict[str, Any]:
-    """Trains for the given minutes. Returns the perplexities and what they cost."""
+    """Trains for as many minutes, on a processor for each thread. Returns the perplexities and what they cost."""
     config = {'brown': brown, 'wikitext2': wikitext2}[corpus].get_config('tied_lstm')
     data = loading.load_dataset(experiment.load_settings(config))
     torch.manual_seed(1)
@@ -215,7 +215,7 @@ def train(recipe: str, corpus: str, minutes: float) -> dict[str, Any]:
     budget, used, best, trained = 60 * minutes, 0.0, math.inf, 0
     state, t = model.start(model.num_streams), 0
     while used < budget:
-        started = time.perf_counter()
+        started = time.process_time()
         words, targets = model.batch(words_TxS, t, rng)
         if state is not None:
             state = [tuple(part.detach() for part in layer) for layer in state]
@@ -225,7 +225,7 @@ def train(recipe: str, corpus: str, minutes: float) -> dict[str, Any]:
         (loss + penalty).backward()
         model.update(used / budget, len(words))
         t, trained = t + len(words), trained + words.numel()
-        used += time.perf_counter() - started
+        used += (time.process_time() - started) / torch.get_num_threads()
         if t >= len(words_TxS) - 1:  # the end of an epoch
             state, t = model.start(model.num_streams), 0
             if model.anneals:

@@ -9,7 +9,8 @@
 - `nanogpt`: nanoGPT's settings for a CPU, at the size of `one_minute`. Four layers of 200 features, AdamW, a rate that
   falls along a cosine.
 
-The time is that of updates, on a machine that does nothing else. Writes results/outside/CORPUS/RECIPE-MINUTES.json.
+The time is the processor time of updates, divided by the number of threads, so that other work on the machine does not
+count. Writes results/outside/CORPUS/RECIPE-MINUTES.json.
 Needs PyTorch, which requirements.txt leaves out.
 """
 

@@ -2,17 +2,20 @@
 
     python -m experiments.frontier.train                     on a machine that does nothing else
     python -m experiments.frontier.train --until=17:30       begins nothing after that time of day
-    python -m experiments.frontier.train --rows=one_minute --corpora=wikitext2
+    python -m experiments.frontier.train --rows=one_minute --corpora=wikitext2 --seeds=2
+    python -m experiments.frontier.train --show              the table of the seeds
 
-A finished run's results.json is written to results/ROW.json here or in the study of WikiText-2, with the processor
-seconds and the wall time of its process.
+A finished run's results.json is written to results/ROW.json here or in the study of WikiText-2, that of another seed
+than the first to results/seeds/ROW-SEED.json, with the processor seconds and the wall time of its process.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import pathlib
 import resource
+import statistics
 import subprocess
 import sys
 import time
@@ -20,21 +23,28 @@ from typing import Any
 
 from experiments import results, study
 from nplm_jax.utils.io import expand, read_json
+from nplm_jax.utils.text import markdown_table
 
 ROOT = pathlib.Path(__file__).parents[2]
 _STUDIES = ROOT / 'experiments'
 CORPORA = {'brown': _STUDIES / 'frontier' / 'results', 'wikitext2': _STUDIES / 'wikitext2' / 'results'}
 ROWS = 'one_minute', 'five_minutes'
+SEEDS = 1, 2, 3
 
 
-def launch(config: str, folder: pathlib.Path) -> dict[str, Any]:
+def launch(config: str, folder: pathlib.Path, *flags: str) -> dict[str, Any]:
     """Trains a run, or goes on with it. Returns its results, and what its process took.
+
+    Args:
+        config: The config and its row.
+        folder: The run's folder.
+        *flags: Further flags.
 
     Raises:
         subprocess.CalledProcessError: It failed.
     """
     before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    command = [sys.executable, 'launch.py', f'--config={config}', f'--workdir={folder}']
+    command = [sys.executable, 'launch.py', f'--config={config}', f'--workdir={folder}', *flags]
     subprocess.run(command, cwd=ROOT, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
@@ -46,20 +56,42 @@ def measure(flags: study.Flags) -> None:
     """Trains what is missing."""
     runs = expand('--runs', flags.runs)
     for row in flags.rows:
-        for corpus in flags.corpora:
-            path = CORPORA[corpus] / f'{row}.json'
+        for corpus, seed in itertools.product(flags.corpora, map(int, flags.seeds)):
+            path = _path(corpus, row, seed)
             if path.exists() or (flags.until and time.time() > flags.until):
                 continue
-            results.write(path, launch(f'configs/{corpus}.py:{row}', runs / f'{corpus}-{row}'))
+            config, folder = f'configs/{corpus}.py:{row}', runs / f'{corpus}-{path.stem}'
+            results.write(path, launch(config, folder, f'--config.seed={seed}'))
+    print(show(flags))
+
+
+def show(_: study.Flags) -> str:
+    """Returns the table of the seeds, and of what smoothing and calibration gain."""
+    table = []
+    for corpus, row in itertools.product(CORPORA, ROWS):
+        paths = (_path(corpus, row, seed) for seed in SEEDS)
+        found = [read_json(path) for path in paths if path.exists()]
+        tests = [each['perplexity']['test'] for each in found]
+        shares = [1 - each['postprocessing']['after'] / each['postprocessing']['before'] for each in found]
+        means = f'{statistics.mean(tests):.1f}', f'{statistics.mean(shares):.1%}'
+        table.append([corpus, row, ', '.join(f'{test:.1f}' for test in tests), *means])
+    return markdown_table(['corpus', 'row', 'test, by seed', 'mean', 'smoothing and calibration'], table)
+
+
+def _path(corpus: str, row: str, seed: int) -> pathlib.Path:
+    """Returns the file of a result. Those of the first seed are rows of the tables of their study."""
+    folder = CORPORA[corpus]
+    return folder / f'{row}.json' if seed == 1 else folder / 'seeds' / f'{row}-{seed}.json'
 
 
 def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
     parser.add_names('--rows', ROWS, 'rows')
     parser.add_names('--corpora', CORPORA, 'corpora')
+    parser.add_names('--seeds', map(str, SEEDS), 'seeds')
     parser.add_until()
     parser.add_argument('--runs', default='runs/frontier', metavar='DIR', help=argparse.SUPPRESS)
 
 
 if __name__ == '__main__':
-    study.run(__doc__, define=define, measure=measure)
+    study.run(__doc__, define=define, measure=measure, show=show)

@@ -21,7 +21,6 @@ from ml_collections import ConfigDict
 from configs import brown, rows, wikitext2
 from experiments import results, study
 from experiments.frontier.train import launch
-from nplm_jax.runs.reporting import read_metrics
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import expand, read_json
 from nplm_jax.utils.text import markdown_table
@@ -90,9 +89,6 @@ def train(corpus: str, name: str, runs: pathlib.Path) -> None:
     folder = runs / f'{corpus}-{name}'
     found = launch(f'experiments/frontier/tuning.py:{corpus},{name}', folder)
     found['changes'] = dict(POINTS[corpus][name])
-    found['valid_before_calibration'] = min(
-        line['valid_perplexity'] for line in read_metrics(folder / 'metrics.jsonl') if 'valid_perplexity' in line
-    )
     results.write(RESULTS / corpus / f'{name}.json', found)
 
 
@@ -128,8 +124,9 @@ def _cells(corpus: str, name: str, changes: Mapping[str, Any]) -> list[Any]:
     if found['changes'] != changes:
         raise BadInput(f'{path}: is of {found["changes"]}')
     words = found['updates'] * changes.get('train.batch_size', rows.RECURRENT['train.batch_size'])
+    before = found['postprocessing']['before']
     seconds = f'{words / found["words_per_second"]:.0f}'
-    perplexities = found['valid_before_calibration'], found['perplexity']['valid']
+    perplexities = before, found['perplexity']['valid']
     return [name, _spell(changes), f'{found["updates"]:,}', seconds, *perplexities]
 
 

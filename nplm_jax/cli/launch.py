@@ -38,6 +38,9 @@ _CONFIG = config_flags.DEFINE_config_file(
 _PRINT_CONFIG = flags.DEFINE_boolean('print_config', False, 'Print every config key and exit.')
 _SWEEP = flags.DEFINE_boolean('sweep', False, "Run every point that the config file's sweep() yields.")
 _GRID = flags.DEFINE_multi_string('grid', [], 'KEY=VALUE,VALUE,...: run every combination of values; repeatable.')
+_MINUTES = flags.DEFINE_float(
+    'minutes', None, 'Choose the network for so many minutes of training on this machine, and train it.'
+)
 _VECTORIZE = flags.DEFINE_boolean('vectorize', False, 'Train sweep points of equal shapes together, by jax.vmap.')
 _WORKDIR = flags.DEFINE_string('workdir', None, 'Output directory; default: runs/NAME and the overridden keys.')
 _DISTRIBUTED = flags.DEFINE_boolean('distributed', False, 'Train with other processes on one mesh.')
@@ -116,7 +119,7 @@ def run(command: str, program: Sequence[str] = _MODULE) -> None:
     """
     from nplm_jax import config as config_lib
     from nplm_jax.distributed import multihost
-    from nplm_jax.runs import experiment, process, reporting, sweeps, workdir
+    from nplm_jax.runs import experiment, process, reporting, sweeps, time_budget, workdir
     from nplm_jax.training import loop
     from nplm_jax.utils.io import expand
 
@@ -130,7 +133,11 @@ def run(command: str, program: Sequence[str] = _MODULE) -> None:
     overrides = dict(sorted(config_flags.get_override_values(flags.FLAGS['config']).items()))
     config.update_from_flattened_dict(parts.resets(config, overrides))
     suffix = '-search' if search_flags.is_search() else '-grid' if _GRID.value else '-sweep' if _SWEEP.value else ''
-    folder = expand('--workdir', _WORKDIR.value or f'runs/{workdir.default_name(config, overrides)}{suffix}')
+    named = overrides if _MINUTES.value is None else {**overrides, 'minutes': f'{_MINUTES.value:g}'}
+    folder = expand('--workdir', _WORKDIR.value or f'runs/{workdir.default_name(config, named)}{suffix}')
+    corpus = None
+    if _MINUTES.value is not None:
+        config, corpus = time_budget.spend(config, file.partition(':')[0], overrides, _MINUTES.value, folder)
     if _SWEEP.value:
         points = sweeps.load_points(file.partition(':')[0], config, overrides)
     elif _GRID.value:
@@ -160,7 +167,7 @@ def run(command: str, program: Sequence[str] = _MODULE) -> None:
             print(sweeps.run(points, folder, command, _VECTORIZE.value))
         elif failed:
             exit_with(1, f'the job ended without a result; resume with: {command}')
-        elif experiment.run(settings := points[0].settings, folder, command):  # the first process's results
+        elif experiment.run(settings := points[0].settings, folder, command, corpus):  # the first process's results
             modules = config_lib.plugin_modules(settings, config_lib.LOADED_PLUGINS)
             print(reporting.next_steps(folder, settings.model.family, modules))
     except loop.Interrupted as stop:
@@ -235,7 +242,11 @@ def check_combinations() -> None:
         is_alone = flag is _PROCESSES and _LAUNCHER.value or flag is _PROCESS_ID and search_flags.is_search()
         if flag.value is not None and not (_DISTRIBUTED.value or is_alone):
             raise BadInput(f'--{flag.name}={flag.value}: needs --distributed')
-    search_flags.check((_SWEEP, _GRID, _VECTORIZE, _DISTRIBUTED, _PROCESSES))
+    search_flags.check((_SWEEP, _GRID, _VECTORIZE, _DISTRIBUTED, _PROCESSES, _MINUTES))
+    alone: tuple[flags.FlagHolder[Any], ...] = _SWEEP, _GRID, _DISTRIBUTED, _LAUNCHER, _PRINT_CONFIG
+    for flag in alone if _MINUTES.value is not None else ():
+        if flag.value:
+            raise BadInput(f'--minutes={_MINUTES.value}: cannot be used with --{flag.name}')
     if _SWEEP.value and _GRID.value:
         raise BadInput('--grid: cannot be used with --sweep, whose points come from the config file')
     if _VECTORIZE.value and (_LAUNCHER.value or not is_sweep()):

@@ -20,6 +20,7 @@ from nplm_jax.utils.text import null_to_inf
 RUNS = 'runs'  # where runs lie unless --workdir says otherwise
 # The files of a run's folder.
 CONFIG, CORPUS, VOCABULARY = 'config.json', 'corpus.json', 'vocabulary.txt'
+MINUTES = 'minutes.json'  # what `--minutes` chose
 RESULTS, METRICS = 'results.json', 'metrics.jsonl'
 SPELLING = 'spelling'  # of words outside the vocabulary: a run in the run's folder
 SPLITS = ('train', 'valid', 'test')

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import json
+import math
 import pathlib
 import sys
 import time
@@ -17,6 +18,7 @@ from nplm_jax import parts
 from nplm_jax.config import Settings
 from nplm_jax.data import dataset, vocabulary
 from nplm_jax.distributed import multihost
+from nplm_jax.inference import perplexity
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.network import Network
 from nplm_jax.models.ngram import estimators, storage
@@ -28,6 +30,7 @@ from nplm_jax.runs.results import format_results
 from nplm_jax.training import calibration, checkpoints
 from nplm_jax.training.loop import ShouldPrune, Trainer, TrainingRun, make_sharding, never, prepare_run
 from nplm_jax.training.reporter import Reporter
+from nplm_jax.training.schedule import Progress
 from nplm_jax.utils import jax_settings
 from nplm_jax.utils.errors import BadInput, NonFiniteError
 from nplm_jax.utils.io import expand, write_atomically
@@ -165,6 +168,7 @@ class RunSession:
             'flops_per_word': cost.flops_per_word,
             **{key: round(value, 4 if key == 'mfu' else None) for key, value in cost.rates(rate).items()},
             **({'trained_together': self.num_batched} if self.num_batched > 1 else {}),
+            **_postprocessing(progress),
             **({'calibration_words': calibration.num_words(self.data)} if self.settings.train.calibrate else {}),
             **({'lowered': lowered} if (lowered := _lowered(self.settings, network)) else {}),
         }
@@ -286,6 +290,13 @@ def difference(folder: pathlib.Path, settings: Settings, corpus: SharedCorpus) -
         if files is None or files != workdir.read_record(folder).get('files'):
             digests |= workdir.text_digest(corpus.data)
     return workdir.difference(folder, settings, digests)
+
+
+def _postprocessing(progress: Progress) -> dict[str, Any]:
+    """Returns the validation perplexity before and after smoothing and calibration, of the same words."""
+    nlls = {'before': progress.best_valid_nll, 'after': progress.postprocessed_nll}
+    perplexities = {name: perplexity.nll_to_perplexity(nll) for name, nll in nlls.items()}
+    return {'postprocessing': perplexities} if math.isfinite(progress.postprocessed_nll) else {}
 
 
 def _lowered(settings: Settings, network: Network) -> dict[str, Any]:

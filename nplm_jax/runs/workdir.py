@@ -28,7 +28,7 @@ from nplm_jax.data.tokenizers import tokenizer_files
 from nplm_jax.distributed import multihost
 from nplm_jax.models import network
 from nplm_jax.runs import catalog
-from nplm_jax.runs.catalog import CONFIG, CORPUS, VOCABULARY
+from nplm_jax.runs.catalog import CONFIG, CORPUS, MINUTES, VOCABULARY
 from nplm_jax.training.word_source import resolve_input
 from nplm_jax.utils import mapped_arrays, plugins
 from nplm_jax.utils.errors import BadInput
@@ -80,7 +80,7 @@ def check(folder: pathlib.Path, settings: Settings) -> None:
         refuse_links(folder)
         if not (folder / CONFIG).exists():
             # A killed start leaves these.
-            written_before = {CORPUS, VOCABULARY, *tokenizer_files.FILES, *parts.files(settings)}
+            written_before = {CORPUS, MINUTES, VOCABULARY, *tokenizer_files.FILES, *parts.files(settings)}
             if any(not p.name.startswith('.') and p.name not in written_before for p in folder.iterdir()):
                 raise BadInput(f'--workdir={folder}: is not empty and not a run; give another folder')
             return

@@ -315,8 +315,8 @@ class Trainer:
             )
         if changes:
             seconds = self.progress.seconds + time.perf_counter() - started
-            self.progress = dataclasses.replace(self.progress, seconds=seconds)
             nll, self.best_scores = self._score_valid(self.best)
+            self.progress = dataclasses.replace(self.progress, seconds=seconds, postprocessed_nll=nll)
             self._reporter.postprocessed(' and '.join(changes), self.progress.best_valid_nll, nll)
 
     def save(self, wait: bool = False) -> None:

@@ -21,6 +21,8 @@ class Progress:
         seconds: Wall time of all starts of the run up to their last checkpoint.
         train_seconds: The part of it spent in updates, compilation included.
         finished: Whether training is over.
+        postprocessed_nll: The mean NLL of the words of the best validation after smoothing and calibration; infinite
+            before these, and in a run without them.
     """
 
     step: int = 0
@@ -31,6 +33,7 @@ class Progress:
     seconds: float = 0.0
     train_seconds: float = 0.0
     finished: bool = False
+    postprocessed_nll: float = math.inf
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,115 @@
+"""Does `--minutes` choose well? Minutes taken and test perplexity on three texts, beside networks chosen by hand.
+
+    python -m experiments.frontier.minutes                    trains what is missing; nothing else may run
+    python -m experiments.frontier.minutes --until=17:30      begins nothing after that time of day
+    python -m experiments.frontier.minutes --minutes=2 --texts=0.2M
+    python -m experiments.frontier.minutes --show             the table of the committed results
+
+The texts are 0.2 million words of Brown, all of Brown, and 5.6 million words: Brown, WikiText-2 and NLTK's selection of
+Project Gutenberg. Brown's texts are in random order. Each by-hand network is the best of some that were tried.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import pathlib
+import random
+import time
+
+from configs import rows
+from experiments import results, study
+from experiments.frontier.train import launch
+from nplm_jax.data import brown, gutenberg, wikitext2
+from nplm_jax.data.tokenizers.tokenizer import RARE
+from nplm_jax.utils.io import expand, read_json, write_atomically
+from nplm_jax.utils.text import markdown_table
+
+RESULTS = pathlib.Path(__file__).parent / 'results' / 'minutes'
+TEXTS = '0.2M', '1M', '6M'
+MINUTES = 2, 10
+KNESER_NEY = '5-gram'
+# By text and minutes, a network chosen by hand: its width and its passes, and changes of what `rows.network` has.
+BY_HAND: dict[tuple[str, int], tuple[int, int, rows.Row]] = {
+    ('0.2M', 2): (200, 20, {'model.dropout': 0.5, 'model.output_dropout': 0.6}),
+    ('1M', 2): (256, 3, {}),
+    ('1M', 10): (320, 8, {}),
+    ('6M', 2): (128, 1, {}),
+}
+
+
+def write_text(name: str, path: pathlib.Path) -> None:
+    """Writes a text, unless it is there."""
+    if path.exists():
+        return
+    parts = brown.texts()
+    random.Random(0).shuffle(parts)
+    if name == '0.2M':
+        sizes = itertools.accumulate(len(text.split()) for text in parts)
+        parts = [text for text, size in zip(parts, sizes) if size - len(text.split()) < 200_000]
+    if name == '6M':
+        pieces = itertools.chain.from_iterable(wikitext2.read(''))
+        parts += [*(piece.text.replace(RARE, 'unk') for piece in pieces), *gutenberg.texts()]
+        random.Random(0).shuffle(parts)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, '\n\n'.join(parts))
+
+
+def runs_of(name: str, minutes: int) -> dict[str, list[str]]:
+    """Returns the flags of each run of a text, by what the run is of."""
+    runs = {KNESER_NEY: ['--config=text:modified_kneser_ney_5'], '--minutes': ['--config=text', f'--minutes={minutes}']}
+    if found := BY_HAND.get((name, minutes)):
+        width, passes, changes = found
+        keys = {**rows.network(width, passes), 'train.epochs': passes, **changes}
+        runs['by hand'] = ['--config=text', *(f'--config.{key}={value}' for key, value in keys.items())]
+    return runs
+
+
+def measure(flags: study.Flags) -> None:
+    """Trains what is missing, and prints the table."""
+    folder = expand('--runs', flags.runs)
+    for minutes, name in itertools.product(map(int, flags.minutes), flags.texts):
+        text = folder / 'texts' / f'{name}.txt'
+        write_text(name, text)
+        for kind, words in runs_of(name, minutes).items():
+            path = _path(name, minutes, kind)
+            if path.exists() or (flags.until and time.time() > flags.until):
+                continue
+            workdir = folder / path.stem
+            found = launch(words[0].removeprefix('--config='), workdir, *words[1:], f'--config.corpus.path={text}')
+            results.write(path, {**found, 'config': read_json(workdir / 'config.json')})
+    print(show(flags))
+
+
+def _path(name: str, minutes: int, kind: str) -> pathlib.Path:
+    kind = kind.strip('-').replace(' ', '_')
+    return RESULTS / (f'{name}-{kind}.json' if kind == KNESER_NEY else f'{name}-{minutes}-{kind}.json')
+
+
+def show(_: study.Flags) -> str:
+    """Returns the table."""
+    table = []
+    for name, minutes in itertools.product(TEXTS, MINUTES):
+        for kind in runs_of(name, minutes):
+            path = _path(name, minutes, kind)
+            if not path.exists():
+                continue
+            found = read_json(path)
+            model, is_network = found['config']['model'], 'updates' in found
+            network = f'{model["h"]} units, {found["epochs"]:.1f} passes' if is_network else '5-gram'
+            seconds = f'{found["seconds"] / 60:.2f}', f'{found["process_seconds"] / 60:.1f}'
+            table.append([name, minutes, kind, network, *seconds, found['perplexity']['test']])
+    header = ['text', 'minutes', 'chosen by', 'what', 'minutes of training', 'of the process', 'test']
+    return markdown_table(header, table)
+
+
+def define(parser: study.StudyParser) -> None:
+    """Adds the flags."""
+    parser.add_names('--texts', TEXTS, 'texts')
+    parser.add_names('--minutes', map(str, MINUTES), 'minutes of training')
+    parser.add_until()
+    parser.add_argument('--runs', default='runs/minutes', metavar='DIR', help=argparse.SUPPRESS)
+
+
+if __name__ == '__main__':
+    study.run(__doc__, define=define, measure=measure, show=show)

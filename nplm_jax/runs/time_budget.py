@@ -1,0 +1,307 @@
+"""What `--minutes` chooses: the network that so many minutes of training are best spent on, for a text and a machine.
+
+A config file has the networks to choose from: its function `network(width, passes)` returns the keys of the best known
+network with so many units for so many passes over the training words. Some updates of one width or more are timed. The
+choice is the widest network that reads, in the time, WORDS_PER_SQUARE words for each square of its width, and at least
+every training word once. A text of fewer than MIN_WORDS training words gets a 5-gram.
+"""
+
+import dataclasses
+import functools
+import math
+import pathlib
+import runpy
+import time
+from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import jax
+from ml_collections import ConfigDict
+
+from nplm_jax import parts
+from nplm_jax.config import Settings
+from nplm_jax.data.dataset import Dataset
+from nplm_jax.inference.perplexity import evaluate_sample
+from nplm_jax.models.neural import NeuralLanguageModel
+from nplm_jax.runs import loading, workdir
+from nplm_jax.runs.catalog import CONFIG, MINUTES
+from nplm_jax.runs.experiment import load_settings
+from nplm_jax.runs.session import SharedCorpus
+from nplm_jax.training import calibration
+from nplm_jax.training import step as step_lib
+from nplm_jax.training.loop import out_of_memory_as_bad_input, prepare_run
+from nplm_jax.utils.errors import BadInput, require
+from nplm_jax.utils.io import read_json, write_atomically
+from nplm_jax.utils.text import to_json
+
+Network = Callable[[int, float], Mapping[str, Any]]
+WIDTHS = 64, 96, 128, 160, 200, 256, 320, 400, 512, 640
+WORDS_PER_SQUARE = 30  # measured: experiments/frontier/README.md
+MIN_WORDS = 30_000  # measured there too
+_FIVE_GRAM = MappingProxyType({'model.family': 'modified_kneser_ney', 'model.n': 5})
+_LENGTH = 'train.epochs', 'train.max_steps', 'train.patience'
+_FIRST_WIDTH, _COST_EXPONENT = 200, 1.7  # an update of w units takes about w ** 1.7 of time
+_TIMINGS, _TIMED_SECONDS, _VALIDATIONS = 4, 1.0, 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """What was chosen.
+
+    Attributes:
+        minutes: The minutes of training that were asked for.
+        keys: The value of each key that was chosen, but for those that the user typed.
+        reasons: What was measured and why this was chosen, in lines.
+    """
+
+    minutes: float
+    keys: dict[str, Any]
+    reasons: list[str]
+
+
+class Speed(NamedTuple):
+    """How long a network takes on this machine, in seconds.
+
+    Attributes:
+        update: An update.
+        start: What comes before the first update and the first scores, compilation above all.
+        score: The evaluation of a word.
+    """
+
+    update: float
+    start: float
+    score: float
+
+
+def load_network(path: str) -> Network:
+    """Returns the function `network` of a config file. Raises BadInput if there is none."""
+    network = runpy.run_path(path).get('network')
+    if not callable(network):
+        raise BadInput(f'--minutes: {path} defines no network(width, passes), as configs/text.py does')
+    return network
+
+
+def check(minutes: float, typed: Mapping[str, Any]) -> None:
+    """Raises BadInput for minutes that are none, and for typed keys that cannot be given with them."""
+    require(0 < minutes < math.inf, '--minutes', minutes, 'must be a positive number')
+    for key in _LENGTH:
+        require(key not in typed, f'--config.{key}', typed.get(key), 'cannot be given with --minutes, which sets it')
+    family = typed.get('model.family', 'mogrifier')
+    allowed = 'cannot be given with --minutes, which trains a network'
+    require(parts.is_neural(family), '--config.model.family', family, allowed)
+
+
+def read(folder: pathlib.Path, minutes: float) -> Choice | None:
+    """Returns what was chosen when the run in a folder began; None if nothing was.
+
+    Raises:
+        BadInput: The run was begun with other minutes or with none, or the record is damaged.
+    """
+    path = folder / MINUTES
+    if not path.exists():
+        began = (folder / CONFIG).exists()
+        require(not began, '--workdir', folder, 'holds a run that was begun without --minutes; give another folder')
+        return None
+    try:
+        choice = Choice(**read_json(path))
+        is_whole = isinstance(choice.keys, dict) and isinstance(choice.reasons, list)
+    except TypeError:
+        is_whole = False
+    require(is_whole, '--workdir', folder, f'its {MINUTES} is damaged; give another folder')
+    allowed = f'must be {choice.minutes:g}, with which the run in {folder} was begun; or give another --workdir'
+    require(choice.minutes == minutes, '--minutes', minutes, allowed)
+    return choice
+
+
+def write(folder: pathlib.Path, choice: Choice) -> None:
+    """Records a choice in the folder of the run, which exists."""
+    write_atomically(folder / MINUTES, to_json(dataclasses.asdict(choice), indent=2) + '\n')
+
+
+def changed(config: ConfigDict, keys: Mapping[str, Any], typed: Collection[str]) -> ConfigDict:
+    """Returns a config with chosen keys, but for those that were typed; keys that nothing reads any more are reset."""
+    made = config.copy_and_resolve_references()
+    keys = {key: value for key, value in keys.items() if key not in typed}
+    made.update_from_flattened_dict(keys)
+    made.update_from_flattened_dict(parts.resets(made, {*keys, *typed}))
+    return made
+
+
+@dataclasses.dataclass(frozen=True)
+class _Budget:
+    """The choice among networks: what was asked for, and the widths that were timed.
+
+    Attributes:
+        config: The config, with the typed keys.
+        typed: The keys that the user typed.
+        seconds: The time of training.
+        network: See `load_network`.
+        data: The text.
+        folder: The folder of the run.
+        speeds: The speed of each width that was timed.
+    """
+
+    config: ConfigDict
+    typed: Mapping[str, Any]
+    seconds: float
+    network: Network
+    data: Dataset
+    folder: pathlib.Path
+    speeds: dict[int, Speed] = dataclasses.field(default_factory=dict)
+
+    @functools.cached_property
+    def widths(self) -> tuple[int, ...]:
+        """The widths to choose from."""
+        width = self.typed.get('model.h', self.typed.get('model.m'))
+        return WIDTHS if width is None else (width,)
+
+    @functools.cached_property
+    def batch_size(self) -> int:
+        """Words per update."""
+        return self.settings(self.widths[0]).train.batch_size
+
+    def settings(self, width: int) -> Settings:
+        """Returns the settings of a network, for one pass."""
+        return load_settings(changed(self.config, self.network(width, 1), self.typed))
+
+    def updates(self, width: int) -> int:
+        """Returns how many updates of a network fit into the time, by the nearest width that was timed."""
+        timed = min(self.speeds, key=lambda w: abs(w - width))
+        speed, factor = self.speeds[timed], (width / timed) ** _COST_EXPONENT
+        settings = self.settings(timed)
+        scored = _VALIDATIONS * num_valid_words(settings, self.data)
+        scored += calibration.num_words(self.data) if settings.train.calibrate else 0
+        return int((self.seconds - speed.start - scored * speed.score * width / timed) / (speed.update * factor))
+
+    def suffices(self, width: int) -> bool:
+        """Returns whether the time is long enough for a width; of several, one that is worth its width."""
+        needed = WORDS_PER_SQUARE * width**2 if len(self.widths) > 1 else 0
+        return self.updates(width) * self.batch_size >= max(len(self.data.train), needed)
+
+    def choose_width(self) -> int:
+        """Returns the widest width for which the time suffices, or the narrowest, and times it and some others."""
+        width = min(self.widths, key=lambda width: abs(width - _FIRST_WIDTH))
+        while width not in self.speeds and len(self.speeds) < _TIMINGS:
+            print(f'--minutes: timing updates of {width} units', flush=True)
+            self.speeds[width] = measure(self.settings(width), self.data, self.folder)
+            width = max(filter(self.suffices, self.widths), default=self.widths[0])
+        return max(filter(self.suffices, self.speeds), default=min(self.speeds))
+
+
+def choose(
+    config: ConfigDict, typed: Mapping[str, Any], minutes: float, network: Network, data: Dataset, folder: pathlib.Path
+) -> Choice:
+    """Returns what to train.
+
+    Args:
+        config: The config of any row, with the typed keys.
+        typed: The values of the keys that the user typed.
+        minutes: The minutes of training.
+        network: See `load_network`.
+        data: The text.
+        folder: The folder of the run.
+
+    Raises:
+        BadInput: The minutes are too few for one pass, or typed keys are impossible.
+    """
+    words = len(data.train)
+    if words < MIN_WORDS:
+        reason = (
+            f'{words:,} training words are fewer than {MIN_WORDS:,}, and it predicts such a text better than a network'
+        )
+        return Choice(minutes, dict(_FIVE_GRAM), [f'Chosen: a modified Kneser-Ney 5-gram: {reason}'])
+    budget = _Budget(config, typed, 60 * minutes, network, data, folder)
+    width = budget.choose_width()
+    num_updates, speed = budget.updates(width), budget.speeds[width]
+    passes = num_updates * budget.batch_size / words
+    if passes < 1:
+        least = minutes + (1 - passes) * words / budget.batch_size * speed.update / 60
+        allowed = (
+            f'must be {least:.2g} or more: one pass over the {words:,} training words takes so long on this machine'
+        )
+        raise BadInput(f'--minutes={minutes:g}: {allowed}, with {width} units')
+    keys = {
+        **network(width, passes),
+        'train.epochs': math.ceil(passes),
+        'train.max_steps': num_updates,
+        'train.evaluate_every': math.ceil(num_updates / _VALIDATIONS),
+        'train.patience': _VALIDATIONS,
+    }
+    keys = {key: value for key, value in keys.items() if key not in typed}
+    rates = [f'{budget.batch_size / s.update:,.0f} with {w} units' for w, s in sorted(budget.speeds.items())]
+    rule = (
+        '' if len(budget.widths) == 1 else f', the widest that reads {WORDS_PER_SQUARE} words per square of its width'
+    )
+    left = (len(data.splits['test']) + len(data.valid)) * speed.score / 60
+    reasons = [
+        f'Measured words/s: {", ".join(rates)}',
+        f'Chosen: {width} units{rule}; {passes:.1f} passes over {words:,} words in {minutes:g} minutes of training',
+        f'The process takes about {left + 0.3:.1f} minutes more: it evaluates all validation and test words at the end',
+    ]
+    return Choice(minutes, keys, reasons)
+
+
+def num_valid_words(settings: Settings, data: Dataset) -> int:
+    """Returns how many words a validation during training predicts."""
+    return min(settings.train.valid_words or settings.eval.words or len(data.valid), len(data.valid))
+
+
+def measure(settings: Settings, data: Dataset, folder: pathlib.Path) -> Speed:
+    """Times some updates and the evaluation of a network.
+
+    Args:
+        settings: Its settings.
+        data: The text.
+        folder: The folder of the run.
+    """
+    with out_of_memory_as_bad_input():
+        teachers = [teacher.model for teacher in loading.load_teachers(settings, folder)]
+        run = prepare_run(settings, data, teachers)
+        program = run.program
+        seconds: list[float] = []
+        begun = time.perf_counter()
+        state = program.sharding.shard(run.init_state())
+        while sum(seconds[1:]) < _TIMED_SECONDS:
+            chunk = run.chunk(state, 0)
+            state, nll_S = step_lib.execute_steps(*chunk)
+            jax.block_until_ready(nll_S)
+            seconds.append(time.perf_counter() - begun - sum(seconds))
+        params = program.sharding.unshard(step_lib.evaluation_params(program, state), program.network.num_rows)
+        model = NeuralLanguageModel(program.network, params, program.sharding.of_process)
+        num_words, scoring = num_valid_words(settings, data), []
+        for _ in range(2):
+            begun = time.perf_counter()
+            evaluate_sample(model, data.tokens_T, data.valid, num_words)
+            scoring.append(time.perf_counter() - begun)
+    update = sum(seconds[1:]) / len(seconds[1:]) / chunk.num_steps
+    return Speed(update, seconds[0] + scoring[0] - scoring[1], scoring[1] / num_words)
+
+
+def spend(
+    config: ConfigDict, path: str, typed: Mapping[str, Any], minutes: float, folder: pathlib.Path
+) -> tuple[ConfigDict, SharedCorpus]:
+    """Returns the config of the run that `--minutes` asks for, and its corpus; chooses where no earlier start has.
+
+    Args:
+        config: The config of any row, with the typed keys.
+        path: Its file.
+        typed: The values of the keys that the user typed.
+        minutes: The minutes of training.
+        folder: The folder of the run.
+
+    Raises:
+        BadInput: See `check`, `load_network`, `read` and `choose`, or the folder or the text cannot serve.
+    """
+    check(minutes, typed)
+    network, corpus = load_network(path), SharedCorpus(load_settings(config))
+    workdir.check_path(folder)
+    choice = read(folder, minutes)
+    if is_new := choice is None:
+        choice = choose(config, typed, minutes, network, corpus.data, folder)
+    config = changed(config, choice.keys, typed)
+    print('\n'.join(choice.reasons), flush=True)
+    if is_new:
+        workdir.check(folder, load_settings(config))
+        write(folder, choice)
+    return config, corpus

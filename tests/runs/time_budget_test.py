@@ -1,0 +1,152 @@
+"""What `--minutes` chooses, by speeds that are made up, and a run that it starts and resumes."""
+
+import json
+
+import numpy as np
+import pytest
+from helpers import launch
+
+from configs import rows
+from configs import text as text_config
+from nplm_jax.runs import experiment, time_budget
+from nplm_jax.runs.session import SharedCorpus
+from nplm_jax.utils.errors import BadInput
+
+
+def random_text(num_words):
+    words = np.random.default_rng(0).zipf(1.5, num_words) % 300
+    return '\n\n'.join(' '.join(f'w{word}' for word in words[i : i + 50]) for i in range(0, num_words, 50))
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / 'text.txt'
+    path.write_text(random_text(50_000))
+    return path
+
+
+@pytest.fixture
+def data(text):
+    return SharedCorpus(experiment.load_settings(config_of(text))).data
+
+
+def config_of(path):
+    config = text_config.get_config()
+    config.corpus.path = str(path)
+    return config
+
+
+@pytest.fixture
+def timed(monkeypatch):
+    """An update takes a millisecond with 100 units, in proportion to their square; nothing else takes any time."""
+    widths = []
+
+    def measure(settings, data, folder):
+        widths.append(settings.model.h)
+        return time_budget.Speed(1e-3 * (settings.model.h / 100) ** 2, 0.0, 0.0)
+
+    monkeypatch.setattr(time_budget, 'measure', measure)
+    return widths
+
+
+def choose(text, data, minutes, **typed):
+    typed = {key.replace('__', '.'): value for key, value in typed.items()}
+    config = config_of(text)
+    config.update_from_flattened_dict(typed)
+    return time_budget.choose(config, typed, minutes, rows.network, data, text.parent / 'run')
+
+
+def test_the_widest_network_that_reads_enough_words_is_chosen_and_fills_the_time(text, data, timed):
+    for minutes in (0.5, 2, 5):
+        choice = choose(text, data, minutes)
+        width, updates = choice.keys['model.h'], choice.keys['train.max_steps']
+
+        affordable = {w: 60 * minutes / (1e-3 * (w / 100) ** 2) for w in time_budget.WIDTHS}  # updates
+        assert width == max(w for w, number in affordable.items() if 512 * number >= 30 * w**2)
+        assert updates == pytest.approx(affordable[width], abs=1)
+        passes = updates * 512 / len(data.train)
+        assert choice.keys['train.epochs'] == np.ceil(passes)
+        assert choice.keys['model.dropout'] == rows.network(width, passes)['model.dropout']
+    assert len(timed) > 3  # the first width was not the last
+
+
+def test_what_is_typed_stays(text, data, timed):
+    choice = choose(text, data, 1, model__h=48, model__dropout=0.123, output__samples=77)
+    made = time_budget.changed(config_of(text), choice.keys, [])
+    assert timed == [48] and not {'model.h', 'model.dropout', 'output.samples'} & choice.keys.keys()
+    assert made.model.family == 'mogrifier' and made.model.m == 48
+
+
+def test_a_time_that_is_too_short_says_what_one_pass_needs(text, data, timed):
+    needed = len(data.train) / 512 * 1e-3 * 0.64**2 / 60
+    with pytest.raises(BadInput, match=r'must be [\d.]+ or more: one pass over the 4') as refused:
+        choose(text, data, needed / 3)
+    assert float(str(refused.value).split()[3]) == pytest.approx(needed, rel=0.05)
+    assert choose(text, data, needed * 1.01).keys['train.epochs'] == 2  # the rest of 1% begins another
+
+
+def test_a_short_text_gets_a_five_gram(tmp_path, timed):
+    text = tmp_path / 'short.txt'
+    text.write_text(random_text(5_000))
+    choice = choose(text, SharedCorpus(experiment.load_settings(config_of(text))).data, 1)
+    made = time_budget.changed(config_of(text), choice.keys, [])
+    assert (made.model.family, made.model.n) == ('modified_kneser_ney', 5) and not timed
+    experiment.load_settings(made)  # no key is left that a 5-gram does not read
+
+
+@pytest.mark.parametrize('passes', [0.9, 1.5, 3, 6, 12, 40, 200])
+def test_the_network_of_any_number_of_passes_is_allowed(passes):
+    config = text_config.get_config('one_minute')
+    config.update_from_flattened_dict(dict(rows.network(128, passes)))
+    experiment.load_settings(config)
+
+
+def test_a_run_of_some_minutes_is_recorded_and_resumed(text, tmp_path, timed):
+    folder = tmp_path / 'run'
+    command = ['--config=text', f'--config.corpus.path={text}', '--config.model.h=8', '--config.model.m=8']
+    command += ['--config.eval.words=500', '--config.train.valid_words=500', f'--workdir={folder}']
+    done = launch(*command, '--minutes=1e-05')
+    assert done.returncode == 0, done.stderr
+    assert 'Chosen: 8 units' in done.stdout
+    record, config = (json.loads((folder / name).read_text()) for name in ('minutes.json', 'config.json'))
+    assert record['minutes'] == 1e-05
+    assert config['train']['max_steps'] == record['keys']['train.max_steps']
+    results = json.loads((folder / 'results.json').read_text())
+    assert results['updates'] == record['keys']['train.max_steps']
+    again = launch(*command, '--minutes=1e-05')
+    assert again.returncode == 0 and 'is already finished' in again.stdout
+    other = launch(*command, '--minutes=1')
+    assert other.returncode == 2 and other.stderr.strip() == (
+        f'--minutes=1.0: must be 1e-05, with which the run in {folder} was begun; or give another --workdir'
+    )
+    (folder / 'minutes.json').write_text('{"minutes": 1e-05}')
+    assert 'is damaged' in launch(*command, '--minutes=1e-05').stderr
+
+
+def test_a_network_is_timed(text, data, tmp_path):
+    changes = rows.network(8, 1) | {'train.valid_words': 500}
+    config = time_budget.changed(config_of(text), changes, [])
+    speed = time_budget.measure(experiment.load_settings(config), data, tmp_path)
+    assert 0 < speed.update < speed.start and 0 < speed.score < speed.update
+
+
+@pytest.mark.parametrize(
+    ('flags', 'message'),
+    [
+        (['--minutes=0'], '--minutes=0.0: must be a positive number'),
+        (['--minutes=inf'], '--minutes=inf: must be a positive number'),
+        (['--minutes=1', '--config.train.epochs=2'], '--config.train.epochs=2: cannot be given with --minutes'),
+        (['--minutes=1', '--config.model.family=backoff'], "--config.model.family='backoff': cannot be given with"),
+        (['--minutes=1', '--sweep'], '--minutes=1.0: cannot be used with --sweep'),
+        (['--minutes=1', '--search=2'], '--search=2: cannot be used with --minutes'),
+    ],
+)
+def test_bad_input_is_one_line(text, tmp_path, flags, message):
+    done = launch('--config=text', f'--config.corpus.path={text}', f'--workdir={tmp_path / "run"}', *flags)
+    assert done.returncode == 2 and done.stderr.startswith(message) and done.stderr.count('\n') == 1
+    assert not (tmp_path / 'run').exists()
+
+
+def test_a_config_without_networks_is_refused(tmp_path):
+    done = launch('--config=sentences', '--minutes=1', f'--workdir={tmp_path / "run"}')
+    assert done.returncode == 2 and 'defines no network(width, passes)' in done.stderr
