@@ -55,7 +55,16 @@ def pytest_itemcollected(item):
         item.add_marker('studies')
 
 
+# .ci/run names a file in which its main part lists the tests that pass, so that the part with the optional packages
+# runs those alone that were skipped without them.
+PASSED, NOT_AGAIN = 'NPLM_TESTS_PASSED', 'NPLM_TESTS_NOT_AGAIN'
+
+
 def pytest_collection_modifyitems(config, items):
+    if (passed := pathlib.Path(os.environ.get(NOT_AGAIN, ''))).is_file():
+        known = set(passed.read_text().splitlines())
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in known])
+        items[:] = [item for item in items if item.nodeid not in known]
     if 'slurm' not in config.option.markexpr:
         skip = pytest.mark.skip(reason='installs SLURM and starts it, as root; run with -m slurm')
         for item in items:
@@ -83,7 +92,10 @@ def pytest_pyfunc_call(pyfuncitem):
 
 
 def pytest_runtest_logreport(report):
-    """In the process with eight devices: writes each outcome, the failures of set-up and tear-down as well."""
+    """Lists what passed in PASSED. In the process with eight devices: writes each outcome, failures of set-up too."""
+    if PASSED in os.environ and 'PYTEST_XDIST_WORKER' not in os.environ and report.when == 'call' and report.passed:
+        with open(os.environ[PASSED], 'a', encoding='utf-8') as file:
+            file.write(f'{report.nodeid}\n')
     if REPORT in os.environ and (report.when == 'call' or report.outcome != 'passed'):
         with open(os.environ[REPORT], 'a', encoding='utf-8') as file:
             file.write(json.dumps([report.nodeid, report.outcome, report.longreprtext]) + '\n')
