@@ -1,5 +1,6 @@
 """Rows that several corpora share, each a dictionary of the flattened keys that it changes, and the lookup of a row."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -181,30 +182,43 @@ MINUTES: dict[str, Row] = {
 }
 
 
-# Regularisation by passes over the training words, between which it is interpolated: dropout of the features and of the
-# output, dropout of whole words, weight decay, row_adaptivity.
-_BY_PASSES = {
-    1: (0.0, 0.0, 0.0, 0.0, 1.0),
-    2: (0.0, 0.0, 0.0, 0.2, 0.5),
-    4: (0.3, 0.45, 0.0, 0.1, 0.5),
-    8: (0.4, 0.5, 0.0, 0.1, 0.5),
-    26: (0.5, 0.6, 0.05, 0.1, 0.5),
+_BROWN = 800_000  # its training words
+# Regularisation by `_strain`, interpolated between these: dropout of the features, of the output and of whole words,
+# weight decay, row_adaptivity.
+_BY_STRAIN = {
+    0.7: (0.0, 0.0, 0.0, 0.0, 1.0),
+    2.0: (0.0, 0.0, 0.0, 0.2, 0.5),  # one_minute
+    6.4: (0.3, 0.45, 0.0, 0.1, 0.5),  # five_minutes
+    12.8: (0.4, 0.5, 0.0, 0.1, 0.5),  # ten_minutes
+    52.0: (0.5, 0.6, 0.05, 0.1, 0.5),  # mogrifier
 }
 
 
-def network(width: int, passes: float) -> Row:
-    """Returns the best known network of a width for so many passes over the training words: see `--minutes`.
+def _strain(width: int, passes: float, words: int) -> float:
+    """Returns how much a network tends to overfit: its passes, on Brown and with 200 units.
+
+    It grows in proportion to the width and to the passes, and falls with the root of the number of words. So scaled,
+    the best dropout of a text of 0.2 million words is that of Brown: experiments/frontier/README.md.
+    """
+    return passes * math.sqrt(_BROWN / words) * width / 200
+
+
+def network(width: int, passes: float, words: int) -> Row:
+    """Returns the best known network of a width for a text and a training time: see `--minutes`.
 
     Args:
         width: The units of the Mogrifier LSTM, m = h.
         passes: The passes over the training words.
+        words: The number of training words.
     """
-    columns = zip(*_BY_PASSES.values())
-    at = np.log([passes, *_BY_PASSES])
-    values = (round(float(np.interp(at[0], at[1:], column)), 3) for column in columns)
+    known = np.log([*_BY_STRAIN])
+    at = math.log(_strain(width, passes, words))
+    values = (round(float(np.interp(at, known, column)), 3) for column in zip(*_BY_STRAIN.values()))
     keys = 'model.dropout', 'model.output_dropout', 'model.word_dropout', 'optimizer.decay', 'optimizer.row_adaptivity'
+    regularised = dict(zip(keys, values))
+    regularised['optimizer.decay'] *= min(1.0, _BROWN / words)  # more words need less
     samples = 500 if width <= 256 else 1000
-    return {**_tied_lstm(width, 0.0, 0.0, 0.0, samples, 1), **_MOGRIFIER, **dict(zip(keys, values))}
+    return {**_tied_lstm(width, 0.0, 0.0, 0.0, samples, 1), **_MOGRIFIER, **regularised}
 
 
 def with_paper(

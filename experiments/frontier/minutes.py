@@ -26,7 +26,7 @@ from nplm_jax.utils.io import expand, read_json, write_atomically
 from nplm_jax.utils.text import markdown_table
 
 RESULTS = pathlib.Path(__file__).parent / 'results' / 'minutes'
-TEXTS = '0.2M', '1M', '6M'
+WORDS = {'0.2M': 160_000, '1M': 930_000, '6M': 4_600_000}  # training words of each text, about
 MINUTES = 2, 10
 KNESER_NEY = '5-gram'
 # By text and minutes, a network chosen by hand: its width and its passes, and changes of what `rows.network` has.
@@ -60,7 +60,7 @@ def runs_of(name: str, minutes: int) -> dict[str, list[str]]:
     runs = {KNESER_NEY: ['--config=text:modified_kneser_ney_5'], '--minutes': ['--config=text', f'--minutes={minutes}']}
     if found := BY_HAND.get((name, minutes)):
         width, passes, changes = found
-        keys = {**rows.network(width, passes), 'train.epochs': passes, **changes}
+        keys = {**rows.network(width, passes, WORDS[name]), 'train.epochs': passes, **changes}
         runs['by hand'] = ['--config=text', *(f'--config.{key}={value}' for key, value in keys.items())]
     return runs
 
@@ -89,7 +89,7 @@ def _path(name: str, minutes: int, kind: str) -> pathlib.Path:
 def show(_: study.Flags) -> str:
     """Returns the table."""
     table = []
-    for name, minutes in itertools.product(TEXTS, MINUTES):
+    for name, minutes in itertools.product(WORDS, MINUTES):
         for kind in runs_of(name, minutes):
             path = _path(name, minutes, kind)
             if not path.exists():
@@ -105,7 +105,7 @@ def show(_: study.Flags) -> str:
 
 def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
-    parser.add_names('--texts', TEXTS, 'texts')
+    parser.add_names('--texts', WORDS, 'texts')
     parser.add_names('--minutes', map(str, MINUTES), 'minutes of training')
     parser.add_until()
     parser.add_argument('--runs', default='runs/minutes', metavar='DIR', help=argparse.SUPPRESS)

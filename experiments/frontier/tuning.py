@@ -63,13 +63,6 @@ POINTS: dict[str, dict[str, rows.Row]] = {
         'table_rate_1': {**_BEST, 'optimizer.table_rate': 1.0},
         'row_adaptivity_0.5': {**_BEST, 'optimizer.row_adaptivity': 0.5},
         'row_adaptivity_0.25': {**_BEST, 'optimizer.decay': 0.2, 'optimizer.row_adaptivity': 0.25},
-        'muon': {
-            **_BEST,
-            'optimizer.name': 'optax.contrib:muon',
-            'optimizer.learning_rate': 0.02,
-            'optimizer.table_rate': 0.3,
-            'optimizer.row_adaptivity': 0.5,
-        },
         'average': {'optimizer.decay': 0.1, 'train.average': 1.0, 'train.average_start': 0.9},
     },
     'wikitext2': {

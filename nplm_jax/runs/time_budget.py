@@ -1,9 +1,9 @@
 """What `--minutes` chooses: the network that so many minutes of training are best spent on, for a text and a machine.
 
-A config file has the networks to choose from: its function `network(width, passes)` returns the keys of the best known
-network with so many units for so many passes over the training words. Some updates of one width or more are timed. The
-choice is the widest network that reads, in the time, WORDS_PER_SQUARE words for each square of its width, and at least
-every training word once. A text of fewer than MIN_WORDS training words gets a 5-gram.
+A config file has the networks to choose from: its function `network(width, passes, words)` returns the keys of the best
+known network with so many units for so many passes over so many training words. Some updates of one width or more are
+timed. The choice is the widest network that reads, in the time, WORDS_PER_SQUARE words for each square of its width,
+and at least every training word once. A text of fewer than MIN_WORDS training words gets a 5-gram.
 """
 
 import dataclasses
@@ -35,7 +35,7 @@ from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import read_json, write_atomically
 from nplm_jax.utils.text import to_json
 
-Network = Callable[[int, float], Mapping[str, Any]]
+Network = Callable[[int, float, int], Mapping[str, Any]]
 WIDTHS = 64, 96, 128, 160, 200, 256, 320, 400, 512, 640
 WORDS_PER_SQUARE = 30  # measured: experiments/frontier/README.md
 MIN_WORDS = 30_000  # measured there too
@@ -78,7 +78,7 @@ def load_network(path: str) -> Network:
     """Returns the function `network` of a config file. Raises BadInput if there is none."""
     network = runpy.run_path(path).get('network')
     if not callable(network):
-        raise BadInput(f'--minutes: {path} defines no network(width, passes), as configs/text.py does')
+        raise BadInput(f'--minutes: {path} defines no network(width, passes, words), as configs/text.py does')
     return network
 
 
@@ -92,8 +92,13 @@ def check(minutes: float, typed: Mapping[str, Any]) -> None:
     require(parts.is_neural(family), '--config.model.family', family, allowed)
 
 
-def read(folder: pathlib.Path, minutes: float) -> Choice | None:
+def read(folder: pathlib.Path, minutes: float, network: Network) -> Choice | None:
     """Returns what was chosen when the run in a folder began; None if nothing was.
+
+    Args:
+        folder: The folder, which somebody else may have made.
+        minutes: The minutes of training.
+        network: See `load_network`.
 
     Raises:
         BadInput: The run was begun with other minutes or with none, or the record is damaged.
@@ -101,17 +106,26 @@ def read(folder: pathlib.Path, minutes: float) -> Choice | None:
     path = folder / MINUTES
     if not path.exists():
         began = (folder / CONFIG).exists()
-        require(not began, '--workdir', folder, 'holds a run that was begun without --minutes; give another folder')
+        require(not began, '--workdir', str(folder), 'the run there was begun without --minutes; give another folder')
         return None
     try:
         choice = Choice(**read_json(path))
-        is_whole = isinstance(choice.keys, dict) and isinstance(choice.reasons, list)
-    except TypeError:
+        is_whole = isinstance(choice.reasons, list) and _could_choose(choice.keys, network)
+    except (AttributeError, TypeError):
         is_whole = False
-    require(is_whole, '--workdir', folder, f'its {MINUTES} is damaged; give another folder')
+    require(is_whole, '--workdir', str(folder), f'its {MINUTES} is damaged; give another folder')
     allowed = f'must be {choice.minutes:g}, with which the run in {folder} was begun; or give another --workdir'
     require(choice.minutes == minutes, '--minutes', minutes, allowed)
     return choice
+
+
+def _could_choose(keys: Mapping[str, Any], network: Network) -> bool:
+    """Whether keys can be a choice. A record can name no other part, such as a plug-in, than this program names."""
+    known = [{**network(WIDTHS[0], 1, 1), **dict.fromkeys((*_LENGTH, 'train.evaluate_every'), 0)}, _FIVE_GRAM]
+    return any(
+        keys.keys() <= each.keys() and all(value == each[key] for key, value in keys.items() if isinstance(value, str))
+        for each in known
+    )
 
 
 def write(folder: pathlib.Path, choice: Choice) -> None:
@@ -163,7 +177,7 @@ class _Budget:
 
     def settings(self, width: int) -> Settings:
         """Returns the settings of a network, for one pass."""
-        return load_settings(changed(self.config, self.network(width, 1), self.typed))
+        return load_settings(changed(self.config, self.network(width, 1, len(self.data.train)), self.typed))
 
     def updates(self, width: int) -> int:
         """Returns how many updates of a network fit into the time, by the nearest width that was timed."""
@@ -222,7 +236,7 @@ def choose(
         )
         raise BadInput(f'--minutes={minutes:g}: {allowed}, with {width} units')
     keys = {
-        **network(width, passes),
+        **network(width, passes, words),
         'train.epochs': math.ceil(passes),
         'train.max_steps': num_updates,
         'train.evaluate_every': math.ceil(num_updates / _VALIDATIONS),
@@ -296,7 +310,7 @@ def spend(
     check(minutes, typed)
     network, corpus = load_network(path), SharedCorpus(load_settings(config))
     workdir.check_path(folder)
-    choice = read(folder, minutes)
+    choice = read(folder, minutes, network)
     if is_new := choice is None:
         choice = choose(config, typed, minutes, network, corpus.data, folder)
     config = changed(config, choice.keys, typed)

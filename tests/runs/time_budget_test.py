@@ -66,7 +66,7 @@ def test_the_widest_network_that_reads_enough_words_is_chosen_and_fills_the_time
         assert updates == pytest.approx(affordable[width], abs=1)
         passes = updates * 512 / len(data.train)
         assert choice.keys['train.epochs'] == np.ceil(passes)
-        assert choice.keys['model.dropout'] == rows.network(width, passes)['model.dropout']
+        assert choice.keys['model.dropout'] == rows.network(width, passes, len(data.train))['model.dropout']
     assert len(timed) > 3  # the first width was not the last
 
 
@@ -97,7 +97,7 @@ def test_a_short_text_gets_a_five_gram(tmp_path, timed):
 @pytest.mark.parametrize('passes', [0.9, 1.5, 3, 6, 12, 40, 200])
 def test_the_network_of_any_number_of_passes_is_allowed(passes):
     config = text_config.get_config('one_minute')
-    config.update_from_flattened_dict(dict(rows.network(128, passes)))
+    config.update_from_flattened_dict(dict(rows.network(128, passes, 10**5)))
     experiment.load_settings(config)
 
 
@@ -124,7 +124,7 @@ def test_a_run_of_some_minutes_is_recorded_and_resumed(text, tmp_path, timed):
 
 
 def test_a_network_is_timed(text, data, tmp_path):
-    changes = rows.network(8, 1) | {'train.valid_words': 500}
+    changes = rows.network(8, 1, len(data.train)) | {'train.valid_words': 500}
     config = time_budget.changed(config_of(text), changes, [])
     speed = time_budget.measure(experiment.load_settings(config), data, tmp_path)
     assert 0 < speed.update < speed.start and 0 < speed.score < speed.update
@@ -149,4 +149,4 @@ def test_bad_input_is_one_line(text, tmp_path, flags, message):
 
 def test_a_config_without_networks_is_refused(tmp_path):
     done = launch('--config=sentences', '--minutes=1', f'--workdir={tmp_path / "run"}')
-    assert done.returncode == 2 and 'defines no network(width, passes)' in done.stderr
+    assert done.returncode == 2 and 'defines no network(width, passes, words)' in done.stderr
