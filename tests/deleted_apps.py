@@ -15,6 +15,7 @@ APPS = {  # with the modules of nplm_jax that are only their public names
     'explorer': (),
     'export': (),
     'features': (),
+    'filter': (),
     'kenlm': ('kenlm',),
     'new_words': (),
     'surprisal': (),

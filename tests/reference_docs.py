@@ -189,6 +189,7 @@ THROUGH_OTHERS = {
     'apps/explorer/command': 'tests/apps/explorer/explore_test.py',
     'apps/export/arrays': 'tests/apps/export/export_test.py',
     'apps/export/command': 'tests/apps/export/export_test.py',
+    'apps/filter/command': 'tests/apps/filter/filter_test.py',
     'apps/kenlm/model': 'tests/apps/kenlm/kenlm_test.py',
     'apps/new_words/command': 'tests/apps/new_words/spell_test.py',
     'apps/explorer/continuations': 'tests/apps/explorer/page_test.py',

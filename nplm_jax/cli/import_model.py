@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from nplm_jax.config import Settings
     from nplm_jax.data.vocabulary import Vocabulary
     from nplm_jax.models.language_model import LanguageModel
+    from nplm_jax.models.ngram.backoff import BackoffModel
 
 FAMILY = 'arpa'  # the `model.family` of an imported run
 
@@ -65,11 +66,7 @@ def import_arpa(path: pathlib.Path, folder: pathlib.Path, vocabulary_of: str, co
     Raises:
         BadInput: The file is no ARPA file, or has no word in common with the run, or the folder cannot be written.
     """
-    from nplm_jax import config as config_lib
-    from nplm_jax.data import corpora
     from nplm_jax.data import vocabulary as vocabulary_lib
-    from nplm_jax.data.tokenizers.tokenizer import PARAGRAPH_BOUNDARY
-    from nplm_jax.models.ngram import arpa, sentence_marks
     from nplm_jax.models.ngram.backoff import renumber
     from nplm_jax.models.ngram.class_ngram import over_vocabulary
     from nplm_jax.models.ngram.quantization import compact
@@ -77,10 +74,10 @@ def import_arpa(path: pathlib.Path, folder: pathlib.Path, vocabulary_of: str, co
 
     workdir.check_path(folder)
     require(not folder.exists() or not any(folder.iterdir()), '--workdir', str(folder), 'is not empty')
-    merged, vocabulary = sentence_marks.merge(path, *arpa.read(path))
+    settings, vocabulary, merged = read_arpa(path)
     model = compact(merged)
     imported: LanguageModel = model
-    name, order, files = workdir.safe_folder_name(path.stem), max(model.n, 2), []
+    files = []
     sizes = f'{model.n}-gram model of {len(vocabulary):,} words'
     if vocabulary_of:
         run = catalog.read_run(catalog.expand_run(vocabulary_of))
@@ -94,19 +91,33 @@ def import_arpa(path: pathlib.Path, folder: pathlib.Path, vocabulary_of: str, co
         else:
             imported = over_vocabulary(model, words, vocabulary)
         files = [run.folder / catalog.CORPUS]
-        changed = dataclasses.replace(run.settings.model, family=FAMILY, n=order)
-        settings = dataclasses.replace(run.settings, name=name, model=changed)
-    else:
-        corpus = {'name': 'text', 'tokens': 'whitespace', 'lowercase': False, 'split_possessive': False}
-        corpus |= {'boundary_tokens': PARAGRAPH_BOUNDARY in vocabulary.ids}
-        keys = {'name': name, 'corpus': corpus, 'model': {'family': FAMILY, 'n': order}}
-        settings = config_lib.from_config(keys)
-        vocabulary = dataclasses.replace(vocabulary, tokenizer=corpora.make_tokenizer(settings.corpus))
+        changed = dataclasses.replace(run.settings.model, family=FAMILY, n=settings.model.n)
+        settings = dataclasses.replace(run.settings, name=settings.name, model=changed)
     try:
         write_run(folder, settings, vocabulary, imported, path, command, files)
     except OSError as error:
         raise BadInput(f'--workdir={folder}: cannot be written ({error.strerror})') from None
     return sizes
+
+
+def read_arpa(path: pathlib.Path) -> tuple[Settings, Vocabulary, BackoffModel]:
+    """Returns an ARPA file as a run of its own words: its settings, its vocabulary and its model.
+
+    Raises:
+        BadInput: The file is no ARPA file.
+    """
+    from nplm_jax import config as config_lib
+    from nplm_jax.data import corpora
+    from nplm_jax.data.tokenizers.tokenizer import PARAGRAPH_BOUNDARY
+    from nplm_jax.models.ngram import arpa, sentence_marks
+    from nplm_jax.runs import workdir
+
+    model, vocabulary = sentence_marks.merge(path, *arpa.read(path))
+    corpus = {'name': 'text', 'tokens': 'whitespace', 'lowercase': False, 'split_possessive': False}
+    corpus |= {'boundary_tokens': PARAGRAPH_BOUNDARY in vocabulary.ids}
+    keys = {'corpus': corpus, 'model': {'family': FAMILY, 'n': max(model.n, 2)}}
+    settings = config_lib.from_config({'name': workdir.safe_folder_name(path.stem), **keys})
+    return settings, dataclasses.replace(vocabulary, tokenizer=corpora.make_tokenizer(settings.corpus)), model
 
 
 def write_run(

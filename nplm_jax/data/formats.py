@@ -1,5 +1,6 @@
 """The formats of text files, read in bounded memory: compressed text, lines of JSON, rows of tables."""
 
+import codecs
 import contextlib
 import gzip
 import io
@@ -9,7 +10,7 @@ import pathlib
 import re
 import zlib
 from collections.abc import Collection, Iterator
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 from nplm_jax.utils.errors import BadInput, first_line
 
@@ -41,29 +42,65 @@ def decompress(name: str, opened: io.BufferedReader, compression: str) -> Iterat
     errors: tuple[type[Exception], ...] = (gzip.BadGzipFile, zlib.error)
     try:
         if compression == '.zst':
-            import backports.zstd as zstd  # noqa: PLC0415 (an optional package)
-
+            zstd = _import_zstd(name)
             content, errors = io.BufferedReader(zstd.ZstdFile(opened)), (zstd.ZstdError,)
         elif compression == '.gz':
             content = io.BufferedReader(gzip.GzipFile(fileobj=opened))
             if not opened.peek(1):
                 raise EOFError  # GzipFile reads an empty file as an empty text
         yield content
-    except ImportError:
-        raise BadInput(f'{name}: needs backports.zstd: {_INSTALL}') from None
     except EOFError:
         raise BadInput(f'{name}: truncated') from None
     except errors as error:
         raise BadInput(f'{name}: damaged or not {compression} ({error})') from None
 
 
+@contextlib.contextmanager
+def compress(name: str, opened: IO[bytes], compression: str) -> Iterator[IO[bytes]]:
+    """Opens a file to be written that may be compressed.
+
+    Args:
+        name: The beginning of error messages.
+        opened: The file.
+        compression: One of COMPRESSIONS, or ''.
+
+    Yields:
+        The content, for writing.
+
+    Raises:
+        BadInput: The package that compresses is missing.
+    """
+    content: Any = contextlib.nullcontext(opened)
+    if compression == '.zst':
+        content = _import_zstd(name).ZstdFile(opened, 'wb')
+    elif compression == '.gz':
+        content = gzip.GzipFile('', 'wb', fileobj=opened, mtime=0)
+    with content as writable:
+        yield writable
+
+
+def split_suffix(file: pathlib.Path) -> tuple[str, str]:
+    """Returns the suffix of a file's format in lower case, and that of its compression or ''."""
+    suffixes = [suffix.lower() for suffix in file.suffixes[-2:]]
+    compression = suffixes.pop() if suffixes and suffixes[-1] in COMPRESSIONS else ''
+    return suffixes[-1] if suffixes else '', compression
+
+
 def read_json_lines(file: pathlib.Path, content: BinaryIO, column: str) -> Iterator[str]:
-    """Yields the text in each line of JSON; a null is an empty text, a blank line is left out.
+    """Yields the text in each line of JSON, as `read_json_rows` does."""
+    return (text for _, text in read_json_rows(file, content, column))
+
+
+def read_json_rows(
+    file: pathlib.Path, content: BinaryIO, column: str, new_column: str = ''
+) -> Iterator[tuple[bytes, str]]:
+    """Yields each line of JSON, as bytes without the line end, and its text; a null or a blank line is an empty text.
 
     Args:
         file: The file, for error messages.
         content: Its content.
         column: The key of the text in the object that a line is.
+        new_column: A key that no object may have; empty for any.
 
     Raises:
         BadInput: A line is not such an object, or its text not a string; the message names file and line.
@@ -74,27 +111,39 @@ def read_json_lines(file: pathlib.Path, content: BinaryIO, column: str) -> Itera
         where = f'{file}:{number}'
         if len(line) > _MAX_LINE_BYTES:
             raise BadInput(f'{where}: a line of more than {_MAX_LINE_BYTES:,} bytes; expected one JSON object per line')
+        line = line.removeprefix(codecs.BOM_UTF8 if number == 1 else b'').strip()
         try:
-            text = line.decode('utf-8-sig' if number == 1 else 'utf-8')
-            row = json.loads(text) if text.strip() else {column: None}
+            row = json.loads(line.decode()) if line else {column: None}
         except (ValueError, RecursionError) as error:  # Python limits the digits of an integer and the depth of nesting
             raise BadInput(f'{where}: not JSON in UTF-8 ({getattr(error, "msg", error)})') from None
         if not isinstance(row, dict):
             raise BadInput(f'{where}: not a JSON object')
         _check_column(where, column, row)
+        if new_column and new_column in row:
+            raise BadInput(f'{where}: already has a column {new_column!r}')
         if fault := find_fault(row[column]):
             raise BadInput(f'{where}, column {column!r}: {fault}')
-        yield row[column] or ''
+        yield line, row[column] or ''
 
 
 def read_table(name: str, content: BinaryIO, kind: str, column: str) -> Iterator[str]:
-    """Yields the text in each row of a table; a null is an empty text.
+    """Yields the text in each row of a table; a null is an empty text. See `read_batches`."""
+    batches = read_batches(name, content, kind, column)
+    return itertools.chain.from_iterable(texts for _, texts in batches)
+
+
+def read_batches(
+    name: str, content: BinaryIO, kind: str, column: str, all_columns: bool = False, new_column: str = ''
+) -> Iterator[tuple[Any, list[str]]]:
+    """Yields the rows of a table in pyarrow's record batches, each with its texts; a null is an empty text.
 
     Args:
         name: The beginning of error messages.
         content: The content of the file.
         kind: One of TABLES: .parquet, or .arrow for the stream format of Arrow's IPC.
         column: The column of the text.
+        all_columns: Whether the batches of .parquet have all columns; then an empty batch comes first.
+        new_column: A column that the table may not have; empty for any.
 
     Raises:
         BadInput: The file is damaged, or has no such column of strings; or pyarrow is missing.
@@ -104,16 +153,24 @@ def read_table(name: str, content: BinaryIO, kind: str, column: str) -> Iterator
     try:
         if kind == '.parquet':
             table = pyarrow.parquet.ParquetFile(content, buffer_size=2**18, pre_buffer=False)
-            columns, batches = table.schema_arrow.names, table.iter_batches(_ROWS, columns=[column], use_threads=False)
+            schema, chosen = table.schema_arrow, None if all_columns else [column]
+            batches = table.iter_batches(_ROWS, columns=chosen, use_threads=False)
         else:
             batches = pyarrow.ipc.open_stream(content)
-            columns = batches.schema.names
-        _check_column(name, column, columns)
-        for text in itertools.chain.from_iterable(batch.column(column).to_pylist() for batch in batches):
-            row += 1
-            if fault := find_fault(text):
-                raise BadInput(f'{name}, row {row:,}, column {column!r}: {fault}')
-            yield text or ''
+            schema = batches.schema
+        _check_column(name, column, schema.names)
+        if new_column and new_column in schema.names:
+            raise BadInput(f'{name}: already has a column {new_column!r}')
+        if all_columns:
+            yield pyarrow.RecordBatch.from_pylist([], schema), []
+        for batch in batches:
+            texts = []
+            for text in batch.column(column).to_pylist():
+                row += 1
+                if fault := find_fault(text):
+                    raise BadInput(f'{name}, row {row:,}, column {column!r}: {fault}')
+                texts.append(text or '')
+            yield batch, texts
     except UnicodeDecodeError:
         raise BadInput(f'{name}, row {row + 1:,} or later, column {column!r}: not UTF-8 text') from None
     except (pyarrow.ArrowException, OSError, KeyError) as error:  # KeyError: two columns of this name
@@ -127,6 +184,14 @@ def import_pyarrow(name: str) -> Any:
     except ImportError:
         raise BadInput(f'{name}: needs pyarrow: {_INSTALL}') from None
     return pyarrow
+
+
+def _import_zstd(name: str) -> Any:
+    try:
+        import backports.zstd  # noqa: PLC0415 (an optional package)
+    except ImportError:
+        raise BadInput(f'{name}: needs backports.zstd: {_INSTALL}') from None
+    return backports.zstd
 
 
 def _check_column(where: str, column: str, columns: Collection[str]) -> None:

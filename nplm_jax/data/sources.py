@@ -130,9 +130,7 @@ def read_pieces(key: str, file: pathlib.Path, column: str, lines: bool = False) 
             package that reads the file is missing.
     """
     name = f'{key}={str(file)!r}'
-    suffixes = [suffix.lower() for suffix in file.suffixes[-2:]]
-    compression = suffixes.pop() if suffixes and suffixes[-1] in formats.COMPRESSIONS else ''
-    kind = suffixes[-1] if suffixes else ''
+    kind, compression = formats.split_suffix(file)
     with open_regular(name, file) as opened, formats.decompress(name, opened, compression) as content:
         if kind in formats.TABLES:
             rows = formats.read_table(name, content, kind, column)

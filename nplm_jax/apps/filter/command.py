@@ -1,0 +1,150 @@
+"""Documents of a corpus, kept by the perplexity that a model gives them.
+
+    nplm filter docs.jsonl --model=runs/NAME
+    nplm filter docs.jsonl --model=runs/NAME --below=300 --output=kept.jsonl
+    nplm filter part-*.parquet --model=lm.arpa --below=30% --output=kept --field=content --column=perplexity
+
+Without a bound it prints how many documents have which perplexity, the deciles, and the documents of the lowest and the
+highest perplexity, to choose a bound by. With --below or --above it writes the documents within the bounds to --output,
+in the format in which they came, with all their columns and in their order. A bound is a perplexity, or a share of the
+documents such as 30%, for which the files are read twice.
+
+A document is a row of .jsonl or .parquet, whose column --field is its text, or a line of any other file
+(--documents=paragraphs: what stands between blank lines). Text and .jsonl may be compressed: .gz, .zst. The perplexity
+is per token, all lines of the document scored alone, as `nplm score --summary` prints it; with --end line ends count,
+as in KenLM and CCNet. Documents without words are counted and left out. Memory is that of the model and of some
+hundred thousand words; without bounds or with a share, 8 bytes per document more.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import pathlib
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from nplm_jax.cli.parser import Parser, finite_numbers
+from nplm_jax.utils.errors import BadInput, require
+from nplm_jax.utils.io import expand
+from nplm_jax.utils.text import to_json
+
+if TYPE_CHECKING:
+    import argparse
+
+    from nplm_jax.apps.filter.selection import Bound
+
+
+def main(argv: Sequence[str]) -> None:
+    """Prints the distribution, or writes the documents within the bounds."""
+    flags = _parse_flags(argv)
+    below, above = (_parse_bound(f'--{name}', getattr(flags, name)) for name in ('below', 'above'))
+    if below and above and below.is_share == above.is_share:
+        require(above.value < below.value, '--above', flags.above, f'must be less than --below={flags.below}')
+    has_bound = bool(below or above)
+    require(not has_bound or bool(flags.output), '--output', '', 'expected the file or folder to write')
+    allowed = 'requires --below or --above, or --column'
+    require(not flags.output or has_bound or bool(flags.column), '--output', flags.output, allowed)
+    require(not flags.figure or not has_bound, '--figure', flags.figure, 'must be without --below and --above')
+
+    from nplm_jax.apps.filter import documents
+    from nplm_jax.data import sources
+
+    layout = documents.Layout(flags.field, flags.documents == 'paragraphs', flags.column)
+    files = [file for path in flags.files for file in sources.find_files('FILE', path)]
+    outputs = _plan_outputs(files, flags.output)
+    for file in files:
+        next(documents.read(file, layout), None)  # refuses most bad files before the model is loaded
+
+    from nplm_jax.apps.filter import distribution, selection
+
+    job = selection.Job(files, outputs, layout, selection.Scorer.load(flags.model, flags.tokens, flags.end))
+    try:
+        if has_bound:
+            results = selection.select(job, above, below)
+        else:
+            results, found = selection.measure(job)
+            require(results['documents'] > 0, 'FILE', flags.files[0], 'holds no documents with words')
+            if flags.figure:
+                distribution.draw(found.perplexities(), expand('--figure', flags.figure))
+    except KeyboardInterrupt:
+        print('interrupted; there is no output that is not complete', file=sys.stderr)
+        sys.exit(130)
+    except OSError as error:
+        raise BadInput(f'--output={flags.output!r}: cannot be written ({error.strerror or error})') from None
+    if flags.json:
+        print(to_json(results))
+        return
+    counts = f'{results["documents"]:,} documents of {results["words"]:,} words'
+    print(f'{counts}, {results["oovs"] / max(results["words"], 1):.2%} of them outside the vocabulary', end='')
+    print(f'; {results["empty"]:,} more without words, left out' if results['empty'] else '')
+    for written in results.get('files', []):
+        print(f'{written["output"]}: {written["kept"]:,} of {written["documents"]:,} documents')
+    print(_describe_bounds(results['bounds']) if has_bound else distribution.describe(results))
+
+
+def _describe_bounds(bounds: dict[str, float]) -> str:
+    return 'kept: perplexity ' + ' and '.join(f'{name} {value:,.6g}' for name, value in bounds.items())
+
+
+def _parse_flags(argv: Sequence[str]) -> argparse.Namespace:
+    parser = Parser('filter', __doc__)
+    parser.add_argument('files', nargs='+', metavar='FILE', help='.jsonl, .parquet or text; folder; pattern')
+    parser.add_argument('--model', required=True, metavar='RUN', help='run, packed model or ARPA file; required')
+    parser.add_plugins()
+    bound = 'a perplexity, or a share of the documents such as 30%%; default: none'
+    parser.add_argument('--below', default='', metavar='P', help=f'keep documents of a lower perplexity than {bound}')
+    parser.add_argument('--above', default='', metavar='P', help=f'keep documents of at least {bound}')
+    output = 'file to write, or for several files a folder, in which each has its name; default: none'
+    parser.add_argument('--output', default='', help=output)
+    parser.add_argument('--field', default='text', metavar='COLUMN', help='column of the text in .jsonl and .parquet')
+    column = 'add the perplexity as this column of the output; default: no column'
+    parser.add_owned('output', '--column', default='', help=column)
+    kinds = 'of text: a document is a line, or a paragraph between blank lines'
+    parser.add_argument('--documents', default='lines', choices=('lines', 'paragraphs'), help=kinds)
+    tokens = 'how to split text, as of `nplm score`; default: as the corpus of the run'
+    parser.add_argument('--tokens', default='', choices=('words', 'whitespace'), help=tokens)
+    parser.add_switch('--end', 'count the end of each line, as `nplm score --end` and KenLM do')
+    parser.add_figure('draw the histogram into this file; default: no figure')
+    parser.add_json()
+    return parser.parse_args(argv)
+
+
+def _parse_bound(flag: str, text: str) -> Bound | None:
+    """Returns the bound that a flag gives, None for no bound. Raises BadInput if it is neither number nor share."""
+    from nplm_jax.apps.filter.selection import Bound
+
+    if not text:
+        return None
+    problem = f'{flag}={text!r}: must be a perplexity above 0, such as 300, or a share between 0% and 100%, such as 30%'
+    is_share = text.endswith('%')
+    (value,) = finite_numbers([text.removesuffix('%')], problem)
+    if not 0 < value < (100 if is_share else math.inf):
+        raise BadInput(problem)
+    return Bound(value / 100 if is_share else value, is_share)
+
+
+def _plan_outputs(files: Sequence[pathlib.Path], output: str) -> list[pathlib.Path]:
+    """Returns the file to write for each file, none without --output. Raises BadInput if one exists or cannot be."""
+    from nplm_jax.apps.filter.documents import kind_of
+
+    if not output:
+        return []
+    path = expand('--output', output)
+    is_folder = len(files) > 1 or path.is_dir() or output.endswith('/')
+    outputs = [path / file.name for file in files] if is_folder else [path]
+    for i, (file, written) in enumerate(zip(files, outputs)):
+        require(not os.path.lexists(written), '--output', str(written), 'exists; give another name or remove it')
+        require(written not in outputs[:i], 'FILE', str(file), f'another file is named {file.name} too')
+        allowed = f'must be of the format of {file}, {kind_of(file) or "text"}'
+        require(kind_of(written) == kind_of(file), '--output', str(written), allowed)
+    folder = path if is_folder else path.parent
+    try:
+        if is_folder:
+            folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise BadInput(f'--output={output!r}: cannot be written ({error.strerror})') from None
+    writable = folder.is_dir() and os.access(folder, os.W_OK)
+    require(writable, '--output', output, f'{folder} is no folder that can be written')
+    return outputs

@@ -1,0 +1,204 @@
+"""Files of documents, read in batches of bounded size, and files of the same format with some of their documents.
+
+A row of .jsonl or .parquet is a document, and a line of any other file, or a paragraph of it. Text and .jsonl may be
+compressed: .gz, .zst. Dims: D documents of a batch.
+"""
+
+import contextlib
+import functools
+import itertools
+import pathlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import IO, Any, BinaryIO, NamedTuple
+
+import numpy as np
+
+from nplm_jax.data import formats
+from nplm_jax.utils.errors import BadInput, require
+from nplm_jax.utils.io import decode_lines, open_atomically, open_regular
+from nplm_jax.utils.text import to_json
+
+JSON, PARQUET, TEXT = '.jsonl', '.parquet', ''
+
+_CHARACTERS = 2**19  # of a batch, more or less
+_MAX_BYTES = 2**28  # of a line or a paragraph of text
+_GROUP_BYTES, _GROUP_ROWS = 2**26, 2**16  # of a row group that is written
+
+
+class Layout(NamedTuple):
+    """Where the documents of a file are.
+
+    Attributes:
+        field: The column of the text in .jsonl and .parquet.
+        paragraphs: Whether a document of a text is a paragraph, which a blank line ends, and not a line.
+        column: The column of the perplexity that the output gets; empty for none.
+    """
+
+    field: str = 'text'
+    paragraphs: bool = False
+    column: str = ''
+
+
+class Batch(NamedTuple):
+    """Consecutive documents of a file.
+
+    Attributes:
+        texts: Their texts.
+        rows: What the file has of them: lines of JSON, paragraphs or lines of text, or record batches of pyarrow.
+        position: Bytes of the file that have been read.
+    """
+
+    texts: list[str]
+    rows: list[Any]
+    position: int
+
+
+Write = Callable[[Batch, np.ndarray, np.ndarray], None]
+"""Writes the documents of a batch that are kept (bool, D) with their perplexities (float64, D)."""
+
+
+def kind_of(file: pathlib.Path) -> str:
+    """Returns the format of a file: JSON, PARQUET or TEXT. Raises BadInput for .arrow."""
+    kind, _ = formats.split_suffix(file)
+    require(kind != '.arrow', 'FILE', str(file), 'must be .jsonl, .parquet or text, not .arrow')
+    return kind if kind in (JSON, PARQUET) else TEXT
+
+
+def read(file: pathlib.Path, layout: Layout) -> Iterator[Batch]:
+    """Reads the documents of a file.
+
+    Raises:
+        BadInput: The file is missing, damaged or not text, it lacks the column of the text or has that of the
+            perplexity, or the package that reads it is missing. The message names the file, and the line of a text.
+    """
+    name, kind, compression = str(file), kind_of(file), formats.split_suffix(file)[1]
+    require(not layout.column or kind != TEXT, '--column', layout.column, f'{file} is text, which has no columns')
+    with open_regular(name, file) as opened, formats.decompress(name, opened, compression) as content:
+        rows: Iterable[tuple[Any, list[str]]]
+        if kind == JSON:
+            lines = formats.read_json_rows(file, content, layout.field, layout.column)
+            rows = ((line, [text]) for line, text in lines if line)
+        elif kind == PARQUET:
+            rows = formats.read_batches(name, content, kind, layout.field, True, layout.column)
+        else:
+            texts = (_paragraphs if layout.paragraphs else _lines)(file, content)
+            rows = ((text, [text]) for text in texts)
+        yield from _group(rows, opened.tell)
+
+
+@contextlib.contextmanager
+def write(file: pathlib.Path, layout: Layout) -> Iterator[Write]:
+    """Opens a file for documents that `read` has read from a file of the same format.
+
+    It has a temporary name until the block ends without an exception.
+
+    Args:
+        file: The file.
+        layout: That of the file that was read.
+
+    Yields:
+        A function that writes documents.
+
+    Raises:
+        BadInput: The package that writes the file is missing.
+        OSError: The disk refuses.
+    """
+    name, compression = str(file), formats.split_suffix(file)[1]
+    with contextlib.ExitStack() as stack:
+        opened = stack.enter_context(open_atomically(file))
+        if kind_of(file) == PARQUET:
+            writer = _ParquetWriter(formats.import_pyarrow(name), opened, layout.column)
+            stack.callback(writer.close)  # before the file is closed, also after an error
+            yield writer.write
+            return
+        content = stack.enter_context(formats.compress(name, opened, compression))
+        yield functools.partial(_write_lines, content, layout)
+
+
+def _group(rows: Iterable[tuple[Any, list[str]]], position: Callable[[], int]) -> Iterator[Batch]:
+    """Yields rows with their texts in batches of about _CHARACTERS."""
+    kept: list[Any] = []
+    texts: list[str] = []
+    size = 0
+    for row, row_texts in rows:
+        kept.append(row)
+        texts += row_texts
+        size += sum(map(len, row_texts)) + len(row_texts)
+        if size >= _CHARACTERS:
+            yield Batch(texts, kept, position())
+            kept, texts, size = [], [], 0
+    if kept:
+        yield Batch(texts, kept, position())
+
+
+def _lines(file: pathlib.Path, content: BinaryIO) -> Iterator[str]:
+    """Yields the lines of a text without their ends. Raises BadInput, which names the line, where one is no text."""
+    for number in itertools.count(1):
+        if not (data := content.readline(_MAX_BYTES + 1)):
+            return
+        if len(data) > _MAX_BYTES:
+            raise BadInput(f'{file}:{number}: a line of more than {_MAX_BYTES:,} bytes')
+        _, line = next(decode_lines(file, data, number), (number, ''))
+        yield line.removesuffix('\n')
+
+
+def _paragraphs(file: pathlib.Path, content: BinaryIO) -> Iterator[str]:
+    """Yields the paragraphs of a text, between blank lines. Raises the BadInput of `_lines`, and for a long one."""
+    lines: list[str] = []
+    size = 0
+    for number, line in enumerate(itertools.chain(_lines(file, content), ['']), start=1):
+        size += len(line)
+        if size > _MAX_BYTES:
+            raise BadInput(f'{file}:{number}: a paragraph of more than {_MAX_BYTES:,} characters')
+        if line.strip():
+            lines.append(line)
+        elif lines:
+            yield '\n'.join(lines)
+            lines, size = [], 0
+
+
+def _write_lines(
+    content: IO[bytes], layout: Layout, batch: Batch, is_kept_D: np.ndarray, perplexities_D: np.ndarray
+) -> None:
+    """Writes documents as lines, those of JSON with the new column at their ends; see `Write`."""
+    for i in np.flatnonzero(is_kept_D).tolist():
+        row = batch.rows[i]
+        data = row if isinstance(row, bytes) else row.encode() + b'\n' * layout.paragraphs
+        if layout.column:
+            data = data[:-1].rstrip() + b', ' + to_json({layout.column: float(perplexities_D[i])})[1:].encode()
+        content.write(data + b'\n')
+
+
+class _ParquetWriter:
+    """Writes tables with the schema of the first one, in row groups of some size."""
+
+    def __init__(self, pyarrow: Any, file: IO[bytes], column: str) -> None:
+        self._pyarrow, self._file, self._column = pyarrow, file, column
+        self._writer: Any = None
+        self._tables: list[Any] = []
+
+    def write(self, batch: Batch, is_kept_D: np.ndarray, perplexities_D: np.ndarray) -> None:
+        """See `Write`."""
+        table = self._pyarrow.Table.from_batches(batch.rows)
+        if self._column:
+            table = table.append_column(self._column, self._pyarrow.array(perplexities_D, self._pyarrow.float64()))
+            metadata = dict(table.schema.metadata or {})
+            metadata.pop(b'huggingface', None)  # lists the columns
+            table = table.replace_schema_metadata(metadata)
+        if self._writer is None:
+            self._writer = self._pyarrow.parquet.ParquetWriter(self._file, table.schema)
+        self._tables.append(table.filter(self._pyarrow.array(is_kept_D)))
+        rows, size = (sum(getattr(table, name) for table in self._tables) for name in ('num_rows', 'nbytes'))
+        if rows >= _GROUP_ROWS or size >= _GROUP_BYTES:
+            self._flush()
+
+    def close(self) -> None:
+        """Writes what is left, and the end of the file."""
+        if self._writer:
+            with self._writer:
+                self._flush()
+
+    def _flush(self) -> None:
+        if any(map(len, self._tables)):
+            self._writer.write_table(self._pyarrow.concat_tables(self._tables))
+        self._tables = []

@@ -1,0 +1,283 @@
+"""Documents are kept by the perplexity that `nplm score` prints, in the format in which they came."""
+
+import gzip
+import io
+import json
+import math
+import os
+
+import numpy as np
+import pytest
+from helpers import write_arpa
+
+from nplm_jax.apps.filter import distribution, documents, selection
+from nplm_jax.cli import __main__ as cli
+from nplm_jax.utils.errors import BadInput
+
+TEXTS = (
+    'the cat is walking in the bedroom',
+    '',
+    'a dog was running in a room',
+    'zebra zebra',
+    'the cat is walking\nin the room\n\na dog',
+    '  ',
+    'the dog is walking in the zebra room',
+)
+FULL = [text for text in TEXTS if text.strip()]
+
+
+@pytest.fixture
+def docs(tmp_path):
+    rows = [f'{{"id": {i}, "text": {json.dumps(text)},  "price": 1.50}}' for i, text in enumerate(TEXTS)]
+    (tmp_path / 'docs.jsonl').write_text('\n'.join([*rows, '', '{"text": null, "id": -1}']))  # no line end
+    return tmp_path / 'docs.jsonl'
+
+
+def scored(folder, text, monkeypatch, nplm_command, *flags):
+    monkeypatch.setattr('sys.stdin', io.TextIOWrapper(io.BytesIO(text.encode())))
+    out, _ = nplm_command('score', folder, '--json', '--summary', *flags)
+    return json.loads(out[0])['perplexity']
+
+
+def rows_of(file):
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+# --- the number --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('end', ([], ['--end']), ids=('', 'with line ends'))
+@pytest.mark.parametrize('kind', ('network', 'counts', 'arpa'))
+def test_the_perplexity_is_that_of_score(kind, end, folders, docs, tmp_path, monkeypatch, nplm_command):
+    monkeypatch.setattr(documents, '_CHARACTERS', 40)
+    folder = model = folders / kind
+    if kind == 'arpa':
+        model, folder = tmp_path / 'lm.arpa', tmp_path / 'imported'
+        write_arpa(folders / 'counts', model)
+        nplm_command('import', 'arpa', model, f'--workdir={folder}')
+    output = tmp_path / 'scored.jsonl'
+    nplm_command('filter', docs, f'--model={model}', '--column=perplexity', f'--output={output}', *end)
+    found = rows_of(output)
+    assert [row['text'] for row in found] == FULL
+    expected = [scored(folder, text, monkeypatch, nplm_command, *end) for text in FULL]
+    np.testing.assert_allclose([row['perplexity'] for row in found], expected, rtol=1e-6)
+
+
+def test_an_infinite_perplexity_is_null_in_json_and_beyond_every_bound(docs, tmp_path, nplm_command):
+    (tmp_path / 'lm.arpa').write_text(
+        '\\data\\\nngram 1=3\n\n\\1-grams:\n-99\t<unk>\n-0.3\tthe\n-0.3\tcat\n\n\\end\\\n'
+    )
+    output = tmp_path / 'all.jsonl'
+    out, _ = nplm_command('filter', docs, f'--model={tmp_path / "lm.arpa"}', '--column=p', f'--output={output}')
+    assert {row['p'] for row in rows_of(output)} == {None} and any('infinite' in line for line in out)
+    nplm_command('filter', docs, f'--model={tmp_path / "lm.arpa"}', '--below=1e300', f'--output={tmp_path / "b.jsonl"}')
+    assert not rows_of(tmp_path / 'b.jsonl')
+
+
+# --- bounds ------------------------------------------------------------------------------------------------------
+
+
+def test_the_documents_below_a_bound_and_those_above_it_are_all_documents(folders, docs, tmp_path, nplm_command):
+    model = f'--model={folders / "counts"}'
+    nplm_command('filter', docs, model, '--column=p', f'--output={tmp_path / "all.jsonl"}')
+    perplexities = {row['id']: row['p'] for row in rows_of(tmp_path / 'all.jsonl')}
+    bound = sorted(perplexities.values())[2]
+    for value, name in ((repr(bound), 'number'), ('40%', 'share')):
+        kept = {}
+        for flag in ('below', 'above'):
+            output = tmp_path / f'{flag}-{name}.jsonl'
+            out, _ = nplm_command('filter', docs, model, f'--{flag}={value}', f'--output={output}')
+            kept[flag] = [row['id'] for row in rows_of(output)]
+            assert f'{output}: {len(kept[flag])} of 5 documents' in out
+        assert kept['below'] == [i for i, p in perplexities.items() if p < bound] and len(kept['below']) == 2
+        assert kept['above'] == [i for i, p in perplexities.items() if p >= bound]
+
+
+def test_a_share_is_of_the_documents_of_all_files(folders, docs, tmp_path, nplm_command):
+    (tmp_path / 'more.jsonl').write_text('{"text": "zebra"}\n' * 5)
+    output, model = tmp_path / 'kept', f'--model={folders / "network"}'
+    arguments = ['filter', docs, tmp_path / 'more.jsonl', model, '--column=p']
+    results = json.loads(nplm_command(*arguments, '--below=40%', f'--output={output}', '--json')[0][0])
+    assert [written['documents'] for written in results['files']] == [5, 5] and results['empty'] == 3
+    nplm_command(*arguments, f'--output={tmp_path / "all"}')
+    perplexities = [row['p'] for name in ('docs', 'more') for row in rows_of(tmp_path / 'all' / f'{name}.jsonl')]
+    assert results['bounds'] == {'below': sorted(perplexities)[4]}
+    assert sum(written['kept'] for written in results['files']) == 4
+
+
+def test_a_file_that_changes_between_its_two_readings_is_refused(folders, docs, tmp_path, monkeypatch):
+    scorer = selection.Scorer.load(str(folders / 'counts'))
+    job = selection.Job([docs], [tmp_path / 'kept.jsonl'], documents.Layout(), scorer)
+    score = selection._score
+
+    def score_and_change(*arguments):
+        yield from score(*arguments)
+        docs.write_text('{"text": "another one"}\n')
+
+    monkeypatch.setattr(selection, '_score', score_and_change)
+    with pytest.raises(BadInput, match='has changed since it was scored'):
+        selection.select(job, None, selection.Bound(0.5, True))
+    assert not (tmp_path / 'kept.jsonl').exists()
+
+
+# --- the distribution --------------------------------------------------------------------------------------------
+
+
+def test_without_a_bound_the_distribution_is_printed(folders, docs, tmp_path, nplm_command):
+    figure = tmp_path / 'histogram.png'
+    arguments = ('filter', docs, f'--model={folders / "counts"}')
+    results = json.loads(nplm_command(*arguments, '--json')[0][0])
+    assert (results['documents'], results['empty']) == (5, 3)
+    assert sum(row['documents'] for row in results['histogram']) == 5
+    assert results['lowest'][0]['perplexity'] <= results['deciles']['50%'] <= results['highest'][0]['perplexity']
+    out, _ = nplm_command(*arguments, f'--figure={figure}')
+    assert out[0].startswith('5 documents of ') and out[0].endswith('; 3 more without words, left out')
+    assert out[-1].endswith(results['highest'][-1]['text']) and figure.read_bytes().startswith(b'\x89PNG')
+
+
+def test_bins_cover_all_numbers():
+    for numbers in ([1.5], [0.5, 7.0, 10.0], [3.0, 1e300], [20.0, 50.0, math.inf], [math.inf]):
+        found = distribution.Distribution()
+        found.add(np.array(numbers), [''] * len(numbers))
+        rows = found.results()['histogram']
+        assert sum(row['documents'] for row in rows) == len(numbers) and len(rows) <= len(numbers)
+        assert all(row['from'] < row['below'] for row in rows if row['from'] < math.inf)
+
+
+def test_a_quantile_leaves_its_share_below_it():
+    numbers = np.arange(1.0, 11.0)
+    assert [(numbers < distribution.quantile(numbers, share)).sum() for share in (0.1, 0.3, 0.7)] == [1, 3, 7]
+    assert distribution.quantile(np.array([4.0]), 0.5) == math.inf
+
+
+# --- formats -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('suffix', ('', '.gz', '.zst'))
+def test_rows_of_json_stay_as_they_are(suffix, folders, docs, tmp_path, nplm_command):
+    data, lines = docs.read_bytes(), docs.read_text().splitlines()
+    zstd = pytest.importorskip('backports.zstd') if suffix == '.zst' else None
+    compress, decompress = (zstd.compress, zstd.decompress) if zstd else (gzip.compress, gzip.decompress)
+    file, output = tmp_path / f'in.jsonl{suffix}', tmp_path / f'out.jsonl{suffix}'
+    file.write_bytes(compress(data) if suffix else data)
+    nplm_command('filter', file, f'--model={folders / "counts"}', '--above=1', f'--output={output}')
+    written = output.read_bytes()
+    expected = [line for line, text in zip(lines, TEXTS) if text.strip()]
+    assert (decompress(written) if suffix else written).decode().splitlines() == expected
+
+
+def test_a_table_keeps_its_columns_types_and_metadata(folders, tmp_path, monkeypatch, nplm_command):
+    pyarrow = documents.formats.import_pyarrow('')
+    monkeypatch.setattr(documents.formats, '_ROWS', 2)
+    monkeypatch.setattr(documents, '_GROUP_ROWS', 2)
+    columns = {'body': [*TEXTS, None], 'meta': [{'tags': [str(i)]} for i in range(8)], 'n': list(range(8))}
+    schema = pyarrow.schema(
+        [('body', pyarrow.large_string()), ('meta', pyarrow.struct([('tags', pyarrow.list_(pyarrow.string()))]))]
+        + [('n', pyarrow.int16())],
+        metadata={'source': 'web', 'huggingface': '{"info": {}}'},
+    )
+    pyarrow.parquet.write_table(pyarrow.table(columns, schema), tmp_path / 'in.parquet')
+    table = pyarrow.parquet.read_table(tmp_path / 'in.parquet')
+    arguments = ['filter', tmp_path / 'in.parquet', f'--model={folders / "counts"}', '--field=body']
+    nplm_command(*arguments, '--above=1', f'--output={tmp_path / "out.parquet"}')
+    found, has_words = (
+        pyarrow.parquet.read_table(tmp_path / 'out.parquet'),
+        [bool((t or '').strip()) for t in columns['body']],
+    )
+    assert found.equals(table.filter(pyarrow.array(has_words)), check_metadata=True)
+    nplm_command(*arguments, '--column=p', f'--output={tmp_path / "scored.parquet"}')
+    scored_table = pyarrow.parquet.read_table(tmp_path / 'scored.parquet')
+    assert scored_table.select(schema.names).equals(found) and scored_table.schema.field('p').type == pyarrow.float64()
+    assert scored_table.schema.metadata == {b'source': b'web'}
+    nplm_command(*arguments, '--below=0.5', f'--output={tmp_path / "none.parquet"}')
+    assert pyarrow.parquet.read_table(tmp_path / 'none.parquet').equals(table.slice(0, 0), check_metadata=True)
+
+
+@pytest.mark.parametrize('kind', ('lines', 'paragraphs'))
+def test_a_document_of_a_text_is_a_line_or_a_paragraph(kind, folders, tmp_path, nplm_command):
+    paragraphs = ['the cat is walking\r\nin the room', 'zebra zebra', 'a dog', 'the cat\nthe dog']
+    (tmp_path / 'in.txt').write_bytes(('\ufeff' + '\n\n\n'.join(paragraphs)).encode())
+    output, model = tmp_path / 'out.txt', f'--model={folders / "counts"}'
+    out, _ = nplm_command(
+        'filter', tmp_path / 'in.txt', model, f'--documents={kind}', '--above=1', f'--output={output}'
+    )
+    expected = ''.join(f'{text}\n\n' for text in paragraphs)
+    expected = expected if kind == 'paragraphs' else expected.replace('\n\n', '\n')
+    assert output.read_bytes().decode() == expected
+    assert out[0].startswith('4 documents' if kind == 'paragraphs' else '6 documents')
+
+
+def test_each_of_several_files_has_its_name_in_the_folder(folders, docs, tmp_path, nplm_command):
+    (tmp_path / 'b.txt').write_text('the cat\n')
+    output = tmp_path / 'kept'
+    model = f'--model={folders / "counts"}'
+    nplm_command('filter', docs, tmp_path / 'b.txt', model, '--above=1', f'--output={output}')
+    assert sorted(file.name for file in output.iterdir()) == ['b.txt', 'docs.jsonl']
+    assert (output / 'b.txt').read_text() == 'the cat\n' and len(rows_of(output / 'docs.jsonl')) == 5
+
+
+# --- bad input ---------------------------------------------------------------------------------------------------
+
+BELOW = ['--below=9', '--output={dir}/out.jsonl']
+BAD = {
+    'no number': (['--below=x', BELOW[1]], "--below='x': must be a perplexity above 0, such as 300, or a share"),
+    'no share': (['--above=100%', BELOW[1]], "--above='100%': must be a perplexity above 0"),
+    'not finite': (['--below=inf', BELOW[1]], "--below='inf': must be a perplexity above 0"),
+    'no order': ([*BELOW, '--above=9'], "--above='9': must be less than --below=9"),
+    'no output': (['--below=9'], "--output='': expected the file or folder to write"),
+    'no reason for an output': ([BELOW[1]], 'requires --below or --above, or --column'),
+    'no output for a column': (['--column=p'], "--column='p': requires --output"),
+    'a figure of what is kept': ([*BELOW, '--figure=a.png'], "--figure='a.png': must be without --below and --above"),
+    'an output that exists': (['--below=9', '--output={dir}/docs.jsonl'], 'exists; give another name or remove it'),
+    'another format': (['--below=9', '--output={dir}/out.parquet'], 'must be of the format of '),
+    'no folder': (['--below=9', '--output={dir}/no/out.jsonl'], '/no is no folder that can be written'),
+    'a missing column': (['--field=body'], "docs.jsonl:1: no column 'body'; it has 'id', 'text', 'price'"),
+    'a column that is there': ([*BELOW, '--column=price'], "docs.jsonl:1: already has a column 'price'"),
+    'no model': (['--model={dir}/no'], "must be a finished run, a packed model or an ARPA file"),
+    'a file twice': (['{dir}/docs.jsonl', '--below=9', '--output={dir}/kept'], 'another file is named docs.jsonl too'),
+    'no file': (['{dir}/no.jsonl'], 'no such file or folder'),
+    'arrow': (['{dir}/a.arrow'], 'must be .jsonl, .parquet or text, not .arrow'),
+    'a column of a text': (['{dir}/a.txt', '--column=p', '--output={dir}/kept'], 'a.txt is text, which has no columns'),
+    'a line that is no text': (['{dir}/bad.txt'], 'bad.txt:2: not UTF-8 text (byte 1 of the line)'),
+    'a damaged line': (['{dir}/bad.jsonl'], 'bad.jsonl:2: not JSON in UTF-8'),
+    'a damaged table': (['{dir}/bad.parquet'], 'bad.parquet: damaged or not .parquet'),
+    'no marks': (['--model={other}', '--end'], '--end=True: the model has no paragraph marks, which end lines'),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize('case', BAD)
+def test_bad_input_is_one_line_and_nothing_is_written(case, folders, docs, tmp_path, lines):
+    flags, message = BAD[case]
+    (tmp_path / 'a.arrow').touch()
+    (tmp_path / 'a.txt').write_text('a\n')
+    (tmp_path / 'bad.txt').write_bytes(b'a\nb\xff\n')
+    (tmp_path / 'bad.jsonl').write_text('{"text": "a"}\n{"text":\n')
+    (tmp_path / 'bad.parquet').write_text('PAR1')
+    before = sorted(tmp_path.iterdir())
+    given = [flag.format(dir=tmp_path, other=folders / 'other') for flag in flags]
+    with pytest.raises(SystemExit) as stop:
+        cli.main(['filter', str(docs), f'--model={folders / "counts"}', *given])
+    _, errors = lines()
+    assert stop.value.code == 2 and len(errors) == 1 and message in errors[0]
+    left = [file for file in sorted(tmp_path.iterdir()) if file not in before]
+    assert all(file.is_dir() and not list(file.iterdir()) for file in left)
+
+
+@pytest.mark.parametrize('event', ('damage', 'Ctrl-C'))
+def test_what_stops_in_the_middle_leaves_the_other_files(event, folders, docs, tmp_path, monkeypatch, lines):
+    monkeypatch.setattr(documents, '_CHARACTERS', 40)
+    (tmp_path / 'second.jsonl').write_text('{"text": "the cat"}\n' * 20 + '{' * (event == 'damage'))
+    score, calls = selection.Scorer.score, []
+
+    def interrupt(self, texts):
+        calls.append(texts)
+        if event == 'Ctrl-C' and 'the cat' == texts[0] and len(calls) > 6:
+            raise KeyboardInterrupt
+        return score(self, texts)
+
+    monkeypatch.setattr(selection.Scorer, 'score', interrupt)
+    arguments = ['filter', str(docs), str(tmp_path / 'second.jsonl'), f'--model={folders / "counts"}', '--above=1']
+    with pytest.raises(SystemExit) as stop:
+        cli.main([*arguments, f'--output={tmp_path / "kept"}'])
+    assert stop.value.code == (2 if event == 'damage' else 130) and len(lines()[1]) == 1
+    assert os.listdir(tmp_path / 'kept') == ['docs.jsonl'] and len(rows_of(tmp_path / 'kept' / 'docs.jsonl')) == 5
