@@ -191,6 +191,7 @@ THROUGH_OTHERS = {
     'apps/export/command': 'tests/apps/export/export_test.py',
     'apps/filter/command': 'tests/apps/filter/filter_test.py',
     'apps/kenlm/model': 'tests/apps/kenlm/kenlm_test.py',
+    'apps/kenlm/prune': 'tests/apps/kenlm/prune_test.py',
     'apps/new_words/command': 'tests/apps/new_words/spell_test.py',
     'apps/explorer/continuations': 'tests/apps/explorer/page_test.py',
     'apps/explorer/header': 'tests/apps/explorer/page_test.py',

@@ -3,6 +3,7 @@ r"""How likely a text is, in the columns of KenLM's `query`.
     nplm score runs/NAME < text
     nplm score runs/NAME --summary < text
     nplm score runs/NAME --open < text
+    nplm score runs/NAME --format=query < text
     nplm score runs/NAME --format=sota_lm < text
 
 Reads at most 256 MB from stdin. Prints for each line `word=id length log10p`, separated by tabs, then its total and the
@@ -25,6 +26,11 @@ between them, which is how a run's own perplexities are computed. The end of a l
 paragraph mark <p>; the run's corpus must have these marks. If line ends are tokens (corpus.tokens=pieces, characters or
 bytes), --end scores the end of each line and --stream every line end; in tokens, a space is printed as `␣` and a line
 end as `\n`.
+
+--format=query prints what KenLM's `query` does, to be read by programs that read that: the text is split at white
+space, the end of each line is scored and printed as `</s>`, numbers have the digits of 32 bits, lines are added up in
+32 bits, and the numbers at the end are the four of `query`. An id is that of the run's vocabulary, as in the ARPA file
+of `nplm export`.
 
 --format=sota_lm prints the probability of each word on a line of its own, as the repository DavidHerel/sota_lm collects
 them from models to mix: the text is split at white space into one stream, each line ends with a scored `<p>` (its
@@ -62,16 +68,17 @@ def main(argv: Sequence[str]) -> None:
     parser.add_switch('--summary', 'print the perplexity and counts of the whole text only')
     parser.add_switch('--open', 'score unknown words by their spelling')
     parser.add_switch('--end', 'also score the end of each line')
-    form = 'kenlm prints the columns of query, sota_lm the probability of each word and line end'
-    parser.add_argument('--format', default='kenlm', choices=('kenlm', 'sota_lm'), help=form)
+    form = 'kenlm prints the columns of query, query all as it does, sota_lm the probability of each word and line end'
+    parser.add_argument('--format', default='kenlm', choices=('kenlm', 'query', 'sota_lm'), help=form)
     parser.add_scheduler()
     parser.add_json()
     flags = parser.parse_args(argv)
-    is_sota_lm = flags.format == 'sota_lm'
-    if is_sota_lm:
-        for name in ('json', 'summary', 'open'):
-            require(not getattr(flags, name), f'--{name}', True, 'not with --format=sota_lm')
-        flags.stream, flags.end, flags.tokens = True, True, flags.tokens or 'whitespace'
+    is_sota_lm, is_query = flags.format == 'sota_lm', flags.format == 'query'
+    refused = {'sota_lm': ('json', 'summary', 'open'), 'query': ('json', 'stream', 'open')}
+    for name in refused.get(flags.format, ()):
+        require(not getattr(flags, name), f'--{name}', True, f'not with --format={flags.format}')
+    if is_sota_lm or is_query:
+        flags.stream, flags.end, flags.tokens = is_sota_lm, True, flags.tokens or 'whitespace'
 
     from nplm_jax.cli import scheduler
     from nplm_jax.cli.loaded_models import load_models
@@ -86,13 +93,16 @@ def main(argv: Sequence[str]) -> None:
         models = load_models(flags.workdir, flags.weights)
         has_marks = models.line_start.prefix and not models.vocabulary.tokenizer.is_lossless
         problem = "the run's corpus has no paragraph marks, which end lines"
-        require(bool(has_marks) or not is_sota_lm, '--format', flags.format, problem)
+        require(bool(has_marks) or not (is_sota_lm or is_query), '--format', flags.format, problem)
         if flags.scheduler and flags.stream and models.mixture.n is None:
             print('--stream: cannot be cut for a model that carries a state; scored by this machine', file=sys.stderr)
         models = models.on_cluster(flags.workdir) if flags.scheduler else models
         words, lines = score_texts(models, texts, flags)
     if is_sota_lm:
         print_probabilities(lines)
+        return
+    if is_query:
+        print_query(words, lines, flags.summary)
         return
     tokenizer = models.vocabulary.tokenizer
     scores_ends = flags.end or (flags.stream and tokenizer.is_lossless)
@@ -159,6 +169,33 @@ def query(line: dict[str, Any]) -> str:
     columns = zip(line['words'], line['ids'], line['lengths'], line['log10_p'])
     scores = ''.join(f'{word}={i} {length} {p:.7g}\t' for word, i, length, p in columns)
     return f'{scores}Total: {line["total"]:.8g} OOV: {line["ids"].count(0)}'
+
+
+def print_query(words: Iterable[Sequence[str]], lines: Sequence[Line], is_summary: bool) -> None:
+    """Prints what KenLM's query does: 32 bits, in the fewest digits that tell them apart, and sums of 32 bits.
+
+    Args:
+        words: The words of each line, and the mark of its end.
+        lines: Their scores.
+        is_summary: Whether to print only what stands at the end.
+    """
+    import numpy as np
+
+    from nplm_jax.inference import scoring
+
+    def shortest(number: np.float32) -> str:
+        return np.format_float_positional(number, trim='-')
+
+    for line_words, line in zip(words, lines) if not is_summary else ():
+        log10_p_T = line.log10_p_T.astype(np.float32)
+        named = [*line_words[:-1], '</s>']
+        columns = zip(named, line.ids_T.tolist(), line.lengths_T.tolist(), map(shortest, log10_p_T))
+        line_total = shortest(np.cumsum(log10_p_T, dtype=np.float32)[-1])
+        row = ''.join(f'{word}={i} {length} {log10_p}\t' for word, i, length, log10_p in columns)
+        print(f'{row}Total: {line_total} OOV: {int((line.ids_T == 0).sum())}')
+    total = scoring.total(lines)
+    print(f'Perplexity including OOVs:\t{total.perplexity!r}')
+    print(f'Perplexity excluding OOVs:\t{total.perplexity_known!r}\nOOVs:\t{total.oovs}\nTokens:\t{total.tokens}')
 
 
 def print_probabilities(lines: Iterable[Line]) -> None:

@@ -4,12 +4,13 @@ import io
 import json
 import math
 import re
+import shutil
 import subprocess
 import sys
 
 import numpy as np
 import pytest
-from helpers import ROOT, corpus_settings, make_model
+from helpers import ROOT, corpus_settings, make_model, write_arpa
 
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.data.corpora import Span, make_tokenizer
@@ -267,17 +268,51 @@ def test_sota_lm_has_the_probability_of_each_word_and_line_end_but_the_first(fol
         assert math.log(float(p)) == pytest.approx(expected, abs=1e-5)
 
 
-@pytest.mark.parametrize('flag', ['json', 'summary', 'open'])
-def test_what_sota_lm_cannot_be_combined_with(flag, folders, call, lines):
-    with pytest.raises(SystemExit):
-        call('i', folders / 'network', '--format=sota_lm', f'--{flag}')
-    assert lines()[1] == [f'--{flag}=True: not with --format=sota_lm']
+def test_query_has_the_lines_and_the_sums_of_kenlm(folders, call):
+    text = 'i like dog\n\ni love zzz'
+    output, _ = call(text, folders / 'counts', '--format=query')
+    expected = json.loads(call(text, folders / 'counts', '--end', '--tokens=whitespace', '--json')[0][0])
+    for row, line, oovs in zip(output, expected['lines'], (0, 0, 1)):
+        *columns, total = row.split('\t')
+        words = ['</s>' if word == '<p>' else word for word in line['words']]
+        digits = [str(np.float32(p)) for p in line['log10_p']]
+        assert columns == [f'{w}={i} {n} {p}' for w, i, n, p in zip(words, line['ids'], line['lengths'], digits)]
+        match = re.fullmatch(r'Total: (\S+) OOV: (\d)', total)
+        assert float(match[1]) == pytest.approx(line['total'], rel=1e-6) and int(match[2]) == oovs
+    names = ('Perplexity including OOVs', 'Perplexity excluding OOVs', 'OOVs', 'Tokens')
+    values = [expected[key] for key in ('perplexity', 'perplexity_without_oovs', 'oovs', 'tokens')]
+    assert output[3:] == [f'{name}:\t{value}' for name, value in zip(names, values)]
+    assert call(text, folders / 'counts', '--format=query', '--summary')[0] == output[3:]
 
 
-def test_sota_lm_needs_marks(folders, call, lines):
+@pytest.mark.skipif(not shutil.which('query'), reason="needs KenLM's query")
+def test_query_prints_what_kenlm_prints(folders, call, tmp_path):
+    text = 'i like dog\n\ni love zzz\ndog dog\n'
+    write_arpa(folders / 'counts', tmp_path / 'lm.arpa')
+    done = subprocess.run(['query', tmp_path / 'lm.arpa'], input=text, capture_output=True, text=True, check=True)
+    numbers = r'(?<=[ \t])-?\d+\.\d+'
+    output = '\n'.join(call(text, folders / 'counts', '--format=query')[0])
+    assert re.sub(numbers, 'x', output) == re.sub(numbers, 'x', done.stdout.strip())
+    found, expected = (list(map(float, re.findall(numbers, shown))) for shown in (output, done.stdout))
+    np.testing.assert_allclose(found, expected, rtol=2e-6)
+
+
+REFUSED = [('sota_lm', 'json'), ('sota_lm', 'summary'), ('sota_lm', 'open')]
+REFUSED += [('query', 'json'), ('query', 'stream'), ('query', 'open')]
+
+
+@pytest.mark.parametrize('form,flag', REFUSED)
+def test_what_a_format_cannot_be_combined_with(form, flag, folders, call, lines):
     with pytest.raises(SystemExit):
-        call('other words', folders / 'other', '--format=sota_lm')
-    assert lines()[1] == ["--format='sota_lm': the run's corpus has no paragraph marks, which end lines"]
+        call('i', folders / 'network', f'--format={form}', f'--{flag}')
+    assert lines()[1] == [f'--{flag}=True: not with --format={form}']
+
+
+@pytest.mark.parametrize('form', ['sota_lm', 'query'])
+def test_a_format_with_line_ends_needs_marks(form, folders, call, lines):
+    with pytest.raises(SystemExit):
+        call('other words', folders / 'other', f'--format={form}')
+    assert lines()[1] == [f"--format='{form}': the run's corpus has no paragraph marks, which end lines"]
 
 
 WRONG = [
@@ -288,7 +323,7 @@ WRONG = [
     ('a', ['--workdir=/nowhere'], "RUN='/nowhere': no finished run there"),
     ('a', ['--score_weights=1'], 'unrecognized arguments: --score_weights=1'),
     ('a', ['--prompt=i'], 'unrecognized arguments: --prompt=i; nplm score --help lists the flags'),
-    ('a', ['--format=srilm'], "--format='srilm': must be one of kenlm, sota_lm"),
+    ('a', ['--format=srilm'], "--format='srilm': must be one of kenlm, query, sota_lm"),
     ('a', ['--tokens=letters'], "--tokens='letters': must be one of words, whitespace"),
 ]
 

@@ -1,3 +1,3 @@
-"""KenLM's Python interface over any model."""
+"""KenLM's Python interface over any model, and smaller ARPA files."""
 
-COMMANDS: dict[str, tuple[str, str]] = {}
+COMMANDS = {'prune': ('prune', 'an ARPA file with fewer n-grams: entropy pruning, or the words of a list')}

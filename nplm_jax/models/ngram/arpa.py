@@ -47,7 +47,17 @@ def write(model: BackoffModel, vocabulary: Vocabulary, path: pathlib.Path) -> No
     reserved = [w for w in (UNKNOWN, UNKNOWN_IN_CAPITALS, *SENTENCE_MARKS) if w in vocabulary.ids]
     if reserved:
         raise BadInput(f'{path}: the vocabulary has {reserved[0]!r} as a word, which ARPA files reserve')
-    model, vocabulary = sentence_marks.split(model, vocabulary)
+    write_as_read(*sentence_marks.split(model, vocabulary), path)
+
+
+def write_as_read(model: BackoffModel, vocabulary: Vocabulary, path: pathlib.Path) -> None:
+    """Writes a model of which `<s>` and `</s>` are words, as `read` returns it, with seven digits.
+
+    Args:
+        model: The model.
+        vocabulary: Its vocabulary; the rare-word symbol becomes `<unk>`.
+        path: The file.
+    """
     unused_marks = [mark for mark in SENTENCE_MARKS if mark not in vocabulary.ids]
     lines = ['\\data\\']
     for k in range(1, model.n + 1):

@@ -27,7 +27,11 @@ from nplm_jax.utils.mapped_arrays import release
 
 
 def prune(
-    model: BackoffModel, context_p: Sequence[np.ndarray], threshold: float, scratch: Scratch = SCRATCH
+    model: BackoffModel,
+    context_p: Sequence[np.ndarray],
+    threshold: float,
+    scratch: Scratch = SCRATCH,
+    key: str = 'ngram.prune_entropy',
 ) -> BackoffModel:
     """Returns a model without the n-grams whose removal raises the perplexity by less than a threshold.
 
@@ -39,6 +43,7 @@ def prune(
         context_p: context_p[k-2] holds P(h) of each context of n-grams of order k, one per node of order k-1.
         threshold: The relative change of the perplexity, as of SRILM's `ngram -prune`.
         scratch: Where large arrays are kept.
+        key: What gives the threshold, for the error message.
 
     Raises:
         BadInput: No n-gram of an order is left.
@@ -59,9 +64,28 @@ def prune(
             is_kept[k - 2][nodes[nodes >= 0]] = True
         release(table.keys[k - 1], model.log_p[k - 1], suffixes[k - 1])
         problem = f'leaves no n-gram of order {k}; give a smaller number'
-        require(bool(is_kept[k - 1].any()), 'ngram.prune_entropy', threshold, problem)
+        require(bool(is_kept[k - 1].any()), key, threshold, problem)
     smaller = pruning.drop(model, is_kept, scratch)
     return normalize(smaller.table, smaller.log_p, scratch)
+
+
+def context_probabilities(model: BackoffModel, begin: int | None = None, end: int | None = None) -> list[np.ndarray]:
+    """Returns P(h) of the contexts of each order from 2 on by the model itself, as SRILM's `ngram -prune` does.
+
+    The counts of a text give better ones (`kneser_ney.context_probabilities`).
+
+    Args:
+        model: A model.
+        begin: The id of `<s>`, which no word is followed by; it has the probability of `</s>`.
+        end: The id of `</s>`.
+    """
+    p = np.exp(np.asarray(model.log_p[0]))
+    if begin is not None and end is not None:
+        p[begin] = p[end]
+    context_p = [p]
+    for k in range(2, model.n):
+        context_p.append(context_p[-1][model.table.prefixes(k)] * np.exp(np.asarray(model.log_p[k - 1])))
+    return context_p
 
 
 def _changes(block: Block, log_p: Values, log_b: Values, lower: np.ndarray, context_p: np.ndarray) -> np.ndarray:

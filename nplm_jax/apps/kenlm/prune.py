@@ -1,0 +1,78 @@
+r"""An ARPA file with fewer n-grams.
+
+    nplm prune lm.arpa --entropy=1e-7 --output=small.arpa
+    nplm prune lm.arpa --limit_vocab_file=words.txt --output=small.arpa
+
+--entropy leaves out the n-grams whose removal raises the perplexity by a smaller share, and computes the back-off
+weights anew, as `ngram -prune` of SRILM does (Stolcke, 1998). How often a context occurs is not in the file: it is the
+product of the model's probabilities. Where the text is at hand, ngram.prune_entropy of `nplm train` has the counts.
+
+--limit_vocab_file leaves out the words that are not in a file of words, which white space separates, and all n-grams
+with them, as KenLM's `filter` does. <unk>, <s> and </s> stay. No number changes: a text of words that stay has the
+score that it had, and other words have that of <unk>. With both flags, --entropy comes first.
+
+Prints the number of n-grams of each order.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from nplm_jax.cli.parser import Parser
+from nplm_jax.utils.errors import BadInput, require
+from nplm_jax.utils.io import expand, read_text
+
+if TYPE_CHECKING:
+    from nplm_jax.models.ngram.backoff import BackoffModel
+
+
+def main(argv: Sequence[str]) -> None:
+    """Writes the smaller file."""
+    parser = Parser('prune', __doc__)
+    parser.add_argument('file', metavar='FILE', help='ARPA file')
+    share = 'leave out n-grams whose removal raises the perplexity by less than this share; default: none'
+    parser.add_argument('--entropy', type=float, metavar='SHARE', help=share)
+    words = 'file of the words that stay, separated by white space; default: all words'
+    parser.add_argument('--limit_vocab_file', default='', metavar='FILE', help=words)
+    parser.add_argument('--output', required=True, metavar='FILE', help='ARPA file to write; required')
+    flags = parser.parse_args(argv)
+    if flags.entropy is None and not flags.limit_vocab_file:
+        raise BadInput('expected --entropy=SHARE or --limit_vocab_file=FILE')
+    in_range = flags.entropy is None or 0 < flags.entropy < 1
+    require(in_range, '--entropy', flags.entropy, 'must be above 0 and below 1, such as 1e-7')
+    path, output = expand('FILE', flags.file), expand('--output', flags.output)
+
+    import numpy as np
+
+    from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
+    from nplm_jax.models.ngram import arpa, entropy_pruning, pruning
+
+    listed: set[str] = set()
+    if flags.limit_vocab_file:
+        listed = set(read_text('--limit_vocab_file', expand('--limit_vocab_file', flags.limit_vocab_file)).split())
+    model, vocabulary = arpa.read(path, as_kenlm=True)
+    sizes = _sizes(model)
+    if flags.entropy is not None:
+        context_p = entropy_pruning.context_probabilities(model, *map(vocabulary.ids.get, arpa.SENTENCE_MARKS))
+        model = entropy_pruning.prune(model, context_p, flags.entropy, key='--entropy')
+    if flags.limit_vocab_file:
+        is_kept_V = np.array([word in listed for word in vocabulary.words])
+        require(bool(is_kept_V.any()), '--limit_vocab_file', flags.limit_vocab_file, f'none of its words is in {path}')
+        marks = [vocabulary.ids[mark] for mark in arpa.SENTENCE_MARKS if mark in vocabulary.ids]
+        is_kept_V[[RARE_ID, *marks]] = True
+        model = pruning.keep_words(model, is_kept_V)
+        kept = tuple(itertools.compress(vocabulary.words, is_kept_V))
+        vocabulary = Vocabulary(kept, (0,) * len(kept))
+    try:
+        arpa.write_as_read(model, vocabulary, output)
+    except OSError as error:
+        raise BadInput(f'--output={str(output)!r}: cannot be written ({error.strerror})') from None
+    left = [*_sizes(model), *[0] * (len(sizes) - model.n)]
+    counts = ', '.join(f'{a:,} of {b:,} {k}-grams' for k, (a, b) in enumerate(zip(left, sizes), start=1))
+    print(f'{output}: {output.stat().st_size:,} bytes, {counts}')
+
+
+def _sizes(model: BackoffModel) -> list[int]:
+    return [model.table.size(k) for k in range(1, model.n + 1)]
