@@ -97,11 +97,8 @@ def _compare_contexts(data: Dataset) -> list[dict[str, Any]]:
     """Prunes a model to some sizes with each of three probabilities of contexts. Returns the test perplexities."""
     counts = count(data.tokens_T, data.train, 5, len(data.vocabulary))
     model = kneser_ney.fit_modified(counts)
-    product = [np.exp(model.log_p[0])]
-    for k in range(2, 5):
-        product.append(product[-1][model.table.prefixes(k)] * np.exp(model.log_p[k - 1]))
     kinds = {
-        'product': product,
+        'product': entropy_pruning.context_probabilities(model),
         'frequency': [counts.totals(k) / len(data.train) for k in range(2, 6)],
         'discounted': kneser_ney.context_probabilities(counts),
     }

@@ -5,6 +5,8 @@ import io
 import json
 import math
 import os
+import shutil
+import subprocess
 
 import numpy as np
 import pytest
@@ -61,6 +63,19 @@ def test_the_perplexity_is_that_of_score(kind, end, folders, docs, tmp_path, mon
     assert [row['text'] for row in found] == FULL
     expected = [scored(folder, text, monkeypatch, nplm_command, *end) for text in FULL]
     np.testing.assert_allclose([row['perplexity'] for row in found], expected, rtol=1e-6)
+
+
+@pytest.mark.skipif(not shutil.which('query'), reason="needs KenLM's query")
+def test_with_line_ends_it_is_the_perplexity_of_kenlm(folders, tmp_path, nplm_command):
+    write_arpa(folders / 'counts', tmp_path / 'lm.arpa')
+    (tmp_path / 'in.jsonl').write_text(''.join(f'{json.dumps({"text": text})}\n' for text in FULL))
+    output = tmp_path / 'out.jsonl'
+    arguments = (tmp_path / 'in.jsonl', f'--model={tmp_path / "lm.arpa"}', '--end', '--column=p')
+    nplm_command('filter', *arguments, f'--output={output}')
+    for row in rows_of(output):
+        command = ['query', '-v', 'summary', str(tmp_path / 'lm.arpa')]
+        done = subprocess.run(command, input=row['text'] + '\n', capture_output=True, text=True, check=True)
+        assert row['p'] == pytest.approx(float(done.stdout.split('\n')[0].split('\t')[1]), rel=1e-5)
 
 
 def test_an_infinite_perplexity_is_null_in_json_and_beyond_every_bound(docs, tmp_path, nplm_command):
