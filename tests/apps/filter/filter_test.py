@@ -49,7 +49,7 @@ def rows_of(file):
 
 
 @pytest.mark.parametrize('end', ([], ['--end']), ids=('', 'with line ends'))
-@pytest.mark.parametrize('kind', ('network', 'counts', 'arpa'))
+@pytest.mark.parametrize('kind', ('network', 'counts', 'arpa', 'packed'))
 def test_the_perplexity_is_that_of_score(kind, end, folders, docs, tmp_path, monkeypatch, nplm_command):
     monkeypatch.setattr(documents, '_CHARACTERS', 40)
     folder = model = folders / kind
@@ -57,6 +57,9 @@ def test_the_perplexity_is_that_of_score(kind, end, folders, docs, tmp_path, mon
         model, folder = tmp_path / 'lm.arpa', tmp_path / 'imported'
         write_arpa(folders / 'counts', model)
         nplm_command('import', 'arpa', model, f'--workdir={folder}')
+    if kind == 'packed':
+        model, folder = tmp_path / 'lm.nplm', folders / 'counts'
+        nplm_command('pack', folder, model)
     output = tmp_path / 'scored.jsonl'
     nplm_command('filter', docs, f'--model={model}', '--column=perplexity', f'--output={output}', *end)
     found = rows_of(output)
