@@ -1,0 +1,146 @@
+"""What a CTC beam search adds to the log-probabilities of labels: the scores of a model and of hotwords."""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import numpy as np
+
+from nplm_jax.apps.kenlm import model as kenlm
+from nplm_jax.utils.errors import require
+
+END = '</s>'
+_MARKS = {'<unk>', '<s>', END}
+_LENGTH = 6  # characters beyond which a part of an unknown word costs more
+_LOG_10 = math.log(10)
+
+
+def check_number(name: str, value: Any, most: float = math.inf) -> None:
+    """Raises BadInput, which begins with `name`, if a value is no number or above `most`."""
+    is_number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    allowed = 'must be a number' if most == math.inf else f'must be a number, at most {most}'
+    require(is_number and value <= most, name, value, allowed)
+
+
+class LanguageModel:
+    """A model that scores the words of a text, and whether a part of a word can become one.
+
+    Attributes:
+        alpha: Weight of log P.
+        beta: Added for each word.
+        unk_score_offset: Added to log10 P of an unknown word, and to the score of a part of one.
+        score_boundary: Whether texts begin and end as sentences do.
+    """
+
+    alpha: float
+    beta: float
+    unk_score_offset: float
+    score_boundary: bool
+
+    def __init__(
+        self,
+        model: kenlm.Model,
+        unigrams: Collection[str] | None = None,
+        alpha: float = 0.5,
+        beta: float = 1.5,
+        unk_score_offset: float = -10.0,
+        score_boundary: bool = True,
+    ) -> None:
+        """Takes the arguments of `build_ctcdecoder`, which see."""
+        self.model = model
+        are_strings = unigrams is None or (
+            not isinstance(unigrams, str) and all(isinstance(word, str) for word in unigrams)
+        )
+        require(are_strings, 'unigrams', unigrams, 'must be strings')
+        words = {*(model.vocabulary if unigrams is None else unigrams)} - _MARKS
+        self._known = sorted(word for word in words if word in model)
+        known = bool(self._known) or not words
+        require(known, 'unigrams', next(iter(words), ''), 'no word of them is in the vocabulary of the model')
+        self._words = frozenset(self._known)
+        self.set_weights(alpha, beta, unk_score_offset, score_boundary)
+
+    @property
+    def order(self) -> int | None:
+        """A word is predicted from the `order` - 1 words before it, or from all if None."""
+        return self.model.order
+
+    @property
+    def is_network(self) -> bool:
+        """Whether scores are computed by JAX."""
+        return not isinstance(self.model._reader, kenlm.NgramReader)
+
+    def set_weights(
+        self, alpha: float | None, beta: float | None, unk_score_offset: float | None, boundary: bool | None
+    ) -> None:
+        """Changes those that are not None. Raises BadInput if one is no number, or the model has no end."""
+        given = {'alpha': alpha, 'beta': beta, 'unk_score_offset': unk_score_offset}
+        for name, value in given.items():
+            if value is not None:
+                check_number(name, value)
+                require(math.isfinite(value), name, value, 'must be finite')
+                setattr(self, name, float(value))
+        if boundary is not None:
+            require(isinstance(boundary, bool), 'lm_score_boundary', boundary, 'must be True or False')
+            allowed = 'the model has no mark at the end of sentences: give lm_score_boundary=False'
+            require(not boundary or END in self.model, 'lm_score_boundary', boundary, allowed)
+            self.score_boundary = boundary
+
+    def get_start_state(self) -> kenlm.State:
+        """Returns the state before a text."""
+        state = kenlm.State()
+        begin = self.model.BeginSentenceWrite if self.score_boundary else self.model.NullContextWrite
+        begin(state)
+        return state
+
+    def score(self, state: kenlm.State, word: str) -> tuple[float, kenlm.State]:
+        """Returns the score of a word after a state, and the state after it."""
+        after = kenlm.State()
+        log10_p = max(self.model.BaseScore(state, word, after), -1e30)  # alpha may be 0
+        if (self._words and word not in self._words) or word not in self.model:
+            log10_p += self.unk_score_offset
+        return self.alpha * log10_p * _LOG_10 + self.beta, after
+
+    def score_end(self, state: kenlm.State) -> float:
+        """Returns the score of the end of a text."""
+        if not self.score_boundary:
+            return 0.0
+        return self.alpha * max(self.model.BaseScore(state, END, kenlm.State()), -1e30) * _LOG_10
+
+    def score_partial_token(self, partial: str) -> float:
+        """Returns the score of a part of a word: below zero if no known word begins so."""
+        place = bisect.bisect_left(self._known, partial)
+        if place < len(self._known) and self._known[place].startswith(partial):
+            return 0.0
+        return self.unk_score_offset * max(1.0, len(partial) / _LENGTH)
+
+
+class Hotwords:
+    """Words that are worth more.
+
+    Attributes:
+        partial: The score of each beginning of a word: the share of the shortest one's characters, times the weight.
+    """
+
+    def __init__(self, hotwords: Iterable[str] | None = None, weight: float = 10.0) -> None:
+        """Takes the words, also of phrases. Raises BadInput if they are no strings, or the weight is no number."""
+        words = [] if hotwords is None else hotwords
+        is_list = isinstance(words, Iterable) and not isinstance(words, (str, bytes))
+        require(is_list, 'hotwords', hotwords, 'must be a list of strings')
+        phrases = list(words)
+        strange = [phrase for phrase in phrases if not isinstance(phrase, str)]
+        require(not strange, 'hotwords', strange[:1], 'must be strings')
+        check_number('hotword_weight', weight)
+        require(math.isfinite(weight), 'hotword_weight', weight, 'must be finite')
+        self._weight = weight
+        self._words = {word for phrase in phrases for word in phrase.split()}
+        self.partial: dict[str, float] = {}
+        for word in sorted(self._words, key=len):
+            for length in range(1, len(word) + 1):
+                self.partial.setdefault(word[:length], weight * length / len(word))
+
+    def score(self, word: str) -> float:
+        """Returns the score of a complete word."""
+        return self._weight if word in self._words else 0.0

@@ -1,0 +1,248 @@
+"""CTC beam search without a lexicon, with the interface of pyctcdecode and any model.
+
+    from nplm_jax.decoding import build_ctcdecoder
+
+    decoder = build_ctcdecoder(labels, 'lm.arpa', alpha=0.5, beta=1.5)  # or a run, a packed model, several to mix
+    text = decoder.decode(logits)
+
+The score of a hypothesis is the log-probability of all its alignments, plus for each word `alpha` times its natural
+log P and `beta`, plus `alpha` times log P of the end. A word outside `unigrams` costs `unk_score_offset` more. A word
+that is not complete costs `unk_score_offset` if no word of `unigrams` begins so. Both are added to log10 P and to the
+total, respectively, as in pyctcdecode.
+
+Differences: unknown words are known for every model, not for ARPA files alone; a text that ends with a space is not
+followed by an unknown word; the frames of words are those of the most probable alignment at each merge.
+
+Dims: F frames, N labels.
+
+References:
+    Hannun et al., First-pass large vocabulary continuous speech recognition using bi-directional recurrent DNNs, 2014.
+    https://github.com/kensho-technologies/pyctcdecode
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+from collections.abc import Collection, Iterable, Sequence
+from multiprocessing.context import ForkServerContext, SpawnContext
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from nplm_jax.apps.decoding.ctc_scores import Hotwords, LanguageModel
+from nplm_jax.apps.decoding.ctc_search import Limits, Result, search
+from nplm_jax.apps.decoding.labels import Alphabet
+from nplm_jax.apps.kenlm import model as kenlm
+from nplm_jax.utils.errors import BadInput, require
+
+WordFrames = tuple[str, tuple[int, int]]  # a word, its first frame and the frame after its last one
+_MIN_P = 1e-15  # of a label
+
+
+class OutputBeam(NamedTuple):
+    """A result of the search.
+
+    Attributes:
+        text: Its words.
+        last_lm_state: The state of the model after them; None without a model.
+        text_frames: The frames of each word.
+        logit_score: Log-probability of its alignments.
+        lm_score: The total.
+    """
+
+    text: str
+    last_lm_state: kenlm.State | None
+    text_frames: list[WordFrames]
+    logit_score: float
+    lm_score: float
+
+
+class BatchBeam(NamedTuple):
+    """An `OutputBeam` without the state."""
+
+    text: str
+    text_frames: list[WordFrames]
+    logit_score: float
+    lm_score: float
+
+
+class BeamSearchDecoderCTC:
+    """A prefix beam search over labels, whose words a model scores.
+
+    Attributes:
+        model_container: The models of all decoders, so that the processes of a pool share them.
+    """
+
+    model_container: ClassVar[dict[bytes, LanguageModel | None]] = {}
+
+    def __init__(self, alphabet: Alphabet, language_model: LanguageModel | None = None) -> None:
+        """Takes the labels and the model. `build_ctcdecoder` makes both."""
+        self._alphabet, self._model_key = alphabet, os.urandom(16)
+        self.model_container[self._model_key] = language_model
+
+    @property
+    def _language_model(self) -> LanguageModel | None:
+        return self.model_container[self._model_key]
+
+    def cleanup(self) -> None:
+        """Forgets the model."""
+        self.model_container.pop(self._model_key, None)
+
+    def reset_params(
+        self,
+        alpha: float | None = None,
+        beta: float | None = None,
+        unk_score_offset: float | None = None,
+        lm_score_boundary: bool | None = None,
+    ) -> None:
+        """Changes those that are not None. Without a model it does nothing. Raises BadInput as `build_ctcdecoder`."""
+        if self._language_model:
+            self._language_model.set_weights(alpha, beta, unk_score_offset, lm_score_boundary)
+
+    def decode(
+        self,
+        logits: np.ndarray,
+        beam_width: int = 100,
+        beam_prune_logp: float = -10.0,
+        token_min_logp: float = -5.0,
+        hotwords: Iterable[str] | None = None,
+        hotword_weight: float = 10.0,
+        lm_start_state: kenlm.State | None = None,
+    ) -> str:
+        """Returns the best text; see `decode_beams`, of which it is the first with `prune_history`."""
+        limits = Limits(beam_width, beam_prune_logp, token_min_logp, True)
+        return ' '.join(self._search(logits, limits, hotwords, hotword_weight, lm_start_state)[0].text.words())
+
+    def decode_beams(
+        self,
+        logits: np.ndarray,
+        beam_width: int = 100,
+        beam_prune_logp: float = -10.0,
+        token_min_logp: float = -5.0,
+        prune_history: bool = False,
+        hotwords: Iterable[str] | None = None,
+        hotword_weight: float = 10.0,
+        lm_start_state: kenlm.State | None = None,
+    ) -> list[OutputBeam]:
+        """Returns what the search ends with, different texts, best first.
+
+        Args:
+            logits: Probabilities, log-probabilities or logits of the labels, F x N. They are probabilities if they are
+                at least 0 and each frame sums to one; otherwise frames are normalised.
+            beam_width: The most hypotheses that are kept after each frame.
+            beam_prune_logp: How far below the best one others are kept, as a negative number.
+            token_min_logp: Labels with a smaller log-probability are skipped, except the best of the frame.
+            prune_history: Keep only the best of hypotheses that the model cannot distinguish.
+            hotwords: Words that are worth more. The model need not know them.
+            hotword_weight: Added for each of them.
+            lm_start_state: `last_lm_state` of what was said before.
+
+        Raises:
+            BadInput: The logits have another shape or are no numbers, or an option is none that is allowed.
+        """
+        limits = Limits(beam_width, beam_prune_logp, token_min_logp, prune_history)
+        beams = []
+        for result in self._search(logits, limits, hotwords, hotword_weight, lm_start_state):
+            words = result.text.words()
+            frames = list(zip(words, result.frames))
+            beams.append(OutputBeam(' '.join(words), result.text.state, frames, result.logit_score, result.score))
+        return beams
+
+    def decode_batch(self, pool: Any, logits_list: Iterable[np.ndarray], **options: Any) -> list[str]:
+        """Returns the best text of each utterance; see `decode_beams_batch`."""
+        return self._map(pool, functools.partial(self.decode, **options), logits_list)
+
+    def decode_beams_batch(self, pool: Any, logits_list: Iterable[np.ndarray], **options: Any) -> list[list[BatchBeam]]:
+        """Returns what `decode_beams` does for each utterance, without states.
+
+        Args:
+            pool: A pool of processes that were forked after the decoder was built; None for none. A network, which a
+                forked process cannot run, decodes here.
+            logits_list: The logits of each utterance.
+            **options: Those of `decode_beams`, by name.
+        """
+        return self._map(pool, functools.partial(self._batch_beams, **options), logits_list)
+
+    def _batch_beams(self, logits: np.ndarray, **options: Any) -> list[BatchBeam]:
+        beams = self.decode_beams(logits, **options)
+        return [BatchBeam(beam.text, *beam[2:]) for beam in beams]
+
+    def _map(self, pool: Any, decode: Any, logits_list: Iterable[np.ndarray]) -> list[Any]:
+        lm, context = self._language_model, getattr(pool, '_ctx', None)
+        starts_anew = isinstance(context, (SpawnContext, ForkServerContext))
+        if pool is None or starts_anew or (lm is not None and lm.is_network):
+            return [decode(logits) for logits in logits_list]
+        return list(pool.map(decode, logits_list))
+
+    def _search(
+        self,
+        logits: np.ndarray,
+        limits: Limits,
+        hotwords: Iterable[str] | None,
+        hotword_weight: float,
+        state: kenlm.State | None,
+    ) -> list[Result]:
+        """Checks what `decode` and `decode_beams` are given, and searches."""
+        limits.check()
+        lm, allowed = self._language_model, 'must be None, or with a model the last_lm_state of an earlier result'
+        require(state is None or (lm is not None and isinstance(state, kenlm.State)), 'lm_start_state', state, allowed)
+        words = Hotwords(hotwords, hotword_weight)
+        return search(self._log_p(logits), self._alphabet.rules(), lm, words, limits, state)
+
+    def _log_p(self, logits: np.ndarray) -> np.ndarray:
+        """Returns natural log-probabilities, float64, F x N. Raises BadInput if the logits are none."""
+        columns = len(self._alphabet.labels)
+        try:
+            values_FxN = np.asarray(logits, np.float64)
+        except (TypeError, ValueError):
+            raise BadInput('logits: must be numbers, frames x labels') from None
+        shape = values_FxN.shape
+        require(len(shape) == 2, 'logits', shape, f'must have two dimensions, frames x {columns} labels')
+        require(shape[1] == columns, 'logits', shape, f'must have {columns} columns, one a label and one the blank')
+        finite = bool((values_FxN < np.inf).all() and (values_FxN > -np.inf).any(axis=1).all())
+        require(finite, 'logits', shape, 'must be numbers: no NaN, no infinity, in each frame one above -infinity')
+        if (values_FxN >= 0).all() and np.allclose(values_FxN.sum(axis=1), 1, atol=1e-3):
+            return np.log(np.clip(values_FxN, _MIN_P, 1))
+        log_p_FxN = values_FxN - np.logaddexp.reduce(values_FxN, axis=1, keepdims=True)
+        return np.clip(log_p_FxN, math.log(_MIN_P), 0)
+
+
+def build_ctcdecoder(
+    labels: Sequence[str],
+    kenlm_model: kenlm.Model | kenlm.Path | Sequence[kenlm.Path] | None = None,
+    unigrams: Collection[str] | None = None,
+    alpha: float = 0.5,
+    beta: float = 1.5,
+    unk_score_offset: float = -10.0,
+    lm_score_boundary: bool = True,
+    *,
+    kenlm_model_path: kenlm.Path | None = None,
+) -> BeamSearchDecoderCTC:
+    """Builds a decoder.
+
+    Args:
+        labels: The labels of the acoustic model, in the order of its outputs: characters, or subwords. The space is ' '
+            or `|`. The blank is '', `<pad>`, `[PAD]` or `_`; else it is the column after the last label.
+        kenlm_model: What `nplm_jax.kenlm.Model` takes, or such a model; None for none.
+        unigrams: The known words; by default the vocabulary of the model.
+        alpha: Weight of log P of the words.
+        beta: Added for each word.
+        unk_score_offset: Added to log10 P of an unknown word.
+        lm_score_boundary: Whether texts begin and end as sentences do.
+        kenlm_model_path: pyctcdecode's name of `kenlm_model`.
+
+    Raises:
+        BadInput: The labels are not different, no model can be loaded, no word is known to it, or a number is none.
+    """
+    alphabet = Alphabet.build_alphabet(labels)
+    both = kenlm_model is not None and kenlm_model_path is not None
+    require(not both, 'kenlm_model_path', kenlm_model_path, 'is another name of kenlm_model: give one of them')
+    given = kenlm_model if kenlm_model_path is None else kenlm_model_path
+    if given is None:
+        require(unigrams is None, 'unigrams', unigrams, 'requires kenlm_model')
+        return BeamSearchDecoderCTC(alphabet)
+    model = given if isinstance(given, kenlm.Model) else kenlm.Model(given)
+    lm = LanguageModel(model, unigrams, alpha, beta, unk_score_offset, lm_score_boundary)
+    return BeamSearchDecoderCTC(alphabet, lm)

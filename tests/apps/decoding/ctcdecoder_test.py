@@ -1,0 +1,322 @@
+"""Beam search without a lexicon finds what pyctcdecode's examples and a search over all alignments find."""
+
+import itertools
+import math
+import multiprocessing
+import pickle
+
+import numpy as np
+import pytest
+
+from configs import sentences
+from nplm_jax import kenlm
+from nplm_jax.decoding import BeamSearchDecoderCTC, build_ctcdecoder
+from nplm_jax.runs import experiment
+from nplm_jax.utils.errors import BadInput
+
+# The model, the labels and the emissions of pyctcdecode's tests, from which its examples are taken.
+BUGS_BUNNY = """\\data\\
+ngram 1=5
+ngram 2=5
+
+\\1-grams:
+-10\t<unk>\t0
+0\t<s>\t0
+0\t</s>\t0
+0\tbugs\t0
+0\tbunny\t0
+
+\\2-grams:
+0\tbunny </s>
+-10\tbugs </s>
+0\t<s> bugs
+-10\t<s> bunny
+0\tbugs bunny
+
+\\end\\
+"""
+LABELS = [' ', 'b', 'g', 'n', 's', 'u', 'y', '']
+TOY = """\\data\\
+ngram 1=6
+ngram 2=4
+
+\\1-grams:
+-1.5\t<unk>\t-0.25
+-99\t<s>\t-0.3
+-0.6\t</s>
+-0.5\ta\t-0.125
+-0.9\tab\t-0.2
+-1.1\tba\t0
+
+\\2-grams:
+-0.3\t<s> ab
+-0.75\ta ba
+-0.2\tab a
+-0.4\tba </s>
+
+\\end\\
+"""
+EXHAUSTIVE = {'beam_width': 10**6, 'beam_prune_logp': -math.inf, 'token_min_logp': -math.inf}
+
+
+def one_hot(labels, path):
+    return np.array([[float(label == said) for label in labels] for said in path])
+
+
+BUGS, BUNNY, SPACE = (one_hot(LABELS, path) for path in (['b', 'u', 'g', 's', '', ''], [*'bun', '', *'ny'], [' ']))
+LOGITS = np.log(np.clip(np.vstack([BUGS * 0.49 + BUNNY * 0.51, SPACE, BUNNY]), 1e-15, 1))
+
+
+@pytest.fixture(scope='module')
+def arpa(tmp_path_factory):
+    folder = tmp_path_factory.mktemp('arpa')
+    (folder / 'bugs.arpa').write_text(BUGS_BUNNY)
+    (folder / 'toy.arpa').write_text(TOY)
+    return lambda name: str(folder / f'{name}.arpa')
+
+
+@pytest.mark.parametrize(
+    'options,expected',
+    [
+        (None, 'bunny bunny'),
+        ({}, 'bugs bunny'),
+        ({'alpha': 0.0}, 'bunny bunny'),
+        ({'alpha': 1.0}, 'bugs bunny'),
+        ({'alpha': 1.0, 'unigrams': []}, 'bugs bunny'),
+        ({'alpha': 1.0, 'unigrams': ['bunny'], 'unk_score_offset': 0.0}, 'bugs bunny'),
+        ({'alpha': 1.0, 'unigrams': ['bunny'], 'unk_score_offset': -10.0}, 'bunny bunny'),
+    ],
+)
+def test_the_texts_are_those_that_pyctcdecode_publishes(arpa, options, expected):
+    decoder = build_ctcdecoder(LABELS, *([] if options is None else [arpa('bugs')]), **(options or {}))
+    assert decoder.decode(LOGITS) == expected
+
+
+def test_pruning_and_hotwords_are_as_published(arpa):
+    decoder, without = build_ctcdecoder(LABELS, kenlm_model_path=arpa('bugs')), build_ctcdecoder(LABELS)
+    assert decoder.decode(LOGITS, token_min_logp=0.0) == 'bunny bunny'
+    assert decoder.decode(LOGITS, hotwords=['bunny'], hotword_weight=20) == 'bunny bunny'
+    assert decoder.decode(LOGITS, hotwords=['bugs', 'bunny'], hotword_weight=20) == 'bugs bunny'
+    assert decoder.decode(LOGITS, hotwords=['bugs bunny'], hotword_weight=20) == 'bugs bunny'
+    assert without.decode(LOGITS, hotwords=['bugs']) == 'bugs bunny'
+    longer = np.log(np.clip(np.vstack([np.exp(LOGITS), *[SPACE, BUNNY] * 5]), 1e-15, 1))
+    assert [len(without.decode_beams(longer, prune_history=pruned)) for pruned in (False, True)] == [16, 1]
+
+
+def test_beams_have_the_published_scores_and_frames(arpa):
+    decoder = build_ctcdecoder(LABELS, arpa('bugs'), ['bugs', 'bunny'])
+    for beams in (*decoder.decode_beams_batch(None, [LOGITS] * 2), decoder.decode_beams(LOGITS)):
+        assert [beam.text for beam in beams] == ['bugs bunny']
+        assert beams[0].text_frames == [('bugs', (0, 4)), ('bunny', (7, 13))]
+        assert beams[0].logit_score == pytest.approx(-2.853399551509947, abs=1e-9)
+        assert beams[0].lm_score == pytest.approx(0.14660044849005294, abs=1e-9)
+    beams = build_ctcdecoder(LABELS).decode_beams(LOGITS)
+    assert len(beams) == 16 and beams[-1].text == 'bugs bunny'
+    assert beams[0].text_frames == [('bunny', (0, 6)), ('bunny', (7, 13))]
+    assert beams[0].logit_score == pytest.approx(-2.6933782130551505, abs=1e-9)
+    offset = build_ctcdecoder(LABELS, arpa('bugs'), [], unk_score_offset=0.0)
+    beams = offset.decode_beams(LOGITS, beam_prune_logp=-20.0)
+    assert len(beams) == 16 and [beam.text for beam in beams[:2]] == ['bugs bunny', 'bunny bunny']
+
+
+def test_a_stretched_word_has_the_published_frames():
+    path = [' ', '', 'b', 'u', 'n', '', 'n', 'n', 'y', '', ' ', ' ']
+    best = build_ctcdecoder(LABELS).decode_beams(one_hot(LABELS, path))[0]
+    assert best.text == 'bunny' and best.text_frames == [('bunny', (2, 9))]
+    labels = ['▁bugs', '▁bun', 'ny', '']
+    best = build_ctcdecoder(labels).decode_beams(one_hot(labels, ['', '▁bugs', '▁bun', 'ny', 'ny', '']))[0]
+    assert best.text == 'bugs bunny' and best.text_frames == [('bugs', (1, 2)), ('bunny', (2, 5))]
+
+
+def test_a_state_continues_a_text_as_published(arpa):
+    probs = np.vstack([BUGS[:4], SPACE, BUGS * 0.51 + BUNNY * 0.49])
+    decoder = build_ctcdecoder(LABELS, arpa('bugs'), ['bugs', 'bunny'])
+    assert build_ctcdecoder(LABELS).decode(probs) == 'bugs bugs' and decoder.decode(probs) == 'bugs bunny'
+    assert decoder.decode(probs[4:]) == 'bugs'
+    state = decoder.decode_beams(probs[:4])[0].last_lm_state
+    assert decoder.decode(probs[4:], lm_start_state=state) == 'bunny'
+
+
+@pytest.mark.parametrize(
+    'labels,expected',
+    [
+        ([' ', 'a', 'b'], [' ', 'a', 'b', '']),
+        (['<pad>', '<s>', '</s>', '<unk>', '|', 'A', 'B'], ['', '<s>', '</s>', '⁇', ' ', 'A', 'B']),
+        (['_', '|', 'a'], ['', ' ', 'a']),
+        (['<unk>', '▁', '##a', '##b', 'a', 'b'], ['▁⁇▁', '▁', 'a', 'b', '▁a', '▁b', '']),
+        (['[PAD]', '[UNK]', '[CLS]', '##a', 'a'], ['', '▁⁇▁', '[CLS]', 'a', '▁a']),
+        (['<unk>', '▁bug', 's', '▁bunny'], ['▁⁇▁', '▁bug', 's', '▁bunny', '']),
+    ],
+)
+def test_labels_are_read_as_published(labels, expected):
+    assert build_ctcdecoder(labels)._alphabet.labels == expected
+
+
+def total(model, text, alpha, beta, offset, unigrams, hotwords, weight):
+    """What is added to log P of a text, written out."""
+    words = text.split()
+    score = weight * sum(word in hotwords for word in words)
+    if model is None:
+        return score
+    unknown = sum(word not in model or (bool(unigrams) and word not in unigrams) for word in words)
+    return score + alpha * math.log(10) * (model.score(text) + offset * unknown) + beta * len(words)
+
+
+def search(logits_FxN, labels):
+    """Log P of each text, over all alignments."""
+    log_p_FxN = logits_FxN - np.logaddexp.reduce(logits_FxN, axis=1, keepdims=True)
+    found = {}
+    for path in itertools.product(range(len(labels)), repeat=len(log_p_FxN)):
+        text = ''.join(labels[i] for i, _ in itertools.groupby(path)).replace('▁', ' ')
+        found.setdefault(' '.join(text.split()), []).append(sum(row[i] for row, i in zip(log_p_FxN, path)))
+    return {text: np.logaddexp.reduce(rows) for text, rows in found.items()}
+
+
+@pytest.mark.parametrize('labels', [['', ' ', 'a', 'b'], ['▁a', 'b', '▁⁇▁', ''], ['▁ab', 'a', 'b', '']])
+@pytest.mark.parametrize('unigrams', [None, ['ab'], []])
+@pytest.mark.parametrize('hotwords', [[], ['ab', 'b']])
+@pytest.mark.parametrize('alpha', [None, 0.4, 1.3])
+def test_the_search_finds_what_a_search_over_all_alignments_finds(arpa, labels, unigrams, hotwords, alpha):
+    rng = np.random.default_rng([len(labels[0]), len(hotwords), int(10 * (alpha or 0))])
+    logits_FxN = rng.normal(size=(6, 4)) * 2
+    options = {'alpha': alpha, 'beta': 0.7, 'unk_score_offset': -3.0}
+    model = None if alpha is None else kenlm.Model(arpa('toy'))
+    decoder = build_ctcdecoder(labels, model, unigrams, **options) if model else build_ctcdecoder(labels)
+    beams = decoder.decode_beams(logits_FxN, hotwords=hotwords, hotword_weight=2.5, **EXHAUSTIVE)
+    expected = search(logits_FxN, labels)
+    used = alpha, 0.7, -3.0, unigrams, hotwords, 2.5
+    scores = {text: log_p + total(model, text, *used) for text, log_p in expected.items()}
+    assert {beam.text for beam in beams} == set(expected) and len(beams) == len(expected)
+    assert [beam.lm_score for beam in beams] == sorted((beam.lm_score for beam in beams), reverse=True)
+    for beam in beams:
+        assert beam.logit_score == pytest.approx(expected[beam.text], abs=1e-6)
+        assert beam.lm_score == pytest.approx(scores[beam.text], abs=1e-5)
+        assert [word for word, _ in beam.text_frames] == beam.text.split()
+    best = max(scores, key=scores.__getitem__)
+    assert decoder.decode(logits_FxN, hotwords=hotwords, hotword_weight=2.5, **EXHAUSTIVE) == best
+
+
+def test_a_part_of_an_unknown_word_is_pruned_and_one_of_a_hotword_is_not(arpa):
+    labels = ['', ' ', 'a', 'b']
+    logits_FxN = np.log(one_hot(labels, 'bbb') * 0.6 + one_hot(labels, 'aaa') * 0.4 + 1e-9)
+    decoder = build_ctcdecoder(labels, arpa('toy'), ['a'], alpha=0.01)
+    assert [beam.text for beam in decoder.decode_beams(logits_FxN, beam_prune_logp=-5)] == ['a']
+    assert decoder.decode(logits_FxN, hotwords=['b'], hotword_weight=1.0, beam_prune_logp=-5) == 'b'
+
+
+def test_a_network_scores_words(tmp_path):
+    config = sentences.get_config()
+    config.train.epochs, config.train.evaluate_every = 1, 0
+    experiment.run(config, tmp_path / 'run')
+    labels = ['', ' ', *sorted(set('ilikedog'))]
+    logits = np.log(one_hot(labels, 'i like dog') + 1e-6)
+    decoder = build_ctcdecoder(labels, tmp_path / 'run', alpha=0.3, beta=0.2)
+    best = decoder.decode_beams_batch(Pool(), [logits])[0][0]  # no pool runs a network: Pool.map is not called
+    log10_p = kenlm.Model(tmp_path / 'run').score('i like dog')
+    assert best.text == 'i like dog' and Pool.calls == 0
+    assert best.lm_score - best.logit_score == pytest.approx(0.3 * log10_p * math.log(10) + 3 * 0.2, rel=1e-5)
+
+
+class Pool:
+    """Runs here what a pool of processes gets, after it was pickled."""
+
+    calls = 0
+
+    def __init__(self, method='fork'):
+        self._ctx = multiprocessing.get_context(method)
+
+    def map(self, function, values):
+        Pool.calls += 1
+        pickled = pickle.dumps(function)
+        assert len(pickled) < 2000  # without the model
+        return [pickle.loads(pickled)(value) for value in values]
+
+
+def test_a_batch_runs_in_a_pool_that_was_forked(arpa, monkeypatch):
+    monkeypatch.setattr(Pool, 'calls', 0)
+    decoder = build_ctcdecoder(LABELS, arpa('bugs'))
+    for pool, calls in ((Pool(), 1), (None, 1), (Pool('spawn'), 1), (Pool('forkserver'), 1)):
+        assert decoder.decode_batch(pool, [LOGITS] * 2, beam_width=20) == ['bugs bunny'] * 2 and Pool.calls == calls
+    beams = decoder.decode_beams_batch(Pool(), [LOGITS])[0]
+    single = decoder.decode_beams(LOGITS)[0]
+    # transformers' Wav2Vec2ProcessorWithLM reads beams by place, and the frames at place 1 of a batch.
+    assert beams[0][0] == single[0] and beams[0][1] == single[2] and beams[0][-2:] == single[-2:]
+
+
+def test_weights_are_changed_as_transformers_changes_them(arpa):
+    decoder = build_ctcdecoder(LABELS, arpa('bugs'))
+    decoder.reset_params(alpha=0.0, beta=None)
+    assert decoder.decode(LOGITS) == 'bunny bunny'
+    decoder.model_container[decoder._model_key].alpha = 0.5
+    assert decoder.decode(LOGITS) == 'bugs bunny'
+    decoder.cleanup()
+    assert decoder._model_key not in BeamSearchDecoderCTC.model_container
+
+
+def test_no_frames_are_no_text_and_a_trailing_space_is_no_word(arpa):
+    decoder = build_ctcdecoder(LABELS, arpa('bugs'))
+    assert decoder.decode(np.zeros((0, len(LABELS)))) == ''
+    path = [*'bugs', ' ', *'bun', '', *'ny']
+    spoken, spaced = (decoder.decode_beams(one_hot(LABELS, p))[0] for p in (path, [*path, ' ']))
+    assert spaced.text == spoken.text and spaced.lm_score == pytest.approx(spoken.lm_score)
+
+
+@pytest.mark.parametrize(
+    'arguments,message',
+    [
+        ({'labels': 'abc'}, "labels='abc': must be a list of strings"),
+        ({'labels': []}, r'labels=\[\]: must be a list of strings'),
+        ({'labels': ['a', 1]}, r"labels=\['a', 1\]: must be a list of strings"),
+        ({'labels': ['a', 'b', 'a']}, r"labels=\['a'\]: must be different"),
+        ({'labels': ['a', '', '<pad>']}, r"labels=\[''\]: must be different"),
+        ({'labels': ['▁a', ' ']}, r"labels=\[' '\]: must be without spaces"),
+        ({'kenlm_model': 'none.arpa'}, 'no ARPA file or run is there'),
+        ({'kenlm_model_path': 'x'}, "kenlm_model_path='x': is another name of kenlm_model"),
+        ({'kenlm_model': None, 'unigrams': ['a']}, r"unigrams=\['a'\]: requires kenlm_model"),
+        ({'unigrams': ['x']}, "unigrams='x': no word of them is in the vocabulary"),
+        ({'unigrams': 'bugs'}, "unigrams='bugs': must be strings"),
+        ({'alpha': '0.5'}, "alpha='0.5': must be a number"),
+        ({'alpha': math.nan}, 'alpha=nan: must be a number'),
+        ({'beta': math.inf}, 'beta=inf: must be finite'),
+        ({'unk_score_offset': True}, 'unk_score_offset=True: must be a number'),
+        ({'lm_score_boundary': 1}, 'lm_score_boundary=1: must be True or False'),
+    ],
+)
+def test_what_makes_no_decoder_is_one_line(arpa, arguments, message):
+    with pytest.raises(BadInput, match=message):
+        build_ctcdecoder(**{'labels': LABELS, 'kenlm_model': arpa('bugs'), **arguments})
+
+
+def test_a_model_without_the_end_of_sentences_and_a_damaged_one_are_one_line(tmp_path):
+    (tmp_path / 'lm.arpa').write_text('\\data\\\nngram 1=2\n\n\\1-grams:\n-1\t<unk>\n-0.1\ta\n\n\\end\\\n')
+    with pytest.raises(BadInput, match='lm_score_boundary=True: the model has no mark at the end'):
+        build_ctcdecoder(LABELS, tmp_path / 'lm.arpa')
+    assert build_ctcdecoder(['a'], tmp_path / 'lm.arpa', lm_score_boundary=False).decode(np.eye(2)) == 'a'
+    (tmp_path / 'lm.arpa').write_bytes(b'mmap lm http://kheafield.com/code format version 5\n\0')
+    with pytest.raises(BadInput, match='lm.arpa'):
+        build_ctcdecoder(LABELS, tmp_path / 'lm.arpa')
+
+
+@pytest.mark.parametrize(
+    'logits,options,message',
+    [
+        (LOGITS[0], {}, r'logits=\(8,\): must have two dimensions, frames x 8 labels'),
+        (LOGITS[:, :7], {}, r'logits=\(13, 7\): must have 8 columns'),
+        (np.full((3, 8), np.nan), {}, r'logits=\(3, 8\): must be numbers: no NaN'),
+        (np.full((3, 8), np.inf), {}, r'logits=\(3, 8\): must be numbers: no NaN, no infinity'),
+        (np.full((3, 8), -np.inf), {}, r'logits=\(3, 8\): .* in each frame one above -infinity'),
+        ([['a'] * 8], {}, 'logits: must be numbers, frames x labels'),
+        (LOGITS, {'beam_width': 0}, 'beam_width=0: must be 1 or more'),
+        (LOGITS, {'beam_width': 2.5}, 'beam_width=2.5: must be 1 or more'),
+        (LOGITS, {'beam_prune_logp': 1.0}, 'beam_prune_logp=1.0: must be a number, at most 0'),
+        (LOGITS, {'token_min_logp': None}, 'token_min_logp=None: must be a number'),
+        (LOGITS, {'hotwords': 'bugs'}, "hotwords='bugs': must be a list of strings"),
+        (LOGITS, {'hotwords': ['bugs', 1]}, r'hotwords=\[1\]: must be strings'),
+        (LOGITS, {'hotwords': 3}, 'hotwords=3: must be a list of strings'),
+        (LOGITS, {'hotword_weight': 'x'}, "hotword_weight='x': must be a number"),
+        (LOGITS, {'lm_start_state': 'x'}, "lm_start_state='x': must be None, or with a model"),
+    ],
+)
+def test_what_cannot_be_decoded_is_one_line(arpa, logits, options, message):
+    with pytest.raises(BadInput, match=message):
+        build_ctcdecoder(LABELS, arpa('bugs')).decode(logits, **options)
