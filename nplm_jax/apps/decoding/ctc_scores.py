@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -94,6 +94,11 @@ class LanguageModel:
         begin = self.model.BeginSentenceWrite if self.score_boundary else self.model.NullContextWrite
         begin(state)
         return state
+
+    def read(self, states: Sequence[kenlm.State]) -> None:
+        """Lets a network predict after several states at once, so that `score` need not one by one."""
+        if self.is_network and len(states) > 1:
+            self.model.next_words(states)
 
     def score(self, state: kenlm.State, word: str) -> tuple[float, kenlm.State]:
         """Returns the score of a word after a state, and the state after it."""

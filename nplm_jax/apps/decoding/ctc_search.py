@@ -1,6 +1,7 @@
 """The search of `ctcdecoder`: a prefix beam search over labels, whose complete words a model scores.
 
-Dims: F frames, N labels, B hypotheses, K labels of a frame, C candidates, G different ones, S results.
+Dims: F frames, N labels, B hypotheses, U different parts of words, K labels of a frame, C candidates, G different ones,
+S results.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from nplm_jax.utils.errors import require
 class Text:
     """Complete words: `before`, then `word`; `score` is that of the model and of the hotwords."""
 
-    __slots__ = ('after', 'before', 'score', 'state', 'word')
+    __slots__ = ('after', 'before', 'number', 'score', 'state', 'word')
 
-    def __init__(self, before: Text | None, word: str, score: float, state: Any) -> None:
-        self.before, self.word, self.score, self.state = before, word, score, state
+    def __init__(self, number: int, before: Text | None, word: str, score: float, state: Any) -> None:
+        self.number, self.before, self.word, self.score, self.state = number, before, word, score, state
         self.after: dict[str, Text] = {}
 
     def words(self, most: float = math.inf) -> list[str]:
@@ -38,63 +39,63 @@ class Text:
 
 
 class Prefixes:
-    """The prefixes that a search has met, by number: complete words, a part of one, and whether it can grow.
+    """What a search has met, by number: complete words, and the parts of words that follow them.
+
+    A part is a string and whether the next label begins a word. What follows a part, and its score, do not depend on
+    the words before it.
 
     Attributes:
-        prefixes: The prefixes.
-        scores: What is added to the log-probability of each.
+        texts: The complete words.
+        text_scores: The score of each.
+        parts: The parts of words; the first is empty.
+        part_scores: The score of each.
     """
 
     def __init__(self, labels: Sequence[Label], lm: LanguageModel | None, hotwords: Hotwords, state: Any) -> None:
         self._labels, self._lm, self._hotwords = labels, lm, hotwords
         self._is_blank_N = np.array([label.is_blank for label in labels])
-        self.prefixes: list[tuple[Text, str, bool]] = []
-        self.scores = array.array('d')
-        self._ids: dict[tuple[Text, str, bool], int] = {}
-        self._rows: dict[int, np.ndarray] = {}  # the prefix after each label, -1 before it is needed
-        self._partial: dict[str, float] = {'': 0.0}
-        self._find(Text(None, '', 0.0, state), '', False)
+        self._begins_N = np.array([label.begins_word for label in labels])
+        self.texts, self.text_scores = [Text(0, None, '', 0.0, state)], array.array('d', [0.0])
+        self.parts, self.part_scores = [('', False)], array.array('d', [0.0])
+        self._numbers = {('', False): 0}
+        self._rows: dict[int, np.ndarray] = {}  # of a part, the part after each label; -1 before it is needed
 
-    def extend(self, prefix_B: np.ndarray, last_B: np.ndarray, labels_K: np.ndarray) -> np.ndarray:
-        """Returns the prefix after each label in the next frame, B x K."""
-        before = prefix_B.tolist()
-        unknown = np.full(len(self._labels), -1)
-        self._rows = {p: self._rows[p] if p in self._rows else unknown.copy() for p in before}
-        after_BxK = np.stack([self._rows[p] for p in before])[:, labels_K]
-        stays_BxK = self._is_blank_N[labels_K] | (labels_K == last_B[:, None])
-        after_BxK = np.where(stays_BxK, prefix_B[:, None], after_BxK)
-        for b, k in np.argwhere(after_BxK < 0).tolist():
-            row, label = self._rows[before[b]], labels_K[k]
-            if row[label] < 0:  # two hypotheses may have one prefix
-                row[label] = self._append(before[b], self._labels[label])
-            after_BxK[b, k] = row[label]
-        return after_BxK
+    def extend(self, beams: Beams, labels_K: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the text and the part of a word after each label in the next frame, B x K."""
+        parts_U, place_B = np.unique(beams.part_B, return_inverse=True)
+        parts, labels = parts_U.tolist(), labels_K.tolist()
+        after_UxK = np.stack([self._row(part) for part in parts])[:, labels_K]
+        for u, k in np.argwhere(after_UxK < 0).tolist():
+            after_UxK[u, k] = self._rows[parts[u]][labels[k]] = self._append(parts[u], self._labels[labels[k]])
+        stays_BxK = self._is_blank_N[labels_K] | (labels_K == beams.last_B[:, None])
+        part_BxK = np.where(stays_BxK, beams.part_B[:, None], after_UxK[place_B])
+        is_ended_U = np.array([self.parts[part][1] for part in parts])
+        ends_BxK = ~stays_BxK & (self._begins_N[labels_K] | is_ended_U[place_B, None])
+        ending, after_B = np.flatnonzero(ends_BxK.any(axis=1)), beams.text_B.copy()
+        words = [(self.texts[t], self.parts[p][0]) for t, p in zip(beams.text_B[ending], beams.part_B[ending])]
+        if self._lm:
+            self._lm.read([text.state for text, word in words if word and word not in text.after])
+        after_B[ending] = [self.complete(*pair).number for pair in words]
+        return np.where(ends_BxK, after_B[:, None], beams.text_B[:, None]), part_BxK
 
-    def _append(self, prefix: int, label: Label) -> int:
-        text, partial, is_closed = self.prefixes[prefix]
-        if label.begins_word or is_closed:
-            return self._find(self.complete(text, partial), label.text, label.ends_word)
-        return self._find(text, partial + label.text, label.ends_word)
+    def _row(self, part: int) -> np.ndarray:
+        if part not in self._rows:
+            self._rows[part] = np.full(len(self._labels), -1)
+        return self._rows[part]
 
-    def _find(self, text: Text, partial: str, is_closed: bool) -> int:
-        """Returns the number of a prefix, which is scored when it is new."""
-        key = text, partial, is_closed
-        if (number := self._ids.get(key)) is None:
-            number = self._ids[key] = len(self.prefixes)
-            if partial not in self._partial:
-                unknown = self._lm.score_partial_token(partial) if self._lm else 0.0
-                self._partial[partial] = self._hotwords.partial.get(partial, unknown)
-            self.prefixes.append(key)
-            self.scores.append(text.score + self._partial[partial])
-        return number
-
-    def distinct(self, beams: Beams, words: int) -> list[int]:
-        """Returns the places of the first hypotheses with the same last words, part of a word and last label."""
-        first: dict[Any, int] = {}
-        for i, (prefix, last) in enumerate(zip(beams.prefix_B.tolist(), beams.last_B.tolist())):
-            text, partial, _ = self.prefixes[prefix]
-            first.setdefault((*text.words(words), partial, last), i)
-        return list(first.values())
+    def _append(self, part: int, label: Label) -> int:
+        """Returns the part of a word after a label, which is scored when it is new."""
+        partial, is_ended = self.parts[part]
+        if label.is_blank:
+            return part
+        partial = label.text if label.begins_word or is_ended else partial + label.text
+        key = partial, label.ends_word
+        if key not in self._numbers:
+            unknown = self._lm.score_partial_token(partial) if self._lm and partial else 0.0
+            self._numbers[key] = len(self.parts)
+            self.parts.append(key)
+            self.part_scores.append(self._hotwords.partial.get(partial, unknown))
+        return self._numbers[key]
 
     def complete(self, text: Text, word: str) -> Text:
         """Returns the text with one more word, or itself if the word is empty."""
@@ -102,8 +103,18 @@ class Prefixes:
             return text
         if word not in text.after:
             score, state = self._lm.score(text.state, word) if self._lm else (0.0, None)
-            text.after[word] = Text(text, word, text.score + score + self._hotwords.score(word), state)
+            score += text.score + self._hotwords.score(word)
+            text.after[word] = Text(len(self.texts), text, word, score, state)
+            self.texts.append(text.after[word])
+            self.text_scores.append(score)
         return text.after[word]
+
+    def distinct(self, beams: Beams, words: int) -> list[int]:
+        """Returns the places of the first hypotheses with the same last words, part of a word and last label."""
+        first: dict[Any, int] = {}
+        for place, (text, part, last) in enumerate(zip(beams.text_B.tolist(), beams.part_B, beams.last_B)):
+            first.setdefault((*self.texts[text].words(words), part, last), place)
+        return list(first.values())
 
 
 class Limits(NamedTuple):
@@ -123,9 +134,10 @@ class Limits(NamedTuple):
 
 
 class Beams(NamedTuple):
-    """Hypotheses, best first: their prefixes, their labels in the last frame, and their log-probabilities."""
+    """Hypotheses, best first: texts, parts of words, labels in the last frame, and log-probabilities."""
 
-    prefix_B: np.ndarray
+    text_B: np.ndarray
+    part_B: np.ndarray
     last_B: np.ndarray
     logit_B: np.ndarray
 
@@ -166,7 +178,7 @@ def search(
     """
     prefixes = Prefixes(labels, lm, hotwords, lm.get_start_state() if lm and state is None else state)
     blank = next(i for i, label in enumerate(labels) if label.is_blank)
-    beams = Beams(np.zeros(1, np.int64), np.full(1, blank), np.zeros(1))
+    beams = Beams(np.zeros(1, np.int64), np.zeros(1, np.int64), np.full(1, blank), np.zeros(1))
     steps: list[Step] = []
     order = lm.order if lm else 1
     history = None if order is None else max(1, order - 1)
@@ -177,8 +189,8 @@ def search(
             beams, step = Beams(*(x_B[kept] for x_B in beams)), Step(*(x_B[kept] for x_B in step))
         steps.append(step)
     found: dict[Text, tuple[float, float, int]] = {}  # log P, that of the best hypothesis, its place
-    for place, (prefix, logit) in enumerate(zip(beams.prefix_B.tolist(), beams.logit_B.tolist())):
-        text = prefixes.complete(*prefixes.prefixes[prefix][:2])
+    for place, (number, part, _, logit) in enumerate(zip(*(x_B.tolist() for x_B in beams))):
+        text = prefixes.complete(prefixes.texts[number], prefixes.parts[part][0])
         total, best, best_place = found.get(text, (-math.inf, -math.inf, 0))
         found[text] = float(np.logaddexp(total, logit)), *max((best, best_place), (logit, place))
     scores = {text: row[0] + text.score + (lm.score_end(text.state) if lm else 0.0) for text, row in found.items()}
@@ -196,17 +208,19 @@ def _advance(prefixes: Prefixes, beams: Beams, log_p_N: np.ndarray, limits: Limi
     is_used_N = log_p_N >= limits.token_min_logp
     is_used_N[log_p_N.argmax()] = True
     labels_K = np.flatnonzero(is_used_N)
-    after_BxK = prefixes.extend(beams.prefix_B, beams.last_B, labels_K)
+    text_BxK, part_BxK = prefixes.extend(beams, labels_K)
     logit_C = (beams.logit_B[:, None] + log_p_N[labels_K]).ravel()
-    key_C = (after_BxK * len(log_p_N) + labels_K).ravel()
+    key_C = ((text_BxK * len(prefixes.parts) + part_BxK) * len(log_p_N) + labels_K).ravel()
     order_C = np.lexsort((-logit_C, key_C))  # of each key, the most probable candidate is first
     starts_G = np.flatnonzero(np.diff(key_C[order_C], prepend=-1))
     best_G, logit_G = order_C[starts_G], np.logaddexp.reduceat(logit_C[order_C], starts_G)
-    prefix_G, last_G = np.divmod(key_C[best_G], len(log_p_N))
-    score_G = logit_G + np.frombuffer(prefixes.scores)[prefix_G]
+    text_G, part_G = text_BxK.ravel()[best_G], part_BxK.ravel()[best_G]
+    score_G = logit_G + np.frombuffer(prefixes.text_scores)[text_G] + np.frombuffer(prefixes.part_scores)[part_G]
     kept = np.flatnonzero(score_G >= score_G.max() + limits.beam_prune_logp)
     kept = kept[np.argsort(-score_G[kept], kind='stable')[: limits.beam_width]]
-    return Beams(prefix_G[kept], last_G[kept], logit_G[kept]), Step(best_G[kept] // len(labels_K), last_G[kept])
+    before_B, place_B = np.divmod(best_G[kept], len(labels_K))
+    label_B = labels_K[place_B]
+    return Beams(text_G[kept], part_G[kept], label_B, logit_G[kept]), Step(before_B, label_B)
 
 
 def _paths(steps: Sequence[Step], places_S: np.ndarray) -> np.ndarray:
