@@ -15,7 +15,7 @@ from __future__ import annotations
 import pathlib
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -82,10 +82,18 @@ def sound(sentence: Sequence[str], tokens: Sequence[str], rng: np.random.Generat
     return (scores_FxN - np.logaddexp.reduce(scores_FxN, axis=1, keepdims=True)).astype(np.float32)
 
 
-def measure(runs: pathlib.Path) -> dict[str, Any]:
-    """Returns the word error rate and the time of each system."""
-    process.set_up_process()
-    loading.load(runs / NETWORK)  # says at once that it is missing
+class Speech(NamedTuple):
+    """The simulated speech: its tokens, the lexicon; sentences, emissions and seconds of each split."""
+
+    tokens: list[str]
+    lexicon: dict[str, list[list[str]]]
+    texts: dict[str, list[list[str]]]
+    emissions: dict[str, list[np.ndarray]]
+    seconds: dict[str, float]
+
+
+def simulate(runs: pathlib.Path) -> Speech:
+    """Returns the speech that all systems hear."""
     settings, vocabulary, _ = loading.load(runs / NGRAM)
     corpus = corpora.load(settings.corpus)
     known = [word for word in vocabulary.words[1:] if word not in BOUNDARY_TOKENS]
@@ -101,6 +109,14 @@ def measure(runs: pathlib.Path) -> dict[str, Any]:
     rng = np.random.default_rng(2)
     emissions = {split: [sound(sentence, tokens, rng) for sentence in text] for split, text in texts.items()}
     seconds = {split: sum(map(len, arrays)) / FRAMES_PER_SECOND for split, arrays in emissions.items()}
+    return Speech(tokens, lexicon, texts, emissions, seconds)
+
+
+def measure(runs: pathlib.Path) -> dict[str, Any]:
+    """Returns the word error rate and the time of each system."""
+    process.set_up_process()
+    loading.load(runs / NETWORK)  # says at once that it is missing
+    tokens, lexicon, texts, emissions, seconds = simulate(runs)
     unknown = [word not in lexicon for sentence in texts['test'] for word in sentence]
     systems = {}
     for name, folders in SYSTEMS.items():

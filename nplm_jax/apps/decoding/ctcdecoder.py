@@ -10,8 +10,9 @@ log P and `beta`, plus `alpha` times log P of the end. A word outside `unigrams`
 that is not complete costs `unk_score_offset` if no word of `unigrams` begins so. Both are added to log10 P and to the
 total, respectively, as in pyctcdecode.
 
-Differences: unknown words are known for every model, not for ARPA files alone; a text that ends with a space is not
-followed by an unknown word; the frames of words are those of the most probable alignment at each merge.
+Differences: the vocabulary of every model is known, not that of ARPA files alone; a text that ends with a space is not
+followed by an unknown word; `▁⁇▁` ends a word in each hypothesis on its own; the frames of words are those of the most
+probable alignment.
 
 Dims: F frames, N labels.
 
