@@ -80,6 +80,7 @@ TABLES = [
     ('experiments/search/README.md', 'search.study --show'),
     ('experiments/pruning/README.md', 'pruning.study'),
     ('experiments/decoding/README.md', 'decoding.study'),
+    ('experiments/decoding/README.md', 'decoding.lexicon_free'),
     ('experiments/minimal_pairs/README.md', 'minimal_pairs.harness'),
     ('experiments/reading_times/README.md', 'reading_times.table'),
     ('experiments/reading_times/README.md', 'reading_times.table --questions'),
