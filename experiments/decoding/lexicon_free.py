@@ -5,7 +5,8 @@
     python -m experiments.decoding.lexicon_free               # prints the table
 
 The sentences, the channel and the model are those of `study`, of whose sentences the first are used. The searches are
-tuned on validation sentences in the same way. The sentences are decoded one by one, by each search in turn.
+tuned on validation sentences in the same way. `build_ctcdecoder` has its beam of 100, and two values of
+`beam_prune_logp` and `token_min_logp`, of which the first are its defaults. The sentences are decoded one by one, by each search in turn.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from nplm_jax.runs import process, provenance
 from nplm_jax.utils.io import expand
 from nplm_jax.utils.text import markdown_table
 
-VALID_SENTENCES, TEST_SENTENCES = 12, 50
+VALID_SENTENCES, TEST_SENTENCES = 10, 40
 DRAWS = 2000  # of sentences, for the intervals
-WIDE = {'beam_width': 200, 'beam_prune_logp': -20.0, 'token_min_logp': -7.0}
+WIDE = {'beam_prune_logp': -20.0, 'token_min_logp': -7.0}
 SYSTEMS: Mapping[str, Mapping[str, Any] | None] = {
     '`nplm decode`, beam 200': None,
-    '`build_ctcdecoder`, its defaults': {},
-    '`build_ctcdecoder`, beam 200, -20, -7': WIDE,
+    '`build_ctcdecoder`, -10 and -5': {},
+    '`build_ctcdecoder`, -20 and -7': WIDE,
 }
 Search = Callable[[np.ndarray], list[decoding.Hypothesis]]
 
