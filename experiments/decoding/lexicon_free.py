@@ -6,7 +6,8 @@
 
 The sentences, the channel and the model are those of `study`, of whose sentences the first are used. The searches are
 tuned on validation sentences in the same way. `build_ctcdecoder` has its beam of 100, and two values of
-`beam_prune_logp` and `token_min_logp`, of which the first are its defaults. The sentences are decoded one by one, by each search in turn.
+`beam_prune_logp` and `token_min_logp`, of which the first are its defaults. The sentences are decoded one by one, by
+each search in turn.
 """
 
 from __future__ import annotations
