@@ -33,6 +33,7 @@ class LanguageModel:
         beta: Added for each word.
         unk_score_offset: Added to log10 P of an unknown word, and to the score of a part of one.
         score_boundary: Whether texts begin and end as sentences do.
+        words: The known words.
     """
 
     alpha: float
@@ -59,7 +60,7 @@ class LanguageModel:
         self._known = sorted(word for word in words if word in model)
         known = bool(self._known) or not words
         require(known, 'unigrams', next(iter(words), ''), 'no word of them is in the vocabulary of the model')
-        self._words = frozenset(self._known)
+        self.words = frozenset(self._known)
         self.set_weights(alpha, beta, unk_score_offset, score_boundary)
 
     @property
@@ -104,7 +105,7 @@ class LanguageModel:
         """Returns the score of a word after a state, and the state after it."""
         after = kenlm.State()
         log10_p = max(self.model.BaseScore(state, word, after), -1e30)  # alpha may be 0
-        if (self._words and word not in self._words) or word not in self.model:
+        if (self.words and word not in self.words) or word not in self.model:
             log10_p += self.unk_score_offset
         return self.alpha * log10_p * _LOG_10 + self.beta, after
 

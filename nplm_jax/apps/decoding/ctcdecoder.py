@@ -235,7 +235,7 @@ def build_ctcdecoder(
         kenlm_model_path: pyctcdecode's name of `kenlm_model`.
 
     Raises:
-        BadInput: The labels are not different, no model can be loaded, no word is known to it, or a number is none.
+        BadInput: The labels are not different or spell no known word, no model can be loaded, or a number is none.
     """
     alphabet = Alphabet.build_alphabet(labels)
     both = kenlm_model is not None and kenlm_model_path is not None
@@ -246,4 +246,9 @@ def build_ctcdecoder(
         return BeamSearchDecoderCTC(alphabet)
     model = given if isinstance(given, kenlm.Model) else kenlm.Model(given)
     lm = LanguageModel(model, unigrams, alpha, beta, unk_score_offset, lm_score_boundary)
+    characters = {*''.join(alphabet.labels)}
+    can_spell = not lm.words or any(characters.issuperset(word) for word in lm.words)
+    example = next(iter(sorted(lm.words)), '')
+    allowed = f'no word that the model knows, such as {example!r}, can be spelled in them: upper and lower case differ'
+    require(can_spell, 'labels', labels, allowed)
     return BeamSearchDecoderCTC(alphabet, lm)

@@ -273,6 +273,7 @@ def test_no_frames_are_no_text_and_a_trailing_space_is_no_word(arpa):
         ({'kenlm_model': 'none.arpa'}, 'no ARPA file or run is there'),
         ({'kenlm_model_path': 'x'}, "kenlm_model_path='x': is another name of kenlm_model"),
         ({'kenlm_model': None, 'unigrams': ['a']}, r"unigrams=\['a'\]: requires kenlm_model"),
+        ({'labels': [' ', *'BUGSNY']}, "labels=.*no word that the model knows, such as 'bugs', can be spelled in them"),
         ({'unigrams': ['x']}, "unigrams='x': no word of them is in the vocabulary"),
         ({'unigrams': 'bugs'}, "unigrams='bugs': must be strings"),
         ({'alpha': '0.5'}, "alpha='0.5': must be a number"),
