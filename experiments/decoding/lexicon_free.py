@@ -53,7 +53,8 @@ def make_search(
         found = []
         for beam in decoder.decode_beams(emissions_FxN, prune_history=True, **limits):
             words = tuple(beam.text.split())
-            log_p = (beam.lm_score - beam.logit_score - weights.word_score * len(words)) / weights.lm_weight
+            weighted = beam.lm_score - beam.logit_score - weights.word_score * len(words)
+            log_p = weighted / weights.lm_weight if weights.lm_weight else 0.0
             found.append(decoding.Hypothesis(words, beam.lm_score, beam.logit_score, log_p))
         return found
 
