@@ -6,7 +6,8 @@
 
 The sentences, the channel and the model are those of `study`, of whose sentences the first are used. The searches are
 tuned on validation sentences in the same way. `build_ctcdecoder` has its beam of 100, and its other defaults or
-those of STRICT, with which it keeps no part of an unknown word. The sentences are decoded one by one, by each search in turn.
+those of STRICT, with which it keeps no part of an unknown word. The sentences are decoded one by one, by each
+search in turn.
 """
 
 from __future__ import annotations
