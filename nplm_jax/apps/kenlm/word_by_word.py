@@ -66,10 +66,11 @@ class NgramReader:
         self._log_p = [(np.asarray(x) / LOG_10).astype(np.float32) for x in model.log_p]
         self._log_b = [(np.asarray(x) / LOG_10).astype(np.float32) for x in model.log_b]
         firsts = [model.table.first_successors(order) for order in range(2, self.order + 1)]
+        last_words = [(keys % self._size).astype(np.int32) for keys in model.table.keys[1 : self.order]]
         matters = [(b != 0) | (np.diff(first) > 0) for b, first in zip(self._log_b, firsts)]
         self._log_p_views, self._log_b_views = _views(self._log_p), _views(self._log_b)
         self._matters = _views(matters)  # whether a context changes a probability
-        self._firsts, self._tables = firsts, [*zip(_views(firsts), _views(model.table.keys[1:]))]
+        self._firsts, self._tables = firsts, [*zip(_views(firsts), _views(last_words))]
         self.null = Context(known=())
         self.begin = functools.reduce(self.after, begin, self.null)
 
@@ -99,21 +100,22 @@ class NgramReader:
 
     def step(self, context: Context, word: int) -> tuple[float, int, Context]:
         """Returns log10 P of a word after a context, the length of the n-gram, and the context after the word."""
-        before, size = context.known, self._size
+        before = context.known
         nodes, longest, longest_node = [word], 1, word
-        for prefix, (firsts, keys) in zip(before, self._tables):
+        for prefix, (firsts, last_words) in zip(before, self._tables):
             node = -1
             if prefix >= 0 and (first := firsts[prefix]) < (stop := firsts[prefix + 1]):
-                key = prefix * size + word
-                found = bisect_left(keys, key, first, stop)
-                if found < stop and keys[found] == key:
-                    node, longest, longest_node = found, len(nodes) + 1, found
+                found = bisect_left(last_words, word, first, stop)
+                if found < stop and last_words[found] == word:
+                    node = longest_node = found
+                    longest = len(nodes) + 1
             nodes.append(node)
         log10_p = self._log_p_views[longest - 1][longest_node]
         for length in range(longest - 1, len(before)):
             if (node := before[length]) >= 0:
                 log10_p += self._log_b_views[length][node]
-        del nodes[min(longest, self.order - 1) :]
+        if len(nodes) > longest or longest == self.order:
+            del nodes[min(longest, self.order - 1) :]
         return log10_p, longest, Context((), None, 0, nodes)
 
     def score_lines(self, ids_T: np.ndarray, stops_B: np.ndarray, begins: bool) -> tuple[np.ndarray, np.ndarray]:

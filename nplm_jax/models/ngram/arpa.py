@@ -35,6 +35,7 @@ _ZERO = -99.0  # the log10 of probability zero
 _KENLM_UNKNOWN = -100.0  # the log10 that KenLM gives to an unknown word if a file has no <unk>
 _LOG_10 = math.log(10)
 _MAX_ORDER = 100
+_BLOCK = 2**18  # bytes that are parsed at once
 _IN_SECTION = 'log10 probability, {} words, log10 back-off weight, or the next section'
 
 
@@ -183,7 +184,7 @@ def _read_blocks(path: pathlib.Path) -> Iterator[tuple[int, str, bytes]]:
     """Yields the same as `read_blocks`, and the text as bytes, with a progress bar."""
     total = path.stat().st_size if path.is_file() else 0
     with progress_bar(total, f'reading {path.name}', ' bytes') as bar:
-        for first, text in read_blocks(path):
+        for first, text in read_blocks(path, _BLOCK):
             data = text.encode()
             bar.update(len(data))
             yield first, text, data

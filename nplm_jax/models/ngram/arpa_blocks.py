@@ -114,7 +114,7 @@ def _has_blanks(data: bytes, bytes_L: np.ndarray, lanes: np.ndarray) -> bool:
     if data.isascii():
         return False
     characters = lanes[np.flatnonzero(bytes_L >= 0xC2)]  # two bytes or more
-    return any(np.isin(characters & _MASKS[n], blanks).any() for n, blanks in _BLANKS_OF.items())
+    return any(((characters & _MASKS[n]) == blank).any() for n, blanks in _BLANKS_OF.items() for blank in blanks)
 
 
 def _lanes(data: bytes) -> np.ndarray:

@@ -70,8 +70,9 @@ class NgramTable:
         return self.keys[order - 1] // self.vocabulary_size
 
     def first_successors(self, order: int) -> np.ndarray:
-        """Returns for each node of `order - 1` the first n-gram that begins with it, and then their number. int64."""
-        return np.searchsorted(self.keys[order - 1], np.arange(self.size(order - 1) + 1) * self.vocabulary_size)
+        """Returns for each node of `order - 1` the first n-gram that begins with it, and then their number."""
+        first = np.searchsorted(self.keys[order - 1], np.arange(self.size(order - 1) + 1) * self.vocabulary_size)
+        return first.astype(node_dtype(self.size(order)))
 
     def beginning_with(self, word: int) -> list[slice]:
         """Returns for each order the n-grams that begin with a word, which are adjacent."""

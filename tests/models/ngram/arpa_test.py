@@ -11,7 +11,6 @@ from nplm_jax.data.corpora import Span
 from nplm_jax.data.vocabulary import RARE, Vocabulary
 from nplm_jax.models.ngram import arpa, counts, kneser_ney, unsmoothed
 from nplm_jax.models.ngram.arpa_blocks import BlockParser
-from nplm_jax.utils import io
 from nplm_jax.utils.errors import BadInput
 
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
@@ -39,10 +38,10 @@ ngram 2=2
 """
 
 
-@pytest.fixture(params=[2**17, 1], ids=['line by line', 'a block per line'])
+@pytest.fixture(params=[2**18, 1], ids=['line by line', 'a block per line'])
 def block(request, monkeypatch):
     """Small files are one block, which is parsed line by line; blocks inside a section are parsed at once."""
-    monkeypatch.setattr(io, '_BLOCK', request.param)
+    monkeypatch.setattr(arpa, '_BLOCK', request.param)
 
 
 def stream():
@@ -212,7 +211,7 @@ def test_blocks_have_the_numbers_of_single_lines(tmp_path, monkeypatch, separato
     path = varied_file(tmp_path / 'varied.arpa', separators)
     expected, words = arpa.read(path)
     assert expected.table.size(2) == len(NAMES) ** 2
-    monkeypatch.setattr(io, '_BLOCK', 1)
+    monkeypatch.setattr(arpa, '_BLOCK', 1)
     parsed, parse = [], BlockParser.parse
     monkeypatch.setattr(BlockParser, 'parse', lambda *args: parsed.append(parse(*args)) or parsed[-1])
     model, same_words = arpa.read(path)
