@@ -241,10 +241,10 @@ def test_a_file_without_an_ngram_has_the_rare_word_only(tmp_path):
 
 
 def large_file(path):
-    ngrams = [[f'w{i}' for i in range(300)]]
+    ngrams = [[f'w{i}' for i in range(400)]]
     ngrams.append([f'{a} {b}' for a in ngrams[0] for b in ngrams[0]])
     sections = [f'\\{k}-grams:\n' + ''.join(f'-2\t{x}\n' for x in order) for k, order in enumerate(ngrams, 1)]
-    path.write_text('\\data\\\nngram 1=300\nngram 2=90000\n' + '\n'.join(sections) + '\\end\\\n', encoding='utf-8')
+    path.write_text('\\data\\\nngram 1=400\nngram 2=160000\n' + '\n'.join(sections) + '\\end\\\n', encoding='utf-8')
     return path
 
 
