@@ -1,18 +1,17 @@
-"""N-gram queries by `nplm_jax.kenlm` and by KenLM's `query`: loading, memory, words one by one and in lines.
+"""N-gram queries by `nplm_jax.kenlm` in lines and one by one; its loading and numbers beside KenLM's `query`.
 
     lmplz -o 5 < train.txt > big.arpa               of KenLM, here of WikiText-2 and Brown: 386 MB
     python -m experiments.speed.queries --query=kenlm/build/bin/query --arpa=big.arpa --text=test.txt
     python -m experiments.speed.queries --show      the table of the committed results, nothing measured
 
-Both read the same ARPA file and the same text, one after the other in each round. A model is loaded by a process of
-its own. `query` prints only sums where it is timed; its time without a text is that of loading. The packed model is
-made by `nplm import arpa` and `nplm pack`, and is unpacked into the cache before it is timed. All seconds are those of
-the processor.
+Both read the same ARPA file, one after the other in each round; a model is loaded by a process of its own. The time of
+`query` without a text is that of loading: the words of a text add less than that varies. The packed model is made by
+`nplm import arpa` and `nplm pack`, and is unpacked into the cache before it is timed. All seconds are those of the
+processor.
 """
 
 from __future__ import annotations
 
-import json
 import pathlib
 import re
 import resource
@@ -38,12 +37,11 @@ from nplm_jax.utils.text import markdown_table
 RESULTS = pathlib.Path(__file__).parent / 'results' / 'queries.json'
 FEW = 50_000  # words that are read one by one
 LOAD = """
-import json, resource, sys, time
+import sys, time
 from nplm_jax import kenlm
 before = time.process_time()
 kenlm.Model(sys.argv[1])
-usage = resource.getrusage(resource.RUSAGE_SELF)
-print(json.dumps([time.process_time() - before, usage.ru_maxrss * 1024]))
+print(time.process_time() - before)
 """
 
 
@@ -56,20 +54,18 @@ def define(parser: study.StudyParser) -> None:
     problem.add_output(parser, RESULTS)
 
 
-def query(program: pathlib.Path, arpa: pathlib.Path, text: bytes) -> tuple[float, int]:
-    """Returns the processor seconds of `query`, and the most bytes of memory it had."""
+def query(program: pathlib.Path, arpa: pathlib.Path) -> float:
+    """Returns the processor seconds of `query` without a text."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run([program, '-v', 'summary', arpa], input=text, capture_output=True, check=True)
+    subprocess.run([program, '-v', 'summary', arpa], input=b'', capture_output=True, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    memory = re.search(rb'RSSMax:(\d+) kB', done.stderr + done.stdout)
-    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return seconds, int(memory[1]) * 1024 if memory else 0
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def load(path: pathlib.Path) -> tuple[float, int]:
-    """Returns the processor seconds of loading a model here, and the most bytes of memory of the process."""
+def load(path: pathlib.Path) -> float:
+    """Returns the processor seconds of loading a model here."""
     done = subprocess.run([sys.executable, '-c', LOAD, str(path)], capture_output=True, check=True, text=True)
-    return tuple(json.loads(done.stdout))
+    return float(done.stdout)
 
 
 def one_by_one(model: kenlm.Model, lines: list[str]) -> int:
@@ -114,8 +110,8 @@ def measure(flags: study.Flags) -> dict[str, Any]:
     lines = text.decode().splitlines()
     words = len(text.split()) + len(lines)
     few = lines[: max(1, len(lines) * FEW // words)]
-    loads: dict[str, list[tuple[float, int]]] = {'kenlm': [], 'ours': [], 'ours, packed': []}
-    rates: dict[str, list[float]] = {'kenlm, query': [], 'score_lines': [], 'full_scores': [], 'BaseScore': []}
+    loads: dict[str, list[float]] = {'kenlm': [], 'ours': [], 'ours, packed': []}
+    rates: dict[str, list[float]] = {'score_lines': [], 'full_scores': [], 'BaseScore': []}
     with tempfile.TemporaryDirectory() as folder:
         run, packed = pathlib.Path(folder) / 'run', pathlib.Path(folder) / 'model.nplm'
         cli.main(['import', 'arpa', str(arpa), f'--workdir={run}'])
@@ -123,10 +119,9 @@ def measure(flags: study.Flags) -> dict[str, Any]:
         load(packed)
         model = kenlm.Model(arpa)
         for _ in range(flags.rounds):
-            loads['kenlm'].append(query(program, arpa, b''))
+            loads['kenlm'].append(query(program, arpa))
             loads['ours'].append(load(arpa))
             loads['ours, packed'].append(load(packed))
-            rates['kenlm, query'].append(words / (query(program, arpa, text)[0] - loads['kenlm'][-1][0]))
             rates['score_lines'].append(timed(lambda: sum(len(line.ids_T) for line in model.score_lines(lines))))
             rates['full_scores'].append(timed(lambda: sum(len([*model.full_scores(line)]) for line in few)))
             rates['BaseScore'].append(timed(lambda: one_by_one(model, few)))
@@ -143,19 +138,15 @@ def measure(flags: study.Flags) -> dict[str, Any]:
 
 
 def make_table(measured: dict[str, Any]) -> str:
-    """Returns the tables: medians over the rounds, and of the ratios to KenLM in the same round."""
+    """Returns the tables: medians over the rounds, and of the ratios in the same round."""
     rates, loads, differ = measured['words_per_second'], measured['loads'], measured['differences']
 
     def ratio(one: list[float], other: list[float]) -> str:
         return f'{statistics.median(a / b for a, b in zip(one, other)):.2f}'
 
-    rows = [[name, f'{statistics.median(x):,.0f}', ratio(x, rates['kenlm, query'])] for name, x in rates.items()]
-    table = markdown_table(['queries', 'words a second', "of kenlm's"], rows)
-    rows = []
-    for name, of_rounds in loads.items():
-        seconds, memory = zip(*of_rounds)
-        kenlms = [x for x, _ in loads['kenlm']]
-        rows.append([name, f'{statistics.median(seconds):.1f}', ratio(seconds, kenlms), f'{max(memory) / 1e6:,.0f}'])
+    rows = [[name, f'{statistics.median(x):,.0f}', ratio(x, rates['BaseScore'])] for name, x in rates.items()]
+    table = markdown_table(['queries', 'words a second', "of BaseScore's"], rows)
+    rows = [[name, f'{statistics.median(x):.1f}', ratio(x, loads['kenlm'])] for name, x in loads.items()]
     lines = [
         f'{measured["order"]}-gram model of {measured["vocabulary"]:,} words, an ARPA file of '
         f'{measured["arpa_bytes"] / 1e6:.0f} MB, packed {measured["packed_bytes"] / 1e6:.0f} MB; {measured["device"]}.',
@@ -163,7 +154,7 @@ def make_table(measured: dict[str, Any]) -> str:
         f'{differ["from_query"]:.1e}; between lines and single words: {differ["between_lines_and_words"]:.1e}.',
         f'Different lengths: {differ["different_lengths"]}.',
     ]
-    loading = markdown_table(['loading', 'seconds', "of kenlm's", 'most memory, MB'], rows)
+    loading = markdown_table(['loading', 'seconds', "of kenlm's"], rows)
     return '\n'.join([table, '', loading, '', *lines])
 
 
