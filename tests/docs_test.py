@@ -179,15 +179,6 @@ def test_numbers_in_sentences_are_those_of_committed_results():
     assert f'a larger Mogrifier LSTM {ten:.1f} in {longer / 60:.0f} minutes' in readme
 
 
-def test_the_minutes_of_an_lstm_on_a_text_are_those_of_brown_times_its_words():
-    seconds = [_recorded(f'frontier/results/{row}.json')['seconds'] for row in ('one_minute', 'five_minutes')]
-    rows = _table('docs/howto/your_own_text.md', 'words in the text')
-    for words, (train, *minutes) in ((int(key.replace(',', '')), row) for key, row in rows.items()):
-        assert int(train.replace(',', '')) == words * 8 // 10
-        expected = [s / 60 * words / 1_000_000 for s in seconds]  # Brown's rows have 800,000 training words
-        assert minutes == [f'{m:.0f}' if m > 15 else f'{m:.1f}' for m in expected]
-
-
 def _table(path: str, header: str) -> dict[str, list[str]]:
     """Returns the rows of the page's table that starts with `header`, by their first cell; of several, the last."""
     (table,) = re.findall(rf'^\| {header} .*\n\|[-| ]+\n((?:\|.*\n)+)', (ROOT / path).read_text(), re.MULTILINE)

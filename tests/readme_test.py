@@ -96,6 +96,7 @@ TABLES = [
     ('experiments/speed/README.md', 'speed.vectorize --show'),
     ('experiments/speed/README.md', 'speed.history'),
     ('experiments/speed/README.md', 'speed.next_words --show'),
+    ('experiments/speed/README.md', 'speed.queries --show'),
     ('docs/howto/export.md', 'speed.onnx_tokens --show'),
 ]
 

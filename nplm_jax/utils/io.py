@@ -205,8 +205,8 @@ def read_lines(path: pathlib.Path) -> Iterator[tuple[int, str]]:
     return decode_lines(path, read_bytes(str(path), path))
 
 
-def read_blocks(path: pathlib.Path) -> Iterator[tuple[int, str]]:
-    """Reads the lines that `read_lines` reads, some thousand at once, in little memory.
+def read_blocks(path: pathlib.Path, size: int = _BLOCK) -> Iterator[tuple[int, str]]:
+    """Reads the lines that `read_lines` reads, `size` bytes or a line more at once, in little memory.
 
     Yields:
         The number of the first line, and the text of the lines.
@@ -217,7 +217,7 @@ def read_blocks(path: pathlib.Path) -> Iterator[tuple[int, str]]:
     with open_regular(str(path), path) as file:
         _check_size(str(path), file, _MAX_BYTES)
         number = 1
-        while data := file.read(_BLOCK) + file.readline():
+        while data := file.read(size) + file.readline():
             text = data.decode(errors='replace').removeprefix('\ufeff' if number == 1 else '')
             if '\0' in text or '\ufffd' in text:  # a line is no text, or has this character
                 text = ''.join(line for _, line in decode_lines(path, data, number))

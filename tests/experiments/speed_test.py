@@ -1,5 +1,6 @@
 """The contestants of experiments/speed do the same updates; what the scripts print is what is committed."""
 
+import argparse
 import json
 import pathlib
 import re
@@ -12,7 +13,7 @@ import pytest
 
 from configs import brown
 from experiments import study
-from experiments.speed import ceiling, commits, contestants, forms, history, quality, race, scaling, vectorize
+from experiments.speed import ceiling, commits, contestants, forms, history, quality, queries, race, scaling, vectorize
 from experiments.speed import problem as problem_lib
 from nplm_jax.utils.errors import BadInput
 
@@ -266,3 +267,11 @@ def test_time_to_quality_is_when_the_target_is_first_reached(tmp_path):
     script('quality', '--config=configs/sentences.py', '--target=1', f'--output={tmp_path}', *often)
     assert json.loads((tmp_path / 'quality_sentences.json').read_text())['seconds_to_target'] is None
     assert 'never' in script('quality', '--show', f'--output={tmp_path}')
+
+
+@pytest.mark.parametrize('missing', ['query', 'arpa', 'text'])
+def test_queries_name_the_file_that_is_missing(tmp_path, missing):
+    (tmp_path / 'file').touch()
+    flags = dict.fromkeys(('query', 'arpa', 'text'), str(tmp_path / 'file')) | {missing: 'none'}
+    with pytest.raises(BadInput, match=f"--{missing}='none': must be a file"):
+        queries.measure(argparse.Namespace(**flags, rounds=1))

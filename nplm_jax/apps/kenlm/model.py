@@ -4,6 +4,7 @@
 
     model = kenlm.Model('lm.arpa')                # or a run, or several to mix
     model.score('the jury said')                  # log10 P of the words and of the end of the sentence
+    [line.log10_p_T.sum() for line in model.score_lines(sentences)]  # of many sentences, ten times as fast
     state, after = kenlm.State(), kenlm.State()
     model.BeginSentenceWrite(state)
     model.BaseScore(state, 'the', after)          # log10 P of one word, and the state after it
@@ -14,10 +15,11 @@ Dims: S states, V words.
 
 import copy
 import functools
+import itertools
 import os
 import pathlib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +28,7 @@ from nplm_jax.apps.kenlm.word_by_word import Context, MixtureReader, NetworkRead
 from nplm_jax.data.tokenizers.tokenizer import PARAGRAPH_BOUNDARY, Tokenizer
 from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
 from nplm_jax.inference import scoring
+from nplm_jax.inference.scoring import Line
 from nplm_jax.models.mixture import normalize_weights
 from nplm_jax.models.ngram import arpa, sentence_marks
 from nplm_jax.models.ngram.backoff import BackoffModel
@@ -34,6 +37,7 @@ from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand
 
 Path = str | bytes | os.PathLike
+_WORDS = 2**18  # words that are scored at once
 _WORD = re.compile(r'[^ \t\n\r\v\f]+')  # KenLM splits at no other blanks
 
 
@@ -117,19 +121,55 @@ class Model:
         """
         return sum(log10_p for log10_p, *_ in self.full_scores(sentence, bos, eos))
 
+    def score_lines(self, sentences: Iterable[str | bytes], bos: bool = True, eos: bool = True) -> Iterator[Line]:
+        """Yields what `full_scores` does of each of many sentences, of many words at once, which is many times faster.
+
+        Args:
+            sentences: The sentences; they are read as they are needed.
+            bos: See `score`.
+            eos: See `score`.
+
+        Yields:
+            The ids, log10 P and lengths of a sentence's words. An unknown word has id 0; the sum of `log10_p_T` is
+            `score`, and `scoring.total` has the perplexity of several.
+        """
+        end, ids_of_words = self._check_end(eos), self._ids.get
+        ids: list[int] = []
+        stops: list[int] = []
+        for sentence in sentences:
+            ids.extend(map(ids_of_words, self._split(_text(sentence)), itertools.repeat(RARE_ID)))
+            ids.extend(end)
+            stops.append(len(ids))
+            if len(ids) >= _WORDS:
+                yield from self._score_lines(ids, stops, bos)
+                ids, stops = [], []
+        if stops:
+            yield from self._score_lines(ids, stops, bos)
+
+    def _score_lines(self, ids: list[int], stops: list[int], bos: bool) -> Iterator[Line]:
+        """Yields the scores of sentences from the ids of all, and the end of each."""
+        ids_T = np.array(ids, np.int32)
+        log10_p_T, lengths_T = self._reader.score_lines(ids_T, np.array(stops), bos)
+        for line in itertools.starmap(slice, itertools.pairwise([0, *stops])):
+            yield Line(ids_T[line], log10_p_T[line], lengths_T[line])
+
+    def _check_end(self, eos: bool) -> tuple[int, ...]:
+        """Returns the word at the end of sentences, if it is predicted. Raises BadInput if the model has none."""
+        if eos and self._end is None:
+            raise BadInput('eos=True: this model has no mark at the end of sentences: give eos=False')
+        return (self._end,) if eos and self._end is not None else ()
+
     def full_scores(
         self, sentence: str | bytes, bos: bool = True, eos: bool = True
     ) -> Iterator[tuple[float, int, bool]]:
         """Returns log10 P, length of the n-gram and `is unknown` of each word, as `score` and `BaseFullScore` do."""
-        context = self._reader.begin if bos else self._reader.null
+        context, step = self._reader.begin if bos else self._reader.null, self._reader.step
         for word in self._split(_text(sentence)):
             word_id = self._ids.get(word, RARE_ID)
-            yield *self._reader.score(context, word_id), word_id == RARE_ID
-            context = self._reader.after(context, word_id)
-        if eos:
-            if self._end is None:
-                raise BadInput('eos=True: this model has no mark at the end of sentences: give eos=False')
-            yield *self._reader.score(context, self._end), False
+            log10_p, length, context = step(context, word_id)
+            yield log10_p, length, word_id == RARE_ID
+        for word_id in self._check_end(eos):
+            yield *self._reader.score(context, word_id), False
 
     def perplexity(self, sentence: str | bytes) -> float:
         """Returns the perplexity of a sentence's words and its end."""
@@ -146,13 +186,16 @@ class Model:
 
     def BaseScore(self, in_state: State, word: str, out_state: State) -> float:
         """Returns log10 P of a word after a state, and sets the other state, or the same, to that after the word."""
-        return self.BaseFullScore(in_state, word, out_state).log_prob
+        log10_p, _, context = self._reader.step(self._read(in_state), self._id(word))
+        out_state._reader, out_state._context = self._reader, context
+        return log10_p
 
     def BaseFullScore(self, in_state: State, word: str, out_state: State) -> FullScoreReturn:
         """Returns what `BaseScore` does, with the length of the n-gram and whether the word is unknown."""
-        context, word_id = self._read(in_state), self._id(word)
-        self._write(out_state, self._reader.after(context, word_id))
-        return FullScoreReturn(*self._reader.score(context, word_id), word_id == RARE_ID)
+        word_id = self._id(word)
+        log10_p, length, context = self._reader.step(self._read(in_state), word_id)
+        self._write(out_state, context)
+        return FullScoreReturn(log10_p, length, word_id == RARE_ID)
 
     def next_words(self, states: Sequence[State]) -> np.ndarray:
         """Returns log10 P of each word of `vocabulary` after each state, float32, S x V.
@@ -163,15 +206,15 @@ class Model:
         return self._reader.next_words(contexts) if contexts else np.zeros((0, len(self.vocabulary)), np.float32)
 
     def _id(self, word: str) -> int:
-        return self._ids.get(_text(word), RARE_ID)
+        return self._ids.get(word if type(word) is str else _text(word), RARE_ID)
 
     def _read(self, state: State) -> Context:
         """Returns the context of a state. Raises BadInput if it is of another model."""
         if state._context is None:
             return self._reader.null
-        allowed = 'another model has written it; each model has its own states'
-        require(state._reader is self._reader, 'state', state, allowed)
-        return state._context
+        if state._reader is self._reader:
+            return state._context
+        raise BadInput(f'state={state!r}: another model has written it; each model has its own states')
 
     def _write(self, state: State, context: Context) -> None:
         state._reader, state._context = self._reader, context

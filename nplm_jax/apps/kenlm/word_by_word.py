@@ -1,25 +1,29 @@
-"""Reads a model one word at a time, as a decoder does that keeps thousands of contexts and asks for single words.
+"""Reads a model one word at a time, as a decoder does that keeps thousands of contexts, or many lines at once.
 
 A context is immutable, and what is known of it is computed when it is first needed, and kept. Logarithms are decimal.
 A reader gives the probability of one word after a context. It starts from one of two contexts: `null`, without words,
 or `begin`, the beginning of a sentence; `after` appends a word to a context. A word is predicted from the `order` - 1
-words before it, or from all words if `order` is None.
+words before it, or from all words if `order` is None. `step` does what `score` and `after` do; `score_lines` reads many
+lines at once.
 
-Dims: S contexts, V words.
+Dims: S contexts, V words, T words of all lines, B lines.
 """
 
 from __future__ import annotations
 
 import functools
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
+from nplm_jax.inference import scoring
 from nplm_jax.inference.scoring import LOG_10
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.ngram.backoff import BackoffModel
+from nplm_jax.models.ngram.counts import find
 
 Words = tuple[Any, ...]
 
@@ -42,8 +46,10 @@ class NgramReader:
     """A back-off model. Where no word was read, none is known, as in KenLM; `LanguageModel.next_word` pads instead.
 
     `words` of a context are as few as in KenLM's states: contexts of which no probability differs are equal. `known`
-    holds the node of the last k words by k, -1 for words that are no n-gram, and the log10 of the product of the
-    back-off weights of the last k and more words.
+    holds the node of the last k words by k - 1, -1 for words that are no n-gram.
+
+    The n-grams that follow one context are adjacent, so that most searches are over few keys. The arrays are read as
+    memory views, whose elements are Python's numbers.
     """
 
     def __init__(self, model: BackoffModel, begin: Words = (), unpredicted: Words = ()) -> None:
@@ -55,73 +61,111 @@ class NgramReader:
             unpredicted: Words that `next_words` gives probability zero, whatever the model says.
         """
         self.order: int = model.n
-        self._unpredicted = unpredicted
+        self._begin, self._unpredicted = np.array(begin, np.int64), unpredicted
         self._table, self._size = model.table, model.table.vocabulary_size
         self._log_p = [(np.asarray(x) / LOG_10).astype(np.float32) for x in model.log_p]
         self._log_b = [(np.asarray(x) / LOG_10).astype(np.float32) for x in model.log_b]
-        self._matters = [log_b != 0 for log_b in self._log_b]  # whether a context changes a probability
-        for order, matters in enumerate(self._matters, start=2):
-            matters[self._table.prefixes(order)] = True
-        self.null = Context(known=([0], [0.0, 0.0]))
+        firsts = [model.table.first_successors(order) for order in range(2, self.order + 1)]
+        last_words = [(keys % self._size).astype(np.int32) for keys in model.table.keys[1 : self.order]]
+        matters = [(b != 0) | (np.diff(first) > 0) for b, first in zip(self._log_b, firsts)]
+        self._log_p_views, self._log_b_views = _views(self._log_p), _views(self._log_b)
+        self._matters = _views(matters)  # whether a context changes a probability
+        self._firsts, self._tables = firsts, [*zip(_views(firsts), _views(last_words))]
+        self.null = Context(known=())
         self.begin = functools.reduce(self.after, begin, self.null)
 
     def words(self, context: Context) -> Words:
         """Returns the words of a context."""
-        self._look_up(context)
-        return context.words
+        nodes = self._known(context)
+        words, node = [], nodes[-1] if nodes else 0
+        for keys in reversed(self._table.keys[: len(nodes)]):
+            node, word = divmod(int(keys[node]), self._size)
+            words.append(word)
+        return tuple(reversed(words))
 
-    def _look_up(self, context: Context) -> None:
-        """Finds what is known of a context."""
-        if (parent := context.parent) is None:
-            return
-        self._look_up(parent)
-        nodes = [0]
-        for order, node in enumerate(parent.known[0][: self.order - 1], start=1):
-            nodes.append(self._find(order, node, context.word))
-        while len(nodes) > 1 and (nodes[-1] < 0 or not self._matters[len(nodes) - 2][nodes[-1]]):
-            nodes.pop()
-        weights = [0.0] * (len(nodes) + 1)
-        for length in range(len(nodes) - 1, 0, -1):
-            log_b = float(self._log_b[length - 1][nodes[length]]) if nodes[length] >= 0 else 0.0
-            weights[length] = weights[length + 1] + log_b
-        context.words = (*parent.words, context.word)[len(parent.words) + 2 - len(nodes) :]
-        context.known, context.parent = (nodes, weights), None
-
-    def _find(self, order: int, node: int, word: int) -> int:
-        """Returns the node of an n-gram from that of the words before its last one; -1 if it is in no table."""
-        if order == 1 or node < 0:
-            return word if order == 1 else -1
-        keys, key = self._table.keys[order - 1], node * self._size + word
-        found = int(keys.searchsorted(key))
-        return found if found < len(keys) and keys[found] == key else -1
+    def _known(self, context: Context) -> Sequence[int]:
+        """Returns the nodes of a context without the longest ones that change no probability."""
+        nodes, last = context.known, len(context.known)
+        while last and (nodes[last - 1] < 0 or not self._matters[last - 1][nodes[last - 1]]):
+            last -= 1
+        return nodes[:last]
 
     def after(self, context: Context, word: int) -> Context:
         """Returns the context after one more word."""
-        return Context(parent=context, word=word)
+        return self.step(context, word)[2]
 
     def score(self, context: Context, word: int) -> tuple[float, int]:
         """Returns log10 P of a word after a context, and the length of the n-gram that predicts it."""
-        self._look_up(context)
-        nodes, weights = context.known
-        order = len(nodes)
-        while (node := self._find(order, nodes[order - 1], word)) < 0:
-            order -= 1
-        return float(self._log_p[order - 1][node]) + weights[order], order
+        return self.step(context, word)[:2]
+
+    def step(self, context: Context, word: int) -> tuple[float, int, Context]:
+        """Returns log10 P of a word after a context, the length of the n-gram, and the context after the word."""
+        before = context.known
+        nodes, longest, longest_node = [word], 1, word
+        for prefix, (firsts, last_words) in zip(before, self._tables):
+            node = -1
+            if prefix >= 0 and (first := firsts[prefix]) < (stop := firsts[prefix + 1]):
+                found = bisect_left(last_words, word, first, stop)
+                if found < stop and last_words[found] == word:
+                    node = longest_node = found
+                    longest = len(nodes) + 1
+            nodes.append(node)
+        log10_p = self._log_p_views[longest - 1][longest_node]
+        for length in range(longest - 1, len(before)):
+            if (node := before[length]) >= 0:
+                log10_p += self._log_b_views[length][node]
+        if len(nodes) > longest or longest == self.order:
+            del nodes[min(longest, self.order - 1) :]
+        return log10_p, longest, Context((), None, 0, nodes)
+
+    def score_lines(self, ids_T: np.ndarray, stops_B: np.ndarray, begins: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Scores many lines by lookups of all their words at once.
+
+        Args:
+            ids_T: The words of all lines, one line after the other.
+            stops_B: Where each line ends.
+            begins: Whether each is read from `begin` instead of from `null`.
+
+        Returns:
+            log10 P of each word, float64, and the length of the n-gram that predicts it.
+        """
+        starts_B = np.append(0, stops_B[:-1])
+        begin = self._begin[: len(self._begin) * begins]
+        words_L = np.insert(ids_T.astype(np.int64), np.repeat(starts_B, len(begin)), np.tile(begin, len(stops_B)))
+        starts_B += np.arange(len(stops_B)) * len(begin)
+        nodes_L, log_p_L, lengths_L = words_L, self._log_p[0][words_L].astype(np.float64), np.ones_like(words_L)
+        for order in range(2, self.order + 1):
+            contexts_L = np.append(-1, nodes_L[:-1])
+            contexts_L[starts_B[starts_B < len(words_L)]] = -1
+            rows = np.flatnonzero(contexts_L >= 0)
+            log_p_L[rows] += self._log_b[order - 2][contexts_L[rows]]
+            firsts = self._firsts[order - 2]
+            rows = rows[firsts[contexts_L[rows]] < firsts[contexts_L[rows] + 1]]
+            found = find(self._table.keys[order - 1], contexts_L[rows] * self._size + words_L[rows])
+            nodes_L = np.full_like(words_L, -1)
+            nodes_L[rows] = found
+            rows, found = rows[found >= 0], found[found >= 0]
+            log_p_L[rows], lengths_L[rows] = self._log_p[order - 1][found], order
+        is_scored_L = np.ones(len(words_L), bool)
+        for i in range(len(begin)):
+            is_scored_L[starts_B + i] = False
+        return log_p_L[is_scored_L], lengths_L[is_scored_L]
 
     def next_words(self, contexts: Sequence[Context]) -> np.ndarray:
         """Returns log10 P of all words after each context, float32, S x V."""
-        for context in contexts:
-            self._look_up(context)
-        longest = max((len(context.known[0]) for context in contexts), default=1)
+        longest = max((len(context.known) for context in contexts), default=0)
         nodes_SxK = np.full((len(contexts), longest), -1)
-        weights_SxK = np.zeros((len(contexts), longest + 1), np.float32)
         for s, context in enumerate(contexts):
-            nodes, weights = context.known
-            nodes_SxK[s, : len(nodes)], weights_SxK[s, : len(weights)] = nodes, weights
-        log_p_SxV = self._log_p[0] + weights_SxK[:, 1:2]
-        for order in range(2, longest + 1):
-            rows, words, nodes = self._table.successors(order, nodes_SxK[:, order - 1])
-            log_p_SxV[rows, words] = self._log_p[order - 1][nodes] + weights_SxK[rows, order]
+            nodes_SxK[s, : len(context.known)] = context.known
+        weights_SxK = np.zeros((len(contexts), longest + 1))
+        for k in range(longest - 1, -1, -1):
+            log_b = np.where(nodes_SxK[:, k] >= 0, self._log_b[k][nodes_SxK[:, k]], 0)
+            weights_SxK[:, k] = weights_SxK[:, k + 1] + log_b
+        weights_SxK = weights_SxK.astype(np.float32)
+        log_p_SxV = self._log_p[0] + weights_SxK[:, :1]
+        for order in range(2, longest + 2):
+            rows, words, nodes = self._table.successors(order, nodes_SxK[:, order - 2])
+            log_p_SxV[rows, words] = self._log_p[order - 1][nodes] + weights_SxK[rows, order - 1]
         log_p_SxV[:, self._unpredicted] = -np.inf
         return log_p_SxV
 
@@ -137,6 +181,7 @@ class NetworkReader:
         """Takes a model, and the words before a sentence."""
         self._model, self.order = model, model.n
         self.null, self.begin = Context(), Context(begin)
+        self._begin_words = begin
 
     def words(self, context: Context) -> Words:
         """See `NgramReader.words`."""
@@ -173,6 +218,17 @@ class NetworkReader:
         """See `NgramReader.score`."""
         self._look_up([context])
         return float(context.known[1][word]), min(len(context.words) + 1, self.order or len(context.words) + 1)
+
+    def step(self, context: Context, word: int) -> tuple[float, int, Context]:
+        """See `NgramReader.step`."""
+        return *self.score(context, word), self.after(context, word)
+
+    def score_lines(self, ids_T: np.ndarray, stops_B: np.ndarray, begins: bool) -> tuple[np.ndarray, np.ndarray]:
+        """See `NgramReader.score_lines`."""
+        start = scoring.LineStart(self._begin_words if begins else ())
+        lines = scoring.score(self._model, np.split(ids_T, stops_B[:-1]), start)
+        log10_p_T, lengths_T = zip(*((line.log10_p_T, line.lengths_T) for line in lines))
+        return np.concatenate(log10_p_T), np.concatenate(lengths_T)
 
     def next_words(self, contexts: Sequence[Context]) -> np.ndarray:
         """See `NgramReader.next_words`."""
@@ -215,6 +271,19 @@ class MixtureReader:
         log_p_M, lengths_M = zip(*scores)
         return float(_log10_sum(np.array(log_p_M) + self._log_weights_M)), max(lengths_M)
 
+    def step(self, context: Context, word: int) -> tuple[float, int, Context]:
+        """See `NgramReader.step`."""
+        ids_M = self._ids_MxV[:, word].tolist()
+        steps = [r.step(part, i) for r, part, i in zip(self._readers, context.known, ids_M)]
+        log_p_M, lengths_M, contexts = zip(*steps)
+        return float(_log10_sum(np.array(log_p_M) + self._log_weights_M)), max(lengths_M), Context(known=contexts)
+
+    def score_lines(self, ids_T: np.ndarray, stops_B: np.ndarray, begins: bool) -> tuple[np.ndarray, np.ndarray]:
+        """See `NgramReader.score_lines`; the length is the largest."""
+        parts = [r.score_lines(ids_V[ids_T], stops_B, begins) for r, ids_V in zip(self._readers, self._ids_MxV)]
+        log_p_MxT, lengths_MxT = map(np.stack, zip(*parts))
+        return _log10_sum(log_p_MxT + self._log_weights_M[:, None]), lengths_MxT.max(0)
+
     def next_words(self, contexts: Sequence[Context]) -> np.ndarray:
         """See `NgramReader.next_words`."""
         rows = [
@@ -222,6 +291,11 @@ class MixtureReader:
             for m, reader in enumerate(self._readers)
         ]
         return _log10_sum(np.stack(rows)).astype(np.float32)
+
+
+def _views(arrays: Sequence[np.ndarray]) -> list[Any]:
+    """Returns the arrays as memory views."""
+    return [np.ascontiguousarray(array).data for array in arrays]
 
 
 def _log10_sum(log10: np.ndarray) -> np.ndarray:

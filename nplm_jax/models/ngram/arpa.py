@@ -8,18 +8,20 @@ The rare-word symbol is written as `<unk>`, and the paragraph mark as the senten
 """
 
 import contextlib
+import functools
 import itertools
 import math
 import operator
 import pathlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from nplm_jax.data.vocabulary import RARE, Vocabulary
 from nplm_jax.models.ngram import sentence_marks
+from nplm_jax.models.ngram.arpa_blocks import BlockParser
 from nplm_jax.models.ngram.backoff import BackoffModel, renumber
 from nplm_jax.models.ngram.counts import NgramTable, find
 from nplm_jax.models.ngram.sorting import sort_with_order
@@ -33,6 +35,7 @@ _ZERO = -99.0  # the log10 of probability zero
 _KENLM_UNKNOWN = -100.0  # the log10 that KenLM gives to an unknown word if a file has no <unk>
 _LOG_10 = math.log(10)
 _MAX_ORDER = 100
+_BLOCK = 2**18  # bytes that are parsed at once
 _IN_SECTION = 'log10 probability, {} words, log10 back-off weight, or the next section'
 
 
@@ -102,10 +105,12 @@ def read(path: pathlib.Path, as_kenlm: bool = False) -> tuple[BackoffModel, Voca
     ids, zero = {UNKNOWN: 0, UNKNOWN_IN_CAPITALS: 0}, -math.inf if as_kenlm else _ZERO  # KenLM takes both spellings
     keys: list[np.ndarray] = []
     log_p, log_b = [], []
-    for order, of_order in itertools.groupby(_parse(path), operator.attrgetter('order')):
-        blocks = [_pack(path, block, ids, keys) for block in of_order]
-        lines, packed, log_p_I, log_b_I = map(np.concatenate, zip(*blocks))
+    for order, of_order in itertools.groupby(_parse(path, ids), operator.itemgetter(0)):
+        blocks = [encode() for _, encode in of_order]
+        lines, ids_KxI, log_p_I, log_b_I = (np.concatenate(arrays, axis=-1) for arrays in zip(*blocks))
         del blocks
+        packed = _pack(path, lines, ids_KxI, keys, ids)
+        del ids_KxI
         if order == 1 and 0 not in packed:  # no <unk>
             packed, log_b_I = np.append(packed, 0), np.append(log_b_I, 0.0)
             log_p_I = np.append(log_p_I, _KENLM_UNKNOWN if as_kenlm else _ZERO)
@@ -123,31 +128,45 @@ def read(path: pathlib.Path, as_kenlm: bool = False) -> tuple[BackoffModel, Voca
 
 
 class _Block(NamedTuple):
-    """Some n-grams of one order: of each its line, and log10 P, words, and log10 back-off weight if it has one."""
+    """Some n-grams of one order: of each its line, ids of words, log10 P and log10 back-off weight."""
 
-    order: int
-    is_longest: bool
-    lines: list[int]
-    rows: list[list[str]]
+    lines: np.ndarray
+    ids_KxI: np.ndarray
+    log_p_I: np.ndarray
+    log_b_I: np.ndarray
 
 
-def _parse(path: pathlib.Path) -> Iterator[_Block]:
-    """Yields the n-grams in the order of the file, one block or more of each order."""
+def _parse(path: pathlib.Path, ids: dict[str, int]) -> Iterator[tuple[int, Callable[[], _Block]]]:
+    """Yields functions that return the n-grams in the order of the file, one or more of each order, with the order.
+
+    Args:
+        path: The file.
+        ids: The id of each word; the words of 1-grams are added.
+    """
     sizes: list[int] = []  # of the sections, according to the header
     in_header, order, count, number = False, 0, 0, 1
-    for first, text in _read_blocks(path):
-        block = _Block(order, order == len(sizes), [], [])
+    parser: BlockParser | None = None  # of all orders but the first
+    for first, text, data in _read_blocks(path):
+        if parser and (parsed := parser.parse(data, order)) and (order < len(sizes) or not parsed[-1].any()):
+            ids_KxI, log_p_I, log_b_I = parsed
+            if (log_b_I <= -_ZERO).all() and (log_b_I > -math.inf).all():
+                lines_I = first + np.arange(len(log_p_I))
+                yield order, functools.partial(_Block, lines_I, ids_KxI, log_p_I, log_b_I)
+                count, number = count + len(log_p_I), first + len(log_p_I) - 1
+                continue
+        lines: list[int] = []
+        rows: list[list[str]] = []
         for number, line in enumerate(text.removesuffix('\n').split('\n'), first):
             fields = line.split(maxsplit=_MAX_ORDER + 2)  # one field more than the longest valid line
             if 0 < order < len(fields) < order + 3:
-                block.lines.append(number)
-                block.rows.append(fields)
+                lines.append(number)
+                rows.append(fields)
                 continue
             if not fields:
                 continue
             if order:
-                count += len(block.rows)
-                yield block
+                count += len(rows)
+                yield order, functools.partial(_encode, path, order, order == len(sizes), lines, rows, ids)
             is_end = 0 < order == len(sizes) and fields == ['\\end\\']
             if not in_header and not order and fields == ['\\data\\']:
                 in_header = True
@@ -159,25 +178,26 @@ def _parse(path: pathlib.Path) -> Iterator[_Block]:
                     raise BadInput(f'{path}:{number}: {problem}')
                 if is_end:
                     return
-                in_header, order, count = False, order + 1, 0
-                block = _Block(order, order == len(sizes), [], [])
+                in_header, order, count, lines, rows = False, order + 1, 0, [], []
+                parser = BlockParser(ids) if order == 2 else parser
             else:
                 header = f'ngram {len(sizes) + 1}=SIZE or \\1-grams:' if in_header else 'the line \\data\\'
                 expected = _IN_SECTION.format(order) if order else header
                 raise BadInput(f'{path}:{number}: not an ARPA file: expected {expected}')
         if order:
-            count += len(block.rows)
-            yield block
+            count += len(rows)
+            yield order, functools.partial(_encode, path, order, order == len(sizes), lines, rows, ids)
     raise BadInput(f'{path}:{number}: not an ARPA file, or cut short: no \\end\\')
 
 
-def _read_blocks(path: pathlib.Path) -> Iterator[tuple[int, str]]:
-    """Yields the same as `read_blocks`, with a progress bar."""
+def _read_blocks(path: pathlib.Path) -> Iterator[tuple[int, str, bytes]]:
+    """Yields the same as `read_blocks`, and the text as bytes, with a progress bar."""
     total = path.stat().st_size if path.is_file() else 0
     with progress_bar(total, f'reading {path.name}', ' bytes') as bar:
-        for first, text in read_blocks(path):
-            bar.update(len(text.encode()))
-            yield first, text
+        for first, text in read_blocks(path, _BLOCK):
+            data = text.encode()
+            bar.update(len(data))
+            yield first, text, data
 
 
 def _parse_size(fields: list[str], order: int) -> int | None:
@@ -186,45 +206,67 @@ def _parse_size(fields: list[str], order: int) -> int | None:
     return int(match[2]) if match and int(match[1]) == order <= _MAX_ORDER else None
 
 
-def _pack(path: pathlib.Path, block: _Block, ids: dict[str, int], keys: list[np.ndarray]) -> tuple[np.ndarray, ...]:
-    """Returns line, key, log10 P and log10 back-off weight of each n-gram of a block.
+def _encode(
+    path: pathlib.Path, order: int, is_longest: bool, lines: list[int], rows: list[list[str]], ids: dict[str, int]
+) -> _Block:
+    """Returns the n-grams of some lines.
 
     Args:
         path: The file, for error messages.
-        block: The n-grams.
+        order: The order.
+        is_longest: Whether no order is higher.
+        lines: The number of each line.
+        rows: Its fields.
         ids: The id of each word; the words of 1-grams are added.
-        keys: Those of the lower orders.
     """
-    order, is_longest, lines, rows = block
     columns = [*itertools.zip_longest(*rows, fillvalue='0')]
     columns += [('0',) * len(rows)] * (order + 2 - len(columns))
     log_p_I, log_b_I = _floats(columns[0]), _floats(columns[-1])
     if order == 1:
-        nodes = packed = np.array([ids.setdefault(word, len(ids) - 1) for word in columns[1]], np.int64)
+        ids_KxI = np.array([[ids.setdefault(word, len(ids) - 1) for word in columns[1]]], np.int32)
         if RARE in ids:
             problem = f'has the word {RARE}, which stands for unknown words here; name it {UNKNOWN} in the text'
             raise BadInput(f'{path}: {problem}')
-        ids_KxI = packed[None]
     else:
         ids_of_words = map(ids.get, itertools.chain(*columns[1:-1]), itertools.repeat(-1))
-        ids_KxI = np.fromiter(ids_of_words, np.int64, order * len(rows)).reshape(order, -1)
-        nodes = ids_KxI[0]
-        for lower_keys, ids_I in zip(keys[1:], ids_KxI[1:]):
-            nodes = find(lower_keys, nodes * len(keys[0]) + ids_I)
-        packed = nodes * len(keys[0]) + ids_KxI[-1]
+        ids_KxI = np.fromiter(ids_of_words, np.int32, order * len(rows)).reshape(order, -1)
     limits = 'the longest n-grams have none' if is_longest else f'must be finite and at most {-_ZERO:g}'
     is_allowed = log_b_I == 0 if is_longest else (-math.inf < log_b_I) & (log_b_I <= -_ZERO)
     for is_bad, problem in (
         (~(log_p_I <= 0), f'not an ARPA file: expected {_IN_SECTION.format(order)}'),  # or NaN
         (~is_allowed, 'log10 back-off weight {0}: ' + limits),
         ((ids_KxI < 0).any(0), '{1!r} has a word without a 1-gram'),
-        (nodes < 0, '{1!r} has a prefix that is not an n-gram of the order below'),
     ):
         if is_bad.any():
             row = int(is_bad.argmax())
             words = ' '.join(column[row] for column in columns[1:-1])
             raise BadInput(f'{path}:{lines[row]}: {problem.format(columns[-1][row], words)}')
-    return np.array(lines, np.int64), packed, log_p_I, log_b_I
+    return _Block(np.array(lines, np.int64), ids_KxI, log_p_I, log_b_I)
+
+
+def _pack(
+    path: pathlib.Path, lines: np.ndarray, ids_KxI: np.ndarray, keys: Sequence[np.ndarray], ids: dict[str, int]
+) -> np.ndarray:
+    """Returns the key of each n-gram of an order.
+
+    Args:
+        path: The file, for error messages.
+        lines: The line of each n-gram.
+        ids_KxI: Its words.
+        keys: Those of the lower orders.
+        ids: The id of each word.
+    """
+    nodes = ids_KxI[0].astype(np.int64)
+    if len(ids_KxI) == 1:
+        return nodes
+    for lower_keys, ids_I in zip(keys[1:], ids_KxI[1:]):
+        nodes = find(lower_keys, nodes * len(keys[0]) + ids_I)
+    if (nodes < 0).any():
+        row = int((nodes < 0).argmax())
+        words = (UNKNOWN, *itertools.islice(ids, 2, None))
+        ngram = ' '.join(words[i] for i in ids_KxI[:, row])
+        raise BadInput(f'{path}:{lines[row]}: {ngram!r} has a prefix that is not an n-gram of the order below')
+    return nodes * len(keys[0]) + ids_KxI[-1]
 
 
 def _floats(texts: Sequence[str]) -> np.ndarray:

@@ -69,6 +69,11 @@ class NgramTable:
         """Returns the node of each n-gram's first `order - 1` words. int64, one per node of `order`."""
         return self.keys[order - 1] // self.vocabulary_size
 
+    def first_successors(self, order: int) -> np.ndarray:
+        """Returns for each node of `order - 1` the first n-gram that begins with it, and then their number."""
+        first = np.searchsorted(self.keys[order - 1], np.arange(self.size(order - 1) + 1) * self.vocabulary_size)
+        return first.astype(node_dtype(self.size(order)))
+
     def beginning_with(self, word: int) -> list[slice]:
         """Returns for each order the n-grams that begin with a word, which are adjacent."""
         slices = [slice(word, word + 1)]

@@ -19,6 +19,7 @@ import nplm_jax
 from configs import sentences
 from configs import text as text_config
 from nplm_jax import kenlm, parts
+from nplm_jax.apps.kenlm import model as kenlm_model
 from nplm_jax.apps.kenlm.word_by_word import NetworkReader, NgramReader
 from nplm_jax.models.ngram.backoff import BackoffModel
 from nplm_jax.models.ngram.counts import NgramTable
@@ -182,6 +183,23 @@ def test_a_sentence_is_the_sum_of_its_words(weather):
     assert [oov for *_, oov in weather.full_scores('rain zebra')] == [False, True, False]
 
 
+LINES = ('rain and wind', '', 'rain zebra', 'x y z', b'hail sun rain', 'rain and snow hail', 'ice dew ice', '', 'fog')
+
+
+@pytest.mark.parametrize('words_at_once', [2**18, 3])
+@pytest.mark.parametrize('bos, eos', [*itertools.product([True, False], repeat=2)])
+def test_many_lines_have_the_scores_of_single_ones(weather, monkeypatch, words_at_once, bos, eos):
+    monkeypatch.setattr(kenlm_model, '_WORDS', words_at_once)
+    lines = list(weather.score_lines(iter(LINES), bos, eos))
+    for text, line in zip(LINES, lines, strict=True):
+        expected = list(weather.full_scores(text, bos, eos))
+        assert len(line.ids_T) == len(expected) and line.log10_p_T.sum() == pytest.approx(weather.score(text, bos, eos))
+        for found, word in zip(zip(line.log10_p_T, line.lengths_T, line.ids_T == 0), expected, strict=True):
+            assert found == (pytest.approx(word[0], abs=1e-9), *word[1:])
+    assert list(weather.score_lines([])) == []
+    assert [len(line.ids_T) for line in weather.score_lines(['', ''], bos, eos)] == [eos, eos]
+
+
 def test_what_is_in_the_vocabulary(weather):
     words = ['rain', 'and', 'wind', 'snow', 'fog', 'hail', 'sun', 'ice', 'dew']
     assert weather.vocabulary == ['<unk>', '<s>', '</s>', *words]
@@ -284,6 +302,17 @@ def test_a_run_scores_as_nplm_score_does(runs, name, nplm_command, monkeypatch):
         assert list(oovs) == [i == 0 for i in line['ids']]
         assert model.score(text) == pytest.approx(line['total'], abs=1e-5)
         assert model.score(text, eos=False) == pytest.approx(sum(line['log10_p'][:-1]), abs=1e-5)
+
+
+@pytest.mark.parametrize('name', ['network', 'lstm', 'counts', 'quantized', 'interpolated', 'characters', 'mixture'])
+def test_many_lines_of_a_run_have_the_scores_of_single_ones(runs, name):
+    model = kenlm.Model([runs / 'lstm', runs / 'counts'] if name == 'mixture' else runs / name)
+    texts = ['I like zebra', 'dog hate i i i', '', 'coffee']
+    for bos in (True, False):
+        for text, line in zip(texts, model.score_lines(texts, bos), strict=True):
+            log10_p, lengths, oovs = zip(*model.full_scores(text, bos))
+            assert line.log10_p_T == pytest.approx(log10_p, abs=1e-6) and tuple(line.lengths_T) == lengths
+            assert tuple(line.ids_T == 0) == oovs
 
 
 TOKENIZED = "He was ` aimable , said He .\nHe did not , was said do n't .\n" * 40

@@ -10,6 +10,7 @@ import pytest
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.vocabulary import RARE, Vocabulary
 from nplm_jax.models.ngram import arpa, counts, kneser_ney, unsmoothed
+from nplm_jax.models.ngram.arpa_blocks import BlockParser
 from nplm_jax.utils.errors import BadInput
 
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
@@ -37,6 +38,12 @@ ngram 2=2
 """
 
 
+@pytest.fixture(params=[2**18, 1], ids=['line by line', 'a block per line'])
+def block(request, monkeypatch):
+    """Small files are one block, which is parsed line by line; blocks inside a section are parsed at once."""
+    monkeypatch.setattr(arpa, '_BLOCK', request.param)
+
+
 def stream():
     return np.minimum(np.random.default_rng(2).geometric(0.3, 240) - 1, 5)
 
@@ -50,7 +57,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize('name', MODELS)
-def test_what_is_written_comes_back(tmp_path, name):
+def test_what_is_written_comes_back(tmp_path, block, name):
     tokens_T = stream()
     model = MODELS[name](tokens_T)
     arpa.write(model, WORDS, tmp_path / 'model.arpa')
@@ -89,7 +96,7 @@ def test_the_written_file_by_hand(tmp_path):
     ]
 
 
-def test_a_file_by_hand_is_read(tmp_path):
+def test_a_file_by_hand_is_read(tmp_path, block):
     path = tmp_path / 'model.arpa'
     path.write_text(FILE, encoding='utf-8')
     model, words = arpa.read(path)
@@ -119,7 +126,7 @@ def test_kenlm_scores_an_unknown_word_in_capitals_alike(tmp_path):
     assert log10 == pytest.approx((model.log_p[0][1] + model.next_word(np.array([[1]]))[0, 0]) / np.log(10), abs=1e-6)
 
 
-def test_a_file_with_both_unknown_words_is_refused(tmp_path):
+def test_a_file_with_both_unknown_words_is_refused(tmp_path, block):
     (tmp_path / 'model.arpa').write_text(FILE.replace('-1\tb', '-1\t<UNK>'), encoding='utf-8')
     with pytest.raises(BadInput, match=':10: an n-gram that occurs twice'):
         arpa.read(tmp_path / 'model.arpa')
@@ -168,7 +175,7 @@ def test_sentence_marks_that_are_used_are_words(tmp_path):
         ('\\end\\', '', ':16: not an ARPA file, or cut short: no \\end\\'),
     ],
 )
-def test_garbage_is_refused_by_its_line(tmp_path, old, new, message):
+def test_garbage_is_refused_by_its_line(tmp_path, block, old, new, message):
     path = tmp_path / 'model.arpa'
     assert old in FILE
     path.write_text(FILE.replace(old, new), encoding='utf-8')
@@ -177,7 +184,48 @@ def test_garbage_is_refused_by_its_line(tmp_path, old, new, message):
     assert str(error.value) == f'{path}{message}'
 
 
-def test_an_ngram_whose_beginning_is_missing_is_refused(tmp_path):
+NUMBERS = """0 -0 -1 -12 -12. -.5 -0.30103 -1e-05 -99 -2.0278375 -0.0001234567 -4.25E+0 -0.12345678 -0.123456789 -1234.5
+-1.2345678901234567 -0.00000000123456789012 -0.000012345678901234""".split()
+NAMES = 'a é 日本語 eightlet nineletter nineletters sixteen-letters- sixteen-letters-x -0.5 1 ...'.split()
+
+
+def varied_file(path, separators):
+    """Writes a file with all pairs of words, and numbers in many forms."""
+    rng = np.random.default_rng(0)
+    weights = [*NUMBERS, '0.25', '+0.5', '1_0.5', '98.99999999', '']
+    pairs = [f'{a}{separators[1]}{b}' for a in NAMES for b in NAMES]
+    lines = [f'-1{separators[0]}{name}' for name in NAMES]
+    for i, (pair, weight) in enumerate(zip(pairs, rng.choice(weights, len(pairs)))):
+        lines.append(
+            f'{NUMBERS[i % len(NUMBERS)]}{separators[0]}{pair}' + (f'{separators[0]}{weight}' if weight else '')
+        )
+    header = f'\\data\\\nngram 1={len(NAMES)}\nngram 2={len(pairs)}\nngram 3=1\n\\1-grams:\n'
+    sections = '\n'.join(lines[: len(NAMES)]), '\n'.join(lines[len(NAMES) :])
+    body = '\n\\2-grams:\n'.join(sections) + '\n\\3-grams:\n-1\ta é 1\n\\end\\\n'
+    path.write_text(header + body, encoding='utf-8')
+    return path
+
+
+@pytest.mark.parametrize('separators', ['\t ', '  ', '\t\u3000', '\t\xa0', '\t\x1f'])
+def test_blocks_have_the_numbers_of_single_lines(tmp_path, monkeypatch, separators):
+    path = varied_file(tmp_path / 'varied.arpa', separators)
+    expected, words = arpa.read(path)
+    assert expected.table.size(2) == len(NAMES) ** 2
+    monkeypatch.setattr(arpa, '_BLOCK', 1)
+    parsed, parse = [], BlockParser.parse
+    monkeypatch.setattr(BlockParser, 'parse', lambda *args: parsed.append(parse(*args)) or parsed[-1])
+    model, same_words = arpa.read(path)
+    assert words.words == same_words.words
+    for name in ('log_p', 'log_b'):
+        for one, other in zip(getattr(model, name), getattr(expected, name), strict=True):
+            np.testing.assert_array_equal(one, other)
+    for one, other in zip(model.table.keys, expected.table.keys, strict=True):
+        np.testing.assert_array_equal(one, other)
+    num_parsed = sum(block is not None for block in parsed)
+    assert num_parsed == (len(NAMES) ** 2 + 1 if separators in ('\t ', '  ') else 1)
+
+
+def test_an_ngram_whose_beginning_is_missing_is_refused(tmp_path, block):
     path = tmp_path / 'model.arpa'
     longer = FILE.replace('ngram 2=2', 'ngram 2=2\nngram 3=1').replace('\\end\\', '\\3-grams:\n-1\tb b a\n\n\\end\\')
     path.write_text(longer, encoding='utf-8')
@@ -193,10 +241,10 @@ def test_a_file_without_an_ngram_has_the_rare_word_only(tmp_path):
 
 
 def large_file(path):
-    ngrams = [[f'w{i}' for i in range(300)]]
+    ngrams = [[f'w{i}' for i in range(400)]]
     ngrams.append([f'{a} {b}' for a in ngrams[0] for b in ngrams[0]])
     sections = [f'\\{k}-grams:\n' + ''.join(f'-2\t{x}\n' for x in order) for k, order in enumerate(ngrams, 1)]
-    path.write_text('\\data\\\nngram 1=300\nngram 2=90000\n' + '\n'.join(sections) + '\\end\\\n', encoding='utf-8')
+    path.write_text('\\data\\\nngram 1=400\nngram 2=160000\n' + '\n'.join(sections) + '\\end\\\n', encoding='utf-8')
     return path
 
 
