@@ -18,7 +18,8 @@ from configs import brown, wikitext2
 from nplm_jax.data.corpora import Span
 from nplm_jax.runs import experiment, loading, provenance
 
-BURN_IN = SCORED = 512  # words before a span that a state reads, and words that are scored at once
+BURN_IN = SCORED = 512  # words before those to score that a state reads, and words that are scored at once
+STRETCHES = 32  # of a span
 Batch = tuple[Tensor, Tensor]  # words T x S, and those that follow them
 
 
@@ -52,14 +53,17 @@ class Recipe(nn.Module):
                 parameter.add_(parameter.grad + self.decay * parameter, alpha=-self.rate * T / self.bptt)
 
     def scores_of_span(self, tokens_L: Tensor) -> Tensor:
-        """Returns log P of each word but the first, read as one stream."""
-        state, found = self.start(1), []
-        for t in range(0, len(tokens_L) - 1, SCORED):
-            words_Tx1 = tokens_L[t : t + SCORED][: len(tokens_L) - 1 - t, None]
-            scores, state, _ = self(words_Tx1, state)
-            next_T = tokens_L[t + 1 : t + 1 + len(words_Tx1)]
-            found.append(-functional.cross_entropy(scores.flatten(0, 1), next_T, reduction='none'))
-        return torch.cat(found)
+        """Returns log P of each word but the first. Stretches are read side by side, each from BURN_IN words before."""
+        stretch = -(-(len(tokens_L) - 1) // STRETCHES)
+        padded_L = functional.pad(tokens_L, (BURN_IN, STRETCHES * stretch + 1 - len(tokens_L)))
+        words_TxS = padded_L.unfold(0, BURN_IN + stretch + 1, stretch).t()
+        state, found = self.start(STRETCHES), []
+        for t in range(0, len(words_TxS) - 1, SCORED // STRETCHES):
+            part_TxS = words_TxS[t : t + SCORED // STRETCHES + 1]
+            scores, state, _ = self(part_TxS[:-1], state)
+            log_p = functional.log_softmax(scores, dim=2)
+            found.append(log_p.gather(2, part_TxS[1:, :, None])[..., 0])
+        return torch.cat(found)[BURN_IN:].t().flatten()[: len(tokens_L) - 1]
 
 
 class WordLanguageModel(Recipe):

@@ -37,12 +37,13 @@ from nplm_jax.utils.text import to_json
 
 Network = Callable[[int, float, int], Mapping[str, Any]]
 WIDTHS = 64, 96, 128, 160, 200, 256, 320, 400, 512, 640
-WORDS_PER_SQUARE = 30  # measured: experiments/frontier/README.md
+WORDS_PER_SQUARE = 60  # measured: experiments/frontier/README.md
 MIN_WORDS = 30_000  # measured there too
 _FIVE_GRAM = MappingProxyType({'model.family': 'modified_kneser_ney', 'model.n': 5})
 _LENGTH = 'train.epochs', 'train.max_steps', 'train.patience'
-_FIRST_WIDTH, _COST_EXPONENT = 200, 1.7  # an update of w units takes about w ** 1.7 of time
-_TIMINGS, _TIMED_SECONDS, _VALIDATIONS = 4, 1.0, 8
+_FIRST_WIDTH, _COST_EXPONENT = 200, 1.4  # an update of w units takes about w ** 1.4 of time
+_TIMINGS, _TIMED_SECONDS = 4, 1.0
+_VALIDATIONS, _VALIDATION_SHARE = 8, 0.05  # at most so many, in so much of the time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,6 +73,13 @@ class Speed(NamedTuple):
     update: float
     start: float
     score: float
+
+
+class Plan(NamedTuple):
+    """The number of updates and of validations."""
+
+    updates: int
+    validations: int
 
 
 def load_network(path: str) -> Network:
@@ -179,19 +187,21 @@ class _Budget:
         """Returns the settings of a network, for one pass."""
         return load_settings(changed(self.config, self.network(width, 1, len(self.data.train)), self.typed))
 
-    def updates(self, width: int) -> int:
-        """Returns how many updates of a network fit into the time, by the nearest width that was timed."""
+    def plan(self, width: int) -> Plan:
+        """Returns how much of a network fits into the time, by the nearest width that was timed."""
         timed = min(self.speeds, key=lambda w: abs(w - width))
-        speed, factor = self.speeds[timed], (width / timed) ** _COST_EXPONENT
-        settings = self.settings(timed)
-        scored = _VALIDATIONS * num_valid_words(settings, self.data)
-        scored += calibration.num_words(self.data) if settings.train.calibrate else 0
-        return int((self.seconds - speed.start - scored * speed.score * width / timed) / (speed.update * factor))
+        speed, settings = self.speeds[timed], self.settings(timed)
+        update, score = speed.update * (width / timed) ** _COST_EXPONENT, speed.score * width / timed
+        validation = score * num_valid_words(settings, self.data)
+        validations = min(max(int(_VALIDATION_SHARE * self.seconds / validation), 1), _VALIDATIONS)
+        calibrated = score * calibration.num_words(self.data) if settings.train.calibrate else 0.0
+        left = self.seconds - speed.start - calibrated - (validations + 1) * validation
+        return Plan(int(left / update), validations)
 
     def suffices(self, width: int) -> bool:
         """Returns whether the time is long enough for a width; of several, one that is worth its width."""
         needed = WORDS_PER_SQUARE * width**2 if len(self.widths) > 1 else 0
-        return self.updates(width) * self.batch_size >= max(len(self.data.train), needed)
+        return self.plan(width).updates * self.batch_size >= max(len(self.data.train), needed)
 
     def choose_width(self) -> int:
         """Returns the widest width for which the time suffices, or the narrowest, and times it and some others."""
@@ -221,32 +231,27 @@ def choose(
     """
     words = len(data.train)
     if words < MIN_WORDS:
-        reason = (
-            f'{words:,} training words are fewer than {MIN_WORDS:,}, and it predicts such a text better than a network'
-        )
-        return Choice(minutes, dict(_FIVE_GRAM), [f'Chosen: a modified Kneser-Ney 5-gram: {reason}'])
+        reason = f'{words:,} training words are fewer than {MIN_WORDS:,}, too few for a network'
+        return Choice(minutes, dict(_FIVE_GRAM), [f'Chosen: a modified Kneser-Ney 5-gram ({reason})'])
     budget = _Budget(config, typed, 60 * minutes, network, data, folder)
     width = budget.choose_width()
-    num_updates, speed = budget.updates(width), budget.speeds[width]
-    passes = num_updates * budget.batch_size / words
+    plan, speed = budget.plan(width), budget.speeds[width]
+    passes = plan.updates * budget.batch_size / words
     if passes < 1:
         least = minutes + (1 - passes) * words / budget.batch_size * speed.update / 60
-        allowed = (
-            f'must be {least:.2g} or more: one pass over the {words:,} training words takes so long on this machine'
-        )
-        raise BadInput(f'--minutes={minutes:g}: {allowed}, with {width} units')
+        allowed = f'must be {least:.2g} or more, for one pass over the {words:,} training words with {width} units'
+        raise BadInput(f'--minutes={minutes:g}: {allowed}')
     keys = {
         **network(width, passes, words),
         'train.epochs': math.ceil(passes),
-        'train.max_steps': num_updates,
-        'train.evaluate_every': math.ceil(num_updates / _VALIDATIONS),
-        'train.patience': _VALIDATIONS,
+        'train.max_steps': plan.updates,
+        'train.evaluate_every': math.ceil(plan.updates / plan.validations),
+        'train.patience': plan.validations,
     }
     keys = {key: value for key, value in keys.items() if key not in typed}
     rates = [f'{budget.batch_size / s.update:,.0f} with {w} units' for w, s in sorted(budget.speeds.items())]
-    rule = (
-        '' if len(budget.widths) == 1 else f', the widest that reads {WORDS_PER_SQUARE} words per square of its width'
-    )
+    has_choice = len(budget.widths) > 1
+    rule = f', the widest that reads {WORDS_PER_SQUARE} x {width}^2 words in this time' if has_choice else ''
     left = (len(data.splits['test']) + len(data.valid)) * speed.score / 60
     reasons = [
         f'Measured words/s: {", ".join(rates)}',

@@ -38,12 +38,12 @@ def config_of(path):
 
 @pytest.fixture
 def timed(monkeypatch):
-    """An update takes a millisecond with 100 units, in proportion to their square; nothing else takes any time."""
+    """An update takes a millisecond with 100 units, in proportion to their power 1.4; nothing else takes time."""
     widths = []
 
     def measure(settings, data, folder):
         widths.append(settings.model.h)
-        return time_budget.Speed(1e-3 * (settings.model.h / 100) ** 2, 0.0, 0.0)
+        return time_budget.Speed(1e-3 * (settings.model.h / 100) ** 1.4, 0.0, 1e-12)
 
     monkeypatch.setattr(time_budget, 'measure', measure)
     return widths
@@ -61,8 +61,10 @@ def test_the_widest_network_that_reads_enough_words_is_chosen_and_fills_the_time
         choice = choose(text, data, minutes)
         width, updates = choice.keys['model.h'], choice.keys['train.max_steps']
 
-        affordable = {w: 60 * minutes / (1e-3 * (w / 100) ** 2) for w in time_budget.WIDTHS}  # updates
-        assert width == max(w for w, number in affordable.items() if 512 * number >= 30 * w**2)
+        affordable = {w: 60 * minutes / (1e-3 * (w / 100) ** 1.4) for w in time_budget.WIDTHS}  # updates
+        assert width == max(
+            w for w, number in affordable.items() if 512 * number >= time_budget.WORDS_PER_SQUARE * w**2
+        )
         assert updates == pytest.approx(affordable[width], abs=1)
         passes = updates * 512 / len(data.train)
         assert choice.keys['train.epochs'] == np.ceil(passes)
@@ -78,8 +80,8 @@ def test_what_is_typed_stays(text, data, timed):
 
 
 def test_a_time_that_is_too_short_says_what_one_pass_needs(text, data, timed):
-    needed = len(data.train) / 512 * 1e-3 * 0.64**2 / 60
-    with pytest.raises(BadInput, match=r'must be [\d.]+ or more: one pass over the 4') as refused:
+    needed = len(data.train) / 512 * 1e-3 * 0.64**1.4 / 60
+    with pytest.raises(BadInput, match=r'must be [\d.]+ or more, for one pass over the 4') as refused:
         choose(text, data, needed / 3)
     assert float(str(refused.value).split()[3]) == pytest.approx(needed, rel=0.05)
     assert choose(text, data, needed * 1.01).keys['train.epochs'] == 2  # the rest of 1% begins another
@@ -105,22 +107,22 @@ def test_a_run_of_some_minutes_is_recorded_and_resumed(text, tmp_path, timed):
     folder = tmp_path / 'run'
     command = ['--config=text', f'--config.corpus.path={text}', '--config.model.h=8', '--config.model.m=8']
     command += ['--config.eval.words=500', '--config.train.valid_words=500', f'--workdir={folder}']
-    done = launch(*command, '--minutes=1e-05')
+    done = launch(*command, '--minutes=0.0001')
     assert done.returncode == 0, done.stderr
     assert 'Chosen: 8 units' in done.stdout
     record, config = (json.loads((folder / name).read_text()) for name in ('minutes.json', 'config.json'))
-    assert record['minutes'] == 1e-05
+    assert record['minutes'] == 0.0001
     assert config['train']['max_steps'] == record['keys']['train.max_steps']
     results = json.loads((folder / 'results.json').read_text())
     assert results['updates'] == record['keys']['train.max_steps']
-    again = launch(*command, '--minutes=1e-05')
+    again = launch(*command, '--minutes=0.0001')
     assert again.returncode == 0 and 'is already finished' in again.stdout
     other = launch(*command, '--minutes=1')
     assert other.returncode == 2 and other.stderr.strip() == (
-        f'--minutes=1.0: must be 1e-05, with which the run in {folder} was begun; or give another --workdir'
+        f'--minutes=1.0: must be 0.0001, with which the run in {folder} was begun; or give another --workdir'
     )
-    (folder / 'minutes.json').write_text('{"minutes": 1e-05}')
-    assert 'is damaged' in launch(*command, '--minutes=1e-05').stderr
+    (folder / 'minutes.json').write_text('{"minutes": 0.0001}')
+    assert 'is damaged' in launch(*command, '--minutes=0.0001').stderr
 
 
 def test_a_network_is_timed(text, data, tmp_path):
