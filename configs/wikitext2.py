@@ -40,17 +40,16 @@ MINUTES: dict[str, rows.Row] = {
     'one_minute': {
         **rows.MINUTES['one_minute'],
         **_LITTLE_REGULARISED,
+        'model.m': 200,
+        'model.h': 200,
         'train.epochs': 1,
         'train.max_steps': 3300,
     },
     'five_minutes': {
         **rows.MINUTES['five_minutes'],
         **_LITTLE_REGULARISED,
-        'model.m': 256,
-        'model.h': 256,
         'model.dropout': 0.1,
         'model.output_dropout': 0.2,
-        'output.samples': 500,
         'train.epochs': 3,
     },
 }

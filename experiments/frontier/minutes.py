@@ -28,11 +28,11 @@ from nplm_jax.utils.text import markdown_table
 RESULTS = pathlib.Path(__file__).parent / 'results' / 'minutes'
 WORDS = {'0.2M': 160_000, '1M': 930_000, '6M': 4_600_000}  # training words of each text, about
 MINUTES = 2, 10
-KNESER_NEY = '5-gram'
+KINDS = '5-gram', 'minutes', 'hand'  # what is trained, or what chooses it
 # By text and minutes, a network chosen by hand: its width and its passes, and changes of what `rows.network` has.
 BY_HAND: dict[tuple[str, int], tuple[int, int, rows.Row]] = {
-    ('0.2M', 2): (200, 20, {'model.dropout': 0.5, 'model.output_dropout': 0.6}),
-    ('1M', 2): (256, 3, {}),
+    ('0.2M', 2): (128, 30, {'model.dropout': 0.4, 'model.output_dropout': 0.5}),
+    ('1M', 2): (200, 3, {}),
     ('1M', 10): (320, 8, {}),
     ('6M', 2): (128, 1, {}),
 }
@@ -56,12 +56,12 @@ def write_text(name: str, path: pathlib.Path) -> None:
 
 
 def runs_of(name: str, minutes: int) -> dict[str, list[str]]:
-    """Returns the flags of each run of a text, by what the run is of."""
-    runs = {KNESER_NEY: ['--config=text:modified_kneser_ney_5'], '--minutes': ['--config=text', f'--minutes={minutes}']}
+    """Returns the words of each run of a text by KINDS: the config, and flags."""
+    runs = {'5-gram': ['text:modified_kneser_ney_5'], 'minutes': ['text', f'--minutes={minutes}']}
     if found := BY_HAND.get((name, minutes)):
         width, passes, changes = found
         keys = {**rows.network(width, passes, WORDS[name]), 'train.epochs': passes, **changes}
-        runs['by hand'] = ['--config=text', *(f'--config.{key}={value}' for key, value in keys.items())]
+        runs['hand'] = ['text', *(f'--config.{key}={value}' for key, value in keys.items())]
     return runs
 
 
@@ -73,17 +73,17 @@ def measure(flags: study.Flags) -> None:
         write_text(name, text)
         for kind, words in runs_of(name, minutes).items():
             path = _path(name, minutes, kind)
-            if path.exists() or (flags.until and time.time() > flags.until):
+            is_late = flags.until and time.time() > flags.until
+            if kind not in flags.by or path.exists() or is_late:
                 continue
             workdir = folder / path.stem
-            found = launch(words[0].removeprefix('--config='), workdir, *words[1:], f'--config.corpus.path={text}')
+            found = launch(words[0], workdir, *words[1:], f'--config.corpus.path={text}')
             results.write(path, {**found, 'config': read_json(workdir / 'config.json')})
     print(show(flags))
 
 
 def _path(name: str, minutes: int, kind: str) -> pathlib.Path:
-    kind = kind.strip('-').replace(' ', '_')
-    return RESULTS / (f'{name}-{kind}.json' if kind == KNESER_NEY else f'{name}-{minutes}-{kind}.json')
+    return RESULTS / (f'{name}-{kind}.json' if kind == '5-gram' else f'{name}-{minutes}-{kind}.json')
 
 
 def show(_: study.Flags) -> str:
@@ -106,6 +106,7 @@ def show(_: study.Flags) -> str:
 def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
     parser.add_names('--texts', WORDS, 'texts')
+    parser.add_names('--by', KINDS, 'what chooses')
     parser.add_names('--minutes', map(str, MINUTES), 'minutes of training')
     parser.add_until()
     parser.add_argument('--runs', default='runs/minutes', metavar='DIR', help=argparse.SUPPRESS)

@@ -25,7 +25,7 @@ def small(tmp_path, monkeypatch):
         paragraphs = [['<p>', *part.tolist()] for part in np.array_split(chosen, 30)]
         (folder / f'{split}.txt').write_text(texts.to_text([word for part in paragraphs for word in part]))
     little = {'model.m': 8, 'model.h': 8, 'output.samples': 10}
-    monkeypatch.setitem(rows.MINUTES, 'one_minute', {**rows.MINUTES['one_minute'], **little})
+    monkeypatch.setitem(rows.BY_GRADIENT_DESCENT, 'one_minute', {**rows.BY_GRADIENT_DESCENT['one_minute'], **little})
     monkeypatch.setitem(study.SYSTEMS[study.WORDS], 'corpus.max_vocabulary', 30)
     monkeypatch.setitem(study.SYSTEMS['bpe_2048'], 'corpus.pieces', 300)
     return tmp_path
