@@ -70,7 +70,8 @@ def show(_: study.Flags) -> str:
     table = []
     for corpus, row in itertools.product(CORPORA, ROWS):
         paths = (_path(corpus, row, seed) for seed in SEEDS)
-        found = [read_json(path) for path in paths if path.exists()]
+        if not (found := [read_json(path) for path in paths if path.exists()]):
+            continue
         tests = [each['perplexity']['test'] for each in found]
         shares = [1 - each['postprocessing']['after'] / each['postprocessing']['before'] for each in found]
         means = f'{statistics.mean(tests):.1f}', f'{statistics.mean(shares):.1%}'
