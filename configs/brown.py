@@ -173,7 +173,6 @@ _PRESETS: dict[str, rows.Row] = {
         'corpus.max_vocabulary': 0,
     },
     'paper': {**rows.PAPER_RECIPE, 'train.epochs': 20},
-    'sgd': {},  # rows.BY_GRADIENT_DESCENT
 }
 
 

@@ -183,42 +183,41 @@ BY_GRADIENT_DESCENT: dict[str, Row] = {
     'one_hour': MINUTES['one_hour'],
 }
 _BROWN = 800_000  # its training words
-# Regularisation by `_strain`, interpolated between these: dropout of the features, of the output and of whole words,
+# Regularisation by `_equivalent_passes`, to interpolate: dropout of the features, of the output and of whole words,
 # weight decay, row_adaptivity.
-_BY_STRAIN = {
+_REGULARISATION = {
     0.7: (0.0, 0.0, 0.0, 0.0, 1.0),
-    2.0: (0.0, 0.0, 0.0, 0.2, 0.5),  # one_minute
-    6.4: (0.3, 0.45, 0.0, 0.1, 0.5),  # five_minutes
-    12.8: (0.4, 0.5, 0.0, 0.1, 0.5),  # ten_minutes
-    52.0: (0.5, 0.6, 0.05, 0.1, 0.5),  # mogrifier
+    2.4: (0.0, 0.0, 0.0, 0.2, 0.5),  # one_minute
+    7.7: (0.3, 0.45, 0.0, 0.1, 0.5),  # five_minutes
+    12.8: (0.4, 0.5, 0.0, 0.1, 0.5),  # dropout of ten_minutes
+    52.0: (0.5, 0.6, 0.05, 0.1, 0.5),  # dropout of mogrifier
 }
 
 
-def _strain(width: int, passes: float, words: int) -> float:
-    """Returns how much a network tends to overfit: its passes, on Brown and with 200 units.
-
-    It grows in proportion to the width and to the passes, and falls with the root of the number of words. So scaled,
-    the best dropout of a text of 0.2 million words is that of Brown: experiments/frontier/README.md.
-    """
+def _equivalent_passes(width: int, passes: float, words: int) -> float:
+    """Returns the number of passes over Brown after which a network of 200 units overfits about as much."""
     return passes * math.sqrt(_BROWN / words) * width / 200
 
 
 def network(width: int, passes: float, words: int) -> Row:
-    """Returns the best known network of a width for a text and a training time: see `--minutes`.
+    """Returns the best known network of a width for a text and a number of passes, which `--minutes` chooses.
 
     Args:
         width: The units of the Mogrifier LSTM, m = h.
         passes: The passes over the training words.
         words: The number of training words.
     """
-    known = np.log([*_BY_STRAIN])
-    at = math.log(_strain(width, passes, words))
-    values = (round(float(np.interp(at, known, column)), 3) for column in zip(*_BY_STRAIN.values()))
-    keys = 'model.dropout', 'model.output_dropout', 'model.word_dropout', 'optimizer.decay', 'optimizer.row_adaptivity'
-    regularised = dict(zip(keys, values))
-    regularised['optimizer.decay'] *= min(1.0, _BROWN / words)  # more words need less
-    samples = 500 if width <= 256 else 1000
-    return {**_tied_lstm(width, 0.0, 0.0, 0.0, samples, 1), **_MOGRIFIER, **regularised}
+    known = np.log([*_REGULARISATION])
+    at = math.log(_equivalent_passes(width, passes, words))
+    dropout, output_dropout, word_dropout, decay, adaptivity = (
+        round(float(np.interp(at, known, column)), 3) for column in zip(*_REGULARISATION.values())
+    )
+    return {
+        **_tied_lstm(width, dropout, output_dropout, word_dropout, 500 if width <= 256 else 1000, 1),
+        **_MOGRIFIER,
+        'optimizer.decay': round(decay * min(1.0, _BROWN / words), 3),  # more words need less
+        'optimizer.row_adaptivity': adaptivity,
+    }
 
 
 def with_paper(

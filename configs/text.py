@@ -1,7 +1,7 @@
 r"""Your UTF-8 text: a file, or a folder of files. Each file is a text, and blank lines separate its paragraphs.
 
-    python launch.py --config=configs/text.py --minutes=5 --config.corpus.path=my_novel.txt      the best network for
-        so many minutes of training, for this text on this machine
+    python launch.py --config=configs/text.py --minutes=5 --config.corpus.path=my_novel.txt      the network that
+        suits this text, this machine and five minutes of training
     python launch.py --config=configs/text.py --config.corpus.path=my_novel.txt      the paper's network
     python launch.py --config=configs/text.py --config.corpus.path=train.txt \
         --config.corpus.valid_path=valid.txt --config.corpus.test_path=test.txt

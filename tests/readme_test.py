@@ -64,6 +64,8 @@ TABLES = [
     ('experiments/frontier/README.md', 'frontier.ingredients'),
     ('experiments/frontier/README.md', 'frontier.tuning --show'),
     ('experiments/frontier/README.md', 'frontier.torch_recipes --show'),
+    ('experiments/frontier/README.md', 'frontier.train --show'),
+    ('experiments/frontier/README.md', 'frontier.minutes --show'),
     ('experiments/lineage/README.md', 'lineage.table'),
     ('experiments/wikitext2/README.md', 'wikitext2.table'),
     ('experiments/section5/trees.md', 'section5.trees'),

@@ -106,8 +106,8 @@ def measure(runs: pathlib.Path) -> dict[str, Any]:
 
 def make_table(measured: Mapping[str, Any]) -> str:
     """Returns the table of the README."""
-    header = ['search', 'word error rate, %', 'more than `nplm decode`, 95%', 'validation', 'weight of log P']
-    header += ['per word', 's per second of speech']
+    header = ['search', 'word error rate, %', 'difference from `nplm decode`, 95%', 'validation', 'lm_weight']
+    header += ['word_score', 's per second of speech']
     lengths = np.array(measured['lengths'])
     drawn = np.random.default_rng(0).integers(len(lengths), size=(DRAWS, len(lengths)))  # sentences
     first, *_ = (np.array(row['edits']) for row in measured['systems'].values())

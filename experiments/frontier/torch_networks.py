@@ -207,7 +207,7 @@ def perplexity(model: Recipe, tokens_T: Tensor, span: Span) -> float:
 
 
 def train(recipe: str, corpus: str, minutes: float) -> dict[str, Any]:
-    """Trains for as many minutes, on a processor for each thread. Returns the perplexities and what they cost."""
+    """Trains for `minutes` of processor time per thread. Returns the perplexities and what they cost."""
     config = {'brown': brown, 'wikitext2': wikitext2}[corpus].get_config('tied_lstm')
     data = loading.load_dataset(experiment.load_settings(config))
     torch.manual_seed(1)

@@ -39,7 +39,7 @@ _PRINT_CONFIG = flags.DEFINE_boolean('print_config', False, 'Print every config 
 _SWEEP = flags.DEFINE_boolean('sweep', False, "Run every point that the config file's sweep() yields.")
 _GRID = flags.DEFINE_multi_string('grid', [], 'KEY=VALUE,VALUE,...: run every combination of values; repeatable.')
 _MINUTES = flags.DEFINE_float(
-    'minutes', None, 'Choose the network for so many minutes of training on this machine, and train it.'
+    'minutes', None, 'Minutes of training: chooses the network that suits this text and machine, and trains it.'
 )
 _VECTORIZE = flags.DEFINE_boolean('vectorize', False, 'Train sweep points of equal shapes together, by jax.vmap.')
 _WORKDIR = flags.DEFINE_string('workdir', None, 'Output directory; default: runs/NAME and the overridden keys.')
@@ -137,7 +137,7 @@ def run(command: str, program: Sequence[str] = _MODULE) -> None:
     folder = expand('--workdir', _WORKDIR.value or f'runs/{workdir.default_name(config, named)}{suffix}')
     corpus = None
     if _MINUTES.value is not None:
-        config, corpus = time_budget.spend(config, file.partition(':')[0], overrides, _MINUTES.value, folder)
+        config, corpus = time_budget.resolve(config, file.partition(':')[0], overrides, _MINUTES.value, folder)
     if _SWEEP.value:
         points = sweeps.load_points(file.partition(':')[0], config, overrides)
     elif _GRID.value:

@@ -27,10 +27,9 @@ paragraph mark <p>; the run's corpus must have these marks. If line ends are tok
 bytes), --end scores the end of each line and --stream every line end; in tokens, a space is printed as `␣` and a line
 end as `\n`.
 
---format=query prints what KenLM's `query` does, to be read by programs that read that: the text is split at white
-space, the end of each line is scored and printed as `</s>`, numbers have the digits of 32 bits, lines are added up in
-32 bits, and the numbers at the end are the four of `query`. An id is that of the run's vocabulary, as in the ARPA file
-of `nplm export`.
+--format=query prints exactly what KenLM's `query` prints, for programs that parse it: text is split at white space,
+line ends are scored as `</s>`, numbers and sums are float32, and the summary has the four lines of `query`. An id is
+that of the run's vocabulary, as in the ARPA file of `nplm export`.
 
 --format=sota_lm prints the probability of each word on a line of its own, as the repository DavidHerel/sota_lm collects
 them from models to mix: the text is split at white space into one stream, each line ends with a scored `<p>` (its
@@ -68,7 +67,10 @@ def main(argv: Sequence[str]) -> None:
     parser.add_switch('--summary', 'print the perplexity and counts of the whole text only')
     parser.add_switch('--open', 'score unknown words by their spelling')
     parser.add_switch('--end', 'also score the end of each line')
-    form = 'kenlm prints the columns of query, query all as it does, sota_lm the probability of each word and line end'
+    form = (
+        "kenlm: the columns of KenLM's query, then our summary; query: exactly the output of KenLM's query; "
+        'sota_lm: the probability of each word and line end'
+    )
     parser.add_argument('--format', default='kenlm', choices=('kenlm', 'query', 'sota_lm'), help=form)
     parser.add_scheduler()
     parser.add_json()
@@ -166,9 +168,14 @@ def describe(words: Iterable[str], line: Line) -> dict[str, Any]:
 
 def query(line: dict[str, Any]) -> str:
     """Returns what KenLM's query would print for a line that `describe` describes."""
-    columns = zip(line['words'], line['ids'], line['lengths'], line['log10_p'])
-    scores = ''.join(f'{word}={i} {length} {p:.7g}\t' for word, i, length, p in columns)
-    return f'{scores}Total: {line["total"]:.8g} OOV: {line["ids"].count(0)}'
+    log10_p = (f'{p:.7g}' for p in line['log10_p'])
+    return format_line(line['words'], line['ids'], line['lengths'], log10_p, f'{line["total"]:.8g}')
+
+
+def format_line(words: Iterable[str], ids: list[int], lengths: list[int], log10_p: Iterable[str], total: str) -> str:
+    """Returns a line of KenLM's query."""
+    scores = ''.join(f'{word}={i} {length} {p}\t' for word, i, length, p in zip(words, ids, lengths, log10_p))
+    return f'{scores}Total: {total} OOV: {ids.count(0)}'
 
 
 def print_query(words: Iterable[Sequence[str]], lines: Sequence[Line], is_summary: bool) -> None:
@@ -189,10 +196,9 @@ def print_query(words: Iterable[Sequence[str]], lines: Sequence[Line], is_summar
     for line_words, line in zip(words, lines) if not is_summary else ():
         log10_p_T = line.log10_p_T.astype(np.float32)
         named = [*line_words[:-1], '</s>']
-        columns = zip(named, line.ids_T.tolist(), line.lengths_T.tolist(), map(shortest, log10_p_T))
         line_total = shortest(np.cumsum(log10_p_T, dtype=np.float32)[-1])
-        row = ''.join(f'{word}={i} {length} {log10_p}\t' for word, i, length, log10_p in columns)
-        print(f'{row}Total: {line_total} OOV: {int((line.ids_T == 0).sum())}')
+        ids, lengths = line.ids_T.tolist(), line.lengths_T.tolist()
+        print(format_line(named, ids, lengths, map(shortest, log10_p_T), line_total))
     total = scoring.total(lines)
     print(f'Perplexity including OOVs:\t{total.perplexity!r}')
     print(f'Perplexity excluding OOVs:\t{total.perplexity_known!r}\nOOVs:\t{total.oovs}\nTokens:\t{total.tokens}')

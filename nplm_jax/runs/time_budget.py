@@ -1,9 +1,9 @@
-"""What `--minutes` chooses: the network that so many minutes of training are best spent on, for a text and a machine.
+"""`--minutes`: chooses the size of the network that suits a text, a machine and a time of training.
 
-A config file has the networks to choose from: its function `network(width, passes, words)` returns the keys of the best
-known network with so many units for so many passes over so many training words. Some updates of one width or more are
-timed. The choice is the widest network that reads, in the time, WORDS_PER_SQUARE words for each square of its width,
-and at least every training word once. A text of fewer than MIN_WORDS training words gets a 5-gram.
+The config file's function `network(width, passes, words)` returns the keys of the best known network of a width for a
+number of passes over a number of training words. Some updates of one or more widths are timed. The choice is the widest
+network that reads, in the given time, WORDS_PER_SQUARE words per square of its width, and every training word at least
+once. A text of fewer than MIN_WORDS training words gets a 5-gram.
 """
 
 import dataclasses
@@ -38,7 +38,7 @@ from nplm_jax.utils.text import to_json
 Network = Callable[[int, float, int], Mapping[str, Any]]
 WIDTHS = 64, 96, 128, 160, 200, 256, 320, 400, 512, 640
 WORDS_PER_SQUARE = 60  # measured: experiments/frontier/README.md
-MIN_WORDS = 30_000  # measured there too
+MIN_WORDS = 30_000  # a guess
 _FIVE_GRAM = MappingProxyType({'model.family': 'modified_kneser_ney', 'model.n': 5})
 _LENGTH = 'train.epochs', 'train.max_steps', 'train.patience'
 _FIRST_WIDTH, _COST_EXPONENT = 200, 1.4  # an update of w units takes about w ** 1.4 of time
@@ -61,7 +61,7 @@ class Choice:
     reasons: list[str]
 
 
-class Speed(NamedTuple):
+class Timing(NamedTuple):
     """How long a network takes on this machine, in seconds.
 
     Attributes:
@@ -90,17 +90,17 @@ def load_network(path: str) -> Network:
     return network
 
 
-def check(minutes: float, typed: Mapping[str, Any]) -> None:
+def check_flags(minutes: float, typed: Mapping[str, Any]) -> None:
     """Raises BadInput for minutes that are none, and for typed keys that cannot be given with them."""
     require(0 < minutes < math.inf, '--minutes', minutes, 'must be a positive number')
     for key in _LENGTH:
-        require(key not in typed, f'--config.{key}', typed.get(key), 'cannot be given with --minutes, which sets it')
+        require(key not in typed, f'--config.{key}', typed.get(key), 'cannot be combined with --minutes, which sets it')
     family = typed.get('model.family', 'mogrifier')
-    allowed = 'cannot be given with --minutes, which trains a network'
+    allowed = 'cannot be combined with --minutes, which chooses the model'
     require(parts.is_neural(family), '--config.model.family', family, allowed)
 
 
-def read(folder: pathlib.Path, minutes: float, network: Network) -> Choice | None:
+def read_choice(folder: pathlib.Path, minutes: float, network: Network) -> Choice | None:
     """Returns what was chosen when the run in a folder began; None if nothing was.
 
     Args:
@@ -136,12 +136,12 @@ def _could_choose(keys: Mapping[str, Any], network: Network) -> bool:
     )
 
 
-def write(folder: pathlib.Path, choice: Choice) -> None:
+def write_choice(folder: pathlib.Path, choice: Choice) -> None:
     """Records a choice in the folder of the run, which exists."""
     write_atomically(folder / MINUTES, to_json(dataclasses.asdict(choice), indent=2) + '\n')
 
 
-def changed(config: ConfigDict, keys: Mapping[str, Any], typed: Collection[str]) -> ConfigDict:
+def apply_keys(config: ConfigDict, keys: Mapping[str, Any], typed: Collection[str]) -> ConfigDict:
     """Returns a config with chosen keys, but for those that were typed; keys that nothing reads any more are reset."""
     made = config.copy_and_resolve_references()
     keys = {key: value for key, value in keys.items() if key not in typed}
@@ -161,7 +161,7 @@ class _Budget:
         network: See `load_network`.
         data: The text.
         folder: The folder of the run.
-        speeds: The speed of each width that was timed.
+        timings: The timing of each width that was timed.
     """
 
     config: ConfigDict
@@ -170,7 +170,7 @@ class _Budget:
     network: Network
     data: Dataset
     folder: pathlib.Path
-    speeds: dict[int, Speed] = dataclasses.field(default_factory=dict)
+    timings: dict[int, Timing] = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
     def widths(self) -> tuple[int, ...]:
@@ -185,12 +185,12 @@ class _Budget:
 
     def settings(self, width: int) -> Settings:
         """Returns the settings of a network, for one pass."""
-        return load_settings(changed(self.config, self.network(width, 1, len(self.data.train)), self.typed))
+        return load_settings(apply_keys(self.config, self.network(width, 1, len(self.data.train)), self.typed))
 
     def plan(self, width: int) -> Plan:
         """Returns how much of a network fits into the time, by the nearest width that was timed."""
-        timed = min(self.speeds, key=lambda w: abs(w - width))
-        speed, settings = self.speeds[timed], self.settings(timed)
+        timed = min(self.timings, key=lambda w: abs(w - width))
+        speed, settings = self.timings[timed], self.settings(timed)
         update, score = speed.update * (width / timed) ** _COST_EXPONENT, speed.score * width / timed
         validation = score * num_valid_words(settings, self.data)
         validations = min(max(int(_VALIDATION_SHARE * self.seconds / validation), 1), _VALIDATIONS)
@@ -206,11 +206,11 @@ class _Budget:
     def choose_width(self) -> int:
         """Returns the widest width for which the time suffices, or the narrowest, and times it and some others."""
         width = min(self.widths, key=lambda width: abs(width - _FIRST_WIDTH))
-        while width not in self.speeds and len(self.speeds) < _TIMINGS:
+        while width not in self.timings and len(self.timings) < _TIMINGS:
             print(f'--minutes: timing updates of {width} units', flush=True)
-            self.speeds[width] = measure(self.settings(width), self.data, self.folder)
+            self.timings[width] = measure(self.settings(width), self.data, self.folder)
             width = max(filter(self.suffices, self.widths), default=self.widths[0])
-        return max(filter(self.suffices, self.speeds), default=min(self.speeds))
+        return max(filter(self.suffices, self.timings), default=min(self.timings))
 
 
 def choose(
@@ -235,7 +235,7 @@ def choose(
         return Choice(minutes, dict(_FIVE_GRAM), [f'Chosen: a modified Kneser-Ney 5-gram ({reason})'])
     budget = _Budget(config, typed, 60 * minutes, network, data, folder)
     width = budget.choose_width()
-    plan, speed = budget.plan(width), budget.speeds[width]
+    plan, speed = budget.plan(width), budget.timings[width]
     passes = plan.updates * budget.batch_size / words
     if passes < 1:
         least = minutes + (1 - passes) * words / budget.batch_size * speed.update / 60
@@ -249,14 +249,14 @@ def choose(
         'train.patience': plan.validations,
     }
     keys = {key: value for key, value in keys.items() if key not in typed}
-    rates = [f'{budget.batch_size / s.update:,.0f} with {w} units' for w, s in sorted(budget.speeds.items())]
+    rates = [f'{budget.batch_size / s.update:,.0f} with {w} units' for w, s in sorted(budget.timings.items())]
     has_choice = len(budget.widths) > 1
     rule = f', the widest that reads {WORDS_PER_SQUARE} x {width}^2 words in this time' if has_choice else ''
     left = (len(data.splits['test']) + len(data.valid)) * speed.score / 60
     reasons = [
         f'Measured words/s: {", ".join(rates)}',
         f'Chosen: {width} units{rule}; {passes:.1f} passes over {words:,} words in {minutes:g} minutes of training',
-        f'The process takes about {left + 0.3:.1f} minutes more: it evaluates all validation and test words at the end',
+        f'Then the evaluation of all validation and test words takes about {left:.1f} minutes',
     ]
     return Choice(minutes, keys, reasons)
 
@@ -266,7 +266,7 @@ def num_valid_words(settings: Settings, data: Dataset) -> int:
     return min(settings.train.valid_words or settings.eval.words or len(data.valid), len(data.valid))
 
 
-def measure(settings: Settings, data: Dataset, folder: pathlib.Path) -> Speed:
+def measure(settings: Settings, data: Dataset, folder: pathlib.Path) -> Timing:
     """Times some updates and the evaluation of a network.
 
     Args:
@@ -294,10 +294,10 @@ def measure(settings: Settings, data: Dataset, folder: pathlib.Path) -> Speed:
             evaluate_sample(model, data.tokens_T, data.valid, num_words)
             scoring.append(time.perf_counter() - begun)
     update = sum(seconds[1:]) / len(seconds[1:]) / chunk.num_steps
-    return Speed(update, seconds[0] + scoring[0] - scoring[1], scoring[1] / num_words)
+    return Timing(update, seconds[0] + scoring[0] - scoring[1], scoring[1] / num_words)
 
 
-def spend(
+def resolve(
     config: ConfigDict, path: str, typed: Mapping[str, Any], minutes: float, folder: pathlib.Path
 ) -> tuple[ConfigDict, SharedCorpus]:
     """Returns the config of the run that `--minutes` asks for, and its corpus; chooses where no earlier start has.
@@ -310,17 +310,17 @@ def spend(
         folder: The folder of the run.
 
     Raises:
-        BadInput: See `check`, `load_network`, `read` and `choose`, or the folder or the text cannot serve.
+        BadInput: See `check_flags`, `load_network`, `read_choice` and `choose`, or the folder or the text cannot serve.
     """
-    check(minutes, typed)
+    check_flags(minutes, typed)
     network, corpus = load_network(path), SharedCorpus(load_settings(config))
     workdir.check_path(folder)
-    choice = read(folder, minutes, network)
+    choice = read_choice(folder, minutes, network)
     if is_new := choice is None:
         choice = choose(config, typed, minutes, network, corpus.data, folder)
-    config = changed(config, choice.keys, typed)
+    config = apply_keys(config, choice.keys, typed)
     print('\n'.join(choice.reasons), flush=True)
     if is_new:
         workdir.check(folder, load_settings(config))
-        write(folder, choice)
+        write_choice(folder, choice)
     return config, corpus

@@ -70,7 +70,7 @@ def test_a_part_of_the_task_has_its_words_alone_and_leaves_out_the_others():
     assert before.tolist() == task.left_out.tokens_T[max(0, position - 63) : position].tolist()
 
 
-def test_a_model_that_predicts_by_counts_is_measured_word_by_word():
+def test_a_model_that_predicts_by_counts_is_measured_readers():
     """A network without features predicts by its bias, so that the means are those of the log-frequencies."""
     task = new_words_task.make_task(DATA).select(slice(0, 2))
     log_p_V = np.log((np.asarray(task.full.vocabulary.counts) + 1.0) / 9e3)

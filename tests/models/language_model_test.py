@@ -64,7 +64,7 @@ def test_a_slice_a_span_and_nothing_choose_the_words_that_are_scored(model):
         model.score(TEXT, slice(0, 6, 2))
 
 
-def test_a_decoder_that_advances_word_by_word_sees_what_score_and_next_word_say(model):
+def test_a_decoder_that_advances_readers_sees_what_score_and_next_word_say(model):
     log_p_T = model.score(TEXT)
     for read in (0, 3):
         state = model.prefill(TEXT[None, :read])

@@ -43,7 +43,7 @@ def timed(monkeypatch):
 
     def measure(settings, data, folder):
         widths.append(settings.model.h)
-        return time_budget.Speed(1e-3 * (settings.model.h / 100) ** 1.4, 0.0, 1e-12)
+        return time_budget.Timing(1e-3 * (settings.model.h / 100) ** 1.4, 0.0, 1e-12)
 
     monkeypatch.setattr(time_budget, 'measure', measure)
     return widths
@@ -74,7 +74,7 @@ def test_the_widest_network_that_reads_enough_words_is_chosen_and_fills_the_time
 
 def test_what_is_typed_stays(text, data, timed):
     choice = choose(text, data, 1, model__h=48, model__dropout=0.123, output__samples=77)
-    made = time_budget.changed(config_of(text), choice.keys, [])
+    made = time_budget.apply_keys(config_of(text), choice.keys, [])
     assert timed == [48] and not {'model.h', 'model.dropout', 'output.samples'} & choice.keys.keys()
     assert made.model.family == 'mogrifier' and made.model.m == 48
 
@@ -91,7 +91,7 @@ def test_a_short_text_gets_a_five_gram(tmp_path, timed):
     text = tmp_path / 'short.txt'
     text.write_text(random_text(5_000))
     choice = choose(text, SharedCorpus(experiment.load_settings(config_of(text))).data, 1)
-    made = time_budget.changed(config_of(text), choice.keys, [])
+    made = time_budget.apply_keys(config_of(text), choice.keys, [])
     assert (made.model.family, made.model.n) == ('modified_kneser_ney', 5) and not timed
     experiment.load_settings(made)  # no key is left that a 5-gram does not read
 
@@ -127,7 +127,7 @@ def test_a_run_of_some_minutes_is_recorded_and_resumed(text, tmp_path, timed):
 
 def test_a_network_is_timed(text, data, tmp_path):
     changes = rows.network(8, 1, len(data.train)) | {'train.valid_words': 500}
-    config = time_budget.changed(config_of(text), changes, [])
+    config = time_budget.apply_keys(config_of(text), changes, [])
     speed = time_budget.measure(experiment.load_settings(config), data, tmp_path)
     assert 0 < speed.update < speed.start and 0 < speed.score < speed.update
 
@@ -137,8 +137,8 @@ def test_a_network_is_timed(text, data, tmp_path):
     [
         (['--minutes=0'], '--minutes=0.0: must be a positive number'),
         (['--minutes=inf'], '--minutes=inf: must be a positive number'),
-        (['--minutes=1', '--config.train.epochs=2'], '--config.train.epochs=2: cannot be given with --minutes'),
-        (['--minutes=1', '--config.model.family=backoff'], "--config.model.family='backoff': cannot be given with"),
+        (['--minutes=1', '--config.train.epochs=2'], '--config.train.epochs=2: cannot be combined with --minutes'),
+        (['--minutes=1', '--config.model.family=backoff'], "--config.model.family='backoff': cannot be combined with"),
         (['--minutes=1', '--sweep'], '--minutes=1.0: cannot be used with --sweep'),
         (['--minutes=1', '--search=2'], '--search=2: cannot be used with --minutes'),
     ],

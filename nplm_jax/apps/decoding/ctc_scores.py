@@ -25,7 +25,7 @@ def check_number(name: str, value: Any, most: float = math.inf) -> None:
     require(is_number and value <= most, name, value, allowed)
 
 
-class LanguageModel:
+class WordScorer:
     """A model that scores the words of a text, and whether a part of a word can become one.
 
     Attributes:
@@ -50,7 +50,7 @@ class LanguageModel:
         unk_score_offset: float = -10.0,
         score_boundary: bool = True,
     ) -> None:
-        """Takes the arguments of `build_ctcdecoder`, which see."""
+        """See `build_ctcdecoder` for the arguments."""
         self.model = model
         are_strings = unigrams is None or (
             not isinstance(unigrams, str) and all(isinstance(word, str) for word in unigrams)
@@ -96,8 +96,8 @@ class LanguageModel:
         begin(state)
         return state
 
-    def read(self, states: Sequence[kenlm.State]) -> None:
-        """Lets a network predict after several states at once, so that `score` need not one by one."""
+    def prefetch(self, states: Sequence[kenlm.State]) -> None:
+        """Computes a network's predictions after several states in one pass."""
         if self.is_network and len(states) > 1:
             self.model.next_words(states)
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nplm_jax.apps.decoding.ctc_scores import Hotwords, LanguageModel, check_number
+from nplm_jax.apps.decoding.ctc_scores import Hotwords, WordScorer, check_number
 from nplm_jax.apps.decoding.labels import Label
 from nplm_jax.apps.kenlm import model as kenlm
 from nplm_jax.utils.errors import require
@@ -51,7 +51,7 @@ class Prefixes:
         part_scores: The score of each.
     """
 
-    def __init__(self, labels: Sequence[Label], lm: LanguageModel | None, hotwords: Hotwords, state: Any) -> None:
+    def __init__(self, labels: Sequence[Label], lm: WordScorer | None, hotwords: Hotwords, state: Any) -> None:
         self._labels, self._lm, self._hotwords = labels, lm, hotwords
         self._is_blank_N = np.array([label.is_blank for label in labels])
         self._begins_N = np.array([label.begins_word for label in labels])
@@ -74,7 +74,7 @@ class Prefixes:
         ending, after_B = np.flatnonzero(ends_BxK.any(axis=1)), beams.text_B.copy()
         words = [(self.texts[t], self.parts[p][0]) for t, p in zip(beams.text_B[ending], beams.part_B[ending])]
         if self._lm:
-            self._lm.read([text.state for text, word in words if word and word not in text.after])
+            self._lm.prefetch([text.state for text, word in words if word and word not in text.after])
         after_B[ending] = [self.complete(*pair).number for pair in words]
         return np.where(ends_BxK, after_B[:, None], beams.text_B[:, None]), part_BxK
 
@@ -161,7 +161,7 @@ class Result(NamedTuple):
 def search(
     log_p_FxN: np.ndarray,
     labels: Sequence[Label],
-    lm: LanguageModel | None,
+    lm: WordScorer | None,
     hotwords: Hotwords,
     limits: Limits,
     state: kenlm.State | None = None,
@@ -232,12 +232,12 @@ def _paths(steps: Sequence[Step], places_S: np.ndarray) -> np.ndarray:
     return path_FxS
 
 
-def _word_frames(path: Sequence[int], rules: Sequence[Label]) -> list[tuple[int, int]]:
+def _word_frames(path: Sequence[int], labels: Sequence[Label]) -> list[tuple[int, int]]:
     """Returns the first frame of each word of an alignment, and the frame after its last label."""
     found: list[tuple[int, int]] = []
     is_open, last, before = False, -1, Label('')
     for frame, number in enumerate(path):
-        label = rules[number]
+        label = labels[number]
         if not label.is_blank and number != last:
             is_open = is_open and not (label.begins_word or before.ends_word)
             before = label

@@ -6,9 +6,9 @@
     text = decoder.decode(logits)
 
 The score of a hypothesis is the log-probability of all its alignments, plus for each word `alpha` times its natural
-log P and `beta`, plus `alpha` times log P of the end. A word outside `unigrams` costs `unk_score_offset` more. A word
-that is not complete costs `unk_score_offset` if no word of `unigrams` begins so. Both are added to log10 P and to the
-total, respectively, as in pyctcdecode.
+log P and `beta`, plus `alpha` times log P of the end. `unk_score_offset`,
+a negative number, is added to log10 P of a word outside `unigrams`. It is also added to the total while the last,
+incomplete word is a prefix of no word in `unigrams`, times its length / 6 beyond six characters.
 
 Differences: the vocabulary of every model is known, not that of ARPA files alone; a text that ends with a space is not
 followed by an unknown word; `▁⁇▁` ends a word in each hypothesis on its own; the frames of words are those of the most
@@ -32,7 +32,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from nplm_jax.apps.decoding.ctc_scores import Hotwords, LanguageModel
+from nplm_jax.apps.decoding.ctc_scores import Hotwords, WordScorer
 from nplm_jax.apps.decoding.ctc_search import Limits, Result, search
 from nplm_jax.apps.decoding.labels import Alphabet
 from nplm_jax.apps.kenlm import model as kenlm
@@ -76,15 +76,15 @@ class BeamSearchDecoderCTC:
         model_container: The models of all decoders, so that the processes of a pool share them.
     """
 
-    model_container: ClassVar[dict[bytes, LanguageModel | None]] = {}
+    model_container: ClassVar[dict[bytes, WordScorer | None]] = {}
 
-    def __init__(self, alphabet: Alphabet, language_model: LanguageModel | None = None) -> None:
+    def __init__(self, alphabet: Alphabet, language_model: WordScorer | None = None) -> None:
         """Takes the labels and the model. `build_ctcdecoder` makes both."""
         self._alphabet, self._model_key = alphabet, os.urandom(16)
         self.model_container[self._model_key] = language_model
 
     @property
-    def _language_model(self) -> LanguageModel | None:
+    def _language_model(self) -> WordScorer | None:
         return self.model_container[self._model_key]
 
     def cleanup(self) -> None:
@@ -190,7 +190,7 @@ class BeamSearchDecoderCTC:
         lm, allowed = self._language_model, 'must be None, or with a model the last_lm_state of an earlier result'
         require(state is None or (lm is not None and isinstance(state, kenlm.State)), 'lm_start_state', state, allowed)
         words = Hotwords(hotwords, hotword_weight)
-        return search(self._log_p(logits), self._alphabet.rules(), lm, words, limits, state)
+        return search(self._log_p(logits), self._alphabet.parsed_labels(), lm, words, limits, state)
 
     def _log_p(self, logits: np.ndarray) -> np.ndarray:
         """Returns natural log-probabilities, float64, F x N. Raises BadInput if the logits are none."""
@@ -245,7 +245,7 @@ def build_ctcdecoder(
         require(unigrams is None, 'unigrams', unigrams, 'requires kenlm_model')
         return BeamSearchDecoderCTC(alphabet)
     model = given if isinstance(given, kenlm.Model) else kenlm.Model(given)
-    lm = LanguageModel(model, unigrams, alpha, beta, unk_score_offset, lm_score_boundary)
+    lm = WordScorer(model, unigrams, alpha, beta, unk_score_offset, lm_score_boundary)
     characters = {*''.join(alphabet.labels)}
     can_spell = not lm.words or any(characters.issuperset(word) for word in lm.words)
     example = next(iter(sorted(lm.words)), '')

@@ -71,7 +71,7 @@ class Alphabet:
         require(not spaced, 'labels', spaced, f'must be without spaces: other labels have the mark {BEGIN} or {INSIDE}')
         return cls(read if '' in read else [*read, ''], is_bpe)
 
-    def rules(self) -> list[Label]:
+    def parsed_labels(self) -> list[Label]:
         """Returns what each label does."""
         return [self._rule(label) for label in self.labels]
 

@@ -12,8 +12,8 @@ documents such as 30%, for which the files are read twice.
 A document is a row of .jsonl or .parquet, whose column --field is its text, or a line of any other file
 (--documents=paragraphs: what stands between blank lines). Text and .jsonl may be compressed: .gz, .zst. The perplexity
 is per token, all lines of the document scored alone, as `nplm score --summary` prints it; with --end line ends count,
-as in KenLM and CCNet. Documents without words are counted and left out. Memory is that of the model and of some
-hundred thousand words; without bounds or with a share, 8 bytes per document more.
+as in KenLM and CCNet. Documents without words are counted and left out. Memory is that of the model and of about
+100,000 words; without bounds or with a share, 8 bytes per document more.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def main(argv: Sequence[str]) -> None:
     if below and above and below.is_share == above.is_share:
         require(above.value < below.value, '--above', flags.above, f'must be less than --below={flags.below}')
     has_bound = bool(below or above)
-    require(not has_bound or bool(flags.output), '--output', '', 'expected the file or folder to write')
+    for name, bound in (('below', below), ('above', above)):
+        require(not bound or bool(flags.output), f'--{name}', getattr(flags, name), 'requires --output')
     allowed = 'requires --below or --above, or --column'
     require(not flags.output or has_bound or bool(flags.column), '--output', flags.output, allowed)
     require(not flags.figure or not has_bound, '--figure', flags.figure, 'must be without --below and --above')
@@ -69,16 +70,16 @@ def main(argv: Sequence[str]) -> None:
             if flags.figure:
                 distribution.draw(found.perplexities(), expand('--figure', flags.figure))
     except KeyboardInterrupt:
-        print('interrupted; there is no output that is not complete', file=sys.stderr)
+        print('interrupted; incomplete output was removed', file=sys.stderr)
         sys.exit(130)
     except OSError as error:
         raise BadInput(f'--output={flags.output!r}: cannot be written ({error.strerror or error})') from None
     if flags.json:
         print(to_json(results))
         return
-    counts = f'{results["documents"]:,} documents of {results["words"]:,} words'
-    print(f'{counts}, {results["oovs"] / max(results["words"], 1):.2%} of them outside the vocabulary', end='')
-    print(f'; {results["empty"]:,} more without words, left out' if results['empty'] else '')
+    unknown = f'{results["oovs"] / max(results["words"], 1):.2%} outside the vocabulary'
+    print(f'{results["documents"]:,} documents, {results["words"]:,} words, {unknown}', end='')
+    print(f'; {results["empty"]:,} documents without words left out' if results['empty'] else '')
     for written in results.get('files', []):
         print(f'{written["output"]}: {written["kept"]:,} of {written["documents"]:,} documents')
     print(_describe_bounds(results['bounds']) if has_bound else distribution.describe(results))
@@ -93,9 +94,10 @@ def _parse_flags(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument('files', nargs='+', metavar='FILE', help='.jsonl, .parquet or text; folder; pattern')
     parser.add_argument('--model', required=True, metavar='RUN', help='run, packed model or ARPA file; required')
     parser.add_plugins()
-    bound = 'a perplexity, or a share of the documents such as 30%%; default: none'
-    parser.add_argument('--below', default='', metavar='P', help=f'keep documents of a lower perplexity than {bound}')
-    parser.add_argument('--above', default='', metavar='P', help=f'keep documents of at least {bound}')
+    below = 'keep documents whose perplexity is below P; 30%% keeps the 30%% with the lowest; default: no bound'
+    above = 'keep documents whose perplexity is P or more; 30%% drops the 30%% with the lowest; default: no bound'
+    parser.add_argument('--below', default='', metavar='P', help=below)
+    parser.add_argument('--above', default='', metavar='P', help=above)
     output = 'file to write, or for several files a folder, in which each has its name; default: none'
     parser.add_argument('--output', default='', help=output)
     parser.add_argument('--field', default='text', metavar='COLUMN', help='column of the text in .jsonl and .parquet')

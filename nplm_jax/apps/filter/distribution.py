@@ -51,8 +51,8 @@ class Distribution:
 
 
 def quantile(sorted_D: np.ndarray, share: float) -> float:
-    """Returns the perplexity below which this share of the documents is: that of the first document after them."""
-    place = math.ceil(share * len(sorted_D) - 1e-9)
+    """Returns a perplexity below which at most this share of the documents lies."""
+    place = math.floor(share * len(sorted_D) + 1e-9)
     return float(sorted_D[place]) if place < len(sorted_D) else math.inf
 
 

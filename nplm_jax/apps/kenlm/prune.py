@@ -3,9 +3,9 @@ r"""An ARPA file with fewer n-grams.
     nplm prune lm.arpa --entropy=1e-7 --output=small.arpa
     nplm prune lm.arpa --limit_vocab_file=words.txt --output=small.arpa
 
---entropy leaves out the n-grams whose removal raises the perplexity by a smaller share, and computes the back-off
-weights anew, as `ngram -prune` of SRILM does (Stolcke, 1998). How often a context occurs is not in the file: it is the
-product of the model's probabilities. Where the text is at hand, ngram.prune_entropy of `nplm train` has the counts.
+--entropy removes the n-grams whose removal raises the perplexity by less than this fraction, and recomputes the
+back-off weights, as `ngram -prune` of SRILM does (Stolcke, 1998). How often a context occurs is not in the file: it is
+the product of the model's probabilities. Where the text is at hand, ngram.prune_entropy of `nplm train` has the counts.
 
 --limit_vocab_file leaves out the words that are not in a file of words, which white space separates, and all n-grams
 with them, as KenLM's `filter` does. <unk>, <s> and </s> stay. No number changes: a text of words that stay has the
@@ -32,14 +32,14 @@ def main(argv: Sequence[str]) -> None:
     """Writes the smaller file."""
     parser = Parser('prune', __doc__)
     parser.add_argument('file', metavar='FILE', help='ARPA file')
-    share = 'leave out n-grams whose removal raises the perplexity by less than this share; default: none'
-    parser.add_argument('--entropy', type=float, metavar='SHARE', help=share)
+    entropy = 'remove n-grams whose removal raises the perplexity by less than this fraction; default: none'
+    parser.add_argument('--entropy', type=float, metavar='THRESHOLD', help=entropy)
     words = 'file of the words that stay, separated by white space; default: all words'
     parser.add_argument('--limit_vocab_file', default='', metavar='FILE', help=words)
     parser.add_argument('--output', required=True, metavar='FILE', help='ARPA file to write; required')
     flags = parser.parse_args(argv)
     if flags.entropy is None and not flags.limit_vocab_file:
-        raise BadInput('expected --entropy=SHARE or --limit_vocab_file=FILE')
+        raise BadInput('expected --entropy=THRESHOLD or --limit_vocab_file=FILE')
     in_range = flags.entropy is None or 0 < flags.entropy < 1
     require(in_range, '--entropy', flags.entropy, 'must be above 0 and below 1, such as 1e-7')
     path, output = expand('FILE', flags.file), expand('--output', flags.output)
@@ -66,7 +66,7 @@ def main(argv: Sequence[str]) -> None:
         kept = tuple(itertools.compress(vocabulary.words, is_kept_V))
         vocabulary = Vocabulary(kept, (0,) * len(kept))
     try:
-        arpa.write_as_read(model, vocabulary, output)
+        arpa.write_with_marks(model, vocabulary, output)
     except OSError as error:
         raise BadInput(f'--output={str(output)!r}: cannot be written ({error.strerror})') from None
     left = [*_sizes(model), *[0] * (len(sizes) - model.n)]

@@ -50,10 +50,10 @@ def write(model: BackoffModel, vocabulary: Vocabulary, path: pathlib.Path) -> No
     reserved = [w for w in (UNKNOWN, UNKNOWN_IN_CAPITALS, *SENTENCE_MARKS) if w in vocabulary.ids]
     if reserved:
         raise BadInput(f'{path}: the vocabulary has {reserved[0]!r} as a word, which ARPA files reserve')
-    write_as_read(*sentence_marks.split(model, vocabulary), path)
+    write_with_marks(*sentence_marks.split(model, vocabulary), path)
 
 
-def write_as_read(model: BackoffModel, vocabulary: Vocabulary, path: pathlib.Path) -> None:
+def write_with_marks(model: BackoffModel, vocabulary: Vocabulary, path: pathlib.Path) -> None:
     """Writes a model of which `<s>` and `</s>` are words, as `read` returns it, with seven digits.
 
     Args:

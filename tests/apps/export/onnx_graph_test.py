@@ -92,7 +92,7 @@ def path(tmp_path):
 
 
 @pytest.mark.parametrize('family', parts.NETWORKS)
-def test_every_network_is_the_same_word_by_word(family, path):
+def test_every_network_is_the_same_readers(family, path):
     model = write(changes_of(family), path)
     differences = [difference(model, path, S) for S in (1, 2, 3)]
     assert max(differences) < 1e-5, differences

@@ -20,7 +20,7 @@ from configs import sentences
 from configs import text as text_config
 from nplm_jax import kenlm, parts
 from nplm_jax.apps.kenlm import model as kenlm_model
-from nplm_jax.apps.kenlm.word_by_word import NetworkReader, NgramReader
+from nplm_jax.apps.kenlm.readers import NetworkReader, NgramReader
 from nplm_jax.models.ngram.backoff import BackoffModel
 from nplm_jax.models.ngram.counts import NgramTable
 from nplm_jax.runs import experiment

@@ -1,6 +1,6 @@
-"""Reads a model one word at a time, as a decoder does that keeps thousands of contexts, or many lines at once.
+"""Readers score a model word by word, for decoders that keep thousands of contexts, or many lines at once.
 
-A context is immutable, and what is known of it is computed when it is first needed, and kept. Logarithms are decimal.
+A context is immutable. Logarithms are decimal.
 A reader gives the probability of one word after a context. It starts from one of two contexts: `null`, without words,
 or `begin`, the beginning of a sentence; `after` appends a word to a context. A word is predicted from the `order` - 1
 words before it, or from all words if `order` is None. `step` does what `score` and `after` do; `score_lines` reads many
@@ -45,8 +45,8 @@ class Context:
 class NgramReader:
     """A back-off model. Where no word was read, none is known, as in KenLM; `LanguageModel.next_word` pads instead.
 
-    `words` of a context are as few as in KenLM's states: contexts of which no probability differs are equal. `known`
-    holds the node of the last k words by k - 1, -1 for words that are no n-gram.
+    `words` of a context are as few as in KenLM's states: contexts of which no probability differs are equal.
+    `known[k - 1]` is the node of the last k words, or -1 if they are no n-gram.
 
     The n-grams that follow one context are adjacent, so that most searches are over few keys. The arrays are read as
     memory views, whose elements are Python's numbers.
