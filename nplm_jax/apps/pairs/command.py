@@ -121,8 +121,9 @@ def _measure(
         """Returns the results by group."""
         every, known = (minimal_pairs.count(difference_P, groups, encoded.subsets[key]) for key in ('all', 'full'))
         found: dict[str, dict[str, Any]] = {g: {**_row(every[g]), 'known': _row(known[g])} for g in every}
-        for group in found if region_P is not None else ():
-            found[group]['region_difference'] = float(region_P[[other == group for other in groups]].mean())
+        if region_P is not None:
+            for group, row in found.items():
+                row['region_difference'] = float(region_P[[other == group for other in groups]].mean())
         return found
 
     total = rows(['all'] * len(pairs.groups))
