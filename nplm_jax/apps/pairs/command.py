@@ -144,6 +144,5 @@ def _table(results: dict[str, Any], has_regions: bool) -> str:
             cells = [f'{row[key]:,}' for key in ('pairs', 'correct', 'ties')]
             region = [f'{row["region_difference"]:.2f}'] if has_regions else []
             rows.append([name, group, *cells, shares[0], f'{row["known"]["pairs"]:,}', shares[1], *region])
-    ties = sum(found['all']['ties'] for found in results.values())
-    note = f'{ties:,} ties: sentences of equal probability, not counted as correct'
+    note = 'ties: pairs of sentences with equal probabilities, not counted as correct'
     return f'{markdown_table([*header, *(["region, bits"] if has_regions else [])], rows)}\n{note}'

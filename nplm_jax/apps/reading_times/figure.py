@@ -26,7 +26,7 @@ def draw(models: Mapping[str, Mapping[str, Any]], path: pathlib.Path) -> None:
     axes.axvline(0, color='black', linewidth=0.8)
     axes.set_yticks(range(len(models)), list(models), parse_math=False)
     axes.set_ylim(len(models) - 0.5, -0.5)
-    axes.set_xlabel('gain over length and frequency, thousandths of a nat per word; line: 95%')
+    axes.set_xlabel('gain, thousandths of a nat per word, and its 95% interval')
     axes.grid(axis='x', alpha=0.3)
     axes.spines[['top', 'right']].set_visible(False)
     save_figure(figure, path)

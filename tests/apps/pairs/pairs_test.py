@@ -79,7 +79,7 @@ def test_sentences_and_regions_have_the_surprisals_of_nplm_surprisal(folders, ta
     assert float(row['region_bad_network']) == pytest.approx(sum(bits[1:]), rel=1e-5)
     difference = float(row['region_bad_network']) - float(row['region_good_network'])
     assert float(row['region_difference_network']) == pytest.approx(difference, rel=1e-4)
-    assert 'region, bits' in shown[0] and shown[-1].startswith('2 ties')
+    assert 'region, bits' in shown[0] and shown[-1].startswith('ties: pairs of')
 
 
 def test_a_region_is_found_without_the_punctuation_around_it(tmp_path):

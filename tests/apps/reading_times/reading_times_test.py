@@ -5,6 +5,7 @@ import json
 import math
 import pathlib
 import random
+import re
 
 import numpy as np
 import pytest
@@ -81,6 +82,18 @@ def test_the_predictors_that_are_written_give_the_gain(folders, tmp_path, nplm_c
     gain = gains.gain(times_W, item_W[is_kept_W], baseline_WxB, added_WxA, None, 3)
     assert found['models']['counts']['gain'] == pytest.approx(gain.per_word, rel=1e-6)
     assert (tmp_path / 'gains.png').stat().st_size > 5000
+
+
+def test_the_formula_in_r_has_columns_that_are_written(folders, tmp_path, nplm_command):
+    page = (ROOT / 'docs' / 'howto' / 'reading_times.md').read_text()
+    (formula,) = re.findall(r'lmer\(log\(rt\) ~ (.*?), data', page, re.DOTALL)
+    named = set(re.findall(r'[a-z][\w.]+', formula)) | {'analysed'}
+    output = tmp_path / 'predictors.tsv'
+    nplm_command(
+        'reading-times', write_table(tmp_path / 'a.csv'), f'--model={folders / "counts"}', f'--output={output}'
+    )
+    columns = output.read_text().splitlines()[0].split('\t')
+    assert {name.replace('brown.mlp9', 'counts') for name in named} <= set(columns) and len(named) > 6
 
 
 def test_conditions_of_an_item_are_left_out_together(folders, tmp_path, nplm_command):
