@@ -96,7 +96,7 @@ def uses_a_deleted_app(code: str) -> bool:
     if not DELETED:
         return False
     known = {name.partition(' ')[0] for name in all_commands()}
-    commands = [name for name in re.findall(r'\bnplm (?!-)(\w+)', code) if name not in known]
+    commands = [name for name in re.findall(r'\bnplm (?!-)([\w-]+)', code) if name not in known]
     flags = '--nbest' in code and 'score --nbest' not in all_commands()
     modules = [m for m in re.findall(r'-m (experiments[.\w]+)', code) if went_with_an_app(f'{m.replace(".", "/")}.py')]
     names = [name for name in lost_names() if re.search(rf'(nplm_jax\.|import .*)\b{name}\b', code)]

@@ -227,6 +227,16 @@ def brown_data():
 
 
 @pytest.fixture(scope='session')
+def brown_bigram(brown_data, tmp_path_factory):
+    """The run of a Kneser-Ney bigram model of Brown, as of the studies of reading times and minimal pairs."""
+    config = brown.get_config('kneser_ney_5')
+    config.model.n = 2
+    folder = tmp_path_factory.mktemp('brown') / 'kneser_ney_2'
+    experiment.run(config, folder, '', brown_data('kneser_ney_5'))
+    return folder
+
+
+@pytest.fixture(scope='session')
 def folders(tmp_path_factory):
     """A network and a model by counting on the same words, and one whose words are others."""
     root = tmp_path_factory.mktemp('runs')

@@ -18,6 +18,8 @@ APPS = {  # with the modules of nplm_jax that are only their public names
     'filter': (),
     'kenlm': ('kenlm',),
     'new_words': (),
+    'pairs': (),
+    'reading_times': (),
     'surprisal': (),
 }
 _ROOT = pathlib.Path(__file__).parents[1]

@@ -194,6 +194,8 @@ THROUGH_OTHERS = {
     'apps/export/arrays': 'tests/apps/export/export_test.py',
     'apps/export/command': 'tests/apps/export/export_test.py',
     'apps/filter/command': 'tests/apps/filter/filter_test.py',
+    'apps/pairs/command': 'tests/apps/pairs/pairs_test.py',
+    'apps/reading_times/command': 'tests/apps/reading_times/reading_times_test.py',
     'apps/kenlm/model': 'tests/apps/kenlm/kenlm_test.py',
     'apps/kenlm/prune': 'tests/apps/kenlm/prune_test.py',
     'apps/new_words/command': 'tests/apps/new_words/spell_test.py',

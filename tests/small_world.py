@@ -91,6 +91,7 @@ class SmallWorld:
         (folder / 'tokens.txt').write_text('-\n|\nt\nh\ne\n')
         (folder / 'lexicon.txt').write_text('the t h e |\nhe h e |\n')
         (folder / 'references.txt').write_text('one the\n')
+        self._write_reading_times(folder / 'times.csv', rng)
         for name in ('valid.npz', 'test.npz'):
             np.savez(folder / name, one=np.full((9, 5), np.log(0.2), np.float32))
         (folder / 'configs').mkdir()
@@ -107,6 +108,16 @@ class SmallWorld:
         self.env |= {'PATH': f'{folder / "bin"}:{os.environ["PATH"]}', 'JAX_DISABLE_MOST_OPTIMIZATIONS': '1'}
         self.env |= {'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '0'}
         self.server = subprocess.Popen([sys.executable, __file__, str(folder / ADDRESS)], env=self.env)
+
+    def _write_reading_times(self, path: pathlib.Path, rng: random.Random) -> None:
+        """Writes a table of 12 items, each of two sentences, with a time of each word."""
+        items = [' '.join(rng.choices(SENTENCES, k=2)).replace(' .', '.').replace(' ,', ',') for _ in range(12)]
+        rows = (
+            f'{item},{zone},"{word}",{rng.uniform(250, 400):.1f}'
+            for item, text in enumerate(items, start=1)
+            for zone, word in enumerate(text.split(), start=1)
+        )
+        path.write_text('\n'.join(['item,zone,word,rt', *rows]))
 
     def _write_program(self, name: str, text: str) -> None:
         path = self.folder / 'bin' / name

@@ -21,7 +21,8 @@ from experiments import results, study
 from experiments.minimal_pairs import measure
 from experiments.minimal_pairs import pairs as pairs_lib
 from experiments.minimal_pairs.pairs import Pair
-from nplm_jax.inference.scoring import LineStart
+from nplm_jax.apps.pairs import minimal_pairs
+from nplm_jax.apps.surprisal.measurement import Options
 from nplm_jax.runs import loading, process, provenance
 from nplm_jax.utils.io import expand
 from nplm_jax.utils.text import markdown_table
@@ -65,10 +66,11 @@ def compare(run: pathlib.Path, pairs: Sequence[Pair]) -> dict[str, Any]:
     process.set_up_process()
     _, vocabulary, model = loading.load(run)
     theirs = by_harness(run, pairs)
-    encoded = pairs_lib.encode(pairs, vocabulary)
-    log_p_L = measure.sentence_log_p(model, encoded.lines, LineStart.of(vocabulary))
+    encoded = minimal_pairs.encode(pairs_lib.to_stimuli(pairs), vocabulary, Options())
+    difference_P = minimal_pairs.differences(minimal_pairs.log_p(model, encoded))
+    paradigms = [pair.paradigm for pair in pairs]
     exact, counts = (
-        pairs_lib.count(log_p_L[encoded.rows_Px2], pairs, encoded.subsets['all'], tie) for tie in (0.0, measure.TIE)
+        minimal_pairs.count(difference_P, paradigms, encoded.subsets['all'], tie) for tie in (0.0, minimal_pairs.TIE)
     )
     ours = {paradigm: (right + ties) / number for paradigm, (number, right, ties) in exact.items()}
     differences = {paradigm: abs(theirs[paradigm] - ours[paradigm]) for paradigm in ours}

@@ -17,16 +17,14 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from experiments import results, study
 from experiments.minimal_pairs import pairs as pairs_lib
-from experiments.minimal_pairs.pairs import EncodedPairs, Pair
+from experiments.minimal_pairs.pairs import Pair
+from nplm_jax.apps.pairs import minimal_pairs
+from nplm_jax.apps.pairs.minimal_pairs import EncodedPairs
+from nplm_jax.apps.surprisal.measurement import Options
 from nplm_jax.data.corpora import Span
-from nplm_jax.data.tokenizers.tokenizer import BOUNDARY_TOKENS
 from nplm_jax.data.vocabulary import Vocabulary
-from nplm_jax.inference import scoring
-from nplm_jax.inference.scoring import LineStart
 from nplm_jax.models import mixture
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.runs import catalog, loading, process, provenance, workdir
@@ -34,7 +32,7 @@ from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
-TIE = 1e-5  # nats: rounding of float32 in two orders of the same sum
+START = Options(context='<text> <p>')  # a sentence begins a text
 MIXING_WORDS = 50_000  # validation words that decide the weights of a mixture, as in experiments/reading_times
 MIXED, COUNTED = 'lstm', 'modified_kneser_ney_5'  # the families of the mixture
 
@@ -45,37 +43,26 @@ class Sentences:
     def __init__(self, pairs: Sequence[Pair]) -> None:
         """Takes the pairs."""
         self.pairs = pairs
+        self._stimuli = pairs_lib.to_stimuli(pairs)
         self._encoded: dict[Any, EncodedPairs] = {}
 
     def encode(self, vocabulary: Vocabulary) -> EncodedPairs:
         """Returns the pairs as models of this vocabulary read them."""
         key = vocabulary.tokenizer, vocabulary.words
         if key not in self._encoded:
-            self._encoded = {key: pairs_lib.encode(self.pairs, vocabulary)}
+            self._encoded = {key: minimal_pairs.encode(self._stimuli, vocabulary, START)}
         return self._encoded[key]
 
 
-def text_start(vocabulary: Vocabulary) -> LineStart:
-    """Returns the beginning of a text, <text> <p>, as far as the vocabulary has these marks."""
-    marks = tuple(vocabulary.ids[mark] for mark in BOUNDARY_TOKENS if mark in vocabulary.ids)
-    return LineStart(marks, marks)
-
-
-def sentence_log_p(model: LanguageModel, lines: Sequence[np.ndarray], start: LineStart) -> np.ndarray:
-    """Returns log P of each sentence after what stands before it, float64, nats."""
-    scored = scoring.score(model, lines, start)
-    return np.array([line.log10_p_T.sum() for line in scored]) * scoring.LOG_10
-
-
 def evaluate(model: LanguageModel, vocabulary: Vocabulary, sentences: Sentences) -> dict[str, Any]:
-    """Returns the counts of a model by subset and paradigm, as `pairs.count` describes them.
+    """Returns the counts of a model by subset and paradigm, as `minimal_pairs.count` describes them.
 
     Each sentence begins a text: it stands after <text> <p>, which are not scored.
     """
     encoded = sentences.encode(vocabulary)
-    log_p_L = sentence_log_p(model, encoded.lines, text_start(vocabulary))
-    log_p_Px2 = log_p_L[encoded.rows_Px2]
-    counts = {name: pairs_lib.count(log_p_Px2, sentences.pairs, mask, TIE) for name, mask in encoded.subsets.items()}
+    difference_P = minimal_pairs.differences(minimal_pairs.log_p(model, encoded))
+    paradigms = [pair.paradigm for pair in sentences.pairs]
+    counts = {name: minimal_pairs.count(difference_P, paradigms, mask) for name, mask in encoded.subsets.items()}
     same = int((encoded.rows_Px2[:, 0] == encoded.rows_Px2[:, 1]).sum())
     return {'counts': counts, 'read_as_one_sentence': same, 'paradigms': pairs_lib.phenomena(sentences.pairs)}
 

@@ -1,4 +1,4 @@
-"""BLiMP's minimal pairs: reads or downloads them, cuts them into tokens, and tells which pairs a vocabulary covers.
+"""BLiMP's minimal pairs: reads or downloads them.
 
 References:
     Warstadt et al., BLiMP: the benchmark of linguistic minimal pairs for English, TACL 8, 2020.
@@ -6,7 +6,6 @@ References:
 
 from __future__ import annotations
 
-import collections
 import io
 import json
 import pathlib
@@ -15,10 +14,9 @@ import zipfile
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-import numpy as np
-
+from nplm_jax.apps.pairs import minimal_pairs
+from nplm_jax.apps.surprisal.stimuli import Stimuli
 from nplm_jax.data import download
-from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand, read_bytes
 
@@ -28,7 +26,6 @@ NUM_BYTES = 2_354_164
 SHA256 = '172a1a714d72e72a89e8384dd531483f3d0f8a9aee3d33dccaf7992d8cecbb73'
 LICENCE = 'BLiMP (Warstadt et al., 2020) is distributed under CC BY 4.0.'
 SHARED = pathlib.Path('../shared/data/blimp.zip')  # used where it is
-SUBSETS = ('all', 'differing', 'full')
 _FIELDS = ('sentence_good', 'sentence_bad', 'UID', 'linguistics_term', 'field')
 
 
@@ -40,22 +37,6 @@ class Pair(NamedTuple):
     paradigm: str
     phenomenon: str
     field: str
-
-
-class EncodedPairs(NamedTuple):
-    """Pairs as a model reads them.
-
-    Attributes:
-        lines: The ids of each different sentence, int32, without marks.
-        rows_Px2: The lines of the good and of the bad sentence of each pair.
-        subsets: The pairs that count, a mask by each of SUBSETS: all; those whose differing words are in the
-            vocabulary, which are those between the beginning and the end that both sentences share; those with all
-            words in it.
-    """
-
-    lines: list[np.ndarray]
-    rows_Px2: np.ndarray
-    subsets: dict[str, np.ndarray]
 
 
 def load(path: str = '') -> list[Pair]:
@@ -121,65 +102,9 @@ def _parse_line(line: str, place: str) -> Pair:
     return pair._replace(field=pair.field.replace('_', '/'))  # BLiMP writes syntax_semantics in two ways
 
 
-def encode(pairs: Sequence[Pair], vocabulary: Vocabulary) -> EncodedPairs:
-    """Cuts the sentences as `nplm surprisal` does, and numbers the different ones.
-
-    Raises:
-        BadInput: A sentence has no token.
-    """
-    sentences = (sentence for pair in pairs for sentence in (pair.good, pair.bad))
-    tokens = vocabulary.tokenizer.tokenize(sentences, vocabulary.ids)
-    if (empty := next((i for i, words in enumerate(tokens) if not words), None)) is not None:
-        raise BadInput(f'{pairs[empty // 2].paradigm}: the sentence {pairs[empty // 2][empty % 2]!r} has no token')
-    encoded = [vocabulary.encode(words).astype(np.int32) for words in tokens]
-    numbers: dict[bytes, int] = {}
-    rows = [numbers.setdefault(line.tobytes(), len(numbers)) for line in encoded]
-    lines = [np.frombuffer(key, np.int32) for key in numbers]
-    kept = {subset: np.ones(len(pairs), bool) for subset in SUBSETS}
-    for i, (good, bad) in enumerate(zip(tokens[::2], tokens[1::2])):
-        kept['differing'][i] = all(word in vocabulary.ids for word in differing_words(good, bad))
-        kept['full'][i] = all(word in vocabulary.ids for word in (*good, *bad))
-    return EncodedPairs(lines, np.array(rows).reshape(-1, 2), kept)
-
-
-def differing_words(good: Sequence[str], bad: Sequence[str]) -> list[str]:
-    """Returns the words of two sentences between the beginning and the end that both share.
-
-    Examples:
-        >>> differing_words('the cats sleep .'.split(), 'the cats sleeps .'.split())
-        ['sleep', 'sleeps']
-        >>> differing_words('a red old cat'.split(), 'a old red cat'.split())
-        ['red', 'old', 'old', 'red']
-    """
-    shorter = min(len(good), len(bad))
-    first = next((i for i in range(shorter) if good[i] != bad[i]), shorter)
-    last = next((i for i in range(shorter - first) if good[-1 - i] != bad[-1 - i]), shorter - first)
-    return [*good[first : len(good) - last], *bad[first : len(bad) - last]]
-
-
-def count(log_p_Px2: np.ndarray, pairs: Sequence[Pair], subset_P: np.ndarray, tie: float) -> dict[str, list[int]]:
-    """Returns for each paradigm the numbers of pairs, of good sentences that are likelier, and of ties.
-
-    Args:
-        log_p_Px2: log P of the good and of the bad sentence of each pair, nats.
-        pairs: The pairs.
-        subset_P: The pairs that count.
-        tie: The difference up to which two sentences are equally likely, nats.
-
-    Raises:
-        BadInput: A log-probability is not a number.
-    """
-    require(not np.isnan(log_p_Px2).any(), 'log P', 'nan', 'the model gives a sentence no probability')
-    with np.errstate(invalid='ignore'):
-        difference_P = log_p_Px2[:, 0] - log_p_Px2[:, 1]
-    difference_P[log_p_Px2[:, 0] == log_p_Px2[:, 1]] = 0  # of two impossible sentences too
-    counts: dict[str, list[int]] = collections.defaultdict(lambda: [0, 0, 0])
-    for pair, difference, is_in in zip(pairs, difference_P.tolist(), subset_P.tolist()):
-        row = counts[pair.paradigm]
-        row[0] += is_in
-        row[1] += is_in and difference > tie
-        row[2] += is_in and abs(difference) <= tie
-    return {paradigm: [int(n) for n in row] for paradigm, row in counts.items()}
+def to_stimuli(pairs: Sequence[Pair]) -> Stimuli:
+    """Returns the sentences as `minimal_pairs.encode` takes them. Raises BadInput if one is empty."""
+    return minimal_pairs.to_stimuli([(pair.good, pair.bad) for pair in pairs], lambda row: pairs[row].paradigm)
 
 
 def phenomena(pairs: Collection[Pair]) -> dict[str, list[str]]:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from experiments import results, study
-from experiments.minimal_pairs.pairs import SUBSETS
+from nplm_jax.apps.pairs.minimal_pairs import SUBSETS
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import read_json
 from nplm_jax.utils.text import markdown_table, save_figure

@@ -21,9 +21,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments import results, study
-from experiments.reading_times import gains, natural_stories, train
+from experiments.reading_times import natural_stories, train
 from experiments.reading_times.natural_stories import Stories
 from nplm_jax.apps.adaptive.dynamic_evaluation import DynamicEvaluation, root_mean_square_gradients
+from nplm_jax.apps.reading_times import gains
 from nplm_jax.apps.surprisal import measurement
 from nplm_jax.apps.surprisal import stimuli as stimuli_lib
 from nplm_jax.data.corpora import Span

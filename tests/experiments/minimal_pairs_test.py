@@ -10,6 +10,7 @@ from helpers import corpus_settings
 
 from experiments import results
 from experiments.minimal_pairs import measure, pairs, table
+from nplm_jax.apps.pairs import minimal_pairs
 from nplm_jax.data.corpora import make_tokenizer
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.models.language_model import LanguageModel
@@ -79,22 +80,15 @@ def test_a_file_that_holds_no_pairs_is_one_line(data, message):
     assert '\n' not in str(error.value)
 
 
-def test_the_words_that_differ_are_between_what_both_share():
-    assert pairs.differing_words(['a', 'b', 'c'], ['a', 'c']) == ['b']
-    assert pairs.differing_words(['a', 'a'], ['a']) == ['a']
-    assert pairs.differing_words(['a', 'b'], ['a', 'b']) == []
-    assert pairs.differing_words([], ['a']) == ['a']
-
-
 def test_a_vocabulary_covers_pairs_by_their_differing_words_or_in_full():
-    encoded = pairs.encode(PAIRS, VOCABULARY)
+    encoded = minimal_pairs.encode(pairs.to_stimuli(PAIRS), VOCABULARY, measure.START)
     assert encoded.subsets['all'].tolist() == [True] * 4
     assert encoded.subsets['differing'].tolist() == [True, True, False, False]
     assert encoded.subsets['full'].tolist() == [True, False, False, False]
     assert encoded.rows_Px2.tolist() == [[0, 1], [2, 3], [0, 3], [2, 2]]  # sentences that are read alike are one
     assert VOCABULARY.decode(encoded.lines[2]) == ['the', '<rare>', 'sleeps', '.']
-    with pytest.raises(BadInput, match="agreement: the sentence ' ' has no token"):
-        pairs.encode([PAIRS[0]._replace(bad=' ')], VOCABULARY)
+    with pytest.raises(BadInput, match="agreement, column 'sentence': empty"):
+        pairs.to_stimuli([PAIRS[0]._replace(bad=' ')])
 
 
 def test_a_model_is_right_where_the_good_sentence_is_likelier_and_ties_are_counted():
@@ -106,14 +100,6 @@ def test_a_model_is_right_where_the_good_sentence_is_likelier_and_ties_are_count
     assert found['paradigms'] == {'agreement': ['verbs', 'syntax'], 'nouns': ['nouns', 'semantics']}
     marks = measure.evaluate(Favourite('<p>'), VOCABULARY, measure.Sentences(PAIRS[:2]))
     assert marks['counts']['all'] == {'agreement': [2, 0, 2]}  # what stands before a sentence is not scored
-
-
-def test_rounding_is_a_tie_and_so_are_two_impossible_sentences():
-    log_p = np.array([[-3.0, -3.0 - 1e-7], [-np.inf, -np.inf], [-3.0, -np.inf], [-np.inf, -3.0]])
-    everything = np.ones(4, bool)
-    assert pairs.count(log_p, PAIRS, everything, 1e-5) == {'agreement': [2, 0, 2], 'nouns': [2, 1, 0]}
-    with pytest.raises(BadInput, match='no probability'):
-        pairs.count(np.full((4, 2), np.nan), PAIRS, everything, 1e-5)
 
 
 def test_a_tie_is_half_a_point_and_seeds_have_a_spread():

@@ -113,7 +113,7 @@ def measure(
     vocabulary = _check_models(models)
     taken = next((key for key in _added_columns(models, options) if key in stimuli.columns), None)
     require(taken is None, 'column', taken, 'is the name of a column that is added; rename it')
-    table, lines, contexts = _cut_items(vocabulary, stimuli, options)
+    table, lines, contexts = cut_items(vocabulary, stimuli, options)
     prefixes = list(map(vocabulary.encode, contexts))
     columns = _describe_words(stimuli, table, vocabulary, options, spelling is not None)
     show = vocabulary.tokenizer.show
@@ -157,10 +157,14 @@ def _check_models(models: Mapping[str, LoadedModel]) -> Vocabulary:
     return vocabulary
 
 
-def _cut_items(
+def cut_items(
     vocabulary: Vocabulary, stimuli: Stimuli, options: Options
 ) -> tuple[TokenTable, list[np.ndarray], list[list[str]]]:
-    """Returns the tokens of all items, the ids of each item, and the tokens before each item."""
+    """Returns the tokens of all items, the ids of each item, and the tokens before each item.
+
+    Raises:
+        BadInput: A word has no token, or an option does not apply to the models of this vocabulary.
+    """
     tokenizer = vocabulary.tokenizer.reading(options.tokens, options.hyphens)
     is_lossless = vocabulary.tokenizer.is_lossless
     is_default = options.word_probability == Options.word_probability

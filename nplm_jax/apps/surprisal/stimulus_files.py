@@ -3,6 +3,7 @@
 import contextlib
 import csv
 import io
+import json
 import math
 import pathlib
 import re
@@ -26,31 +27,59 @@ def check_suffix(key: str, path: pathlib.Path) -> None:
     require(path.suffix.lower() in SUFFIXES, key, str(path), f'must end in {", ".join(SUFFIXES)}')
 
 
-def read(path: pathlib.Path, names: ColumnNames = COLUMN_NAMES, sentence: str = '') -> Stimuli:
+def read(path: pathlib.Path, names: ColumnNames = COLUMN_NAMES, sentence: str = '', key: str = '--table') -> Stimuli:
     """Reads a table of stimuli; the first line of a TSV or CSV file has the names of its columns.
 
     Args:
         path: The file, whose kind its suffix tells. The cells of text are separated by tabs, commas or semicolons.
         names: The names of the columns of items, zones and words.
         sentence: The column of sentences of a table with one item a row; empty for a table with one word a row.
+        key: The flag that names the file, for error messages.
 
     Raises:
         BadInput: The file cannot be read or is no such table, or `stimuli.from_columns` refuses it.
     """
-    check_suffix('--table', path)
-    place: Place | None = None
+    check_suffix(key, path)
+    columns, place = read_columns(path)
+    if sentence:
+        return stimuli_lib.from_sentences(columns, sentence, str(path), names, place)[0]
+    return stimuli_lib.from_columns(columns, str(path), names, place)
+
+
+def read_columns(path: pathlib.Path) -> tuple[dict[str, list[Any]], Place | None]:
+    """Reads the columns of a table; .jsonl has a JSON object a row.
+
+    Returns:
+        The columns, and what returns the beginning of an error message on a row, None for Parquet.
+
+    Raises:
+        BadInput: The file cannot be read or is no such table, or two columns have one name.
+    """
     if path.suffix.lower() == '.parquet':
         header, cells = _read_parquet(path)
+        place: Place | None = None
     else:
-        header, rows = _read_text(path)
+        header, rows = (_read_jsonl if path.suffix.lower() == '.jsonl' else _read_text)(path)
         cells = [list(column) for column in zip(*rows.values())] or [[] for _ in header]
         place = [f'{path}:{line}' for line in rows].__getitem__
     repeated = next((name for i, name in enumerate(header) if name in header[:i]), None)
     require(repeated is None, 'column', repeated, f'{path} has two of this name')
-    columns = dict(zip(header, cells))
-    if sentence:
-        return stimuli_lib.from_sentences(columns, sentence, str(path), names, place)[0]
-    return stimuli_lib.from_columns(columns, str(path), names, place)
+    return dict(zip(header, cells)), place
+
+
+def _read_jsonl(path: pathlib.Path) -> tuple[list[str], dict[int, list[Any]]]:
+    """Returns the keys of all objects, and the cells of each row by its line, None where an object lacks a key."""
+    objects: dict[int, dict[str, Any]] = {}
+    for number, line in read_lines(path):
+        if line.strip():
+            try:
+                objects[number] = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise BadInput(f'{path}:{number}: not JSON ({first_line(error)})') from None
+            if not isinstance(objects[number], dict):
+                raise BadInput(f'{path}:{number}: not a JSON object')
+    header = list(dict.fromkeys(key for row in objects.values() for key in row))
+    return header, {number: [row.get(key) for key in header] for number, row in objects.items()}
 
 
 def _read_text(path: pathlib.Path) -> tuple[list[str], dict[int, list[str]]]:

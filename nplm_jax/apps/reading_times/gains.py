@@ -1,6 +1,12 @@
-"""How much better reading times are predicted with a model's surprisals than without.
+"""How much better reading times are predicted with a model's surprisals than without, by linear regression.
 
-Dims: W words, S stories, B columns of the baseline, A columns of a model, R resamples.
+A story is a text that does not depend on others, such as an item of an experiment.
+
+Dims: W words, S stories, B columns of the baseline, A columns of a model, C of both, R resamples.
+
+References:
+    Goodkind and Bicknell, Predictive power of word surprisal for reading times is a linear function of language model
+    quality, CMCL 2018.
 """
 
 import dataclasses
@@ -19,8 +25,8 @@ class Gain:
     """What a model adds to the baseline.
 
     Attributes:
-        sums_S: The log-likelihood of the words of each story with the model minus that without, nats; the story was
-            left out of the fit.
+        sums_S: The log-likelihood of the words of each story with the model minus that without, nats; the story, or
+            the fold that it is in, was left out of the fit.
         counts_S: The words of each story.
     """
 
@@ -94,50 +100,65 @@ def centre(values: np.ndarray, story_W: np.ndarray) -> np.ndarray:
     return values
 
 
-def gain(times_W: np.ndarray, story_W: np.ndarray, baseline_WxB: np.ndarray, added_WxA: np.ndarray) -> Gain:
+def gain(
+    times_W: np.ndarray,
+    story_W: np.ndarray,
+    baseline_WxB: np.ndarray,
+    added_WxA: np.ndarray,
+    unit_W: np.ndarray | None = None,
+    num_folds: int = 0,
+) -> Gain:
     """Returns the gain of columns over a baseline, each story predicted from the others.
 
     Args:
         times_W: The reading times.
-        story_W: The stories.
+        story_W: The stories, whose means are subtracted.
         baseline_WxB: The columns of the baseline.
         added_WxA: The columns of the model, finite.
+        unit_W: What is left out as a whole, and summed: an item, whose conditions are stories; by default the story.
+        num_folds: The folds that the units are dealt to in turn; by default each unit is a fold.
     """
+    units, unit_W = np.unique(story_W if unit_W is None else unit_W, return_inverse=True)
+    fold_W = unit_W % (num_folds or len(units))
     both_WxC = np.column_stack([baseline_WxB, added_WxA])
-    log_p_W = held_out(times_W, story_W, both_WxC) - held_out(times_W, story_W, baseline_WxB)
-    stories = np.unique(story_W)
-    sums_S = np.array([log_p_W[story_W == story].sum() for story in stories])
-    return Gain(sums_S, np.array([(story_W == story).sum() for story in stories]))
+    log_p_W = held_out(times_W, story_W, both_WxC, fold_W) - held_out(times_W, story_W, baseline_WxB, fold_W)
+    return Gain(np.bincount(unit_W, log_p_W), np.bincount(unit_W))
 
 
-def held_out(times_W: np.ndarray, story_W: np.ndarray, columns_WxC: np.ndarray) -> np.ndarray:
-    """Returns the log-likelihood of each time, nats, under the regression that was fitted to the other stories."""
-    from statsmodels.regression.linear_model import OLS  # noqa: PLC0415 (an optional package)
+def held_out(
+    times_W: np.ndarray, story_W: np.ndarray, columns_WxC: np.ndarray, fold_W: np.ndarray | None = None
+) -> np.ndarray:
+    """Returns the log-likelihood of each time, nats, under the regression that was fitted to the other folds.
 
+    By default each story is a fold.
+    """
     times_W, columns_WxC = centre(times_W, story_W), centre(columns_WxC, story_W)
+    fold_W = story_W if fold_W is None else fold_W
     log_p_W = np.empty(len(times_W))
-    for story in np.unique(story_W):
-        is_left_out = story_W == story
-        fitted = OLS(times_W[~is_left_out], columns_WxC[~is_left_out]).fit()
-        variance = fitted.ssr / fitted.nobs
-        residuals = times_W[is_left_out] - fitted.predict(columns_WxC[is_left_out])
+    for fold in np.unique(fold_W):
+        is_left_out = fold_W == fold
+        slopes_C = _fit(times_W[~is_left_out], columns_WxC[~is_left_out])
+        variance = np.mean((times_W[~is_left_out] - columns_WxC[~is_left_out] @ slopes_C) ** 2)
+        residuals = times_W[is_left_out] - columns_WxC[is_left_out] @ slopes_C
         log_p_W[is_left_out] = -0.5 * (np.log(2 * np.pi * variance) + residuals**2 / variance)
     return log_p_W
 
 
+def _fit(times_W: np.ndarray, columns_WxC: np.ndarray) -> np.ndarray:
+    """Returns the slopes of the least squares, those of the smallest norm where columns depend on one another."""
+    return np.linalg.lstsq(columns_WxC, times_W)[0]
+
+
 def explained_variance(times_W: np.ndarray, story_W: np.ndarray, columns_WxC: np.ndarray) -> float:
     """Returns the share of the variance within stories that a regression on all stories explains."""
-    from statsmodels.regression.linear_model import OLS  # noqa: PLC0415 (an optional package)
-
-    return float(OLS(centre(times_W, story_W), centre(columns_WxC, story_W)).fit().rsquared)
+    times_W, columns_WxC = centre(times_W, story_W), centre(columns_WxC, story_W)
+    return float(1 - np.sum((times_W - columns_WxC @ _fit(times_W, columns_WxC)) ** 2) / np.sum(times_W**2))
 
 
 def slopes(times_W: np.ndarray, story_W: np.ndarray, baseline_WxB: np.ndarray, added_WxA: np.ndarray) -> list[float]:
     """Returns the slopes of the model's columns, fitted to all stories."""
-    from statsmodels.regression.linear_model import OLS  # noqa: PLC0415 (an optional package)
-
     columns_WxC = centre(np.column_stack([baseline_WxB, added_WxA]), story_W)
-    return OLS(centre(times_W, story_W), columns_WxC).fit().params[baseline_WxB.shape[1] :].tolist()
+    return _fit(centre(times_W, story_W), columns_WxC)[baseline_WxB.shape[1] :].tolist()
 
 
 def interval(statistic: Callable[[np.ndarray], np.ndarray], num_stories: int, seed: int = 0) -> tuple[float, float]:
@@ -149,7 +170,8 @@ def interval(statistic: Callable[[np.ndarray], np.ndarray], num_stories: int, se
         seed: Of the resamples.
     """
     picked = np.random.default_rng(seed).integers(num_stories, size=(RESAMPLES, num_stories))
-    times_RxS = (picked[:, :, None] == np.arange(num_stories)).sum(1)
+    places_RxS = picked + num_stories * np.arange(RESAMPLES)[:, None]
+    times_RxS = np.bincount(places_RxS.ravel(), minlength=picked.size).reshape(picked.shape)
     low, high = np.quantile(statistic(times_RxS), [0.025, 0.975])
     return float(low), float(high)
 

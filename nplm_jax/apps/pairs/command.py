@@ -1,0 +1,148 @@
+"""Minimal pairs: of how many pairs a model finds the good sentence likelier than the bad one.
+
+    nplm pairs pairs.csv --model=runs/brown-mlp9,runs/brown-kneser_ney_5 --output=scored.csv
+    nplm pairs adjunct_island.jsonl --model=runs/brown-mlp9 --group=UID
+    nplm pairs pairs.tsv --model=runs/brown-mlp9 --region_good=verb_good --region_bad=verb_bad
+
+TABLE is .csv, .tsv, .parquet or .jsonl with one row a pair: columns good and bad, or BLiMP's sentence_good and
+sentence_bad. A pair is correct if the good sentence, as a whole, has the higher probability (BLiMP's rule). Two
+sentences whose log-probabilities differ by at most 1e-5 nats are a tie, which is counted and is never correct.
+
+Prints for each run and group the pairs, the correct ones and the ties, for all pairs and for those whose words are all
+in the vocabulary (known). With columns of regions it prints the mean surprisal of the bad region minus that of the good
+one, in bits, as of `nplm surprisal`. --output has one row a pair: the columns of the table, and for each run the
+surprisal of both sentences and regions, the differences, and whether the pair is correct, wrong or a tie.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from nplm_jax.cli.parser import Parser
+from nplm_jax.utils.errors import require
+from nplm_jax.utils.io import expand
+from nplm_jax.utils.text import markdown_table, to_json
+
+if TYPE_CHECKING:
+    import argparse
+
+    import numpy as np
+
+    from nplm_jax.apps.pairs.pair_table import PairTable
+    from nplm_jax.apps.surprisal.measurement import LoadedModel, Options
+
+
+def main(argv: Sequence[str]) -> None:
+    """Prints the table of accuracies, and writes the rows of the pairs."""
+    flags = _parse_flags(argv)
+
+    from nplm_jax.apps.pairs import pair_table
+    from nplm_jax.apps.surprisal import stimulus_files
+    from nplm_jax.apps.surprisal.measurement import Options
+    from nplm_jax.cli.loaded_models import load_models
+    from nplm_jax.cli.run_table import check_finished, run_names
+
+    runs = flags.model.split(',')
+    check_finished(runs)
+    output = expand('--output', flags.output) if flags.output else None
+    if output:
+        stimulus_files.check_suffix('--output', output)
+    regions = flags.region_good, flags.region_bad
+    require(all(regions) or not any(regions), '--region_good', regions[0], 'requires --region_bad, and the reverse')
+    names = pair_table.Names((flags.good, flags.bad), flags.group, regions)
+    pairs = pair_table.read(expand('TABLE', flags.table), names)
+
+    columns: dict[str, Sequence[Any]] = dict(pairs.columns)
+    results: dict[str, Any] = {}
+    for run, name in zip(runs, run_names(runs)):
+        models = load_models([run])
+        loaded = models.settings[0], models.vocabulary, models.models[0]
+        results[name], added = _measure(name, loaded, pairs, Options(context=flags.context))
+        taken = next((key for key in added if key in columns), None)
+        require(taken is None, 'column', taken, 'is the name of a column that is added; rename it')
+        columns |= added
+    if output:
+        stimulus_files.write(output, columns)
+    print(to_json({'models': results}) if flags.json else _table(results, bool(pairs.regions)))
+
+
+def _parse_flags(argv: Sequence[str]) -> argparse.Namespace:
+    parser = Parser('pairs', __doc__)
+    parser.add_argument('table', metavar='TABLE', help='.csv, .tsv, .parquet or .jsonl with one row a pair')
+    parser.add_argument('--model', required=True, metavar='RUN[,RUN...]', help='runs or packed models; required')
+    parser.add_plugins()
+    for name in ('good', 'bad'):
+        help = f'the column of the {name} sentences; default: {name}, or sentence_{name}'
+        parser.add_argument(f'--{name}', default='', metavar='COLUMN', help=help)
+    group = 'the column of the groups, such as paradigms or phenomena; default: all pairs are one group'
+    parser.add_argument('--group', default='', metavar='COLUMN', help=group)
+    for name in ('good', 'bad'):
+        help = f'the column of the critical words of the {name} sentences, as they stand there; default: none'
+        parser.add_argument(f'--region_{name}', default='', metavar='COLUMN', help=help)
+    context = (
+        'the words before each sentence, which are read and not scored; empty for none; default: as in `nplm score`, '
+        '<p> if the corpus of the run has this mark'
+    )
+    parser.add_argument('--context', metavar='TEXT', help=context)
+    parser.add_argument('--output', default='', help='.csv, .tsv or .parquet with one row a pair; default: none')
+    parser.add_json()
+    return parser.parse_args(argv)
+
+
+def _measure(
+    name: str, loaded: LoadedModel, pairs: PairTable, options: Options
+) -> tuple[dict[str, Any], dict[str, list[Any]]]:
+    """Returns the results of a model by group, and the columns that it adds to the pairs."""
+    from nplm_jax.apps.pairs import minimal_pairs
+
+    _, vocabulary, model = loaded
+    encoded = minimal_pairs.encode(pairs.stimuli, vocabulary, options)
+    log_p_Px2 = minimal_pairs.log_p(model, encoded)
+    difference_P = minimal_pairs.differences(log_p_Px2)
+    bits_Px2 = -log_p_Px2 / math.log(2)
+    verdicts = ['tie' if abs(d) <= minimal_pairs.TIE else 'correct' if d > 0 else 'wrong' for d in difference_P]
+    added: dict[str, list[Any]] = {
+        f'surprisal_good_{name}': bits_Px2[:, 0].tolist(),
+        f'surprisal_bad_{name}': bits_Px2[:, 1].tolist(),
+        f'difference_{name}': (difference_P / math.log(2)).tolist(),
+        f'result_{name}': verdicts,
+        f'in_vocabulary_{name}': encoded.subsets['full'].tolist(),
+    }
+    region_P: np.ndarray | None = None
+    if pairs.regions:
+        region_Px2 = minimal_pairs.region_surprisals(loaded, pairs.stimuli, pairs.regions, options)
+        region_P = minimal_pairs.differences(-region_Px2)
+        added[f'region_good_{name}'], added[f'region_bad_{name}'] = region_Px2.T.tolist()
+        added[f'region_difference_{name}'] = region_P.tolist()
+
+    def rows(groups: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """Returns the results by group."""
+        every, known = (minimal_pairs.count(difference_P, groups, encoded.subsets[key]) for key in ('all', 'full'))
+        found: dict[str, dict[str, Any]] = {g: {**_row(every[g]), 'known': _row(known[g])} for g in every}
+        if region_P is not None:
+            for group, row in found.items():
+                row['region_difference'] = float(region_P[[other == group for other in groups]].mean())
+        return found
+
+    total = rows(['all'] * len(pairs.groups))
+    return {**total, 'groups': rows(pairs.groups) if any(pairs.groups) else {}}, added
+
+
+def _row(counts: Sequence[int]) -> dict[str, Any]:
+    pairs, correct, ties = counts
+    return {'pairs': pairs, 'correct': correct, 'ties': ties, 'accuracy': correct / pairs if pairs else math.nan}
+
+
+def _table(results: dict[str, Any], has_regions: bool) -> str:
+    header = ['run', 'group', 'pairs', 'correct', 'ties', 'accuracy, %', 'known pairs', 'accuracy of known, %']
+    rows = []
+    for name, found in results.items():
+        for group, row in [('all', found['all']), *found['groups'].items()]:
+            shares = [f'{100 * r["accuracy"]:.1f}' if r['pairs'] else '-' for r in (row, row['known'])]
+            cells = [f'{row[key]:,}' for key in ('pairs', 'correct', 'ties')]
+            region = [f'{row["region_difference"]:.2f}'] if has_regions else []
+            rows.append([name, group, *cells, shares[0], f'{row["known"]["pairs"]:,}', shares[1], *region])
+    note = 'ties: pairs of sentences with equal probabilities, not counted as correct'
+    return f'{markdown_table([*header, *(["region, bits"] if has_regions else [])], rows)}\n{note}'

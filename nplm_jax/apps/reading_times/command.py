@@ -1,0 +1,156 @@
+"""How much better reading times are predicted with a model's surprisals than without.
+
+    nplm reading-times times.csv --model=runs/brown-mlp9,runs/brown-kneser_ney_5 --time=rt --figure=gains.png
+    nplm reading-times times.tsv --model=runs/brown-mlp9 --item=item,condition --output=predictors.csv
+
+TABLE is .csv, .tsv or .parquet with one row a word: its item, zone, word and mean reading time; the rows of an item
+together and in reading order. An empty time, or NA, is missing.
+
+A linear regression predicts the (log) time of a word from its length, its log frequency, their product, all three for
+the two words before, punctuation, and the place in sentence and item; a second one also has the surprisals of the word
+and of the two words before. Both predict the items of each fold from those of the others, less the mean of each item.
+The gain is the difference of their log-likelihoods per word, in thousandths of a nat, with its 95% interval over
+resamples of the items. Analysed are words with a time that are not among the first three of their item, nor first or
+last in a sentence, and that are in the vocabulary, as the word before is.
+
+With --item=item,condition each condition is a text of its own, and those of one item are in one fold and resampled
+together. --output has one row a word with all predictors and the column analysed, for R. docs/howto/reading_times.md
+has an example.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from nplm_jax.cli.parser import Parser
+from nplm_jax.utils.errors import require
+from nplm_jax.utils.io import expand
+from nplm_jax.utils.text import markdown_table, to_json
+
+if TYPE_CHECKING:
+    import argparse
+
+    from nplm_jax.apps.reading_times.word_table import Predictors, WordTable
+
+
+def main(argv: Sequence[str]) -> None:
+    """Prints the gain of each model, draws the figure, and writes the predictors."""
+    flags = _parse_flags(argv)
+
+    from nplm_jax.apps.reading_times import gains, word_table
+    from nplm_jax.apps.surprisal import measurement, stimulus_files
+    from nplm_jax.apps.surprisal.stimuli import ColumnNames
+    from nplm_jax.cli.loaded_models import load_models
+    from nplm_jax.cli.run_table import check_finished
+
+    runs = flags.model.split(',')
+    check_finished(runs)
+    output = expand('--output', flags.output) if flags.output else None
+    if output:
+        stimulus_files.check_suffix('--output', output)
+    names = ColumnNames(tuple(flags.item.split(',')), flags.zone, flags.word)
+    table = word_table.read(expand('TABLE', flags.table), names, flags.time, flags.scale, flags.frequency)
+    word_table.check_folds(flags.folds, int(table.unit_W.max()) + 1, 'of the table')
+    taken = next((key for key in _ADDED if key in table.stimuli.columns), None)
+    require(taken is None, 'column', taken, 'is the name of a column that is added; rename it')
+
+    models = load_models(runs)
+    rows = zip(models.names, models.settings, models.models)
+    named = {name: (settings, models.vocabulary, model) for name, settings, model in rows}
+    options = measurement.Options(context=flags.context, spillover=gains.NUM_BEFORE)
+    measured = measurement.measure(named, table.stimuli, options)
+    predictors = word_table.make_predictors(table, measured, models.names)
+    word_table.check_sizes(table, predictors, flags.folds)
+    results = _analyse(table, predictors, measured, flags)
+    if output:
+        places_W, _, _ = gains.sentence_places(table.words, table.item_W)
+        added = table.position_W, places_W, predictors.is_kept_W
+        columns = {**table.stimuli.columns, **measured, **dict(zip(_ADDED, (column.tolist() for column in added)))}
+        stimulus_files.write(output, columns, text_columns=(names.word, 'tokens'))
+    if flags.figure:
+        from nplm_jax.apps.reading_times import figure
+
+        figure.draw(results['models'], expand('--figure', flags.figure))
+    print(to_json(results) if flags.json else _describe(results))
+
+
+_ADDED = ('position', 'place_in_sentence', 'analysed')  # columns of the output besides those of `nplm surprisal`
+
+
+def _parse_flags(argv: Sequence[str]) -> argparse.Namespace:
+    parser = Parser('reading-times', __doc__)
+    parser.add_argument('table', metavar='TABLE', help='.csv, .tsv or .parquet with one row a word')
+    parser.add_argument('--model', required=True, metavar='RUN[,RUN...]', help='runs or packed models; required')
+    parser.add_plugins()
+    parser.add_argument('--time', default='time', metavar='COLUMN', help='the column of reading times')
+    scale = 'whether the logarithm of the time is predicted or the time itself'
+    parser.add_argument('--scale', default='log', choices=('log', 'ms'), help=scale)
+    items = 'the column of items, or several that together identify a text, such as item,condition'
+    parser.add_argument('--item', default='item', metavar='COLUMN[,COLUMN]', help=items)
+    for column in ('zone', 'word'):
+        parser.add_argument(f'--{column}', default=column, metavar='COLUMN', help=f'the column of {column}s')
+    frequency = 'the column of log frequencies; default: those of the training text of the run'
+    parser.add_argument('--frequency', default='', metavar='COLUMN', help=frequency)
+    context = (
+        'the words before each item, which are read and not scored; empty for none; default: as in `nplm score`, '
+        '<p> if the corpus of the runs has this mark'
+    )
+    parser.add_argument('--context', metavar='TEXT', help=context)
+    parser.add_argument('--folds', type=int, default=10, metavar='K', help='folds of the cross-validation over items')
+    parser.add_argument('--output', default='', help='.csv, .tsv or .parquet with the predictors; default: none')
+    parser.add_figure('draw the gains with their intervals into this file; default: no figure')
+    parser.add_json()
+    return parser.parse_args(argv)
+
+
+def _analyse(
+    table: WordTable, predictors: Predictors, measured: dict[str, list[Any]], flags: argparse.Namespace
+) -> dict[str, Any]:
+    """Returns what --json prints."""
+    import numpy as np
+
+    from nplm_jax.apps.reading_times import gains
+
+    is_kept_W = predictors.is_kept_W
+    times_W, item_W, unit_W = table.times_W[is_kept_W], table.item_W[is_kept_W], table.unit_W[is_kept_W]
+    known_W = np.array(measured['in_vocabulary']) & (table.position_W > 1)
+    results: dict[str, Any] = {
+        'words': len(table.words),
+        'analysed': len(times_W),
+        'items': len(np.unique(unit_W)),
+        'folds': flags.folds,
+        'scale': flags.scale,
+        'baseline_r2': gains.explained_variance(times_W, item_W, predictors.baseline_WxB),
+        'models': {},
+    }
+    for name, added_WxA in predictors.added_WxA.items():
+        arguments = times_W, item_W, predictors.baseline_WxB, added_WxA
+        gain = gains.gain(*arguments, unit_W, flags.folds)
+        low, high = gains.interval(gains.mean_gain(gain.sums_S, gain.counts_S), len(gain.counts_S))
+        bits_W = np.array(measured[f'surprisal_{name}'])[known_W]
+        results['models'][name] = {
+            'perplexity': math.exp(bits_W.mean() * math.log(2)),
+            'gain': gain.per_word,
+            'interval': [low, high],
+            'slopes': gains.slopes(*arguments),
+            'sums': gain.sums_S.tolist(),
+        }
+        results['counts'] = gain.counts_S.tolist()
+    return results
+
+
+def _describe(results: dict[str, Any]) -> str:
+    """Returns the table for readers."""
+    unit = 'log ms' if results['scale'] == 'log' else 'ms'
+    header = ['run', 'perplexity', 'gain', '95%', f'slope, {unit}/bit', 'word before', 'two before']
+    rows = []
+    for name, row in results['models'].items():
+        low, high = (f'{1000 * end:.1f}' for end in row['interval'])
+        slopes = [f'{slope:.3g}' for slope in row['slopes']]
+        rows.append([name, f'{row["perplexity"]:,.1f}', f'{1000 * row["gain"]:.1f}', f'{low} to {high}', *slopes])
+    counts = f'{results["analysed"]:,} of {results["words"]:,} words in {results["items"]:,} items are analysed'
+    explained = f'the baseline explains {results["baseline_r2"]:.0%} of the variance within items'
+    note = 'gain: thousandths of a nat per word, on items held out of the fit'
+    return f'{counts}; {explained}\n{markdown_table(header, rows)}\n{note} ({results["folds"]} folds)'

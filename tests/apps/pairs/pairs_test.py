@@ -1,0 +1,151 @@
+"""Minimal pairs of a user's table: BLiMP's rule, ties, regions, and tables that are refused in one line."""
+
+import csv
+import json
+import pathlib
+import zipfile
+
+import numpy as np
+import pytest
+
+from nplm_jax.apps.pairs import minimal_pairs, pair_table
+from nplm_jax.cli import __main__ as cli
+from nplm_jax.utils.errors import BadInput
+
+ROOT = pathlib.Path(__file__).parents[3]
+BLIMP = ROOT.parent / 'shared' / 'data' / 'blimp.zip'
+PARADIGMS = ('adjunct_island', 'causative')
+TABLE = """good,bad,kind,verb_good,verb_bad
+i like dog,i dog like,order,like,dog like
+i love dog,i love dog,same,dog,dog
+i zebra milk,i okapi milk,same,zebra,okapi
+"""
+
+
+@pytest.fixture
+def table(tmp_path):
+    (tmp_path / 'pairs.csv').write_text(TABLE)
+    return tmp_path / 'pairs.csv'
+
+
+def test_the_words_that_differ_are_between_what_both_share():
+    assert minimal_pairs.differing_words(['a', 'b', 'c'], ['a', 'c']) == ['b']
+    assert minimal_pairs.differing_words(['a', 'a'], ['a']) == ['a']
+    assert minimal_pairs.differing_words(['a', 'b'], ['a', 'b']) == []
+    assert minimal_pairs.differing_words([], ['a']) == ['a']
+
+
+def test_rounding_is_a_tie_and_so_are_two_impossible_sentences():
+    log_p_Px2 = np.array([[-3.0, -3.0 - 1e-7], [-np.inf, -np.inf], [-3.0, -np.inf], [-np.inf, -3.0]])
+    difference_P = minimal_pairs.differences(log_p_Px2)
+    found = minimal_pairs.count(difference_P, ['a', 'a', 'b', 'b'], np.ones(4, bool))
+    assert found == {'a': [2, 0, 2], 'b': [2, 1, 0]}
+    assert minimal_pairs.count(difference_P, ['a'] * 4, np.array([True, False, True, False])) == {'a': [2, 1, 1]}
+    with pytest.raises(BadInput, match='no probability'):
+        minimal_pairs.differences(np.full((4, 2), np.nan))
+
+
+def test_a_tie_is_counted_and_is_not_correct(folders, table, nplm_command, monkeypatch, tmp_path):
+    output = tmp_path / 'scored.csv'
+    model = f'--model={folders / "counts"},{folders / "other"}'  # of two vocabularies
+    (out,), _ = nplm_command('pairs', table, model, '--group=kind', '--json', f'--output={output}')
+    found = json.loads(out)['models']
+    row = found['counts']
+    assert list(found) == ['counts', 'other'] and row['groups']['same'] == {
+        **{'pairs': 2, 'correct': 0, 'ties': 2, 'accuracy': 0.0},
+        'known': {'pairs': 1, 'correct': 0, 'ties': 1, 'accuracy': 0.0},
+    }
+    assert row['groups']['order']['correct'] == 1 == row['all']['correct'] and row['all']['ties'] == 2
+    assert row['all']['accuracy'] == pytest.approx(1 / 3)
+    rows = list(csv.DictReader(output.read_text().splitlines()))
+    assert [row['result_counts'] for row in rows] == ['correct', 'tie', 'tie']
+    assert [row['in_vocabulary_counts'] for row in rows] == ['TRUE', 'TRUE', 'FALSE']
+    assert [row['verb_bad'] for row in rows] == ['dog like', 'dog', 'okapi']
+    for row in rows:
+        difference = float(row['surprisal_bad_counts']) - float(row['surprisal_good_counts'])
+        assert float(row['difference_counts']) == pytest.approx(difference, abs=1e-6)
+
+
+def test_sentences_and_regions_have_the_surprisals_of_nplm_surprisal(folders, table, nplm_command, tmp_path):
+    regions = '--region_good=verb_good', '--region_bad=verb_bad'
+    output, words = tmp_path / 'scored.tsv', tmp_path / 'words.tsv'
+    shown, _ = nplm_command('pairs', table, f'--model={folders / "network"}', *regions, f'--output={output}')
+    (row, *_) = csv.DictReader(output.read_text().splitlines(), delimiter='\t')
+    run = folders / 'network'
+    nplm_command('surprisal', run, f'--table={table}', '--sentence=bad', '--item=good', f'--output={words}')
+    lines = csv.DictReader(words.read_text().splitlines(), delimiter='\t')
+    bits = [float(line['surprisal_network']) for line in lines][:3]
+    assert float(row['surprisal_bad_network']) == pytest.approx(sum(bits), rel=1e-5)
+    assert float(row['region_bad_network']) == pytest.approx(sum(bits[1:]), rel=1e-5)
+    difference = float(row['region_bad_network']) - float(row['region_good_network'])
+    assert float(row['region_difference_network']) == pytest.approx(difference, rel=1e-4)
+    assert 'region, bits' in shown[0] and shown[-1].startswith('ties: pairs of')
+
+
+def test_a_region_is_found_without_the_punctuation_around_it(tmp_path):
+    row = {'sentence_good': 'I like the "dog".', 'sentence_bad': 'I like milk, dog.', 'a': 'dog', 'b': 'milk dog'}
+    (tmp_path / 'pairs.jsonl').write_text(f'{json.dumps(row)}\n')
+    table = pair_table.read(tmp_path / 'pairs.jsonl', pair_table.Names(regions=('a', 'b')))
+    assert table.regions == [slice(3, 4), slice(2, 4)]
+
+
+@pytest.mark.skipif(not BLIMP.is_file(), reason='needs BLiMP in ../shared/data')
+def test_the_counts_are_those_that_the_study_committed(brown_bigram, tmp_path, nplm_command):
+    committed = json.loads((ROOT / 'experiments/minimal_pairs/results/kneser_ney_2.json').read_text())['counts']
+    with zipfile.ZipFile(BLIMP) as archive:
+        lines = [line for name in PARADIGMS for line in archive.read(f'data/{name}.jsonl').splitlines()]
+    (tmp_path / 'blimp.jsonl').write_bytes(b'\n'.join(lines))
+    arguments = tmp_path / 'blimp.jsonl', f'--model={brown_bigram}', '--group=UID', '--context=<text> <p>', '--json'
+    (out,), _ = nplm_command('pairs', *arguments)
+    groups = json.loads(out)['models'][brown_bigram.name]['groups']
+    for name in PARADIGMS:
+        row = groups[name]
+        assert [row[key] for key in ('pairs', 'correct', 'ties')] == committed['all'][name]
+        assert [row['known'][key] for key in ('pairs', 'correct', 'ties')] == committed['full'][name]
+
+
+WRONG = [
+    ('a,b\nx,y\n', [], "--good='good': pairs.csv has no such column; it has 'a', 'b'; --good=COLUMN names another"),
+    ('a,b\nx,y\n', ['--good=a', '--bad=c'], "--bad='c': pairs.csv has no such column; it has 'a', 'b'"),
+    ('good,bad\nx,y\n', ['--group=g'], "--group='g': pairs.csv has no such column"),
+    ('good,bad\nx,y\n', ['--bad=good'], "--bad='good': is the column of the good sentences too"),
+    ('good,bad\nx,y\nx,\n', [], "pairs.csv:3, column 'bad': empty; a pair has two sentences, as in 'good'"),
+    ('good,bad\n', [], 'pairs.csv: no row'),
+    ('good,bad,r,s\ni like dog,i dog,cat,dog\n', ['--region_good=r', '--region_bad=s'], "'cat' stands 0 times in"),
+    ('good,bad,r,s\na b a,a b,a,b\n', ['--region_good=r', '--region_bad=s'], "'a' stands 2 times in 'a b a'; expected"),
+    ('good,bad,r,s\na b,a b,,b\n', ['--region_good=r', '--region_bad=s'], "column 'r': '' empty; expected"),
+    ('good,bad\nx,y\n', ['--region_bad=r'], "--region_good='': requires --region_bad, and the reverse"),
+    ('good,bad,result_counts\ni like,like i,1\n', [], "column='result_counts': is the name of a column that is added"),
+    ('good,bad\nx,y\n', ['--output=x.txt'], "--output='x.txt': must end in .tsv, .csv, .parquet"),
+    ('good,bad\nx,y\n', ['--model=nowhere'], "RUN='nowhere': no finished run there"),
+]
+
+
+@pytest.mark.parametrize('text,arguments,message', WRONG)
+def test_one_clear_line_and_exit_code_two(text, arguments, message, folders, tmp_path, lines, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / 'pairs.csv').write_text(text)
+    with pytest.raises(SystemExit) as stop:
+        cli.main(['pairs', 'pairs.csv', f'--model={folders / "counts"}', *arguments])
+    _, stderr = lines()
+    assert stop.value.code == 2 and message in stderr[0] and len(stderr) == 1, stderr
+
+
+@pytest.mark.parametrize(
+    'line,message',
+    [
+        ('[1]', 'pairs.jsonl:3: not a JSON object'),
+        ('no', 'pairs.jsonl:3: not JSON'),
+        ('{"good": "x"}', "pairs.jsonl:3, column 'bad': empty; a pair has two sentences"),
+    ],
+)
+def test_a_damaged_line_of_json_is_named(line, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pathlib.Path('pairs.jsonl').write_text(f'{{"good": "i", "bad": "i"}}\n\n{line}\n')
+    with pytest.raises(BadInput, match=message):
+        pair_table.read(pathlib.Path('pairs.jsonl'), pair_table.Names())
+
+
+def test_a_table_of_another_kind_is_refused():
+    with pytest.raises(BadInput, match="TABLE='pairs.xlsx': must end in .tsv, .csv, .parquet, .jsonl"):
+        pair_table.read(pathlib.Path('pairs.xlsx'), pair_table.Names())

@@ -1,0 +1,186 @@
+"""Reading times of a user's table: the study's numbers, the predictors that are written, tables that are refused."""
+
+import csv
+import json
+import math
+import pathlib
+import random
+import re
+
+import numpy as np
+import pytest
+
+from nplm_jax.apps.reading_times import figure, gains, word_table
+from nplm_jax.apps.surprisal.stimuli import ColumnNames
+from nplm_jax.cli import __main__ as cli
+from nplm_jax.utils.errors import BadInput
+
+ROOT = pathlib.Path(__file__).parents[3]
+STORIES = ROOT.parent / 'shared' / 'data' / 'natural_stories' / 'processed_wordinfo.tsv'
+WORDS = ('i', 'like', 'dog', 'love', 'coffee', 'hate', 'milk')
+
+
+def write_table(path, num_items=12, size=9, seed=1, **changes):
+    """Writes items of random words with times; `changes` are values of cells by row, from 0."""
+    rng = random.Random(seed)
+    rows = []
+    for item in range(1, num_items + 1):
+        for zone in range(1, size + 1):
+            rows.append([item, 'ab'[item % 2], zone, rng.choice(WORDS), round(rng.uniform(250, 400), 1)])
+    for row, time in changes.items():
+        rows[int(row[1:])][-1] = time
+    lines = [','.join(map(str, row)) for row in (['item', 'condition', 'zone', 'word', 'time'], *rows)]
+    path.write_text('\n'.join(lines) + '\n')
+    return path
+
+
+@pytest.mark.skipif(not STORIES.is_file(), reason='needs Natural Stories in ../shared/data')
+@pytest.mark.parametrize('scale,time,measure', [('log', 'gmeanItemRT', 'log'), ('ms', 'meanItemRT', 'mean')])
+def test_the_gain_on_natural_stories_is_that_of_the_study(scale, time, measure, brown_bigram, tmp_path, nplm_command):
+    header, *lines = STORIES.read_text().splitlines()
+    lines.sort(key=lambda line: [int(cell) for cell in line.split('\t')[2:0:-1]])
+    (tmp_path / 'stories.tsv').write_text('\n'.join([header, *lines]))
+    arguments = f'--model={brown_bigram}', f'--time={time}', f'--scale={scale}', '--json'
+    (out,), _ = nplm_command('reading-times', tmp_path / 'stories.tsv', *arguments)
+    found, committed = json.loads(out), json.loads((ROOT / 'experiments/reading_times/results/gains.json').read_text())
+    row, expected = found['models'][brown_bigram.name], committed['models']['kneser_ney_2']['800000']['1']
+    assert found['counts'] == committed['stories']['counts'] and found['words'] == committed['stories']['words']
+    assert found['baseline_r2'] == pytest.approx(committed['stories']['baseline_r2'][measure], rel=1e-6)
+    assert row['perplexity'] == pytest.approx(expected['perplexity'], rel=1e-6)
+    assert row['gain'] == pytest.approx(expected[measure]['gain'], rel=1e-5)
+    np.testing.assert_allclose(row['sums'], expected[measure]['sums'], rtol=1e-4)
+    nats = [slope / math.log(2) for slope in row['slopes']]
+    np.testing.assert_allclose(nats, expected[measure]['slopes'], rtol=1e-5)
+    statistic = gains.mean_gain(np.array(expected[measure]['sums']), np.array(found['counts']))
+    assert row['interval'] == pytest.approx(gains.interval(statistic, 10), rel=1e-4)
+
+
+def test_the_predictors_that_are_written_give_the_gain(folders, tmp_path, nplm_command):
+    table = write_table(tmp_path / 'times.csv', r5='NA', r14='')
+    output = tmp_path / 'predictors.csv'
+    model = f'--model={folders / "network"},{folders / "counts"}'
+    arguments = model, '--folds=3', '--json', f'--output={output}', f'--figure={tmp_path / "gains.png"}'
+    (out,), _ = nplm_command('reading-times', table, *arguments)
+    found = json.loads(out)
+    assert list(found['models']) == ['network', 'counts'] and found['items'] == 12 == len(found['counts'])
+    rows = list(csv.DictReader(output.read_text().splitlines()))
+    assert len(rows) == found['words'] == 108
+    kept = [row for row in rows if row['analysed'] == 'TRUE']
+    assert len(kept) == found['analysed'] == sum(found['counts'])
+    assert {row['position'] for row in kept} == set('45678') and not {'NA', ''} & {row['time'] for row in kept}
+    item_W = np.array([int(row['item']) for row in rows])
+    is_kept_W = np.array([row['analysed'] == 'TRUE' for row in rows])
+    length_W, frequency_W, bits_W = (
+        np.array([float(row[key]) for row in rows]) for key in ('length', 'log_frequency', 'surprisal_counts')
+    )
+    before = [float(row['surprisal_counts_prev1']) for row in kept]
+    added_WxA = gains.with_words_before(bits_W, item_W)[is_kept_W]
+    np.testing.assert_allclose(added_WxA[:, 1], before)
+    zone_W = np.array([int(row['zone']) for row in rows])
+    baseline_WxB = gains.make_baseline([row['word'] for row in rows], item_W, zone_W, length_W, frequency_W)[is_kept_W]
+    times_W = np.log([float(row['time']) for row in kept])
+    gain = gains.gain(times_W, item_W[is_kept_W], baseline_WxB, added_WxA, None, 3)
+    assert found['models']['counts']['gain'] == pytest.approx(gain.per_word, rel=1e-6)
+    assert (tmp_path / 'gains.png').stat().st_size > 5000
+
+
+def test_the_formula_in_r_has_columns_that_are_written(folders, tmp_path, nplm_command):
+    page = (ROOT / 'docs' / 'howto' / 'reading_times.md').read_text()
+    (formula,) = re.findall(r'lmer\(log\(rt\) ~ (.*?), data', page, re.DOTALL)
+    named = set(re.findall(r'[a-z][\w.]+', formula)) | {'analysed'}
+    output = tmp_path / 'predictors.tsv'
+    nplm_command(
+        'reading-times', write_table(tmp_path / 'a.csv'), f'--model={folders / "counts"}', f'--output={output}'
+    )
+    columns = output.read_text().splitlines()[0].split('\t')
+    assert {name.replace('brown.mlp9', 'counts') for name in named} <= set(columns) and len(named) > 6
+
+
+def test_conditions_of_an_item_are_left_out_together(folders, tmp_path, nplm_command):
+    table = write_table(tmp_path / 'times.csv')
+    lines = table.read_text().splitlines()
+    paired = [f'{(int(line.split(",")[0]) + 1) // 2},{line.partition(",")[2]}' for line in lines[1:]]
+    table.write_text('\n'.join([lines[0], *paired]))
+    arguments = table, f'--model={folders / "counts"}', '--item=item,condition', '--folds=6', '--json'
+    (out,), _ = nplm_command('reading-times', *arguments)
+    assert json.loads(out)['items'] == 6
+
+
+def test_a_table_for_readers_and_frequencies_of_the_table(folders, tmp_path, nplm_command):
+    table = write_table(tmp_path / 'times.csv')
+    shown, _ = nplm_command('reading-times', table, f'--model={folders / "counts"}', '--frequency=time', '--scale=ms')
+    assert shown[0].startswith('60 of 108 words in 12 items are analysed; the baseline explains 100% of the variance')
+    assert shown[1].split('|')[1].strip() == 'run' and 'ms/bit' in shown[1]
+
+
+def test_a_table_without_log_frequencies_is_refused(tmp_path):
+    table = word_table.read(write_table(tmp_path / 'times.csv'), ColumnNames(), 'time', 'log')
+    measured = {'log_frequency': [math.nan] * 108, 'in_vocabulary': [True] * 108, 'length': [3] * 108}
+    with pytest.raises(BadInput, match="--frequency='': expected the column of log frequencies"):
+        word_table.make_predictors(table, measured, [])
+
+
+def test_the_figure_has_a_row_a_model(tmp_path):
+    models = {name: {'gain': 0.01, 'interval': [0.002, 0.02]} for name in ('a$b', 'c')}
+    figure.draw(models, tmp_path / 'gains.png')
+    assert (tmp_path / 'gains.png').read_bytes()[:4] == b'\x89PNG'
+
+
+WRONG = [
+    (
+        ['--time=rt'],
+        "--time='rt': times.csv has no such column; it has 'item', 'condition', 'zone', 'word', 'time'",
+    ),
+    (['--time=condition'], "times.csv:2, column 'condition': 'b' is not a finite number"),
+    (['--frequency=f'], "--frequency='f': times.csv has no such column"),
+    (['--word=w'], "word column='w': times.csv has no such column"),
+    (['--folds=13'], '--folds=13: must be from 2 to 12, the number of items of the table'),
+    (['--folds=1'], '--folds=1: must be from 2 to 12'),
+    (
+        ['--item=condition'],
+        "times.csv:20: item 'b' began at row 1 and another item came between; sort the",
+    ),
+    (['--zone=time'], 'of the same item; sort the table by item and zone'),
+    (['--output=x.json'], "--output='x.json': must end in .tsv, .csv, .parquet"),
+    (['--figure=x.pdf'], "--figure='x.pdf': must end in .png"),
+    (['--model=nowhere'], "RUN='nowhere': no finished run there"),
+    (['--model=OTHER,COUNTS'], 'is not that of'),
+    (['--model=OTHER'], 'items=0: expected 2 or more items with words that are analysed'),
+]
+
+
+@pytest.mark.parametrize('arguments,message', WRONG)
+def test_one_clear_line_and_exit_code_two(arguments, message, folders, tmp_path, lines, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_table(pathlib.Path('times.csv'))
+    places = {'OTHER': str(folders / 'other'), 'COUNTS': str(folders / 'counts')}
+    for name, place in places.items():
+        arguments = [argument.replace(name, place) for argument in arguments]
+    with pytest.raises(SystemExit) as stop:
+        cli.main(['reading-times', 'times.csv', f'--model={folders / "counts"}', *arguments])
+    _, stderr = lines()
+    assert stop.value.code == 2 and message in stderr[0] and len(stderr) == 1, stderr
+
+
+@pytest.mark.parametrize(
+    'changes,message',
+    [
+        ({'r3': 'fast'}, "times.csv:5, column 'time': 'fast' is not a finite number"),
+        ({'r3': 'inf'}, "times.csv:5, column 'time': 'inf' is not a finite number"),
+        ({'r3': 0}, "times.csv:5, column 'time': 0 has no logarithm; see --scale=ms"),
+        ({f'r{row}': 'NA' for row in range(108)}, "--time='time': times.csv has no reading time in this column"),
+    ],
+)
+def test_times_that_are_none_are_refused(changes, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = write_table(pathlib.Path('times.csv'), **changes)
+    with pytest.raises(BadInput) as error:
+        word_table.read(path, ColumnNames(), 'time', 'log')
+    assert message in str(error.value)
+
+
+def test_too_few_words_for_the_regression_are_refused(folders, tmp_path, lines):
+    table = write_table(tmp_path / 'times.csv', num_items=3)
+    with pytest.raises(SystemExit):
+        cli.main(['reading-times', str(table), f'--model={folders / "counts"}', '--folds=3'])
+    assert 'words that are analysed=15: too few: the regression has 17 coefficients' in lines()[1][0]
