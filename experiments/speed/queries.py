@@ -1,7 +1,10 @@
-"""N-gram queries by `nplm_jax.kenlm` in lines and one by one; its loading and numbers beside KenLM's `query`.
+r"""N-gram queries by `nplm_jax.kenlm` in lines and one by one; its loading and numbers beside KenLM's `query`.
 
     lmplz -o 5 < train.txt > big.arpa               of KenLM, here of WikiText-2 and Brown: 386 MB
-    python -m experiments.speed.queries --query=kenlm/build/bin/query --arpa=big.arpa --text=test.txt
+    nplm prune big.arpa --entropy=1e-8 --output=pruned.arpa
+    nplm mix a b --to=arpa --output=mixed.arpa      of two runs on halves of the text
+    python -m experiments.speed.queries --query=kenlm/build/bin/query --arpa=big.arpa --text=test.txt \\
+        --also pruned.arpa mixed.arpa
     python -m experiments.speed.queries --show      the table of the committed results, nothing measured
 
 Both read the same ARPA file, one after the other in each round; a model is loaded by a process of its own. The time of
@@ -21,7 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -37,11 +40,11 @@ from nplm_jax.utils.text import markdown_table
 RESULTS = pathlib.Path(__file__).parent / 'results' / 'queries.json'
 FEW = 50_000  # words that are read one by one
 LOAD = """
-import sys, time
+import re, sys, time
 from nplm_jax import kenlm
 before = time.process_time()
 kenlm.Model(sys.argv[1])
-print(time.process_time() - before)
+print(time.process_time() - before, re.search(r'VmHWM:\\s*(\\d+)', open('/proc/self/status').read())[1])
 """
 
 
@@ -50,22 +53,39 @@ def define(parser: study.StudyParser) -> None:
     parser.add_argument('--query', default='', metavar='PATH', help="KenLM's program")
     parser.add_argument('--arpa', default='', metavar='FILE', help='the model')
     parser.add_argument('--text', default='', metavar='FILE', help='the text to score, a sentence per line')
+    parser.add_argument('--also', nargs='*', default=[], metavar='FILE', help='ARPA files that are compared alone')
     parser.add_count('--rounds', 3, 'turns of each contestant')
     problem.add_output(parser, RESULTS)
 
 
-def query(program: pathlib.Path, arpa: pathlib.Path) -> float:
-    """Returns the processor seconds of `query` without a text."""
+class Load(NamedTuple):
+    """Processor seconds of loading a model, and the peak of the process's memory, MB."""
+
+    seconds: float
+    megabytes: float
+
+
+def query(program: pathlib.Path, arpa: pathlib.Path) -> Load:
+    """Loads a model by `query`, which gets no text before its memory has been read."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([program, '-v', 'summary', arpa], input=b'', capture_output=True, check=True)
+    command = [program, '-v', 'summary', arpa]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        kilobytes, sleeps = 0, False
+        while not sleeps:  # until it waits for the text
+            time.sleep(0.2)
+            status = pathlib.Path(f'/proc/{process.pid}/status').read_text()
+            found = int(re.findall(r'VmHWM:\s*(\d+)', status)[0])
+            kilobytes, sleeps = found, found == kilobytes and 'S (sleeping)' in status
+        process.communicate(b'')
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Load(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, kilobytes / 1024)
 
 
-def load(path: pathlib.Path) -> float:
-    """Returns the processor seconds of loading a model here."""
+def load(path: pathlib.Path) -> Load:
+    """Loads a model here."""
     done = subprocess.run([sys.executable, '-c', LOAD, str(path)], capture_output=True, check=True, text=True)
-    return float(done.stdout)
+    seconds, kilobytes = map(float, done.stdout.split())
+    return Load(seconds, kilobytes / 1024)
 
 
 def one_by_one(model: kenlm.Model, lines: list[str]) -> int:
@@ -107,10 +127,13 @@ def measure(flags: study.Flags) -> dict[str, Any]:
     for name, path in paths.items():
         require(path.is_file(), f'--{name}', str(path), 'must be a file')
     program, arpa, text = paths['query'], paths['arpa'], paths['text'].read_bytes()
+    also = [expand('--also', name) for name in flags.also]
+    for path in also:
+        require(path.is_file(), '--also', str(path), 'must be a file')
     lines = text.decode().splitlines()
     words = len(text.split()) + len(lines)
     few = lines[: max(1, len(lines) * FEW // words)]
-    loads: dict[str, list[float]] = {'kenlm': [], 'ours': [], 'ours, packed': []}
+    loads: dict[str, list[Load]] = {'kenlm': [], 'ours': [], 'ours, packed': []}
     rates: dict[str, list[float]] = {'score_lines': [], 'full_scores': [], 'BaseScore': []}
     with tempfile.TemporaryDirectory() as folder:
         run, packed = pathlib.Path(folder) / 'run', pathlib.Path(folder) / 'model.nplm'
@@ -133,7 +156,7 @@ def measure(flags: study.Flags) -> dict[str, Any]:
             'packed_bytes': packed.stat().st_size,
             'loads': loads,
             'words_per_second': rates,
-            'differences': differences(model, program, arpa, text),
+            'differences': {file.name: differences(kenlm.Model(file), program, file, text) for file in (arpa, *also)},
         }
 
 
@@ -145,17 +168,29 @@ def make_table(measured: dict[str, Any]) -> str:
         return f'{statistics.median(a / b for a, b in zip(one, other)):.2f}'
 
     rows = [[name, f'{statistics.median(x):,.0f}', ratio(x, rates['BaseScore'])] for name, x in rates.items()]
-    table = markdown_table(['queries', 'words a second', "of BaseScore's"], rows)
-    rows = [[name, f'{statistics.median(x):.1f}', ratio(x, loads['kenlm'])] for name, x in loads.items()]
-    lines = [
-        f'{measured["order"]}-gram model of {measured["vocabulary"]:,} words, an ARPA file of '
-        f'{measured["arpa_bytes"] / 1e6:.0f} MB, packed {measured["packed_bytes"] / 1e6:.0f} MB; {measured["device"]}.',
-        f'{differ["words"]:,} words with the ends. Largest difference of log10 P of a word from that printed by query:',
-        f'{differ["from_query"]:.1e}; between lines and single words: {differ["between_lines_and_words"]:.1e}.',
-        f'Different lengths: {differ["different_lengths"]}.',
+    table = markdown_table(['queries', 'words/s', 'relative to BaseScore'], rows)
+    seconds = {name: [one[0] for one in x] for name, x in loads.items()}
+    rows = [
+        [name, f'{statistics.median(x):.1f}', ratio(x, seconds['kenlm']), f'{max(one[1] for one in loads[name]):,.0f}']
+        for name, x in seconds.items()
     ]
-    loading = markdown_table(['loading', 'seconds', "of kenlm's"], rows)
-    return '\n'.join([table, '', loading, '', *lines])
+    loading = markdown_table(['loading', 'seconds', 'relative to KenLM', 'peak MB'], rows)
+    rows = [
+        [
+            name,
+            f'{x["words"]:,}',
+            f'{x["from_query"]:.1e}',
+            f'{x["between_lines_and_words"]:.1e}',
+            x['different_lengths'],
+        ]
+        for name, x in differ.items()
+    ]
+    header = ['file', 'words', 'largest difference from query', 'between lines and words', 'different lengths']
+    model = (
+        f'{measured["order"]}-gram model of {measured["vocabulary"]:,} words, an ARPA file of '
+        f'{measured["arpa_bytes"] / 1e6:.0f} MB, packed {measured["packed_bytes"] / 1e6:.0f} MB; {measured["device"]}.'
+    )
+    return '\n\n'.join([table, loading, markdown_table(header, rows), model])
 
 
 main, show = problem.commands(measure, make_table)
