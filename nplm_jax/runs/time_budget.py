@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import jax
 from ml_collections import ConfigDict
 
+from nplm_jax import config as config_lib
 from nplm_jax import parts
 from nplm_jax.config import Settings
 from nplm_jax.data.dataset import Dataset
@@ -41,6 +42,7 @@ WORDS_PER_SQUARE = 60  # measured: experiments/frontier/README.md
 MIN_WORDS = 30_000  # a guess
 _FIVE_GRAM = MappingProxyType({'model.family': 'modified_kneser_ney', 'model.n': 5})
 _LENGTH = 'train.epochs', 'train.max_steps', 'train.patience'
+_WIDTH_KEYS = 'model.h', 'model.m'
 _FIRST_WIDTH, _COST_EXPONENT = 200, 1.4  # an update of w units takes about w ** 1.4 of time
 _TIMINGS, _TIMED_SECONDS = 4, 1.0
 _VALIDATIONS, _VALIDATION_SHARE = 8, 0.05  # at most so many, in so much of the time
@@ -95,6 +97,8 @@ def check_flags(minutes: float, typed: Mapping[str, Any]) -> None:
     require(0 < minutes < math.inf, '--minutes', minutes, 'must be a positive number')
     for key in _LENGTH:
         require(key not in typed, f'--config.{key}', typed.get(key), 'cannot be combined with --minutes, which sets it')
+    for key in _WIDTH_KEYS:
+        require(typed.get(key, 1) >= 1, f'--config.{key}', typed.get(key), 'must be 1 or more with --minutes')
     family = typed.get('model.family', 'mogrifier')
     allowed = 'cannot be combined with --minutes, which chooses the model'
     require(parts.is_neural(family), '--config.model.family', family, allowed)
@@ -118,7 +122,7 @@ def read_choice(folder: pathlib.Path, minutes: float, network: Network) -> Choic
         return None
     try:
         choice = Choice(**read_json(path))
-        is_whole = isinstance(choice.reasons, list) and _could_choose(choice.keys, network)
+        is_whole = _is_number(choice.minutes) and _are_lines(choice.reasons) and _could_choose(choice.keys, network)
     except (AttributeError, TypeError):
         is_whole = False
     require(is_whole, '--workdir', str(folder), f'its {MINUTES} is damaged; give another folder')
@@ -127,10 +131,19 @@ def read_choice(folder: pathlib.Path, minutes: float, network: Network) -> Choic
     return choice
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _are_lines(values: Any) -> bool:
+    return isinstance(values, list) and all(isinstance(value, str) and value.isprintable() for value in values)
+
+
 def _could_choose(keys: Mapping[str, Any], network: Network) -> bool:
     """Whether keys can be a choice. A record can name no other part, such as a plug-in, than this program names."""
     known = [{**network(WIDTHS[0], 1, 1), **dict.fromkeys((*_LENGTH, 'train.evaluate_every'), 0)}, _FIVE_GRAM]
-    return any(
+    are_values = all(isinstance(value, bool | int | float | str) for value in keys.values())
+    return are_values and any(
         keys.keys() <= each.keys() and all(value == each[key] for key, value in keys.items() if isinstance(value, str))
         for each in known
     )
@@ -232,13 +245,16 @@ def choose(
     words = len(data.train)
     if words < MIN_WORDS:
         reason = f'{words:,} training words are fewer than {MIN_WORDS:,}, too few for a network'
+        made = apply_keys(config, _FIVE_GRAM, typed)
+        unread = [key for key in parts.find_unread(config_lib.from_config(made)) if key in typed]
+        require(not unread, '--minutes', minutes, f'{reason}; a 5-gram does not read --config.{"".join(unread[:1])}')
         return Choice(minutes, dict(_FIVE_GRAM), [f'Chosen: a modified Kneser-Ney 5-gram ({reason})'])
     budget = _Budget(config, typed, 60 * minutes, network, data, folder)
     width = budget.choose_width()
     plan, speed = budget.plan(width), budget.timings[width]
     passes = plan.updates * budget.batch_size / words
     if passes < 1:
-        least = minutes + (1 - passes) * words / budget.batch_size * speed.update / 60
+        least = 1.05 * (minutes + (1 - passes) * words / budget.batch_size * speed.update / 60)
         allowed = f'must be {least:.2g} or more, for one pass over the {words:,} training words with {width} units'
         raise BadInput(f'--minutes={minutes:g}: {allowed}')
     keys = {
@@ -321,6 +337,8 @@ def resolve(
     config = apply_keys(config, choice.keys, typed)
     print('\n'.join(choice.reasons), flush=True)
     if is_new:
-        workdir.check(folder, load_settings(config))
-        write_choice(folder, choice)
+        with workdir.claimed(folder, load_settings(config)):
+            begun = (folder / MINUTES).exists()
+            require(not begun, '--workdir', str(folder), 'another process has just begun the run there; run again')
+            write_choice(folder, choice)
     return config, corpus
