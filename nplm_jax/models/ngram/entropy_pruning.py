@@ -46,7 +46,7 @@ def prune(
         key: What gives the threshold, for the error message.
 
     Raises:
-        BadInput: No n-gram of an order is left.
+        BadInput: No n-gram of an order is left that has some.
     """
     table = model.table
     suffixes = [np.zeros(table.vocabulary_size, np.int64)]
@@ -64,7 +64,7 @@ def prune(
             is_kept[k - 2][nodes[nodes >= 0]] = True
         release(table.keys[k - 1], model.log_p[k - 1], suffixes[k - 1])
         problem = f'leaves no n-gram of order {k}; give a smaller number'
-        require(bool(is_kept[k - 1].any()), key, threshold, problem)
+        require(bool(is_kept[k - 1].any()) or not table.size(k), key, threshold, problem)
     smaller = pruning.drop(model, is_kept, scratch)
     return normalize(smaller.table, smaller.log_p, scratch)
 

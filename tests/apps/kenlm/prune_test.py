@@ -76,6 +76,18 @@ def test_an_order_without_n_grams_is_left_out(lm, tmp_path, nplm_command):
     assert kenlm.Model(output).score('b b') == pytest.approx(kenlm.Model(lm).score('b b'), abs=1e-6)
 
 
+def test_weights_stay_below_an_order_without_n_grams(lm, tmp_path, nplm_command):
+    lm.write_text(LM.replace('b b\n', 'b b\t-0.7\n'))
+    (tmp_path / 'words.txt').write_text('b')
+    output = tmp_path / 'small.arpa'
+    nplm_command('prune', lm, f'--limit_vocab_file={tmp_path / "words.txt"}', f'--output={output}')
+    score = kenlm.Model(lm).score('b b b')
+    assert kenlm.Model(output).score('b b b') == pytest.approx(score, abs=1e-6)
+    if shutil.which('query'):
+        done = subprocess.run(['query', str(output)], input='b b b\n', capture_output=True, text=True, check=True)
+        assert float(done.stdout.split('Total: ')[1].split()[0]) == pytest.approx(score, abs=1e-5)
+
+
 @pytest.mark.skipif(not (shutil.which('lmplz') and shutil.which('query')), reason="needs KenLM's lmplz and query")
 def test_the_n_grams_are_those_of_lmplz_with_the_same_list(tmp_path, nplm_command):
     rng = np.random.default_rng(0)
@@ -154,8 +166,18 @@ def test_a_threshold_of_nearly_nothing_keeps_the_model(lm, folders, tmp_path, np
         assert same.score(' '.join(words)) == pytest.approx(full.score(' '.join(words)), abs=1e-4)
 
 
+def test_an_empty_highest_order_is_left_alone(folders, tmp_path, nplm_command):
+    write_arpa(folders / 'counts', tmp_path / 'lm.arpa')
+    header, bigrams = (tmp_path / 'lm.arpa').read_text().replace('\\end\\', '\\3-grams:\n\n\\end\\').split('\n\n', 1)
+    (tmp_path / 'empty.arpa').write_text(f'{header}\nngram 3=0\n\n{bigrams}')
+    for name in ('lm', 'empty'):
+        nplm_command('prune', tmp_path / f'{name}.arpa', '--entropy=1e-3', f'--output={tmp_path / name}')
+    assert kenlm.Model(tmp_path / 'empty').order == 3
+    assert ngrams(tmp_path / 'empty') == ngrams(tmp_path / 'lm')
+
+
 BAD = [
-    ([], 'expected --entropy=SHARE or --limit_vocab_file=FILE'),
+    ([], 'expected --entropy=THRESHOLD or --limit_vocab_file=FILE'),
     (['--entropy=0'], '--entropy=0.0: must be above 0 and below 1, such as 1e-7'),
     (['--entropy=x'], "argument --entropy: invalid float value: 'x'"),
     (['--entropy=0.999'], '--entropy=0.999: leaves no n-gram of order 3; give a smaller number'),
