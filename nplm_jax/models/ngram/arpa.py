@@ -292,7 +292,7 @@ def _without_unused_marks(model: BackoffModel, words: Sequence[str]) -> tuple[Ba
 
 def _nats_to_log10(nats: np.ndarray) -> list[float]:
     """Converts natural to decimal logarithms, with -99 for -inf."""
-    return np.maximum(nats / _LOG_10, _ZERO).tolist()
+    return np.where(np.isneginf(nats), _ZERO, nats / _LOG_10).tolist()
 
 
 def _log10_to_nats(log10: np.ndarray, zero: float) -> np.ndarray:
