@@ -54,7 +54,8 @@ def main(argv: Sequence[str]) -> None:
 
     listed: set[str] = set()
     if flags.limit_vocab_file:
-        listed = set(read_text('--limit_vocab_file', expand('--limit_vocab_file', flags.limit_vocab_file)).split())
+        text = read_text('--limit_vocab_file', expand('--limit_vocab_file', flags.limit_vocab_file))
+        listed.update(arpa.FIELD.findall(text))
     model, vocabulary = arpa.read(path, as_kenlm=True)
     sizes = _sizes(model)
     if flags.entropy is not None:

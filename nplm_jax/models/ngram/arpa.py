@@ -33,7 +33,7 @@ UNKNOWN, UNKNOWN_IN_CAPITALS = '<unk>', '<UNK>'
 SENTENCE_MARKS = (sentence_marks.BEGIN, sentence_marks.END)
 _ZERO = -99.0  # the log10 of probability zero
 _KENLM_UNKNOWN = -100.0  # the log10 that KenLM gives to an unknown word if a file has no <unk>
-_FIELD = re.compile(r'[^ \t\n\r\v\f]+')  # as KenLM: other blanks of Unicode are parts of words
+FIELD = re.compile(r'[^ \t\n\r\v\f]+')  # as KenLM: other blanks of Unicode are parts of words
 _LOG_10 = math.log(10)
 _MAX_ORDER = 100
 _BLOCK = 2**18  # bytes that are parsed at once
@@ -159,7 +159,7 @@ def _parse(path: pathlib.Path, ids: dict[str, int]) -> Iterator[tuple[int, Calla
         rows: list[list[str]] = []
         for number, line in enumerate(text.removesuffix('\n').split('\n'), first):
             # One field more than the longest valid line has.
-            fields = [match[0] for match in itertools.islice(_FIELD.finditer(line), _MAX_ORDER + 3)]
+            fields = [match[0] for match in itertools.islice(FIELD.finditer(line), _MAX_ORDER + 3)]
             if 0 < order < len(fields) < order + 3:
                 lines.append(number)
                 rows.append(fields)

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 import shutil
 import subprocess
 
@@ -66,6 +67,14 @@ def test_the_words_of_a_list_keep_their_scores(lm, tmp_path, nplm_command):
     for text in ('', 'a', 'a a', 'a a a a', 'zebra a'):
         assert small.score(text) == pytest.approx(large.score(text), abs=1e-6)
     assert small.score('a b') == pytest.approx(large.score('a zebra'), abs=1e-6)
+
+
+def test_a_word_of_the_list_may_have_a_blank_that_is_not_ascii(lm, tmp_path, nplm_command):
+    lm.write_text(re.sub(r'\bb\b', 'b\xa0b', LM))
+    (tmp_path / 'words.txt').write_text('b\xa0b a')
+    output = tmp_path / 'small.arpa'
+    nplm_command('prune', lm, f'--limit_vocab_file={tmp_path / "words.txt"}', f'--output={output}')
+    assert sorted(ngrams(output)) == sorted(ngrams(lm))
 
 
 def test_an_order_without_n_grams_is_left_out(lm, tmp_path, nplm_command):
