@@ -73,6 +73,7 @@ def import_arpa(path: pathlib.Path, folder: pathlib.Path, vocabulary_of: str, co
     from nplm_jax.runs import catalog, workdir
 
     workdir.check_path(folder)
+    require(not folder.exists() or folder.is_dir(), '--workdir', str(folder), 'is no folder')
     require(not folder.exists() or not any(folder.iterdir()), '--workdir', str(folder), 'is not empty')
     settings, vocabulary, merged = read_arpa(path)
     model = compact(merged)

@@ -27,9 +27,10 @@ paragraph mark <p>; the run's corpus must have these marks. If line ends are tok
 bytes), --end scores the end of each line and --stream every line end; in tokens, a space is printed as `␣` and a line
 end as `\n`.
 
---format=query prints exactly what KenLM's `query` prints, for programs that parse it: text is split at white space,
-line ends are scored as `</s>`, numbers and sums are float32, and the summary has the four lines of `query`. An id is
-that of the run's vocabulary, as in the ARPA file of `nplm export`.
+--format=query prints in the format of KenLM's `query`, for programs that parse it: text is split at white space, line
+ends are scored as `</s>`, numbers and sums are float32, and the summary has the four lines of `query`. The last digit
+of a number can differ, since probabilities are natural logarithms here. An id is that of the run's vocabulary, as in
+the ARPA file of `nplm export`.
 
 --format=sota_lm prints the probability of each word on a line of its own, as the repository DavidHerel/sota_lm collects
 them from models to mix: the text is split at white space into one stream, each line ends with a scored `<p>` (its
@@ -68,7 +69,7 @@ def main(argv: Sequence[str]) -> None:
     parser.add_switch('--open', 'score unknown words by their spelling')
     parser.add_switch('--end', 'also score the end of each line')
     form = (
-        "kenlm: the columns of KenLM's query, then our summary; query: exactly the output of KenLM's query; "
+        "kenlm: the columns of KenLM's query, then our summary; query: the format of KenLM's query; "
         'sota_lm: the probability of each word and line end'
     )
     parser.add_argument('--format', default='kenlm', choices=('kenlm', 'query', 'sota_lm'), help=form)

@@ -173,6 +173,14 @@ def test_a_folder_in_use_is_left_alone(zebras, tmp_path, lines):
     assert lines()[1][-1].endswith(': is not empty') and sorted(zebras.iterdir()) == before
 
 
+def test_a_file_is_no_folder_of_a_run(tmp_path, lines):
+    (tmp_path / 'lm.arpa').write_text(ARPA)
+    with pytest.raises(SystemExit) as stop:
+        cli.main(['import', 'arpa', str(tmp_path / 'lm.arpa'), f'--workdir={tmp_path / "lm.arpa"}'])
+    message = f"--workdir='{tmp_path / 'lm.arpa'}': is no folder"
+    assert stop.value.code == 2 and lines()[1] == [message] and (tmp_path / 'lm.arpa').read_text() == ARPA
+
+
 def test_an_imported_model_whose_file_is_gone_says_so(zebras, lines, tmp_path, monkeypatch):
     (zebras / 'model.safetensors').unlink()
     monkeypatch.setattr(loading, 'prepare_recorded', lambda *_: None)

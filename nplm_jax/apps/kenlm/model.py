@@ -18,7 +18,6 @@ import functools
 import itertools
 import os
 import pathlib
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -38,7 +37,6 @@ from nplm_jax.utils.io import expand
 
 Path = str | bytes | os.PathLike
 _WORDS = 2**18  # words that are scored at once
-_WORD = re.compile(r'[^ \t\n\r\v\f]+')  # KenLM splits at no other blanks
 
 
 class FullScoreReturn(NamedTuple):
@@ -263,7 +261,7 @@ def _open(path: str) -> _Part:
     """Returns the model of an ARPA file, or of what else `loading.load` takes."""
     file = pathlib.Path(path)
     if file.is_file() and file.suffix != packed.SUFFIX:
-        return _from_ngrams(*arpa.read(file, as_kenlm=True), _WORD.findall)
+        return _from_ngrams(*arpa.read(file, as_kenlm=True), arpa.FIELD.findall)
     _, vocabulary, model = loading.load(file)
     begin, is_lossless = scoring.LineStart.of(vocabulary).prefix, vocabulary.tokenizer.is_lossless
     if isinstance(model, BackoffModel) and begin and not is_lossless:

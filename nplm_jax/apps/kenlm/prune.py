@@ -9,7 +9,8 @@ the product of the model's probabilities. Where the text is at hand, ngram.prune
 
 --limit_vocab_file leaves out the words that are not in a file of words, which white space separates, and all n-grams
 with them, as KenLM's `filter` does. <unk>, <s> and </s> stay. No number changes: a text of words that stay has the
-score that it had, and other words have that of <unk>. With both flags, --entropy comes first.
+score that it had, and other words have that of <unk>. With both flags, --entropy comes first: it needs probabilities
+that sum to one, as those of the smaller file do not.
 
 Prints the number of n-grams of each order.
 """
@@ -43,6 +44,8 @@ def main(argv: Sequence[str]) -> None:
     in_range = flags.entropy is None or 0 < flags.entropy < 1
     require(in_range, '--entropy', flags.entropy, 'must be above 0 and below 1, such as 1e-7')
     path, output = expand('FILE', flags.file), expand('--output', flags.output)
+    require(bool(output.name) and not output.is_dir(), '--output', flags.output, 'must be a file')
+    require(output.parent.is_dir(), '--output', flags.output, 'its folder does not exist')
 
     import numpy as np
 
@@ -51,7 +54,8 @@ def main(argv: Sequence[str]) -> None:
 
     listed: set[str] = set()
     if flags.limit_vocab_file:
-        listed = set(read_text('--limit_vocab_file', expand('--limit_vocab_file', flags.limit_vocab_file)).split())
+        text = read_text('--limit_vocab_file', expand('--limit_vocab_file', flags.limit_vocab_file))
+        listed.update(arpa.FIELD.findall(text))
     model, vocabulary = arpa.read(path, as_kenlm=True)
     sizes = _sizes(model)
     if flags.entropy is not None:

@@ -33,6 +33,7 @@ UNKNOWN, UNKNOWN_IN_CAPITALS = '<unk>', '<UNK>'
 SENTENCE_MARKS = (sentence_marks.BEGIN, sentence_marks.END)
 _ZERO = -99.0  # the log10 of probability zero
 _KENLM_UNKNOWN = -100.0  # the log10 that KenLM gives to an unknown word if a file has no <unk>
+FIELD = re.compile(r'[^ \t\n\r\v\f]+')  # as KenLM: other blanks of Unicode are parts of words
 _LOG_10 = math.log(10)
 _MAX_ORDER = 100
 _BLOCK = 2**18  # bytes that are parsed at once
@@ -157,7 +158,8 @@ def _parse(path: pathlib.Path, ids: dict[str, int]) -> Iterator[tuple[int, Calla
         lines: list[int] = []
         rows: list[list[str]] = []
         for number, line in enumerate(text.removesuffix('\n').split('\n'), first):
-            fields = line.split(maxsplit=_MAX_ORDER + 2)  # one field more than the longest valid line
+            # One field more than the longest valid line has.
+            fields = [match[0] for match in itertools.islice(FIELD.finditer(line), _MAX_ORDER + 3)]
             if 0 < order < len(fields) < order + 3:
                 lines.append(number)
                 rows.append(fields)
@@ -273,7 +275,7 @@ def _floats(texts: Sequence[str]) -> np.ndarray:
     """Returns numbers; of a text that is none, infinity, and of all after it."""
     numbers: list[float] = []
     with contextlib.suppress(ValueError):
-        numbers.extend(map(float, texts))
+        numbers.extend(map(float, map(str.encode, texts)))  # `float` of a string also takes digits of other scripts
     return np.pad(numbers, (0, len(texts) - len(numbers)), constant_values=math.inf)
 
 
@@ -292,7 +294,7 @@ def _without_unused_marks(model: BackoffModel, words: Sequence[str]) -> tuple[Ba
 
 def _nats_to_log10(nats: np.ndarray) -> list[float]:
     """Converts natural to decimal logarithms, with -99 for -inf."""
-    return np.maximum(nats / _LOG_10, _ZERO).tolist()
+    return np.where(np.isneginf(nats), _ZERO, nats / _LOG_10).tolist()
 
 
 def _log10_to_nats(log10: np.ndarray, zero: float) -> np.ndarray:

@@ -25,9 +25,6 @@ _POWERS = 10 ** np.arange(2 * _LANE + 1, dtype=np.uint64)
 _FLOAT_POWERS = _POWERS.astype(np.float64)
 _EXACT = 2**53  # integers below it, divided by 10**16 or less, give the float64 next to the decimal number
 _SEPARATORS = np.isin(np.arange(ord(' ') + 1), [*b'\t\n '])
-# Other white space, at which Python splits too, by the bytes of UTF-8.
-_BLANKS = [c for c in map(chr, range(0x80, 0x3001)) if c.isspace()]
-_BLANKS_OF = {n: [int.from_bytes(c.encode(), 'little') for c in _BLANKS if len(c.encode()) == n] for n in (2, 3)}
 
 Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
 
@@ -61,7 +58,7 @@ class BlockParser:
         padded = data + bytes(3 * _LANE)
         bytes_L, lanes = np.frombuffer(padded, np.uint8), _lanes(padded)
         stops_S = np.flatnonzero(bytes_L[: len(data)] <= ord(' '))
-        if not data.endswith(b'\n') or not _SEPARATORS[bytes_L[stops_S]].all() or _has_blanks(data, bytes_L, lanes):
+        if not data.endswith(b'\n') or not _SEPARATORS[bytes_L[stops_S]].all():
             return None
         starts_S = np.append(0, stops_S[:-1] + 1)
         lengths_S = stops_S - starts_S
@@ -107,14 +104,6 @@ class BlockParser:
             places_T[smaller] += 1
             smaller = smaller[self._hashes_V[places_T[smaller]] < hashes_T[smaller]]
         return np.where(self._hashes_V[places_T] == hashes_T, self._ids_V[places_T], -1)
-
-
-def _has_blanks(data: bytes, bytes_L: np.ndarray, lanes: np.ndarray) -> bool:
-    """Tells whether a text has white space that is not ASCII."""
-    if data.isascii():
-        return False
-    characters = lanes[np.flatnonzero(bytes_L >= 0xC2)]  # two bytes or more
-    return any(((characters & _MASKS[n]) == blank).any() for n, blanks in _BLANKS_OF.items() for blank in blanks)
 
 
 def _lanes(data: bytes) -> np.ndarray:

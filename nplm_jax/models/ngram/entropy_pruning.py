@@ -20,10 +20,12 @@ import numpy as np
 from nplm_jax.models.ngram import pruning
 from nplm_jax.models.ngram.backoff import BackoffModel, Values
 from nplm_jax.models.ngram.counts import Block
-from nplm_jax.models.ngram.normalization import normalize, suffix_log_p, suffix_nodes
+from nplm_jax.models.ngram.normalization import left, normalize, suffix_log_p, suffix_nodes
 from nplm_jax.models.ngram.scratch import SCRATCH, Scratch
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.mapped_arrays import release
+
+_TOLERANCE = 1e-3  # of sums of probabilities, for files with few digits
 
 
 def prune(
@@ -46,7 +48,7 @@ def prune(
         key: What gives the threshold, for the error message.
 
     Raises:
-        BadInput: No n-gram of an order is left.
+        BadInput: No n-gram of an order is left that has some, or the probabilities do not sum to one.
     """
     table = model.table
     suffixes = [np.zeros(table.vocabulary_size, np.int64)]
@@ -56,6 +58,10 @@ def prune(
     for k in range(model.n, 1, -1):
         for block in table.blocks(k, scratch.block):
             lower = suffix_log_p(model, k, block.nodes, suffixes[k - 1][block.nodes])
+            b, unseen = np.exp(model.log_b[k - 2][block.contexts]), 1 - block.sum_by_context(np.exp(lower))
+            excess = b * unseen - left(block, model.log_p[k - 1])
+            problem = 'needs probabilities that sum to one, as those of a file whose words are limited do not'
+            require(bool((np.abs(excess) < _TOLERANCE).all()), key, threshold, problem)
             change = _changes(block, model.log_p[k - 1], model.log_b[k - 2], lower, context_p[k - 2])
             is_kept[k - 1][block.nodes] |= ~(change < np.log1p(threshold))
             kept = is_kept[k - 1][block.nodes]
@@ -64,7 +70,7 @@ def prune(
             is_kept[k - 2][nodes[nodes >= 0]] = True
         release(table.keys[k - 1], model.log_p[k - 1], suffixes[k - 1])
         problem = f'leaves no n-gram of order {k}; give a smaller number'
-        require(bool(is_kept[k - 1].any()), key, threshold, problem)
+        require(bool(is_kept[k - 1].any()) or not table.size(k), key, threshold, problem)
     smaller = pruning.drop(model, is_kept, scratch)
     return normalize(smaller.table, smaller.log_p, scratch)
 
@@ -99,10 +105,10 @@ def _changes(block: Block, log_p: Values, log_b: Values, lower: np.ndarray, cont
         context_p: P(h) of the contexts.
     """
     log_p, p, p_lower = log_p[block.nodes], np.exp(log_p[block.nodes]), np.exp(lower)
-    left = np.maximum(1 - block.sum_by_context(p), 0)[block.prefixes]
+    rest = np.maximum(1 - block.sum_by_context(p), 0)[block.prefixes]
     unseen = np.maximum(1 - block.sum_by_context(p_lower), 0)[block.prefixes]
     with np.errstate(divide='ignore', invalid='ignore'):
-        new_log_b = np.log(left + p) - np.log(unseen + p_lower)
+        new_log_b = np.log(rest + p) - np.log(unseen + p_lower)
         of_word = np.where(p > 0, p * (lower + new_log_b - log_p), 0)
-        of_others = np.where(left > 0, left * (new_log_b - log_b[block.contexts][block.prefixes]), 0)
+        of_others = np.where(rest > 0, rest * (new_log_b - log_b[block.contexts][block.prefixes]), 0)
     return -context_p[block.contexts][block.prefixes] * (of_word + of_others)

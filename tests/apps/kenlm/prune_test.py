@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 import shutil
 import subprocess
 
@@ -21,15 +22,15 @@ ngram 3=2
 
 \\1-grams:
 -1	<unk>
-0	<s>	-0.2218487
+0	<s>	-0.07918
 -0.5228787	</s>
--0.39794	a	-0.1461280
--0.69897	b	0
+-0.39794	a	0.36883
+-0.69897	b	0.24335
 
 \\2-grams:
--0.30103	<s> a	-0.3
--0.60206	a a	-0.1
--0.69897	a b	0.1
+-0.30103	<s> a	-0.30805
+-0.60206	a a	-0.12343
+-0.69897	a b
 -0.5	a </s>
 -1	b a
 -0.7	b b
@@ -68,12 +69,32 @@ def test_the_words_of_a_list_keep_their_scores(lm, tmp_path, nplm_command):
     assert small.score('a b') == pytest.approx(large.score('a zebra'), abs=1e-6)
 
 
+def test_a_word_of_the_list_may_have_a_blank_that_is_not_ascii(lm, tmp_path, nplm_command):
+    lm.write_text(re.sub(r'\bb\b', 'b\xa0b', LM))
+    (tmp_path / 'words.txt').write_text('b\xa0b a')
+    output = tmp_path / 'small.arpa'
+    nplm_command('prune', lm, f'--limit_vocab_file={tmp_path / "words.txt"}', f'--output={output}')
+    assert sorted(ngrams(output)) == sorted(ngrams(lm))
+
+
 def test_an_order_without_n_grams_is_left_out(lm, tmp_path, nplm_command):
     (tmp_path / 'words.txt').write_text('b')
     output = tmp_path / 'small.arpa'
     out, _ = nplm_command('prune', lm, f'--limit_vocab_file={tmp_path / "words.txt"}', f'--output={output}')
     assert out[0].endswith('1 of 6 2-grams, 0 of 2 3-grams') and kenlm.Model(output).order == 2
     assert kenlm.Model(output).score('b b') == pytest.approx(kenlm.Model(lm).score('b b'), abs=1e-6)
+
+
+def test_weights_stay_below_an_order_without_n_grams(lm, tmp_path, nplm_command):
+    lm.write_text(LM.replace('b b\n', 'b b\t-0.7\n'))
+    (tmp_path / 'words.txt').write_text('b')
+    output = tmp_path / 'small.arpa'
+    nplm_command('prune', lm, f'--limit_vocab_file={tmp_path / "words.txt"}', f'--output={output}')
+    score = kenlm.Model(lm).score('b b b')
+    assert kenlm.Model(output).score('b b b') == pytest.approx(score, abs=1e-6)
+    if shutil.which('query'):
+        done = subprocess.run(['query', str(output)], input='b b b\n', capture_output=True, text=True, check=True)
+        assert float(done.stdout.split('Total: ')[1].split()[0]) == pytest.approx(score, abs=1e-5)
 
 
 @pytest.mark.skipif(not (shutil.which('lmplz') and shutil.which('query')), reason="needs KenLM's lmplz and query")
@@ -97,6 +118,15 @@ def test_the_n_grams_are_those_of_lmplz_with_the_same_list(tmp_path, nplm_comman
         totals.append([float(row.split('Total: ')[1].split()[0]) for row in done.stdout.splitlines() if 'Total' in row])
     assert len(totals[0]) > 20
     np.testing.assert_allclose(*totals, rtol=2e-6)
+
+
+def test_a_file_without_an_unknown_word_keeps_the_score_of_one(lm, tmp_path, nplm_command):
+    lm.write_text(LM.replace('-1\t<unk>\n', '').replace('ngram 1=5', 'ngram 1=4'))
+    (tmp_path / 'words.txt').write_text('a b')
+    output = tmp_path / 'small.arpa'
+    nplm_command('prune', lm, f'--limit_vocab_file={tmp_path / "words.txt"}', f'--output={output}')
+    assert '-100\t<unk>' in output.read_text()
+    assert kenlm.Model(output).score('zebra') == pytest.approx(kenlm.Model(lm).score('zebra'), abs=1e-4)
 
 
 # --- entropy -----------------------------------------------------------------------------------------------------
@@ -146,6 +176,28 @@ def test_pruning_leaves_out_what_changes_the_perplexity_least(folders, tmp_path,
     np.testing.assert_allclose(sums, 1, atol=1e-4)
 
 
+def test_probabilities_that_do_not_sum_to_one_are_refused(lm, tmp_path, nplm_command, lines):
+    (tmp_path / 'words.txt').write_text('a')
+    limited, output = tmp_path / 'limited.arpa', tmp_path / 'out.arpa'
+    nplm_command('prune', lm, f'--limit_vocab_file={tmp_path / "words.txt"}', f'--output={limited}')
+    with pytest.raises(SystemExit):
+        cli.main(['prune', str(limited), '--entropy=1e-9', f'--output={output}'])
+    message = '--entropy=1e-09: needs probabilities that sum to one, as those of a file whose words are limited do not'
+    assert lines()[1] == [message] and not output.exists()
+
+
+@pytest.mark.skipif(not shutil.which('lmplz'), reason="needs KenLM's lmplz")
+def test_the_probabilities_of_lmplz_sum_to_one(tmp_path, nplm_command):
+    rng = np.random.default_rng(0)
+    text = '\n'.join(' '.join(f'w{i}' for i in rng.geometric(0.1, rng.integers(1, 12))) for _ in range(400))
+    for more in ([], ['--prune', '0', '1', '1'], ['--interpolate_unigrams', '0']):
+        command = ['lmplz', '-o', '3', '--discount_fallback', *more]
+        done = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
+        (tmp_path / 'lm.arpa').write_text(done.stdout)
+        out, _ = nplm_command('prune', tmp_path / 'lm.arpa', '--entropy=1e-9', f'--output={tmp_path / "small.arpa"}')
+        assert '3-grams' in out[0]
+
+
 def test_a_threshold_of_nearly_nothing_keeps_the_model(lm, folders, tmp_path, nplm_command):
     write_arpa(folders / 'counts', tmp_path / 'full.arpa')
     nplm_command('prune', tmp_path / 'full.arpa', '--entropy=1e-300', f'--output={tmp_path / "same.arpa"}')
@@ -154,14 +206,27 @@ def test_a_threshold_of_nearly_nothing_keeps_the_model(lm, folders, tmp_path, np
         assert same.score(' '.join(words)) == pytest.approx(full.score(' '.join(words)), abs=1e-4)
 
 
+def test_an_empty_highest_order_is_left_alone(folders, tmp_path, nplm_command):
+    write_arpa(folders / 'counts', tmp_path / 'lm.arpa')
+    header, bigrams = (tmp_path / 'lm.arpa').read_text().replace('\\end\\', '\\3-grams:\n\n\\end\\').split('\n\n', 1)
+    (tmp_path / 'empty.arpa').write_text(f'{header}\nngram 3=0\n\n{bigrams}')
+    for name in ('lm', 'empty'):
+        nplm_command('prune', tmp_path / f'{name}.arpa', '--entropy=1e-3', f'--output={tmp_path / name}')
+    assert kenlm.Model(tmp_path / 'empty').order == 3
+    assert ngrams(tmp_path / 'empty') == ngrams(tmp_path / 'lm')
+
+
 BAD = [
-    ([], 'expected --entropy=SHARE or --limit_vocab_file=FILE'),
+    ([], 'expected --entropy=THRESHOLD or --limit_vocab_file=FILE'),
     (['--entropy=0'], '--entropy=0.0: must be above 0 and below 1, such as 1e-7'),
     (['--entropy=x'], "argument --entropy: invalid float value: 'x'"),
     (['--entropy=0.999'], '--entropy=0.999: leaves no n-gram of order 3; give a smaller number'),
     (['--limit_vocab_file={dir}/no'], "/no': cannot be read"),
     (['--limit_vocab_file={dir}/words'], 'none of its words is in '),
-    (['--entropy=1e-9', '--output={dir}/no/a.arpa'], 'cannot be written'),
+    (['--entropy=1e-9', '--output={dir}/no/a.arpa'], "/no/a.arpa': its folder does not exist"),
+    (['--entropy=1e-9', '--output=/proc/a.arpa'], 'cannot be written'),
+    (['--entropy=1e-9', '--output='], "--output='': must be a file"),
+    (['--entropy=1e-9', '--output={dir}'], 'must be a file'),
 ]
 
 

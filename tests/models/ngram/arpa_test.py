@@ -1,6 +1,7 @@
 """ARPA files: what is written comes back, and what is not ARPA is refused by its line."""
 
 import contextlib
+import re
 import tracemalloc
 import types
 
@@ -186,7 +187,7 @@ def test_garbage_is_refused_by_its_line(tmp_path, block, old, new, message):
 
 NUMBERS = """0 -0 -1 -12 -12. -.5 -0.30103 -1e-05 -99 -2.0278375 -0.0001234567 -4.25E+0 -0.12345678 -0.123456789 -1234.5
 -1.2345678901234567 -0.00000000123456789012 -0.000012345678901234""".split()
-NAMES = 'a é 日本語 eightlet nineletter nineletters sixteen-letters- sixteen-letters-x -0.5 1 ...'.split()
+NAMES = 'a é \xa0 日\u3000本語 eightlet nineletter nineletters sixteen-letters- sixteen-letters-x -0.5 1 ...'.split(' ')
 
 
 def varied_file(path, separators):
@@ -206,7 +207,7 @@ def varied_file(path, separators):
     return path
 
 
-@pytest.mark.parametrize('separators', ['\t ', '  ', '\t\u3000', '\t\xa0', '\t\x1f'])
+@pytest.mark.parametrize('separators', ['\t ', '  ', '\t\v', '\f ', '\t\r'])
 def test_blocks_have_the_numbers_of_single_lines(tmp_path, monkeypatch, separators):
     path = varied_file(tmp_path / 'varied.arpa', separators)
     expected, words = arpa.read(path)
@@ -223,6 +224,16 @@ def test_blocks_have_the_numbers_of_single_lines(tmp_path, monkeypatch, separato
         np.testing.assert_array_equal(one, other)
     num_parsed = sum(block is not None for block in parsed)
     assert num_parsed == (len(NAMES) ** 2 + 1 if separators in ('\t ', '  ') else 1)
+
+
+def test_only_blanks_of_ascii_separate_fields(tmp_path, block):
+    path = tmp_path / 'model.arpa'
+    path.write_text(re.sub(r'\bb\b', '1\u30000', re.sub(r'\ba\b', '\xa0', FILE)), encoding='utf-8')
+    assert arpa.read(path)[1].words == (RARE, '\xa0', '1\u30000')
+    for text in ('-0.75\ta b\xa0', '-0.75\xa0a b', '\xa0-0.75\ta b', '-٠.75\ta b', '-0.75\x1fa b'):
+        path.write_text(FILE.replace('-0.75\ta b', text), encoding='utf-8')
+        with pytest.raises(BadInput, match=':13: '):
+            arpa.read(path)
 
 
 def test_an_ngram_whose_beginning_is_missing_is_refused(tmp_path, block):
