@@ -50,30 +50,44 @@ def main(argv: Sequence[str]) -> None:
     require(not flags.figure or not has_bound, '--figure', flags.figure, 'must be without --below and --above')
 
     from nplm_jax.apps.filter import documents
-    from nplm_jax.data import sources
+    from nplm_jax.data import formats, sources
 
+    if fault := formats.find_fault(flags.column):
+        raise BadInput(f'--column={flags.column!r}: {fault}')
+    figure = expand('--figure', flags.figure)
+    if flags.figure:
+        _require_writable('--figure', flags.figure, figure.parent)
     layout = documents.Layout(flags.field, flags.documents == 'paragraphs', flags.column)
     files = [file for path in flags.files for file in sources.find_files('FILE', path)]
     outputs = _plan_outputs(files, flags.output)
+    if 0 < len(outputs) < len(files):
+        print(f'already there: {len(files) - len(outputs):,} of {len(files):,} files', file=sys.stderr)
+        if not any(bound and bound.is_share for bound in (above, below)):
+            files = list(outputs)
     for file in files:
         next(documents.read(file, layout), None)  # refuses most bad files before the model is loaded
 
     from nplm_jax.apps.filter import distribution, selection
+    from nplm_jax.runs import signals
 
     job = selection.Job(files, outputs, layout, selection.Scorer.load(flags.model, flags.tokens, flags.end))
     try:
+        signals.raise_on_sigterm()
         if has_bound:
             results = selection.select(job, above, below)
         else:
             results, found = selection.measure(job)
-            require(results['documents'] > 0, 'FILE', flags.files[0], 'holds no documents with words')
-            if flags.figure:
-                distribution.draw(found.perplexities(), expand('--figure', flags.figure))
-    except KeyboardInterrupt:
+            require(results['documents'] > 0, 'FILE', str(files[0]), 'holds no documents with words')
+    except (KeyboardInterrupt, signals.Terminated) as stop:
         print('interrupted; incomplete output was removed', file=sys.stderr)
-        sys.exit(130)
+        sys.exit(143 if isinstance(stop, signals.Terminated) else 130)
     except OSError as error:
         raise BadInput(f'--output={flags.output!r}: cannot be written ({error.strerror or error})') from None
+    if flags.figure:
+        try:
+            distribution.draw(found.perplexities(), figure)
+        except OSError as error:
+            raise BadInput(f'--figure={flags.figure!r}: cannot be written ({error.strerror or error})') from None
     if flags.json:
         print(to_json(results))
         return
@@ -127,26 +141,40 @@ def _parse_bound(flag: str, text: str) -> Bound | None:
     return Bound(value / 100 if is_share else value, is_share)
 
 
-def _plan_outputs(files: Sequence[pathlib.Path], output: str) -> list[pathlib.Path]:
-    """Returns the file to write for each file, none without --output. Raises BadInput if one exists or cannot be."""
+def _plan_outputs(files: Sequence[pathlib.Path], output: str) -> dict[pathlib.Path, pathlib.Path]:
+    """Returns the file to write for each file, none without --output, and none for files that an earlier command wrote.
+
+    Raises:
+        BadInput: No output can be written, or all are there, or one that is there is no earlier output.
+    """
     from nplm_jax.apps.filter.documents import kind_of
 
     if not output:
-        return []
+        return {}
     path = expand('--output', output)
     is_folder = len(files) > 1 or path.is_dir() or output.endswith('/')
-    outputs = [path / file.name for file in files] if is_folder else [path]
-    for i, (file, written) in enumerate(zip(files, outputs)):
-        require(not os.path.lexists(written), '--output', str(written), 'exists; give another name or remove it')
-        require(written not in outputs[:i], 'FILE', str(file), f'another file is named {file.name} too')
+    outputs: dict[pathlib.Path, pathlib.Path] = {}
+    for file in files:
+        written = path / file.name if is_folder else path
+        require(written not in outputs.values(), 'FILE', str(file), f'another file is named {file.name} too')
         allowed = f'must be of the format of {file}, {kind_of(file) or "text"}'
         require(kind_of(written) == kind_of(file), '--output', str(written), allowed)
+        outputs[file] = written
+    missing = {file: written for file, written in outputs.items() if not os.path.lexists(written)}
+    inputs = {file.resolve() for file in files}
+    for file, written in outputs.items():
+        is_earlier = bool(missing) and written.is_file() and written.resolve() not in inputs
+        require(file in missing or is_earlier, '--output', str(written), 'exists; give another name or remove it')
     folder = path if is_folder else path.parent
     try:
         if is_folder:
             folder.mkdir(exist_ok=True)
     except OSError as error:
         raise BadInput(f'--output={output!r}: cannot be written ({error.strerror})') from None
+    _require_writable('--output', output, folder)
+    return missing
+
+
+def _require_writable(flag: str, value: str, folder: pathlib.Path) -> None:
     writable = folder.is_dir() and os.access(folder, os.W_OK)
-    require(writable, '--output', output, f'{folder} is no folder that can be written')
-    return outputs
+    require(writable, flag, value, f'{folder} is no folder that can be written')

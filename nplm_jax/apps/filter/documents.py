@@ -176,6 +176,7 @@ class _ParquetWriter:
         self._pyarrow, self._file, self._column = pyarrow, file, column
         self._writer: Any = None
         self._tables: list[Any] = []
+        self._rows = self._bytes = 0  # of the tables
 
     def write(self, batch: Batch, is_kept_D: np.ndarray, perplexities_D: np.ndarray) -> None:
         """See `Write`."""
@@ -187,9 +188,12 @@ class _ParquetWriter:
             table = table.replace_schema_metadata(metadata)
         if self._writer is None:
             self._writer = self._pyarrow.parquet.ParquetWriter(self._file, table.schema)
-        self._tables.append(table.filter(self._pyarrow.array(is_kept_D)))
-        rows, size = (sum(getattr(table, name) for table in self._tables) for name in ('num_rows', 'nbytes'))
-        if rows >= _GROUP_ROWS or size >= _GROUP_BYTES:
+        if is_kept_D.any():
+            kept = table.filter(self._pyarrow.array(is_kept_D))
+            self._tables.append(kept)
+            self._rows += kept.num_rows
+            self._bytes += kept.nbytes
+        if self._rows >= _GROUP_ROWS or self._bytes >= _GROUP_BYTES:
             self._flush()
 
     def close(self) -> None:
@@ -199,6 +203,6 @@ class _ParquetWriter:
                 self._flush()
 
     def _flush(self) -> None:
-        if any(map(len, self._tables)):
+        if self._tables:
             self._writer.write_table(self._pyarrow.concat_tables(self._tables))
-        self._tables = []
+        self._tables, self._rows, self._bytes = [], 0, 0

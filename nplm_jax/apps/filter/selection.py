@@ -7,7 +7,7 @@ import dataclasses
 import itertools
 import math
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -104,10 +104,10 @@ class Scorer:
 
 
 class Job(NamedTuple):
-    """What is scored and written: files, the file to write for each or none at all, their layout, and the scorer."""
+    """What is scored and written: files, for some, all or none of them the file to write, their layout, the scorer."""
 
     files: Sequence[pathlib.Path]
-    outputs: Sequence[pathlib.Path]
+    outputs: Mapping[pathlib.Path, pathlib.Path]
     layout: Layout
     scorer: Scorer
 
@@ -124,7 +124,7 @@ def measure(job: Job) -> tuple[dict[str, Any], Distribution]:
 
     with _bar(job.files) as bar:
         if job.outputs:
-            written = [_write(*pair, job.layout, watched(pair[0]), 0, None) for pair in zip(job.files, job.outputs)]
+            written = [_write(*pair, job.layout, watched(pair[0]), 0, None) for pair in job.outputs.items()]
         else:
             collections.deque(itertools.chain.from_iterable(map(watched, job.files)), maxlen=0)
     results = {**counts, **(found.results() if counts['documents'] else {})}
@@ -147,7 +147,7 @@ def select(job: Job, above: Bound | None, below: Bound | None) -> dict[str, Any]
         low = above.resolve(sorted_D) if above else 0.0
         high = below.resolve(sorted_D) if below else None
         written = []
-        for file, output in zip(job.files, job.outputs):
+        for file, output in job.outputs.items():
             scored = _again(file, job.layout, known[file]) if known else _score(file, job, counts, bar)
             written.append(_write(file, output, job.layout, scored, low, high))
     bounds = {name: value for name, value, bound in (('at least', low, above), ('below', high, below)) if bound}

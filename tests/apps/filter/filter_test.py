@@ -6,6 +6,7 @@ import json
 import math
 import os
 import shutil
+import signal
 import subprocess
 
 import numpy as np
@@ -125,7 +126,7 @@ def test_a_share_is_of_the_documents_of_all_files(folders, docs, tmp_path, nplm_
 
 def test_a_file_that_changes_between_its_two_readings_is_refused(folders, docs, tmp_path, monkeypatch):
     scorer = selection.Scorer.load(str(folders / 'counts'))
-    job = selection.Job([docs], [tmp_path / 'kept.jsonl'], documents.Layout(), scorer)
+    job = selection.Job([docs], {docs: tmp_path / 'kept.jsonl'}, documents.Layout(), scorer)
     score = selection._score
 
     def score_and_change(*arguments):
@@ -149,7 +150,7 @@ def test_without_a_bound_the_distribution_is_printed(folders, docs, tmp_path, np
     assert sum(row['documents'] for row in results['histogram']) == 5
     assert results['lowest'][0]['perplexity'] <= results['deciles']['50%'] <= results['highest'][0]['perplexity']
     out, _ = nplm_command(*arguments, f'--figure={figure}')
-    assert out[0].startswith('5 documents of ') and out[0].endswith('; 3 more without words, left out')
+    assert out[0].startswith('5 documents, ') and out[0].endswith('; 3 documents without words left out')
     assert out[-1].endswith(results['highest'][-1]['text']) and figure.read_bytes().startswith(b'\x89PNG')
 
 
@@ -165,7 +166,7 @@ def test_bins_cover_all_numbers():
 def test_a_quantile_leaves_its_share_below_it():
     numbers = np.arange(1.0, 11.0)
     assert [(numbers < distribution.quantile(numbers, share)).sum() for share in (0.1, 0.3, 0.7)] == [1, 3, 7]
-    assert distribution.quantile(np.array([4.0]), 0.5) == math.inf
+    assert distribution.quantile(np.array([4.0]), 0.5) == 4 and distribution.quantile(np.zeros(0), 0.5) == math.inf
 
 
 # --- formats -----------------------------------------------------------------------------------------------------
@@ -211,6 +212,19 @@ def test_a_table_keeps_its_columns_types_and_metadata(folders, tmp_path, monkeyp
     assert pyarrow.parquet.read_table(tmp_path / 'none.parquet').equals(table.slice(0, 0), check_metadata=True)
 
 
+def test_a_table_of_which_little_is_kept_waits_for_a_full_group_in_little_memory(tmp_path, monkeypatch):
+    pyarrow = documents.formats.import_pyarrow('')
+    monkeypatch.setattr(documents, '_GROUP_ROWS', 3)
+    rows = pyarrow.record_batch({'text': list('abcd')})
+    with documents.write(tmp_path / 'out.parquet', documents.Layout()) as write:
+        for i in range(100):
+            is_kept = np.array([i % 20 == 0, False, False, False])
+            write(documents.Batch(list('abcd'), [rows], 0), is_kept, np.ones(4))
+            assert len(write.__self__._tables) <= 2
+    metadata = pyarrow.parquet.ParquetFile(tmp_path / 'out.parquet').metadata
+    assert [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)] == [3, 2]
+
+
 @pytest.mark.parametrize('kind', ('lines', 'paragraphs'))
 def test_a_document_of_a_text_is_a_line_or_a_paragraph(kind, folders, tmp_path, nplm_command):
     paragraphs = ['the cat is walking\r\nin the room', 'zebra zebra', 'a dog', 'the cat\nthe dog']
@@ -234,6 +248,35 @@ def test_each_of_several_files_has_its_name_in_the_folder(folders, docs, tmp_pat
     assert (output / 'b.txt').read_text() == 'the cat\n' and len(rows_of(output / 'docs.jsonl')) == 5
 
 
+@pytest.mark.parametrize('bound', ('--above=1', '--below=60%', '--column=p'))
+def test_the_same_command_goes_on_with_the_files_that_are_missing(bound, folders, docs, tmp_path, nplm_command, lines):
+    for name in ('b', 'c'):
+        (tmp_path / f'{name}.jsonl').write_text(f'{{"text": "the {name}"}}\n{{"text": "the cat"}}\n')
+    output, files = tmp_path / 'kept', [docs, tmp_path / 'b.jsonl', tmp_path / 'c.jsonl']
+    command = ['filter', *files, f'--model={folders / "counts"}', bound, f'--output={output}', '--json']
+    nplm_command(*command)
+    before = {file.name: file.read_bytes() for file in output.iterdir()}
+    (output / 'b.jsonl').unlink()
+    times = {file.name: file.stat().st_mtime_ns for file in output.iterdir()}
+    out, errors = nplm_command(*command)
+    assert 'already there: 2 of 3 files' in errors
+    assert [written['file'] for written in json.loads(out[0])['files']] == [str(files[1])]
+    assert {file.name: file.read_bytes() for file in output.iterdir()} == before
+    assert {name: (output / name).stat().st_mtime_ns for name in times} == times
+    with pytest.raises(SystemExit):
+        cli.main([*map(str, command)])  # all are there: perhaps by another bound
+    assert lines()[1] == [f"--output='{output}/docs.jsonl': exists; give another name or remove it"]
+
+
+def test_a_file_is_not_taken_for_its_own_output(folders, docs, tmp_path, lines):
+    (tmp_path / 'more').mkdir()
+    (tmp_path / 'more' / 'b.jsonl').write_text('{"text": "the cat"}\n')
+    files = [str(docs), str(tmp_path / 'more' / 'b.jsonl')]
+    with pytest.raises(SystemExit):
+        cli.main(['filter', *files, f'--model={folders / "counts"}', '--above=1', f'--output={tmp_path}'])
+    assert lines()[1] == [f"--output='{docs}': exists; give another name or remove it"]
+
+
 # --- bad input ---------------------------------------------------------------------------------------------------
 
 BELOW = ['--below=9', '--output={dir}/out.jsonl']
@@ -242,10 +285,12 @@ BAD = {
     'no share': (['--above=100%', BELOW[1]], "--above='100%': must be a perplexity above 0"),
     'not finite': (['--below=inf', BELOW[1]], "--below='inf': must be a perplexity above 0"),
     'no order': ([*BELOW, '--above=9'], "--above='9': must be less than --below=9"),
-    'no output': (['--below=9'], "--output='': expected the file or folder to write"),
+    'no output': (['--below=9'], "--below='9': requires --output"),
     'no reason for an output': ([BELOW[1]], 'requires --below or --above, or --column'),
     'no output for a column': (['--column=p'], "--column='p': requires --output"),
     'a figure of what is kept': ([*BELOW, '--figure=a.png'], "--figure='a.png': must be without --below and --above"),
+    'a figure in no folder': (['--figure={dir}/no/x.png'], '/no is no folder that can be written'),
+    'a column that is no text': ([*BELOW, '--column=\udcff'], "--column='\\udcff': not valid Unicode"),
     'an output that exists': (['--below=9', '--output={dir}/docs.jsonl'], 'exists; give another name or remove it'),
     'another format': (['--below=9', '--output={dir}/out.parquet'], 'must be of the format of '),
     'no folder': (['--below=9', '--output={dir}/no/out.jsonl'], '/no is no folder that can be written'),
@@ -281,7 +326,17 @@ def test_bad_input_is_one_line_and_nothing_is_written(case, folders, docs, tmp_p
     assert all(file.is_dir() and not list(file.iterdir()) for file in left)
 
 
-@pytest.mark.parametrize('event', ('damage', 'Ctrl-C'))
+def test_a_figure_that_cannot_be_written_is_named(folders, docs, tmp_path, monkeypatch, lines):
+    def refuse(*_):
+        raise OSError(28, 'No space left on device')
+
+    monkeypatch.setattr(distribution, 'save_figure', refuse)
+    with pytest.raises(SystemExit):
+        cli.main(['filter', str(docs), f'--model={folders / "counts"}', f'--figure={tmp_path / "x.png"}'])
+    assert lines()[1] == [f"--figure='{tmp_path}/x.png': cannot be written (No space left on device)"]
+
+
+@pytest.mark.parametrize('event', ('damage', 'Ctrl-C', 'SIGTERM'))
 def test_what_stops_in_the_middle_leaves_the_other_files(event, folders, docs, tmp_path, monkeypatch, lines):
     monkeypatch.setattr(documents, '_CHARACTERS', 40)
     (tmp_path / 'second.jsonl').write_text('{"text": "the cat"}\n' * 20 + '{' * (event == 'damage'))
@@ -289,13 +344,13 @@ def test_what_stops_in_the_middle_leaves_the_other_files(event, folders, docs, t
 
     def interrupt(self, texts):
         calls.append(texts)
-        if event == 'Ctrl-C' and 'the cat' == texts[0] and len(calls) > 6:
-            raise KeyboardInterrupt
+        if event != 'damage' and 'the cat' == texts[0] and len(calls) > 6:
+            signal.raise_signal(signal.SIGTERM if event == 'SIGTERM' else signal.SIGINT)
         return score(self, texts)
 
     monkeypatch.setattr(selection.Scorer, 'score', interrupt)
     arguments = ['filter', str(docs), str(tmp_path / 'second.jsonl'), f'--model={folders / "counts"}', '--above=1']
     with pytest.raises(SystemExit) as stop:
         cli.main([*arguments, f'--output={tmp_path / "kept"}'])
-    assert stop.value.code == (2 if event == 'damage' else 130) and len(lines()[1]) == 1
+    assert stop.value.code == {'damage': 2, 'Ctrl-C': 130, 'SIGTERM': 143}[event] and len(lines()[1]) == 1
     assert os.listdir(tmp_path / 'kept') == ['docs.jsonl'] and len(rows_of(tmp_path / 'kept' / 'docs.jsonl')) == 5
