@@ -26,7 +26,8 @@ from __future__ import annotations
 import functools
 import math
 import os
-from collections.abc import Collection, Iterable, Sequence
+import weakref
+from collections.abc import Iterable, Sequence
 from multiprocessing.context import ForkServerContext, SpawnContext
 from typing import Any, ClassVar, NamedTuple
 
@@ -73,7 +74,8 @@ class BeamSearchDecoderCTC:
     """A prefix beam search over labels, whose words a model scores.
 
     Attributes:
-        model_container: The models of all decoders, so that the processes of a pool share them.
+        model_container: The models of all decoders, so that the processes of a pool share them. A model stays until
+            its decoder is deleted; copies of a decoder have its model.
     """
 
     model_container: ClassVar[dict[bytes, WordScorer | None]] = {}
@@ -82,9 +84,13 @@ class BeamSearchDecoderCTC:
         """Takes the labels and the model. `build_ctcdecoder` makes both."""
         self._alphabet, self._model_key = alphabet, os.urandom(16)
         self.model_container[self._model_key] = language_model
+        weakref.finalize(self, self.model_container.pop, self._model_key, None)
 
     @property
     def _language_model(self) -> WordScorer | None:
+        if self._model_key not in self.model_container:
+            reason = 'cleanup() was called, or the pool was made before the decoder'
+            raise BadInput(f'decoder: its model is not in this process: {reason}')
         return self.model_container[self._model_key]
 
     def cleanup(self) -> None:
@@ -171,7 +177,7 @@ class BeamSearchDecoderCTC:
         return [BatchBeam(beam.text, *beam[2:]) for beam in beams]
 
     def _map(self, pool: Any, decode: Any, logits_list: Iterable[np.ndarray]) -> list[Any]:
-        lm, context = self._language_model, getattr(pool, '_ctx', None)
+        lm, context = self._language_model, getattr(pool, '_ctx', None) or getattr(pool, '_mp_context', None)
         starts_anew = isinstance(context, (SpawnContext, ForkServerContext))
         if pool is None or starts_anew or (lm is not None and lm.is_network):
             return [decode(logits) for logits in logits_list]
@@ -213,7 +219,7 @@ class BeamSearchDecoderCTC:
 def build_ctcdecoder(
     labels: Sequence[str],
     kenlm_model: kenlm.Model | kenlm.Path | Sequence[kenlm.Path] | None = None,
-    unigrams: Collection[str] | None = None,
+    unigrams: Iterable[str] | None = None,
     alpha: float = 0.5,
     beta: float = 1.5,
     unk_score_offset: float = -10.0,

@@ -1,5 +1,7 @@
 """Beam search without a lexicon finds what pyctcdecode's examples and a search over all alignments find."""
 
+import concurrent.futures
+import gc
 import itertools
 import math
 import multiprocessing
@@ -90,6 +92,11 @@ def arpa(tmp_path_factory):
 def test_the_texts_are_those_that_pyctcdecode_publishes(arpa, options, expected):
     decoder = build_ctcdecoder(LABELS, *([] if options is None else [arpa('bugs')]), **(options or {}))
     assert decoder.decode(LOGITS) == expected
+
+
+def test_unigrams_can_be_an_iterator(arpa):
+    decoder = build_ctcdecoder(LABELS, arpa('bugs'), (word for word in ['bunny']), alpha=1.0)
+    assert decoder.decode(LOGITS) == 'bunny bunny'
 
 
 def test_pruning_and_hotwords_are_as_published(arpa):
@@ -237,6 +244,9 @@ def test_a_batch_runs_in_a_pool_that_was_forked(arpa, monkeypatch):
     decoder = build_ctcdecoder(LABELS, arpa('bugs'))
     for pool, calls in ((Pool(), 1), (None, 1), (Pool('spawn'), 1), (Pool('forkserver'), 1)):
         assert decoder.decode_batch(pool, [LOGITS] * 2, beam_width=20) == ['bugs bunny'] * 2 and Pool.calls == calls
+    for method in ('spawn', 'forkserver'):  # whose processes do not have the model
+        with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context(method)) as pool:
+            assert decoder.decode_batch(pool, [LOGITS]) == ['bugs bunny']
     beams = decoder.decode_beams_batch(Pool(), [LOGITS])[0]
     single = decoder.decode_beams(LOGITS)[0]
     # transformers' Wav2Vec2ProcessorWithLM reads beams by place, and the frames at place 1 of a batch.
@@ -251,6 +261,27 @@ def test_weights_are_changed_as_transformers_changes_them(arpa):
     assert decoder.decode(LOGITS) == 'bugs bunny'
     decoder.cleanup()
     assert decoder._model_key not in BeamSearchDecoderCTC.model_container
+
+
+def test_a_decoder_without_its_model_is_one_line(arpa, monkeypatch):
+    decoder = build_ctcdecoder(LABELS, arpa('bugs'))
+    with monkeypatch.context() as patch, pytest.raises(BadInput, match='the pool was made before the decoder'):
+        patch.setattr(BeamSearchDecoderCTC, 'model_container', {})  # as in a process that was forked before
+        decoder.decode(LOGITS)
+    decoder.cleanup()
+    for use in (lambda: decoder.decode(LOGITS), lambda: decoder.reset_params(alpha=1.0)):
+        with pytest.raises(BadInput, match=r'decoder: its model is not in this process: cleanup\(\) was called'):
+            use()
+
+
+def test_a_model_is_freed_with_its_decoder(arpa):
+    decoder = build_ctcdecoder(LABELS, arpa('bugs'))
+    key = decoder._model_key
+    pickle.loads(pickle.dumps(decoder))  # a copy that is deleted leaves the model
+    assert key in BeamSearchDecoderCTC.model_container
+    del decoder
+    gc.collect()
+    assert key not in BeamSearchDecoderCTC.model_container
 
 
 def test_no_frames_are_no_text_and_a_trailing_space_is_no_word(arpa):
@@ -276,6 +307,8 @@ def test_no_frames_are_no_text_and_a_trailing_space_is_no_word(arpa):
         ({'labels': [' ', *'BUGSNY']}, "labels=.*no word that the model knows, such as 'bugs', can be spelled in them"),
         ({'unigrams': ['x']}, "unigrams='x': no word of them is in the vocabulary"),
         ({'unigrams': 'bugs'}, "unigrams='bugs': must be strings"),
+        ({'unigrams': 5}, 'unigrams=5: must be strings'),
+        ({'unigrams': iter([])}, 'unigrams=.*: has no word left: an iterator can be read once'),
         ({'alpha': '0.5'}, "alpha='0.5': must be a number"),
         ({'alpha': math.nan}, 'alpha=nan: must be a number'),
         ({'beta': math.inf}, 'beta=inf: must be finite'),
