@@ -63,6 +63,9 @@ class WordScorer:
         known = bool(self._known) or not words
         require(known, 'unigrams', next(iter(words), ''), 'no word of them is in the vocabulary of the model')
         self.words = frozenset(self._known)
+        for name, value in {'alpha': alpha, 'beta': beta, 'unk_score_offset': unk_score_offset}.items():
+            check_number(name, value)  # None changes nothing in `set_weights`
+        require(score_boundary is not None, 'lm_score_boundary', score_boundary, 'must be True or False')
         self.set_weights(alpha, beta, unk_score_offset, score_boundary)
 
     @property

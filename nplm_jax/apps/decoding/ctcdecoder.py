@@ -27,7 +27,7 @@ import functools
 import math
 import os
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from multiprocessing.context import ForkServerContext, SpawnContext
 from typing import Any, ClassVar, NamedTuple
 
@@ -217,8 +217,8 @@ class BeamSearchDecoderCTC:
 
 
 def build_ctcdecoder(
-    labels: Sequence[str],
-    kenlm_model: kenlm.Model | kenlm.Path | Sequence[kenlm.Path] | None = None,
+    labels: Iterable[str],
+    kenlm_model: kenlm.Model | kenlm.Path | Iterable[kenlm.Path] | None = None,
     unigrams: Iterable[str] | None = None,
     alpha: float = 0.5,
     beta: float = 1.5,
@@ -250,7 +250,8 @@ def build_ctcdecoder(
     if given is None:
         require(unigrams is None, 'unigrams', unigrams, 'requires kenlm_model')
         return BeamSearchDecoderCTC(alphabet)
-    model = given if isinstance(given, kenlm.Model) else kenlm.Model(given)
+    name = 'kenlm_model' if kenlm_model_path is None else 'kenlm_model_path'
+    model = given if isinstance(given, kenlm.Model) else _load(name, given)
     lm = WordScorer(model, unigrams, alpha, beta, unk_score_offset, lm_score_boundary)
     characters = {*''.join(alphabet.labels)}
     can_spell = not lm.words or any(characters.issuperset(word) for word in lm.words)
@@ -258,3 +259,13 @@ def build_ctcdecoder(
     allowed = f'no word that the model knows, such as {example!r}, can be spelled in them: upper and lower case differ'
     require(can_spell, 'labels', labels, allowed)
     return BeamSearchDecoderCTC(alphabet, lm)
+
+
+def _load(name: str, given: kenlm.Path | Iterable[kenlm.Path]) -> kenlm.Model:
+    """Returns the model of a path or of several. Raises BadInput, which begins with `name`, if they are none."""
+    if isinstance(given, kenlm.Path):
+        return kenlm.Model(given)
+    paths = list(given) if isinstance(given, Iterable) else [given]
+    are_paths = isinstance(given, Iterable) and all(isinstance(path, kenlm.Path) for path in paths)
+    require(are_paths, name, given, 'must be a path, a list of paths or a kenlm.Model')
+    return kenlm.Model(paths)

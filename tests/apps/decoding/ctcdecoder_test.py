@@ -12,6 +12,8 @@ import pytest
 
 from configs import sentences
 from nplm_jax import kenlm
+from nplm_jax.apps.decoding import ctc_search
+from nplm_jax.apps.decoding.ctc_search import Prefixes
 from nplm_jax.decoding import BeamSearchDecoderCTC, build_ctcdecoder
 from nplm_jax.runs import experiment
 from nplm_jax.utils.errors import BadInput
@@ -94,8 +96,8 @@ def test_the_texts_are_those_that_pyctcdecode_publishes(arpa, options, expected)
     assert decoder.decode(LOGITS) == expected
 
 
-def test_unigrams_can_be_an_iterator(arpa):
-    decoder = build_ctcdecoder(LABELS, arpa('bugs'), (word for word in ['bunny']), alpha=1.0)
+def test_labels_and_unigrams_can_be_iterators(arpa):
+    decoder = build_ctcdecoder(iter(LABELS), arpa('bugs'), (word for word in ['bunny']), alpha=1.0)
     assert decoder.decode(LOGITS) == 'bunny bunny'
 
 
@@ -211,6 +213,20 @@ def test_a_part_of_an_unknown_word_is_pruned_and_one_of_a_hotword_is_not(arpa):
     assert decoder.decode(logits_FxN, hotwords=['b'], hotword_weight=1.0, beam_prune_logp=-5) == 'b'
 
 
+def test_memory_does_not_grow_by_a_row_of_labels_per_part(monkeypatch):
+    labels = [*(('▁' if i % 3 else '') + f'{i}x' for i in range(4095)), '']
+    rng = np.random.default_rng(0)
+    logits_FxN = rng.normal(size=(120, len(labels)))
+    logits_FxN[np.arange(120), rng.integers(0, 4095, (2, 120))] += 12
+    decoder = build_ctcdecoder(labels)
+    beams = decoder.decode_beams(logits_FxN, beam_width=20)
+    monkeypatch.setattr(ctc_search, '_ROWS', 10)
+    prefixes = []
+    monkeypatch.setattr(ctc_search, 'Prefixes', lambda *a: prefixes.append(Prefixes(*a)) or prefixes[0])
+    assert decoder.decode_beams(logits_FxN, beam_width=20) == beams
+    assert len(prefixes[0]._rows) < 60 < len(prefixes[0].parts)
+
+
 def test_a_network_scores_words(tmp_path):
     config = sentences.get_config()
     config.train.epochs, config.train.evaluate_every = 1, 0
@@ -297,11 +313,16 @@ def test_no_frames_are_no_text_and_a_trailing_space_is_no_word(arpa):
     [
         ({'labels': 'abc'}, "labels='abc': must be a list of strings"),
         ({'labels': []}, r'labels=\[\]: must be a list of strings'),
+        ({'labels': None}, 'labels=None: must be a list of strings'),
+        ({'labels': 5}, 'labels=5: must be a list of strings'),
         ({'labels': ['a', 1]}, r"labels=\['a', 1\]: must be a list of strings"),
         ({'labels': ['a', 'b', 'a']}, r"labels=\['a'\]: must be different"),
         ({'labels': ['a', '', '<pad>']}, r"labels=\[''\]: must be different"),
         ({'labels': ['▁a', ' ']}, r"labels=\[' '\]: must be without spaces"),
         ({'kenlm_model': 'none.arpa'}, 'no ARPA file or run is there'),
+        ({'kenlm_model': 5}, 'kenlm_model=5: must be a path, a list of paths or a kenlm.Model'),
+        ({'kenlm_model': [5]}, r'kenlm_model=\[5\]: must be a path, a list of paths'),
+        ({'kenlm_model': None, 'kenlm_model_path': 5}, 'kenlm_model_path=5: must be a path'),
         ({'kenlm_model_path': 'x'}, "kenlm_model_path='x': is another name of kenlm_model"),
         ({'kenlm_model': None, 'unigrams': ['a']}, r"unigrams=\['a'\]: requires kenlm_model"),
         ({'labels': [' ', *'BUGSNY']}, "labels=.*no word that the model knows, such as 'bugs', can be spelled in them"),
@@ -309,6 +330,9 @@ def test_no_frames_are_no_text_and_a_trailing_space_is_no_word(arpa):
         ({'unigrams': 'bugs'}, "unigrams='bugs': must be strings"),
         ({'unigrams': 5}, 'unigrams=5: must be strings'),
         ({'unigrams': iter([])}, 'unigrams=.*: has no word left: an iterator can be read once'),
+        ({'alpha': None}, 'alpha=None: must be a number'),
+        ({'beta': None}, 'beta=None: must be a number'),
+        ({'lm_score_boundary': None}, 'lm_score_boundary=None: must be True or False'),
         ({'alpha': '0.5'}, "alpha='0.5': must be a number"),
         ({'alpha': math.nan}, 'alpha=nan: must be a number'),
         ({'beta': math.inf}, 'beta=inf: must be finite'),
