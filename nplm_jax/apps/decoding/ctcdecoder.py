@@ -23,6 +23,7 @@ References:
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
 import os
@@ -75,7 +76,7 @@ class BeamSearchDecoderCTC:
 
     Attributes:
         model_container: The models of all decoders, so that the processes of a pool share them. A model stays until
-            its decoder is deleted; copies of a decoder have its model.
+            its decoder is deleted.
     """
 
     model_container: ClassVar[dict[bytes, WordScorer | None]] = {}
@@ -85,6 +86,12 @@ class BeamSearchDecoderCTC:
         self._alphabet, self._model_key = alphabet, os.urandom(16)
         self.model_container[self._model_key] = language_model
         weakref.finalize(self, self.model_container.pop, self._model_key, None)
+
+    def __copy__(self) -> BeamSearchDecoderCTC:
+        return type(self)(self._alphabet, self._language_model)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> BeamSearchDecoderCTC:
+        return copy.copy(self)  # of the same model
 
     @property
     def _language_model(self) -> WordScorer | None:

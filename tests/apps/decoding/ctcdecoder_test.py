@@ -1,6 +1,7 @@
 """Beam search without a lexicon finds what pyctcdecode's examples and a search over all alignments find."""
 
 import concurrent.futures
+import copy
 import gc
 import itertools
 import math
@@ -295,9 +296,11 @@ def test_a_model_is_freed_with_its_decoder(arpa):
     key = decoder._model_key
     pickle.loads(pickle.dumps(decoder))  # a copy that is deleted leaves the model
     assert key in BeamSearchDecoderCTC.model_container
+    copies = copy.copy(decoder), copy.deepcopy(decoder)
     del decoder
     gc.collect()
     assert key not in BeamSearchDecoderCTC.model_container
+    assert [each.decode(LOGITS) for each in copies] == ['bugs bunny'] * 2
 
 
 def test_no_frames_are_no_text_and_a_trailing_space_is_no_word(arpa):
