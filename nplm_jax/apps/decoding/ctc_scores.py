@@ -44,7 +44,7 @@ class WordScorer:
     def __init__(
         self,
         model: kenlm.Model,
-        unigrams: Collection[str] | None = None,
+        unigrams: Iterable[str] | None = None,
         alpha: float = 0.5,
         beta: float = 1.5,
         unk_score_offset: float = -10.0,
@@ -52,15 +52,20 @@ class WordScorer:
     ) -> None:
         """See `build_ctcdecoder` for the arguments."""
         self.model = model
-        are_strings = unigrams is None or (
-            not isinstance(unigrams, str) and all(isinstance(word, str) for word in unigrams)
-        )
-        require(are_strings, 'unigrams', unigrams, 'must be strings')
-        words = {*(model.vocabulary if unigrams is None else unigrams)} - _MARKS
+        is_list = unigrams is None or (isinstance(unigrams, Iterable) and not isinstance(unigrams, str))
+        require(is_list, 'unigrams', unigrams, 'must be strings')
+        known_words = list(model.vocabulary if unigrams is None else unigrams)
+        require(all(isinstance(word, str) for word in known_words), 'unigrams', unigrams, 'must be strings')
+        is_read = isinstance(unigrams, Iterable) and not isinstance(unigrams, Collection) and not known_words
+        require(not is_read, 'unigrams', unigrams, 'has no word left: an iterator can be read once')
+        words = {*known_words} - _MARKS
         self._known = sorted(word for word in words if word in model)
         known = bool(self._known) or not words
         require(known, 'unigrams', next(iter(words), ''), 'no word of them is in the vocabulary of the model')
         self.words = frozenset(self._known)
+        for name, value in {'alpha': alpha, 'beta': beta, 'unk_score_offset': unk_score_offset}.items():
+            check_number(name, value)  # None changes nothing in `set_weights`
+        require(score_boundary is not None, 'lm_score_boundary', score_boundary, 'must be True or False')
         self.set_weights(alpha, beta, unk_score_offset, score_boundary)
 
     @property

@@ -18,6 +18,8 @@ from nplm_jax.apps.decoding.labels import Label
 from nplm_jax.apps.kenlm import model as kenlm
 from nplm_jax.utils.errors import require
 
+_ROWS = 1000  # of parts outside the beam; a row that is dropped is computed again
+
 
 class Text:
     """Complete words: `before`, then `word`; `score` is that of the model and of the hotwords."""
@@ -64,6 +66,8 @@ class Prefixes:
         """Returns the text and the part of a word after each label in the next frame, B x K."""
         parts_U, place_B = np.unique(beams.part_B, return_inverse=True)
         parts, labels = parts_U.tolist(), labels_K.tolist()
+        if len(self._rows) >= _ROWS + len(parts):
+            self._rows = {part: self._row(part) for part in parts}
         after_UxK = np.stack([self._row(part) for part in parts])[:, labels_K]
         for u, k in np.argwhere(after_UxK < 0).tolist():
             after_UxK[u, k] = self._rows[parts[u]][labels[k]] = self._append(parts[u], self._labels[labels[k]])
@@ -80,7 +84,7 @@ class Prefixes:
 
     def _row(self, part: int) -> np.ndarray:
         if part not in self._rows:
-            self._rows[part] = np.full(len(self._labels), -1)
+            self._rows[part] = np.full(len(self._labels), -1, np.int32)
         return self._rows[part]
 
     def _append(self, part: int, label: Label) -> int:

@@ -23,10 +23,12 @@ References:
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
 import os
-from collections.abc import Collection, Iterable, Sequence
+import weakref
+from collections.abc import Iterable
 from multiprocessing.context import ForkServerContext, SpawnContext
 from typing import Any, ClassVar, NamedTuple
 
@@ -73,7 +75,8 @@ class BeamSearchDecoderCTC:
     """A prefix beam search over labels, whose words a model scores.
 
     Attributes:
-        model_container: The models of all decoders, so that the processes of a pool share them.
+        model_container: The models of all decoders, so that the processes of a pool share them. A model stays until
+            its decoder is deleted.
     """
 
     model_container: ClassVar[dict[bytes, WordScorer | None]] = {}
@@ -82,9 +85,19 @@ class BeamSearchDecoderCTC:
         """Takes the labels and the model. `build_ctcdecoder` makes both."""
         self._alphabet, self._model_key = alphabet, os.urandom(16)
         self.model_container[self._model_key] = language_model
+        weakref.finalize(self, self.model_container.pop, self._model_key, None)
+
+    def __copy__(self) -> BeamSearchDecoderCTC:
+        return type(self)(self._alphabet, self._language_model)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> BeamSearchDecoderCTC:
+        return copy.copy(self)  # of the same model
 
     @property
     def _language_model(self) -> WordScorer | None:
+        if self._model_key not in self.model_container:
+            reason = 'cleanup() was called, or the pool was made before the decoder'
+            raise BadInput(f'decoder: its model is not in this process: {reason}')
         return self.model_container[self._model_key]
 
     def cleanup(self) -> None:
@@ -171,7 +184,7 @@ class BeamSearchDecoderCTC:
         return [BatchBeam(beam.text, *beam[2:]) for beam in beams]
 
     def _map(self, pool: Any, decode: Any, logits_list: Iterable[np.ndarray]) -> list[Any]:
-        lm, context = self._language_model, getattr(pool, '_ctx', None)
+        lm, context = self._language_model, getattr(pool, '_ctx', None) or getattr(pool, '_mp_context', None)
         starts_anew = isinstance(context, (SpawnContext, ForkServerContext))
         if pool is None or starts_anew or (lm is not None and lm.is_network):
             return [decode(logits) for logits in logits_list]
@@ -211,9 +224,9 @@ class BeamSearchDecoderCTC:
 
 
 def build_ctcdecoder(
-    labels: Sequence[str],
-    kenlm_model: kenlm.Model | kenlm.Path | Sequence[kenlm.Path] | None = None,
-    unigrams: Collection[str] | None = None,
+    labels: Iterable[str],
+    kenlm_model: kenlm.Model | kenlm.Path | Iterable[kenlm.Path] | None = None,
+    unigrams: Iterable[str] | None = None,
     alpha: float = 0.5,
     beta: float = 1.5,
     unk_score_offset: float = -10.0,
@@ -244,7 +257,8 @@ def build_ctcdecoder(
     if given is None:
         require(unigrams is None, 'unigrams', unigrams, 'requires kenlm_model')
         return BeamSearchDecoderCTC(alphabet)
-    model = given if isinstance(given, kenlm.Model) else kenlm.Model(given)
+    name = 'kenlm_model' if kenlm_model_path is None else 'kenlm_model_path'
+    model = given if isinstance(given, kenlm.Model) else _load(name, given)
     lm = WordScorer(model, unigrams, alpha, beta, unk_score_offset, lm_score_boundary)
     characters = {*''.join(alphabet.labels)}
     can_spell = not lm.words or any(characters.issuperset(word) for word in lm.words)
@@ -252,3 +266,13 @@ def build_ctcdecoder(
     allowed = f'no word that the model knows, such as {example!r}, can be spelled in them: upper and lower case differ'
     require(can_spell, 'labels', labels, allowed)
     return BeamSearchDecoderCTC(alphabet, lm)
+
+
+def _load(name: str, given: kenlm.Path | Iterable[kenlm.Path]) -> kenlm.Model:
+    """Returns the model of a path or of several. Raises BadInput, which begins with `name`, if they are none."""
+    if isinstance(given, kenlm.Path):
+        return kenlm.Model(given)
+    paths = list(given) if isinstance(given, Iterable) else [given]
+    are_paths = isinstance(given, Iterable) and all(isinstance(path, kenlm.Path) for path in paths)
+    require(are_paths, name, given, 'must be a path, a list of paths or a kenlm.Model')
+    return kenlm.Model(paths)

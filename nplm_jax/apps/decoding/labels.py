@@ -5,7 +5,7 @@ The rules are those of pyctcdecode, so that labels of NeMo and of transformers a
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from nplm_jax.utils.errors import require
 
@@ -45,7 +45,7 @@ class Alphabet:
     is_bpe: bool
 
     @classmethod
-    def build_alphabet(cls, labels: Sequence[str]) -> 'Alphabet':
+    def build_alphabet(cls, labels: Iterable[str]) -> 'Alphabet':
         """Brings labels into this form. A blank is appended where there is none.
 
         Args:
@@ -55,11 +55,12 @@ class Alphabet:
         Raises:
             BadInput: They are no strings, not different, or a space is one of several subwords.
         """
-        are_strings = not isinstance(labels, str) and all(isinstance(label, str) for label in labels)
-        require(are_strings and len(labels) > 0, 'labels', labels, 'must be a list of strings')
-        is_bpe = any(label.startswith((BEGIN, INSIDE)) for label in labels)
-        marked = any(label.startswith(INSIDE) for label in labels)
-        read = [_to_begin_mark(label) if marked else label for label in labels]
+        given = list(labels) if isinstance(labels, Iterable) and not isinstance(labels, str) else []
+        are_strings = bool(given) and all(isinstance(label, str) for label in given)
+        require(are_strings, 'labels', labels, 'must be a list of strings')
+        is_bpe = any(label.startswith((BEGIN, INSIDE)) for label in given)
+        marked = any(label.startswith(INSIDE) for label in given)
+        read = [_to_begin_mark(label) if marked else label for label in given]
         unknown = BEGIN + UNKNOWN + BEGIN if is_bpe else UNKNOWN
         read = ['' if _BLANK.fullmatch(label) else unknown if _UNKNOWN.fullmatch(label) else label for label in read]
         if not is_bpe:

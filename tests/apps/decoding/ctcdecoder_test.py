@@ -1,5 +1,8 @@
 """Beam search without a lexicon finds what pyctcdecode's examples and a search over all alignments find."""
 
+import concurrent.futures
+import copy
+import gc
 import itertools
 import math
 import multiprocessing
@@ -10,6 +13,8 @@ import pytest
 
 from configs import sentences
 from nplm_jax import kenlm
+from nplm_jax.apps.decoding import ctc_search
+from nplm_jax.apps.decoding.ctc_search import Prefixes
 from nplm_jax.decoding import BeamSearchDecoderCTC, build_ctcdecoder
 from nplm_jax.runs import experiment
 from nplm_jax.utils.errors import BadInput
@@ -90,6 +95,11 @@ def arpa(tmp_path_factory):
 def test_the_texts_are_those_that_pyctcdecode_publishes(arpa, options, expected):
     decoder = build_ctcdecoder(LABELS, *([] if options is None else [arpa('bugs')]), **(options or {}))
     assert decoder.decode(LOGITS) == expected
+
+
+def test_labels_and_unigrams_can_be_iterators(arpa):
+    decoder = build_ctcdecoder(iter(LABELS), arpa('bugs'), (word for word in ['bunny']), alpha=1.0)
+    assert decoder.decode(LOGITS) == 'bunny bunny'
 
 
 def test_pruning_and_hotwords_are_as_published(arpa):
@@ -204,6 +214,20 @@ def test_a_part_of_an_unknown_word_is_pruned_and_one_of_a_hotword_is_not(arpa):
     assert decoder.decode(logits_FxN, hotwords=['b'], hotword_weight=1.0, beam_prune_logp=-5) == 'b'
 
 
+def test_memory_does_not_grow_by_a_row_of_labels_per_part(monkeypatch):
+    labels = [*(('▁' if i % 3 else '') + f'{i}x' for i in range(4095)), '']
+    rng = np.random.default_rng(0)
+    logits_FxN = rng.normal(size=(120, len(labels)))
+    logits_FxN[np.arange(120), rng.integers(0, 4095, (2, 120))] += 12
+    decoder = build_ctcdecoder(labels)
+    beams = decoder.decode_beams(logits_FxN, beam_width=20)
+    monkeypatch.setattr(ctc_search, '_ROWS', 10)
+    prefixes = []
+    monkeypatch.setattr(ctc_search, 'Prefixes', lambda *a: prefixes.append(Prefixes(*a)) or prefixes[0])
+    assert decoder.decode_beams(logits_FxN, beam_width=20) == beams
+    assert len(prefixes[0]._rows) < 60 < len(prefixes[0].parts)
+
+
 def test_a_network_scores_words(tmp_path):
     config = sentences.get_config()
     config.train.epochs, config.train.evaluate_every = 1, 0
@@ -237,6 +261,9 @@ def test_a_batch_runs_in_a_pool_that_was_forked(arpa, monkeypatch):
     decoder = build_ctcdecoder(LABELS, arpa('bugs'))
     for pool, calls in ((Pool(), 1), (None, 1), (Pool('spawn'), 1), (Pool('forkserver'), 1)):
         assert decoder.decode_batch(pool, [LOGITS] * 2, beam_width=20) == ['bugs bunny'] * 2 and Pool.calls == calls
+    for method in ('spawn', 'forkserver'):  # whose processes do not have the model
+        with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context(method)) as pool:
+            assert decoder.decode_batch(pool, [LOGITS]) == ['bugs bunny']
     beams = decoder.decode_beams_batch(Pool(), [LOGITS])[0]
     single = decoder.decode_beams(LOGITS)[0]
     # transformers' Wav2Vec2ProcessorWithLM reads beams by place, and the frames at place 1 of a batch.
@@ -253,6 +280,29 @@ def test_weights_are_changed_as_transformers_changes_them(arpa):
     assert decoder._model_key not in BeamSearchDecoderCTC.model_container
 
 
+def test_a_decoder_without_its_model_is_one_line(arpa, monkeypatch):
+    decoder = build_ctcdecoder(LABELS, arpa('bugs'))
+    with monkeypatch.context() as patch, pytest.raises(BadInput, match='the pool was made before the decoder'):
+        patch.setattr(BeamSearchDecoderCTC, 'model_container', {})  # as in a process that was forked before
+        decoder.decode(LOGITS)
+    decoder.cleanup()
+    for use in (lambda: decoder.decode(LOGITS), lambda: decoder.reset_params(alpha=1.0)):
+        with pytest.raises(BadInput, match=r'decoder: its model is not in this process: cleanup\(\) was called'):
+            use()
+
+
+def test_a_model_is_freed_with_its_decoder(arpa):
+    decoder = build_ctcdecoder(LABELS, arpa('bugs'))
+    key = decoder._model_key
+    pickle.loads(pickle.dumps(decoder))  # a copy that is deleted leaves the model
+    assert key in BeamSearchDecoderCTC.model_container
+    copies = copy.copy(decoder), copy.deepcopy(decoder)
+    del decoder
+    gc.collect()
+    assert key not in BeamSearchDecoderCTC.model_container
+    assert [each.decode(LOGITS) for each in copies] == ['bugs bunny'] * 2
+
+
 def test_no_frames_are_no_text_and_a_trailing_space_is_no_word(arpa):
     decoder = build_ctcdecoder(LABELS, arpa('bugs'))
     assert decoder.decode(np.zeros((0, len(LABELS)))) == ''
@@ -266,16 +316,26 @@ def test_no_frames_are_no_text_and_a_trailing_space_is_no_word(arpa):
     [
         ({'labels': 'abc'}, "labels='abc': must be a list of strings"),
         ({'labels': []}, r'labels=\[\]: must be a list of strings'),
+        ({'labels': None}, 'labels=None: must be a list of strings'),
+        ({'labels': 5}, 'labels=5: must be a list of strings'),
         ({'labels': ['a', 1]}, r"labels=\['a', 1\]: must be a list of strings"),
         ({'labels': ['a', 'b', 'a']}, r"labels=\['a'\]: must be different"),
         ({'labels': ['a', '', '<pad>']}, r"labels=\[''\]: must be different"),
         ({'labels': ['▁a', ' ']}, r"labels=\[' '\]: must be without spaces"),
         ({'kenlm_model': 'none.arpa'}, 'no ARPA file or run is there'),
+        ({'kenlm_model': 5}, 'kenlm_model=5: must be a path, a list of paths or a kenlm.Model'),
+        ({'kenlm_model': [5]}, r'kenlm_model=\[5\]: must be a path, a list of paths'),
+        ({'kenlm_model': None, 'kenlm_model_path': 5}, 'kenlm_model_path=5: must be a path'),
         ({'kenlm_model_path': 'x'}, "kenlm_model_path='x': is another name of kenlm_model"),
         ({'kenlm_model': None, 'unigrams': ['a']}, r"unigrams=\['a'\]: requires kenlm_model"),
         ({'labels': [' ', *'BUGSNY']}, "labels=.*no word that the model knows, such as 'bugs', can be spelled in them"),
         ({'unigrams': ['x']}, "unigrams='x': no word of them is in the vocabulary"),
         ({'unigrams': 'bugs'}, "unigrams='bugs': must be strings"),
+        ({'unigrams': 5}, 'unigrams=5: must be strings'),
+        ({'unigrams': iter([])}, 'unigrams=.*: has no word left: an iterator can be read once'),
+        ({'alpha': None}, 'alpha=None: must be a number'),
+        ({'beta': None}, 'beta=None: must be a number'),
+        ({'lm_score_boundary': None}, 'lm_score_boundary=None: must be True or False'),
         ({'alpha': '0.5'}, "alpha='0.5': must be a number"),
         ({'alpha': math.nan}, 'alpha=nan: must be a number'),
         ({'beta': math.inf}, 'beta=inf: must be finite'),
