@@ -2,8 +2,8 @@ r"""N-gram queries by `nplm_jax.kenlm` in lines and one by one; its loading and 
 
     lmplz -o 5 < train.txt > big.arpa               of KenLM, here of WikiText-2 and Brown: 386 MB
     nplm prune big.arpa --entropy=1e-8 --output=pruned.arpa
-    nplm mix a b --to=arpa --output=mixed.arpa      of two runs on halves of the text
-    python -m experiments.speed.queries --query=kenlm/build/bin/query --arpa=big.arpa --text=test.txt \\
+    nplm mix a b --weights=0.7,0.3 --to=arpa --output=mixed.arpa     of two models of Brown
+    python -m experiments.speed.queries --query=kenlm/build/bin/query --arpa=big.arpa --text=test.txt \
         --also pruned.arpa mixed.arpa
     python -m experiments.speed.queries --show      the table of the committed results, nothing measured
 

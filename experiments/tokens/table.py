@@ -13,9 +13,9 @@ import numpy as np
 
 from experiments import results
 from experiments import study as entry
-from experiments.reading_times import gains
 from experiments.tokens import reading, study, texts
 from experiments.tokens.study import HERE, RESULTS, Run
+from nplm_jax.apps.reading_times import gains
 from nplm_jax.utils.io import write_atomically
 from nplm_jax.utils.text import markdown_table, save_figure
 
