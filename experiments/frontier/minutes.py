@@ -11,15 +11,13 @@ Project Gutenberg. Brown's texts are in random order. Each by-hand network is th
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import pathlib
 import random
-import time
 
 from configs import rows
 from experiments import results, study
-from experiments.frontier.train import launch
+from experiments.frontier.train import add_flags, is_due, launch
 from nplm_jax.data import brown, gutenberg, wikitext2
 from nplm_jax.data.tokenizers.tokenizer import RARE
 from nplm_jax.utils.io import expand, read_json, write_atomically
@@ -73,8 +71,7 @@ def measure(flags: study.Flags) -> None:
         write_text(name, text)
         for kind, words in runs_of(name, minutes).items():
             path = _path(name, minutes, kind)
-            is_late = flags.until and time.time() > flags.until
-            if kind not in flags.by or path.exists() or is_late:
+            if kind not in flags.by or not is_due(path, flags):
                 continue
             workdir = folder / path.stem
             found = launch(words[0], workdir, *words[1:], f'--config.corpus.path={text}')
@@ -109,8 +106,7 @@ def define(parser: study.StudyParser) -> None:
     parser.add_names('--texts', WORDS, 'texts')
     parser.add_names('--by', KINDS, 'what chooses')
     parser.add_names('--minutes', map(str, MINUTES), 'minutes of training')
-    parser.add_until()
-    parser.add_argument('--runs', default='runs/minutes', metavar='DIR', help=argparse.SUPPRESS)
+    add_flags(parser, 'runs/minutes')
 
 
 if __name__ == '__main__':

@@ -52,13 +52,24 @@ def launch(config: str, folder: pathlib.Path, *flags: str) -> dict[str, Any]:
     return {**read_json(folder / 'results.json'), **process}
 
 
+def add_flags(parser: study.StudyParser, runs: str) -> None:
+    """Adds the flags of a study that trains what is missing: until when, and the folder of the runs."""
+    parser.add_until()
+    parser.add_argument('--runs', default=runs, metavar='DIR', help=argparse.SUPPRESS)
+
+
+def is_due(path: pathlib.Path, flags: study.Flags) -> bool:
+    """Returns whether to train what has its result in this file: it is missing, and --until is not over."""
+    return not path.exists() and not (flags.until and time.time() > flags.until)
+
+
 def measure(flags: study.Flags) -> None:
     """Trains what is missing."""
     runs = expand('--runs', flags.runs)
     for row in flags.rows:
         for corpus, seed in itertools.product(flags.corpora, map(int, flags.seeds)):
             path = _path(corpus, row, seed)
-            if path.exists() or (flags.until and time.time() > flags.until):
+            if not is_due(path, flags):
                 continue
             config, folder = f'configs/{corpus}.py:{row}', runs / f'{corpus}-{path.stem}'
             results.write(path, launch(config, folder, f'--config.seed={seed}'))
@@ -90,8 +101,7 @@ def define(parser: study.StudyParser) -> None:
     parser.add_names('--rows', ROWS, 'rows')
     parser.add_names('--corpora', CORPORA, 'corpora')
     parser.add_names('--seeds', map(str, SEEDS), 'seeds')
-    parser.add_until()
-    parser.add_argument('--runs', default='runs/frontier', metavar='DIR', help=argparse.SUPPRESS)
+    add_flags(parser, 'runs/frontier')
 
 
 if __name__ == '__main__':

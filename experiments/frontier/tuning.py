@@ -10,7 +10,6 @@ A point predicts 20,000 validation words, some of which are among those that its
 
 from __future__ import annotations
 
-import argparse
 import pathlib
 import time
 from collections.abc import Mapping
@@ -20,7 +19,7 @@ from ml_collections import ConfigDict
 
 from configs import brown, rows, wikitext2
 from experiments import results, study
-from experiments.frontier.train import launch
+from experiments.frontier.train import add_flags, launch
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import expand, read_json
 from nplm_jax.utils.text import markdown_table
@@ -137,8 +136,7 @@ def _spell(changes: Mapping[str, Any]) -> str:
 
 def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
-    parser.add_until()
-    parser.add_argument('--runs', default='runs/tuning', metavar='DIR', help=argparse.SUPPRESS)
+    add_flags(parser, 'runs/tuning')
 
 
 if __name__ == '__main__':

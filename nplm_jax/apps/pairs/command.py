@@ -46,9 +46,7 @@ def main(argv: Sequence[str]) -> None:
 
     runs = flags.model.split(',')
     check_finished(runs)
-    output = expand('--output', flags.output) if flags.output else None
-    if output:
-        stimulus_files.check_suffix('--output', output)
+    output = stimulus_files.find_output(flags.output)
     regions = flags.region_good, flags.region_bad
     require(all(regions) or not any(regions), '--region_good', regions[0], 'requires --region_bad, and the reverse')
     names = pair_table.Names((flags.good, flags.bad), flags.group, regions)

@@ -47,9 +47,7 @@ def main(argv: Sequence[str]) -> None:
 
     runs = flags.model.split(',')
     check_finished(runs)
-    output = expand('--output', flags.output) if flags.output else None
-    if output:
-        stimulus_files.check_suffix('--output', output)
+    output = stimulus_files.find_output(flags.output)
     names = ColumnNames(tuple(flags.item.split(',')), flags.zone, flags.word)
     table = word_table.read(expand('TABLE', flags.table), names, flags.time, flags.scale, flags.frequency)
     word_table.check_folds(flags.folds, int(table.unit_W.max()) + 1, 'of the table')

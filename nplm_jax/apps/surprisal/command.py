@@ -41,9 +41,7 @@ def main(argv: Sequence[str]) -> None:
     from nplm_jax.runs import spelling
 
     check_finished(flags.workdir)  # before stdin is waited for
-    output = expand('--output', flags.output) if flags.output else None
-    if output:
-        stimulus_files.check_suffix('--output', output)
+    output = stimulus_files.find_output(flags.output)
     stimuli, rule = _read_stimuli(flags)
     notes = [f'items: {len(stimuli.items):,}{rule}, words: {len(stimuli.words):,}']
 

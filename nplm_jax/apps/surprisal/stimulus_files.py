@@ -14,7 +14,7 @@ from nplm_jax.apps.surprisal import stimuli as stimuli_lib
 from nplm_jax.apps.surprisal.stimuli import COLUMN_NAMES, ColumnNames, Columns, Place, Stimuli
 from nplm_jax.data.formats import import_pyarrow
 from nplm_jax.utils.errors import BadInput, first_line, require
-from nplm_jax.utils.io import open_regular, read_lines, write_atomically
+from nplm_jax.utils.io import expand, open_regular, read_lines, write_atomically
 
 SUFFIXES = ('.tsv', '.csv', '.parquet')
 
@@ -25,6 +25,15 @@ _SNIFFED_CHARACTERS = 2**16
 def check_suffix(key: str, path: pathlib.Path) -> None:
     """Raises BadInput unless the name of the file, the value of the flag `key`, ends in one of SUFFIXES."""
     require(path.suffix.lower() in SUFFIXES, key, str(path), f'must end in {", ".join(SUFFIXES)}')
+
+
+def find_output(output: str) -> pathlib.Path | None:
+    """Returns the path of --output, None where it is empty. Raises BadInput as `check_suffix` does."""
+    if not output:
+        return None
+    path = expand('--output', output)
+    check_suffix('--output', path)
+    return path
 
 
 def read(path: pathlib.Path, names: ColumnNames = COLUMN_NAMES, sentence: str = '', key: str = '--table') -> Stimuli:
