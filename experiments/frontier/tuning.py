@@ -11,7 +11,6 @@ A point predicts 20,000 validation words, some of which are among those that its
 from __future__ import annotations
 
 import pathlib
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,7 +18,7 @@ from ml_collections import ConfigDict
 
 from configs import brown, rows, wikitext2
 from experiments import results, study
-from experiments.frontier.train import add_flags, launch
+from experiments.frontier.train import add_flags, is_due, launch
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import expand, read_json
 from nplm_jax.utils.text import markdown_table
@@ -41,6 +40,15 @@ _BASE: rows.Row = {
 }
 _MOGRIFIER: rows.Row = {'model.family': 'mogrifier', 'mogrifier.rounds': 2}
 _BEST: rows.Row = {**_MOGRIFIER, 'optimizer.decay': 0.15}
+# What `one_minute` became.
+_ONE_MINUTE: rows.Row = {
+    **_MOGRIFIER,
+    'model.m': 160,
+    'model.h': 160,
+    'train.epochs': 3,
+    'optimizer.decay': 0.2,
+    'optimizer.row_adaptivity': 0.5,
+}
 # By corpus, what each point changes of it.
 POINTS: dict[str, dict[str, rows.Row]] = {
     'brown': {
@@ -63,6 +71,14 @@ POINTS: dict[str, dict[str, rows.Row]] = {
         'row_adaptivity_0.5': {**_BEST, 'optimizer.row_adaptivity': 0.5},
         'row_adaptivity_0.25': {**_BEST, 'optimizer.decay': 0.2, 'optimizer.row_adaptivity': 0.25},
         'average': {'optimizer.decay': 0.1, 'train.average': 1.0, 'train.average_start': 0.9},
+        'one_minute': _ONE_MINUTE,
+        'bptt_32': {**_ONE_MINUTE, 'train.bptt_length': 32},
+        'bptt_8': {**_ONE_MINUTE, 'train.bptt_length': 8},
+        'log_uniform': {**_ONE_MINUTE, 'output.proposal': 'log_uniform'},
+        'rate_0.004': {**_ONE_MINUTE, 'optimizer.learning_rate': 0.004},
+        'rate_0.002': {**_ONE_MINUTE, 'optimizer.learning_rate': 0.002},
+        'warmup_100': {**_ONE_MINUTE, 'optimizer.warmup': 100},
+        'trapezoid_0.5': {**_ONE_MINUTE, 'optimizer.schedule': 'trapezoid', 'optimizer.cooldown': 0.5},
     },
     'wikitext2': {
         'base': {'train.epochs': 1},
@@ -97,9 +113,7 @@ def measure(flags: study.Flags) -> None:
     runs = expand('--runs', flags.runs)
     for corpus, points in POINTS.items():
         for name in points:
-            if flags.until and time.time() > flags.until:
-                return
-            if not (RESULTS / corpus / f'{name}.json').exists():
+            if is_due(RESULTS / corpus / f'{name}.json', flags):
                 train(corpus, name, runs)
     print(show(flags))
 
