@@ -182,6 +182,11 @@ class CorpusSettings:
     test: SplitSizeOrRest = key(
         0.0, 'test set, which follows the validation set, in the same unit; 0: the rest of the stream, as in the paper'
     )
+    words: CountOrZero = key(
+        0,
+        'number of words of the experiment: the first of the text, with the training, validation and test sets in the '
+        'proportions that they have in all of it; of a corpus with a text for each set, the first of each; 0: all',
+    )
     options: Options = Options()
     token_options: Options = Options()
 
@@ -303,6 +308,7 @@ class Settings:
 _ADDED = {
     'corpus.context': 'stream',
     'corpus.test': 0.0,
+    'corpus.words': 0,
     'model.embedding_dropout': 0.0,
     'model.input_dropout': -1.0,
     'model.layer_dropout': -1.0,

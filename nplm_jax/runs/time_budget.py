@@ -1,4 +1,4 @@
-"""`--minutes`, and `minutes` of `nplm_jax.train`: chooses the size of the network that suits a text, a machine and a time of training.
+"""`--minutes`, also of `nplm_jax.train`: chooses the size of the network that suits a text, a machine and a time.
 
 The config file's function `network(width, passes, words)` returns the keys of the best known network of a width for a
 number of passes over a number of training words. Some updates of one or more widths are timed. The choice is the widest
