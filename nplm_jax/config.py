@@ -228,6 +228,11 @@ class TrainSettings:
         'number of validation words, spread evenly, that a validation during training predicts; the finished model is '
         'evaluated on those of eval.words; 0: the same',
     )
+    sample_words: CountOrZero = key(
+        0,
+        'number of words (or of pieces, characters or bytes) of a text that each validation during training draws from '
+        'the model and shows; 0: none',
+    )
     checkpoint_every: Count = key(2000, 'updates between checkpoints')
     log_every: Count = key(250, 'updates between lines of metrics.jsonl')
     steps_per_execution: Count = key(
@@ -315,6 +320,7 @@ _ADDED = {
     'optimizer.cooldown': 0.2,
     'train.average_start': 0.0,
     'train.max_steps': 0,
+    'train.sample_words': 0,
     'train.valid_words': 0,
 }
 FIELDS = dict(list_fields(Settings))  # by flattened key: {'model.h': ...}
