@@ -182,6 +182,11 @@ class CorpusSettings:
     test: SplitSizeOrRest = key(
         0.0, 'test set, which follows the validation set, in the same unit; 0: the rest of the stream, as in the paper'
     )
+    words: CountOrZero = key(
+        0,
+        'number of words of the experiment: the first of the text, with the training, validation and test sets in the '
+        'proportions that they have in all of it; of a corpus with a text for each set, the first of each; 0: all',
+    )
     options: Options = Options()
     token_options: Options = Options()
 
@@ -222,6 +227,11 @@ class TrainSettings:
         0,
         'number of validation words, spread evenly, that a validation during training predicts; the finished model is '
         'evaluated on those of eval.words; 0: the same',
+    )
+    sample_words: CountOrZero = key(
+        0,
+        'number of words (or of pieces, characters or bytes) of a text that each validation during training draws from '
+        'the model and shows; 0: none',
     )
     checkpoint_every: Count = key(2000, 'updates between checkpoints')
     log_every: Count = key(250, 'updates between lines of metrics.jsonl')
@@ -303,12 +313,14 @@ class Settings:
 _ADDED = {
     'corpus.context': 'stream',
     'corpus.test': 0.0,
+    'corpus.words': 0,
     'model.embedding_dropout': 0.0,
     'model.input_dropout': -1.0,
     'model.layer_dropout': -1.0,
     'optimizer.cooldown': 0.2,
     'train.average_start': 0.0,
     'train.max_steps': 0,
+    'train.sample_words': 0,
     'train.valid_words': 0,
 }
 FIELDS = dict(list_fields(Settings))  # by flattened key: {'model.h': ...}

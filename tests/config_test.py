@@ -195,6 +195,8 @@ def test_a_config_json_has_every_key_and_one_format():
         config_lib.from_record(config_lib.to_dict(settings))
     del record['corpus']['context']  # of a run from before the key, which read a stream
     assert config_lib.from_record(record).corpus.context == 'stream'
+    del record['corpus']['words']  # of a run on all of its text
+    assert config_lib.from_record(record).corpus.words == 0
     del record['corpus']['test']  # recorded before the key existed: the rest of the stream
     assert config_lib.from_record(record).corpus.test == 0
     del record['eval']['words']

@@ -214,6 +214,7 @@ class RecordingReporter:
         self.nll: list[float] = []
         self.valid: list[float] = []
         self.changes: list[tuple[str, float, float]] = []
+        self.samples: list[str] = []
         self.started_at = -1
 
     def start(self, progress: Progress, schedule: Schedule, batch_size: int, cost: Cost) -> None:
@@ -224,6 +225,9 @@ class RecordingReporter:
 
     def validated(self, progress: Progress) -> None:
         self.valid.append(progress.valid_nll)
+
+    def sampled(self, text: str) -> None:
+        self.samples.append(text)
 
     def postprocessed(self, what: str, before: float, after: float) -> None:
         self.changes.append((what, before, after))

@@ -133,8 +133,9 @@ def run(command: str, program: Sequence[str] = _MODULE) -> None:
     overrides = dict(sorted(config_flags.get_override_values(flags.FLAGS['config']).items()))
     config.update_from_flattened_dict(parts.resets(config, overrides))
     suffix = '-search' if search_flags.is_search() else '-grid' if _GRID.value else '-sweep' if _SWEEP.value else ''
-    named = overrides if _MINUTES.value is None else {**overrides, 'minutes': f'{_MINUTES.value:g}'}
-    folder = expand('--workdir', _WORKDIR.value or f'runs/{workdir.default_name(config, named)}{suffix}')
+    folder = expand(
+        '--workdir', _WORKDIR.value or f'runs/{workdir.default_name(config, overrides, _MINUTES.value)}{suffix}'
+    )
     corpus = None
     if _MINUTES.value is not None:
         config, corpus = time_budget.resolve(config, file.partition(':')[0], overrides, _MINUTES.value, folder)

@@ -152,11 +152,21 @@ def load(settings: CorpusSettings, tokenizer: Tokenizer | None = None) -> Corpus
     parts = find_parts(settings)
     prepared = preparation.prepare(parts, tokenizer or make_tokenizer(settings), settings.name)
     _require_words(parts, prepared, settings)
-    train, valid, test = _split(prepared.lengths, settings)
-    if has_lines := parts[0].has_lines and prepared.tokenizer.boundary_tokens:
-        ends = [_next_line(prepared.stream, span.stop) for span in (train, valid, test)]
+    has_lines = parts[0].has_lines and prepared.tokenizer.boundary_tokens
+    stream, lengths = prepared.stream, prepared.lengths
+    spans = _split(lengths, lengths, settings)
+    if settings.words and not prepared.tokenizer.is_lossless:
+        kept = _kept(settings, lengths, list(map(len, spans)))
+        if has_lines:
+            starts = [0, *itertools.accumulate(lengths)]
+            ends = [_next_line(stream, start + size) for start, size in zip(starts, kept)]
+            kept = [end - start for start, end in zip(starts, ends)]
+        stream, spans = stream.shorten(lengths, kept), _split(lengths, kept, settings)
+    train, valid, test = spans
+    if has_lines:
+        ends = [_next_line(stream, span.stop) for span in (train, valid, test)]
         train, valid, test = map(Span, (0, *ends), ends)
-    corpus = Corpus(train, valid, test, prepared.stream, prepared.tokenizer, has_lines)
+    corpus = Corpus(train, valid, test, stream, prepared.tokenizer, has_lines)
     for name, span in corpus.splits.items():
         if len(span) < 1:
             raise BadInput(f'{_sizes(settings)}: leave no {name} words; the corpus has {len(corpus):,} words')
@@ -166,8 +176,11 @@ def load(settings: CorpusSettings, tokenizer: Tokenizer | None = None) -> Corpus
 def find_parts(settings: CorpusSettings) -> list[Part]:
     """Finds the texts of a corpus: one part, or the training, validation and test texts."""
     parts = _reader(settings).parts(settings)
-    is_split = make_tokenizer(settings).is_lossless and len(parts) == 1 and settings.name != 'sentences'
-    return _split_text(parts[0], settings) if is_split else parts
+    if not make_tokenizer(settings).is_lossless:
+        return parts
+    if len(parts) == 1 and settings.name != 'sentences':
+        return _split_text(parts[0], settings)
+    return _shorten_texts(parts, settings) if settings.words else parts
 
 
 def files(settings: CorpusSettings) -> list[pathlib.Path]:
@@ -197,15 +210,41 @@ def _reader(settings: CorpusSettings) -> _Reader:
     return _CORPORA[settings.name]
 
 
-def _split(lengths: Sequence[int], settings: CorpusSettings) -> Sequence[Span]:
-    """Returns the spans of the parts, or of one stream that is split in order."""
+def _split(lengths: Sequence[int], kept: Sequence[int], settings: CorpusSettings) -> Sequence[Span]:
+    """Returns the spans of the parts, or of one stream that is split in order.
+
+    Args:
+        lengths: The number of words of each part.
+        kept: How many words of each are kept, of one stream in proportion to its spans.
+        settings: The `corpus.*` choices.
+    """
     if settings.name == 'sentences':
-        return [Span(0, lengths[0])] * 3
+        return [Span(0, kept[0])] * 3
     if len(lengths) == 1:
-        ends = _bounds(settings, lengths[0])
+        ends = [round(end * kept[0] / lengths[0]) for end in _bounds(settings, lengths[0])]
     else:
-        ends = [0, *itertools.accumulate(lengths)]
+        ends = [0, *itertools.accumulate(kept)]
     return list(map(Span, ends, ends[1:]))
+
+
+def _kept(settings: CorpusSettings, lengths: Sequence[int], sizes: Sequence[int]) -> list[int]:
+    """Returns how many words of each part of a corpus `corpus.words` keeps.
+
+    Args:
+        settings: The `corpus.*` choices.
+        lengths: The number of words of each part.
+        sizes: The number of words of the training, validation and test sets, in all of the text.
+
+    Raises:
+        BadInput: The text is shorter, or a set would be empty.
+    """
+    total, smallest = sum(lengths), min(sizes)
+    if not (settings.words and smallest):
+        return list(lengths)
+    least = -(-total // smallest)
+    allowed = f'must be 0 (all) or {least:,} to {total:,}, the words of the corpus'
+    require(least <= settings.words <= total, 'corpus.words', settings.words, allowed)
+    return [round(length * settings.words / total) for length in lengths]
 
 
 def _bounds(settings: CorpusSettings, num_words: int) -> list[int]:
@@ -227,7 +266,7 @@ def _bounds(settings: CorpusSettings, num_words: int) -> list[int]:
 
 
 def _sizes(settings: CorpusSettings) -> str:
-    keys = ('train', 'valid', 'test') if settings.test else ('train', 'valid')
+    keys = ['train', 'valid', *(key for key in ('test', 'words') if getattr(settings, key))]
     return ', '.join(f'corpus.{key}={getattr(settings, key):g}' for key in keys)
 
 
@@ -243,10 +282,26 @@ def _split_text(part: Part, settings: CorpusSettings) -> list[Part]:
 
     The numbers of words are those that white space of ASCII separates.
     """
-    bounds = _bounds(settings, sum(sources.count_words(piece.text) for piece in part.read()))
+    num_words = _count_words(part)
+    bounds = _bounds(settings, num_words)
+    if settings.words:
+        kept = _kept(settings, [num_words], np.diff(bounds).tolist())[0]
+        bounds = [round(end * kept / num_words) for end in bounds]
     reads = [functools.partial(sources.read_words, part.read, *bound) for bound in zip(bounds, bounds[1:])]
     made = [part._replace(read=read, files=(), choices=(*part.choices, *bounds), key='') for read in reads]
     return [made[0]._replace(files=part.files, key=part.key), *made[1:]]
+
+
+def _shorten_texts(parts: Sequence[Part], settings: CorpusSettings) -> list[Part]:
+    """Shortens texts before tokens are learned from the first, as `_split_text` does."""
+    lengths = list(map(_count_words, parts))
+    kept = _kept(settings, lengths, lengths)
+    reads = [functools.partial(sources.read_words, part.read, 0, size) for part, size in zip(parts, kept)]
+    return [part._replace(read=read, choices=(*part.choices, *kept)) for part, read in zip(parts, reads)]
+
+
+def _count_words(part: Part) -> int:
+    return sum(sources.count_words(piece.text) for piece in part.read())
 
 
 def _of_texts(texts: Iterable[str]) -> Part:

@@ -3,6 +3,7 @@
 Dims: L words of a stream.
 """
 
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -43,6 +44,21 @@ class WordStream(NamedTuple):
         """Returns the stream as a list of words."""
         types = list(self.types)
         return [types[i] for i in self.type_ids_L.tolist()]
+
+    def shorten(self, lengths: Sequence[int], kept: Sequence[int]) -> 'WordStream':
+        """Returns the first words of each part of the stream, in memory.
+
+        Args:
+            lengths: The number of words of each part.
+            kept: How many words of each part to keep.
+        """
+        starts = [0, *itertools.accumulate(lengths)]
+        kept_L = np.concatenate([self.type_ids_L[start : start + size] for start, size in zip(starts, kept)])
+        used_K, first_K = np.unique(kept_L, return_index=True)
+        used_K = used_K[np.argsort(first_K)]
+        numbers = np.zeros(len(self.types), np.int32)
+        numbers[used_K] = np.arange(len(used_K))
+        return WordStream([self.types[i] for i in used_K], np.asarray(numbers[kept_L]))
 
     def replace_types(self, parts: Sequence[Sequence[str]]) -> 'WordStream':
         """Replaces each type by any number of types.

@@ -38,6 +38,8 @@ def make(run: Run, hugging_face: bool = False) -> str:
     """
     settings, results = run.settings, run.results or {}
     model, data = settings.model, corpora.describe(settings.corpus)
+    if settings.corpus.words:
+        data += f' Only its first {settings.corpus.words:,} words were used (`corpus.words`).'
     numbers = {} if run.imported else results.get('perplexity', {})
     flags = ' '.join(['', *plugins.flags(plugin_modules(settings, LOADED_PLUGINS))])
     how = _HUGGING_FACE if hugging_face else _PACKED.format(name=settings.name, flags=flags)

@@ -1,12 +1,13 @@
 """What stands behind --config: the files, mistakes as one line, the resolved config as text. Imports no JAX."""
 
+import contextlib
 import importlib.util
 import pathlib
 import re
 import runpy
 import sys
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from absl import flags
@@ -37,15 +38,12 @@ def load_config(file: str) -> ConfigDict:
         BadInput: There is no such config or row.
     """
     path, colon, row = find_config(file).partition(':')
-    before = {name: module for name, module in sys.modules.items() if name.partition('.')[0] == 'configs'}
     try:
-        import_configs()
-        get_config = runpy.run_path(path)['get_config']
-        return get_config(row) if colon else get_config()
+        with imported_configs():
+            get_config = runpy.run_path(path)['get_config']
+            return get_config(row) if colon else get_config()
     except Exception as error:  # noqa: BLE001 (a config file is Python and may raise anything)
         raise BadInput(explain(error, ['--config', f'{path}{colon}{row}'])) from None
-    finally:
-        _replace_configs(before)
 
 
 def find_config(file: str) -> str:
@@ -76,6 +74,17 @@ def import_configs() -> None:
         spec = importlib.util.spec_from_file_location('configs', location, submodule_search_locations=[str(_CONFIGS)])
         assert spec is not None
         _replace_configs({'configs': importlib.util.module_from_spec(spec)})
+
+
+@contextlib.contextmanager
+def imported_configs() -> Iterator[None]:
+    """Does as `import_configs`, until the body ends."""
+    before = {name: module for name, module in sys.modules.items() if name.partition('.')[0] == 'configs'}
+    try:
+        import_configs()
+        yield
+    finally:
+        _replace_configs(before)
 
 
 def _replace_configs(modules: Mapping[str, types.ModuleType]) -> None:

@@ -16,14 +16,14 @@ from nplm_jax.data import corpora
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.models.ngram import estimators
 from nplm_jax.runs.catalog import RUNS, Run, read_run
-from nplm_jax.runs.command_line import load_config
+from nplm_jax.runs.command_line import find_config, load_config
 from nplm_jax.runs.loading import Path, load
 from nplm_jax.runs.session import RunSession, SharedCorpus, open_session
 from nplm_jax.runs.signals import interruptible
 from nplm_jax.runs.workdir import default_name
 from nplm_jax.training.loop import ShouldPrune, Trainer, fit, never
 from nplm_jax.training.vmapped import RUN_ERRORS, fit_many, group_compatible
-from nplm_jax.utils.errors import BadInput, NonFiniteError
+from nplm_jax.utils.errors import BadInput, NonFiniteError, require
 from nplm_jax.utils.io import expand
 
 __all__ = ['load', 'load_settings', 'run', 'run_many', 'train']
@@ -49,7 +49,10 @@ def load_settings(config: Config | Settings) -> Settings:
 
 
 def train(
-    config: str | ConfigDict, workdir: Path | None = None, changes: Mapping[str, Any] = MappingProxyType({})
+    config: str | ConfigDict,
+    workdir: Path | None = None,
+    changes: Mapping[str, Any] = MappingProxyType({}),
+    minutes: float | None = None,
 ) -> Run:
     """Trains or estimates one model and evaluates it, as `nplm train` does; a notebook shows the learning curve.
 
@@ -58,6 +61,8 @@ def train(
         workdir: Output directory; None for `runs/` and the names of the config and of the changed keys. The same call
             resumes a run that was stopped, and a finished run is not trained again.
         changes: The values of flattened keys: `{'model.h': 50, 'seed': 2}`. See `parts.override`.
+        minutes: Minutes of training, for which the network that suits the text and the machine is chosen, as by
+            `nplm train --minutes`; the config is then named, and defines `network` as `text` and `brown` do.
 
     Returns:
         The finished run, with its `results`; `nplm_jax.load(run.folder)` returns its model.
@@ -67,11 +72,20 @@ def train(
         training.loop.Interrupted: SIGINT or SIGTERM came during training, and the state is saved.
         NonFiniteError: A number is not finite.
     """
-    config = parts.override(load_config(config) if isinstance(config, str) else config, changes)
-    folder = expand('--workdir', workdir or f'{RUNS}/{default_name(config, changes)}')
-    run(config, folder)
-    made = read_run(folder)
-    return dataclasses.replace(made, settings=config_lib.replace(made.settings, {}))  # the options of its plug-ins
+    from nplm_jax.runs import time_budget  # noqa: PLC0415 (it imports this module)
+
+    if minutes is not None:
+        time_budget.check_flags(minutes, changes)
+        require(isinstance(config, str), 'minutes', minutes, 'needs a config by its name or path, such as text')
+    made, corpus = parts.override(load_config(config) if isinstance(config, str) else config, changes), None
+    folder = expand('--workdir', workdir or f'{RUNS}/{default_name(made, changes, minutes)}')
+    if minutes is not None and isinstance(config, str):
+        made, corpus = time_budget.resolve(made, find_config(config).partition(':')[0], changes, minutes, folder)
+    run(made, folder, data=corpus)
+    trained = read_run(folder)
+    return dataclasses.replace(
+        trained, settings=config_lib.replace(trained.settings, {})
+    )  # the options of its plug-ins
 
 
 def run(

@@ -49,6 +49,7 @@ class Reporter(reporter.Reporter):
         self._path = folder / 'metrics.jsonl'
         self._clock = clock
         self._nll: list[np.ndarray] = []  # of the updates since the last line
+        self._nll_to_validate: list[np.ndarray] = []  # of those since the last validation
 
     def start(self, progress: Progress, schedule: Schedule, batch_size: int, cost: Cost) -> None:
         """Opens the files and the bar.
@@ -90,6 +91,7 @@ class Reporter(reporter.Reporter):
             nll_S: The mean NLL of each of its batches, nats a word.
         """
         self._nll.append(nll_S)
+        self._nll_to_validate.append(nll_S)
         is_due = self._schedule.is_due(self._schedule.log_every, progress.step - nll_S.size, progress.step)
         if is_due or self._bar.line_is_due:
             train = nll_to_perplexity(float(np.concatenate(self._nll).mean()))
@@ -102,15 +104,21 @@ class Reporter(reporter.Reporter):
             self._nll.clear()
 
     def validated(self, progress: Progress) -> None:
-        """Writes and shows the validation perplexity."""
+        """Writes and shows the validation perplexity, and that of the training batches since the last validation."""
         valid = nll_to_perplexity(progress.valid_nll)
-        self._write(progress, valid_perplexity=valid)
+        train = nll_to_perplexity(float(np.concatenate(self._nll_to_validate).mean()))
+        self._nll_to_validate.clear()
+        self._write(progress, valid_perplexity=valid, mean_train_perplexity=train)
         is_best = progress.best_step == progress.step
         note = 'best so far' if is_best else f'best was {nll_to_perplexity(progress.best_valid_nll):.2f}'
         self._bar.write(
-            f'{self._label}epoch {self._epoch(progress):.2f}: valid perplexity {valid:.2f} ({note}), '
-            f'after {progress.seconds:.0f} s'
+            f'{self._label}epoch {self._epoch(progress):.2f}: train perplexity {train:.2f}, '
+            f'valid perplexity {valid:.2f} ({note}), after {progress.seconds:.0f} s'
         )
+
+    def sampled(self, text: str) -> None:
+        """Shows a sample of text on one line."""
+        self._bar.write(f'{self._label}sample: {" ".join(text.split())}')
 
     def postprocessed(self, what: str, before: float, after: float) -> None:
         """Shows the validation perplexity before and after."""

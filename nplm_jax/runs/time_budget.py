@@ -1,4 +1,4 @@
-"""`--minutes`: chooses the size of the network that suits a text, a machine and a time of training.
+"""`--minutes`, also of `nplm_jax.train`: chooses the size of the network that suits a text, a machine and a time.
 
 The config file's function `network(width, passes, words)` returns the keys of the best known network of a width for a
 number of passes over a number of training words. Some updates of one or more widths are timed. The choice is the widest
@@ -27,6 +27,7 @@ from nplm_jax.inference.perplexity import evaluate_sample
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.runs import loading, workdir
 from nplm_jax.runs.catalog import CONFIG, MINUTES
+from nplm_jax.runs.command_line import imported_configs
 from nplm_jax.runs.experiment import load_settings
 from nplm_jax.runs.session import SharedCorpus
 from nplm_jax.training import calibration
@@ -86,7 +87,8 @@ class Plan(NamedTuple):
 
 def load_network(path: str) -> Network:
     """Returns the function `network` of a config file. Raises BadInput if there is none."""
-    network = runpy.run_path(path).get('network')
+    with imported_configs():
+        network = runpy.run_path(path).get('network')
     if not callable(network):
         raise BadInput(f'--minutes: {path} defines no network(width, passes, words), as configs/text.py does')
     return network
@@ -94,7 +96,8 @@ def load_network(path: str) -> Network:
 
 def check_flags(minutes: float, typed: Mapping[str, Any]) -> None:
     """Raises BadInput for minutes that are none, and for typed keys that cannot be given with them."""
-    require(0 < minutes < math.inf, '--minutes', minutes, 'must be a positive number')
+    is_allowed = _is_number(minutes) and 0 < minutes < math.inf
+    require(is_allowed, '--minutes', minutes, 'must be a positive number')
     for key in _LENGTH:
         require(key not in typed, f'--config.{key}', typed.get(key), 'cannot be combined with --minutes, which sets it')
     for key in _WIDTH_KEYS:
@@ -316,7 +319,7 @@ def measure(settings: Settings, data: Dataset, folder: pathlib.Path) -> Timing:
 def resolve(
     config: ConfigDict, path: str, typed: Mapping[str, Any], minutes: float, folder: pathlib.Path
 ) -> tuple[ConfigDict, SharedCorpus]:
-    """Returns the config of the run that `--minutes` asks for, and its corpus; chooses where no earlier start has.
+    """Returns the config of the run that so many minutes ask for, and its corpus; chooses where no earlier start has.
 
     Args:
         config: The config of any row, with the typed keys.

@@ -400,7 +400,7 @@ def safe_folder_name(name: str) -> str:
     return _UNSAFE_CHARACTER.sub('_', name.replace('/', '_'))
 
 
-def default_name(config: ConfigDict, overrides: Mapping[str, Any]) -> str:
+def default_name(config: ConfigDict, overrides: Mapping[str, Any], minutes: float | None = None) -> str:
     """Returns the name of a run's folder: the config's name and what was overridden, such as `brown-mlp9,h=50`.
 
     A user's text gives its own name in place of `text`: `novel,h=50` for corpus.path=/home/me/novel.txt.
@@ -408,8 +408,11 @@ def default_name(config: ConfigDict, overrides: Mapping[str, Any]) -> str:
     Args:
         config: The config of the run.
         overrides: Values by flattened key that the command line set.
+        minutes: The minutes of training that were asked for, if any.
     """
     name, shown = config.name, {key: value for key, value in overrides.items() if key != 'name'}
+    if minutes is not None:
+        shown['minutes'] = f'{minutes:g}'
     if 'corpus.path' in shown and config.corpus.name == 'text' and (name == 'text' or name.startswith('text-')):
         title = pathlib.Path(os.path.abspath(os.path.expanduser(shown.pop('corpus.path')))).stem
         name = '_'.join(title.split() or ['text'])[:40] + name.removeprefix('text')

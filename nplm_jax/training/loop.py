@@ -21,6 +21,7 @@ from nplm_jax.config import Settings
 from nplm_jax.data import dataset
 from nplm_jax.data.corpora import Span
 from nplm_jax.distributed import multihost, sharding
+from nplm_jax.inference import generation
 from nplm_jax.inference.perplexity import evaluate_sample
 from nplm_jax.models.body import Body
 from nplm_jax.models.mixture import CachedScores
@@ -265,8 +266,10 @@ class Trainer:
             if self._store:
                 self._store.check()
         if evaluate:
-            self.validate()
+            params = self.validate()
             self._reporter.validated(self.progress)
+            if self.run.settings.train.sample_words and multihost.is_primary():
+                self._reporter.sampled(self._sample(params))
             if self._should_prune(self.progress, schedule) and not self.done:
                 self.save(wait=True)
                 raise Pruned(f'pruned after update {self.progress.step:,} (saved)')
@@ -277,10 +280,13 @@ class Trainer:
         if self.done:
             self._stop_if_interrupted(save=False)
 
-    def validate(self) -> None:
+    def validate(self) -> Params:
         """Evaluates on the validation words, keeps the best parameters, and updates the progress.
 
         `progress.finished` is set when patience or the updates are used up.
+
+        Returns:
+            The parameters that were evaluated, on one device.
         """
         run, progress = self.run, self.progress
         params = step_lib.evaluation_params(run.program, self._state)
@@ -300,6 +306,7 @@ class Trainer:
             evaluations_since_best=evaluations_since_best,
             finished=progress.step >= run.schedule.total_steps or evaluations_since_best >= run.settings.train.patience,
         )
+        return params
 
     def postprocess(self) -> None:
         """Smooths and calibrates the best parameters as the settings ask for, and validates once after both."""
@@ -360,6 +367,13 @@ class Trainer:
         score = evaluate_sample(model, self.run.data.tokens_T, self.run.data.valid, num_words)
         nll = float(multihost.broadcast_from_primary(np.float64(score.nll_per_word)))
         return nll, model.scores if num_words == settings.eval.words else {}
+
+    def _sample(self, params: Params) -> str:
+        """Returns a text of `train.sample_words` words by these parameters; its random numbers are always the same."""
+        model, vocabulary = NeuralLanguageModel(self.run.program.network, params), self.run.data.vocabulary
+        prompt_N, words = generation.encode_prompt([], vocabulary), self.run.settings.train.sample_words
+        (ids,) = generation.sample(model, prompt_N, words, samples=1)
+        return vocabulary.tokenizer.decode(vocabulary.decode(ids))
 
     def _stop_if_interrupted(self, save: bool) -> None:
         if signal_number := multihost.allreduce_max(self._interrupted()):

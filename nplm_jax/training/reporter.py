@@ -18,6 +18,9 @@ class Reporter:
     def validated(self, progress: Progress) -> None:
         """Called after each validation."""
 
+    def sampled(self, text: str) -> None:
+        """Called after each validation with a sample of text, if the settings ask for any."""
+
     def postprocessed(self, what: str, before: float, after: float) -> None:
         """Called once after the changes that are made to the best parameters when training is over, if there are any.
 

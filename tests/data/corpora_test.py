@@ -114,6 +114,50 @@ def test_more_words_than_the_text_has_are_refused(tmp_path):
         text(tmp_path / 'a.txt', boundary_tokens=False, test=0.2)
 
 
+def test_a_shortened_corpus_is_that_of_a_shortened_text_in_the_same_proportions(tmp_path):
+    words = [f'w{i * i % 37}' for i in range(100)]
+    (tmp_path / 'all.txt').write_text(' '.join(words))
+    (tmp_path / 'short.txt').write_text(' '.join(words[:50]))
+    for sizes in (dict(train=0.7, valid=0.2), dict(train=70.0, valid=20.0), dict(train=70.0, valid=20.0, test=0.1)):
+        for tokens in ('words', 'bytes'):
+            choices = dict(boundary_tokens=False, tokens=tokens)
+            found = text(tmp_path / 'all.txt', words=50, **choices, **sizes)
+            expected = text(tmp_path / 'short.txt', **choices, train=0.7, valid=0.2)
+            assert found.words == expected.words and found.splits == expected.splits
+            assert found.stream.types == expected.stream.types
+            assert (
+                text(tmp_path / 'all.txt', words=100, **choices, **sizes).words
+                == text(tmp_path / 'all.txt', **choices, **sizes).words
+            )
+
+
+@pytest.mark.parametrize('tokens', ['words', 'characters'])
+def test_a_corpus_with_a_file_each_is_shortened_to_the_beginning_of_each(tmp_path, tokens):
+    for name, size in (('train', 60), ('valid', 30), ('test', 10)):
+        (tmp_path / name).write_text(' '.join(f'{name}{i % 7}' for i in range(size)))
+    paths = dict(valid_path=str(tmp_path / 'valid'), test_path=str(tmp_path / 'test'))
+    corpus = text(tmp_path / 'train', boundary_tokens=False, tokens=tokens, **paths, words=20)
+    texts = [corpus.tokenizer.decode(corpus.words[s.start : s.stop]) for s in corpus.splits.values()]
+    names = [[f'{name}{i % 7}' for i in range(size)] for name, size in (('train', 12), ('valid', 6), ('test', 2))]
+    assert [t.split() for t in texts] == names
+    (tmp_path / 'train').write_text(LINES)
+    (tmp_path / 'valid').write_text(LINES)
+    (tmp_path / 'test').write_text(LINES)
+    corpus = text(tmp_path / 'train', **paths, words=120)
+    if tokens == 'words':
+        assert [corpus.words[span.start : span.stop].count('ran') for span in corpus.splits.values()] == [6, 6, 6]
+
+
+@pytest.mark.parametrize('tokens', ['words', 'bytes'])
+def test_a_length_that_the_text_lacks_or_that_empties_a_set_is_refused(tmp_path, tokens):
+    (tmp_path / 'a.txt').write_text(' '.join(f'w{i}' for i in range(100)))
+    for words in (9, 101):
+        allowed = rf'^corpus.words={words}: must be 0 \(all\) or 10 to 100, the words of the corpus$'
+        with pytest.raises(BadInput, match=allowed):
+            text(tmp_path / 'a.txt', boundary_tokens=False, tokens=tokens, words=words)
+    assert all(map(len, text(tmp_path / 'a.txt', boundary_tokens=False, tokens=tokens, words=10).splits.values()))
+
+
 def test_a_folder_is_read_in_the_order_of_its_names_and_links_are_not_followed(tmp_path):
     (tmp_path / 'in').mkdir()
     (tmp_path / 'secret').write_text('hidden words')

@@ -15,7 +15,7 @@ from nplm_jax.config import from_config
 from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models.mixture import CachedScores
 from nplm_jax.models.ngram import interpolated, kneser_ney
-from nplm_jax.runs import catalog, experiment, loading
+from nplm_jax.runs import card, catalog, experiment, loading
 from nplm_jax.utils import plugins
 from nplm_jax.utils.errors import BadInput
 
@@ -25,6 +25,25 @@ def config(family, n=3):
     c.update_from_flattened_dict({'model.family': family, 'model.n': n, 'ngram.classes': 4})
     c.update_from_flattened_dict(parts.resets(c, parts.PARTS))
     return c
+
+
+def test_an_experiment_on_the_first_words_is_not_resumed_with_others(tmp_path):
+    (tmp_path / 'text').write_text(' '.join(f'w{i * i % 11}' for i in range(200)) + ' late' * 200)
+    changes = {
+        'corpus.path': str(tmp_path / 'text'),
+        'model.family': 'add_delta',
+        'model.n': 2,
+        'corpus.boundary_tokens': False,
+    }
+    shorter = parts.override(text.get_config(), {**changes, 'corpus.words': 100, 'corpus.train': 320.0})
+    results = experiment.run(shorter, tmp_path / 'run')
+    assert results['words'] == {'train': 80, 'valid': 0.1 * 100, 'test': 10}
+    run = catalog.read_run(tmp_path / 'run')
+    assert 'Only its first 100 words were used' in card.make(run)
+    assert 'late' not in experiment.load(tmp_path / 'run')[1].ids
+    longer = parts.override(shorter, {'corpus.words': 200})
+    with pytest.raises(BadInput, match='corpus.words'):
+        experiment.run(longer, tmp_path / 'run')
 
 
 @pytest.mark.quick

@@ -61,7 +61,26 @@ def test_the_lines_are_the_perplexities_and_the_rate(tmp_path):
         'words_per_second': 6.0, 'flops_per_second': 6000.0, 'mfu': 0.15
     }  # fmt: skip
     assert at_4['train_perplexity'] == pytest.approx(np.e) and at_4['epoch'] == 1
-    assert validated == {'step': 4, 'epoch': 1.0, 'seconds': 2.0, 'valid_perplexity': pytest.approx(np.e**2)}
+    assert validated == {
+        'step': 4, 'epoch': 1.0, 'seconds': 2.0, 'valid_perplexity': pytest.approx(np.e**2),
+        'mean_train_perplexity': pytest.approx(np.e)
+    }  # fmt: skip
+
+
+def test_a_validation_shows_the_batches_since_the_last_and_a_sample_on_one_line(tmp_path, lines):
+    reporter = Reporter(tmp_path, 'one')
+    reporter.start(Progress(), SCHEDULE, 3, COST)
+    for step, nll in ((2, 1.0), (4, 3.0), (6, 5.0), (8, 5.0)):
+        reporter.trained(progress := Progress(step=step, train_seconds=1.0, valid_nll=2.0), np.full(2, nll))
+        if step % 4 == 0:
+            reporter.validated(progress)
+    reporter.sampled('<p> the jury\nsaid')
+    reporter.close()
+    rows = [row for row in read_metrics(tmp_path / 'metrics.jsonl') if 'valid_perplexity' in row]
+    assert [row['mean_train_perplexity'] for row in rows] == pytest.approx([np.e**2, np.e**5])
+    said = lines()[0]
+    assert any('one: epoch 1.00: train perplexity 7.39, valid perplexity 7.39 (' in line for line in said)
+    assert 'one: sample: <p> the jury said' in said
 
 
 def test_events_are_the_lines_however_often_a_run_was_stopped(tmp_path):
@@ -72,7 +91,14 @@ def test_events_are_the_lines_however_often_a_run_was_stopped(tmp_path):
     (file,) = (tmp_path / 'tensorboard').iterdir()
     assert file.name.startswith('events.out.tfevents.')
     values, times = read_events(file)
-    names = {'train_perplexity', 'words_per_second', 'flops_per_second', 'mfu', 'valid_perplexity'}
+    names = {
+        'train_perplexity',
+        'words_per_second',
+        'flops_per_second',
+        'mfu',
+        'valid_perplexity',
+        'mean_train_perplexity',
+    }
     assert values == {(r['step'], n): pytest.approx(r[n]) for r in rows for n in names & set(r)}
     assert np.diff([times[step] for step in (2, 4)]) == pytest.approx(1.0)  # as far apart as they were
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from helpers import launch
 
+import nplm_jax
 from configs import rows
 from configs import text as text_config
 from nplm_jax.runs import experiment, time_budget
@@ -136,6 +137,30 @@ def test_a_run_of_some_minutes_is_recorded_and_resumed(text, tmp_path, timed):
         (folder / 'minutes.json').write_text(json.dumps(whole | damage))
         with pytest.raises(BadInput, match='its minutes.json is damaged'):
             time_budget.read_choice(folder, 0.0001, rows.network)
+
+
+def test_python_trains_for_some_minutes_as_the_command_does(text, tmp_path, timed):
+    changes = {'corpus.path': str(text), 'model.h': 8, 'model.m': 8, 'eval.words': 500, 'train.valid_words': 500}
+    run = nplm_jax.train('text', tmp_path / 'run', changes, minutes=0.0001)
+    assert run.results['updates'] == run.settings.train.max_steps > 0
+    flags = [f'--config.{key}={value}' for key, value in changes.items()]
+    done = launch('--config=text', *flags, f'--workdir={run.folder}', '--minutes=0.0001')
+    assert done.returncode == 0 and 'is already finished' in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    ('config', 'minutes', 'changes', 'message'),
+    [
+        ('text', '5', {}, "--minutes='5': must be a positive number"),
+        ('text', 1, {'train.epochs': 2}, '--config.train.epochs=2: cannot be combined with --minutes'),
+        (text_config.get_config(), 1, {}, 'minutes=1: needs a config by its name or path, such as text'),
+        ('sentences', 1, {}, '--minutes: .* defines no network'),
+    ],
+)
+def test_python_refuses_minutes_in_one_line(tmp_path, config, minutes, changes, message):
+    with pytest.raises(BadInput, match=message):
+        nplm_jax.train(config, tmp_path / 'run', changes, minutes)
+    assert not (tmp_path / 'run').exists()
 
 
 def test_a_network_is_timed(text, data, tmp_path):

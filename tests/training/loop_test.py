@@ -69,6 +69,14 @@ def test_sparse_gradients_learn(kind):
     assert perplexity < 5 and progress.best_valid_nll == pytest.approx(np.log(perplexity), rel=1e-6)
 
 
+def test_samples_are_logged_and_change_no_bit():
+    best, _, silent = train_unsaved(BASE)
+    sampled_best, _, reporter = train_unsaved(small_settings({'train.sample_words': 5}))
+    assert same_bits(best, sampled_best) and reporter.nll == silent.nll and reporter.valid == silent.valid
+    assert not silent.samples and len(reporter.samples) == len(reporter.valid)
+    assert all(len(text.split()) == 5 for text in reporter.samples)
+
+
 SLOW_KINDS = [pytest.param(kind, marks=pytest.mark.slow) for kind in ('sampled', 'two_level', 'nce')]
 
 
