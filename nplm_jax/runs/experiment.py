@@ -83,9 +83,8 @@ def train(
         made, corpus = time_budget.resolve(made, find_config(config).partition(':')[0], changes, minutes, folder)
     run(made, folder, data=corpus)
     trained = read_run(folder)
-    return dataclasses.replace(
-        trained, settings=config_lib.replace(trained.settings, {})
-    )  # the options of its plug-ins
+    settings = config_lib.replace(trained.settings, {})  # with the options of its plug-ins
+    return dataclasses.replace(trained, settings=settings)
 
 
 def run(
