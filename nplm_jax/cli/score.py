@@ -86,6 +86,7 @@ def main(argv: Sequence[str]) -> None:
     from nplm_jax.cli import scheduler
     from nplm_jax.cli.loaded_models import load_models
     from nplm_jax.cli.run_table import check_finished
+    from nplm_jax.data import unspaced_scripts
     from nplm_jax.data.wikitext2 import mark_rare
 
     check_finished(flags.workdir)  # before stdin is waited for
@@ -94,6 +95,7 @@ def main(argv: Sequence[str]) -> None:
         if is_sota_lm:  # the published symbol of unknown words is this package's here
             texts = list(map(mark_rare, texts))
         models = load_models(flags.workdir, flags.weights)
+        texts = unspaced_scripts.join(models.vocabulary, texts)
         has_marks = models.line_start.prefix and not models.vocabulary.tokenizer.is_lossless
         problem = "the run's corpus has no paragraph marks, which end lines"
         require(bool(has_marks) or not (is_sota_lm or is_query), '--format', flags.format, problem)
