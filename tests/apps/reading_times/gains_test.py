@@ -97,10 +97,6 @@ def test_a_column_that_is_the_sum_of_others_changes_no_prediction():
 def test_sentences_end_and_words_are_without_punctuation_in_other_scripts_too():
     ends = {'老师。': True, '「見た。」': True, '。': True, 'Mr.': False, 'ครู': False, '先生': False}
     assert {word: gains.ends_sentence(word) for word in ends} == ends
-        '老师。',
-        '「見た。」',
-        '。',
-    ]
     words, item_W, zone_W = ['ตัวนี้', '老师', 'ครู', '老师。', 'dog', 'dog,'], np.zeros(6), np.arange(6) + 1
     baseline_WxB = gains.make_baseline(words, item_W, zone_W, np.ones(6), np.ones(6))
     assert baseline_WxB[:, 9].tolist() == [0, 0, 0, 1, 0, 1]
