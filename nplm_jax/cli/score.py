@@ -14,13 +14,13 @@ length of the n-gram that predicts the word; a back-off model takes the longest 
 with --weights. --summary prints only what stands at the end. `nplm score --nbest` re-ranks n-best lists; its flags:
 `nplm score --nbest --help`.
 
-Text is split into words like the corpus of the first run. The blanks of a segmented text in a script without blanks
-between words (Chinese, Japanese, Thai) are removed if the corpus has none and the tokens are no words. If that corpus came already tokenized, as Brown does,
+Text is split into words like the corpus of the first run. If that corpus came already tokenized, as Brown does,
 punctuation is split off where the vocabulary needs it. --tokens=whitespace is for text that is already tokenized.
 
 --open also scores words outside the vocabulary: their P is that of <rare> times that of their spelling, by the model
 that `nplm spell RUN` has trained. Characters and bytes are counted in the text as given, whatever the tokens are; its
-line ends count where they are scored.
+line ends count where they are scored. Where the corpus is Chinese, Japanese or Thai without blanks between words, and
+the tokens are pieces, characters or bytes, a segmented text is joined first, and counted without those blanks.
 
 The score of a line does not depend on other lines. --stream reads all lines as one stream, without adding marks
 between them, which is how a run's own perplexities are computed. The end of a line is scored only with --end, as the
