@@ -18,6 +18,7 @@ PAGES = [
     *sorted(ROOT.glob('docs/*.md')),
     *sorted(ROOT.glob('docs/[a-z]*/*.md')),
 ]
+SCRIPTS_PAGE = ROOT / 'docs' / 'howto' / 'chinese_japanese_thai.md'
 # Commands that are not run, by what stands in them, and why.
 NOT_RUN = {
     'pip install': 'installs',
@@ -125,6 +126,21 @@ def test_a_block_of_the_documentation_runs(block, small_world, tmp_path):
     small_world.copy(tmp_path, set(re.findall(r'runs/(brown-\w+)', block.code)) - {'-'.join(x) for x in made})
     script = '\n'.join(f'{c} {SERVE}' if 'nplm explore' in c else c for c in run)
     small_world.run_bash(script, tmp_path)
+
+
+@pytest.mark.parametrize('section', SCRIPTS_PAGE.read_text().split('\n## ')[1:4], ids=lambda text: text.split('\n')[0])
+def test_the_page_of_scripts_without_blanks_quotes_what_its_commands_print(section, small_world, tmp_path):
+    if DELETED:
+        pytest.skip('uses apps that may be deleted')
+    (block,) = re.findall(r'^```bash\n(.*?)^```', section, re.DOTALL | re.MULTILINE)
+    (quoted,) = re.findall(r'^```text\n(.*?)^```', section, re.DOTALL | re.MULTILINE)
+    small_world.copy(tmp_path, set())
+    small_world.run_bash(block, tmp_path)
+    asked = [line for line in quoted.splitlines() if line.startswith('$ ')]
+    printed = [small_world.run_bash(f'{line[2:]} 2> errors || cat errors', tmp_path) for line in asked]
+    found = ''.join(f'{line}\n{text}' for line, text in zip(asked, printed))
+    quoted, found = (re.sub(r'\d+\.\d+', lambda number: f'{float(number[0]):.2g}', text) for text in (quoted, found))
+    assert found == quoted
 
 
 def test_ci_runs_the_commands_that_are_left_to_it():

@@ -20,6 +20,7 @@ import sys
 import time
 
 import numpy as np
+import unspaced_texts
 
 ROOT = pathlib.Path(__file__).parents[1]
 SENTENCES = (
@@ -92,6 +93,7 @@ class SmallWorld:
         (folder / 'lexicon.txt').write_text('the t h e |\nhe h e |\n')
         (folder / 'references.txt').write_text('one the\n')
         self._write_reading_times(folder / 'times.csv', rng)
+        unspaced_texts.write(folder, rng)
         for name in ('valid.npz', 'test.npz'):
             np.savez(folder / name, one=np.full((9, 5), np.log(0.2), np.float32))
         (folder / 'configs').mkdir()
@@ -134,14 +136,15 @@ class SmallWorld:
                 self.run_bash(f'python launch.py --config=configs/{name.replace("-", ".py:")}', self.folder)
             shutil.copytree(trained, folder / 'runs' / name)
 
-    def run_bash(self, script: str, folder: pathlib.Path) -> None:
-        """Runs a script that may use `python` and `nplm`."""
+    def run_bash(self, script: str, folder: pathlib.Path) -> str:
+        """Runs a script that may use `python` and `nplm`; returns what it prints."""
         while not (self.folder / ADDRESS).exists():
             assert self.server.poll() is None
             time.sleep(0.1)
         bash = ['bash', '-euo', 'pipefail', '-c', script]
         done = subprocess.run(bash, cwd=folder, env=self.env, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, f'{script}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}'
+        return done.stdout
 
     def close(self) -> None:
         """Ends the process that is forked."""

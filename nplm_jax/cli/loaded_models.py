@@ -14,7 +14,7 @@ from nplm_jax.cli.import_model import FAMILY
 from nplm_jax.cli.mixture_weights import read_weights
 from nplm_jax.cli.run_table import check_finished, run_names
 from nplm_jax.config import Settings
-from nplm_jax.data import text_checks
+from nplm_jax.data import text_checks, unspaced_scripts
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.vocabulary import RARE, Vocabulary
 from nplm_jax.inference import generation
@@ -92,8 +92,8 @@ class LoadedModels:
         return [self.vocabulary.shown[i] for i in ids]
 
     def tokenize(self, text: str, kind: str) -> list[str]:
-        """Returns the tokens of a user's text; see `Tokenizer.reading` for `kind`."""
-        return self.tokenize_lines([text], kind)[0]
+        """Returns the tokens of a user's text; see `Tokenizer.reading` for `kind`, and `unspaced_scripts.join`."""
+        return self.tokenize_lines(unspaced_scripts.join(self.vocabulary, [text]), kind)[0]
 
     def tokenize_lines(self, texts: Sequence[str], kind: str) -> list[list[str]]:
         """Returns the words of each text, as `tokenize` does, in less time."""
@@ -106,6 +106,7 @@ class LoadedModels:
         self.warn_unknown(words)
         share = sum(word not in self.vocabulary.ids for word in words) / max(len(words), 1)
         blanks = '' if self.vocabulary.tokenizer.is_lossless else text_checks.describe_blanks(texts)
+        blanks = blanks or unspaced_scripts.describe_text(self.vocabulary, texts)
         for warning in filter(None, (text_checks.describe_oov(share), blanks)):
             print(warning, file=sys.stderr)
         return lines
@@ -120,9 +121,12 @@ class LoadedModels:
     def tokenize_prompt(self, text: str, kind: str) -> list[str]:
         """Returns the words of a prompt, and names the unknown ones on stderr. Raises BadInput if all are unknown."""
         words = self.tokenize(text, kind)
+        unspaced_scripts.check_known(self.vocabulary, [text], '--prompt')
         known = not words or any(word in self.vocabulary.ids for word in words)
         require(known, '--prompt', text, 'no word of it is in the vocabulary')
         self.warn_unknown(words)
+        if warning := unspaced_scripts.describe_text(self.vocabulary, [text]):
+            print(warning, file=sys.stderr)
         return words
 
     def describe_unknown(self, words: Sequence[str]) -> str:
@@ -139,6 +143,26 @@ class LoadedModels:
         """Names the words outside the vocabulary on stderr."""
         if note := self.describe_unknown(words):
             print(note, file=sys.stderr)
+
+    def warn_unspaced(self, items: Sequence[Sequence[str]], key: str, needs_words: bool = True) -> None:
+        """Warns on stderr of items without blanks that the models cannot read so; see `unspaced_scripts`.
+
+        Args:
+            items: The words of each item.
+            key: What holds the words, for error messages.
+            needs_words: Whether words are measured, and not items as a whole.
+
+        Raises:
+            BadInput: The tokens of the models are words, and no word is in the vocabulary.
+        """
+        texts = list(map(' '.join, items))
+        unspaced_scripts.check_known(self.vocabulary, texts, key)
+        if needs_words:
+            warning = unspaced_scripts.describe(self.vocabulary, items)
+        else:
+            warning = unspaced_scripts.describe_text(self.vocabulary, texts)
+        if warning:
+            print(warning, file=sys.stderr)
 
     def read_corpus(self, folders: Sequence[str]) -> Dataset:
         """Reads the corpus of these runs again, line by line if one of them reads it so.

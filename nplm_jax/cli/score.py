@@ -19,7 +19,8 @@ punctuation is split off where the vocabulary needs it. --tokens=whitespace is f
 
 --open also scores words outside the vocabulary: their P is that of <rare> times that of their spelling, by the model
 that `nplm spell RUN` has trained. Characters and bytes are counted in the text as given, whatever the tokens are; its
-line ends count where they are scored.
+line ends count where they are scored. Where the corpus is Chinese, Japanese or Thai without blanks between words, and
+the tokens are pieces, characters or bytes, a segmented text is joined first, and counted without those blanks.
 
 The score of a line does not depend on other lines. --stream reads all lines as one stream, without adding marks
 between them, which is how a run's own perplexities are computed. The end of a line is scored only with --end, as the
@@ -86,6 +87,7 @@ def main(argv: Sequence[str]) -> None:
     from nplm_jax.cli import scheduler
     from nplm_jax.cli.loaded_models import load_models
     from nplm_jax.cli.run_table import check_finished
+    from nplm_jax.data import unspaced_scripts
     from nplm_jax.data.wikitext2 import mark_rare
 
     check_finished(flags.workdir)  # before stdin is waited for
@@ -94,6 +96,7 @@ def main(argv: Sequence[str]) -> None:
         if is_sota_lm:  # the published symbol of unknown words is this package's here
             texts = list(map(mark_rare, texts))
         models = load_models(flags.workdir, flags.weights)
+        texts = unspaced_scripts.join(models.vocabulary, texts)
         has_marks = models.line_start.prefix and not models.vocabulary.tokenizer.is_lossless
         problem = "the run's corpus has no paragraph marks, which end lines"
         require(bool(has_marks) or not (is_sota_lm or is_query), '--format', flags.format, problem)

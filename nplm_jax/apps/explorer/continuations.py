@@ -11,6 +11,7 @@ from nicegui import run, ui
 from nplm_jax.apps.explorer import parts, view
 from nplm_jax.apps.explorer.state import NUMBERS, PageState
 from nplm_jax.cli.loaded_models import LoadedModels
+from nplm_jax.data import unspaced_scripts
 from nplm_jax.inference.generation import Choice
 
 
@@ -63,8 +64,9 @@ class Continuations:
         self.lines.clear()
         with self.lines:
             joiner = self.models.vocabulary.tokenizer.joiner
+            (text,) = unspaced_scripts.join(self.models.vocabulary, [state.text])
             for line in lines:
-                with parts.button(partial(self.set_text, joiner.join(filter(None, [state.text, line]))), 'written'):
+                with parts.button(partial(self.set_text, joiner.join(filter(None, [text, line]))), 'written'):
                     ui.label(f'… {line}')
 
     def _set(self, key: str, value: Any) -> str | None:

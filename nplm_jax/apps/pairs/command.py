@@ -56,6 +56,7 @@ def main(argv: Sequence[str]) -> None:
     results: dict[str, Any] = {}
     for run, name in zip(runs, run_names(runs)):
         models = load_models([run])
+        models.warn_unspaced(pairs.stimuli.words_by_item, 'sentences', needs_words=bool(pairs.regions))
         loaded = models.settings[0], models.vocabulary, models.models[0]
         results[name], added = _measure(name, loaded, pairs, Options(context=flags.context))
         taken = next((key for key in added if key in columns), None)

@@ -55,6 +55,7 @@ def main(argv: Sequence[str]) -> None:
     require(taken is None, 'column', taken, 'is the name of a column that is added; rename it')
 
     models = load_models(runs)
+    models.warn_unspaced(table.stimuli.words_by_item, table.stimuli.names.word)
     rows = zip(models.names, models.settings, models.models)
     named = {name: (settings, models.vocabulary, model) for name, settings, model in rows}
     options = measurement.Options(context=flags.context, spillover=gains.NUM_BEFORE)

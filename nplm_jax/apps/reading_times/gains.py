@@ -10,6 +10,7 @@ References:
 """
 
 import dataclasses
+import unicodedata
 from collections.abc import Callable
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy as np
 NUM_BEFORE = 2  # words before a word whose columns are beside it
 RESAMPLES = 10_000
 NO_SENTENCE_END = ('mr.', 'mrs.', 'ms.', 'dr.', 'st.')
-_CLOSING = '\'"”’)]'
+_CLOSING = '\'"”’)]」』）'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +53,7 @@ def with_words_before(values_W: np.ndarray, story_W: np.ndarray) -> np.ndarray:
 
 def ends_sentence(word: str) -> bool:
     """Returns whether a sentence ends with this word."""
-    return word.rstrip(_CLOSING).endswith(('.', '?', '!')) and word.lower() not in NO_SENTENCE_END
+    return word.rstrip(_CLOSING).endswith(tuple('.?!。？！｡')) and word.lower() not in NO_SENTENCE_END
 
 
 def sentence_places(words: list[str], story_W: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -73,7 +74,7 @@ def make_baseline(
 ) -> np.ndarray:
     """Returns the columns of the baseline, W x B; nan where there is no word before."""
     place_W, _, _ = sentence_places(words, story_W)
-    punctuation_W = np.array([not (word[0].isalnum() and word[-1].isalnum()) for word in words])
+    punctuation_W = np.array([not (_is_letter(word[0]) and _is_letter(word[-1])) for word in words])
     return np.column_stack(
         [
             *(with_words_before(x_W, story_W) for x_W in (length_W, log_frequency_W, length_W * log_frequency_W)),
@@ -83,6 +84,11 @@ def make_baseline(
             np.log(zone_W),
         ]
     )
+
+
+def _is_letter(character: str) -> bool:
+    """Tells whether a character is a letter, a digit or a combining mark, with which Thai words end."""
+    return character.isalnum() or unicodedata.category(character).startswith('M')
 
 
 def choose_words(words: list[str], story_W: np.ndarray, zone_W: np.ndarray, in_vocabulary_W: np.ndarray) -> np.ndarray:

@@ -34,10 +34,11 @@ def main(argv: Sequence[str]) -> None:
     """Writes the table, and draws the figure."""
     flags = _parse_flags(argv)
 
-    from nplm_jax.apps.surprisal import stimulus_files, unspaced_scripts
+    from nplm_jax.apps.surprisal import stimulus_files
     from nplm_jax.cli import scheduler
     from nplm_jax.cli.loaded_models import load_models
     from nplm_jax.cli.run_table import check_finished
+    from nplm_jax.data import unspaced_scripts
     from nplm_jax.runs import spelling
 
     check_finished(flags.workdir)  # before stdin is waited for
@@ -51,7 +52,9 @@ def main(argv: Sequence[str]) -> None:
         flags.punctuation, flags.context, flags.tokens, flags.hyphens, flags.spillover, flags.word_probability
     )
     models = load_models(flags.workdir, flags.weights)
-    notes.append(unspaced_scripts.describe(models.vocabulary, stimuli))
+    if not flags.open:
+        unspaced_scripts.check_known(models.vocabulary, list(map(' '.join, stimuli.words_by_item)), 'words')
+    notes.append(unspaced_scripts.describe(models.vocabulary, stimuli.words_by_item))
     spelled = spelling.load(*flags.workdir) if flags.open else None
     models = models.on_cluster(flags.workdir) if flags.scheduler else models
     with scheduler.use(flags.scheduler):

@@ -19,6 +19,7 @@ from nplm_jax.apps.surprisal.next_word_statistics import LineStatistics, next_wo
 from nplm_jax.apps.surprisal.stimuli import Stimuli
 from nplm_jax.apps.surprisal.token_table import TokenTable
 from nplm_jax.config import Settings
+from nplm_jax.data import unspaced_scripts
 from nplm_jax.data.dataset import log_frequencies
 from nplm_jax.data.tokenizers.tokenizer import RARE
 from nplm_jax.data.tokenizers.words import is_punctuation
@@ -170,7 +171,7 @@ def cut_items(
     is_default = options.word_probability == Options.word_probability
     allowed = f'does not apply to a model of corpus.tokens={vocabulary.tokenizer.kind}'
     require(is_default or is_lossless, 'word_probability', options.word_probability, allowed)
-    text = (options.context or '').rstrip(' ')
+    (text,) = unspaced_scripts.join(vocabulary, [(options.context or '').rstrip(' ')])
     before = '' if not text.strip() or text[-1] in '\r\n' else text
     table = TokenTable.of(tokenizer, vocabulary, stimuli, options.punctuation, before)
     lines = [table.ids_T[line] for line in table.lines]

@@ -60,6 +60,11 @@ class Stimuli:
         """The word of each row."""
         return self.columns[self.names.word]
 
+    @property
+    def words_by_item(self) -> list[Sequence[str]]:
+        """The words of each item."""
+        return [self.words[rows.start : rows.stop] for rows in self.items]
+
     def place_word(self, row: int) -> str:
         """Returns the beginning of an error message on the word of a row, from 0."""
         return f'{self.place(row)}, column {self.names.word!r}'

@@ -8,8 +8,8 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from nplm_jax.apps.surprisal import unspaced_scripts
 from nplm_jax.apps.surprisal.stimuli import Stimuli
+from nplm_jax.data import unspaced_scripts
 from nplm_jax.data.tokenizers.tokenizer import Tokenizer
 from nplm_jax.data.tokenizers.words import is_punctuation
 from nplm_jax.data.vocabulary import Vocabulary
@@ -63,7 +63,7 @@ class TokenTable(NamedTuple):
         strings = list(stimuli.words)
         joins_before, joins_after = [False] * len(strings), [False] * len(strings)
         if tokenizer.is_lossless:  # the blank before a word is a part of its tokens
-            joins_before, joins_after = unspaced_scripts.find_joined(vocabulary, stimuli, before)
+            joins_before, joins_after = unspaced_scripts.find_joined(vocabulary, stimuli.words_by_item, before)
             bare = {row for row, joins in enumerate(joins_before) if joins}
             bare |= set() if before else {rows.start for rows in stimuli.items}
             strings = [word.strip() if row in bare else f' {word.strip()}' for row, word in enumerate(strings)]

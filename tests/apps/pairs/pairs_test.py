@@ -116,6 +116,7 @@ WRONG = [
     ('good,bad,r,s\na b,a b,,b\n', ['--region_good=r', '--region_bad=s'], "column 'r': '' empty; expected"),
     ('good,bad\nx,y\n', ['--region_bad=r'], "--region_good='': requires --region_bad, and the reverse"),
     ('good,bad,result_counts\ni like,like i,1\n', [], "column='result_counts': is the name of a column that is added"),
+    ('good,bad\n那只猫睡,那只睡猫\n', [], "sentences='那只猫睡': no word is in the vocabulary: segment the training"),
     ('good,bad\nx,y\n', ['--output=x.txt'], "--output='x.txt': must end in .tsv, .csv, .parquet"),
     ('good,bad\nx,y\n', ['--model=nowhere'], "RUN='nowhere': no finished run there"),
 ]

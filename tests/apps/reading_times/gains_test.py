@@ -92,3 +92,11 @@ def test_a_column_that_is_the_sum_of_others_changes_no_prediction():
     more_WxC = np.column_stack([columns_WxC, columns_WxC.sum(1)])
     expected_W = gains.held_out(times_W, story_W, columns_WxC)
     np.testing.assert_allclose(gains.held_out(times_W, story_W, more_WxC), expected_W, rtol=1e-9)
+
+
+def test_sentences_end_and_words_are_without_punctuation_in_other_scripts_too():
+    ends = {'老师。': True, '「見た。」': True, '。': True, 'Mr.': False, 'ครู': False, '先生': False}
+    assert {word: gains.ends_sentence(word) for word in ends} == ends
+    words, item_W, zone_W = ['ตัวนี้', '老师', 'ครู', '老师。', 'dog', 'dog,'], np.zeros(6), np.arange(6) + 1
+    baseline_WxB = gains.make_baseline(words, item_W, zone_W, np.ones(6), np.ones(6))
+    assert baseline_WxB[:, 9].tolist() == [0, 0, 0, 1, 0, 1]

@@ -184,3 +184,12 @@ def test_too_few_words_for_the_regression_are_refused(folders, tmp_path, lines):
     with pytest.raises(SystemExit):
         cli.main(['reading-times', str(table), f'--model={folders / "counts"}', '--folds=3'])
     assert 'words that are analysed=15: too few: the regression has 17 coefficients' in lines()[1][0]
+
+
+def test_words_of_a_script_without_blanks_that_are_all_unknown_are_refused(folders, tmp_path, lines):
+    rows = [f'{item},{zone},{word},300' for item in range(12) for zone, word in enumerate(('那只', '猫', '睡', '。'))]
+    (tmp_path / 'times.csv').write_text('\n'.join(['item,zone,word,time', *rows]))
+    with pytest.raises(SystemExit):
+        cli.main(['reading-times', str(tmp_path / 'times.csv'), f'--model={folders / "counts"}'])
+    (line,) = lines()[1]
+    assert line.startswith("word='那只 猫 睡 。': no word is in the vocabulary: segment the training text")

@@ -1,0 +1,180 @@
+"""Scripts that are written without blanks between words: how the words of a user's text are joined.
+
+Chinese, Japanese, Thai, Lao, Khmer and others have no blanks between words, unless a text has been segmented. The
+training text of a model, as its vocabulary counts it, tells which of the two a user's text becomes.
+"""
+
+import itertools
+from collections.abc import Sequence
+
+import regex
+
+from nplm_jax.data import text_checks
+from nplm_jax.data.tokenizers.byte_level import to_bytes
+from nplm_jax.data.vocabulary import Vocabulary
+from nplm_jax.utils.errors import require
+
+SEGMENT = 'segment the training text and this one into words, and train with corpus.tokens=whitespace'
+RECIPE = f'{SEGMENT}; or train with corpus.tokens=pieces or characters'
+_SEGMENT_THIS = 'segment it into words, with blanks between them'
+
+_SCRIPTS = ('Han', 'Hiragana', 'Katakana', 'Bopomofo', 'Yi', 'Thai', 'Lao', 'Khmer', 'Myanmar', 'Tibetan')
+_UNSPACED = regex.compile('[' + ''.join(rf'\p{{scx={script}}}' for script in _SCRIPTS) + r'\uff01-\uff65]')
+_LETTER = regex.compile(r'\p{L}|\p{M}')
+_WIDE = {0xE0, 0xE1, *range(0xE3, 0xEA), 0xEF, 0xF0}  # first bytes in UTF-8 of characters of these scripts
+# Blanks per character: segmented Thai has 1/5, Chinese 1/2, and text as it is written 1/30 or fewer.
+_BLANKS_OF_SEGMENTED = 1 / 8
+_BLANKS_OF_OTHERS = 1 / 4  # a character; English has 1/5
+
+
+def has_blanks(vocabulary: Vocabulary) -> bool:
+    """Tells whether blanks stand between words of these scripts in the training text, which has been segmented.
+
+    Args:
+        vocabulary: Its tokens are counted in the training text. Words have blanks if none is of these scripts.
+    """
+    blanks = wide = others = 0
+    if not vocabulary.tokenizer.is_lossless:  # a blank stands after each word
+        for word, count in zip(vocabulary.words, vocabulary.counts):
+            if (num_wide := len(_UNSPACED.findall(word))) and _LETTER.search(word):
+                blanks, wide = blanks + count, wide + count * num_wide
+        return not wide or blanks > _BLANKS_OF_SEGMENTED * wide
+    for token, count in zip(vocabulary.words, vocabulary.counts):
+        data = to_bytes(token)
+        starts = [byte for byte in data if byte & 0xC0 != 0x80 and byte > 0x20]  # first bytes of characters
+        num_wide = sum(byte in _WIDE for byte in starts)
+        blanks += count * data.count(b' ')
+        wide += count * num_wide
+        others += count * (len(starts) - num_wide)
+    return blanks - _BLANKS_OF_OTHERS * others > _BLANKS_OF_SEGMENTED * wide
+
+
+def find_joined(
+    vocabulary: Vocabulary, items: Sequence[Sequence[str]], context: str = ''
+) -> tuple[list[bool], list[bool]]:
+    """Returns of each word whether it follows the one before without a blank, and whether no blank ends it.
+
+    Args:
+        vocabulary: That of a lossless tokenizer.
+        items: The words of each item.
+        context: The text before each item, if it does not end its line.
+    """
+    if has_blanks(vocabulary):
+        size = sum(map(len, items))
+        return [False] * size, [False] * size
+    joins_before, joins_after = [], []
+    for words in items:
+        joins, ends_unspaced = _find_joins(words, context)
+        joins_before += joins
+        joins_after += [*joins[1:], ends_unspaced]
+    return joins_before, joins_after
+
+
+def join(vocabulary: Vocabulary, texts: Sequence[str]) -> list[str]:
+    """Returns texts without the blanks of their segmentation, if the training text has not been segmented.
+
+    A text as it is written keeps its blanks, such as those between the sentences of Thai.
+
+    Args:
+        vocabulary: That of the models that read the texts.
+        texts: The lines of a text, or a prompt.
+    """
+    if not vocabulary.tokenizer.is_lossless or not _is_segmented(texts) or has_blanks(vocabulary):
+        return list(texts)
+    return [_join(text) for text in texts]
+
+
+def describe_text(vocabulary: Vocabulary, texts: Sequence[str]) -> str:
+    """Returns a warning where texts of these scripts are not cut as the training text was, else an empty string."""
+    if not any(map(_UNSPACED.search, texts)):
+        return ''
+    if not vocabulary.tokenizer.is_lossless:
+        if not has_blanks(vocabulary):
+            return f'warning: the training text has almost no blanks, so that whole phrases are words: {RECIPE}'
+        words = list(filter(_is_unspaced, itertools.chain(*map(str.split, texts))))
+        unknown = sum(not all(token in vocabulary.ids for token in vocabulary.tokenize(word)) for word in words)
+        if unknown <= len(words) / 2:
+            return ''
+        return f'warning: {unknown:,} of {len(words):,} words without blanks are unknown: {RECIPE}'
+    if _is_segmented(texts) or not has_blanks(vocabulary):
+        return ''
+    return f'warning: almost no blanks, but the training text was segmented: {_SEGMENT_THIS}'
+
+
+def describe(vocabulary: Vocabulary, items: Sequence[Sequence[str]]) -> str:
+    """Returns a warning where a model has no probabilities of the words of these scripts, else an empty string.
+
+    Args:
+        vocabulary: That of the models.
+        items: The words of each item.
+    """
+    if not any(_is_unspaced(word) for words in items for word in words):
+        return ''
+    if warning := describe_text(vocabulary, list(map(' '.join, items))):
+        return warning
+    if text_checks.few_blanks(map(' '.join, items)) is not None:
+        return f'warning: almost no blanks, so that a whole sentence is one word: {_SEGMENT_THIS}'
+    tokenizer = vocabulary.tokenizer
+    if not tokenizer.is_lossless:
+        return ''
+    flags, _ = find_joined(vocabulary, items)
+    joined = iter(flags)
+    texts = [[word.strip() if next(joined) else f' {word.strip()}' for word in words] for words in items]
+    cut = [list(itertools.chain(*tokenizer.tokenize(words))) for words in texts]
+    crossed = sum(tokens != whole for tokens, whole in zip(cut, tokenizer.tokenize(map(''.join, texts))))
+    if not crossed:
+        return ''
+    found = f'in {crossed:,} of {len(items):,} items the tokens of the text cross words, whose surprisal is too high'
+    return f'warning: {found}: {SEGMENT}'
+
+
+def check_known(vocabulary: Vocabulary, texts: Sequence[str], key: str) -> None:
+    """Raises BadInput if a text of these scripts has no word of a vocabulary of words.
+
+    Args:
+        vocabulary: That of the models.
+        texts: The lines of a text, the items of an experiment, or a prompt.
+        key: What holds the texts, for the message.
+    """
+    if vocabulary.tokenizer.is_lossless or not any(map(_UNSPACED.search, texts)):
+        return
+    words = [word for word in itertools.chain(*map(vocabulary.tokenize, texts)) if _LETTER.search(word)]
+    known = not words or any(word in vocabulary.ids for word in words)
+    require(known, key, texts[0], f'no word is in the vocabulary: {RECIPE}')
+
+
+def _is_segmented(texts: Sequence[str]) -> bool:
+    """Tells whether blanks separate the words of these scripts, of which texts as they are written have few."""
+    texts = [text for text in texts if not text.isascii()]  # soon done with English
+    num_unspaced = sum(len(_UNSPACED.findall(text)) for text in texts)
+    if not num_unspaced:
+        return False
+    num_blanks = sum(sum(_find_joins(text.split(' '))[0]) for text in texts)
+    return num_blanks + 1 > _BLANKS_OF_SEGMENTED * num_unspaced  # a word or two alone may have none
+
+
+def _join(text: str) -> str:
+    words = text.split(' ')
+    joins, _ = _find_joins(words)
+    return ''.join(word if joined else f' {word}' for joined, word in zip([True, *joins[1:]], words))
+
+
+def _find_joins(words: Sequence[str], context: str = '') -> tuple[list[bool], bool]:
+    """Returns of each word whether it follows the text before without a blank, and whether no blank ends the last."""
+    before, joins = _is_unspaced(context[::-1]), []
+    for number, word in enumerate(map(str.strip, words)):
+        start, end = _is_unspaced(word), _is_unspaced(word[::-1])
+        follows = number > 0 or context != ''
+        joins.append(follows and True in (before, start) and False not in (before, start))
+        before = before if end is None else end
+    return joins, before is True
+
+
+def _is_unspaced(word: str) -> bool | None:
+    """Tells whether the first letter of a word, or a mark before it, is of these scripts; None if nothing tells it."""
+    for character in word:
+        if _UNSPACED.match(character):
+            return True
+        if _LETTER.match(character):
+            return False
+    return None
