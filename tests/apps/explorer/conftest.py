@@ -21,12 +21,19 @@ def served(folders):
         yield process_and_address
 
 
+@pytest.fixture(scope='module')
+def toured(folders):
+    """The process that serves the tour of both models, and its address."""
+    with serving(*(folders / name for name in ('network', 'counts')), switches=('--tour',)) as process_and_address:
+        yield process_and_address
+
+
 @contextlib.contextmanager
-def serving(*folders):
+def serving(*folders, switches=()):
     """Yields a process that serves the models of runs, and its address."""
     pytest.importorskip('nicegui', reason='needs NiceGUI: pip install nicegui')
     flags = [f'--workdir={folder}' for folder in folders]
-    line = [sys.executable, '-m', 'nplm_jax.cli', 'explore', *flags, '--port=0', '--no_browser']
+    line = [sys.executable, '-m', 'nplm_jax.cli', 'explore', *flags, '--port=0', '--no_browser', *switches]
     env = {**os.environ, 'PYTHONWARNINGS': 'ignore'}  # about so little text
     env.pop('PYTEST_CURRENT_TEST', None)  # NiceGUI looks at it
     pipes = {'stdout': subprocess.PIPE, 'stderr': subprocess.PIPE}
