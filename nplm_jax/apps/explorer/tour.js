@@ -84,7 +84,7 @@ function drawNgram() {
   at("beside").hidden = !ngram;
   if (!ngram) return;
   at("orders").replaceChildren(...ngram.orders.map((order) => make("li", {
-    textContent: `“${order.context} …”: ` + (order.followers ? `seen before ${order.followers.toLocaleString("en")} different words` : "never seen: backs off"),
+    textContent: `“${order.context} …”: ` + (order.followers ? `followed by ${order.followers.toLocaleString("en")} different word${order.followers === 1 ? "" : "s"}` : "never seen: backs off"),
   })));
   const largest = Math.max(...ngram.words.flatMap((row) => [row.p, row.network]));
   at("ngram").replaceChildren(heads("word", "n-gram", "", "seen with", "network", ""), ...ngram.words.map((row) =>

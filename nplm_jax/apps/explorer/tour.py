@@ -91,7 +91,7 @@ class Tour:
         shown = text[:30] + '…' * (len(text) > 30)
         require(len(text) <= MAX_TEXT, 'text', shown, f'must be at most {MAX_TEXT} characters')
         words = self.models.tokenize(text, kind)
-        require(words, 'text', shown, 'must have a word at least')
+        require(bool(words), 'text', shown, 'must have a word at least')
         return words
 
     def show(self, texts: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
@@ -184,8 +184,8 @@ class Tour:
         """Returns the length of the longest n-gram of the table with which each word ends the context."""
         if not isinstance(model, BackoffModel):
             return [None] * len(ids)
-        padded_N = np.pad(context_N, (model.n, 0), constant_values=RARE_ID)[-model.n + 1 :] if model.n > 1 else []
-        lines = np.array([[*padded_N, i] for i in ids])
+        padded = np.pad(context_N, (model.n, 0), constant_values=RARE_ID).tolist()
+        lines = np.array([[*padded[len(padded) - model.n + 1 :], i] for i in ids])
         nodes = model.table.nodes(lines, model.n)[1:]
         return [max(k for k, found in enumerate(nodes, 1) if found[row, -1] >= 0) for row in range(len(ids))]
 
