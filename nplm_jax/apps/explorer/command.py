@@ -45,7 +45,8 @@ def main(argv: Sequence[str]) -> None:
         raise BadInput(f'the explorer needs NiceGUI: pip install nicegui scikit-learn ({error})') from None
     if flags.tour:
         require(not flags.weights, '--weights', flags.weights, 'must not be given with --tour, which mixes no models')
-        tour_server.serve(tour.Tour.load(flags.workdir), flags.tokens, flags.host, port, not flags.no_browser)
+        shown = tour.Tour.load(flags.workdir)
+        tour_server.serve(shown, flags.tokens, flags.host, port, not flags.no_browser)
         return
     models = load_models(flags.workdir, flags.weights)
     server.serve(models, flags.tokens, flags.host, port, not flags.no_browser)
