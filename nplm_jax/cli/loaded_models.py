@@ -194,17 +194,19 @@ class LoadedModels:
         return generation.encode_prompt(words, self.vocabulary)
 
 
-def load_models(folders: Sequence[str], weights: str = '') -> LoadedModels:
-    """Loads the models of finished runs.
+def load_models(folders: Sequence[str], weights: str = '', finished: bool = True) -> LoadedModels:
+    """Loads the models of runs.
 
     Args:
         folders: The folders of the runs.
         weights: The weights of their mixture, as `read_weights` reads them; empty for equal weights.
+        finished: Whether the runs must be finished; else those in training need a checkpoint.
 
     Raises:
         BadInput: A run is not finished, the vocabularies or tokenizers differ, or the weights do not fit.
     """
-    check_finished(folders)
+    if finished:
+        check_finished(folders)
     places = [catalog.expand_run(folder).resolve() for folder in folders]
     repeated = next((folder for i, folder in enumerate(folders) if places[i] in places[:i]), None)
     require(repeated is None, 'RUN', repeated, 'is given twice')

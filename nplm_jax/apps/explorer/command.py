@@ -7,6 +7,9 @@ sliders; click a word to append it and to see its neighbours on a map of the net
 of the text surprised each model; let a model continue the text. The address restores what is shown; the page lists its
 keys. Needs no internet, but NiceGUI and scikit-learn (pip install nicegui scikit-learn). Ctrl-C ends it.
 
+--tour shows the paper's network at work instead: its features, hidden units, scores and softmax for a context that you
+type, the table of an n-gram run beside it, and the curve of its training, which may still go on.
+
 The page answers only to the names of this machine and to --host, and to no other site's scripts. It has no password.
 """
 
@@ -26,15 +29,25 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument('--host', default='127.0.0.1', help=host)
     parser.add_argument('--port', type=int, default=8080, help='port, or 0 for any free one; default: 8080')
     parser.add_switch('--no_browser', 'print the address without opening a browser')
+    what = 'show the tour of one run of model.family=nplm, finished or in training, and perhaps of one n-gram run'
+    parser.add_switch('--tour', what)
     flags = parser.parse_args(argv)
     port = find_port(flags.host, flags.port)
 
     from nplm_jax.cli.loaded_models import load_models
 
     try:
-        from nplm_jax.apps.explorer import server
+        if flags.tour:
+            from nplm_jax.apps.explorer import tour, tour_server
+        else:
+            from nplm_jax.apps.explorer import server
     except ImportError as error:
         raise BadInput(f'the explorer needs NiceGUI: pip install nicegui scikit-learn ({error})') from None
+    if flags.tour:
+        require(not flags.weights, '--weights', flags.weights, 'must not be given with --tour, which mixes no models')
+        shown = tour.Tour.load(flags.workdir)
+        tour_server.serve(shown, flags.tokens, flags.host, port, not flags.no_browser)
+        return
     models = load_models(flags.workdir, flags.weights)
     server.serve(models, flags.tokens, flags.host, port, not flags.no_browser)
 

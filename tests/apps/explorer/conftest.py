@@ -3,6 +3,7 @@
 import contextlib
 import os
 import pathlib
+import shutil
 import socket
 import subprocess
 import sys
@@ -12,6 +13,11 @@ import urllib.parse
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[3]
+BROWSER, DRIVER = shutil.which('chromium'), shutil.which('chromedriver')
+FLAGS = (  # a new browser in a machine without internet, as any user
+    *('--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--window-size=1200,1300'),
+    *('--disable-background-networking', '--disable-component-update', '--disable-sync'),
+)
 
 
 @pytest.fixture(scope='module')
@@ -21,12 +27,19 @@ def served(folders):
         yield process_and_address
 
 
+@pytest.fixture(scope='module')
+def toured(folders):
+    """The process that serves the tour of both models, and its address."""
+    with serving(*(folders / name for name in ('network', 'counts')), switches=('--tour',)) as process_and_address:
+        yield process_and_address
+
+
 @contextlib.contextmanager
-def serving(*folders):
+def serving(*folders, switches=()):
     """Yields a process that serves the models of runs, and its address."""
     pytest.importorskip('nicegui', reason='needs NiceGUI: pip install nicegui')
     flags = [f'--workdir={folder}' for folder in folders]
-    line = [sys.executable, '-m', 'nplm_jax.cli', 'explore', *flags, '--port=0', '--no_browser']
+    line = [sys.executable, '-m', 'nplm_jax.cli', 'explore', *flags, '--port=0', '--no_browser', *switches]
     env = {**os.environ, 'PYTHONWARNINGS': 'ignore'}  # about so little text
     env.pop('PYTEST_CURRENT_TEST', None)  # NiceGUI looks at it
     pipes = {'stdout': subprocess.PIPE, 'stderr': subprocess.PIPE}
@@ -53,3 +66,27 @@ def listens(port):
 def serve():
     """What serves other models."""
     return serving
+
+
+@contextlib.contextmanager
+def open_browser(folder):
+    """Yields Chromium, which keeps what it has in a folder, and a log of all it asks for."""
+    if not (BROWSER and DRIVER):
+        pytest.skip('needs chromium and chromedriver')
+    webdriver = pytest.importorskip('selenium.webdriver', reason='needs Selenium: pip install selenium')
+    options = webdriver.ChromeOptions()
+    options.binary_location = BROWSER
+    for flag in (*FLAGS, f'--user-data-dir={folder}'):
+        options.add_argument(flag)
+    options.set_capability('goog:loggingPrefs', {'performance': 'ALL', 'browser': 'ALL'})
+    driver = webdriver.Chrome(options, webdriver.ChromeService(DRIVER))
+    try:
+        yield driver
+    finally:
+        driver.quit()
+
+
+@pytest.fixture(scope='session')
+def browsing():
+    """What opens a browser."""
+    return open_browser

@@ -14,6 +14,9 @@ WRONG = [
     (['--workdir=NETWORK', '--workdir=OTHER'], 'is not that of'),
     (['--workdir=NETWORK', '--port=70000'], '--port=70000: must be 0 to 65535'),
     (['--workdir=NETWORK', '--host=256.0.0.1', '--port=0'], "--host='256.0.0.1' --port=0: cannot listen there"),
+    (['--workdir=COUNTS', '--tour'], "--tour='modified_kneser_ney': must have one run of model.family=nplm"),
+    (['--workdir=NETWORK', '--tour', '--weights=1'], "--weights='1': must not be given with --tour"),
+    (['--workdir=/nowhere', '--tour'], '/nowhere: no run was started there'),
     ([], "RUN='': expected the folder of a run: nplm explore RUN"),
 ]
 
@@ -32,7 +35,8 @@ def call(lines):
 @pytest.mark.parametrize('arguments,message', WRONG)
 def test_one_clear_line_and_exit_code_two(arguments, message, folders, call, monkeypatch):
     monkeypatch.setitem(sys.modules, 'nplm_jax.apps.explorer.server', object())  # the toolkit may be missing
-    runs = {'NETWORK': str(folders / 'network'), 'OTHER': str(folders / 'other')}
+    monkeypatch.setitem(sys.modules, 'nplm_jax.apps.explorer.tour_server', object())
+    runs = {'COUNTS': str(folders / 'counts'), 'NETWORK': str(folders / 'network'), 'OTHER': str(folders / 'other')}
     for name, folder in runs.items():
         arguments = [a.replace(name, folder) for a in arguments]
     stdout, stderr = call(*arguments)

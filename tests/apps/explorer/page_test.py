@@ -1,7 +1,6 @@
 """The explorer's page in a real browser: by mouse, by keys, by link, in the dark and on a phone."""
 
 import json
-import shutil
 import time
 import urllib.parse
 
@@ -18,29 +17,16 @@ from nplm_jax.apps.explorer.state import PageState  # noqa: E402
 
 pytestmark = pytest.mark.browser
 
-BROWSER, DRIVER = shutil.which('chromium'), shutil.which('chromedriver')
-FLAGS = (  # a new browser in a machine without internet, as any user
-    *('--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--window-size=1200,1300'),
-    *('--disable-background-networking', '--disable-component-update', '--disable-sync'),
-)
 PHONE = {'width': 390, 'height': 844, 'deviceScaleFactor': 2, 'mobile': True}
 TEXT, WORD = 'textarea[aria-label="a beginning"]', 'input[aria-label="a word"]'
 BODY = 'return getComputedStyle(document.body).backgroundColor'
 
 
 @pytest.fixture(scope='module')
-def driver(served, tmp_path_factory):
+def driver(served, browsing, tmp_path_factory):
     """Chromium, which keeps a log of all it asks for."""
-    if not (BROWSER and DRIVER):
-        pytest.skip('needs chromium and chromedriver')
-    options = webdriver.ChromeOptions()
-    options.binary_location = BROWSER
-    for flag in (*FLAGS, f'--user-data-dir={tmp_path_factory.mktemp("browser")}'):
-        options.add_argument(flag)
-    options.set_capability('goog:loggingPrefs', {'performance': 'ALL', 'browser': 'ALL'})
-    driver = webdriver.Chrome(options, webdriver.ChromeService(DRIVER))
-    yield driver
-    driver.quit()
+    with browsing(tmp_path_factory.mktemp('browser')) as driver:
+        yield driver
 
 
 @pytest.fixture

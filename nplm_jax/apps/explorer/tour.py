@@ -1,0 +1,212 @@
+"""The paper's network at work on a context, and an n-gram model beside it: the data of the tour. Imports no page.
+
+Dims: B contexts, N words of a context, M features, P = N * M, K hidden units, V vocabulary.
+"""
+
+import dataclasses
+import functools
+import pathlib
+from collections.abc import Sequence
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from nplm_jax.apps.explorer.batching import MAX_BATCH
+from nplm_jax.cli.loaded_models import LoadedModels, load_models
+from nplm_jax.data.vocabulary import RARE_ID
+from nplm_jax.inference import generation
+from nplm_jax.models import nplm
+from nplm_jax.models.language_model import LanguageModel
+from nplm_jax.models.neural import NeuralLanguageModel, jit_float32
+from nplm_jax.models.ngram.backoff import BackoffModel
+from nplm_jax.outputs.output_layer import Params
+from nplm_jax.runs import catalog, loading, reporting, workdir
+from nplm_jax.utils.errors import BadInput, require
+
+FAMILY = 'nplm'
+MAX_TEXT = 500  # characters of a context
+NUM_WORDS = 10  # that are listed
+MAX_POINTS = 400  # of the training curve
+_SHOWN = {'C_VxM', 'H_KxP', 'd_K', 'U_VxK', 'W_VxP', 'b_V'}
+
+
+@dataclasses.dataclass
+class Tour:
+    """A network, perhaps with an n-gram model beside it.
+
+    Attributes:
+        models: The models of the runs.
+        network: The network, with the parameters of checkpoint `step`.
+        folder: The folder of its run.
+        name: The name of its run.
+        ngram: The other model with its name, if there is one.
+        step: The update number of the checkpoint; None for a packed model.
+    """
+
+    models: LoadedModels
+    network: NeuralLanguageModel
+    folder: pathlib.Path
+    name: str
+    ngram: tuple[str, LanguageModel] | None
+    step: int | None
+
+    @classmethod
+    def load(cls, folders: Sequence[str]) -> Self:
+        """Loads the runs, which may be in training.
+
+        Raises:
+            BadInput: There is not one network of the paper's family, or more beside it than one n-gram model.
+        """
+        paths = [catalog.expand_run(folder) for folder in folders]
+        families = [workdir.read_settings(path).model.family for path in paths]
+        allowed = f'must have one run of model.family={FAMILY}, and may have one n-gram run beside it'
+        require(families.count(FAMILY) == 1 and len(families) <= 2, '--tour', ','.join(families), allowed)
+        place = families.index(FAMILY)
+        step = newest_step(paths[place])
+        models = load_models(folders, finished=False)
+        network = models.models[place]
+        assert isinstance(network, NeuralLanguageModel)
+        others = [pair for i, pair in enumerate(zip(models.names, models.models)) if i != place]
+        require(not any(isinstance(model, NeuralLanguageModel) for _, model in others), '--tour', families, allowed)
+        kind = models.settings[place].output.kind
+        require(network.params.keys() <= _SHOWN, 'output.kind', kind, 'must have one score for each word for --tour')
+        return cls(models, network, paths[place], models.names[place], next(iter(others), None), step)
+
+    def reload(self) -> None:
+        """Takes the parameters of the newest checkpoint if it is newer; one that cannot be read is left out."""
+        step = newest_step(self.folder)
+        if step is None or step == self.step:
+            return
+        try:
+            network = loading.load(self.folder)[2]
+        except (BadInput, OSError):  # training has just deleted it
+            return
+        assert isinstance(network, NeuralLanguageModel)
+        self.network, self.step = network, step
+
+    def encode(self, text: str, kind: str) -> list[str]:
+        """Returns the words of a context. Raises BadInput if it is empty or too long; `kind` as in `tokenize`."""
+        shown = text[:30] + '…' * (len(text) > 30)
+        require(len(text) <= MAX_TEXT, 'text', shown, f'must be at most {MAX_TEXT} characters')
+        words = self.models.tokenize(text, kind)
+        require(bool(words), 'text', shown, 'must have a word at least')
+        return words
+
+    def show(self, texts: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
+        """Returns what the page shows of each context, for JSON.
+
+        Args:
+            texts: The words of at most MAX_BATCH contexts.
+        """
+        network, N = self.network, self.network.network.body.reach
+        assert N is not None
+        contexts_BxN = np.full((MAX_BATCH, N), RARE_ID, np.int32)  # one shape, so that one program compiles
+        for row_N, words in zip(contexts_BxN, texts):
+            ids = self.models.encode_prompt(words)[-N:]
+            row_N[N - len(ids) :] = ids
+        read_BxN = network.network.tokens(jnp.asarray(contexts_BxN), network.network.body.lookback).ids_SxL
+        arrays = jax.tree.map(np.asarray, _activations(network.params, read_BxN))
+        answers = []
+        for i, words in enumerate(texts):
+            answer = self._describe(np.asarray(read_BxN)[i], *(array[i] for array in arrays))
+            answers.append({'note': self.models.describe_unknown(words), 'step': self.step, **answer})
+            if self.ngram:
+                answers[-1]['ngram'] = self._beside(contexts_BxN[i], arrays[-1][i])
+        return answers
+
+    def units(self) -> dict[str, Any]:
+        """Returns the words whose scores each hidden unit raises most, where it is positive and where negative."""
+        if 'U_VxK' not in self.network.params:
+            return {'positive': [], 'negative': []}
+        U_KxV = np.asarray(self.network.params['U_VxK']).T
+        return {
+            sign: [self.models.show(generation.largest(factor * u_V, 6)) for u_V in U_KxV]
+            for sign, factor in (('positive', 1), ('negative', -1))
+        }
+
+    def training(self) -> dict[str, Any]:
+        """Returns the curve of the run's log, at most MAX_POINTS of each kind, and how far the run is."""
+        rows = reporting.read_metrics(self.folder / catalog.METRICS)
+        curves = {}
+        for split in ('train', 'valid'):
+            points = [[row['step'], row[key]] for row in rows if (key := f'{split}_perplexity') in row]
+            curves[split] = points[:: -(-len(points) // MAX_POINTS) or 1]
+        finished = catalog.is_finished(self.folder)
+        seen = {'step': rows[-1]['step'], 'epoch': rows[-1]['epoch']} if rows else {'step': 0, 'epoch': 0}
+        return {'checkpoint': self.step, 'finished': finished, **seen, **curves}
+
+    def _describe(self, ids_N: np.ndarray, e_NxM: np.ndarray, a_K: np.ndarray, y_V: np.ndarray) -> dict[str, Any]:
+        params = self.network.params
+        drives_KxN = np.zeros((0, len(ids_N)))
+        if 'H_KxP' in params:
+            H_KxNxM = np.asarray(params['H_KxP']).reshape(-1, *e_NxM.shape)[:, ::-1]  # x begins with the last word
+            drives_KxN = np.einsum('knm,nm->kn', H_KxNxM, e_NxM)
+        log_p_V = _log_softmax(y_V)
+        best = generation.largest(log_p_V, NUM_WORDS)
+        words = [{'word': w, 'features': _short(e_M)} for w, e_M in zip(self.models.show(ids_N), e_NxM)]
+        return {
+            'words': words,
+            'hidden': _short(a_K),
+            'drives': [_short(drives_N) for drives_N in drives_KxN],
+            'direct': 'W_VxP' in params,
+            'next': [
+                {'word': word, 'score': float(y_V[i]), 'p': float(np.exp(log_p_V[i]))}
+                for i, word in zip(best, self.models.show(best))
+            ],
+        }
+
+    def _beside(self, context_N: np.ndarray, y_V: np.ndarray) -> dict[str, Any]:
+        """Returns what the n-gram model says of a context: its likeliest words, and which orders it has seen."""
+        assert self.ngram
+        (name, model), p_network_V = self.ngram, np.exp(_log_softmax(y_V))
+        log_p_V = model.next_word(context_N[None])[0]
+        best, of_network = (generation.largest(x_V, NUM_WORDS) for x_V in (log_p_V, p_network_V))
+        answer: dict[str, Any] = {'name': name, 'orders': []}
+        if isinstance(model, BackoffModel):
+            nodes = model.table.context_nodes(context_N[None], model.n)
+            padded_N = np.pad(context_N, (max(0, model.n - 1 - len(context_N)), 0), constant_values=RARE_ID)
+            for length in range(model.n - 1, 0, -1):
+                followers = len(model.table.successors(length + 1, nodes[length])[0]) if nodes[length][0] >= 0 else 0
+                answer['orders'].append(
+                    {'context': ' '.join(self.models.show(padded_N[-length:])), 'followers': followers}
+                )
+        ids = list(dict.fromkeys([*best.tolist(), *of_network.tolist()]))
+        orders = self._orders(model, context_N, ids)
+        answer['words'] = [
+            {'word': word, 'p': float(np.exp(log_p_V[i])), 'network': float(p_network_V[i]), 'order': order}
+            for i, word, order in zip(ids, self.models.show(ids), orders)
+        ]
+        return answer
+
+    def _orders(self, model: LanguageModel, context_N: np.ndarray, ids: Sequence[int]) -> list[int | None]:
+        """Returns the length of the longest n-gram of the table with which each word ends the context."""
+        if not isinstance(model, BackoffModel):
+            return [None] * len(ids)
+        padded = np.pad(context_N, (model.n, 0), constant_values=RARE_ID).tolist()
+        lines = np.array([[*padded[len(padded) - model.n + 1 :], i] for i in ids])
+        nodes = model.table.nodes(lines, model.n)[1:]
+        return [max(k for k, found in enumerate(nodes, 1) if found[row, -1] >= 0) for row in range(len(ids))]
+
+
+def newest_step(folder: pathlib.Path) -> int | None:
+    """Returns the update number of a run's newest checkpoint; None where there is none."""
+    return max((int(path.name) for path in (folder / 'checkpoints').glob('*') if path.name.isdigit()), default=None)
+
+
+@functools.partial(jit_float32, static_argnames=())
+def _activations(params: Params, contexts_BxN: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Returns the features of each context word, the hidden units and the scores: B x N x M, B x K, B x V."""
+    e_BxNxM = params['C_VxM'][contexts_BxN]
+    a_BxK = nplm.hidden(params, nplm.concatenate(e_BxNxM)) if 'H_KxP' in params else jnp.zeros((len(e_BxNxM), 0))
+    return e_BxNxM, a_BxK, nplm.logits(params, contexts_BxN)
+
+
+def _log_softmax(y_V: np.ndarray) -> np.ndarray:
+    y_V = y_V.astype(np.float64)
+    return y_V - np.logaddexp.reduce(y_V)
+
+
+def _short(x: np.ndarray) -> list[float]:
+    return np.round(x.astype(np.float64), 4).tolist()

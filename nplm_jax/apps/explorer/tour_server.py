@@ -1,0 +1,78 @@
+"""Serves the tour: a page without a toolkit, and its numbers as JSON."""
+
+import asyncio
+import contextlib
+import pathlib
+import webbrowser
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.routing import Route
+
+from nplm_jax.apps.explorer import batching
+from nplm_jax.apps.explorer.hosts import Gate
+from nplm_jax.apps.explorer.state import MAX_WORD
+from nplm_jax.apps.explorer.tour import Tour
+from nplm_jax.utils.errors import BadInput
+
+FILES = {'/': 'tour.html', '/tour.js': 'tour.js', '/tour.css': 'tour.css', '/style.css': 'style.css'}
+BUSY = 'the tour is busy with the texts of others; try again in a moment'
+SUPERSEDED = 'the next text has taken the place of this one'
+
+
+def serve(tour: Tour, kind: str, host: str, port: int, open_browser: bool) -> None:
+    """Serves the tour until Ctrl-C. `kind` says how text is split, as in `Tokenizer.reading`."""
+    address = f'http://[{host}]:{port}' if ':' in host else f'http://{host}:{port}'
+
+    @contextlib.asynccontextmanager
+    async def started(_: Starlette) -> AsyncIterator[None]:
+        print(f'{address} shows the tour of {tour.name}; Ctrl-C ends it', flush=True)
+        if open_browser:
+            await asyncio.to_thread(webbrowser.open, address)
+        yield
+
+    with contextlib.suppress(KeyboardInterrupt):
+        uvicorn.run(make_app(tour, kind, host, started), host=host, port=port, log_level='warning')
+
+
+def make_app(tour: Tour, kind: str, host: str, lifespan: Callable | None = None) -> Starlette:
+    """Returns the application: the page's files, /network?text=TEXT&visitor=ID, /units and /training."""
+    tour.show([[]])  # compiles
+    batcher = batching.Batcher(tour.show)
+    lock = asyncio.Lock()
+
+    async def network(request: Request) -> Response:
+        visitor = request.query_params.get('visitor', '')[:MAX_WORD]
+        words = tour.encode(request.query_params.get('text', ''), kind)
+        try:
+            return JSONResponse(await batcher(visitor, words))
+        except batching.Busy:
+            return JSONResponse({'error': BUSY}, 503)
+        except batching.Superseded:
+            return JSONResponse({'error': SUPERSEDED}, 409)
+
+    async def units(_: Request) -> Response:
+        return JSONResponse(await asyncio.to_thread(tour.units))
+
+    async def training(_: Request) -> Response:
+        async with lock:  # one reads the checkpoint for all
+            await asyncio.to_thread(tour.reload)
+        return JSONResponse(await asyncio.to_thread(tour.training))
+
+    async def refuse(_: Request, error: Exception) -> Response:
+        return JSONResponse({'error': str(error)}, 400)
+
+    def file(name: str) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(_: Request) -> Response:
+            return FileResponse(pathlib.Path(__file__).with_name(name))
+
+        return answer
+
+    routes = [Route(path, file(name)) for path, name in FILES.items()]
+    routes += [Route(f'/{answer.__name__}', answer) for answer in (network, units, training)]
+    gate = Middleware(Gate, host=host, num_visitors=lambda: 0)  # a visitor takes no memory
+    return Starlette(routes=routes, middleware=[gate], exception_handlers={BadInput: refuse}, lifespan=lifespan)

@@ -1,0 +1,74 @@
+"""What the tour's server answers, to whom, and to a class of 50."""
+
+import concurrent.futures
+import http.client
+import json
+import signal
+import urllib.parse
+
+import pytest
+
+pytestmark = pytest.mark.browser  # needs NiceGUI, which brings the server
+
+
+def ask(served, path, headers=(), method='GET'):
+    """Returns the status, the headers and the text of an answer."""
+    connection = http.client.HTTPConnection(urllib.parse.urlsplit(served[1]).netloc, timeout=60)
+    try:
+        connection.request(method, path, headers=dict(headers))
+        response = connection.getresponse()
+        return response.status, response.headers, response.read().decode()
+    finally:
+        connection.close()
+
+
+PATHS = ['/', '/tour.js', '/tour.css', '/style.css', '/units', '/training', '/network?text=i']
+
+
+@pytest.mark.parametrize('path', PATHS)
+def test_every_answer_is_for_its_own_host_alone_and_loads_nothing_from_elsewhere(toured, path):
+    status, headers, text = ask(toured, path)
+    assert (
+        status == 200
+        and headers['x-frame-options'] == 'DENY'
+        and "default-src 'self'" in headers['content-security-policy']
+    )
+    assert 'http' not in text.replace('http://www.w3.org/2000/svg', '')
+    assert ask(toured, path, {'Host': 'evil.example'})[0] == 403
+    assert ask(toured, path, {'Origin': 'http://evil.example'})[0] == 403
+    assert ask(toured, path, method='POST')[0] == 405
+
+
+@pytest.mark.parametrize(
+    'query,message',
+    [
+        ('', "text='': must have a word at least"),
+        ('text=+', "text=' ': must have a word at least"),
+        ('text=' + 'i+' * 251, 'must be at most 500 characters'),
+    ],
+)
+def test_an_impossible_context_is_one_line(toured, query, message):
+    status, _, text = ask(toured, f'/network?{query}')
+    error = json.loads(text)['error']
+    assert status == 400 and message in error and '\n' not in error
+
+
+def test_no_other_file_is_served(toured):
+    for path in ('/server.py', '/../../../../etc/passwd', '/%2e%2e/tour.py', '/tour.html'):
+        assert ask(toured, path)[0] == 404
+
+
+def test_a_class_of_50_that_types_at_once_gets_the_answers_of_one(toured):
+    texts = ['i', 'i love', 'i hate', 'coffee and', 'i love milk and'] * 10
+    paths = [f'/network?{urllib.parse.urlencode({"text": text, "visitor": i})}' for i, text in enumerate(texts)]
+    alone = {path.partition('&')[0]: ask(toured, path)[2] for path in paths[:5]}
+    with concurrent.futures.ThreadPoolExecutor(50) as pool:
+        answers = list(pool.map(lambda path: ask(toured, path), paths))
+    assert [(status, text) for status, _, text in answers] == [(200, alone[path.partition('&')[0]]) for path in paths]
+
+
+def test_ctrl_c_ends_it(toured):
+    process, _ = toured
+    process.send_signal(signal.SIGINT)
+    stdout, _ = process.communicate(timeout=60)
+    assert (process.returncode, stdout) == (0, '')

@@ -1,0 +1,110 @@
+"""The tour: its numbers are the model's own, what it says of n-grams, what it refuses, a run in training."""
+
+import json
+import pathlib
+import shutil
+
+import numpy as np
+import pytest
+
+from nplm_jax.apps.explorer import tour
+from nplm_jax.data.vocabulary import RARE
+from nplm_jax.utils.errors import BadInput
+
+pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
+
+
+@pytest.fixture(scope='module')
+def shown(folders):
+    return tour.Tour.load([str(folders / 'network'), str(folders / 'counts')])
+
+
+@pytest.mark.parametrize('text', ['i love', 'i hate coffee and i love', 'milk', 'zzz love'])
+def test_the_numbers_are_those_of_the_equations_in_float64(shown, text):
+    words = shown.encode(text, '')
+    ((answer,),) = (shown.show([words]),)
+    params = {name: np.asarray(x, np.float64) for name, x in shown.network.params.items()}
+    N = shown.network.network.body.reach
+    ids_N = np.pad(shown.models.encode_prompt(words), (N, 0))[-N:]
+    e_NxM = params['C_VxM'][ids_N]
+    x_P = e_NxM[::-1].reshape(-1)
+    a_K = np.tanh(params['d_K'] + params['H_KxP'] @ x_P)
+    y_V = params['b_V'] + params['U_VxK'] @ a_K
+    p_V = np.exp(y_V) / np.exp(y_V).sum()
+    np.testing.assert_allclose([w['features'] for w in answer['words']], e_NxM, atol=6e-5)
+    np.testing.assert_allclose(answer['hidden'], a_K, atol=6e-5)
+    np.testing.assert_allclose(np.arctanh(a_K), params['d_K'] + np.sum(answer['drives'], 1), atol=1e-3)
+    ids = [shown.models.vocabulary.find(row['word']) for row in answer['next']]
+    np.testing.assert_allclose([row['score'] for row in answer['next']], y_V[ids], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose([row['p'] for row in answer['next']], p_V[ids], rtol=1e-4)
+    assert [row['p'] for row in answer['next']] == sorted((row['p'] for row in answer['next']), reverse=True)
+
+
+def test_the_probabilities_are_those_of_every_other_command(shown):
+    words = ['i', 'hate']
+    ids = shown.models.encode_prompt(words)[None]
+    for row in shown.show([words])[0]['ngram']['words']:
+        i = shown.models.vocabulary.find(row['word'])
+        assert row['network'] == pytest.approx(np.exp(shown.network.next_word(ids)[0, i]), rel=1e-4)
+        assert row['p'] == pytest.approx(np.exp(shown.ngram[1].next_word(ids)[0, i]), rel=1e-4)
+
+
+def test_texts_that_are_asked_together_have_the_numbers_of_each_alone(shown):
+    texts = [['i', 'love'], ['milk'], ['i', 'hate', 'coffee', 'and']]
+    assert shown.show(texts) == [shown.show([words])[0] for words in texts]
+
+
+def test_unknown_words_are_shown_as_the_rare_symbol_and_the_note_names_them(shown):
+    (answer,) = shown.show([shown.encode('i zzz', '')])
+    assert answer['words'][-1]['word'] == RARE and answer['note'].endswith('read as <rare>: zzz')
+
+
+def test_a_context_that_the_ngram_has_seen_and_one_that_it_has_not(shown):
+    seen, unseen = (shown.show([words])[0]['ngram'] for words in (['i', 'love'], ['coffee']))
+    assert seen['orders'] == [{'context': 'love', 'followers': 1}]
+    assert {row['order'] for row in seen['words']} == {1, 2}
+    words_after = {row['word'] for row in seen['words'] if row['order'] == 2}
+    assert len(words_after) == 1 and len(unseen['orders']) == 1
+
+
+def test_a_unit_raises_the_words_of_its_largest_weights(shown):
+    U_VxK, units = np.asarray(shown.network.params['U_VxK']), shown.units()
+    for sign, pick in (('positive', np.argmax), ('negative', np.argmin)):
+        assert [words[0] for words in units[sign]] == shown.models.show(pick(U_VxK, 0))
+
+
+@pytest.mark.parametrize(
+    'text,message',
+    [('', "text='': must have a word at least"), (' ', "text=' ':"), ('a ' * 300, 'must be at most 500 characters')],
+)
+def test_an_impossible_context_is_named(shown, text, message):
+    with pytest.raises(BadInput, match=message):
+        shown.encode(text, '')
+
+
+@pytest.mark.parametrize('names', [['counts'], ['network', 'counts', 'counts'], ['network', 'network']])
+def test_other_runs_are_refused_and_the_family_is_named(folders, names):
+    with pytest.raises(BadInput, match=r"--tour='?.*: must have one run of model.family=nplm, and may have one n-gram"):
+        tour.Tour.load([str(folders / name) for name in names])
+
+
+def test_a_run_in_training_is_watched_and_a_newer_checkpoint_is_taken(folders, tmp_path):
+    folder = tmp_path / 'run'
+    shutil.copytree(folders / 'network', folder)
+    (folder / 'results.json').unlink()
+    watched = tour.Tour.load([str(folder)])
+    training = watched.training()
+    rows = [json.loads(line) for line in (folder / 'metrics.jsonl').read_text().splitlines()]
+    assert not training['finished'] and training['step'] == rows[-1]['step']
+    assert training['valid'] == [[r['step'], r['valid_perplexity']] for r in rows if 'valid_perplexity' in r]
+    network, watched.network = watched.network, None
+    watched.reload()
+    assert watched.network is None  # nothing is newer
+    watched.step -= 1
+    watched.reload()
+    assert np.array_equal(watched.network.params['C_VxM'], network.params['C_VxM'])
+    newest = pathlib.Path(folder / 'checkpoints' / str(watched.step))
+    (newest.parent / str(watched.step + 1)).mkdir()  # has no parameters yet
+    watched.network = network
+    watched.reload()
+    assert watched.show([['i']])
