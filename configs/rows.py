@@ -184,14 +184,14 @@ BY_GRADIENT_DESCENT: dict[str, Row] = {
     'one_hour': MINUTES['one_hour'],
 }
 _BROWN = 800_000  # its training words
-# Regularisation by `_equivalent_passes`, to interpolate: dropout of the features, of the output and of whole words,
-# weight decay, row_adaptivity.
-_REGULARISATION = {
-    0.7: (0.0, 0.0, 0.0, 0.0, 1.0),
-    2.4: (0.0, 0.0, 0.0, 0.2, 0.5),  # one_minute
-    7.7: (0.3, 0.45, 0.0, 0.1, 0.5),  # five_minutes
-    12.8: (0.4, 0.5, 0.0, 0.1, 0.5),  # dropout of ten_minutes
-    52.0: (0.5, 0.6, 0.05, 0.1, 0.5),  # dropout of mogrifier
+# By `_equivalent_passes`, to interpolate: dropout of the features, of the output and of whole words, weight decay,
+# row_adaptivity, learning rate.
+_KNOWN = {
+    0.7: (0.0, 0.0, 0.0, 0.0, 1.0, 0.003),
+    2.4: (0.0, 0.0, 0.0, 0.2, 0.5, 0.008),  # one_minute
+    7.7: (0.3, 0.45, 0.0, 0.1, 0.5, 0.003),  # five_minutes
+    12.8: (0.4, 0.5, 0.0, 0.1, 0.5, 0.003),  # dropout of ten_minutes
+    52.0: (0.5, 0.6, 0.05, 0.1, 0.5, 0.003),  # dropout of mogrifier
 }
 
 
@@ -208,16 +208,17 @@ def network(width: int, passes: float, words: int) -> Row:
         passes: The passes over the training words.
         words: The number of training words.
     """
-    known = np.log([*_REGULARISATION])
+    known = np.log([*_KNOWN])
     at = math.log(_equivalent_passes(width, passes, words))
-    dropout, output_dropout, word_dropout, decay, adaptivity = (
-        round(float(np.interp(at, known, column)), 3) for column in zip(*_REGULARISATION.values())
+    dropout, output_dropout, word_dropout, decay, adaptivity, rate = (
+        round(float(np.interp(at, known, column)), 4) for column in zip(*_KNOWN.values())
     )
     return {
         **_tied_lstm(width, dropout, output_dropout, word_dropout, 500 if width <= 256 else 1000, 1),
         **_MOGRIFIER,
         'optimizer.decay': round(decay * min(1.0, _BROWN / words), 3),  # more words need less
         'optimizer.row_adaptivity': adaptivity,
+        'optimizer.learning_rate': rate,
     }
 
 
