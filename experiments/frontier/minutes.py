@@ -94,7 +94,8 @@ def show(_: study.Flags) -> str:
             found = read_json(path)
             model, is_network = found['config']['model'], 'updates' in found
             units = f'{model["h"]} units, {found["epochs"]:.1f} passes' if is_network else 'modified Kneser-Ney 5-gram'
-            seconds = f'{found["seconds"] / 60:.2f}', f'{found["process_seconds"] / 60:.1f}'
+            process = found.get('process_seconds')
+            seconds = f'{found["seconds"] / 60:.2f}', f'{process / 60:.1f}' if process else '-'
             chosen = {'5-gram': '-', 'minutes': f'`--minutes={minutes}`', 'hand': 'hand'}[kind]
             table.append([name, chosen, units, *seconds, found['perplexity']['test']])
     header = ['text', 'chosen by', 'model', 'minutes of training', 'minutes of the process', 'test']

@@ -33,7 +33,7 @@ SEEDS = 1, 2, 3
 
 
 def launch(config: str, folder: pathlib.Path, *flags: str) -> dict[str, Any]:
-    """Trains a run, or goes on with it. Returns its results, and what its process took.
+    """Trains a run, or goes on with it. Returns its results, and what its process took if it trained all of the run.
 
     Args:
         config: The config and its row.
@@ -43,13 +43,14 @@ def launch(config: str, folder: pathlib.Path, *flags: str) -> dict[str, Any]:
     Raises:
         subprocess.CalledProcessError: It failed.
     """
+    is_new = not folder.exists()
     before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     command = [sys.executable, 'launch.py', f'--config={config}', f'--workdir={folder}', *flags]
     subprocess.run(command, cwd=ROOT, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     process = {'processor_seconds': round(used), 'process_seconds': round(time.monotonic() - started, 1)}
-    return {**read_json(folder / 'results.json'), **process}
+    return {**read_json(folder / 'results.json'), **(process if is_new else {})}
 
 
 def add_flags(parser: study.StudyParser, runs: str) -> None:
