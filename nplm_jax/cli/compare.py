@@ -99,6 +99,7 @@ def score_text(
     """
     from nplm_jax.cli.loaded_models import load_models
     from nplm_jax.cli.mixture_weights import read_weights
+    from nplm_jax.data import unspaced_scripts
     from nplm_jax.data.text_checks import MAX_OOV
     from nplm_jax.inference import scoring
     from nplm_jax.models.mixture import ContextBins, Mixture
@@ -113,7 +114,10 @@ def score_text(
         print(f'{difference}: the perplexities of the text are not comparable', file=sys.stderr)
     num_bytes = sum(len(line.encode()) for line in lines)  # whatever the tokens are
     readers = loaded[:1] if same else loaded  # one vocabulary: the words of the first run for all
-    words = [models.read_lines(lines, flags.tokens) for models in readers] * (len(loaded) if same else 1)
+    joined = [unspaced_scripts.join(models.vocabulary, lines) for models in readers]
+    words = [models.read_lines(texts, flags.tokens) for models, texts in zip(readers, joined)] * (
+        len(loaded) if same else 1
+    )
     scored = [(name, models, models.mixture, cut) for name, models, cut in zip(names, loaded, words)]
     if same and len(folders) > 1:
         mixture = Mixture([m.models[0] for m in loaded], read_weights(flags.weights, folders), ContextBins())

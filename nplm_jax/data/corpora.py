@@ -221,7 +221,7 @@ def _split(lengths: Sequence[int], kept: Sequence[int], settings: CorpusSettings
     if settings.name == 'sentences':
         return [Span(0, kept[0])] * 3
     if len(lengths) == 1:
-        ends = [round(end * kept[0] / lengths[0]) for end in _bounds(settings, lengths[0])]
+        ends = [_scale(end, kept[0], lengths[0]) for end in _bounds(settings, lengths[0])]
     else:
         ends = [0, *itertools.accumulate(kept)]
     return list(map(Span, ends, ends[1:]))
@@ -244,7 +244,12 @@ def _kept(settings: CorpusSettings, lengths: Sequence[int], sizes: Sequence[int]
     least = -(-total // smallest)
     allowed = f'must be 0 (all) or {least:,} to {total:,}, the words of the corpus'
     require(least <= settings.words <= total, 'corpus.words', settings.words, allowed)
-    return [round(length * settings.words / total) for length in lengths]
+    return [_scale(length, settings.words, total) for length in lengths]
+
+
+def _scale(words: int, new: int, old: int) -> int:
+    """Returns words * new / old, rounded half up, so that numbers that are old / new apart or more stay different."""
+    return (2 * words * new + old) // (2 * old)
 
 
 def _bounds(settings: CorpusSettings, num_words: int) -> list[int]:
@@ -286,7 +291,7 @@ def _split_text(part: Part, settings: CorpusSettings) -> list[Part]:
     bounds = _bounds(settings, num_words)
     if settings.words:
         kept = _kept(settings, [num_words], np.diff(bounds).tolist())[0]
-        bounds = [round(end * kept / num_words) for end in bounds]
+        bounds = [_scale(end, kept, num_words) for end in bounds]
     reads = [functools.partial(sources.read_words, part.read, *bound) for bound in zip(bounds, bounds[1:])]
     made = [part._replace(read=read, files=(), choices=(*part.choices, *bounds), key='') for read in reads]
     return [made[0]._replace(files=part.files, key=part.key), *made[1:]]

@@ -150,7 +150,7 @@ def _is_segmented(texts: Sequence[str]) -> bool:
     if not num_unspaced:
         return False
     num_blanks = sum(sum(_find_joins(text.split(' '))[0]) for text in texts)
-    return num_blanks + 1 > _BLANKS_OF_SEGMENTED * num_unspaced  # a word or two alone may have none
+    return (num_blanks or 1) > _BLANKS_OF_SEGMENTED * num_unspaced  # a word or two alone may have none
 
 
 def _join(text: str) -> str:

@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nplm_jax.utils import mapped_arrays
+
 
 class TypeNumbers(dict[str, int]):
     """The number of each type, in the order of first occurrence; a new type gets the next number when it is read."""
@@ -46,19 +48,23 @@ class WordStream(NamedTuple):
         return [types[i] for i in self.type_ids_L.tolist()]
 
     def shorten(self, lengths: Sequence[int], kept: Sequence[int]) -> 'WordStream':
-        """Returns the first words of each part of the stream, in memory.
+        """Returns the first words of each part of the stream, in memory; the stream itself if all are kept.
 
         Args:
             lengths: The number of words of each part.
             kept: How many words of each part to keep.
         """
-        starts = [0, *itertools.accumulate(lengths)]
-        kept_L = np.concatenate([self.type_ids_L[start : start + size] for start, size in zip(starts, kept)])
-        used_K, first_K = np.unique(kept_L, return_index=True)
-        used_K = used_K[np.argsort(first_K)]
-        numbers = np.zeros(len(self.types), np.int32)
-        numbers[used_K] = np.arange(len(used_K))
-        return WordStream([self.types[i] for i in used_K], np.asarray(numbers[kept_L]))
+        if list(kept) == list(lengths):
+            return self
+        numbers, used, shortened = np.full(len(self.types), -1, np.int32), [], []
+        for start, size in zip([0, *itertools.accumulate(lengths)], kept):
+            for part_L in mapped_arrays.parts(self.type_ids_L[start : start + size]):
+                new, first = np.unique(part_L[numbers[part_L] < 0], return_index=True)
+                new = new[np.argsort(first)]  # in order of occurrence
+                numbers[new] = np.arange(len(used), len(used) + len(new))
+                used += new.tolist()
+                shortened.append(numbers[part_L])
+        return WordStream([self.types[i] for i in used], np.concatenate(shortened))
 
     def replace_types(self, parts: Sequence[Sequence[str]]) -> 'WordStream':
         """Replaces each type by any number of types.

@@ -49,7 +49,7 @@ class Reporter(reporter.Reporter):
         self._path = folder / 'metrics.jsonl'
         self._clock = clock
         self._nll: list[np.ndarray] = []  # of the updates since the last line
-        self._nll_to_validate: list[np.ndarray] = []  # of those since the last validation
+        self._sum_nll, self._num_nll = 0.0, 0  # of those since the last validation
 
     def start(self, progress: Progress, schedule: Schedule, batch_size: int, cost: Cost) -> None:
         """Opens the files and the bar.
@@ -62,6 +62,7 @@ class Reporter(reporter.Reporter):
         """
         self._schedule, self._batch_size, self._cost = schedule, batch_size, cost
         rows = [row for row in read_metrics(self._path) if row['step'] <= progress.step]
+        self._validated = max((row['step'] for row in rows if 'valid_perplexity' in row), default=0)
         write_atomically(self._path, ''.join(json.dumps(row) + '\n' for row in rows))
         self._file = self._path.open('a', encoding='utf-8')
         self._events = _replace_events(self._folder / 'tensorboard')
@@ -91,7 +92,7 @@ class Reporter(reporter.Reporter):
             nll_S: The mean NLL of each of its batches, nats a word.
         """
         self._nll.append(nll_S)
-        self._nll_to_validate.append(nll_S)
+        self._sum_nll, self._num_nll = self._sum_nll + float(nll_S.sum(dtype=np.float64)), self._num_nll + nll_S.size
         is_due = self._schedule.is_due(self._schedule.log_every, progress.step - nll_S.size, progress.step)
         if is_due or self._bar.line_is_due:
             train = nll_to_perplexity(float(np.concatenate(self._nll).mean()))
@@ -104,16 +105,21 @@ class Reporter(reporter.Reporter):
             self._nll.clear()
 
     def validated(self, progress: Progress) -> None:
-        """Writes and shows the validation perplexity, and that of the training batches since the last validation."""
-        valid = nll_to_perplexity(progress.valid_nll)
-        train = nll_to_perplexity(float(np.concatenate(self._nll_to_validate).mean()))
-        self._nll_to_validate.clear()
-        self._write(progress, valid_perplexity=valid, mean_train_perplexity=train)
+        """Writes and shows the validation perplexity, and that of the training batches since the last validation.
+
+        The latter is left out if the run was resumed since then.
+        """
+        valid, means = nll_to_perplexity(progress.valid_nll), {}
+        if self._num_nll == progress.step - self._validated:
+            means = {'mean_train_perplexity': nll_to_perplexity(self._sum_nll / self._num_nll)}
+        self._sum_nll, self._num_nll, self._validated = 0.0, 0, progress.step
+        self._write(progress, valid_perplexity=valid, **means)
+        train = ''.join(f'train perplexity {perplexity:.2f}, ' for perplexity in means.values())
         is_best = progress.best_step == progress.step
         note = 'best so far' if is_best else f'best was {nll_to_perplexity(progress.best_valid_nll):.2f}'
         self._bar.write(
-            f'{self._label}epoch {self._epoch(progress):.2f}: train perplexity {train:.2f}, '
-            f'valid perplexity {valid:.2f} ({note}), after {progress.seconds:.0f} s'
+            f'{self._label}epoch {self._epoch(progress):.2f}: {train}valid perplexity {valid:.2f} ({note}), '
+            f'after {progress.seconds:.0f} s'
         )
 
     def sampled(self, text: str) -> None:

@@ -156,6 +156,9 @@ def test_a_length_that_the_text_lacks_or_that_empties_a_set_is_refused(tmp_path,
         with pytest.raises(BadInput, match=allowed):
             text(tmp_path / 'a.txt', boundary_tokens=False, tokens=tokens, words=words)
     assert all(map(len, text(tmp_path / 'a.txt', boundary_tokens=False, tokens=tokens, words=10).splits.values()))
+    (tmp_path / 'a.txt').write_text(' '.join(f'w{i}' for i in range(24)))
+    few = text(tmp_path / 'a.txt', boundary_tokens=False, tokens=tokens, words=6, train=0.6, valid=0.15)
+    assert all(map(len, few.splits.values()))  # the least that the message allows
 
 
 def test_a_folder_is_read_in_the_order_of_its_names_and_links_are_not_followed(tmp_path):

@@ -83,6 +83,19 @@ def test_a_validation_shows_the_batches_since_the_last_and_a_sample_on_one_line(
     assert 'one: sample: <p> the jury said' in said
 
 
+def test_no_mean_is_said_of_batches_some_of_which_an_earlier_start_read(tmp_path, lines):
+    for start in (0, 2):
+        reporter = Reporter(tmp_path)
+        reporter.start(Progress(step=start, seconds=float(start)), SCHEDULE, 3, COST)
+        reporter.trained(progress := Progress(step=start + 2, train_seconds=1.0, valid_nll=2.0), np.full(2, 1.0))
+        if start:
+            reporter.validated(progress)
+        reporter.close()
+    (validated,) = [row for row in read_metrics(tmp_path / 'metrics.jsonl') if 'valid_perplexity' in row]
+    assert 'mean_train_perplexity' not in validated
+    assert any('epoch 1.00: valid perplexity 7.39 (' in line for line in lines()[0])
+
+
 def test_events_are_the_lines_however_often_a_run_was_stopped(tmp_path):
     report(tmp_path, Progress(), (2, 4, 6))
     report(tmp_path, Progress(step=4, seconds=2.0), (6, 8))
