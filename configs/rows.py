@@ -190,7 +190,7 @@ BY_GRADIENT_DESCENT: dict[str, Row] = {
 _BROWN = 800_000  # its training words
 # By `_equivalent_passes`, to interpolate: dropout of the features, of the output and of whole words, weight decay,
 # row_adaptivity, learning rate.
-_KNOWN = {
+_BY_EQUIVALENT_PASSES = {
     0.7: (0.0, 0.0, 0.0, 0.0, 1.0, 0.003),
     2.4: (0.0, 0.0, 0.0, 0.2, 0.5, 0.008),  # one_minute
     7.7: (0.15, 0.3, 0.0, 0.2, 0.5, 0.008),  # five_minutes
@@ -212,10 +212,10 @@ def network(width: int, passes: float, words: int) -> Row:
         passes: The passes over the training words.
         words: The number of training words.
     """
-    known = np.log([*_KNOWN])
+    passes_known = np.log([*_BY_EQUIVALENT_PASSES])
     at = math.log(_equivalent_passes(width, passes, words))
     dropout, output_dropout, word_dropout, decay, adaptivity, rate = (
-        round(float(np.interp(at, known, column)), 4) for column in zip(*_KNOWN.values())
+        round(float(np.interp(at, passes_known, column)), 4) for column in zip(*_BY_EQUIVALENT_PASSES.values())
     )
     return {
         **_tied_lstm(width, dropout, output_dropout, word_dropout, 500 if width <= 256 else 1000, 1),
