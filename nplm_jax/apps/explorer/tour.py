@@ -1,6 +1,7 @@
 """The paper's network at work on a context, and an n-gram model beside it: the data of the tour. Imports no page.
 
-Dims: B contexts, N words of a context, M features, P = N * M, K hidden units, V vocabulary.
+Dims: B contexts, N words of a context, M features, P = N * M, K hidden units, V vocabulary, L words of a
+prompt.
 """
 
 import dataclasses
@@ -103,8 +104,9 @@ class Tour:
         network, N = self.network, self.network.network.body.reach
         assert N is not None
         contexts_BxN = np.full((MAX_BATCH, N), RARE_ID, np.int32)  # one shape, so that one program compiles
-        for row_N, words in zip(contexts_BxN, texts):
-            ids = self.models.encode_prompt(words)[-N:]
+        prompts = [self.models.encode_prompt(words) for words in texts]
+        for row_N, prompt_L in zip(contexts_BxN, prompts):
+            ids = prompt_L[-N:]
             row_N[N - len(ids) :] = ids
         read_BxN = network.network.tokens(jnp.asarray(contexts_BxN), network.network.body.lookback).ids_SxL
         arrays = jax.tree.map(np.asarray, _activations(network.params, read_BxN))
@@ -113,7 +115,7 @@ class Tour:
             answer = self._describe(np.asarray(read_BxN)[i], *(array[i] for array in arrays))
             answers.append({'note': self.models.describe_unknown(words), 'step': self.step, **answer})
             if self.ngram:
-                answers[-1]['ngram'] = self._beside(contexts_BxN[i], arrays[-1][i])
+                answers[-1]['ngram'] = self._beside(prompts[i], arrays[-1][i])
         return answers
 
     def units(self) -> dict[str, Any]:
@@ -157,34 +159,34 @@ class Tour:
             ],
         }
 
-    def _beside(self, context_N: np.ndarray, y_V: np.ndarray) -> dict[str, Any]:
+    def _beside(self, prompt_L: np.ndarray, y_V: np.ndarray) -> dict[str, Any]:
         """Returns what the n-gram model says of a context: its likeliest words, and which orders it has seen."""
         assert self.ngram
         (name, model), p_network_V = self.ngram, np.exp(_log_softmax(y_V))
-        log_p_V = model.next_word(context_N[None])[0]
+        log_p_V = model.next_word(prompt_L[None])[0]
         best, of_network = (generation.largest(x_V, NUM_WORDS) for x_V in (log_p_V, p_network_V))
         answer: dict[str, Any] = {'name': name, 'orders': []}
         if isinstance(model, BackoffModel):
-            nodes = model.table.context_nodes(context_N[None], model.n)
-            padded_N = np.pad(context_N, (max(0, model.n - 1 - len(context_N)), 0), constant_values=RARE_ID)
+            nodes = model.table.context_nodes(prompt_L[None], model.n)
+            padded = np.pad(prompt_L, (model.n, 0), constant_values=RARE_ID)
             for length in range(model.n - 1, 0, -1):
                 followers = len(model.table.successors(length + 1, nodes[length])[0]) if nodes[length][0] >= 0 else 0
                 answer['orders'].append(
-                    {'context': ' '.join(self.models.show(padded_N[-length:])), 'followers': followers}
+                    {'context': ' '.join(self.models.show(padded[-length:])), 'followers': followers}
                 )
         ids = list(dict.fromkeys([*best.tolist(), *of_network.tolist()]))
-        orders = self._orders(model, context_N, ids)
+        orders = self._orders(model, prompt_L, ids)
         answer['words'] = [
             {'word': word, 'p': float(np.exp(log_p_V[i])), 'network': float(p_network_V[i]), 'order': order}
             for i, word, order in zip(ids, self.models.show(ids), orders)
         ]
         return answer
 
-    def _orders(self, model: LanguageModel, context_N: np.ndarray, ids: Sequence[int]) -> list[int | None]:
+    def _orders(self, model: LanguageModel, prompt_L: np.ndarray, ids: Sequence[int]) -> list[int | None]:
         """Returns the length of the longest n-gram of the table with which each word ends the context."""
         if not isinstance(model, BackoffModel):
             return [None] * len(ids)
-        padded = np.pad(context_N, (model.n, 0), constant_values=RARE_ID).tolist()
+        padded = np.pad(prompt_L, (model.n, 0), constant_values=RARE_ID).tolist()
         lines = np.array([[*padded[len(padded) - model.n + 1 :], i] for i in ids])
         nodes = model.table.nodes(lines, model.n)[1:]
         return [max(k for k, found in enumerate(nodes, 1) if found[row, -1] >= 0) for row in range(len(ids))]

@@ -7,8 +7,11 @@ import shutil
 import numpy as np
 import pytest
 
+from configs import sentences
+from nplm_jax import parts
 from nplm_jax.apps.explorer import tour
 from nplm_jax.data.vocabulary import RARE
+from nplm_jax.runs import experiment
 from nplm_jax.utils.errors import BadInput
 
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
@@ -47,6 +50,20 @@ def test_the_probabilities_are_those_of_every_other_command(shown):
         i = shown.models.vocabulary.find(row['word'])
         assert row['network'] == pytest.approx(np.exp(shown.network.next_word(ids)[0, i]), rel=1e-4)
         assert row['p'] == pytest.approx(np.exp(shown.ngram[1].next_word(ids)[0, i]), rel=1e-4)
+
+
+def test_an_ngram_that_reads_further_than_the_network_gets_the_whole_prompt(folders, tmp_path):
+    config = parts.override(sentences.get_config(), {'model.n': 2})
+    experiment.run(config, tmp_path / 'network')
+    experiment.run(parts.override(config, {'model.family': 'modified_kneser_ney', 'model.n': 4}), tmp_path / 'counts')
+    shown = tour.Tour.load([str(tmp_path / 'network'), str(tmp_path / 'counts')])
+    words = ['i', 'love']
+    beside = shown.show([words])[0]['ngram']
+    p_V = np.exp(shown.ngram[1].next_word(shown.models.encode_prompt(words)[None])[0])
+    assert [row['context'] for row in beside['orders'][-2:]] == ['i love', 'love']
+    assert max(row['order'] for row in beside['words']) >= 3
+    ids = [shown.models.vocabulary.find(row['word']) for row in beside['words']]
+    np.testing.assert_allclose([row['p'] for row in beside['words']], p_V[ids], rtol=1e-4)
 
 
 def test_texts_that_are_asked_together_have_the_numbers_of_each_alone(shown):
