@@ -63,12 +63,12 @@ def make_app(tour: Tour, kind: str, host: str) -> Starlette:
             return JSONResponse({'error': SUPERSEDED}, 409)
 
     async def units(_: Request) -> Response:
-        return JSONResponse(await asyncio.to_thread(tour.units))
+        return JSONResponse(tour.units())
 
     async def training(_: Request) -> Response:
-        async with lock:  # one reads the checkpoint for all
+        async with lock:  # one reads the checkpoint and the log for all
             await asyncio.to_thread(tour.reload)
-        return JSONResponse(await asyncio.to_thread(tour.training))
+            return JSONResponse(await asyncio.to_thread(tour.training))
 
     async def refuse(_: Request, error: Exception) -> Response:
         return JSONResponse({'error': str(error)}, 400)

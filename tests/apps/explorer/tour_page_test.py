@@ -63,6 +63,17 @@ def test_the_ngram_stands_beside_it_and_the_curve_is_drawn(browser):
     assert texts(browser, '#orders li') == ['“love …”: followed by 1 different word']
     assert browser.find_elements('css selector', '#curve polyline.valid')
     assert 'Finished: update' in texts(browser, '#progress')[0]
+    assert 'the cells are those of the best validation so far, update ' in texts(browser, '#progress')[0]
+
+
+def test_a_silent_server_is_named_and_the_next_text_is_shown(browser):
+    browser.execute_script('window.answering = fetch; window.fetch = () => Promise.reject(new TypeError("gone"))')
+    type_text(browser, 'i hate')
+    until(browser, '#note', lambda x: x == ['The tour does not answer; is it still running?'])
+    browser.execute_script('window.fetch = window.answering')
+    type_text(browser, 'i love')
+    until(browser, '.word b', lambda x: x[-2:] == ['i', 'love'])
+    until(browser, '#note', lambda x: x == [''])
 
 
 @pytest.mark.parametrize('width', [1280, 500, 390])
