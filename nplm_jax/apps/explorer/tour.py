@@ -59,8 +59,8 @@ class Snapshot(NamedTuple):
             sign: [models.show(generation.largest(factor * u_V, 6)) for u_V in U_KxV]
             for sign, factor in (('positive', 1), ('negative', -1))
         }
-        steps = (progress['step'], progress['best_step']) if progress else (None, None)
-        return cls(network, *steps, units)
+        step, best_step = (progress['step'], progress['best_step']) if progress else (None, None)
+        return cls(network, step, best_step, units)
 
 
 @dataclasses.dataclass
