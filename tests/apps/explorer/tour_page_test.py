@@ -5,6 +5,10 @@ import time
 
 import pytest
 
+from configs import sentences
+from nplm_jax import parts
+from nplm_jax.runs import experiment
+
 pytest.importorskip('selenium.webdriver', reason='needs Selenium: pip install selenium')
 pytestmark = pytest.mark.browser
 
@@ -102,3 +106,22 @@ def test_the_page_asks_nobody_else_and_reports_no_error(browser, toured):
     assert len(asked) > 5 and all(url.startswith(toured[1]) for url in asked)
     errors = [e['message'] for e in browser.get_log('browser')]
     assert all('400' in message and '/network' in message for message in errors)  # the empty context
+
+
+def test_a_run_in_training_is_followed_from_its_initial_numbers_to_its_best(serve, browsing, tmp_path):
+    keys = {'train.epochs': 30, 'train.checkpoint_every': 30, 'train.evaluate_every': 60}
+    folder = tmp_path / 'run'
+    experiment.run(parts.override(sentences.get_config(), keys), folder)
+    (folder / 'results.json').unlink()
+    checkpoints, later = folder / 'checkpoints', tmp_path / 'later'
+    later.mkdir()
+    for step in ('60', '90'):
+        (checkpoints / step).rename(later / step)
+    cells = 'return [...document.querySelectorAll("#features .cells div")].map(x => x.title).join()'
+    with serve(folder, switches=('--tour',)) as (_, address), browsing(tmp_path / 'browser') as driver:
+        driver.get(f'{address}/?text=i+love')
+        until(driver, '#progress', lambda x: 'not validated yet: the cells are the initial numbers.' in x[0])
+        before = driver.execute_script(cells)
+        (later / '60').rename(checkpoints / '60')
+        until(driver, '#progress', lambda x: 'the best validation so far, update 60.' in x[0])
+        assert driver.execute_script(cells) != before
