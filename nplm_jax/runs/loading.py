@@ -50,7 +50,7 @@ def load(folder: Path, plugins: Sequence[str] = ()) -> tuple[Settings, vocabular
     settings = workdir.read_settings(folder)
     words = vocabulary.load(folder / workdir.VOCABULARY)
     if parts.is_neural(settings.model.family):
-        return settings, words, _load_network(folder, settings, words)
+        return settings, words, load_network(folder, settings, words)[0]
     if (file := folder / storage.MODEL_FILE).exists():
         return settings, words, storage.load(file, len(words))
     if source := (catalog.finished(folder) or {}).get('imported'):
@@ -117,8 +117,13 @@ def check_words(settings: Settings, teachers: Sequence[TeacherRun], words: vocab
         require(len({context == 'line' for context in contexts}) == 1, 'corpus.context', contexts[0], allowed)
 
 
-def _load_network(folder: pathlib.Path, settings: Settings, words: vocabulary.Vocabulary) -> LanguageModel:
-    """Returns the network of a run with its best parameters."""
+def load_network(
+    folder: pathlib.Path, settings: Settings, words: vocabulary.Vocabulary
+) -> tuple[NeuralLanguageModel, dict[str, Any] | None]:
+    """Returns the network of a run with its best parameters, and the progress of the checkpoint that has them.
+
+    The progress has the fields of `schedule.Progress`; it is None for a packed model. For errors see `load`.
+    """
     # Orbax takes a second to import, which a count-based model does not need.
     from nplm_jax.models.neural import NeuralLanguageModel  # noqa: PLC0415
     from nplm_jax.training import checkpoints  # noqa: PLC0415
@@ -129,9 +134,10 @@ def _load_network(folder: pathlib.Path, settings: Settings, words: vocabulary.Vo
         raise BadInput(f'{folder}: has no checkpoint yet')
     network, params = example_parameters(folder, settings, words)
     if is_packed:
-        return NeuralLanguageModel(network, _read_parameters(folder / packed.PARAMETERS, params))
+        return NeuralLanguageModel(network, _read_parameters(folder / packed.PARAMETERS, params)), None
     with contextlib.closing(checkpoints.CheckpointStore(folder / 'checkpoints', read_only=True)) as store:
-        return NeuralLanguageModel(network, store.restore_best(params))
+        best, progress = store.restore_best(params)
+    return NeuralLanguageModel(network, best), progress
 
 
 def _read_parameters(path: pathlib.Path, example: Params) -> Params:

@@ -156,8 +156,8 @@ class CheckpointStore:
         (state, best), progress = restored
         return state, best, progress
 
-    def restore_best(self, best: Best) -> Best:
-        """Returns the best parameters of the newest undamaged checkpoint, and reads nothing else of it.
+    def restore_best(self, best: Best) -> tuple[Best, dict[str, Any]]:
+        """Returns the best parameters of the newest undamaged checkpoint and its progress; reads nothing else of it.
 
         Args:
             best: An example of them: their structure, shapes and types.
@@ -167,7 +167,8 @@ class CheckpointStore:
         """
         if (restored := self._read_newest({'best': best})) is None:
             raise BadInput(f'{self._manager.directory}: has no checkpoint')
-        return restored[0][0]
+        (best,), progress = restored
+        return best, progress
 
     def _read_newest(self, examples: dict[str, Any]) -> tuple[list[Any], dict[str, Any]] | None:
         """Returns what `_read` does of the newest checkpoint that it can read; see `restore`."""

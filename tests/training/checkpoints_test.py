@@ -140,7 +140,7 @@ def test_a_read_only_store_changes_nothing(tmp_path):
     next((tmp_path / '3' / 'progress').iterdir()).write_text('{"seconds": ')
     before = sorted(tmp_path.rglob('*'))
     store = CheckpointStore(tmp_path, read_only=True)
-    assert float(store.restore_best(BEST)['w'][0, 0]) == -2
+    assert float(store.restore_best(BEST)[0]['w'][0, 0]) == -2
     store.close()
     assert sorted(tmp_path.rglob('*')) == before
 

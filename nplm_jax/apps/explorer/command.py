@@ -46,7 +46,8 @@ def main(argv: Sequence[str]) -> None:
     if flags.tour:
         require(not flags.weights, '--weights', flags.weights, 'must not be given with --tour, which mixes no models')
         shown = tour.Tour.load(flags.workdir)
-        tour_server.serve(shown, flags.tokens, flags.host, port, not flags.no_browser)
+        with listen(flags.host, port) as listener:
+            tour_server.serve(shown, flags.tokens, flags.host, listener, not flags.no_browser)
         return
     models = load_models(flags.workdir, flags.weights)
     server.serve(models, flags.tokens, flags.host, port, not flags.no_browser)
@@ -55,10 +56,14 @@ def main(argv: Sequence[str]) -> None:
 def find_port(host: str, port: int) -> int:
     """Returns the port, or a free one for 0. Raises BadInput if the process cannot listen on it."""
     require(0 <= port < 2**16, '--port', port, 'must be 0 to 65535')
+    with listen(host, port) as listener:
+        return listener.getsockname()[1]
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Returns a socket that listens there. Raises BadInput if the process cannot."""
     try:
-        family = socket.AF_INET6 if ':' in host else socket.AF_INET
-        with socket.create_server((host, port), family=family) as listener:
-            return listener.getsockname()[1]
+        return socket.create_server((host, port), family=socket.AF_INET6 if ':' in host else socket.AF_INET)
     except OSError as error:
         hint = '; --port=0 takes any free port' if error.errno == errno.EADDRINUSE else ''
         raise BadInput(f'--host={host!r} --port={port}: cannot listen there ({error.strerror}){hint}') from None

@@ -2,7 +2,7 @@
 const at = (id) => document.getElementById(id);
 const visitor = Math.random().toString(36).slice(2);
 const percent = (p) => (p >= 0.001 ? `${(100 * p).toFixed(1)}%` : p > 0 ? `1 in ${Math.round(1 / p).toLocaleString("en")}` : "never");
-let shown = null, units = null, chosen = 0, asked = 0, checkpoint;
+let shown = null, units = null, chosen = 0, asked = 0, current = false;
 
 function make(tag, props = {}, ...children) {
   const element = Object.assign(document.createElement(tag), props);
@@ -93,15 +93,23 @@ function drawNgram() {
       number(percent(row.network)), bar(row.network, largest))));
 }
 
+const get = async (path) => (await fetch(path)).json();
+const silence = { error: "The tour does not answer; is it still running?" };
+
+// Shows what the network makes of the text, or why it cannot; `current` says which.
 async function ask() {
   const turn = ++asked;
   const query = new URLSearchParams({ text: at("text").value, visitor });
   history.replaceState(null, "", `?${new URLSearchParams({ text: at("text").value })}`);
-  const response = await fetch(`/network?${query}`);
-  const answer = await response.json();
+  let answer;
+  try {
+    answer = await get(`/network?${query}`);
+    if (!answer.error && units?.step !== answer.step) units = await get("/units");
+  } catch { answer = silence; }
   if (turn !== asked) return;
   at("note").textContent = answer.error ?? answer.note;
-  if (answer.error) return;
+  current = !answer.error;
+  if (!current) return;
   shown = answer;
   drawFeatures(); drawHidden(); drawNext(); drawNgram();
 }
@@ -110,7 +118,8 @@ function drawCurve(training) {
   const points = [...training.train, ...training.valid].filter((point) => point[1] !== null);
   const state = training.finished ? "Finished" : "Not finished";
   at("progress").textContent = `${state}: update ${training.step.toLocaleString("en")}, epoch ${training.epoch.toFixed(2)}` +
-    (training.checkpoint === null ? "." : `; the cells are those of the checkpoint of update ${training.checkpoint.toLocaleString("en")}.`);
+    ({ undefined: ".", null: ".", 0: "; not validated yet: the cells are the initial numbers." }[shown?.best_step]
+      ?? `; the cells are those of the best validation so far, update ${shown.best_step.toLocaleString("en")}.`);
   if (!points.length) return;
   const last = Math.max(...points.map((point) => point[0]), 1), logs = points.map((point) => Math.log(point[1]));
   const low = Math.min(...logs), high = Math.max(...logs, low + 0.01);
@@ -139,19 +148,12 @@ function drawCurve(training) {
 }
 
 async function watch() {
-  try {
-    const training = await (await fetch("/training")).json();
-    if (!training.error) {
-      drawCurve(training);
-      if (training.checkpoint !== checkpoint || !units) {
-        checkpoint = training.checkpoint;
-        units = await (await fetch("/units")).json();
-        await ask();
-      }
-      if (training.finished) return;
-    }
-  } catch { /* the server has ended, or is busy: ask again */ }
-  setTimeout(watch, 3000);
+  const training = await get("/training").catch(() => silence);
+  const isNew = () => !training.error && [shown, units].some((part) => part?.step !== training.checkpoint);
+  if (!current || isNew()) await ask();
+  if (training.error) at("progress").textContent = training.error;
+  else drawCurve(training);
+  if (!training.finished || !current || isNew()) setTimeout(watch, 3000);
 }
 
 const system = matchMedia("(prefers-color-scheme: dark)");

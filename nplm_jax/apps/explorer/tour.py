@@ -1,13 +1,15 @@
 """The paper's network at work on a context, and an n-gram model beside it: the data of the tour. Imports no page.
 
-Dims: B contexts, N words of a context, M features, P = N * M, K hidden units, V vocabulary.
+Dims: B contexts, N words of a context, M features, P = N * M, K hidden units, V vocabulary, L words of a
+prompt.
 """
 
+import contextlib
 import dataclasses
 import functools
 import pathlib
-from collections.abc import Sequence
-from typing import Any, Self
+from collections.abc import Hashable, Sequence
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +17,7 @@ import numpy as np
 
 from nplm_jax.apps.explorer.batching import MAX_BATCH
 from nplm_jax.cli.loaded_models import LoadedModels, load_models
+from nplm_jax.config import Settings
 from nplm_jax.data.vocabulary import RARE_ID
 from nplm_jax.inference import generation
 from nplm_jax.models import nplm
@@ -32,25 +35,55 @@ MAX_POINTS = 400  # of the training curve
 _SHOWN = {'C_VxM', 'H_KxP', 'd_K', 'U_VxK', 'W_VxP', 'b_V'}
 
 
+class Snapshot(NamedTuple):
+    """The network as one checkpoint has it.
+
+    Attributes:
+        network: The network with the parameters of the best validation so far; the initial ones before the first.
+        step: The update number of the checkpoint; None for a packed model.
+        best_step: The update number of the best validation, 0 before the first; None for a packed model.
+        units: The words whose scores each hidden unit raises most, where it is positive and where negative.
+    """
+
+    network: NeuralLanguageModel
+    step: int | None
+    best_step: int | None
+    units: dict[str, list[list[str]]]
+
+    @classmethod
+    def read(cls, folder: pathlib.Path, models: LoadedModels, settings: Settings) -> Self:
+        """Reads the newest checkpoint of a run. Raises BadInput or OSError if none can be read."""
+        network, progress = loading.load_network(folder, settings, models.vocabulary)
+        U_KxV = np.asarray(network.params['U_VxK']).T if 'U_VxK' in network.params else ()
+        units = {
+            sign: [models.show(generation.largest(factor * u_V, 6)) for u_V in U_KxV]
+            for sign, factor in (('positive', 1), ('negative', -1))
+        }
+        step, best_step = (progress['step'], progress['best_step']) if progress else (None, None)
+        return cls(network, step, best_step, units)
+
+
 @dataclasses.dataclass
 class Tour:
     """A network, perhaps with an n-gram model beside it.
 
     Attributes:
         models: The models of the runs.
-        network: The network, with the parameters of checkpoint `step`.
+        settings: The settings of the network's run.
         folder: The folder of its run.
         name: The name of its run.
         ngram: The other model with its name, if there is one.
-        step: The update number of the checkpoint; None for a packed model.
+        snapshot: The network. Another thread may replace it: what needs it twice reads it once.
+        newest: The number of the newest checkpoint when it was read.
     """
 
     models: LoadedModels
-    network: NeuralLanguageModel
+    settings: Settings
     folder: pathlib.Path
     name: str
     ngram: tuple[str, LanguageModel] | None
-    step: int | None
+    snapshot: Snapshot
+    newest: int | None
 
     @classmethod
     def load(cls, folders: Sequence[str]) -> Self:
@@ -64,7 +97,6 @@ class Tour:
         allowed = f'must have one run of model.family={FAMILY}, and may have one n-gram run beside it'
         require(families.count(FAMILY) == 1 and len(families) <= 2, '--tour', ','.join(families), allowed)
         place = families.index(FAMILY)
-        step = newest_step(paths[place])
         models = load_models(folders, finished=False)
         network = models.models[place]
         assert isinstance(network, NeuralLanguageModel)
@@ -72,19 +104,18 @@ class Tour:
         require(not any(isinstance(model, NeuralLanguageModel) for _, model in others), '--tour', families, allowed)
         kind = models.settings[place].output.kind
         require(network.params.keys() <= _SHOWN, 'output.kind', kind, 'must have one score for each word for --tour')
-        return cls(models, network, paths[place], models.names[place], next(iter(others), None), step)
+        folder, settings, newest = paths[place], models.settings[place], newest_step(paths[place])
+        snapshot = Snapshot.read(folder, models, settings)
+        return cls(models, settings, folder, models.names[place], next(iter(others), None), snapshot, newest)
 
     def reload(self) -> None:
         """Takes the parameters of the newest checkpoint if it is newer; one that cannot be read is left out."""
-        step = newest_step(self.folder)
-        if step is None or step == self.step:
+        newest = newest_step(self.folder)
+        if newest in (None, self.newest):
             return
-        try:
-            network = loading.load(self.folder)[2]
-        except (BadInput, OSError):  # training has just deleted it
-            return
-        assert isinstance(network, NeuralLanguageModel)
-        self.network, self.step = network, step
+        with contextlib.suppress(BadInput, OSError):  # training has just deleted it
+            self.snapshot = Snapshot.read(self.folder, self.models, self.settings)
+            self.newest = newest
 
     def encode(self, text: str, kind: str) -> list[str]:
         """Returns the words of a context. Raises BadInput if it is empty or too long; `kind` as in `tokenize`."""
@@ -100,45 +131,40 @@ class Tour:
         Args:
             texts: The words of at most MAX_BATCH contexts.
         """
-        network, N = self.network, self.network.network.body.reach
+        network, step, best_step, _ = self.snapshot
+        N = network.network.body.reach
         assert N is not None
         contexts_BxN = np.full((MAX_BATCH, N), RARE_ID, np.int32)  # one shape, so that one program compiles
-        for row_N, words in zip(contexts_BxN, texts):
-            ids = self.models.encode_prompt(words)[-N:]
+        prompts = [self.models.encode_prompt(words) for words in texts]
+        for row_N, prompt_L in zip(contexts_BxN, prompts):
+            ids = prompt_L[-N:]
             row_N[N - len(ids) :] = ids
         read_BxN = network.network.tokens(jnp.asarray(contexts_BxN), network.network.body.lookback).ids_SxL
         arrays = jax.tree.map(np.asarray, _activations(network.params, read_BxN))
         answers = []
         for i, words in enumerate(texts):
-            answer = self._describe(np.asarray(read_BxN)[i], *(array[i] for array in arrays))
-            answers.append({'note': self.models.describe_unknown(words), 'step': self.step, **answer})
+            answer = self._describe(network.params, np.asarray(read_BxN)[i], *(array[i] for array in arrays))
+            note = self.models.describe_unknown(words)
+            answers.append({'note': note, 'step': step, 'best_step': best_step, **answer})
             if self.ngram:
-                answers[-1]['ngram'] = self._beside(contexts_BxN[i], arrays[-1][i])
+                answers[-1]['ngram'] = self._beside(prompts[i], arrays[-1][i])
         return answers
 
     def units(self) -> dict[str, Any]:
-        """Returns the words whose scores each hidden unit raises most, where it is positive and where negative."""
-        if 'U_VxK' not in self.network.params:
-            return {'positive': [], 'negative': []}
-        U_KxV = np.asarray(self.network.params['U_VxK']).T
-        return {
-            sign: [self.models.show(generation.largest(factor * u_V, 6)) for u_V in U_KxV]
-            for sign, factor in (('positive', 1), ('negative', -1))
-        }
+        """Returns the words whose scores each hidden unit raises most, and of which checkpoint."""
+        snapshot = self.snapshot
+        return {'step': snapshot.step, **snapshot.units}
 
     def training(self) -> dict[str, Any]:
         """Returns the curve of the run's log, at most MAX_POINTS of each kind, and how far the run is."""
-        rows = reporting.read_metrics(self.folder / catalog.METRICS)
-        curves = {}
-        for split in ('train', 'valid'):
-            points = [[row['step'], row[key]] for row in rows if (key := f'{split}_perplexity') in row]
-            curves[split] = points[:: -(-len(points) // MAX_POINTS) or 1]
-        finished = catalog.is_finished(self.folder)
-        seen = {'step': rows[-1]['step'], 'epoch': rows[-1]['epoch']} if rows else {'step': 0, 'epoch': 0}
-        return {'checkpoint': self.step, 'finished': finished, **seen, **curves}
+        path, finished = self.folder / catalog.METRICS, catalog.is_finished(self.folder)
+        stat = path.stat() if path.exists() else None
+        curves = _curves(path, stat and (stat.st_mtime_ns, stat.st_size))
+        return {'checkpoint': self.snapshot.step, 'finished': finished, **curves}
 
-    def _describe(self, ids_N: np.ndarray, e_NxM: np.ndarray, a_K: np.ndarray, y_V: np.ndarray) -> dict[str, Any]:
-        params = self.network.params
+    def _describe(
+        self, params: Params, ids_N: np.ndarray, e_NxM: np.ndarray, a_K: np.ndarray, y_V: np.ndarray
+    ) -> dict[str, Any]:
         drives_KxN = np.zeros((0, len(ids_N)))
         if 'H_KxP' in params:
             H_KxNxM = np.asarray(params['H_KxP']).reshape(-1, *e_NxM.shape)[:, ::-1]  # x begins with the last word
@@ -157,34 +183,34 @@ class Tour:
             ],
         }
 
-    def _beside(self, context_N: np.ndarray, y_V: np.ndarray) -> dict[str, Any]:
+    def _beside(self, prompt_L: np.ndarray, y_V: np.ndarray) -> dict[str, Any]:
         """Returns what the n-gram model says of a context: its likeliest words, and which orders it has seen."""
         assert self.ngram
         (name, model), p_network_V = self.ngram, np.exp(_log_softmax(y_V))
-        log_p_V = model.next_word(context_N[None])[0]
+        log_p_V = model.next_word(prompt_L[None])[0]
         best, of_network = (generation.largest(x_V, NUM_WORDS) for x_V in (log_p_V, p_network_V))
         answer: dict[str, Any] = {'name': name, 'orders': []}
         if isinstance(model, BackoffModel):
-            nodes = model.table.context_nodes(context_N[None], model.n)
-            padded_N = np.pad(context_N, (max(0, model.n - 1 - len(context_N)), 0), constant_values=RARE_ID)
+            nodes = model.table.context_nodes(prompt_L[None], model.n)
+            padded = np.pad(prompt_L, (model.n, 0), constant_values=RARE_ID)
             for length in range(model.n - 1, 0, -1):
                 followers = len(model.table.successors(length + 1, nodes[length])[0]) if nodes[length][0] >= 0 else 0
                 answer['orders'].append(
-                    {'context': ' '.join(self.models.show(padded_N[-length:])), 'followers': followers}
+                    {'context': ' '.join(self.models.show(padded[-length:])), 'followers': followers}
                 )
         ids = list(dict.fromkeys([*best.tolist(), *of_network.tolist()]))
-        orders = self._orders(model, context_N, ids)
+        orders = self._orders(model, prompt_L, ids)
         answer['words'] = [
             {'word': word, 'p': float(np.exp(log_p_V[i])), 'network': float(p_network_V[i]), 'order': order}
             for i, word, order in zip(ids, self.models.show(ids), orders)
         ]
         return answer
 
-    def _orders(self, model: LanguageModel, context_N: np.ndarray, ids: Sequence[int]) -> list[int | None]:
+    def _orders(self, model: LanguageModel, prompt_L: np.ndarray, ids: Sequence[int]) -> list[int | None]:
         """Returns the length of the longest n-gram of the table with which each word ends the context."""
         if not isinstance(model, BackoffModel):
             return [None] * len(ids)
-        padded = np.pad(context_N, (model.n, 0), constant_values=RARE_ID).tolist()
+        padded = np.pad(prompt_L, (model.n, 0), constant_values=RARE_ID).tolist()
         lines = np.array([[*padded[len(padded) - model.n + 1 :], i] for i in ids])
         nodes = model.table.nodes(lines, model.n)[1:]
         return [max(k for k, found in enumerate(nodes, 1) if found[row, -1] >= 0) for row in range(len(ids))]
@@ -192,7 +218,20 @@ class Tour:
 
 def newest_step(folder: pathlib.Path) -> int | None:
     """Returns the update number of a run's newest checkpoint; None where there is none."""
-    return max((int(path.name) for path in (folder / 'checkpoints').glob('*') if path.name.isdigit()), default=None)
+    names = (path.name for path in (folder / 'checkpoints').glob('*'))
+    return max((int(name) for name in names if name.isdecimal()), default=None)
+
+
+@functools.lru_cache(maxsize=1)
+def _curves(path: pathlib.Path, version: Hashable) -> dict[str, Any]:
+    """Returns the curves of a log and its last update and epoch; reads a `version` of the file once."""
+    rows = reporting.read_metrics(path)
+    answer: dict[str, Any] = {'step': rows[-1]['step'], 'epoch': rows[-1]['epoch']} if rows else {'step': 0, 'epoch': 0}
+    for split in ('train', 'valid'):
+        points = [[row['step'], row[key]] for row in rows if (key := f'{split}_perplexity') in row]
+        stride = max(1, -(-len(points) // MAX_POINTS))
+        answer[split] = points[::-stride][::-1]  # the newest is one of them
+    return answer
 
 
 @functools.partial(jit_float32, static_argnames=())

@@ -3,8 +3,10 @@
 import asyncio
 import contextlib
 import pathlib
+import socket
+import threading
 import webbrowser
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 
 import uvicorn
 from starlette.applications import Starlette
@@ -24,22 +26,27 @@ BUSY = 'the tour is busy with the texts of others; try again in a moment'
 SUPERSEDED = 'the next text has taken the place of this one'
 
 
-def serve(tour: Tour, kind: str, host: str, port: int, open_browser: bool) -> None:
-    """Serves the tour until Ctrl-C. `kind` says how text is split, as in `Tokenizer.reading`."""
+def serve(tour: Tour, kind: str, host: str, listener: socket.socket, open_browser: bool) -> None:
+    """Serves the tour until Ctrl-C.
+
+    Args:
+        tour: The tour.
+        kind: How text is split, as in `Tokenizer.reading`.
+        host: The name or address by which the page is asked for.
+        listener: A socket that listens there.
+        open_browser: Whether to open the page.
+    """
+    server = uvicorn.Server(uvicorn.Config(make_app(tour, kind, host), log_level='warning'))
+    port = listener.getsockname()[1]
     address = f'http://[{host}]:{port}' if ':' in host else f'http://{host}:{port}'
-
-    @contextlib.asynccontextmanager
-    async def started(_: Starlette) -> AsyncIterator[None]:
-        print(f'{address} shows the tour of {tour.name}; Ctrl-C ends it', flush=True)
-        if open_browser:
-            await asyncio.to_thread(webbrowser.open, address)
-        yield
-
+    print(f'{address} shows the tour of {tour.name}; Ctrl-C ends it', flush=True)
+    if open_browser:
+        threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
     with contextlib.suppress(KeyboardInterrupt):
-        uvicorn.run(make_app(tour, kind, host, started), host=host, port=port, log_level='warning')
+        server.run(sockets=[listener])
 
 
-def make_app(tour: Tour, kind: str, host: str, lifespan: Callable | None = None) -> Starlette:
+def make_app(tour: Tour, kind: str, host: str) -> Starlette:
     """Returns the application: the page's files, /network?text=TEXT&visitor=ID, /units and /training."""
     tour.show([[]])  # compiles
     batcher = batching.Batcher(tour.show)
@@ -56,12 +63,12 @@ def make_app(tour: Tour, kind: str, host: str, lifespan: Callable | None = None)
             return JSONResponse({'error': SUPERSEDED}, 409)
 
     async def units(_: Request) -> Response:
-        return JSONResponse(await asyncio.to_thread(tour.units))
+        return JSONResponse(tour.units())
 
     async def training(_: Request) -> Response:
-        async with lock:  # one reads the checkpoint for all
+        async with lock:  # one reads the checkpoint and the log for all
             await asyncio.to_thread(tour.reload)
-        return JSONResponse(await asyncio.to_thread(tour.training))
+            return JSONResponse(await asyncio.to_thread(tour.training))
 
     async def refuse(_: Request, error: Exception) -> Response:
         return JSONResponse({'error': str(error)}, 400)
@@ -75,4 +82,4 @@ def make_app(tour: Tour, kind: str, host: str, lifespan: Callable | None = None)
     routes = [Route(path, file(name)) for path, name in FILES.items()]
     routes += [Route(f'/{answer.__name__}', answer) for answer in (network, units, training)]
     gate = Middleware(Gate, host=host, num_visitors=lambda: 0)  # a visitor takes no memory
-    return Starlette(routes=routes, middleware=[gate], exception_handlers={BadInput: refuse}, lifespan=lifespan)
+    return Starlette(routes=routes, middleware=[gate], exception_handlers={BadInput: refuse})

@@ -5,6 +5,10 @@ import time
 
 import pytest
 
+from configs import sentences
+from nplm_jax import parts
+from nplm_jax.runs import experiment
+
 pytest.importorskip('selenium.webdriver', reason='needs Selenium: pip install selenium')
 pytestmark = pytest.mark.browser
 
@@ -63,6 +67,17 @@ def test_the_ngram_stands_beside_it_and_the_curve_is_drawn(browser):
     assert texts(browser, '#orders li') == ['“love …”: followed by 1 different word']
     assert browser.find_elements('css selector', '#curve polyline.valid')
     assert 'Finished: update' in texts(browser, '#progress')[0]
+    assert 'the cells are those of the best validation so far, update ' in texts(browser, '#progress')[0]
+
+
+def test_a_silent_server_is_named_and_the_next_text_is_shown(browser):
+    browser.execute_script('window.answering = fetch; window.fetch = () => Promise.reject(new TypeError("gone"))')
+    type_text(browser, 'i hate')
+    until(browser, '#note', lambda x: x == ['The tour does not answer; is it still running?'])
+    browser.execute_script('window.fetch = window.answering')
+    type_text(browser, 'i love')
+    until(browser, '.word b', lambda x: x[-2:] == ['i', 'love'])
+    until(browser, '#note', lambda x: x == [''])
 
 
 @pytest.mark.parametrize('width', [1280, 500, 390])
@@ -91,3 +106,22 @@ def test_the_page_asks_nobody_else_and_reports_no_error(browser, toured):
     assert len(asked) > 5 and all(url.startswith(toured[1]) for url in asked)
     errors = [e['message'] for e in browser.get_log('browser')]
     assert all('400' in message and '/network' in message for message in errors)  # the empty context
+
+
+def test_a_run_in_training_is_followed_from_its_initial_numbers_to_its_best(serve, browsing, tmp_path):
+    keys = {'train.epochs': 30, 'train.checkpoint_every': 30, 'train.evaluate_every': 60}
+    folder = tmp_path / 'run'
+    experiment.run(parts.override(sentences.get_config(), keys), folder)
+    (folder / 'results.json').unlink()
+    checkpoints, later = folder / 'checkpoints', tmp_path / 'later'
+    later.mkdir()
+    for step in ('60', '90'):
+        (checkpoints / step).rename(later / step)
+    cells = 'return [...document.querySelectorAll("#features .cells div")].map(x => x.title).join()'
+    with serve(folder, switches=('--tour',)) as (_, address), browsing(tmp_path / 'browser') as driver:
+        driver.get(f'{address}/?text=i+love')
+        until(driver, '#progress', lambda x: 'not validated yet: the cells are the initial numbers.' in x[0])
+        before = driver.execute_script(cells)
+        (later / '60').rename(checkpoints / '60')
+        until(driver, '#progress', lambda x: 'the best validation so far, update 60.' in x[0])
+        assert driver.execute_script(cells) != before

@@ -8,6 +8,9 @@ import urllib.parse
 
 import pytest
 
+from nplm_jax.apps.explorer import command
+from nplm_jax.utils.errors import BadInput
+
 pytestmark = pytest.mark.browser  # needs NiceGUI, which brings the server
 
 
@@ -56,6 +59,12 @@ def test_an_impossible_context_is_one_line(toured, query, message):
 def test_no_other_file_is_served(toured):
     for path in ('/server.py', '/../../../../etc/passwd', '/%2e%2e/tour.py', '/tour.html'):
         assert ask(toured, path)[0] == 404
+
+
+def test_a_port_that_is_taken_is_one_line(toured):
+    port = urllib.parse.urlsplit(toured[1]).port
+    with pytest.raises(BadInput, match=rf"--host='127.0.0.1' --port={port}: cannot listen there .*--port=0 takes any"):
+        command.listen('127.0.0.1', port)
 
 
 def test_a_class_of_50_that_types_at_once_gets_the_answers_of_one(toured):

@@ -1,14 +1,18 @@
 """The tour: its numbers are the model's own, what it says of n-grams, what it refuses, a run in training."""
 
+import copy
 import json
-import pathlib
 import shutil
 
 import numpy as np
 import pytest
 
+from configs import sentences
+from nplm_jax import parts
 from nplm_jax.apps.explorer import tour
 from nplm_jax.data.vocabulary import RARE
+from nplm_jax.models.neural import NeuralLanguageModel
+from nplm_jax.runs import experiment, reporting
 from nplm_jax.utils.errors import BadInput
 
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
@@ -23,8 +27,8 @@ def shown(folders):
 def test_the_numbers_are_those_of_the_equations_in_float64(shown, text):
     words = shown.encode(text, '')
     ((answer,),) = (shown.show([words]),)
-    params = {name: np.asarray(x, np.float64) for name, x in shown.network.params.items()}
-    N = shown.network.network.body.reach
+    params = {name: np.asarray(x, np.float64) for name, x in shown.snapshot.network.params.items()}
+    N = shown.snapshot.network.network.body.reach
     ids_N = np.pad(shown.models.encode_prompt(words), (N, 0))[-N:]
     e_NxM = params['C_VxM'][ids_N]
     x_P = e_NxM[::-1].reshape(-1)
@@ -45,8 +49,22 @@ def test_the_probabilities_are_those_of_every_other_command(shown):
     ids = shown.models.encode_prompt(words)[None]
     for row in shown.show([words])[0]['ngram']['words']:
         i = shown.models.vocabulary.find(row['word'])
-        assert row['network'] == pytest.approx(np.exp(shown.network.next_word(ids)[0, i]), rel=1e-4)
+        assert row['network'] == pytest.approx(np.exp(shown.snapshot.network.next_word(ids)[0, i]), rel=1e-4)
         assert row['p'] == pytest.approx(np.exp(shown.ngram[1].next_word(ids)[0, i]), rel=1e-4)
+
+
+def test_an_ngram_that_reads_further_than_the_network_gets_the_whole_prompt(folders, tmp_path):
+    config = parts.override(sentences.get_config(), {'model.n': 2})
+    experiment.run(config, tmp_path / 'network')
+    experiment.run(parts.override(config, {'model.family': 'modified_kneser_ney', 'model.n': 4}), tmp_path / 'counts')
+    shown = tour.Tour.load([str(tmp_path / 'network'), str(tmp_path / 'counts')])
+    words = ['i', 'love']
+    beside = shown.show([words])[0]['ngram']
+    p_V = np.exp(shown.ngram[1].next_word(shown.models.encode_prompt(words)[None])[0])
+    assert [row['context'] for row in beside['orders'][-2:]] == ['i love', 'love']
+    assert max(row['order'] for row in beside['words']) >= 3
+    ids = [shown.models.vocabulary.find(row['word']) for row in beside['words']]
+    np.testing.assert_allclose([row['p'] for row in beside['words']], p_V[ids], rtol=1e-4)
 
 
 def test_texts_that_are_asked_together_have_the_numbers_of_each_alone(shown):
@@ -68,7 +86,7 @@ def test_a_context_that_the_ngram_has_seen_and_one_that_it_has_not(shown):
 
 
 def test_a_unit_raises_the_words_of_its_largest_weights(shown):
-    U_VxK, units = np.asarray(shown.network.params['U_VxK']), shown.units()
+    U_VxK, units = np.asarray(shown.snapshot.network.params['U_VxK']), shown.units()
     for sign, pick in (('positive', np.argmax), ('negative', np.argmin)):
         assert [words[0] for words in units[sign]] == shown.models.show(pick(U_VxK, 0))
 
@@ -97,14 +115,55 @@ def test_a_run_in_training_is_watched_and_a_newer_checkpoint_is_taken(folders, t
     rows = [json.loads(line) for line in (folder / 'metrics.jsonl').read_text().splitlines()]
     assert not training['finished'] and training['step'] == rows[-1]['step']
     assert training['valid'] == [[r['step'], r['valid_perplexity']] for r in rows if 'valid_perplexity' in r]
-    network, watched.network = watched.network, None
+    first = watched.snapshot
     watched.reload()
-    assert watched.network is None  # nothing is newer
-    watched.step -= 1
+    assert watched.snapshot is first  # nothing is newer
+    watched.newest -= 1
     watched.reload()
-    assert np.array_equal(watched.network.params['C_VxM'], network.params['C_VxM'])
-    newest = pathlib.Path(folder / 'checkpoints' / str(watched.step))
-    (newest.parent / str(watched.step + 1)).mkdir()  # has no parameters yet
-    watched.network = network
+    assert watched.snapshot is not first
+    assert np.array_equal(watched.snapshot.network.params['C_VxM'], first.network.params['C_VxM'])
+    (folder / 'checkpoints' / str(first.step + 1)).mkdir()  # has no parameters yet
+    (folder / 'checkpoints' / '²').mkdir()
     watched.reload()
-    assert watched.show([['i']])
+    assert watched.show([['i']])[0]['step'] == first.step
+
+
+@pytest.mark.parametrize('evaluate_every,best_step', [(60, 0), (21, 21)])
+def test_the_step_is_that_of_the_parameters_that_are_shown(tmp_path, evaluate_every, best_step):
+    keys = {'train.epochs': 30, 'train.checkpoint_every': 30, 'train.evaluate_every': evaluate_every}
+    folder = tmp_path / 'run'
+    experiment.run(parts.override(sentences.get_config(), keys), folder)
+    kept = folder / 'checkpoints' / '30'
+    for path in set(kept.parent.glob('*')) - {kept}:
+        shutil.rmtree(path)
+    watched = tour.Tour.load([str(folder)])
+    (answer,) = watched.show([['i']])
+    assert (answer['step'], answer['best_step'], watched.units()['step']) == (30, best_step, 30)
+
+
+def test_an_answer_has_the_parameters_and_the_step_of_one_checkpoint(shown, monkeypatch):
+    watched, activations = copy.copy(shown), tour._activations
+    (before,) = watched.show([['i', 'love']])
+    params = {**shown.snapshot.network.params, 'H_KxP': 2 * shown.snapshot.network.params['H_KxP']}
+    newer = shown.snapshot._replace(network=NeuralLanguageModel(shown.snapshot.network.network, params), step=10**6)
+
+    def reload_then(*args):
+        watched.snapshot = newer
+        return activations(*args)
+
+    monkeypatch.setattr(tour, '_activations', reload_then)
+    assert watched.show([['i', 'love']]) == [before]
+
+
+def test_a_long_log_is_thinned_to_its_newest_point_and_read_once(folders, tmp_path, monkeypatch):
+    folder = tmp_path / 'run'
+    shutil.copytree(folders / 'network', folder)
+    rows = [{'step': i, 'epoch': i, 'seconds': i, 'train_perplexity': 2.0} for i in range(1, 1001)]
+    (folder / 'metrics.jsonl').write_text(''.join(f'{json.dumps(row)}\n' for row in rows))
+    watched, read, count = tour.Tour.load([str(folder)]), reporting.read_metrics, []
+    monkeypatch.setattr(reporting, 'read_metrics', lambda path: count.append(path) or read(path))
+    steps = [[step for step, _ in watched.training()['train']] for _ in range(3)]
+    assert steps[0] == steps[2] == list(range(1, 1001, 3)) and len(count) == 1
+    with (folder / 'metrics.jsonl').open('a') as file:
+        file.write(f'{json.dumps({**rows[-1], "step": 1001})}\n')
+    assert watched.training()['train'][-1] == [1001, 2.0] and len(count) == 2
