@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from nplm_jax.parts import override
     from nplm_jax.runs import spelling
     from nplm_jax.runs.command_line import load_config
-    from nplm_jax.runs.experiment import load_settings, train
+    from nplm_jax.runs.experiment import load_settings
     from nplm_jax.runs.loading import load, load_dataset
+    from nplm_jax.runs.training import train
 else:  # hidden from type checkers, for which every misspelled name would have a type else
 
     def __getattr__(name: str) -> Any:
@@ -89,7 +90,7 @@ _MODULES = {  # where each name is defined, or for a module the subpackage that 
     'sample': 'inference.generation',
     'spelling': 'runs',
     'surprisal': 'apps.surprisal.frames',
-    'train': 'runs.experiment',
+    'train': 'runs.training',
 }
 
 

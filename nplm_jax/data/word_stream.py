@@ -56,7 +56,8 @@ class WordStream(NamedTuple):
         """
         if list(kept) == list(lengths):
             return self
-        numbers, used, shortened = np.full(len(self.types), -1, np.int32), [], []
+        numbers, shortened = np.full(len(self.types), -1, np.int32), []
+        used: list[int] = []  # the old number of each new one
         for start, size in zip([0, *itertools.accumulate(lengths)], kept):
             for part_L in mapped_arrays.parts(self.type_ids_L[start : start + size]):
                 new, first = np.unique(part_L[numbers[part_L] < 0], return_index=True)

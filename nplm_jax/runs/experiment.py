@@ -1,10 +1,8 @@
 """One experiment from config to results, or several together: what launch.py, sweeps and notebooks call."""
 
 import contextlib
-import dataclasses
 import signal
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from ml_collections import ConfigDict
@@ -15,18 +13,14 @@ from nplm_jax.config import Settings
 from nplm_jax.data import corpora
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.models.ngram import estimators
-from nplm_jax.runs.catalog import RUNS, Run, read_run
-from nplm_jax.runs.command_line import find_config, load_config
 from nplm_jax.runs.loading import Path, load
 from nplm_jax.runs.session import RunSession, SharedCorpus, open_session
 from nplm_jax.runs.signals import interruptible
-from nplm_jax.runs.workdir import default_name
 from nplm_jax.training.loop import ShouldPrune, Trainer, fit, never
 from nplm_jax.training.vmapped import RUN_ERRORS, fit_many, group_compatible
-from nplm_jax.utils.errors import BadInput, NonFiniteError, require
-from nplm_jax.utils.io import expand
+from nplm_jax.utils.errors import BadInput, NonFiniteError
 
-__all__ = ['load', 'load_settings', 'run', 'run_many', 'train']
+__all__ = ['load', 'load_settings', 'run', 'run_many']
 Config: TypeAlias = ConfigDict | Mapping[str, Any]
 
 
@@ -46,45 +40,6 @@ def load_settings(config: Config | Settings) -> Settings:
     estimators.check_context(settings)
     parts.check(settings)
     return settings
-
-
-def train(
-    config: str | ConfigDict,
-    workdir: Path | None = None,
-    changes: Mapping[str, Any] = MappingProxyType({}),
-    minutes: float | None = None,
-) -> Run:
-    """Trains or estimates one model and evaluates it, as `nplm train` does; a notebook shows the learning curve.
-
-    Args:
-        config: The name of a config and of its row, such as `brown:mlp9`, the path of a config file, or a ConfigDict.
-        workdir: Output directory; None for `runs/` and the names of the config and of the changed keys. The same call
-            resumes a run that was stopped, and a finished run is not trained again.
-        changes: The values of flattened keys: `{'model.h': 50, 'seed': 2}`. See `parts.override`.
-        minutes: Minutes of training, for which the network that suits the text and the machine is chosen, as by
-            `nplm train --minutes`; the config is then named, and defines `network` as `text` and `brown` do.
-
-    Returns:
-        The finished run, with its `results`; `nplm_jax.load(run.folder)` returns its model.
-
-    Raises:
-        BadInput: The config, the folder, the text or the devices cannot serve.
-        training.loop.Interrupted: SIGINT or SIGTERM came during training, and the state is saved.
-        NonFiniteError: A number is not finite.
-    """
-    from nplm_jax.runs import time_budget  # noqa: PLC0415 (it imports this module)
-
-    if minutes is not None:
-        time_budget.check_flags(minutes, changes)
-        require(isinstance(config, str), 'minutes', minutes, 'needs a config by its name or path, such as text')
-    made, corpus = parts.override(load_config(config) if isinstance(config, str) else config, changes), None
-    folder = expand('--workdir', workdir or f'{RUNS}/{default_name(made, changes, minutes)}')
-    if minutes is not None and isinstance(config, str):
-        made, corpus = time_budget.resolve(made, find_config(config).partition(':')[0], changes, minutes, folder)
-    run(made, folder, data=corpus)
-    trained = read_run(folder)
-    settings = config_lib.replace(trained.settings, {})  # with the options of its plug-ins
-    return dataclasses.replace(trained, settings=settings)
 
 
 def run(

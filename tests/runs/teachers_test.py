@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
+import nplm_jax
 from configs import default
 from nplm_jax.runs import catalog, experiment, sweeps, workdir
 from nplm_jax.utils.errors import BadInput
@@ -15,7 +16,7 @@ FEW = {'train.epochs': 3, 'train.evaluate_every': 3}
 
 def train(folder, teacher='', **changes):
     keys = {key.replace('__', '.'): value for key, value in changes.items()}
-    return experiment.train('sentences', folder, {**FEW, 'output.teacher': str(teacher), **keys})
+    return nplm_jax.train('sentences', folder, {**FEW, 'output.teacher': str(teacher), **keys})
 
 
 @pytest.fixture(scope='module')
@@ -91,7 +92,7 @@ def test_long_names_are_no_path_and_a_teacher_that_cannot_be_read_is_named(train
 
 
 def test_a_teacher_that_cannot_teach_is_one_line(trained, tmp_path):
-    counted = experiment.train('sentences', tmp_path / 'counted', {'model.family': 'interpolated', 'model.n': 3}).folder
+    counted = nplm_jax.train('sentences', tmp_path / 'counted', {'model.family': 'interpolated', 'model.n': 3}).folder
     (tmp_path / 'begun').mkdir()
     for name, message in {
         tmp_path / 'none': f"no finished run at '{tmp_path}/none'",

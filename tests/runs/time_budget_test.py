@@ -148,21 +148,6 @@ def test_python_trains_for_some_minutes_as_the_command_does(text, tmp_path, time
     assert done.returncode == 0 and 'is already finished' in done.stdout, done.stderr
 
 
-@pytest.mark.parametrize(
-    ('config', 'minutes', 'changes', 'message'),
-    [
-        ('text', '5', {}, "--minutes='5': must be a positive number"),
-        ('text', 1, {'train.epochs': 2}, '--config.train.epochs=2: cannot be combined with --minutes'),
-        (text_config.get_config(), 1, {}, 'minutes=1: needs a config by its name or path, such as text'),
-        ('sentences', 1, {}, '--minutes: .* defines no network'),
-    ],
-)
-def test_python_refuses_minutes_in_one_line(tmp_path, config, minutes, changes, message):
-    with pytest.raises(BadInput, match=message):
-        nplm_jax.train(config, tmp_path / 'run', changes, minutes)
-    assert not (tmp_path / 'run').exists()
-
-
 def test_a_network_is_timed(text, data, tmp_path):
     changes = rows.network(8, 1, len(data.train)) | {'train.valid_words': 500}
     config = time_budget.apply_keys(config_of(text), changes, [])

@@ -1,0 +1,55 @@
+"""`nplm_jax.train`: one experiment by a call, as `nplm train` does it."""
+
+import dataclasses
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from nplm_jax import config as config_lib
+from nplm_jax import parts
+from nplm_jax.runs import experiment, time_budget
+from nplm_jax.runs.catalog import RUNS, Run, read_run
+from nplm_jax.runs.command_line import find_config, load_config
+from nplm_jax.runs.loading import Path
+from nplm_jax.runs.workdir import default_name
+from nplm_jax.utils.errors import require
+from nplm_jax.utils.io import expand
+
+
+def train(
+    config: str | ConfigDict,
+    workdir: Path | None = None,
+    changes: Mapping[str, Any] = MappingProxyType({}),
+    minutes: float | None = None,
+) -> Run:
+    """Trains or estimates one model and evaluates it, as `nplm train` does; a notebook shows the learning curve.
+
+    Args:
+        config: The name of a config and of its row, such as `brown:mlp9`, the path of a config file, or a ConfigDict.
+        workdir: Output directory; None for `runs/` and the names of the config and of the changed keys. The same call
+            resumes a run that was stopped, and a finished run is not trained again.
+        changes: The values of flattened keys: `{'model.h': 50, 'seed': 2}`. See `parts.override`.
+        minutes: Minutes of training, for which the network that suits the text and the machine is chosen, as by
+            `nplm train --minutes`; the config is then named, and defines `network` as `text` and `brown` do.
+
+    Returns:
+        The finished run, with its `results`; `nplm_jax.load(run.folder)` returns its model.
+
+    Raises:
+        BadInput: The config, the folder, the text or the devices cannot serve.
+        training.loop.Interrupted: SIGINT or SIGTERM came during training, and the state is saved.
+        NonFiniteError: A number is not finite.
+    """
+    if minutes is not None:
+        time_budget.check_flags(minutes, changes)
+        require(isinstance(config, str), 'minutes', minutes, 'needs a config by its name or path, such as text')
+    made, corpus = parts.override(load_config(config) if isinstance(config, str) else config, changes), None
+    folder = expand('--workdir', workdir or f'{RUNS}/{default_name(made, changes, minutes)}')
+    if minutes is not None and isinstance(config, str):
+        made, corpus = time_budget.resolve(made, find_config(config).partition(':')[0], changes, minutes, folder)
+    experiment.run(made, folder, data=corpus)
+    trained = read_run(folder)
+    settings = config_lib.replace(trained.settings, {})  # with the options of its plug-ins
+    return dataclasses.replace(trained, settings=settings)
