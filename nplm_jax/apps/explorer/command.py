@@ -7,8 +7,8 @@ sliders; click a word to append it and to see its neighbours on a map of the net
 of the text surprised each model; let a model continue the text. The address restores what is shown; the page lists its
 keys. Needs no internet, but NiceGUI and scikit-learn (pip install nicegui scikit-learn). Ctrl-C ends it.
 
---tour shows the paper's network at work instead: its features, hidden units, scores and softmax for a context that you
-type, the table of an n-gram run beside it, and the curve of its training, which may still go on.
+--tour shows the paper's network at work instead: the features, hidden units, scores and softmax for a context that you
+type, and the network's training curve, also while it trains. An n-gram run, if given, stands beside it.
 
 The page answers only to the names of this machine and to --host, and to no other site's scripts. It has no password.
 """
@@ -29,7 +29,9 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument('--host', default='127.0.0.1', help=host)
     parser.add_argument('--port', type=int, default=8080, help='port, or 0 for any free one; default: 8080')
     parser.add_switch('--no_browser', 'print the address without opening a browser')
-    what = 'show the tour of one run of model.family=nplm, finished or in training, and perhaps of one n-gram run'
+    what = (
+        'show the tour of one run of model.family=nplm, finished or in training, with at most one n-gram run beside it'
+    )
     parser.add_switch('--tour', what)
     flags = parser.parse_args(argv)
     port = find_port(flags.host, flags.port)

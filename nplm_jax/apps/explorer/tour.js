@@ -61,8 +61,8 @@ function choose(k) {
   const drives = shown.words.map((word, i) => `${word.word} ${shown.drives[k][i].toFixed(2)}`).join(",  ");
   const raised = units?.[value < 0 ? "negative" : "positive"][k]?.join(", ") ?? "…";
   at("unit").replaceChildren(
-    make("div", { textContent: `Unit ${k + 1} is ${value.toFixed(2)}. Driven by: ${drives}` }),
-    make("div", { textContent: `It raises most the scores of: ${raised}` }),
+    make("div", { textContent: `Unit ${k + 1} is ${value.toFixed(2)}. Each word adds: ${drives}` }),
+    make("div", { textContent: `It raises these scores most: ${raised}` }),
   );
 }
 
@@ -87,9 +87,9 @@ function drawNgram() {
     textContent: `“${order.context} …”: ` + (order.followers ? `followed by ${order.followers.toLocaleString("en")} different word${order.followers === 1 ? "" : "s"}` : "never seen: backs off"),
   })));
   const largest = Math.max(...ngram.words.flatMap((row) => [row.p, row.network]));
-  at("ngram").replaceChildren(heads("word", "n-gram", "", "seen with", "network", ""), ...ngram.words.map((row) =>
+  at("ngram").replaceChildren(heads("word", "n-gram", "", "words matched", "network", ""), ...ngram.words.map((row) =>
     make("tr", {}, make("td", { textContent: row.word }), number(percent(row.p)), bar(row.p, largest, "other"),
-      make("td", { textContent: row.order === null ? "" : row.order > 1 ? `${row.order - 1} before` : "nothing" }),
+      make("td", { textContent: row.order === null ? "" : row.order > 1 ? `last ${row.order - 1}` : "none" }),
       number(percent(row.network)), bar(row.network, largest))));
 }
 

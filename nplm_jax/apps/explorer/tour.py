@@ -122,7 +122,7 @@ class Tour:
         shown = text[:30] + '…' * (len(text) > 30)
         require(len(text) <= MAX_TEXT, 'text', shown, f'must be at most {MAX_TEXT} characters')
         words = self.models.tokenize(text, kind)
-        require(bool(words), 'text', shown, 'must have a word at least')
+        require(bool(words), 'text', shown, 'must have at least one word')
         return words
 
     def show(self, texts: Sequence[Sequence[str]]) -> list[dict[str, Any]]:

@@ -49,7 +49,7 @@ def test_what_is_typed_is_shown_at_once_and_a_mistake_is_one_line(browser):
     until(browser, '#note', lambda x: 'read as <rare>: zzz' in x[0])
     assert texts(browser, '.word.rare b')[-1] == '<rare>' and not texts(browser, '#note b')
     type_text(browser, ' ')
-    until(browser, '#note', lambda x: x == ["text=' ': must have a word at least"])
+    until(browser, '#note', lambda x: x == ["text=' ': must have at least one word"])
     type_text(browser, 'i love')
     until(browser, '#note', lambda x: x == [''])
 
@@ -58,7 +58,11 @@ def test_a_hidden_unit_is_reached_by_the_arrow_keys_and_explained(browser):
     units = browser.find_elements('css selector', '#hidden button')
     units[0].click()
     units[0].send_keys('\ue014')
-    until(browser, '#unit', lambda x: x[0].startswith('Unit 2 is ') and 'love' in x[0] and 'It raises most' in x[0])
+    until(
+        browser,
+        '#unit',
+        lambda x: x[0].startswith('Unit 2 is ') and 'love' in x[0] and 'It raises these scores most' in x[0],
+    )
     focused = browser.execute_script('return document.activeElement.ariaLabel')
     assert focused.startswith('unit 2: ')
 

@@ -45,8 +45,8 @@ def test_every_answer_is_for_its_own_host_alone_and_loads_nothing_from_elsewhere
 @pytest.mark.parametrize(
     'query,message',
     [
-        ('', "text='': must have a word at least"),
-        ('text=+', "text=' ': must have a word at least"),
+        ('', "text='': must have at least one word"),
+        ('text=+', "text=' ': must have at least one word"),
         ('text=' + 'i+' * 251, 'must be at most 500 characters'),
     ],
 )

@@ -93,7 +93,7 @@ def test_a_unit_raises_the_words_of_its_largest_weights(shown):
 
 @pytest.mark.parametrize(
     'text,message',
-    [('', "text='': must have a word at least"), (' ', "text=' ':"), ('a ' * 300, 'must be at most 500 characters')],
+    [('', "text='': must have at least one word"), (' ', "text=' ':"), ('a ' * 300, 'must be at most 500 characters')],
 )
 def test_an_impossible_context_is_named(shown, text, message):
     with pytest.raises(BadInput, match=message):
