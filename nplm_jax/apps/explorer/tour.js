@@ -87,7 +87,7 @@ function drawNgram() {
     textContent: `“${order.context} …”: ` + (order.followers ? `followed by ${order.followers.toLocaleString("en")} different word${order.followers === 1 ? "" : "s"}` : "never seen: backs off"),
   })));
   const largest = Math.max(...ngram.words.flatMap((row) => [row.p, row.network]));
-  at("ngram").replaceChildren(heads("word", "n-gram", "", "words matched", "network", ""), ...ngram.words.map((row) =>
+  at("ngram").replaceChildren(heads("word", "n-gram", "", "matched", "network", ""), ...ngram.words.map((row) =>
     make("tr", {}, make("td", { textContent: row.word }), number(percent(row.p)), bar(row.p, largest, "other"),
       make("td", { textContent: row.order === null ? "" : row.order > 1 ? `last ${row.order - 1}` : "none" }),
       number(percent(row.network)), bar(row.network, largest))));
