@@ -70,7 +70,7 @@ def imported(*files):
 def test_the_package_imports_only_what_it_requires():
     required = {re.sub('-.*', '', r.name.replace('absl-py', 'absl')).lower() for r in RUNTIME}
     optional = {'sklearn', 'gensim', 'nicegui', 'onnx', 'safetensors', 'pyarrow', 'backports', 'tokenizers'}
-    optional |= {'pydantic', 'starlette'}  # come with NiceGUI
+    optional |= {'pydantic', 'starlette', 'uvicorn'}  # come with NiceGUI
     optional |= {'flashlight', 'lm_eval', 'jax2onnx'}
     optional |= {'optuna', 'sqlalchemy'}  # SQLAlchemy comes with Optuna
     optional |= {'distributed'}  # of --scheduler
@@ -111,7 +111,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(tmp_path):
         (entries,) = (wheel.read(name).decode() for name in wheel.namelist() if name.endswith('/entry_points.txt'))
     package = [
         ROOT / 'nplm_jax' / 'py.typed',
-        *(p for kind in ('py', 'css', 'js') for p in (ROOT / 'nplm_jax').rglob(f'*.{kind}')),
+        *(p for kind in ('py', 'css', 'html', 'js') for p in (ROOT / 'nplm_jax').rglob(f'*.{kind}')),
     ]
     configs = {f'nplm_jax/{p.relative_to(ROOT).as_posix()}' for p in (ROOT / 'configs').glob('*.py')}
     assert files == configs | {p.relative_to(ROOT).as_posix() for p in package} and len(configs) > 5
