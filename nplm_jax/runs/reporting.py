@@ -105,16 +105,15 @@ class Reporter(reporter.Reporter):
             self._nll.clear()
 
     def validated(self, progress: Progress) -> None:
-        """Writes and shows the validation perplexity, and that of the training batches since the last validation.
+        """Writes and shows the validation perplexity. Shows that of the training batches since the last validation too.
 
         The latter is left out if the run was resumed since then.
         """
-        valid, means = nll_to_perplexity(progress.valid_nll), {}
+        valid, train = nll_to_perplexity(progress.valid_nll), ''
         if self._num_nll == progress.step - self._validated:
-            means = {'mean_train_perplexity': nll_to_perplexity(self._sum_nll / self._num_nll)}
+            train = f'train perplexity {nll_to_perplexity(self._sum_nll / self._num_nll):.2f}, '
         self._sum_nll, self._num_nll, self._validated = 0.0, 0, progress.step
-        self._write(progress, valid_perplexity=valid, **means)
-        train = ''.join(f'train perplexity {perplexity:.2f}, ' for perplexity in means.values())
+        self._write(progress, valid_perplexity=valid)
         is_best = progress.best_step == progress.step
         note = 'best so far' if is_best else f'best was {nll_to_perplexity(progress.best_valid_nll):.2f}'
         self._bar.write(
