@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.special
 
 from nplm_jax.apps.explorer.batching import MAX_BATCH
 from nplm_jax.cli.loaded_models import LoadedModels, load_models
@@ -141,13 +142,14 @@ class Tour:
             row_N[N - len(ids) :] = ids
         read_BxN = network.network.tokens(jnp.asarray(contexts_BxN), network.network.body.lookback).ids_SxL
         arrays = jax.tree.map(np.asarray, _activations(network.params, read_BxN))
+        p_BxV = scipy.special.softmax(arrays[-1][: len(texts)].astype(np.float64), axis=1)
         answers = []
         for i, words in enumerate(texts):
-            answer = self._describe(network.params, np.asarray(read_BxN)[i], *(array[i] for array in arrays))
+            answer = self._describe(network.params, np.asarray(read_BxN)[i], *(array[i] for array in (*arrays, p_BxV)))
             note = self.models.describe_unknown(words)
             answers.append({'note': note, 'step': step, 'best_step': best_step, **answer})
             if self.ngram:
-                answers[-1]['ngram'] = self._beside(prompts[i], arrays[-1][i])
+                answers[-1]['ngram'] = self._beside(prompts[i], p_BxV[i])
         return answers
 
     def units(self) -> dict[str, Any]:
@@ -163,14 +165,13 @@ class Tour:
         return {'checkpoint': self.snapshot.step, 'finished': finished, **curves}
 
     def _describe(
-        self, params: Params, ids_N: np.ndarray, e_NxM: np.ndarray, a_K: np.ndarray, y_V: np.ndarray
+        self, params: Params, ids_N: np.ndarray, e_NxM: np.ndarray, a_K: np.ndarray, y_V: np.ndarray, p_V: np.ndarray
     ) -> dict[str, Any]:
         drives_KxN = np.zeros((0, len(ids_N)))
         if 'H_KxP' in params:
             H_KxNxM = np.asarray(params['H_KxP']).reshape(-1, *e_NxM.shape)[:, ::-1]  # x begins with the last word
             drives_KxN = np.einsum('knm,nm->kn', H_KxNxM, e_NxM)
-        log_p_V = _log_softmax(y_V)
-        best = generation.largest(log_p_V, NUM_WORDS)
+        best = generation.largest(p_V, NUM_WORDS)
         words = [{'word': w, 'features': _short(e_M)} for w, e_M in zip(self.models.show(ids_N), e_NxM)]
         return {
             'words': words,
@@ -178,15 +179,15 @@ class Tour:
             'drives': [_short(drives_N) for drives_N in drives_KxN],
             'direct': 'W_VxP' in params,
             'next': [
-                {'word': word, 'score': float(y_V[i]), 'p': float(np.exp(log_p_V[i]))}
+                {'word': word, 'score': float(y_V[i]), 'p': float(p_V[i])}
                 for i, word in zip(best, self.models.show(best))
             ],
         }
 
-    def _beside(self, prompt_L: np.ndarray, y_V: np.ndarray) -> dict[str, Any]:
+    def _beside(self, prompt_L: np.ndarray, p_network_V: np.ndarray) -> dict[str, Any]:
         """Returns what the n-gram model says of a context: its likeliest words, and which orders it has seen."""
         assert self.ngram
-        (name, model), p_network_V = self.ngram, np.exp(_log_softmax(y_V))
+        name, model = self.ngram
         log_p_V = model.next_word(prompt_L[None])[0]
         best, of_network = (generation.largest(x_V, NUM_WORDS) for x_V in (log_p_V, p_network_V))
         answer: dict[str, Any] = {'name': name, 'orders': []}
@@ -240,11 +241,6 @@ def _activations(params: Params, contexts_BxN: jax.Array) -> tuple[jax.Array, ja
     e_BxNxM = params['C_VxM'][contexts_BxN]
     a_BxK = nplm.hidden(params, nplm.concatenate(e_BxNxM)) if 'H_KxP' in params else jnp.zeros((len(e_BxNxM), 0))
     return e_BxNxM, a_BxK, nplm.logits(params, contexts_BxN)
-
-
-def _log_softmax(y_V: np.ndarray) -> np.ndarray:
-    y_V = y_V.astype(np.float64)
-    return y_V - np.logaddexp.reduce(y_V)
 
 
 def _short(x: np.ndarray) -> list[float]:
