@@ -25,6 +25,7 @@ if os.environ.setdefault('JAX_DISABLE_MOST_OPTIMIZATIONS', '1') == '1':
     if _FLAG not in os.environ.get('XLA_FLAGS', '') and _JAXLIB == (0, 10):
         os.environ['XLA_FLAGS'] = f'{os.environ.get("XLA_FLAGS", "")} {_FLAG}'.strip()
 
+import hypothesis  # noqa: E402
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
@@ -37,6 +38,8 @@ from nplm_jax.models.ngram.kneser_ney import DiscountWarning  # noqa: E402
 from nplm_jax.runs import experiment, loading  # noqa: E402
 
 jax.config.update('jax_numpy_rank_promotion', 'raise')
+hypothesis.settings.register_profile('no_deadline', deadline=None)  # an example may take long on a busy machine
+hypothesis.settings.load_profile('no_deadline')
 
 
 def pytest_ignore_collect(collection_path, config):

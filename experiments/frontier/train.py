@@ -3,10 +3,12 @@
     python -m experiments.frontier.train                     on a machine that does nothing else
     python -m experiments.frontier.train --until=17:30       begins nothing after that time of day
     python -m experiments.frontier.train --rows=one_minute --corpora=wikitext2 --seeds=2
+    python -m experiments.frontier.train --rows=twenty_minutes   a network that learns from two of five_minutes
     python -m experiments.frontier.train --show              the table of the seeds
 
 A finished run's results.json is written to results/ROW.json here or in the study of WikiText-2, that of another seed
-than the first to results/seeds/ROW-SEED.json, with the processor seconds and the wall time of its process.
+than the first to results/seeds/ROW-SEED.json, with the processor seconds and the wall time of its process. Those of a
+row with teachers include the training of its teachers, which are trained first if they are missing.
 """
 
 from __future__ import annotations
@@ -30,6 +32,14 @@ _STUDIES = ROOT / 'experiments'
 CORPORA = {'brown': _STUDIES / 'frontier' / 'results', 'wikitext2': _STUDIES / 'wikitext2' / 'results'}
 ROWS = 'one_minute', 'five_minutes'
 SEEDS = 1, 2, 3
+# Rows on Brown that learn from runs of another row: that row, the seeds of its runs, and the changed keys.
+TAUGHT: dict[str, tuple[str, tuple[int, ...], dict[str, Any]]] = {
+    'twenty_minutes': (
+        'five_minutes',
+        (1, 2),
+        {'model.m': 320, 'model.h': 320, 'model.dropout': 0.2, 'model.output_dropout': 0.35},
+    ),
+}
 
 
 def launch(config: str, folder: pathlib.Path, *flags: str) -> dict[str, Any]:
@@ -70,11 +80,29 @@ def measure(flags: study.Flags) -> None:
     for row in flags.rows:
         for corpus, seed in itertools.product(flags.corpora, map(int, flags.seeds)):
             path = _path(corpus, row, seed)
-            if not is_due(path, flags):
-                continue
-            config, folder = f'configs/{corpus}.py:{row}', runs / f'{corpus}-{path.stem}'
-            results.write(path, launch(config, folder, f'--config.seed={seed}'))
+            if row in ROWS and is_due(path, flags):
+                results.write(path, _launch(corpus, row, seed, runs)[1])
+        path = _path('brown', row, 1)
+        if row in TAUGHT and is_due(path, flags):
+            results.write(path, _teach(row, runs))
     print(show(flags))
+
+
+def _launch(corpus: str, row: str, seed: int, runs: pathlib.Path) -> tuple[pathlib.Path, dict[str, Any]]:
+    """Trains a row, or goes on with it. Returns the run's folder, and what `launch` returns."""
+    folder = runs / f'{corpus}-{_path(corpus, row, seed).stem}'
+    return folder, launch(f'configs/{corpus}.py:{row}', folder, f'--config.seed={seed}')
+
+
+def _teach(row: str, runs: pathlib.Path) -> dict[str, Any]:
+    """Trains a row of TAUGHT after its teachers. Returns its results, with the seconds of the teachers in its own."""
+    base, seeds, changes = TAUGHT[row]
+    teachers = [_launch('brown', base, seed, runs) for seed in seeds]
+    seconds = sum(found['seconds'] for _, found in teachers)
+    keys = {'output.teacher': ','.join(str(folder) for folder, _ in teachers), **changes}
+    flags = [f'--config.{key}={value}' for key, value in keys.items()]
+    found = launch(f'configs/brown.py:{base}', runs / f'brown-{row}', *flags)
+    return {**found, 'seconds': found['seconds'] + seconds, 'teacher_seconds': seconds}
 
 
 def show(_: study.Flags) -> str:
@@ -99,7 +127,7 @@ def _path(corpus: str, row: str, seed: int) -> pathlib.Path:
 
 def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
-    parser.add_names('--rows', ROWS, 'rows')
+    parser.add_names('--rows', (*ROWS, *TAUGHT), 'rows')
     parser.add_names('--corpora', CORPORA, 'corpora')
     parser.add_names('--seeds', map(str, SEEDS), 'seeds')
     add_flags(parser, 'runs/frontier')

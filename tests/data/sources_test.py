@@ -55,7 +55,7 @@ def zstd(data):
 # --- pieces ------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.lists(
         st.sampled_from(CHARACTERS)
@@ -79,7 +79,7 @@ def test_the_pieces_have_the_paragraphs_of_the_whole_text(parts, kind, size, par
     assert paragraphs_of(pieces, kind) == WordTokenizer(kind).paragraphs(text)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.text(max_size=40).filter(lambda text: '\0' not in text), st.booleans(), st.integers(1, 9))
 def test_blocks_decode_to_the_text_wherever_they_split(text, has_mark, size):
     data = b'\xef\xbb\xbf' * has_mark + text.encode()

@@ -89,7 +89,7 @@ def test_a_damaged_archive_is_one_line(archive):
         check(archive)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.lists(st.sampled_from(['\n', ' \n', ' = A = \n', '= B =', '= = C = = \n', ' d \n', '=', 'e', '\r\n'])),
     st.integers(1, 20),

@@ -34,32 +34,26 @@ def main(argv: Sequence[str]) -> None:
     )
     parser.add_switch('--tour', what)
     flags = parser.parse_args(argv)
-    port = find_port(flags.host, flags.port)
+    require(0 <= flags.port < 2**16, '--port', flags.port, 'must be 0 to 65535')
+    with listen(flags.host, flags.port) as listener:  # first, so that it is soon said if another process has the port
+        from nplm_jax.cli.loaded_models import load_models
 
-    from nplm_jax.cli.loaded_models import load_models
-
-    try:
+        try:
+            if flags.tour:
+                from nplm_jax.apps.explorer import tour, tour_server
+            else:
+                from nplm_jax.apps.explorer import server
+        except ImportError as error:
+            raise BadInput(f'the explorer needs NiceGUI: pip install nicegui scikit-learn ({error})') from None
         if flags.tour:
-            from nplm_jax.apps.explorer import tour, tour_server
-        else:
-            from nplm_jax.apps.explorer import server
-    except ImportError as error:
-        raise BadInput(f'the explorer needs NiceGUI: pip install nicegui scikit-learn ({error})') from None
-    if flags.tour:
-        require(not flags.weights, '--weights', flags.weights, 'must not be given with --tour, which mixes no models')
-        shown = tour.Tour.load(flags.workdir)
-        with listen(flags.host, port) as listener:
+            mixed = 'must not be given with --tour, which mixes no models'
+            require(not flags.weights, '--weights', flags.weights, mixed)
+            shown = tour.Tour.load(flags.workdir)
             tour_server.serve(shown, flags.tokens, flags.host, listener, not flags.no_browser)
-        return
-    models = load_models(flags.workdir, flags.weights)
+            return
+        models = load_models(flags.workdir, flags.weights)
+        port = listener.getsockname()[1]
     server.serve(models, flags.tokens, flags.host, port, not flags.no_browser)
-
-
-def find_port(host: str, port: int) -> int:
-    """Returns the port, or a free one for 0. Raises BadInput if the process cannot listen on it."""
-    require(0 <= port < 2**16, '--port', port, 'must be 0 to 65535')
-    with listen(host, port) as listener:
-        return listener.getsockname()[1]
 
 
 def listen(host: str, port: int) -> socket.socket:

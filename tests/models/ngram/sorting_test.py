@@ -38,7 +38,7 @@ def check(counted, tables):
             np.testing.assert_array_equal(array, expected)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     tokens=st.lists(st.integers(0, 4), min_size=1, max_size=30),
     start=st.integers(0, 5),
