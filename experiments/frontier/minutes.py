@@ -1,12 +1,13 @@
-"""Does `--minutes` choose well? Minutes taken and test perplexity on three texts, beside networks chosen by hand.
+"""Does `--minutes` choose well? Minutes taken and test perplexity on six texts, beside networks chosen by hand.
 
     python -m experiments.frontier.minutes                    trains what is missing; nothing else may run
     python -m experiments.frontier.minutes --until=17:30      begins nothing after that time of day
     python -m experiments.frontier.minutes --minutes=2 --texts=0.2M
     python -m experiments.frontier.minutes --show             the table of the committed results
 
-The texts are 0.2 million words of Brown, all of Brown, and 5.8 million words: Brown, WikiText-2 and NLTK's selection of
-Project Gutenberg. Brown's texts are in random order. Each by-hand network is the best of some that were tried.
+The texts are 2,000 words of Brown, 4,000, 16,000 and 0.2 million, all of Brown, and 5.8 million words: Brown,
+WikiText-2 and NLTK's selection of Project Gutenberg. Brown's texts are in random order. Each by-hand network is the
+best of some that were tried, but for that of 2,000 words, for which `--minutes` trains a 5-gram.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import itertools
 import pathlib
 import random
+from typing import NamedTuple
 
 from configs import rows
 from experiments import results, study
@@ -24,11 +26,35 @@ from nplm_jax.utils.io import expand, read_json, write_atomically
 from nplm_jax.utils.text import markdown_table
 
 RESULTS = pathlib.Path(__file__).parent / 'results' / 'minutes'
-WORDS = {'0.2M': 167_000, '1M': 969_000, '6M': 5_191_000}  # training words of each text, about
-MINUTES = 2, 10
+
+
+class Text(NamedTuple):
+    """A text.
+
+    Attributes:
+        words: About how many words of Brown it has; None for more than Brown.
+        train: How many of its words are training words, about.
+        minutes: The minutes of training.
+    """
+
+    words: int | None
+    train: int
+    minutes: tuple[int, ...]
+
+
+TEXTS = {
+    '2k': Text(2_000, 1_900, (1,)),
+    '4k': Text(4_000, 3_700, (1,)),
+    '16k': Text(16_000, 14_000, (1,)),
+    '0.2M': Text(200_000, 167_000, (2, 10)),
+    '1M': Text(1_200_000, 969_000, (2, 10)),
+    '6M': Text(None, 5_191_000, (2, 10)),
+}
+MINUTES = 1, 2, 10
 KINDS = '5-gram', 'minutes', 'hand'  # what is trained, or what chooses it
 # By text and minutes, a network chosen by hand: its width and its passes, and changes of what `rows.network` has.
 BY_HAND: dict[tuple[str, int], tuple[int, int, rows.Row]] = {
+    ('2k', 1): (64, 200, {}),
     ('0.2M', 2): (128, 30, {'model.dropout': 0.4, 'model.output_dropout': 0.5}),
     ('1M', 2): (200, 3, {}),
     ('1M', 10): (320, 8, {}),
@@ -42,10 +68,10 @@ def write_text(name: str, path: pathlib.Path) -> None:
         return
     parts = brown.texts()
     random.Random(0).shuffle(parts)
-    if name == '0.2M':
+    if words := TEXTS[name].words:
         sizes = itertools.accumulate(len(text.split()) for text in parts)
-        parts = [text for text, size in zip(parts, sizes) if size - len(text.split()) < 200_000]
-    if name == '6M':
+        parts = [text for text, size in zip(parts, sizes) if size - len(text.split()) < words]
+    else:
         pieces = itertools.chain.from_iterable(wikitext2.read(''))
         parts += [*(piece.text.replace(RARE, 'unk') for piece in pieces), *gutenberg.texts()]
         random.Random(0).shuffle(parts)
@@ -58,7 +84,7 @@ def runs_of(name: str, minutes: int) -> dict[str, list[str]]:
     runs = {'5-gram': ['text:modified_kneser_ney_5'], 'minutes': ['text', f'--minutes={minutes}']}
     if found := BY_HAND.get((name, minutes)):
         width, passes, changes = found
-        keys = {**rows.network(width, passes, WORDS[name]), 'train.epochs': passes, **changes}
+        keys = {**rows.network(width, passes, TEXTS[name].train), 'train.epochs': passes, **changes}
         runs['hand'] = ['text', *(f'--config.{key}={value}' for key, value in keys.items())]
     return runs
 
@@ -67,6 +93,8 @@ def measure(flags: study.Flags) -> None:
     """Trains what is missing, and prints the table."""
     folder = expand('--runs', flags.runs)
     for minutes, name in itertools.product(map(int, flags.minutes), flags.texts):
+        if minutes not in TEXTS[name].minutes:
+            continue
         text = folder / 'texts' / f'{name}.txt'
         write_text(name, text)
         for kind, words in runs_of(name, minutes).items():
@@ -86,10 +114,10 @@ def _path(name: str, minutes: int, kind: str) -> pathlib.Path:
 def show(_: study.Flags) -> str:
     """Returns the table."""
     table = []
-    for name, minutes in itertools.product(WORDS, MINUTES):
+    for name, minutes in ((name, minutes) for name, text in TEXTS.items() for minutes in text.minutes):
         for kind in runs_of(name, minutes):
             path = _path(name, minutes, kind)
-            if not path.exists() or (kind == '5-gram' and minutes != MINUTES[0]):
+            if not path.exists() or (kind == '5-gram' and minutes != TEXTS[name].minutes[0]):
                 continue
             found = read_json(path)
             model, is_network = found['config']['model'], 'updates' in found
@@ -104,7 +132,7 @@ def show(_: study.Flags) -> str:
 
 def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
-    parser.add_names('--texts', WORDS, 'texts')
+    parser.add_names('--texts', TEXTS, 'texts')
     parser.add_names('--by', KINDS, 'what chooses')
     parser.add_names('--minutes', map(str, MINUTES), 'minutes of training')
     add_flags(parser, 'runs/minutes')

@@ -40,7 +40,7 @@ from nplm_jax.utils.text import to_json
 Network = Callable[[int, float, int], Mapping[str, Any]]
 WIDTHS = 64, 96, 128, 160, 200, 256, 320, 400, 512, 640
 WORDS_PER_SQUARE = 60  # measured: experiments/frontier/README.md
-MIN_WORDS = 30_000  # a guess
+MIN_WORDS = 3_000  # measured there too
 _FIVE_GRAM = MappingProxyType({'model.family': 'modified_kneser_ney', 'model.n': 5})
 _LENGTH = 'train.epochs', 'train.max_steps', 'train.patience'
 _WIDTH_KEYS = 'model.h', 'model.m'

@@ -90,7 +90,7 @@ def test_a_time_that_is_too_short_says_what_one_pass_needs(text, data, timed):
 
 def test_a_short_text_gets_a_five_gram(tmp_path, timed):
     text = tmp_path / 'short.txt'
-    text.write_text(random_text(5_000))
+    text.write_text(random_text(3_000))
     choice = choose(text, SharedCorpus(experiment.load_settings(config_of(text))).data, 1)
     made = time_budget.apply_keys(config_of(text), choice.keys, [])
     assert (made.model.family, made.model.n) == ('modified_kneser_ney', 5) and not timed
