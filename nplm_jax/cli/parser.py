@@ -88,6 +88,21 @@ class Parser(argparse.ArgumentParser):
         """Adds --prompt."""
         self.add_argument('--prompt', default='', help='beginning of the text; default: the start of a paragraph')
 
+    def add_context(self, unit: str = 'item') -> None:
+        """Adds --context, the words before each item of a table; `unit` is what the help calls an item."""
+        context = (
+            f'the words before each {unit}, which are read and not scored; empty for none; default: as in '
+            '`nplm score`, <p> if the corpus of the runs has this mark'
+        )
+        self.add_argument('--context', metavar='TEXT', help=context)
+
+    def add_columns(self) -> None:
+        """Adds --item, --zone and --word, the columns of a table with one row a word."""
+        items = 'the column of items, or several that together identify them, such as item,condition'
+        self.add_argument('--item', default='item', metavar='COLUMN[,COLUMN]', help=items)
+        for column in ('zone', 'word'):
+            self.add_argument(f'--{column}', default=column, metavar='COLUMN', help=f'the column of {column}s')
+
     def add_figure(self, help: str) -> None:
         """Adds --figure."""
         self.add_argument('--figure', default='', metavar='FILE.png', help=help)

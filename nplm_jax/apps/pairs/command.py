@@ -80,11 +80,7 @@ def _parse_flags(argv: Sequence[str]) -> argparse.Namespace:
     for name in ('good', 'bad'):
         help = f'the column of the critical words of the {name} sentences, as they stand there; default: none'
         parser.add_argument(f'--region_{name}', default='', metavar='COLUMN', help=help)
-    context = (
-        'the words before each sentence, which are read and not scored; empty for none; default: as in `nplm score`, '
-        '<p> if the corpus of the run has this mark'
-    )
-    parser.add_argument('--context', metavar='TEXT', help=context)
+    parser.add_context('sentence')
     parser.add_argument('--output', default='', help='.csv, .tsv or .parquet with one row a pair; default: none')
     parser.add_json()
     return parser.parse_args(argv)

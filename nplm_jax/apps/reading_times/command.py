@@ -86,17 +86,10 @@ def _parse_flags(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument('--time', default='time', metavar='COLUMN', help='the column of reading times')
     scale = 'whether the logarithm of the time is predicted or the time itself'
     parser.add_argument('--scale', default='log', choices=('log', 'ms'), help=scale)
-    items = 'the column of items, or several that together identify a text, such as item,condition'
-    parser.add_argument('--item', default='item', metavar='COLUMN[,COLUMN]', help=items)
-    for column in ('zone', 'word'):
-        parser.add_argument(f'--{column}', default=column, metavar='COLUMN', help=f'the column of {column}s')
+    parser.add_columns()
     frequency = 'the column of log frequencies; default: those of the training text of the run'
     parser.add_argument('--frequency', default='', metavar='COLUMN', help=frequency)
-    context = (
-        'the words before each item, which are read and not scored; empty for none; default: as in `nplm score`, '
-        '<p> if the corpus of the runs has this mark'
-    )
-    parser.add_argument('--context', metavar='TEXT', help=context)
+    parser.add_context()
     parser.add_argument('--folds', type=int, default=10, metavar='K', help='folds of the cross-validation over items')
     parser.add_argument('--output', default='', help='.csv, .tsv or .parquet with the predictors; default: none')
     parser.add_figure('draw the gains with their intervals into this file; default: no figure')

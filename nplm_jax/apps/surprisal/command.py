@@ -86,9 +86,6 @@ def _parse_flags(argv: Sequence[str]) -> argparse.Namespace:
         'weights': 'measure the mixture of the runs too, as one more model named mixture: numbers such as 0.7,0.3, '
         'or a file of `nplm mix --output=FILE`; default: no mixture',
         'punctuation': 'whether the punctuation of a word counts in its surprisal and length, or the word alone',
-        'context': 'the words before each item, which are read and not scored; empty for none; default: as in '
-        '`nplm score`, <p> if the corpus of the runs has this mark',
-        'item': 'the column of items, or several that together identify them, such as item,condition',
         'sentence': 'the column of sentences of a table with one row an item; they are cut into words at blanks, and '
         'the columns zone and word are added; default: one row a word',
         'figure': 'draw the surprisal of each word into this file; default: no figure',
@@ -100,13 +97,11 @@ def _parse_flags(argv: Sequence[str]) -> argparse.Namespace:
         'open': 'score unknown words with the spelling model of `nplm spell RUN`',
     }
     parser.add_argument('--table', default='', help='table of words; default: text on stdin')
-    parser.add_argument('--item', default='item', metavar='COLUMN[,COLUMN]', help=helps['item'])
-    for column in ('zone', 'word'):
-        parser.add_argument(f'--{column}', default=column, metavar='COLUMN', help=f'the column of {column}s')
+    parser.add_columns()
     parser.add_owned('table', '--sentence', default='', metavar='COLUMN', help=helps['sentence'])
     parser.add_argument('--output', default='', help='.tsv, .csv or .parquet; default: TSV on stdout')
     parser.add_argument('--punctuation', default='attached', choices=('attached', 'word'), help=helps['punctuation'])
-    parser.add_argument('--context', metavar='TEXT', help=helps['context'])
+    parser.add_context()
     parser.add_argument('--tokens', default='', choices=('words', 'whitespace'), help=helps['tokens'])
     parser.add_argument('--hyphens', default='keep', choices=('keep', 'split'), help=helps['hyphens'])
     parser.add_argument(
