@@ -3,12 +3,12 @@
     python -m experiments.frontier.train                     on a machine that does nothing else
     python -m experiments.frontier.train --until=17:30       begins nothing after that time of day
     python -m experiments.frontier.train --rows=one_minute --corpora=wikitext2 --seeds=2
-    python -m experiments.frontier.train --rows=twenty_minutes   a network that learns from two of five_minutes
+    python -m experiments.frontier.train --rows=five_minutes_taught   one that learns from two others
     python -m experiments.frontier.train --show              the table of the seeds
 
 A finished run's results.json is written to results/ROW.json here or in the study of WikiText-2, that of another seed
-than the first to results/seeds/ROW-SEED.json, with the processor seconds and the wall time of its process. Those of a
-row with teachers include the training of its teachers, which are trained first if they are missing.
+than the first to results/seeds/ROW-SEED.json, with the processor seconds and the wall time of its process. The seconds
+of a row with teachers include those of its teachers, which are trained first if they are missing.
 """
 
 from __future__ import annotations
@@ -32,14 +32,8 @@ _STUDIES = ROOT / 'experiments'
 CORPORA = {'brown': _STUDIES / 'frontier' / 'results', 'wikitext2': _STUDIES / 'wikitext2' / 'results'}
 ROWS = 'one_minute', 'five_minutes'
 SEEDS = 1, 2, 3
-# Rows on Brown that learn from runs of another row: that row, the seeds of its runs, and the changed keys.
-TAUGHT: dict[str, tuple[str, tuple[int, ...], dict[str, Any]]] = {
-    'twenty_minutes': (
-        'five_minutes',
-        (1, 2),
-        {'model.m': 320, 'model.h': 320, 'model.dropout': 0.2, 'model.output_dropout': 0.35},
-    ),
-}
+# Rows on Brown that learn from other runs: the row that is trained, and the seeds of those runs of it that teach it.
+TAUGHT = {'five_minutes_taught': ('five_minutes', (1, 2))}
 
 
 def launch(config: str, folder: pathlib.Path, *flags: str) -> dict[str, Any]:
@@ -96,12 +90,11 @@ def _launch(corpus: str, row: str, seed: int, runs: pathlib.Path) -> tuple[pathl
 
 def _teach(row: str, runs: pathlib.Path) -> dict[str, Any]:
     """Trains a row of TAUGHT after its teachers. Returns its results, with the seconds of the teachers in its own."""
-    base, seeds, changes = TAUGHT[row]
+    base, seeds = TAUGHT[row]
     teachers = [_launch('brown', base, seed, runs) for seed in seeds]
     seconds = sum(found['seconds'] for _, found in teachers)
-    keys = {'output.teacher': ','.join(str(folder) for folder, _ in teachers), **changes}
-    flags = [f'--config.{key}={value}' for key, value in keys.items()]
-    found = launch(f'configs/brown.py:{base}', runs / f'brown-{row}', *flags)
+    names = ','.join(str(folder) for folder, _ in teachers)
+    found = launch(f'configs/brown.py:{base}', runs / f'brown-{row}', f'--config.output.teacher={names}')
     return {**found, 'seconds': found['seconds'] + seconds, 'teacher_seconds': seconds}
 
 

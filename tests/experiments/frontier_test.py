@@ -1,6 +1,9 @@
+import json
+
 import pytest
 
-from experiments.frontier import tuning
+from experiments import study
+from experiments.frontier import minutes, train, tuning
 from nplm_jax.runs.experiment import load_settings
 from nplm_jax.utils.errors import BadInput
 
@@ -18,3 +21,36 @@ def test_a_point_changes_what_the_base_has_and_nothing_else(point):
 def test_an_unknown_point_is_one_line():
     with pytest.raises(BadInput, match=r'tuning.py:brown,nosuch: must be one of brown,base, brown,batch_256, '):
         tuning.get_config('brown,nosuch')
+
+
+def test_a_row_with_teachers_trains_them_first_and_counts_their_seconds(tmp_path, monkeypatch):
+    launched = []
+
+    def launch(config, folder, *flags):
+        launched.append((config, folder.name, *flags))
+        return {'seconds': 10.0 * len(launched)}
+
+    monkeypatch.setattr(train, 'launch', launch)
+    monkeypatch.setitem(train.CORPORA, 'brown', tmp_path / 'results')
+    flags = ['--rows=five_minutes_taught', f'--runs={tmp_path}']
+    for _ in range(2):  # the second time nothing is missing
+        study.run('', define=train.define, measure=train.measure, argv=flags)
+    teachers = f'{tmp_path}/brown-five_minutes,{tmp_path}/brown-five_minutes-2'
+    assert launched == [
+        ('configs/brown.py:five_minutes', 'brown-five_minutes', '--config.seed=1'),
+        ('configs/brown.py:five_minutes', 'brown-five_minutes-2', '--config.seed=2'),
+        ('configs/brown.py:five_minutes', 'brown-five_minutes_taught', f'--config.output.teacher={teachers}'),
+    ]
+    recorded = json.loads((tmp_path / 'results' / 'five_minutes_taught.json').read_text())
+    assert (recorded['seconds'], recorded['teacher_seconds']) == (60.0, 30.0)
+
+
+@pytest.mark.parametrize('name', ['2k', '16k', '0.2M'])
+def test_a_text_of_the_dial_has_about_so_many_words(name, tmp_path):
+    path = tmp_path / 'text.txt'
+    minutes.write_text(name, path)
+    words = len(path.read_text().split())
+    wanted = minutes.TEXTS[name].words
+    assert wanted <= words < wanted + 3_000  # whole texts of Brown
+    minutes.write_text('4k', path)  # is there
+    assert len(path.read_text().split()) == words
