@@ -208,9 +208,9 @@ class TrainSettings:
     average_start: Share = key(0.0, 'share of all updates after which the average begins; above 0: a tail average')
     suffix_smoothing: NonNegative = key(
         0.0,
-        'smooths the rows of C, U and W after training, before train.calibrate: the training count at which the row of '
-        'a word weighs as much as the mean row of words with its ending (training/suffix_smoothing.py); 0: no '
-        'smoothing, as in the paper',
+        'smooths the rows of C, U and W after training, before train.calibrate, unless this raises the validation '
+        'perplexity: the training count at which the row of a word weighs as much as the mean row of words with its '
+        'ending (training/suffix_smoothing.py); 0: no smoothing, as in the paper',
     )
     calibrate: bool = key(
         False,

@@ -211,7 +211,7 @@ class _Budget:
         validation = score * num_valid_words(settings, self.data)
         validations = min(max(int(_VALIDATION_SHARE * self.seconds / validation), 1), _VALIDATIONS)
         calibrated = score * calibration.num_words(self.data) if settings.train.calibrate else 0.0
-        left = self.seconds - speed.start - calibrated - (validations + 1) * validation
+        left = self.seconds - speed.start - calibrated - (validations + 2) * validation  # two after training
         return Plan(int(left / update), validations)
 
     def suffices(self, width: int) -> bool:

@@ -309,22 +309,31 @@ class Trainer:
         return params
 
     def postprocess(self) -> None:
-        """Smooths and calibrates the best parameters as the settings ask for, and validates once after both."""
+        """Smooths and calibrates the best parameters as the settings ask for.
+
+        Smoothing is left out if it raises the validation NLL.
+        """
         network, data, train = self.run.program.network, self.run.data, self.run.settings.train
         started, changes = time.perf_counter(), []
+        before = nll = self.progress.best_valid_nll
         if k := train.suffix_smoothing:
-            self.best = suffix_smoothing.smooth(network, self.best, data, k)
-            changes.append('suffix smoothing')
+            smoothed = suffix_smoothing.smooth(network, self.best, data, k)
+            smoothed_nll, scores = self._score_valid(smoothed)
+            if smoothed_nll < before:
+                self.best, self.best_scores, nll = smoothed, scores, smoothed_nll
+                changes.append('suffix smoothing')
+            else:
+                self._reporter.postprocessed('suffix smoothing, which is left out,', before, smoothed_nll)
         if train.calibrate:
             self.best = calibration.calibrate(self.model(self.best), data)
+            nll, self.best_scores = self._score_valid(self.best)
             changes.append(
                 f'calibration on {calibration.num_words(data):,} of the {len(data.valid):,} validation words'
             )
         if changes:
             seconds = self.progress.seconds + time.perf_counter() - started
-            nll, self.best_scores = self._score_valid(self.best)
             self.progress = dataclasses.replace(self.progress, seconds=seconds, postprocessed_nll=nll)
-            self._reporter.postprocessed(' and '.join(changes), self.progress.best_valid_nll, nll)
+            self._reporter.postprocessed(' and '.join(changes), before, nll)
 
     def save(self, wait: bool = False) -> None:
         """Begins to write a checkpoint. Raises NonFiniteError instead if a number is not finite.
