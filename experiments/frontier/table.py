@@ -96,7 +96,7 @@ def draw(path: pathlib.Path) -> None:
     import matplotlib.figure  # noqa: PLC0415 (only --figure needs it)
 
     all_points = points(RESULTS, BROWN)
-    figure = matplotlib.figure.Figure(figsize=(8, 4.6), layout='constrained')
+    figure = matplotlib.figure.Figure(figsize=(8, 5.4), layout='constrained')
     axes = figure.subplots()
     for family in dict.fromkeys(point.recorded['family'] for point in all_points):
         some = [point for point in all_points if point.recorded['family'] == family]
@@ -110,7 +110,7 @@ def draw(path: pathlib.Path) -> None:
     axes.set_yticks(ticks, [str(tick) for tick in ticks])
     axes.minorticks_off()
     axes.set_xticks([1, 10, *(60 * minutes for minutes in MINUTES)], ['1 s', '10 s', *(f'{m} min' for m in MINUTES)])
-    axes.margins(y=0.08)
+    axes.margins(y=0.12)
     axes.legend(fontsize=8)
     _label(axes, all_points)
     save_figure(figure, path)
@@ -128,7 +128,7 @@ def _label(axes: Any, all_points: Sequence[Point]) -> None:
     ]
     for point in all_points:
         name = None
-        for x, y in itertools.product((5, -5), (2, -2, 9, -9)):
+        for x, y in itertools.product((5, -5), (2, -2, 9, -9, -16, 16)):
             if name:
                 name.remove()
             sides = {'ha': 'left' if x > 0 else 'right', 'va': 'bottom' if y > 0 else 'top'}
