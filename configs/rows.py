@@ -189,14 +189,12 @@ BY_GRADIENT_DESCENT: dict[str, Row] = {
     'one_hour': MINUTES['one_hour'],
 }
 _BROWN = 800_000  # its training words
-# By `_equivalent_passes`, to interpolate: dropout of the features, of the output and of whole words, weight decay,
-# row_adaptivity, learning rate.
+# By `_equivalent_passes`, to interpolate: dropout of the features, of the output and of whole words, weight decay.
 _BY_EQUIVALENT_PASSES = {
-    0.5: (0.0, 0.0, 0.0, 0.13, 0.5, 0.008),  # one_minute of WikiText-2, whose decay is 0.05
-    2.4: (0.0, 0.0, 0.0, 0.2, 0.5, 0.008),  # one_minute
-    7.7: (0.15, 0.3, 0.0, 0.2, 0.5, 0.008),  # five_minutes
-    12.8: (0.4, 0.5, 0.0, 0.1, 0.5, 0.003),  # dropout of ten_minutes
-    52.0: (0.5, 0.6, 0.05, 0.1, 0.5, 0.003),  # dropout of mogrifier
+    0.5: (0.0, 0.0, 0.0, 0.13),  # one_minute of WikiText-2, whose decay is 0.05
+    2.4: (0.0, 0.0, 0.0, 0.2),  # one_minute
+    7.7: (0.15, 0.3, 0.0, 0.2),  # five_minutes
+    52.0: (0.5, 0.6, 0.05, 0.2),  # dropout of mogrifier
 }
 
 
@@ -215,16 +213,14 @@ def network(width: int, passes: float, words: int) -> Row:
     """
     passes_known = np.log([*_BY_EQUIVALENT_PASSES])
     at = math.log(_equivalent_passes(width, passes, words))
-    dropout, output_dropout, word_dropout, decay, adaptivity, rate = (
+    dropout, output_dropout, word_dropout, decay = (
         round(float(np.interp(at, passes_known, column)), 4) for column in zip(*_BY_EQUIVALENT_PASSES.values())
     )
     return {
         **_tied_lstm(width, dropout, output_dropout, word_dropout, 500 if width <= 256 else 1000, 1),
         **_MOGRIFIER,
+        **_SHARED_MOMENTS,
         'optimizer.decay': round(decay * min(1.0, _BROWN / words), 3),  # more words need less
-        'optimizer.row_adaptivity': adaptivity,
-        'optimizer.learning_rate': rate,
-        'train.suffix_smoothing': 1.0,
     }
 
 
