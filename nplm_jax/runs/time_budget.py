@@ -2,8 +2,8 @@
 
 The config file's function `network(width, passes, words)` returns the keys of the best known network of a width for a
 number of passes over a number of training words. Some updates of one or more widths are timed. The choice is the widest
-network that reads, in the given time, WORDS_PER_SQUARE words per square of its width, and every training word at least
-once. A text of fewer than MIN_WORDS training words gets a 5-gram.
+network that reads, in the given time and in at most MAX_PASSES, WORDS_PER_SQUARE words per square of its width, and
+every training word at least once. A text of fewer than MIN_WORDS training words gets a 5-gram.
 """
 
 import dataclasses
@@ -11,6 +11,7 @@ import functools
 import math
 import pathlib
 import runpy
+import statistics
 import time
 from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
@@ -40,12 +41,12 @@ from nplm_jax.utils.text import to_json
 Network = Callable[[int, float, int], Mapping[str, Any]]
 WIDTHS = 64, 96, 128, 160, 200, 256, 320, 400, 512, 640
 WORDS_PER_SQUARE = 60  # measured: experiments/frontier/README.md
-MIN_WORDS = 3_000  # measured there too
+MIN_WORDS, MAX_PASSES = 3_000, 30  # measured there too
 _FIVE_GRAM = MappingProxyType({'model.family': 'modified_kneser_ney', 'model.n': 5})
 _LENGTH = 'train.epochs', 'train.max_steps', 'train.patience'
 _WIDTH_KEYS = 'model.h', 'model.m'
 _FIRST_WIDTH, _COST_EXPONENT = 200, 1.4  # an update of w units takes about w ** 1.4 of time
-_TIMINGS, _TIMED_SECONDS = 4, 1.0
+_TIMINGS, _TIMED_SECONDS, _TIMED_CHUNKS = 4, 1.0, 3
 _VALIDATIONS, _VALIDATION_SHARE = 8, 0.05  # at most so many, in so much of the time
 
 
@@ -212,7 +213,8 @@ class _Budget:
         validations = min(max(int(_VALIDATION_SHARE * self.seconds / validation), 1), _VALIDATIONS)
         calibrated = score * calibration.num_words(self.data) if settings.train.calibrate else 0.0
         left = self.seconds - speed.start - calibrated - (validations + 2) * validation  # two after training
-        return Plan(int(left / update), validations)
+        most = MAX_PASSES * len(self.data.train) // self.batch_size
+        return Plan(min(int(left / update), most), validations)
 
     def suffices(self, width: int) -> bool:
         """Returns whether the time is long enough for a width; of several, one that is worth its width."""
@@ -271,10 +273,13 @@ def choose(
     rates = [f'{budget.batch_size / s.update:,.0f} with {w} units' for w, s in sorted(budget.timings.items())]
     has_choice = len(budget.widths) > 1
     rule = f', the widest that reads {WORDS_PER_SQUARE} x {width}^2 words in this time' if has_choice else ''
+    time_used = f'in {minutes:g} minutes of training'
+    if passes > MAX_PASSES - 1:
+        time_used = f'in less than {minutes:g} minutes, since more passes gain nothing'
     left = (len(data.splits['test']) + len(data.valid)) * speed.score / 60
     reasons = [
         f'Measured words/s: {", ".join(rates)}',
-        f'Chosen: {width} units{rule}; {passes:.1f} passes over {words:,} words in {minutes:g} minutes of training',
+        f'Chosen: {width} units{rule}; {passes:.1f} passes over {words:,} words {time_used}',
         f'Then the evaluation of all validation and test words takes about {left:.1f} minutes',
     ]
     return Choice(minutes, keys, reasons)
@@ -300,7 +305,7 @@ def measure(settings: Settings, data: Dataset, folder: pathlib.Path) -> Timing:
         seconds: list[float] = []
         begun = time.perf_counter()
         state = program.sharding.shard(run.init_state())
-        while sum(seconds[1:]) < _TIMED_SECONDS:
+        while len(seconds) <= _TIMED_CHUNKS or sum(seconds[1:]) < _TIMED_SECONDS:
             chunk = run.chunk(state, 0)
             state, nll_S = step_lib.execute_steps(*chunk)
             jax.block_until_ready(nll_S)
@@ -312,7 +317,7 @@ def measure(settings: Settings, data: Dataset, folder: pathlib.Path) -> Timing:
             begun = time.perf_counter()
             evaluate_sample(model, data.tokens_T, data.valid, num_words)
             scoring.append(time.perf_counter() - begun)
-    update = sum(seconds[1:]) / len(seconds[1:]) / chunk.num_steps
+    update = statistics.median(seconds[1:]) / chunk.num_steps  # other work for a moment does not count
     return Timing(update, seconds[0] + scoring[0] - scoring[1], scoring[1] / num_words)
 
 

@@ -57,7 +57,8 @@ def choose(text, data, minutes, **typed):
     return time_budget.choose(config, typed, minutes, rows.network, data, text.parent / 'run')
 
 
-def test_the_widest_network_that_reads_enough_words_is_chosen_and_fills_the_time(text, data, timed):
+def test_the_widest_network_that_reads_enough_words_is_chosen_and_fills_the_time(text, data, timed, monkeypatch):
+    monkeypatch.setattr(time_budget, 'MAX_PASSES', 10**6)
     for minutes in (0.5, 2, 5):
         choice = choose(text, data, minutes)
         width, updates = choice.keys['model.h'], choice.keys['train.max_steps']
@@ -71,6 +72,15 @@ def test_the_widest_network_that_reads_enough_words_is_chosen_and_fills_the_time
         assert choice.keys['train.epochs'] == np.ceil(passes)
         assert choice.keys['model.dropout'] == rows.network(width, passes, len(data.train))['model.dropout']
     assert len(timed) > 3  # the first width was not the last
+
+
+def test_a_text_is_read_in_thirty_passes_at_most(text, data, timed):
+    choice = choose(text, data, 60)
+    words = 30 * len(data.train)
+    assert choice.keys['train.max_steps'] == words // 512
+    assert choice.keys['model.h'] == max(w for w in time_budget.WIDTHS if words >= time_budget.WORDS_PER_SQUARE * w**2)
+    assert 'in less than 60 minutes, since more passes gain nothing' in choice.reasons[1]
+    assert 'in 0.02 minutes of training' in choose(text, data, 0.02).reasons[1]
 
 
 def test_what_is_typed_stays(text, data, timed):
