@@ -200,6 +200,11 @@ class _Budget:
         """Words per update."""
         return self.settings(self.widths[0]).train.batch_size
 
+    @property
+    def most_updates(self) -> int:
+        """The updates of MAX_PASSES."""
+        return math.ceil(MAX_PASSES * len(self.data.train) / self.batch_size)
+
     def settings(self, width: int) -> Settings:
         """Returns the settings of a network, for one pass."""
         return load_settings(apply_keys(self.config, self.network(width, 1, len(self.data.train)), self.typed))
@@ -213,8 +218,7 @@ class _Budget:
         validations = min(max(int(_VALIDATION_SHARE * self.seconds / validation), 1), _VALIDATIONS)
         calibrated = score * calibration.num_words(self.data) if settings.train.calibrate else 0.0
         left = self.seconds - speed.start - calibrated - (validations + 2) * validation  # two after training
-        most = MAX_PASSES * len(self.data.train) // self.batch_size
-        return Plan(min(int(left / update), most), validations)
+        return Plan(min(int(left / update), self.most_updates), validations)
 
     def suffices(self, width: int) -> bool:
         """Returns whether the time is long enough for a width; of several, one that is worth its width."""
@@ -274,7 +278,7 @@ def choose(
     has_choice = len(budget.widths) > 1
     rule = f', the widest that reads {WORDS_PER_SQUARE} x {width}^2 words in this time' if has_choice else ''
     time_used = f'in {minutes:g} minutes of training'
-    if passes > MAX_PASSES - 1:
+    if plan.updates == budget.most_updates:
         time_used = f'in less than {minutes:g} minutes, since more passes gain nothing'
     left = (len(data.splits['test']) + len(data.valid)) * speed.score / 60
     reasons = [

@@ -77,7 +77,7 @@ def test_the_widest_network_that_reads_enough_words_is_chosen_and_fills_the_time
 def test_a_text_is_read_in_thirty_passes_at_most(text, data, timed):
     choice = choose(text, data, 60)
     words = 30 * len(data.train)
-    assert choice.keys['train.max_steps'] == words // 512
+    assert choice.keys['train.max_steps'] == np.ceil(words / 512)
     assert choice.keys['model.h'] == max(w for w in time_budget.WIDTHS if words >= time_budget.WORDS_PER_SQUARE * w**2)
     assert 'in less than 60 minutes, since more passes gain nothing' in choice.reasons[1]
     assert 'in 0.02 minutes of training' in choose(text, data, 0.02).reasons[1]
