@@ -72,13 +72,11 @@ def measure(flags: study.Flags) -> None:
     """Trains what is missing."""
     runs = expand('--runs', flags.runs)
     for row in flags.rows:
-        for corpus, seed in itertools.product(flags.corpora, map(int, flags.seeds)):
+        cases = [('brown', 1)] if row in TAUGHT else itertools.product(flags.corpora, map(int, flags.seeds))
+        for corpus, seed in cases:
             path = _path(corpus, row, seed)
-            if row in ROWS and is_due(path, flags):
-                results.write(path, _launch(corpus, row, seed, runs)[1])
-        path = _path('brown', row, 1)
-        if row in TAUGHT and is_due(path, flags):
-            results.write(path, _teach(row, runs))
+            if is_due(path, flags):
+                results.write(path, _teach(row, runs) if row in TAUGHT else _launch(corpus, row, seed, runs)[1])
     print(show(flags))
 
 

@@ -76,13 +76,13 @@ def test_training_ends_with_smoothing_and_then_calibration(tmp_path):
     assert dataclasses.replace(smoothed_progress, **same) == dataclasses.replace(progress, **same)
 
 
-def test_smoothing_that_raises_the_validation_perplexity_is_left_out(tmp_path, capsys):
+def test_smoothing_that_raises_the_validation_perplexity_is_left_out(tmp_path):
     plain, _, _ = train(small_settings({'train.calibrate': True}), tmp_path / 'plain')
     best, progress, _ = train(small_settings({**SMOOTHED, 'train.suffix_smoothing': 1e9}), tmp_path / 'smoothed')
     for name, value in plain.items():
         np.testing.assert_array_equal(best[name], value, err_msg=name)
     assert np.isfinite(progress.postprocessed_nll)
-    best, progress, _ = train(small_settings({'train.suffix_smoothing': 1e9}), tmp_path / 'uncalibrated')
+    _, progress, _ = train(small_settings({'train.suffix_smoothing': 1e9}), tmp_path / 'uncalibrated')
     assert np.isinf(progress.postprocessed_nll)
 
 
