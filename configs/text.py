@@ -9,7 +9,7 @@ r"""Your UTF-8 text: a file, or a folder of files. Each file is a text, and blan
         interpolated, kneser_ney_3 to _5, modified_kneser_ney_3 to _5
     python launch.py --config=configs/text.py:tied_lstm --config.corpus.path=my_novel.txt   a better network, for a
         million words or more: residual, tied_lstm, mogrifier, or an lstm that takes so long for a million words on 2
-        cores: one_minute, five_minutes, ten_minutes, one_hour
+        cores: one_minute, five_minutes, twenty_minutes, one_hour
 
 Without --config.corpus.valid_path and test_path, the first 80% of the text are for training, the next 10% for
 validation, the last 10% for test. --config.corpus.tokens=whitespace is for text that is tokenized already. Words that

@@ -30,8 +30,8 @@ from nplm_jax.utils.text import markdown_table
 ROOT = pathlib.Path(__file__).parents[2]
 _STUDIES = ROOT / 'experiments'
 CORPORA = {'brown': _STUDIES / 'frontier' / 'results', 'wikitext2': _STUDIES / 'wikitext2' / 'results'}
-ROWS = 'one_minute', 'five_minutes'
-SEEDS = 1, 2, 3
+ROWS = {'one_minute': (1, 2, 3), 'five_minutes': (1, 2, 3), 'twenty_minutes': (1,)}  # each row's seeds
+SEEDS = sorted({seed for seeds in ROWS.values() for seed in seeds})
 # Rows on Brown that learn from other runs: the row that is trained, and the seeds of those runs of it that teach it.
 TAUGHT = {'five_minutes_taught': ('five_minutes', (1, 2))}
 
@@ -72,7 +72,8 @@ def measure(flags: study.Flags) -> None:
     """Trains what is missing."""
     runs = expand('--runs', flags.runs)
     for row in flags.rows:
-        cases = [('brown', 1)] if row in TAUGHT else itertools.product(flags.corpora, map(int, flags.seeds))
+        seeds = [seed for seed in ROWS.get(row, ()) if str(seed) in flags.seeds]
+        cases = [('brown', 1)] if row in TAUGHT else itertools.product(flags.corpora, seeds)
         for corpus, seed in cases:
             path = _path(corpus, row, seed)
             if is_due(path, flags):
@@ -100,7 +101,7 @@ def show(_: study.Flags) -> str:
     """Returns the table of the seeds, and of what smoothing and calibration gain."""
     table = []
     for corpus, row in itertools.product(CORPORA, ROWS):
-        paths = (_path(corpus, row, seed) for seed in SEEDS)
+        paths = (_path(corpus, row, seed) for seed in ROWS[row])
         if not (found := [read_json(path) for path in paths if path.exists()]):
             continue
         tests = [each['perplexity']['test'] for each in found]

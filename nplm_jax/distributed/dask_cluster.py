@@ -19,6 +19,7 @@ except ImportError:
     raise BadInput('--scheduler: needs Dask: pip install "nplm-jax[cluster]"') from None
 
 _TIMEOUT = 10  # seconds in which the scheduler answers
+_RESTART = 30  # seconds in which a worker that died is replaced
 _MAX_KILLED = 10  # times that the scheduler may give up a task whose workers died
 _SILENCE = 60  # seconds after which a task that says nothing is looked after
 _MAX_SILENT = 5  # times that there are no workers then
@@ -68,8 +69,7 @@ class DaskCluster:
 
     def on_each(self, function: Callable[[], Any]) -> Iterable[Any]:
         """See `Workers.on_each`. Raises: BadInput, also when there are no workers, or one lacks this package."""
-        if not self._num_threads():
-            raise self._no_workers()
+        self._wait_for_workers()
         with self._connected():
             answers = self._client.run(function, on_error='return').values()
         for error in answers:
@@ -78,6 +78,14 @@ class DaskCluster:
             if isinstance(error, Exception) and not isinstance(error, OSError):  # of a worker that has died meanwhile
                 raise error
         return answers
+
+    def _wait_for_workers(self) -> None:
+        """Returns when there is a worker: all of them may have died a moment ago. Raises: BadInput if none comes."""
+        with self._connected():
+            try:
+                self._client.wait_for_workers(1, timeout=_RESTART)
+            except TimeoutError:
+                raise self._no_workers() from None
 
     def _submit(self, function: Callable[[Any], Any], item: Any) -> Future:
         with self._connected():

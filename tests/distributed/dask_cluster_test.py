@@ -131,7 +131,19 @@ def test_a_worker_of_another_version_is_one_line_before_anything_starts(cluster,
     assert not (tmp_path / '.counting' / 'dividing n-grams').exists()
 
 
-def test_a_scheduler_without_workers_is_one_line(tmp_path):
+def test_workers_that_have_all_just_died_are_waited_for(cluster):
+    pids = set(cluster.on_each(os.getpid))
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    deadline = time.monotonic() + 60
+    while cluster._num_threads():  # until the scheduler has noticed
+        assert time.monotonic() < deadline
+    restarted = set(cluster.on_each(os.getpid))
+    assert restarted and not restarted & pids
+
+
+def test_a_scheduler_without_workers_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(dask_cluster, '_RESTART', 0.1)
     with start_cluster(0, tmp_path) as (address, _), DaskCluster(address) as cluster:
         with pytest.raises(BadInput, match=f'--scheduler={address}: has no workers'):
             Job(tmp_path / 'job', {}, cluster)
