@@ -174,6 +174,7 @@ _SHARED_MOMENTS: Row = {
     'train.suffix_smoothing': 1.0,  # rows of rare words need less
 }
 _BROWN = 800_000  # its training words
+_SMOOTHED_WORDS = 1_500_000  # training words up to which suffix smoothing gains: on Brown, but not on WikiText-2
 # By `_equivalent_passes`, to interpolate: dropout of the features, of the output and of whole words, weight decay.
 _BY_EQUIVALENT_PASSES = {
     0.5: (0.0, 0.0, 0.0, 0.13),  # one_minute of WikiText-2, whose decay is 0.05
@@ -206,6 +207,7 @@ def network(width: int, passes: float, words: int) -> Row:
         **_MOGRIFIER,
         **_SHARED_MOMENTS,
         'optimizer.decay': round(decay * min(1.0, _BROWN / words), 3),  # more words need less
+        **({'train.suffix_smoothing': 0.0} if words > _SMOOTHED_WORDS else {}),
     }
 
 

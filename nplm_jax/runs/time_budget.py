@@ -45,6 +45,7 @@ MIN_WORDS, MAX_PASSES = 3_000, 30  # measured there too
 _FIVE_GRAM = MappingProxyType({'model.family': 'modified_kneser_ney', 'model.n': 5})
 _LENGTH = 'train.epochs', 'train.max_steps', 'train.patience'
 _WIDTH_KEYS = 'model.h', 'model.m'
+_STRETCH = 1.05  # how much longer than asked for training may take if the first pass ends with it
 _FIRST_WIDTH, _COST_EXPONENT = 200, 1.4  # an update of w units takes about w ** 1.4 of time
 _TIMINGS, _TIMED_SECONDS, _TIMED_CHUNKS = 4, 1.0, 3
 _CALIBRATION_COST = 1.2  # of a word, in scores of a word: measured on 50,000 words
@@ -202,6 +203,11 @@ class _Budget:
         return self.settings(self.widths[0]).train.batch_size
 
     @property
+    def first_pass(self) -> int:
+        """The updates of a pass."""
+        return math.ceil(len(self.data.train) / self.batch_size)
+
+    @property
     def most_updates(self) -> int:
         """The updates of MAX_PASSES."""
         return math.ceil(MAX_PASSES * len(self.data.train) / self.batch_size)
@@ -218,8 +224,11 @@ class _Budget:
         validation = score * num_valid_words(settings, self.data)
         validations = min(max(int(_VALIDATION_SHARE * self.seconds / validation), 1), _VALIDATIONS)
         calibrated = _CALIBRATION_COST * score * calibration.num_words(self.data) if settings.train.calibrate else 0.0
-        left = self.seconds - speed.start - calibrated - (validations + 2) * validation  # two after training
-        return Plan(min(int(left / update), self.most_updates), validations)
+        after = bool(settings.train.suffix_smoothing) + settings.train.calibrate  # validations after training
+        updates = int((self.seconds - speed.start - calibrated - (validations + after) * validation) / update)
+        if updates < self.first_pass <= _STRETCH * updates:
+            updates = self.first_pass
+        return Plan(min(updates, self.most_updates), validations)
 
     def suffices(self, width: int) -> bool:
         """Returns whether the time is long enough for a width; of several, one that is worth its width."""

@@ -96,6 +96,10 @@ def test_a_time_that_is_too_short_says_what_one_pass_needs(text, data, timed):
         choose(text, data, needed / 3)
     assert needed < float(str(refused.value).split()[3]) < 1.1 * needed
     assert choose(text, data, needed * 1.01).keys['train.epochs'] == 2  # the rest of 1% begins another
+    first_pass = int(np.ceil(len(data.train) / 512))
+    assert choose(text, data, needed * 0.97).keys['train.max_steps'] == first_pass  # within 5%
+    with pytest.raises(BadInput, match='or more, for one pass'):
+        choose(text, data, needed * 0.93)
 
 
 def test_a_short_text_gets_a_five_gram(tmp_path, timed):
