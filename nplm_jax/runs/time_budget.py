@@ -49,6 +49,7 @@ _STRETCH = 1.05  # how much longer than asked for training may take if the first
 _FIRST_WIDTH, _COST_EXPONENT = 200, 1.4  # an update of w units takes about w ** 1.4 of time
 _TIMINGS, _TIMED_SECONDS, _TIMED_CHUNKS = 4, 1.0, 3
 _CALIBRATION_COST = 1.2  # of a word, in scores of a word: measured on 50,000 words
+_CHECKPOINT_SECONDS = 60
 _VALIDATIONS, _VALIDATION_SHARE = 8, 0.05  # at most so many, in so much of the time
 
 
@@ -282,6 +283,7 @@ def choose(
         'train.max_steps': plan.updates,
         'train.evaluate_every': math.ceil(plan.updates / plan.validations),
         'train.patience': plan.validations,
+        'train.checkpoint_every': math.ceil(_CHECKPOINT_SECONDS / speed.update),
     }
     keys = {key: value for key, value in keys.items() if key not in typed}
     rates = [f'{budget.batch_size / s.update:,.0f} with {w} units' for w, s in sorted(budget.timings.items())]
