@@ -17,6 +17,7 @@
     python launch.py --config=configs/brown.py:mlp9,cased mlp9 on words in upper and lower case
     python launch.py --config=configs/brown.py:mlp9,paper mlp9 trained by the paper's recipe, one word an update
     python launch.py --config=configs/brown.py:one_minute,sgd   an LSTM by gradient descent and NCE, also five_minutes
+                                 and one_hour
     python launch.py --config=configs/brown.py:mlp9 --config.model.h=50 --config.seed=2
 
 Expected results and minutes: experiments/table1/README.md, and experiments/recurrent/README.md for recurrent networks.
@@ -179,8 +180,8 @@ _PRESETS: dict[str, rows.Row] = {
 def get_config(row: str = '') -> ConfigDict:
     """Returns the config of a row; the paper's network at its best after four minutes for an empty row.
 
-    `,cased` after the row keeps upper and lower case, `,paper` trains by the paper's recipe, and `,sgd` after a row of
-    MINUTES trains an LSTM by gradient descent for about as long.
+    `,cased` after the row keeps upper and lower case, `,paper` trains by the paper's recipe, and `,sgd` after one of
+    rows.BY_GRADIENT_DESCENT trains an LSTM by gradient descent for about as long.
     """
     name, *presets = row.split(',')
     if mixed := MIXTURES.get(name):
@@ -188,8 +189,8 @@ def get_config(row: str = '') -> ConfigDict:
             f"configs/brown.py:{row}: {name.upper()} is the paper's {mixed.upper()} mixed with the trigram, half and "
             f'half; run {mixed}, whose table has it as "mixed with the trigram, fixed"'
         )
-    if name in _ALL and 'sgd' in presets and name not in MINUTES:
-        raise BadInput(f'configs/brown.py:{row}: sgd may stand after {", ".join(MINUTES)}')
+    if name in _ALL and 'sgd' in presets and name not in rows.BY_GRADIENT_DESCENT:
+        raise BadInput(f'configs/brown.py:{row}: sgd may stand after {", ".join(rows.BY_GRADIENT_DESCENT)}')
     presets = {**_PRESETS, 'sgd': rows.BY_GRADIENT_DESCENT.get(name, {})}
     return rows.get_config('brown', row, _CORPUS, _ALL, presets)
 

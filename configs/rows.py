@@ -216,13 +216,14 @@ MINUTES: dict[str, Row] = {
     'one_minute': {**network(160, 3, _BROWN), 'train.epochs': 3},
     'five_minutes': {**network(256, 6, _BROWN), 'train.epochs': 6},
     'twenty_minutes': {**network(400, 13, _BROWN), 'train.epochs': 13},
-    'one_hour': _tied_lstm(400, 0.45, 0.55, 0.05, 1000, 24),
+    'one_hour': {**network(512, 27, _BROWN), 'train.epochs': 27},
 }
 _NOT_READ: Row = {key: FIELDS[key].default for key in ('mogrifier.rounds', 'optimizer.row_adaptivity')}
 # LSTMs for about as long, trained by gradient descent.
 BY_GRADIENT_DESCENT: dict[str, Row] = {
     'one_minute': {**_tied_lstm(200, 0.0, 0.0, 0.0, 500, 2), **_NOT_READ},
     'five_minutes': {**_tied_lstm(320, 0.3, 0.45, 0.0, 1000, 4), **_NOT_READ},
+    'one_hour': {**_tied_lstm(400, 0.45, 0.55, 0.05, 1000, 24), **_NOT_READ},
 }
 
 

@@ -4,7 +4,7 @@
     python launch.py --config=configs/wikitext2.py:kneser_ney_5   a count-based model: interpolated, kneser_ney_3 to
                                  _5, modified_kneser_ney_3 to _5
     python launch.py --config=configs/wikitext2.py:one_minute     the best network for so much time: one_minute,
-                                 five_minutes, twenty_minutes
+                                 five_minutes, twenty_minutes, one_hour
     python launch.py --config=configs/wikitext2.py:tied_lstm      a better network than the paper's: residual,
                                  tied_lstm, mogrifier
     python launch.py --config=configs/wikitext2.py:interpolated --config.corpus.path=DIR   your copy of train.txt,
@@ -58,6 +58,14 @@ MINUTES: dict[str, rows.Row] = {
         'model.word_dropout': 0.0,
         'optimizer.decay': 0.1,
         'train.epochs': 6,
+    },
+    'one_hour': {
+        **rows.MINUTES['one_hour'],
+        'model.dropout': 0.2,
+        'model.output_dropout': 0.4,
+        'model.word_dropout': 0.0,
+        'optimizer.decay': 0.1,
+        'train.epochs': 10,
     },
 }
 

@@ -30,7 +30,8 @@ from nplm_jax.utils.text import markdown_table
 ROOT = pathlib.Path(__file__).parents[2]
 _STUDIES = ROOT / 'experiments'
 CORPORA = {'brown': _STUDIES / 'frontier' / 'results', 'wikitext2': _STUDIES / 'wikitext2' / 'results'}
-ROWS = {'one_minute': (1, 2, 3), 'five_minutes': (1, 2, 3), 'twenty_minutes': (1,)}  # each row's seeds
+# By row, its seeds.
+ROWS = {'one_minute': (1, 2, 3), 'five_minutes': (1, 2, 3), 'twenty_minutes': (1,), 'one_hour': (1,)}
 SEEDS = sorted({seed for seeds in ROWS.values() for seed in seeds})
 # Rows on Brown that learn from other runs: the row that is trained, and the seeds of those runs of it that teach it.
 TAUGHT = {'five_minutes_taught': ('five_minutes', (1, 2))}

@@ -25,8 +25,8 @@ from nplm_jax.utils.errors import NonFiniteError
 # The values that are tried.
 NGRAM_CACHE = {'order': (1, 3), 'num_remembered': (500, 2000, 8000), 'concentration': (5.0,)}
 NEURAL_CACHE = {'num_remembered': (500, 2000), 'sharpness': (5.0, 10.0, 20.0)}
-RATES, DECAYS = (2e-3, 3e-3, 5e-3), (1e-3, 3e-3, 1e-2)  # of dynamic evaluation
-SEGMENT, NUM_SEGMENTS = 20, 1000  # words of a segment; segments that measure the gradients
+RATES, DECAYS = (1.4e-3, 2e-3, 2.8e-3), (5e-4, 1.5e-3, 5e-3)  # of dynamic evaluation
+SEGMENT, NUM_SEGMENTS = 10, 2000  # words of a segment; segments that measure the gradients
 
 
 class TunedModel(NamedTuple):
