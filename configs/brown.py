@@ -13,7 +13,7 @@
     python launch.py --config=configs/brown.py:tied_lstm  a regularised lstm with C as its output matrix, in 12 passes
     python launch.py --config=configs/brown.py:one_minute the best network for so much time: one_minute, five_minutes,
                                  twenty_minutes, one_hour
-    python launch.py --config=configs/brown.py:mogrifier  the best network for an hour
+    python launch.py --config=configs/brown.py:mogrifier  a Mogrifier LSTM by gradient descent, in 26 passes
     python launch.py --config=configs/brown.py:mlp9,cased mlp9 on words in upper and lower case
     python launch.py --config=configs/brown.py:mlp9,paper mlp9 trained by the paper's recipe, one word an update
     python launch.py --config=configs/brown.py:one_minute,sgd   an LSTM by gradient descent and NCE, also five_minutes
