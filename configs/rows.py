@@ -159,19 +159,14 @@ def _tied_lstm(m: int, dropout: float, output_dropout: float, word_dropout: floa
     }
 
 
-# A Mogrifier LSTM, regularised for two passes or more.
+# A Mogrifier LSTM. The rows of a table share their second moments in part: rare words move less, and the rate may be
+# higher.
 _MOGRIFIER: Row = {
     **ROWWISE_ADAM,
     'model.family': 'mogrifier',
     'mogrifier.rounds': 2,
-    'optimizer.decay': 0.1,
-}
-# Second moments that the rows of a table share in part: rare words move less, and the rate may be higher.
-_SHARED_MOMENTS: Row = {
     'optimizer.row_adaptivity': 0.5,
     'optimizer.learning_rate': 0.008,
-    'optimizer.decay': 0.2,
-    'train.suffix_smoothing': 1.0,  # rows of rare words need less
 }
 _BROWN = 800_000  # its training words
 _SMOOTHED_WORDS = 1_500_000  # training words up to which suffix smoothing gains: on Brown, but not on WikiText-2
@@ -205,9 +200,8 @@ def network(width: int, passes: float, words: int) -> Row:
     return {
         **_tied_lstm(width, dropout, output_dropout, word_dropout, 500 if width <= 256 else 1000, 1),
         **_MOGRIFIER,
-        **_SHARED_MOMENTS,
         'optimizer.decay': round(decay * min(1.0, _BROWN / words), 3),  # more words need less
-        **({'train.suffix_smoothing': 0.0} if words > _SMOOTHED_WORDS else {}),
+        'train.suffix_smoothing': 1.0 if words <= _SMOOTHED_WORDS else 0.0,  # less than 3, since rare words moved less
     }
 
 

@@ -203,15 +203,9 @@ class _Budget:
         """Words per update."""
         return self.settings(self.widths[0]).train.batch_size
 
-    @property
-    def first_pass(self) -> int:
-        """The updates of a pass."""
-        return math.ceil(len(self.data.train) / self.batch_size)
-
-    @property
-    def most_updates(self) -> int:
-        """The updates of MAX_PASSES."""
-        return math.ceil(MAX_PASSES * len(self.data.train) / self.batch_size)
+    def updates(self, passes: int) -> int:
+        """Returns the updates of so many passes."""
+        return math.ceil(passes * len(self.data.train) / self.batch_size)
 
     def settings(self, width: int) -> Settings:
         """Returns the settings of a network, for one pass."""
@@ -227,9 +221,9 @@ class _Budget:
         calibrated = _CALIBRATION_COST * score * calibration.num_words(self.data) if settings.train.calibrate else 0.0
         after = bool(settings.train.suffix_smoothing) + settings.train.calibrate  # validations after training
         updates = int((self.seconds - speed.start - calibrated - (validations + after) * validation) / update)
-        if updates < self.first_pass <= _STRETCH * updates:
-            updates = self.first_pass
-        return Plan(min(updates, self.most_updates), validations)
+        if updates < self.updates(1) <= _STRETCH * updates:
+            updates = self.updates(1)
+        return Plan(min(updates, self.updates(MAX_PASSES)), validations)
 
     def suffices(self, width: int) -> bool:
         """Returns whether the time is long enough for a width; of several, one that is worth its width."""
@@ -290,7 +284,7 @@ def choose(
     has_choice = len(budget.widths) > 1
     rule = f', the widest that reads {WORDS_PER_SQUARE} x {width}^2 words in this time' if has_choice else ''
     time_used = f'in {minutes:g} minutes of training'
-    if plan.updates == budget.most_updates:
+    if plan.updates == budget.updates(MAX_PASSES):
         time_used = f'in less than {minutes:g} minutes, since more passes gain nothing'
     left = (len(data.splits['test']) + len(data.valid)) * speed.score / 60
     reasons = [
