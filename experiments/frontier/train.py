@@ -4,11 +4,12 @@
     python -m experiments.frontier.train --until=17:30       begins nothing after that time of day
     python -m experiments.frontier.train --rows=one_minute --corpora=wikitext2 --seeds=2
     python -m experiments.frontier.train --rows=five_minutes_taught   one that learns from two others
+    python -m experiments.frontier.train --rows=five_minutes_x4       four, mixed
     python -m experiments.frontier.train --show              the table of the seeds
 
 A finished run's results.json is written to results/ROW.json here or in the study of WikiText-2, that of another seed
-than the first to results/seeds/ROW-SEED.json, with the processor seconds and the wall time of its process. The seconds
-of a row with teachers include those of its teachers, which are trained first if they are missing.
+than the first to results/seeds/ROW-SEED.json, with the processor seconds and the wall time of its process. A row that
+learns from other runs, or mixes them, trains those first that are missing from --runs; its seconds include theirs.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from experiments import results, study
@@ -35,6 +37,15 @@ ROWS = {'one_minute': (1, 2, 3), 'five_minutes': (1, 2, 3), 'twenty_minutes': (1
 SEEDS = sorted({seed for seeds in ROWS.values() for seed in seeds})
 # Rows on Brown that learn from other runs: the row that is trained, and the seeds of those runs of it that teach it.
 TAUGHT = {'five_minutes_taught': ('five_minutes', (1, 2))}
+_SMALL = [('five_minutes', seed) for seed in (1, 2, 3, 4)]
+_LARGE = [('twenty_minutes', seed) for seed in (1, 2)]
+# Rows that mix other runs, with weights learned on the validation words: the corpus, and the row and seed of each run.
+MIXED = {
+    'five_minutes_x4': ('brown', _SMALL),
+    'twenty_minutes_x2': ('brown', _LARGE),
+    'five_minutes_x4_twenty_minutes_x2': ('brown', [*_SMALL, *_LARGE]),
+    'twenty_minutes_one_hour': ('wikitext2', [('twenty_minutes', 1), ('one_hour', 1)]),
+}
 
 
 def launch(config: str, folder: pathlib.Path, *flags: str) -> dict[str, Any]:
@@ -73,13 +84,26 @@ def measure(flags: study.Flags) -> None:
     """Trains what is missing."""
     runs = expand('--runs', flags.runs)
     for row in flags.rows:
-        seeds = [seed for seed in ROWS.get(row, ()) if str(seed) in flags.seeds]
-        cases = [('brown', 1)] if row in TAUGHT else itertools.product(flags.corpora, seeds)
-        for corpus, seed in cases:
+        for corpus, seed in _cases(row, flags):
             path = _path(corpus, row, seed)
             if is_due(path, flags):
-                results.write(path, _teach(row, runs) if row in TAUGHT else _launch(corpus, row, seed, runs)[1])
+                results.write(path, _train(corpus, row, seed, runs))
     print(show(flags))
+
+
+def _cases(row: str, flags: study.Flags) -> Iterable[tuple[str, int]]:
+    """Returns the corpora and the seeds of a row that the flags ask for."""
+    if row in ROWS:
+        return itertools.product(flags.corpora, [seed for seed in ROWS[row] if str(seed) in flags.seeds])
+    corpus = MIXED[row][0] if row in MIXED else 'brown'
+    return [(corpus, 1)] if corpus in flags.corpora else []
+
+
+def _train(corpus: str, row: str, seed: int, runs: pathlib.Path) -> dict[str, Any]:
+    """Trains a row, and first what it is made of. Returns its results."""
+    if row in MIXED:
+        return _mix(row, runs)
+    return _teach(row, runs) if row in TAUGHT else _launch(corpus, row, seed, runs)[1]
 
 
 def _launch(corpus: str, row: str, seed: int, runs: pathlib.Path) -> tuple[pathlib.Path, dict[str, Any]]:
@@ -96,6 +120,21 @@ def _teach(row: str, runs: pathlib.Path) -> dict[str, Any]:
     names = ','.join(str(folder) for folder, _ in teachers)
     found = launch(f'configs/brown.py:{base}', runs / f'brown-{row}', f'--config.output.teacher={names}')
     return {**found, 'seconds': found['seconds'] + seconds, 'teacher_seconds': seconds}
+
+
+def _mix(row: str, runs: pathlib.Path) -> dict[str, Any]:
+    """Mixes the runs of a row of MIXED. Returns its results, with the sums of their seconds and parameters."""
+    corpus, members = MIXED[row]
+    trained = [_launch(corpus, *member, runs) for member in members]
+    output = runs / f'{corpus}-{row}.json'
+    folders = [str(folder) for folder, _ in trained]
+    subprocess.run([sys.executable, '-m', 'nplm_jax.cli', 'mix', *folders, f'--output={output}'], cwd=ROOT, check=True)
+    mixed = read_json(output)
+    sums = {key: sum(found[key] for _, found in trained) for key in ('parameters', 'seconds')}
+    shared = {key: trained[0][1][key] for key in ('corpus', 'vocabulary', 'calibration_words')}
+    perplexities = {'perplexity': mixed['mixtures']['learned'], 'equal_weights': mixed['mixtures']['equal']}
+    models = [{key: model[key] for key in ('name', 'valid', 'test', 'weight')} for model in mixed['models']]
+    return {'name': f'{corpus}-{row}', **shared, 'family': 'mixture', **perplexities, 'models': models, **sums}
 
 
 def show(_: study.Flags) -> str:
@@ -120,7 +159,7 @@ def _path(corpus: str, row: str, seed: int) -> pathlib.Path:
 
 def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
-    parser.add_names('--rows', (*ROWS, *TAUGHT), 'rows')
+    parser.add_names('--rows', (*ROWS, *TAUGHT, *MIXED), 'rows')
     parser.add_names('--corpora', CORPORA, 'corpora')
     parser.add_names('--seeds', map(str, SEEDS), 'seeds')
     add_flags(parser, 'runs/frontier')

@@ -1,4 +1,5 @@
 import json
+import pathlib
 
 import pytest
 
@@ -43,6 +44,42 @@ def test_a_row_with_teachers_trains_them_first_and_counts_their_seconds(tmp_path
     ]
     recorded = json.loads((tmp_path / 'results' / 'five_minutes_taught.json').read_text())
     assert (recorded['seconds'], recorded['teacher_seconds']) == (60.0, 30.0)
+
+
+def test_a_row_that_mixes_runs_adds_their_seconds(tmp_path, monkeypatch):
+    launched = []
+
+    def launch(config, folder, *flags):
+        launched.append((config, *flags))
+        shared = {'corpus': 'wikitext2', 'vocabulary': 33_278, 'calibration_words': 20_000}
+        return {**shared, 'parameters': 100 * len(launched), 'seconds': 10.0 * len(launched)}
+
+    def mix(command, **_):
+        *_, first, second, output = command
+        models = [
+            {'name': folder, 'valid': 90.0, 'test': 80.0, 'weight': 0.5, 'digest': ''} for folder in (first, second)
+        ]
+        mixtures = {'learned': {'valid': 85.0, 'test': 75.0}, 'equal': {'valid': 86.0, 'test': 76.0}}
+        path = pathlib.Path(output.removeprefix('--output='))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({'models': models, 'mixtures': mixtures}))
+
+    monkeypatch.setattr(train, 'launch', launch)
+    monkeypatch.setattr(train.subprocess, 'run', mix)
+    monkeypatch.setitem(train.CORPORA, 'wikitext2', tmp_path / 'results')
+    argv = ['--rows=twenty_minutes_one_hour', f'--runs={tmp_path}']
+    study.run('', define=train.define, measure=train.measure, argv=[*argv, '--corpora=brown'])
+    assert not launched  # a mixture of another corpus
+    study.run('', define=train.define, measure=train.measure, argv=argv)
+    rows = 'configs/wikitext2.py:twenty_minutes', 'configs/wikitext2.py:one_hour'
+    assert launched == [(row, '--config.seed=1') for row in rows]
+    recorded = json.loads((tmp_path / 'results' / 'twenty_minutes_one_hour.json').read_text())
+    assert (recorded['seconds'], recorded['parameters']) == (30.0, 300)
+    assert recorded['perplexity'] == {'valid': 85.0, 'test': 75.0}
+    assert [model['name'] for model in recorded['models']] == [
+        f'{tmp_path}/wikitext2-twenty_minutes',
+        f'{tmp_path}/wikitext2-one_hour',
+    ]
 
 
 @pytest.mark.parametrize('name', ['2k', '16k', '0.2M'])
