@@ -297,9 +297,16 @@ def override(config: ConfigDict, changes: Mapping[str, Any]) -> ConfigDict:
     Args:
         config: The config, such as that of a row.
         changes: The values: `{'model.family': 'lstm', 'model.h': 300}`. See `resets`.
+
+    Raises:
+        BadInput: There is no such key, or a value has another type.
     """
     changed = config.copy_and_resolve_references()
-    changed.update_from_flattened_dict(changes)
+    try:
+        changed.update_from_flattened_dict(changes)
+    except (KeyError, TypeError, AttributeError):
+        config_lib.from_config({**config_lib.flatten(config), **changes})  # says which key
+        raise
     changed.update_from_flattened_dict(resets(changed, changes))
     return changed
 

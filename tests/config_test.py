@@ -295,6 +295,20 @@ def test_another_choice_resets_the_keys_of_the_row_that_it_does_not_read_and_no_
     load_settings(parts.override(row, {'optimizer.name': 'adam'}))
 
 
+@pytest.mark.parametrize(
+    'changes,message',
+    [
+        ({'model.hh': 1}, 'model.hh: unknown key'),
+        ({'model.n': 2.5}, 'model.n=2.5: must be of type int'),
+        ({'model': 1}, 'model=1: must be a section'),
+        ({'corpus.path': 'caf\udce9.txt'}, 'must be valid Unicode; rename the file'),
+    ],
+)
+def test_an_impossible_change_of_a_config_is_one_line(changes, message):
+    with pytest.raises(BadInput, match=message):
+        load_settings(parts.override(brown.get_config(), changes))
+
+
 def test_the_list_of_keys_is_what_the_parts_declare_each_once():
     assert config_lib.KEYS_FILE.read_text() == parts.list_keys()  # python -m nplm_jax.parts
     declarations = {}

@@ -28,6 +28,7 @@ from nplm_jax.models.open_vocabulary import OpenVocabulary
 from nplm_jax.runs import catalog, loading, process, spelling
 from nplm_jax.runs.remote_scoring import RemoteModel, Source
 from nplm_jax.utils.errors import BadInput, require
+from nplm_jax.utils.io import is_unicode
 
 _MAX_NAMED = 12  # unknown words in a note
 
@@ -120,6 +121,7 @@ class LoadedModels:
 
     def tokenize_prompt(self, text: str, kind: str) -> list[str]:
         """Returns the words of a prompt, and names the unknown ones on stderr. Raises BadInput if all are unknown."""
+        require(is_unicode(text), '--prompt', text, 'is not UTF-8')
         words = self.tokenize(text, kind)
         unspaced_scripts.check_known(self.vocabulary, [text], '--prompt')
         known = not words or any(word in self.vocabulary.ids for word in words)

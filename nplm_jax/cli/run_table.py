@@ -22,10 +22,11 @@ def check_finished(folders: Sequence[str]) -> None:
 
 
 def run_names(folders: Sequence[str]) -> list[str]:
-    """Returns the names of the folders; of two with one name, and of one named `mixture`, the whole paths."""
+    """Returns the names of the folders; of two with one name, and of one named `mixture`, the paths."""
     names = [os.path.basename(os.path.abspath(folder)) for folder in folders]
     taken = [*names, 'mixture']
-    return [str(folder) if taken.count(name) > 1 else name for name, folder in zip(names, folders)]
+    paths = [os.path.abspath(expand_run(folder)) if str(folder) == 'mixture' else str(folder) for folder in folders]
+    return [path if taken.count(name) > 1 else name for name, path in zip(names, paths)]
 
 
 def read_all(folders: Sequence[pathlib.Path]) -> tuple[list[Run], list[str]]:

@@ -21,6 +21,6 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument('axes', nargs='*', metavar='KEY=VALUE,...', help='values of a key; default: those of sweep()')
     if not argv or argv[0].startswith('-'):
         parser.parse_args(argv)  # --help, or a missing CONFIG
-    axes = [word for word in argv[1:] if not word.startswith('-')]
+    axes = [word for word in argv[1:] if '=' in word and not word.startswith('-')]
     words = [f'--grid={axis}' for axis in axes] or ['--sweep']
-    train.start('sweep', argv[0], words, [word for word in argv[1:] if word.startswith('-')])
+    train.start('sweep', argv[0], words, [word for word in argv[1:] if word not in axes])

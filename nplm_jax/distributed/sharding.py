@@ -259,8 +259,7 @@ class MeshSharding:
         assert self.mesh is not None
         if axis != MODEL or MODEL not in self.mesh.axis_names:
             return leaf
-        is_copy = any(getattr(key, 'name', '') == 'z' for key in path)  # of the parameters, in a schedule-free state
-        value = 0.0 if _field(path) == 'opt_state' and not is_copy else dict(self.paddings)[path[-1].key]
+        value = 0.0 if _field(path) == 'opt_state' else dict(self.paddings)[path[-1].key]
         padding = [(0, -len(leaf) % self.mesh.shape[MODEL])] + [(0, 0)] * (leaf.ndim - 1)
         return jnp.pad(leaf, padding, constant_values=value)
 

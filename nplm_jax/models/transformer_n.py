@@ -35,12 +35,14 @@ class TransformerN(Transformer):
         return (self.n - 1) * self.m
 
     def start_before(self, num_streams: int) -> State:
-        """Returns zeros for the features of the n-2 words before the first one, S x (n-2) x M."""
-        return jnp.zeros((num_streams, self.n - 2, self.m))
+        """Returns zeros for the features of the n-2 words before the first one, S x (n-2) x M; None for no words."""
+        return jnp.zeros((num_streams, self.n - 2, self.m)) if self.n > 2 else None
 
     def inputs(self, e_SxTxM: jax.Array, before: State, starts_SxL: jax.Array | None) -> tuple[jax.Array, State]:
         """See `Transformer.inputs`. Words before the line of a word are zeros in its x."""
         T, N = e_SxTxM.shape[1], self.n - 1
+        if N == 1:
+            return e_SxTxM, None
         e_SxLxM = jnp.concatenate([before, e_SxTxM], axis=1)
         if starts_SxL is None:
             return nplm.concatenate(windows(e_SxLxM, N)), e_SxLxM[:, T:]

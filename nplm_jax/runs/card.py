@@ -1,6 +1,7 @@
 """The model card of a finished run: Markdown with metadata as Hugging Face reads them."""
 
 import json
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,12 +15,12 @@ from nplm_jax.utils.text import markdown_table
 
 FILE = 'README.md'
 _PACKED = """```bash
-nplm generate {name}.nplm{flags}
-nplm score {name}.nplm{flags} < text.txt
+nplm generate {word}{flags}
+nplm score {word}{flags} < text.txt
 ```
 
 ```python
-settings, vocabulary, model = nplm_jax.load('{name}.nplm')
+settings, vocabulary, model = nplm_jax.load({file!r})
 ```"""
 _HUGGING_FACE = """```python
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -42,7 +43,8 @@ def make(run: Run, hugging_face: bool = False) -> str:
         data += f' Only its first {settings.corpus.words:,} words were used (`corpus.words`).'
     numbers = {} if run.imported else results.get('perplexity', {})
     flags = ' '.join(['', *plugins.flags(plugin_modules(settings, LOADED_PLUGINS))])
-    how = _HUGGING_FACE if hugging_face else _PACKED.format(name=settings.name, flags=flags)
+    file = f'{settings.name}.nplm'
+    how = _HUGGING_FACE if hugging_face else _PACKED.format(file=file, word=shlex.quote(file), flags=flags)
     parts = [
         _metadata(run, numbers),
         f'# {settings.name}',

@@ -54,7 +54,7 @@ def draw_learning_curve(folder: pathlib.Path, title: str, paper_valid: float = 0
     return path
 
 
-def draw_sweep(points: Sequence[Point], path: pathlib.Path) -> pathlib.Path | None:
+def draw_sweep(points: Sequence[Point], path: pathlib.Path, comparable: bool = True) -> pathlib.Path | None:
     """Draws the validation perplexity of the points of a sweep and marks the best.
 
     Each key that varies has a panel, the key with the largest effect first. Each point is a dot in every panel; thin
@@ -63,6 +63,7 @@ def draw_sweep(points: Sequence[Point], path: pathlib.Path) -> pathlib.Path | No
     Args:
         points: The flattened keys that each point overrides, and its validation perplexity.
         path: The PNG file to write.
+        comparable: Whether the perplexities are of the same words; otherwise none is marked.
 
     Returns:
         The path; None, and no file, where no key varies.
@@ -86,13 +87,14 @@ def draw_sweep(points: Sequence[Point], path: pathlib.Path) -> pathlib.Path | No
         if key is None:
             axes.remove()
         else:
-            _draw_panel(axes, points, values, key)
+            _draw_panel(axes, points, values, key, comparable)
             axes.set_ylabel('validation perplexity' if axes.get_subplotspec().is_first_col() else '')
     label_log_axis(panels[0, 0].yaxis)
     best, valid = min(points, key=_perplexity)
     settings = ', '.join(f'{key}={best.get(key)}' for key in values)
-    title = textwrap.fill(f'Best of {len(points)} points: {settings} ({valid:.4g})', 34 * columns)
-    figure.suptitle(title, fontsize='medium').set_parse_math(False)
+    best_point = f'Best of {len(points)} points: {settings} ({valid:.4g})'
+    title = best_point if comparable else 'Perplexities of different words'
+    figure.suptitle(textwrap.fill(title, 34 * columns), fontsize='medium').set_parse_math(False)
     figure.legend(*panels[0, 0].get_legend_handles_labels(), loc='outside lower center', ncols=columns)
     save_figure(figure, path)
     return path
@@ -157,8 +159,10 @@ def draw_importances(importances: Mapping[str, float], path: pathlib.Path) -> pa
     return path
 
 
-def _draw_panel(axes: Axes, points: Sequence[Point], values: Mapping[str, Sequence[Any]], key: str) -> None:
-    """Draws all points against the values of one key, evenly spaced."""
+def _draw_panel(
+    axes: Axes, points: Sequence[Point], values: Mapping[str, Sequence[Any]], key: str, comparable: bool
+) -> None:
+    """Draws all points against the values of one key, evenly spaced, and marks the best of comparable ones."""
     order = sorted(values[key]) if _are_numbers(key, values[key]) else list(values[key])
     same_otherwise: dict[tuple[Any, ...], list[tuple[int, float]]] = {}
     for overrides, valid in points:
@@ -171,8 +175,9 @@ def _draw_panel(axes: Axes, points: Sequence[Point], values: Mapping[str, Sequen
     if len(values) > 1:
         means = [_geometric_mean(points, key, value) for value in order]
         axes.plot(means, 's-', color='C1', linewidth=2, markersize=6, label='geometric mean')
-    best, valid = min(points, key=_perplexity)
-    axes.plot([order.index(best.get(key))], [valid], **_BEST)
+    if comparable:
+        best, valid = min(points, key=_perplexity)
+        axes.plot([order.index(best.get(key))], [valid], **_BEST)
     names = [f'{value:g}' if isinstance(value, float) else str(value)[-_MAX_LABEL:] for value in order]
     crowded = sum(map(len, names)) > _MAX_LABEL
     axes.set_xticks(range(len(order)), names, rotation=45 if crowded else 0, ha='right' if crowded else 'center')

@@ -156,7 +156,8 @@ class _Slurm:
         sbatch = ['sbatch', '--parsable', '--requeue', '--open-mode=append', *about, *self._flags]
         done = subprocess.run(sbatch, input=script, capture_output=True, text=True)
         if done.returncode:
-            raise BadInput(f'--launcher=slurm: {done.stderr.strip().splitlines()[-1]}')
+            reasons = done.stderr.strip().splitlines() or [f'sbatch ended with exit code {done.returncode}']
+            raise BadInput(f'--launcher=slurm: {reasons[-1]}')
         return done.stdout.strip().partition(';')[0]
 
     def ended(self, running: Iterable[Job]) -> list[Job]:

@@ -30,11 +30,13 @@ def of_module(module: str) -> dict[str, Any]:
 
 
 def _commit() -> str:
-    """Returns the repository's commit, with -dirty if files differ from it; 'unknown' outside a repository."""
-    folder = str(pathlib.Path(__file__).parent)
-    git = ['git', '-C', folder, *'describe --always --dirty --abbrev=12 --exclude=*'.split()]
+    """Returns the commit of the repository that tracks this file, with -dirty if files differ from it; or 'unknown'."""
+    git = ['git', '-C', str(pathlib.Path(__file__).parent)]
+    tracks = [*git, 'ls-files', '--error-unmatch', pathlib.Path(__file__).name]  # not another project's, around a wheel
+    describe = [*git, *'describe --always --dirty --abbrev=12 --exclude=*'.split()]
     try:
-        return subprocess.run(git, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+        subprocess.run(tracks, capture_output=True, check=True, timeout=10)
+        return subprocess.run(describe, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return 'unknown'
 

@@ -216,7 +216,8 @@ def write_table(points: Sequence[Point], folder: pathlib.Path, failures: Mapping
         failures: a word for each point without a result, by name, such as `diverged`.
 
     Returns:
-        The table, which marks the point with the lowest validation perplexity, and where that point and the figure are.
+        The table, and where the figure is. Of points on the same words, the table marks the one with the lowest
+        validation perplexity, whose folder is named.
 
     Raises:
         BadInput: finished points of one `corpus.*` were on different texts.
@@ -241,11 +242,14 @@ def write_table(points: Sequence[Point], folder: pathlib.Path, failures: Mapping
         rows.append([point.name, *perplexities, float(results['seconds'])])
         values = config_lib.to_flat(point.settings)
         drawn.append(({key: values.get(key) for key in varied}, perplexities[1]))
-    has_best = best >= 0 and len(rows) > 1
+    comparable = len({text for _, text in texts.values()}) <= 1
+    has_best = comparable and best >= 0 and len(rows) > 1
     lines = [f'Best on validation: {folder / rows[best][0]}'] if has_best else []
+    if not comparable:
+        lines.append('The points differ in their words or vocabulary: their perplexities are not comparable')
     rows = [[*row, 'best on validation' if has_best and row is rows[best] else ''] for row in rows]
     table = markdown_table(['point', 'train', 'valid', 'test', 'seconds', ''], rows)
     write_atomically(folder / 'table.md', table + '\n')
-    if figure := figures.draw_sweep(drawn, folder / 'table.png'):
+    if figure := figures.draw_sweep(drawn, folder / 'table.png', comparable):
         lines.append(f'Figure: {figure}')
     return '\n'.join([table, *lines])

@@ -149,11 +149,11 @@ def _are_lines(values: Any) -> bool:
 def _could_choose(keys: Mapping[str, Any], network: Network) -> bool:
     """Whether keys can be a choice. A record can name no other part, such as a plug-in, than this program names."""
     known = [{**network(WIDTHS[0], 1, 1), **dict.fromkeys((*_LENGTH, 'train.evaluate_every'), 0)}, _FIVE_GRAM]
-    are_values = all(isinstance(value, bool | int | float | str) for value in keys.values())
-    return are_values and any(
-        keys.keys() <= each.keys() and all(value == each[key] for key, value in keys.items() if isinstance(value, str))
-        for each in known
-    )
+
+    def is_like(value: Any, example: Any) -> bool:
+        return value == example if isinstance(example, str) else type(value) is type(example)
+
+    return any(keys.keys() <= each.keys() and all(is_like(v, each[key]) for key, v in keys.items()) for each in known)
 
 
 def write_choice(folder: pathlib.Path, choice: Choice) -> None:
@@ -166,7 +166,7 @@ def apply_keys(config: ConfigDict, keys: Mapping[str, Any], typed: Collection[st
     made = config.copy_and_resolve_references()
     keys = {key: value for key, value in keys.items() if key not in typed}
     made.update_from_flattened_dict(keys)
-    made.update_from_flattened_dict(parts.resets(made, {*keys, *typed}))
+    made.update_from_flattened_dict(parts.resets(made, {*(keys.keys() & parts.PARTS.keys()), *typed}))
     return made
 
 
@@ -235,7 +235,8 @@ class _Budget:
         width = min(self.widths, key=lambda width: abs(width - _FIRST_WIDTH))
         while width not in self.timings and len(self.timings) < _TIMINGS:
             print(f'--minutes: timing updates of {width} units', flush=True)
-            self.timings[width] = measure(self.settings(width), self.data, self.folder)
+            timed = config_lib.replace(self.settings(width), {'optimizer.warmup': 0})  # for few updates a longer one
+            self.timings[width] = measure(timed, self.data, self.folder)
             width = max(filter(self.suffices, self.widths), default=self.widths[0])
         return max(filter(self.suffices, self.timings), default=min(self.timings))
 
@@ -273,7 +274,7 @@ def choose(
         raise BadInput(f'--minutes={minutes:g}: {allowed}')
     keys = {
         **network(width, passes, words),
-        'train.epochs': math.ceil(passes),
+        'train.epochs': math.ceil(plan.updates / (words // budget.batch_size)),
         'train.max_steps': plan.updates,
         'train.evaluate_every': math.ceil(plan.updates / plan.validations),
         'train.patience': plan.validations,

@@ -43,9 +43,10 @@ def train(
         NonFiniteError: A number is not finite.
     """
     if minutes is not None:
-        time_budget.check_flags(minutes, changes)
         require(isinstance(config, str), 'minutes', minutes, 'needs a config by its name or path, such as text')
     made, corpus = parts.override(load_config(config) if isinstance(config, str) else config, changes), None
+    if minutes is not None:
+        time_budget.check_flags(minutes, changes)
     folder = expand('--workdir', workdir or f'{RUNS}/{default_name(made, changes, minutes)}')
     if minutes is not None and isinstance(config, str):
         made, corpus = time_budget.resolve(made, find_config(config).partition(':')[0], changes, minutes, folder)

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from nplm_jax.distributed.sharding import PADDING_BIAS
 from nplm_jax.outputs.output_layer import Params
 from nplm_jax.utils.errors import BadInput, first_line, require
 
@@ -33,11 +34,19 @@ def load(name: str, factory: Callable[..., Any], options: Mapping[str, Any]) -> 
         require(isinstance(rule, optax.GradientTransformation), 'optimizer.name', name, allowed)
         rule = optax.with_extra_args_support(rule)
 
+        def init(params: Params) -> optax.OptState:
+            state = rule.init(params)
+            dtypes = [leaf.dtype for leaf in jax.tree.leaves(state) if hasattr(leaf, 'dtype')]
+            has_key = any(jnp.issubdtype(dtype, jax.dtypes.prng_key) for dtype in dtypes)
+            allowed = 'must keep its random keys as jax.random.key_data, which can be saved'
+            require(not has_key, 'optimizer.name', name, allowed)
+            return state
+
         def update(*args: Any, **extra: Any) -> tuple[Any, Any]:
             with _failure_as_bad_input(name):
                 return rule.update(*args, **extra)
 
-        return optax.GradientTransformationExtraArgs(rule.init, update)
+        return optax.GradientTransformationExtraArgs(init, update)
 
     return make
 
@@ -76,7 +85,7 @@ def transformation(
     def update(
         updates: Any, state: optax.OptState, params: Params | None = None, *, step: jax.Array, **extra: Any
     ) -> tuple[Any, optax.OptState]:
-        updates, params = (_in_by_out(tree, rows_are_outputs) for tree in (updates, params))
+        updates, params = (_in_by_out(tree, rows_are_outputs) for tree in (updates, _without_padding(params)))
         share = decay(step)
 
         def shrink(new: jax.Array, old: jax.Array) -> jax.Array:
@@ -91,6 +100,11 @@ def transformation(
         return _in_by_out(updates, rows_are_outputs), new_state
 
     return optax.GradientTransformationExtraArgs(init, update)
+
+
+def _without_padding(params: Params | None) -> Params | None:
+    """Returns parameters in which the biases of the words that pad the vocabulary are 0, for rules that read norms."""
+    return jax.tree.map(lambda x: jnp.where(x == PADDING_BIAS, 0, x) if x.ndim == 1 else x, params)
 
 
 def evaluation_params(opt_state: optax.OptState, params: Params, rows_are_outputs: frozenset[str]) -> Params:

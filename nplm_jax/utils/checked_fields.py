@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
 
 from nplm_jax.utils.errors import BadInput, did_you_mean, require, require_one_of
+from nplm_jax.utils.io import is_unicode
 
 if TYPE_CHECKING:
     from ml_collections import ConfigDict
@@ -167,6 +168,8 @@ def check_value(value: Any, kind: Any, name: str) -> Any:
     if expected is float and type(value) is int:
         value = float(value)
     require(type(value) is expected, name, value, f'must be of type {getattr(expected, "__name__", expected)}')
+    if isinstance(value, str):  # of a file name in another encoding, which no JSON file of a run could hold
+        require(is_unicode(value), name, value, 'must be valid Unicode; rename the file')
     for check in checks:
         require(check.holds(value), name, value, check.allowed)
     return value

@@ -295,10 +295,15 @@ def parse_json(path: pathlib.Path, text: str, line: int = 0) -> dict[str, Any]:
     return value
 
 
+def is_unicode(text: str) -> bool:
+    """Returns whether a string has no unpaired surrogates, as of bytes of a file name or of a command line."""
+    return not re.search('[\ud800-\udfff]', text)
+
+
 def _is_plain(value: Any, depth: int) -> bool:
     """Tells whether a parsed value has only finite 64-bit numbers and valid Unicode, and at most `depth` levels."""
     if isinstance(value, str):
-        return not re.search('[\ud800-\udfff]', value)
+        return is_unicode(value)
     if isinstance(value, (dict, list)):
         inner = (*value, *value.values()) if isinstance(value, dict) else value
         return depth > 0 and all(_is_plain(v, depth - 1) for v in inner)

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 
 def to_json(values: Mapping[str, Any], **options: Any) -> str:
-    """Serializes to JSON, which has no infinite or undefined numbers: null takes their place.
+    r"""Serializes to JSON, in which null takes the place of infinite and undefined numbers.
+
+    An escape such as `\udce9` takes the place of an unpaired surrogate, which stands for a byte of a file name.
 
     Args:
         values: The object.
@@ -28,6 +30,8 @@ def to_json(values: Mapping[str, Any], **options: Any) -> str:
             return {k: convert(v) for k, v in value.items()}
         if isinstance(value, list):
             return [convert(v) for v in value]
+        if isinstance(value, str):
+            return value.encode(errors='backslashreplace').decode()
         return None if isinstance(value, float) and not math.isfinite(value) else value
 
     return json.dumps(convert(values), **options)

@@ -49,6 +49,12 @@ def test_runs_on_other_words_are_named_and_have_no_common_best(folders, nplm_com
     assert '*' not in '\n'.join(rows)
 
 
+def test_a_run_that_is_named_mixture_is_not_taken_for_the_mixture(tmp_path, monkeypatch):
+    (tmp_path / 'mixture').mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert run_table.run_names(['mixture', 'runs/other']) == [str(tmp_path / 'mixture'), 'other']
+
+
 def test_a_text_is_scored_line_by_line_by_every_run_and_their_mixture(folders, nplm_command, text):
     pair = folders / 'network', folders / 'counts'
     (output,), _ = nplm_command('compare', *pair, f'--text={text}', '--weights=0.8,0.2', '--json')

@@ -11,6 +11,7 @@ from nplm_jax import parts
 from nplm_jax.cli import loaded_models
 from nplm_jax.inference import generation
 from nplm_jax.runs import experiment, loading
+from nplm_jax.utils.errors import BadInput
 
 
 @pytest.fixture(scope='module')
@@ -65,3 +66,8 @@ def test_unknown_words_are_counted_and_named(quotes):
     assert note == '2 of 4 words (50.0%) are not in the vocabulary, read as <rare>: zzz'
     many = models.describe_unknown([f'z{i}' for i in range(5000)])
     assert many.endswith(' z11 and 4,988 more')
+
+
+def test_a_prompt_of_other_bytes_is_one_line(quotes):
+    with pytest.raises(BadInput, match=r"^--prompt='i .udcff': is not UTF-8$"):
+        loaded_models.load_models([str(quotes)]).tokenize_prompt('i \udcff', 'auto')

@@ -11,6 +11,7 @@ from helpers import ROOT, call_main, usual_environment
 
 import nplm_jax
 from nplm_jax.cli import __main__ as cli
+from nplm_jax.cli import sweep, train
 from nplm_jax.runs import notebook
 from nplm_jax.utils.errors import BadInput
 
@@ -121,3 +122,11 @@ def test_a_program_that_is_no_notebook_shows_nothing(monkeypatch):
     assert not notebook.is_running()
     monkeypatch.setitem(sys.modules, 'IPython', types.SimpleNamespace(get_ipython=lambda: None))
     assert not notebook.is_running()
+
+
+def test_a_flag_of_a_sweep_may_stand_apart_from_its_value(monkeypatch):
+    started = []
+    monkeypatch.setattr(train, 'start', lambda *words: started.append(words))
+    sweep.main(['sentences', 'seed=1,2', '--workdir', 'out', 'model.h=3,4', '--vectorize'])
+    grid = ['--grid=seed=1,2', '--grid=model.h=3,4']
+    assert started == [('sweep', 'sentences', grid, ['--workdir', 'out', '--vectorize'])]

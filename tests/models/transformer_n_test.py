@@ -30,3 +30,8 @@ def test_it_is_a_transformer_over_the_papers_x(n):
     found = network.features(params, ids[None]).features['U_VxK']
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
     assert network.body.reach == plain.body.reach + n - 2
+
+
+def test_a_state_has_no_empty_arrays():
+    network, _ = make('transformer_n', **{'model.n': 2})
+    assert all(leaf.size for leaf in jax.tree.leaves(network.body.start(3)))  # Orbax writes none

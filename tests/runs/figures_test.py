@@ -48,6 +48,12 @@ def test_a_sweep_over_two_keys_joins_the_points_that_differ_in_one_and_marks_the
     assert (axes.get_xlabel(), other.get_xlabel()) == ('model.m', 'model.h') and len(labels(axes.yaxis)) >= 2
 
 
+def test_no_point_of_a_sweep_over_other_words_is_marked(tmp_path, drawn):
+    points = [({'corpus.min_count': count}, 100.0 - count) for count in (1, 3)]
+    figures.draw_sweep(points, tmp_path / 'table.png', comparable=False)
+    assert len(drawn[0].axes[0].lines) == 1 and 'Best' not in drawn[0].get_suptitle()
+
+
 def test_values_that_are_no_numbers_are_drawn_by_name(tmp_path, drawn):
     points = [({'output.kind': kind}, 100.0 + i) for i, kind in enumerate(['full', 'nce', 'two_level'])]
     assert figures.draw_sweep([*points, ({'output.kind': 'sampled'}, float('inf'))], tmp_path / 'table.png')

@@ -132,3 +132,10 @@ def test_no_spelling_there_is_one_line(folders):
 def test_a_run_that_knows_every_word_has_nothing_to_spell(folders):
     with pytest.raises(BadInput, match=r'no train word is outside its vocabulary \(corpus.min_count=1'):
         spelling.read_rare_words(folders / 'network')
+
+
+def test_a_run_is_found_by_its_name(folders, tmp_path, monkeypatch):
+    (tmp_path / 'runs').symlink_to(folders)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadInput, match=r'no train word is outside its vocabulary'):
+        spelling.read_rare_words('network')

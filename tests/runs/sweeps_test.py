@@ -5,9 +5,11 @@ import time
 
 import pytest
 from helpers import ROOT, command, launch
+from ml_collections import ConfigDict
 
 from configs import brown, sentences
 from configs import text as text_config
+from nplm_jax import config as config_lib
 from nplm_jax import parts
 from nplm_jax.runs import sweeps, workdir
 from nplm_jax.utils.errors import BadInput
@@ -192,6 +194,16 @@ def test_jobs_of_a_sweep_whose_text_has_changed_do_not_start(bigrams, tmp_path):
     done = launch('--config=configs/text.py', *flags, *grid)
     assert done.returncode == 2 and 'delta=0.1: was started on a different text' in done.stderr, done.stderr
     assert not (tmp_path / 'runs' / 'delta=0.3').exists()
+
+
+def test_points_of_other_words_have_no_best(bigrams, tmp_path):
+    (tmp_path / 'text').write_text('a b c d a c b e ' * 20 + 'f a ')
+    (point,) = bigrams(0.1)
+    config = ConfigDict(config_lib.to_dict(point.settings))
+    points = [sweeps.apply(config, {'corpus.min_count': count}) for count in (1, 3)]
+    *table, line, figure = sweeps.run(points, tmp_path / 'runs', '').splitlines()
+    assert len(table) == 4 and not any('best' in row for row in table) and figure.startswith('Figure: ')
+    assert line == 'The points differ in their words or vocabulary: their perplexities are not comparable'
 
 
 def test_a_table_over_two_texts_is_refused(bigrams, tmp_path):

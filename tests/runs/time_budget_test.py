@@ -9,6 +9,7 @@ from helpers import launch
 import nplm_jax
 from configs import rows
 from configs import text as text_config
+from nplm_jax.config import flatten
 from nplm_jax.runs import experiment, time_budget
 from nplm_jax.runs.session import SharedCorpus
 from nplm_jax.utils.errors import BadInput
@@ -69,7 +70,7 @@ def test_the_widest_network_that_reads_enough_words_is_chosen_and_fills_the_time
         )
         assert updates == pytest.approx(affordable[width], abs=1)
         passes = updates * 512 / len(data.train)
-        assert choice.keys['train.epochs'] == np.ceil(passes)
+        assert choice.keys['train.epochs'] == np.ceil(updates / (len(data.train) // 512))
         assert choice.keys['model.dropout'] == rows.network(width, passes, len(data.train))['model.dropout']
     assert len(timed) > 3  # the first width was not the last
 
@@ -88,6 +89,43 @@ def test_what_is_typed_stays(text, data, timed):
     made = time_budget.apply_keys(config_of(text), choice.keys, [])
     assert timed == [48] and not {'model.h', 'model.dropout', 'output.samples'} & choice.keys.keys()
     assert made.model.family == 'mogrifier' and made.model.m == 48
+
+
+@pytest.mark.parametrize(
+    'typed',
+    [
+        {'model.family': 'lstm'},
+        {'model.family': 'nplm', 'model.n': 4},
+        {'model.family': 'residual'},
+        {'optimizer.name': 'sgd'},
+        {'output.kind': 'full'},
+        {'optimizer.name': 'optax:lion'},
+    ],
+)
+def test_a_typed_part_resets_what_it_does_not_read(text, data, timed, typed):
+    config = config_of(text)
+    config.update_from_flattened_dict(typed)
+    choice = time_budget.choose(config, typed, 1, rows.network, data, text.parent / 'run')
+    made = time_budget.apply_keys(config, choice.keys, typed)
+    experiment.load_settings(made)  # no key is left that the part does not read
+    assert typed.items() <= flatten(made.to_dict()).items()
+    assert made.optimizer.learning_rate == (0.003 if ':' in made.optimizer.name else 0.008)
+
+
+def test_a_warm_up_may_be_longer_than_the_timed_pass(text, data, tmp_path):
+    typed = {'model.h': 8, 'model.m': 8, 'optimizer.warmup': 300}
+    config = config_of(text)
+    config.update_from_flattened_dict(typed)
+    choice = time_budget.choose(config, typed, 1, rows.network, data, tmp_path / 'run')
+    assert len(data.train) / 512 < 300 < choice.keys['train.max_steps']
+
+
+def test_a_short_text_is_read_in_as_many_updates_as_planned(tmp_path, timed):
+    text = tmp_path / 'short.txt'
+    text.write_text(random_text(4_400))
+    data = SharedCorpus(experiment.load_settings(config_of(text))).data
+    keys = choose(text, data, 1).keys
+    assert len(data.train) // 512 * keys['train.epochs'] >= keys['train.max_steps']  # the rest of a batch is left out
 
 
 def test_a_time_that_is_too_short_says_what_one_pass_needs(text, data, timed):
@@ -141,6 +179,8 @@ def test_a_run_of_some_minutes_is_recorded_and_resumed(text, tmp_path, timed):
     whole = json.loads((folder / 'minutes.json').read_text())
     for damage in (
         {'minutes': 'x'},
+        {'keys': {'train.epochs': 2.5}},
+        {'keys': {'model.family': 5}},
         {'reasons': [1]},
         {'reasons': ['\x1b[2J']},
         {'keys': {'model.h': [1]}},

@@ -285,3 +285,12 @@ def test_an_average_beside_the_evaluation_parameters_is_refused(tmp_path):
     changes = {'optimizer.name': 'optax.contrib:schedule_free_adamw', 'train.average': 0.9}
     with pytest.raises(BadInput, match='^train.average=0.9: must be 0 with a schedule-free optimizer'):
         train(small_settings(changes), tmp_path)
+
+
+def noisy(learning_rate):
+    return optax.noisy_sgd(learning_rate, key=1)
+
+
+def test_a_random_key_in_the_state_is_refused_at_the_start():
+    with pytest.raises(BadInput, match=r'must keep its random keys as jax.random.key_data'):
+        optimizer_plugin.load('my:noisy', noisy, {})(0.1).init({'d_K': jnp.zeros(3)})

@@ -3,6 +3,7 @@ import math
 import matplotlib.figure
 import pytest
 
+from nplm_jax.utils.io import parse_json
 from nplm_jax.utils.text import markdown_table, null_to_inf, save_figure, to_json
 
 pytestmark = pytest.mark.quick
@@ -12,6 +13,11 @@ def test_json_has_no_infinite_number():
     values = {'a': [1.5, math.inf, {'b': math.nan}], 'c': -math.inf, 'd': 'inf'}
     assert to_json(values) == '{"a": [1.5, null, {"b": null}], "c": null, "d": "inf"}'
     assert null_to_inf(None) == math.inf and null_to_inf(3) == 3.0
+
+
+def test_json_of_bytes_of_a_file_name_can_be_read_again(tmp_path):
+    text = to_json({'command': 'train caf\udce9.txt'})
+    assert parse_json(tmp_path, text) == {'command': r'train caf\udce9.txt'}
 
 
 def test_a_table_is_padded_and_floats_have_one_decimal():
