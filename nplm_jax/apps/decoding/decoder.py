@@ -194,7 +194,8 @@ def tune(lists: Sequence[Sequence[Hypothesis]], references: Sequence[Sequence[st
         The weights, and the word error rate of these lists with them.
     """
     rows = [(h, reference) for hypotheses, reference in zip(lists, references) for h in hypotheses]
-    scores_AxF = np.array([(h.emission, h.log_p, len(h.words)) for h, _ in rows])
+    log_p_A = reranking.finite([h.log_p for h, _ in rows])
+    scores_AxF = np.array([(h.emission, p, len(h.words)) for (h, _), p in zip(rows, log_p_A)])
     statistics_AxS = np.array([reranking.edit_statistics(h.words, reference) for h, reference in rows], float)
     groups = np.split(np.arange(len(rows)), np.cumsum([len(hypotheses) for hypotheses in lists])[:-1])
     measure = reranking.MEASURES['wer']

@@ -122,10 +122,11 @@ def test_a_network_and_unknown_words(tmp_path):
     assert best.log_p == pytest.approx(model.score('i zzz dog') * math.log(10), rel=1e-5)
 
 
-def test_weights_are_tuned_on_references():
-    def hypothesis(words, emission, log_p):
-        return decoding.Hypothesis(tuple(words.split()), 0.0, emission, log_p)
+def hypothesis(words, emission, log_p):
+    return decoding.Hypothesis(tuple(words.split()), 0.0, emission, log_p)
 
+
+def test_weights_are_tuned_on_references():
     lists = [
         [hypothesis('a b', -1.0, -9.0), hypothesis('a c', -2.0, -3.0)],
         [hypothesis('a', -1.0, -2.0), hypothesis('b', -3.0, -1.9)],
@@ -133,6 +134,17 @@ def test_weights_are_tuned_on_references():
     weights, error = decoding.tune(lists, [['a', 'c'], ['a']])
     assert error == 0 and 1 / 6 < weights.lm_weight < 20
     assert decoding.word_error_rate([['a'], ['b', 'c']], [['a'], ['b']]) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize('impossible', [-1e30, -math.inf])
+@pytest.mark.filterwarnings('error')
+def test_weights_are_tuned_on_lists_with_impossible_hypotheses(impossible):
+    lists = [
+        [hypothesis('a b', -1.0, -9.0), hypothesis('a c', -2.0, -3.0), hypothesis('a z', -0.5, impossible)],
+        [hypothesis('a', -1.0, -2.0), hypothesis('b', -3.0, -1.9), hypothesis('z', -0.5, impossible)],
+    ]
+    weights, error = decoding.tune(lists, [['a', 'c'], ['a']])
+    assert error == 0 and 1 / 6 < weights.lm_weight < 20
 
 
 @pytest.fixture
