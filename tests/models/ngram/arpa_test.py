@@ -107,6 +107,16 @@ def test_a_file_by_hand_is_read(tmp_path, block):
     np.testing.assert_allclose(log10, expected, rtol=1e-6)
 
 
+def test_the_headers_of_lmplz_and_of_kaldi_are_read(tmp_path, block):
+    (tmp_path / 'plain').write_text(FILE)
+    header = '# Input file: corpus.txt\n#\n\n# Smoothing: Modified Kneser-Ney' + FILE
+    (tmp_path / 'other').write_text(header.replace('ngram 1=4', 'ngram  1=     4'))
+    (model, words), (expected, _) = (arpa.read(tmp_path / name) for name in ('other', 'plain'))
+    assert words.words == (RARE, 'a', 'b')
+    contexts = np.arange(3)[:, None]
+    np.testing.assert_array_equal(model.next_word(contexts), expected.next_word(contexts))
+
+
 def test_the_unknown_word_in_capitals_is_the_unknown_word(tmp_path):
     for name, text in (('small', FILE), ('capitals', FILE.replace('<unk>', '<UNK>').replace('a b', 'a <UNK>'))):
         (tmp_path / name).write_text(text if name == 'capitals' else text.replace('a b', 'a <unk>'), encoding='utf-8')
@@ -148,6 +158,8 @@ def test_sentence_marks_that_are_used_are_words(tmp_path):
         (FILE, '', ':1: not an ARPA file, or cut short: no \\end\\'),
         (FILE, 'Lorem ipsum\n', ':1: not an ARPA file: expected the line \\data\\'),
         ('ngram 2', 'ngram 3', r':4: not an ARPA file: expected ngram 2=SIZE or \1-grams:'),
+        ('ngram 2=2', '# a comment\nngram 2=2', r':4: not an ARPA file: expected ngram 2=SIZE or \1-grams:'),
+        ('ngram 2=2', 'ngram 2= 2 2', r':4: not an ARPA file: expected ngram 2=SIZE or \1-grams:'),
         ('ngram 1=4', 'ngram 1=5', ':12: 4 1-grams end here; the header says 5'),
         ('ngram 2=2', 'ngram 2=1', ':16: 2 2-grams end here; the header says 1'),
         (
