@@ -220,6 +220,25 @@ def test_weights_of_one_run_are_refused(files, capsys):
     assert stop.value.code == 2 and "--weights='0.5': requires two or more runs" in capsys.readouterr().err
 
 
+def test_a_model_without_the_end_of_sentences_is_refused(files, tmp_path, capsys):
+    text = ARPA.replace('-0.6\t</s>\n', '').replace('-0.4\tba </s>\n', '')
+    (tmp_path / 'lm.arpa').write_text(text.replace('1=6', '1=5').replace('2=4', '2=3'))
+    with pytest.raises(BadInput, match='^model=<Model from lm.arpa>: has no mark at the end of sentences'):
+        decoding.Decoder(kenlm.Model(tmp_path / 'lm.arpa'), TOKENS, LEXICON)
+    with pytest.raises(SystemExit) as stop:
+        cli.main(files())
+    error = capsys.readouterr().err
+    assert stop.value.code == 2 and 'has no mark at the end of sentences' in error and error.count('\n') == 1
+
+
+def test_an_end_of_probability_zero_leaves_finite_totals(tmp_path):
+    (tmp_path / 'lm.arpa').write_text(ARPA.replace('-0.6\t</s>', '-inf\t</s>').replace('-0.4\tba </s>', '-inf\tba </s>'))
+    emissions_FxN = np.log(np.array([[0.1, 0.1, 0.7, 0.1], [0.1, 0.7, 0.1, 0.1]], np.float32))
+    decoder = decoding.Decoder(kenlm.Model(tmp_path / 'lm.arpa'), TOKENS, LEXICON, decoding.Weights(0.0))
+    (best, *_) = decoder.decode(emissions_FxN)
+    assert best.words == ('a',) and math.isfinite(best.score)
+
+
 def test_a_lexicon_in_other_tokens_is_refused_in_python(model):
     with pytest.raises(BadInput, match=r"^lexicon='a y': must be spelled in the 4 tokens"):
         decoding.Decoder(model, TOKENS, {'a': [['y']]})
