@@ -261,7 +261,7 @@ def _open(path: str) -> _Part:
     """Returns the model of an ARPA file, or of what else `loading.load` takes."""
     file = pathlib.Path(path)
     if file.is_file() and file.suffix != packed.SUFFIX:
-        return _from_ngrams(*arpa.read(file, as_kenlm=True), arpa.FIELD.findall)
+        return _from_ngrams(*arpa.read(file, as_kenlm=True), arpa.WORD.findall)
     _, vocabulary, model = loading.load(file)
     begin, is_lossless = scoring.LineStart.of(vocabulary).prefix, vocabulary.tokenizer.is_lossless
     if isinstance(model, BackoffModel) and begin and not is_lossless:

@@ -385,6 +385,13 @@ def test_a_packed_model_and_a_run_by_its_name_are_the_run(runs, tmp_path, nplm_c
         kenlm.Model('cut.nplm')
 
 
+def test_sentences_are_cut_at_six_blanks_and_files_at_four(tmp_path, weather):
+    assert weather.score('rain\vand\fwind') == weather.score('rain and wind')
+    (tmp_path / 'file').write_text(WEATHER.replace('fog', 'fo\fg\v'))
+    model = kenlm.Model(tmp_path / 'file')
+    assert 'fo\fg\v' in model and next(model.full_scores('fo\fg\v'))[2]
+
+
 def test_a_run_without_marks_has_no_ends_of_sentences(runs, nplm_command, monkeypatch):
     model = kenlm.Model(runs / 'unmarked')
     with pytest.raises(BadInput, match='^eos=True: this model has no mark at the end of sentences: give eos=False$'):
