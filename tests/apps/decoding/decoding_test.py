@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import zipfile
 
 import numpy as np
 import pytest
@@ -212,6 +213,16 @@ def test_bad_emissions_are_one_line(files, tmp_path, capsys, arrays, message):
         cli.main(files(emissions='bad.npz'))
     error = capsys.readouterr().err
     assert stop.value.code == 2 and message in error and error.count('\n') == 1
+
+
+@pytest.mark.parametrize('header', ['{[]: 1}', "{1: 2, 'descr': 3}"])
+def test_a_damaged_header_of_emissions_is_one_line(files, tmp_path, capsys, header):
+    with zipfile.ZipFile(tmp_path / 'bad.npz', 'w') as archive:
+        archive.writestr('x.npy', b'\x93NUMPY\x01\x00' + len(header).to_bytes(2, 'little') + header.encode())
+    with pytest.raises(SystemExit) as stop:
+        cli.main(files(emissions='bad.npz'))
+    error = capsys.readouterr().err
+    assert stop.value.code == 2 and "'x' cannot be read (" in error and error.count('\n') == 1
 
 
 def test_weights_of_one_run_are_refused(files, capsys):
