@@ -25,6 +25,7 @@ import numpy as np
 
 from nplm_jax.apps.kenlm.readers import Context, MixtureReader, NetworkReader, NgramReader, Reader
 from nplm_jax.data.tokenizers.tokenizer import PARAGRAPH_BOUNDARY, Tokenizer
+from nplm_jax.data.tokenizers.words import KENLM_WORD
 from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
 from nplm_jax.inference import scoring
 from nplm_jax.inference.scoring import Line
@@ -262,7 +263,7 @@ def _open(path: str) -> _Part:
     """Returns the model of an ARPA file, or of what else `loading.load` takes."""
     file = pathlib.Path(path)
     if file.is_file() and file.suffix != packed.SUFFIX:
-        return _from_ngrams(*arpa.read(file, as_kenlm=True), arpa.WORD.findall)
+        return _from_ngrams(*arpa.read(file, as_kenlm=True), KENLM_WORD.findall)
     _, vocabulary, model = loading.load(file)
     begin, is_lossless = scoring.LineStart.of(vocabulary).prefix, vocabulary.tokenizer.is_lossless
     if isinstance(model, BackoffModel) and begin and not is_lossless:

@@ -34,9 +34,7 @@ UNKNOWN, UNKNOWN_IN_CAPITALS = '<unk>', '<UNK>'
 SENTENCE_MARKS = (sentence_marks.BEGIN, sentence_marks.END)
 _ZERO = -99.0  # the log10 of probability zero
 _KENLM_UNKNOWN = -100.0  # the log10 that KenLM gives to an unknown word if a file has no <unk>
-# As in KenLM: sentences are cut at two blanks more than files, and other blanks of Unicode are parts of words.
-FIELD = re.compile(r'[^ \t\n\r]+')
-WORD = re.compile(r'[^ \t\n\r\v\f]+')
+FIELD = re.compile(r'[^ \t\n\r]+')  # as KenLM, which cuts sentences at more blanks (`words.KENLM_WORD`)
 _LOG_10 = math.log(10)
 _MAX_ORDER = 100
 _BLOCK = 2**18  # bytes that are parsed at once

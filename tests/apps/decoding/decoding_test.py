@@ -243,7 +243,9 @@ def test_a_model_without_the_end_of_sentences_is_refused(files, tmp_path, capsys
 
 
 def test_an_end_of_probability_zero_leaves_finite_totals(tmp_path):
-    (tmp_path / 'lm.arpa').write_text(ARPA.replace('-0.6\t</s>', '-inf\t</s>').replace('-0.4\tba </s>', '-inf\tba </s>'))
+    (tmp_path / 'lm.arpa').write_text(
+        ARPA.replace('-0.6\t</s>', '-inf\t</s>').replace('-0.4\tba </s>', '-inf\tba </s>')
+    )
     emissions_FxN = np.log(np.array([[0.1, 0.1, 0.7, 0.1], [0.1, 0.7, 0.1, 0.1]], np.float32))
     decoder = decoding.Decoder(kenlm.Model(tmp_path / 'lm.arpa'), TOKENS, LEXICON, decoding.Weights(0.0))
     (best, *_) = decoder.decode(emissions_FxN)

@@ -36,7 +36,9 @@ def without_suffixes(n=3, size=V):
 def without_trigrams(size=V):
     """A model whose third order is empty."""
     model = fit(300, 900, 3, size)
-    smaller = pruning.drop(model, [*(np.ones(model.table.size(k), bool) for k in (1, 2)), np.zeros(model.table.size(3))])
+    smaller = pruning.drop(
+        model, [*(np.ones(model.table.size(k), bool) for k in (1, 2)), np.zeros(model.table.size(3))]
+    )
     return normalize(smaller.table, smaller.log_p, Scratch())
 
 
