@@ -6,8 +6,8 @@
 
 Writes config.json, vocabulary.txt, the model and a results.json without perplexities, and prints the folder. The
 sentence marks <s> and </s> become the one paragraph mark <p>, so that lines begin after it and `nplm score --end`
-scores the end of a line; <unk> or <UNK> becomes <rare>. Words keep their case, and other commands split text at blanks
-alone, as KenLM does.
+scores the end of a line; <unk> or <UNK> becomes <rare>. Words stay as they are, and other commands split text at blanks
+of ASCII alone and do not bring it into Unicode's normal form NFC, as KenLM does.
 
 Models can be mixed only over the same words. --vocabulary=RUN gives the model the vocabulary and the text choices
 (`corpus.*`) of RUN: words that both have keep their probability; those that only RUN has share that of <unk> with
@@ -108,8 +108,8 @@ def read_arpa(path: pathlib.Path) -> tuple[Settings, Vocabulary, BackoffModel]:
         BadInput: The file is no ARPA file.
     """
     from nplm_jax import config as config_lib
-    from nplm_jax.data import corpora
     from nplm_jax.data.tokenizers.tokenizer import PARAGRAPH_BOUNDARY
+    from nplm_jax.data.tokenizers.words import WordTokenizer
     from nplm_jax.models.ngram import arpa, sentence_marks
     from nplm_jax.runs import workdir
 
@@ -118,7 +118,10 @@ def read_arpa(path: pathlib.Path) -> tuple[Settings, Vocabulary, BackoffModel]:
     corpus |= {'boundary_tokens': PARAGRAPH_BOUNDARY in vocabulary.ids}
     keys = {'corpus': corpus, 'model': {'family': FAMILY, 'n': max(model.n, 2)}}
     settings = config_lib.from_config({'name': workdir.safe_folder_name(path.stem), **keys})
-    return settings, dataclasses.replace(vocabulary, tokenizer=corpora.make_tokenizer(settings.corpus)), model
+    tokenizer = WordTokenizer(
+        boundary_tokens=settings.corpus.boundary_tokens, split_punctuation=False, match_quotes=False, is_verbatim=True
+    )
+    return settings, dataclasses.replace(vocabulary, tokenizer=tokenizer), model
 
 
 def write_run(

@@ -1,12 +1,14 @@
 """ARPA files as runs: the probabilities are those of the file."""
 
 import io
+import json
 import re
 
 import numpy as np
 import pytest
 from helpers import random_contexts, write_arpa
 
+from nplm_jax import kenlm
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.cli import loaded_models
 from nplm_jax.models.ngram import arpa, sentence_marks
@@ -60,6 +62,20 @@ def test_an_imported_model_has_the_files_probabilities(zebras):
     ):  # fmt: skip
         *context, word = vocabulary.encode(text.split())
         assert model.next_word(np.array([context]))[0, word] / np.log(10) == pytest.approx(log10, abs=1e-6)
+
+
+@pytest.mark.parametrize('word', ['\u09b9\u09df', '10\xa0000', 'cafe\u0301', 'a\u2028b\u3000c'])
+@pytest.mark.parametrize('tokens', ['', 'whitespace'])
+def test_a_text_is_cut_at_blanks_of_ascii_and_keeps_its_form(word, tokens, tmp_path, nplm_command, monkeypatch):
+    (tmp_path / 'lm.arpa').write_text(ARPA.replace('zebras', word), encoding='utf-8')
+    nplm_command('import', 'arpa', tmp_path / 'lm.arpa', f'--workdir={tmp_path / "lm"}')
+    monkeypatch.setattr('sys.stdin', io.TextIOWrapper(io.BytesIO(f'i\vlike\f{word}\n'.encode()), encoding='utf-8'))
+    flags = [f'--tokens={tokens}'] if tokens else []
+    (output,), _ = nplm_command('score', tmp_path / 'lm', '--end', '--json', *flags)
+    (line,) = json.loads(output)['lines']
+    assert line['words'] == ['i', 'like', word, '<p>']
+    expected = kenlm.Model(tmp_path / 'lm.arpa').score(f'i\vlike\f{word}')
+    assert line['total'] == pytest.approx(expected, abs=1e-5) and expected == pytest.approx(-0.2 - 0.15 - 0.85 - 0.25)
 
 
 def test_import_export_import_gives_the_same_probabilities(zebras, tmp_path, nplm_command):

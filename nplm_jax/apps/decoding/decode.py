@@ -117,7 +117,7 @@ def read_emissions(flags: argparse.Namespace, num_tokens: int) -> dict[str, obje
             with archive.open(entry) as member:
                 try:
                     array = np.lib.format.read_array(member, allow_pickle=False)
-                except (ValueError, MemoryError, SyntaxError, tokenize.TokenError) as error:
+                except (ValueError, TypeError, MemoryError, SyntaxError, tokenize.TokenError) as error:
                     raise BadInput(f'{name}: {utterance!r} cannot be read ({first_line(error)})') from None
             arrays[utterance] = decoder.check_emissions(f'--emissions: {utterance}', array, num_tokens)
     require(bool(arrays), '--emissions', flags.emissions, 'holds no utterance')

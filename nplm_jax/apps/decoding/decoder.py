@@ -88,8 +88,8 @@ class Decoder:
             beam_threshold: How far below the best hypothesis others are kept.
 
         Raises:
-            BadInput: flashlight-text is missing, a token is, or the lexicon is empty, has other tokens, or spells more
-                than _MAX_HOMOPHONES words alike.
+            BadInput: flashlight-text is missing, a token is, or the model has no end of sentences; or the lexicon is
+                empty, has other tokens, or spells more than _MAX_HOMOPHONES words alike.
         """
         try:
             from flashlight.lib.text import decoder as flashlight
@@ -99,6 +99,7 @@ class Decoder:
         require(len(places) == len(tokens), 'tokens', len(tokens), 'must be different')
         for name, token in (('blank', blank), ('silence', silence)):
             require(token in places, name, token, 'must be one of the tokens')
+        require(model is None or END in model, 'model', model, 'has no mark at the end of sentences, which is scored')
         require(bool(lexicon), 'lexicon', '', 'must have a word')
         known = model is None or any(word in model for word in lexicon)
         require(known, 'lexicon', next(iter(lexicon)), 'no word of it is in the vocabulary of the model')
@@ -150,6 +151,9 @@ class Decoder:
 def _make_model(base: Any, make_state: Any, model: kenlm.Model, words: Sequence[str]) -> Any:
     """Returns a model as flashlight's `LM`: log P of words by their places in the lexicon."""
 
+    def log_p_of(state: kenlm.State, word: str, after: kenlm.State) -> float:
+        return max(model.BaseScore(state, word, after) * _LOG_10, -1e30)  # the weight may be 0
+
     class Model(base):
         def start(self, start_with_nothing: bool) -> Any:
             """Returns the state at the beginning of a search, and drops those of the last one."""
@@ -162,12 +166,11 @@ def _make_model(base: Any, make_state: Any, model: kenlm.Model, words: Sequence[
             after = state.child(word)
             if after not in self._read:
                 out = kenlm.State()
-                log10_p = model.BaseScore(self._read[state][0], words[word], out)
-                self._read[after] = out, max(log10_p * _LOG_10, -1e30)
+                self._read[after] = out, log_p_of(self._read[state][0], words[word], out)
             return after, self._read[after][1]
 
         def finish(self, state: Any) -> tuple[Any, float]:
-            return state, model.BaseScore(self._read[state][0], END, kenlm.State()) * _LOG_10
+            return state, log_p_of(self._read[state][0], END, kenlm.State())
 
     return Model()
 
@@ -194,7 +197,8 @@ def tune(lists: Sequence[Sequence[Hypothesis]], references: Sequence[Sequence[st
         The weights, and the word error rate of these lists with them.
     """
     rows = [(h, reference) for hypotheses, reference in zip(lists, references) for h in hypotheses]
-    scores_AxF = np.array([(h.emission, h.log_p, len(h.words)) for h, _ in rows])
+    log_p_A = reranking.finite([h.log_p for h, _ in rows])
+    scores_AxF = np.array([(h.emission, p, len(h.words)) for (h, _), p in zip(rows, log_p_A)])
     statistics_AxS = np.array([reranking.edit_statistics(h.words, reference) for h, reference in rows], float)
     groups = np.split(np.arange(len(rows)), np.cumsum([len(hypotheses) for hypotheses in lists])[:-1])
     measure = reranking.MEASURES['wer']

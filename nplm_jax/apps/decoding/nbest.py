@@ -203,7 +203,8 @@ def tune(
     for row, alternative in enumerate(alternatives):
         rows.setdefault(alternative.fields[0], []).append(row)
     groups = [np.array(group) for group in rows.values()]
-    scores_AxF = np.array([(p, len(a.words.split()), *a.scores) for a, p in zip(alternatives, log10_p)], float)
+    finite = reranking.finite(log10_p)
+    scores_AxF = np.array([(p, len(a.words.split()), *a.scores) for a, p in zip(alternatives, finite)], float)
     statistics_AxS = np.array([used.statistics(a.words.split(), a.reference) for a in alternatives], float)
     weights_F, error = reranking.tune(scores_AxF, groups, statistics_AxS, used.error, np.eye(scores_AxF.shape[1])[0])
     errors = {
@@ -221,14 +222,16 @@ def tune(
 def rank(alternatives: Sequence[Alternative], log10_p: Sequence[float], weights: Weights) -> list[Alternative]:
     """Returns the alternatives of each id together, best first; the ids keep the order of their first lines.
 
+    An alternative with probability zero counts as one far less probable than all others, by `reranking.finite`.
+
     Args:
         alternatives: The alternatives.
         log10_p: log10 P of each by the model.
         weights: What `total` adds up.
     """
     scored = []
-    for alternative, p in zip(alternatives, log10_p):
-        total = weights.model * p + weights.word * len(alternative.words.split())
+    for alternative, p, finite in zip(alternatives, log10_p, reranking.finite(log10_p).tolist()):
+        total = weights.model * finite + weights.word * len(alternative.words.split())
         total += sum(w * s for w, s in zip(weights.scores, alternative.scores))
         scored.append(dataclasses.replace(alternative, log10_p=p, total=total))
     ranks = {key: i for i, key in enumerate(dict.fromkeys(a.fields[0] for a in scored))}

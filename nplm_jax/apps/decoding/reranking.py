@@ -21,6 +21,8 @@ from nltk.metrics.distance import edit_distance
 
 MAX_ORDER = 4  # of BLEU's n-grams
 MAX_STEP = 10.0  # how far a search goes beyond the outermost meeting point, in units of the weights
+_IMPOSSIBLE = -1e20  # a smaller log P is one of zero: -inf, or -1e30 in a search
+_PENALTY = 100.0  # of an alternative with probability zero, below the smallest log P of the others
 _MIN_GAIN = 1e-9
 _RANDOM_STARTS = 4  # searches beside the one from the given weights
 
@@ -75,6 +77,13 @@ MEASURES = {
     'wer': Measure('word error rate', edit_statistics, word_error_rate),
     'bleu': Measure('1 - BLEU', bleu_statistics, bleu_error),
 }
+
+
+def finite(log_p_A: Sequence[float] | np.ndarray) -> np.ndarray:
+    """Returns log P of alternatives, for those with probability zero a finite number below that of all others."""
+    log_p_A = np.asarray(log_p_A, np.float64)
+    is_possible_A = log_p_A > _IMPOSSIBLE
+    return np.where(is_possible_A, log_p_A, log_p_A.min(initial=0, where=is_possible_A) - _PENALTY)
 
 
 def tune(

@@ -25,6 +25,7 @@ import numpy as np
 
 from nplm_jax.apps.kenlm.readers import Context, MixtureReader, NetworkReader, NgramReader, Reader
 from nplm_jax.data.tokenizers.tokenizer import PARAGRAPH_BOUNDARY, Tokenizer
+from nplm_jax.data.tokenizers.words import KENLM_WORD
 from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
 from nplm_jax.inference import scoring
 from nplm_jax.inference.scoring import Line
@@ -95,8 +96,9 @@ class Model:
             BadInput: No model can be loaded, the models have different words, or the weights do not fit.
         """
         is_one = isinstance(path, Path)
-        paths = [path] if isinstance(path, Path) else list(path)
-        require(bool(paths), 'path', path, 'must be the path of an ARPA file or a run, or a list of such paths')
+        paths = [path] if isinstance(path, Path) else _items(path)
+        are_paths = bool(paths) and all(isinstance(p, Path) for p in paths)
+        require(are_paths, 'path', path, 'must be the path of an ARPA file or a run, or a list of such paths')
         self._names = [os.path.abspath(_find(p)) for p in paths]
         self._weights = weights
         self.path: bytes | list[bytes] = os.fsencode(self._names[0]) if is_one else [*map(os.fsencode, self._names)]
@@ -261,7 +263,7 @@ def _open(path: str) -> _Part:
     """Returns the model of an ARPA file, or of what else `loading.load` takes."""
     file = pathlib.Path(path)
     if file.is_file() and file.suffix != packed.SUFFIX:
-        return _from_ngrams(*arpa.read(file, as_kenlm=True), arpa.FIELD.findall)
+        return _from_ngrams(*arpa.read(file, as_kenlm=True), KENLM_WORD.findall)
     _, vocabulary, model = loading.load(file)
     begin, is_lossless = scoring.LineStart.of(vocabulary).prefix, vocabulary.tokenizer.is_lossless
     if isinstance(model, BackoffModel) and begin and not is_lossless:
@@ -283,8 +285,9 @@ def _from_ngrams(model: BackoffModel, vocabulary: Vocabulary, split: Callable[[s
 
 def _mix(names: Sequence[str], parts: Sequence[_Part], weights: Sequence[float] | None) -> _Part:
     """Returns a mixture, which cuts sentences as its runs do. Raises BadInput unless words and tokenizers agree."""
-    shares = [1 / len(parts)] * len(parts) if weights is None else list(weights)
-    are_numbers = len(shares) == len(parts) and all(isinstance(share, (int, float)) for share in shares)
+    shares = [1 / len(parts)] * len(parts) if weights is None else _items(weights)
+    numbers = int, float, np.integer, np.floating
+    are_numbers = len(shares) == len(parts) and all(isinstance(share, numbers) for share in shares)
     require(are_numbers, 'weights', weights, f'must be {len(parts)} numbers, one a model')
     (weights_M,) = normalize_weights('weights', weights, shares)
     words = [word for word in parts[0].words if word != sentence_marks.BEGIN]
@@ -302,5 +305,15 @@ def _mix(names: Sequence[str], parts: Sequence[_Part], weights: Sequence[float] 
     return _Part(MixtureReader([part.reader for part in parts], weights_M, ids_MxV), words, end, split)
 
 
+def _items(values: Iterable[Any]) -> list[Any]:
+    """Returns a list of values; none of what is no iterable."""
+    try:
+        return list(values)
+    except TypeError:
+        return []
+
+
 def _text(value: str | bytes) -> str:
+    """Returns a sentence or a word as a string. Raises BadInput if it is none."""
+    require(isinstance(value, (str, bytes)), 'text', value, 'must be a string')
     return value.decode('utf-8', 'replace') if isinstance(value, bytes) else value

@@ -24,6 +24,7 @@ MAX_KEPT = 3  # punctuation marks that may stay on one side of a word, as in `Mr
 # str.split separates at \x1c to \x1f too, which \s does not match.
 WORD = r"<[a-z]+>|[\w\p{M}]+(?:[-'’.,][\w\p{M}]+)*|[^\w\s\x1c-\x1f]"
 _WORD = regex.compile(WORD)
+KENLM_WORD = re.compile(r'[^ \t\n\r\v\f]+')  # other blanks of Unicode are parts of words
 _POSSESSIVE = ("'s", "'S", '’s', '’S')
 _NUMBER = re.compile(r'[-+$£€]?\.?\d+(?:[-.,:/]\d+)*(?:st|nd|rd|th|s)?%?', re.IGNORECASE)
 _HYPHENS = re.compile('([-‐‑])')
@@ -61,6 +62,7 @@ class WordTokenizer(Tokenizer):
         match_quotes: Whether the quotation marks of a user's text become those of the vocabulary.
         split_hyphens: Whether, in a user's text, a word outside the vocabulary is cut at its hyphens if the vocabulary
             has all parts.
+        is_verbatim: Whether a text stays as it is, also where it is not NFC, and is cut at the blanks of KenLM alone.
 
     Examples:
         >>> WordTokenizer('words').split('A well-known 3.14, again.')
@@ -80,9 +82,16 @@ class WordTokenizer(Tokenizer):
     split_punctuation: bool = built(True)
     match_quotes: bool = built(True)
     split_hyphens: bool = built(False)
+    is_verbatim: bool = built(False)
+
+    def normalize(self, text: str) -> str:
+        """See `Tokenizer.normalize`."""
+        return text if self.is_verbatim else super().normalize(text)
 
     def split(self, text: str) -> list[str]:
         """See `Tokenizer.split`."""
+        if self.is_verbatim:
+            return KENLM_WORD.findall(text)
         return text.split() if self.kind == 'whitespace' else _WORD.findall(text)
 
     def cut(self, string: str, known: Collection[str] | None = None) -> list[str]:
@@ -119,6 +128,7 @@ class WordTokenizer(Tokenizer):
         if tokens:
             changes |= {'kind': tokens, 'split_punctuation': False}
             changes['match_quotes'] = self.match_quotes or tokens == 'words'
+            changes['is_verbatim'] = self.is_verbatim and tokens == 'whitespace'
         return dataclasses.replace(self, **changes)
 
     @functools.cached_property

@@ -1,7 +1,8 @@
 r"""ARPA files: the text format in which n-gram toolkits exchange back-off models.
 
 A file has a header `\data\` with the number of n-grams of each order, then for each order lines of
-`log10 p<TAB>words<TAB>log10 b`, then `\end\`. A log10 of -99 or less stands for probability zero.
+`log10 p<TAB>words<TAB>log10 b`, then `\end\`. Before the header lines may begin with `#`, which are skipped. A log10 of
+-99 or less stands for probability zero.
 
 The rare-word symbol is written as `<unk>`, and the paragraph mark as the sentence marks `<s>` and `</s>`, as
 `sentence_marks.split` says. Other readers require both marks: without a paragraph mark they have probability zero.
@@ -33,7 +34,7 @@ UNKNOWN, UNKNOWN_IN_CAPITALS = '<unk>', '<UNK>'
 SENTENCE_MARKS = (sentence_marks.BEGIN, sentence_marks.END)
 _ZERO = -99.0  # the log10 of probability zero
 _KENLM_UNKNOWN = -100.0  # the log10 that KenLM gives to an unknown word if a file has no <unk>
-FIELD = re.compile(r'[^ \t\n\r\v\f]+')  # as KenLM: other blanks of Unicode are parts of words
+FIELD = re.compile(r'[^ \t\n\r]+')  # as KenLM, which cuts sentences at more blanks (`words.KENLM_WORD`)
 _LOG_10 = math.log(10)
 _MAX_ORDER = 100
 _BLOCK = 2**18  # bytes that are parsed at once
@@ -164,7 +165,8 @@ def _parse(path: pathlib.Path, ids: dict[str, int]) -> Iterator[tuple[int, Calla
                 lines.append(number)
                 rows.append(fields)
                 continue
-            if not fields:
+            is_comment = line.startswith('#') and not (in_header or order)
+            if not fields or is_comment:
                 continue
             if order:
                 count += len(rows)
@@ -204,7 +206,7 @@ def _read_blocks(path: pathlib.Path) -> Iterator[tuple[int, str, bytes]]:
 
 def _parse_size(fields: list[str], order: int) -> int | None:
     """Returns the number of n-grams of `order` that a line of the header announces; None for another line."""
-    match = re.fullmatch(r'ngram ([0-9]{1,3})=([0-9]{1,18})', ' '.join(fields[:3]))
+    match = re.fullmatch(r'ngram ([0-9]{1,3})= ?([0-9]{1,18})', ' '.join(fields))
     return int(match[2]) if match and int(match[1]) == order <= _MAX_ORDER else None
 
 

@@ -58,8 +58,8 @@ class BackoffModel(LanguageModel):
         """
         log_p_T = self.log_p[0][nodes[1]]
         for log_p, log_b, nodes_T, contexts_T in zip(self.log_p[1:], self.log_b, nodes[2:], contexts[1:]):
-            backed_off_T = log_p_T + np.where(contexts_T >= 0, log_b[contexts_T], 0)
-            log_p_T = np.where(nodes_T >= 0, log_p[nodes_T], backed_off_T)
+            backed_off_T = log_p_T + np.where(contexts_T >= 0, take(log_b, contexts_T), 0)
+            log_p_T = np.where(nodes_T >= 0, take(log_p, nodes_T), backed_off_T)
         return log_p_T
 
     def _stream_nodes(self, tokens_T: np.ndarray, span: Span) -> Iterator[tuple[list[np.ndarray], list[np.ndarray]]]:
@@ -75,10 +75,15 @@ class BackoffModel(LanguageModel):
         log_p_BxV = np.tile(self.log_p[0], (len(contexts_BxN), 1))
         for length in range(1, self.n):
             contexts_B = contexts[length]
-            log_p_BxV += np.where(contexts_B >= 0, self.log_b[length - 1][contexts_B], 0)[:, None]
+            log_p_BxV += np.where(contexts_B >= 0, take(self.log_b[length - 1], contexts_B), 0)[:, None]
             rows, words, nodes = self.table.successors(length + 1, contexts_B)
             log_p_BxV[rows, words] = self.log_p[length][nodes]
         return log_p_BxV.astype(np.float32)
+
+
+def take(values: Values, nodes: np.ndarray) -> np.ndarray:
+    """Returns the value of each node; that of node -1, the only one of an order without n-grams, is not to be used."""
+    return values[nodes] if len(values) else np.zeros(nodes.shape)
 
 
 def renumber(model: BackoffModel, new_ids_V: np.ndarray) -> BackoffModel:

@@ -12,7 +12,7 @@ import numpy as np
 from nplm_jax.data.tokenizers.tokenizer import PARAGRAPH_BOUNDARY
 from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
 from nplm_jax.models.ngram import pruning
-from nplm_jax.models.ngram.backoff import BackoffModel, renumber
+from nplm_jax.models.ngram.backoff import BackoffModel, renumber, take
 from nplm_jax.models.ngram.counts import NgramTable, find
 from nplm_jax.utils.errors import BadInput
 
@@ -167,7 +167,7 @@ def _sum_log_b(model: BackoffModel, contexts: list[np.ndarray], shortest: int) -
     """Returns the sum of log b over the contexts of `shortest` words and more."""
     lengths = range(shortest, model.n)
     zero = np.zeros(len(contexts[0]))
-    return sum((np.where(contexts[i] >= 0, model.log_b[i - 1][contexts[i]], 0) for i in lengths), start=zero)
+    return sum((np.where(contexts[i] >= 0, take(model.log_b[i - 1], contexts[i]), 0) for i in lengths), start=zero)
 
 
 def _without_begin(model: BackoffModel) -> BackoffModel:

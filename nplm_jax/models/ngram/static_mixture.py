@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nplm_jax.models.ngram.backoff import BackoffModel
+from nplm_jax.models.ngram.backoff import BackoffModel, take
 from nplm_jax.models.ngram.counts import NgramTable
 from nplm_jax.models.ngram.normalization import find_suffixes, log_p_of_words, ngram_words, normalize
 from nplm_jax.models.ngram.scratch import Scratch
@@ -86,8 +86,8 @@ def _score(
     if order > model.n:
         return log_p
     old_contexts = part.nodes[contexts]
-    backed_off = log_p + np.where(old_contexts >= 0, model.log_b[order - 2][old_contexts], 0)
-    return np.where(nodes >= 0, model.log_p[order - 1][nodes], backed_off)
+    backed_off = log_p + np.where(old_contexts >= 0, take(model.log_b[order - 2], old_contexts), 0)
+    return np.where(nodes >= 0, take(model.log_p[order - 1], nodes), backed_off)
 
 
 def _mix(log_p: Sequence[np.ndarray], weights: Sequence[float]) -> np.ndarray:

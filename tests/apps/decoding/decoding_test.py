@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import zipfile
 
 import numpy as np
 import pytest
@@ -122,10 +123,11 @@ def test_a_network_and_unknown_words(tmp_path):
     assert best.log_p == pytest.approx(model.score('i zzz dog') * math.log(10), rel=1e-5)
 
 
-def test_weights_are_tuned_on_references():
-    def hypothesis(words, emission, log_p):
-        return decoding.Hypothesis(tuple(words.split()), 0.0, emission, log_p)
+def hypothesis(words, emission, log_p):
+    return decoding.Hypothesis(tuple(words.split()), 0.0, emission, log_p)
 
+
+def test_weights_are_tuned_on_references():
     lists = [
         [hypothesis('a b', -1.0, -9.0), hypothesis('a c', -2.0, -3.0)],
         [hypothesis('a', -1.0, -2.0), hypothesis('b', -3.0, -1.9)],
@@ -133,6 +135,17 @@ def test_weights_are_tuned_on_references():
     weights, error = decoding.tune(lists, [['a', 'c'], ['a']])
     assert error == 0 and 1 / 6 < weights.lm_weight < 20
     assert decoding.word_error_rate([['a'], ['b', 'c']], [['a'], ['b']]) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize('impossible', [-1e30, -math.inf])
+@pytest.mark.filterwarnings('error')
+def test_weights_are_tuned_on_lists_with_impossible_hypotheses(impossible):
+    lists = [
+        [hypothesis('a b', -1.0, -9.0), hypothesis('a c', -2.0, -3.0), hypothesis('a z', -0.5, impossible)],
+        [hypothesis('a', -1.0, -2.0), hypothesis('b', -3.0, -1.9), hypothesis('z', -0.5, impossible)],
+    ]
+    weights, error = decoding.tune(lists, [['a', 'c'], ['a']])
+    assert error == 0 and 1 / 6 < weights.lm_weight < 20
 
 
 @pytest.fixture
@@ -202,10 +215,41 @@ def test_bad_emissions_are_one_line(files, tmp_path, capsys, arrays, message):
     assert stop.value.code == 2 and message in error and error.count('\n') == 1
 
 
+@pytest.mark.parametrize('header', ['{[]: 1}', "{1: 2, 'descr': 3}"])
+def test_a_damaged_header_of_emissions_is_one_line(files, tmp_path, capsys, header):
+    with zipfile.ZipFile(tmp_path / 'bad.npz', 'w') as archive:
+        archive.writestr('x.npy', b'\x93NUMPY\x01\x00' + len(header).to_bytes(2, 'little') + header.encode())
+    with pytest.raises(SystemExit) as stop:
+        cli.main(files(emissions='bad.npz'))
+    error = capsys.readouterr().err
+    assert stop.value.code == 2 and "'x' cannot be read (" in error and error.count('\n') == 1
+
+
 def test_weights_of_one_run_are_refused(files, capsys):
     with pytest.raises(SystemExit) as stop:
         cli.main([*files(), '--weights=0.5'])
     assert stop.value.code == 2 and "--weights='0.5': requires two or more runs" in capsys.readouterr().err
+
+
+def test_a_model_without_the_end_of_sentences_is_refused(files, tmp_path, capsys):
+    text = ARPA.replace('-0.6\t</s>\n', '').replace('-0.4\tba </s>\n', '')
+    (tmp_path / 'lm.arpa').write_text(text.replace('1=6', '1=5').replace('2=4', '2=3'))
+    with pytest.raises(BadInput, match='^model=<Model from lm.arpa>: has no mark at the end of sentences'):
+        decoding.Decoder(kenlm.Model(tmp_path / 'lm.arpa'), TOKENS, LEXICON)
+    with pytest.raises(SystemExit) as stop:
+        cli.main(files())
+    error = capsys.readouterr().err
+    assert stop.value.code == 2 and 'has no mark at the end of sentences' in error and error.count('\n') == 1
+
+
+def test_an_end_of_probability_zero_leaves_finite_totals(tmp_path):
+    (tmp_path / 'lm.arpa').write_text(
+        ARPA.replace('-0.6\t</s>', '-inf\t</s>').replace('-0.4\tba </s>', '-inf\tba </s>')
+    )
+    emissions_FxN = np.log(np.array([[0.1, 0.1, 0.7, 0.1], [0.1, 0.7, 0.1, 0.1]], np.float32))
+    decoder = decoding.Decoder(kenlm.Model(tmp_path / 'lm.arpa'), TOKENS, LEXICON, decoding.Weights(0.0))
+    (best, *_) = decoder.decode(emissions_FxN)
+    assert best.words == ('a',) and math.isfinite(best.score)
 
 
 def test_a_lexicon_in_other_tokens_is_refused_in_python(model):

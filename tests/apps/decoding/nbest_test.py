@@ -2,10 +2,13 @@
 
 import io
 import json
+import math
 import sys
 
+import numpy as np
 import pytest
 
+from nplm_jax.apps.decoding import nbest
 from nplm_jax.cli import __main__ as cli
 
 # The network likes `i like dog` best; the list's own score is right about the second and the third list alone.
@@ -74,6 +77,27 @@ def test_json_has_the_weights_and_the_errors(score):
     assert list(tuned) == ['model', 'word', 'scores', 'measure', 'errors'] and len(tuned['scores']) == 1
     assert tuned['errors']['tuned'] == tuned['errors']['oracle'] == 0 and not stderr
     assert tuned['errors']['1-best'] == pytest.approx(1 / 5)
+
+
+IMPOSSIBLE = [('0', 'a b', -3.0), ('0', 'a z', -np.inf), ('1', 'c', -2.0), ('1', 'd', -1.0), ('1', 'z', -np.inf)]
+
+
+@pytest.mark.filterwarnings('error')
+def test_an_impossible_alternative_comes_last():
+    references = {'0': ['a', 'b'], '1': ['c']}
+    alternatives = [nbest.Alternative((key, words), (), references[key]) for key, words, _ in IMPOSSIBLE]
+    log10_p = [p for *_, p in IMPOSSIBLE]
+    weights, errors = nbest.tune(alternatives, log10_p, 'wer')
+    assert weights.model > 0 and errors['tuned'] == errors['LM only'] == pytest.approx(1 / 3)
+    ranked = nbest.rank(alternatives, log10_p, weights)
+    assert [a.words for a in ranked] == ['a b', 'a z', 'd', 'c', 'z']
+    assert all(math.isfinite(a.total) for a in ranked) and ranked[1].log10_p == -np.inf
+
+
+def test_without_the_model_an_impossible_alternative_is_ranked_by_its_scores():
+    alternatives = [nbest.Alternative(('0', words), (score,)) for words, score in (('a', 1), ('z', 3), ('b', 2))]
+    ranked = nbest.rank(alternatives, [-1, -np.inf, -2], nbest.Weights(model=0, scores=(1,)))
+    assert [(a.words, a.total) for a in ranked] == [('z', 3), ('b', 2), ('a', 1)]
 
 
 WRONG = [

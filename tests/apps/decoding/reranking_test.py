@@ -46,6 +46,11 @@ def test_a_search_along_one_weight_finds_the_least_error_of_all_its_values(seed)
     assert at(t) == pytest.approx(found) and found <= min(grid) + 1e-12
 
 
+def test_an_impossible_alternative_counts_as_less_probable_than_all_others():
+    assert reranking.finite([-3, -np.inf, -1, -1e30]).tolist() == [-3, -103, -1, -103]
+    assert reranking.finite([-np.inf]).tolist() == [-100]
+
+
 def test_equal_and_parallel_lines_have_one_place_in_the_envelope():
     offsets, slopes = np.array([1.0, 1.0, 2.0, 0.0, 3.0]), np.array([0.0, 0.0, 0.0, 1.0, -1.0])
     envelope = reranking.upper_envelope(offsets, slopes)

@@ -385,6 +385,13 @@ def test_a_packed_model_and_a_run_by_its_name_are_the_run(runs, tmp_path, nplm_c
         kenlm.Model('cut.nplm')
 
 
+def test_sentences_are_cut_at_six_blanks_and_files_at_four(tmp_path, weather):
+    assert weather.score('rain\vand\fwind') == weather.score('rain and wind')
+    (tmp_path / 'file').write_text(WEATHER.replace('fog', 'fo\fg\v'))
+    model = kenlm.Model(tmp_path / 'file')
+    assert 'fo\fg\v' in model and next(model.full_scores('fo\fg\v'))[2]
+
+
 def test_a_run_without_marks_has_no_ends_of_sentences(runs, nplm_command, monkeypatch):
     model = kenlm.Model(runs / 'unmarked')
     with pytest.raises(BadInput, match='^eos=True: this model has no mark at the end of sentences: give eos=False$'):
@@ -436,6 +443,8 @@ def test_a_mixture_is_the_weighted_sum_and_takes_the_words_in_any_order(weather,
             assert both[0] == pytest.approx(np.log10(0.25 * 10 ** one[0] + 0.75 * 10 ** two[0]), abs=1e-6)
             assert both[1] == max(one[1], two[1])
     assert kenlm.Model(paths).score('rain', eos=False) == pytest.approx(np.log10((10**-0.5 + 10**-1.5) / 2), abs=1e-6)
+    for numbers in ([np.int64(1), np.float32(0)], np.array([1, 0], np.float32)):
+        assert kenlm.Model(paths, numbers).score('rain') == kenlm.Model(paths, [1, 0]).score('rain')
     assert kenlm.Model(paths, [1, 0]).score('rain and') == pytest.approx(weather.score('rain and'), abs=1e-6)
     assert after(mixed, ['fog']) == kenlm.State() or after(mixed, ['fog']) == after(mixed, ['rain', 'fog'])
 
@@ -479,10 +488,16 @@ def test_bad_input_is_one_line(weather, runs, tmp_path):
         (lambda: kenlm.Model(tmp_path / 'none'), r"path='.*none': no ARPA file or run is there"),
         (lambda: kenlm.Model(tmp_path), r'no run'),
         (lambda: kenlm.Model([]), r'path=\[\]: must be the path of an ARPA file or a run, or a list of such paths'),
+        (lambda: kenlm.Model(None), 'path=None: must be the path'),
+        (lambda: kenlm.Model([weather.path, 5]), r'path=.*5\]: must be the path'),
         (lambda: kenlm.Model([weather.path, runs / 'lstm']), r'path=.*lstm.: its words \(\d+\) are not those of'),
         (lambda: kenlm.Model([weather.path] * 2, [0.5]), r'weights=\[0.5\]: must be 2 numbers, one a model'),
         (lambda: kenlm.Model([weather.path] * 2, [0.5, 'x']), 'must be 2 numbers'),
         (lambda: kenlm.Model([weather.path] * 2, [0.5, 0.1]), 'must be 0 or more each, and sum to one'),
+        (lambda: kenlm.Model([weather.path] * 2, 5), 'weights=5: must be 2 numbers'),
+        (lambda: kenlm.Model([weather.path] * 2, np.array(5.0)), 'must be 2 numbers'),
+        (lambda: weather.score(None), 'text=None: must be a string'),
+        (lambda: weather.BaseScore(state, 5, state), 'text=5: must be a string'),
         (lambda: weather.BaseScore(foreign, 'rain', state), 'another model has written it'),
         (lambda: weather.next_words([state, foreign]), 'another model has written it'),
     ):

@@ -107,6 +107,16 @@ def test_a_file_by_hand_is_read(tmp_path, block):
     np.testing.assert_allclose(log10, expected, rtol=1e-6)
 
 
+def test_the_headers_of_lmplz_and_of_kaldi_are_read(tmp_path, block):
+    (tmp_path / 'plain').write_text(FILE)
+    header = '# Input file: corpus.txt\n#\n\n# Smoothing: Modified Kneser-Ney' + FILE
+    (tmp_path / 'other').write_text(header.replace('ngram 1=4', 'ngram  1=     4'))
+    (model, words), (expected, _) = (arpa.read(tmp_path / name) for name in ('other', 'plain'))
+    assert words.words == (RARE, 'a', 'b')
+    contexts = np.arange(3)[:, None]
+    np.testing.assert_array_equal(model.next_word(contexts), expected.next_word(contexts))
+
+
 def test_the_unknown_word_in_capitals_is_the_unknown_word(tmp_path):
     for name, text in (('small', FILE), ('capitals', FILE.replace('<unk>', '<UNK>').replace('a b', 'a <UNK>'))):
         (tmp_path / name).write_text(text if name == 'capitals' else text.replace('a b', 'a <unk>'), encoding='utf-8')
@@ -148,6 +158,8 @@ def test_sentence_marks_that_are_used_are_words(tmp_path):
         (FILE, '', ':1: not an ARPA file, or cut short: no \\end\\'),
         (FILE, 'Lorem ipsum\n', ':1: not an ARPA file: expected the line \\data\\'),
         ('ngram 2', 'ngram 3', r':4: not an ARPA file: expected ngram 2=SIZE or \1-grams:'),
+        ('ngram 2=2', '# a comment\nngram 2=2', r':4: not an ARPA file: expected ngram 2=SIZE or \1-grams:'),
+        ('ngram 2=2', 'ngram 2= 2 2', r':4: not an ARPA file: expected ngram 2=SIZE or \1-grams:'),
         ('ngram 1=4', 'ngram 1=5', ':12: 4 1-grams end here; the header says 5'),
         ('ngram 2=2', 'ngram 2=1', ':16: 2 2-grams end here; the header says 1'),
         (
@@ -207,7 +219,7 @@ def varied_file(path, separators):
     return path
 
 
-@pytest.mark.parametrize('separators', ['\t ', '  ', '\t\v', '\f ', '\t\r'])
+@pytest.mark.parametrize('separators', ['\t ', '  ', '\r ', '\t\r'])
 def test_blocks_have_the_numbers_of_single_lines(tmp_path, monkeypatch, separators):
     path = varied_file(tmp_path / 'varied.arpa', separators)
     expected, words = arpa.read(path)
@@ -226,11 +238,13 @@ def test_blocks_have_the_numbers_of_single_lines(tmp_path, monkeypatch, separato
     assert num_parsed == (len(NAMES) ** 2 + 1 if separators in ('\t ', '  ') else 1)
 
 
-def test_only_blanks_of_ascii_separate_fields(tmp_path, block):
+def test_only_four_blanks_of_ascii_separate_fields(tmp_path, block):
     path = tmp_path / 'model.arpa'
+    path.write_text(re.sub(r'\bb\b', '1\f0', re.sub(r'\ba\b', '\v', FILE)), encoding='utf-8')
+    assert arpa.read(path)[1].words == (RARE, '\v', '1\f0')
     path.write_text(re.sub(r'\bb\b', '1\u30000', re.sub(r'\ba\b', '\xa0', FILE)), encoding='utf-8')
     assert arpa.read(path)[1].words == (RARE, '\xa0', '1\u30000')
-    for text in ('-0.75\ta b\xa0', '-0.75\xa0a b', '\xa0-0.75\ta b', '-٠.75\ta b', '-0.75\x1fa b'):
+    for text in ('-0.75\ta b\xa0', '-0.75\xa0a b', '\xa0-0.75\ta b', '-٠.75\ta b', '-0.75\x1fa b', '-0.75\fa b'):
         path.write_text(FILE.replace('-0.75\ta b', text), encoding='utf-8')
         with pytest.raises(BadInput, match=':13: '):
             arpa.read(path)

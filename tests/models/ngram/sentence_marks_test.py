@@ -155,6 +155,15 @@ def test_sentence_marks_become_the_paragraph_mark(tmp_path):
     np.testing.assert_allclose(log10, expected, atol=1e-6)
 
 
+def test_a_highest_order_without_ngrams_stays_empty(tmp_path):
+    text = SENTENCES.replace('0\t<s>\t-0.3\n', '').replace('-0.1\n', '-0.1\n0\t<s>\t-0.3\n')  # `<s>` comes last
+    text = text.replace('ngram 3=2', 'ngram 3=0').replace('-0.15\t<s> a b\n', '').replace('-0.25\tb a </s>\n', '')
+    model, words = merged(tmp_path, text)
+    assert words.words == (RARE, '<p>', 'a', 'b') and model.table.size(3) == 0
+    log10 = model.next_word(np.array([[1, 2], [3, 2]]))[:, 3] / np.log(10)  # b after <p> a and b a
+    np.testing.assert_allclose(log10, [-0.4 - 0.3, -0.05 - 0.3], atol=1e-6)
+
+
 def test_a_file_without_used_sentence_marks_stays_as_it_is(tmp_path):
     text = '\\data\\\nngram 1=4\n\\1-grams:\n-0.3\ta\n-99\t<s>\n-0.3\tb\n-99\t</s>\n\\end\\\n'
     model, words = merged(tmp_path, text)

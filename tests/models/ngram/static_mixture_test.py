@@ -33,10 +33,20 @@ def without_suffixes(n=3, size=V):
     return normalize(smaller.table, smaller.log_p, Scratch())
 
 
+def without_trigrams(size=V):
+    """A model whose third order is empty."""
+    model = fit(300, 900, 3, size)
+    smaller = pruning.drop(
+        model, [*(np.ones(model.table.size(k), bool) for k in (1, 2)), np.zeros(model.table.size(3))]
+    )
+    return normalize(smaller.table, smaller.log_p, Scratch())
+
+
 PAIRS = {
     'of two texts': lambda size: [fit(0, 1000, size=size), fit(1000, 3000, size=size)],
     'of different orders': lambda size: [fit(0, 300, 2, size), fit(200, 600, 4, size), fit(500, 2000, 3, size)],
     'with missing suffixes': lambda size: [without_suffixes(size=size), fit(0, 200, 3, size)],
+    'with an empty order': lambda size: [without_trigrams(size), fit(0, 200, 3, size)],
     'quantized and back-off': lambda size: [
         quantize(fit(size=size), 8),
         kneser_ney.fit_backoff(count(np.minimum(TOKENS, size - 1), Span(9, 700), 3, size)),
