@@ -196,8 +196,8 @@ def _find_items(columns: Columns, names: ColumnNames, place: Place) -> list[rang
 
 
 def _to_number(zone: Any, default: float) -> float:
-    """Returns a zone as a number; the default for a name, which has no order."""
+    """Returns a zone as a number; the default for a name, such as 1_10, which has no order."""
     try:
-        return float(zone)
+        return default if '_' in str(zone) else float(zone)
     except (TypeError, ValueError):
         return default

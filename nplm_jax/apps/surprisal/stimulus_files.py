@@ -1,6 +1,5 @@
 """Files of stimuli: TSV, CSV and Parquet tables, read into `Stimuli` and written with the columns of a model."""
 
-import contextlib
 import csv
 import io
 import json
@@ -20,6 +19,10 @@ SUFFIXES = ('.tsv', '.csv', '.parquet')
 
 _SEPARATORS = '\t,;'
 _SNIFFED_CHARACTERS = 2**16
+_NUMBERS = {  # what becomes a number in Parquet; 007, 1_12 and 1E2 are labels
+    int: re.compile('-?(?:0|[1-9][0-9]{0,17})'),
+    float: re.compile(r'-?(?:0|[1-9][0-9]{0,14})(?:\.[0-9]+(?:[eE][-+]?[0-9]{1,2})?)?'),
+}
 
 
 def check_suffix(key: str, path: pathlib.Path) -> None:
@@ -189,8 +192,10 @@ def write(path: pathlib.Path, columns: Columns, text_columns: Collection[str] = 
 
 
 def _to_numbers(column: Sequence[Any]) -> Sequence[Any]:
-    """Returns the cells of a text table's column as numbers if all are numbers, else as they are."""
-    for kind in (int, float) if all(isinstance(cell, str) for cell in column) else ():
-        with contextlib.suppress(ValueError):
-            return [kind(cell) for cell in column]
+    """Returns the cells of a text table's column as numbers if all are numbers, and different ones differ."""
+    for kind, form in _NUMBERS.items() if all(isinstance(cell, str) for cell in column) else ():
+        if all(map(form.fullmatch, column)):
+            numbers = list(map(kind, column))
+            if len(set(numbers)) == len(set(column)):  # not so 1.1 and 1.10
+                return numbers
     return column

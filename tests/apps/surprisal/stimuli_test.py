@@ -60,6 +60,25 @@ def test_parquet_has_numbers_where_all_cells_are_numbers(tmp_path):
     assert columns['word'] == TABLE['word']
 
 
+@pytest.mark.parametrize(
+    'column',
+    [
+        ['1_12', '11_2', '112'],
+        ['007', '7', '07'],
+        ['\u0661', '1', '2'],
+        ['1E2', '100', '1'],
+        [' 1', '1', '2'],
+        ['infinity', '1', 'nan'],
+        ['1.1', '1.10', '1.2'],
+        ['-0', '0', '1'],
+    ],
+)
+def test_labels_that_python_reads_as_numbers_stay_text_in_parquet(column, tmp_path):
+    parquet = pytest.importorskip('pyarrow.parquet')
+    stimulus_files.write(tmp_path / 'x.parquet', {'item': column})
+    assert parquet.read_table(tmp_path / 'x.parquet').to_pydict() == {'item': column}
+
+
 def test_a_quotation_mark_of_a_word_and_those_of_a_cell(tmp_path):
     rows = ['"item"\tzone\tword', '1\t1\t"The', '1\t2\tdog."', '1\t3\t"""A"""', '1\t4\t"b"', '1\t5\t"', '']
     (tmp_path / 'x.tsv').write_text('\r\n'.join(rows))
@@ -70,6 +89,8 @@ def test_columns_of_other_names_and_zones_that_are_names(tmp_path):
     (tmp_path / 'x.tsv').write_text('s\tregion\tw\n1\tsubject\tdog\n1\tverb\tran\n')
     found = stimulus_files.read(tmp_path / 'x.tsv', stimuli.ColumnNames(('s',), 'region', 'w'))
     assert found.words == ['dog', 'ran']
+    zones = ['1_2', '1_10', '2_1']  # numbers in Python
+    assert len(stimuli.from_columns({'item': [1] * 3, 'zone': zones, 'word': ['a'] * 3}, 'table').words) == 3
 
 
 HEAD = 'item,zone,word\n'
