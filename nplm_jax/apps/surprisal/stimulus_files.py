@@ -159,8 +159,12 @@ def to_text(columns: Columns, separator: str = '\t') -> str:
     return text.getvalue()
 
 
+def _is_missing(cell: Any) -> bool:
+    return cell is None or (isinstance(cell, float) and math.isnan(cell))
+
+
 def _format(cell: Any) -> str:
-    if cell is None or (isinstance(cell, float) and math.isnan(cell)):
+    if _is_missing(cell):
         return ''
     if isinstance(cell, bool):
         return str(cell).upper()  # base R reads True as text
@@ -176,7 +180,7 @@ def write(path: pathlib.Path, columns: Columns, text_columns: Collection[str] = 
         text_columns: The columns that stay text in Parquet, where another column of written numbers becomes numbers.
 
     Raises:
-        BadInput: The suffix is none of SUFFIXES, or pyarrow is missing.
+        BadInput: The suffix is none of SUFFIXES, or pyarrow is missing or refuses the table.
         OSError: The disk refuses.
     """
     check_suffix('--output', path)
@@ -185,10 +189,24 @@ def write(path: pathlib.Path, columns: Columns, text_columns: Collection[str] = 
         return
     pyarrow = import_pyarrow(str(path))
     cells = {name: column if name in text_columns else _to_numbers(column) for name, column in columns.items()}
-    arrays = {name: pyarrow.array(column, from_pandas=True) for name, column in cells.items()}
     buffer = io.BytesIO()
-    pyarrow.parquet.write_table(pyarrow.table(arrays), buffer)
+    try:
+        arrays = {name: _to_array(pyarrow, column) for name, column in cells.items()}
+        pyarrow.parquet.write_table(pyarrow.table(arrays), buffer)
+    except (pyarrow.ArrowException, ValueError, OverflowError) as error:
+        raise BadInput(f'{path}: cannot be written as .parquet ({first_line(error)})') from None
     write_atomically(path, buffer.getvalue())
+
+
+def _to_array(pyarrow: Any, column: Sequence[Any]) -> Any:
+    """Returns a column of Parquet; one of cells of several types, or of a type that Parquet lacks, as text."""
+    try:
+        array = pyarrow.array(column, from_pandas=True)
+        pyarrow.parquet.write_table(pyarrow.table({'': array[:0]}), io.BytesIO())
+    except (pyarrow.ArrowException, OverflowError):
+        texts = [None if _is_missing(cell) else _format(cell) for cell in column]
+        return pyarrow.array(texts, pyarrow.string())
+    return array
 
 
 def _to_numbers(column: Sequence[Any]) -> Sequence[Any]:

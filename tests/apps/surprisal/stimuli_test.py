@@ -79,6 +79,31 @@ def test_labels_that_python_reads_as_numbers_stay_text_in_parquet(column, tmp_pa
     assert parquet.read_table(tmp_path / 'x.parquet').to_pydict() == {'item': column}
 
 
+@pytest.mark.parametrize(
+    'column,expected',
+    [
+        ([1, 'x2', None], ['1', 'x2', None]),
+        ([10**20, None, True], ['100000000000000000000', None, 'TRUE']),
+        ([2**63, 1, math.nan], ['9223372036854775808', '1', None]),
+        ([{}, None, {}], ['{}', None, '{}']),
+        ([{'a': {}}, None, {}], ["{'a': {}}", None, '{}']),
+        ([[('a', 1)], None, []], ["[('a', 1)]", None, '[]']),
+        ([{'a': 1}, [1], None], ["{'a': 1}", '[1]', None]),
+    ],
+)
+def test_a_column_without_a_type_of_parquet_is_text(column, expected, tmp_path):
+    parquet = pytest.importorskip('pyarrow.parquet')
+    stimulus_files.write(tmp_path / 'x.parquet', {'item': column, 'n': [1, 2, 3]})
+    assert parquet.read_table(tmp_path / 'x.parquet').to_pydict() == {'item': expected, 'n': [1, 2, 3]}
+
+
+def test_one_line_says_what_parquet_refuses(tmp_path):
+    pytest.importorskip('pyarrow')
+    with pytest.raises(BadInput, match=r'x.parquet: cannot be written as .parquet \(.*surrogates'):
+        stimulus_files.write(tmp_path / 'x.parquet', {'item': ['\ud800']})
+    assert not (tmp_path / 'x.parquet').exists()
+
+
 def test_a_quotation_mark_of_a_word_and_those_of_a_cell(tmp_path):
     rows = ['"item"\tzone\tword', '1\t1\t"The', '1\t2\tdog."', '1\t3\t"""A"""', '1\t4\t"b"', '1\t5\t"', '']
     (tmp_path / 'x.tsv').write_text('\r\n'.join(rows))
