@@ -74,9 +74,9 @@ def main(argv: Sequence[str]) -> None:
         notes.append(figure.draw(stimuli, surprisals, columns['in_vocabulary'], path))
     sys.stderr.writelines(f'{note}\n' for note in notes if note)
     if output:
-        stimulus_files.write(output, table, text_columns=(stimuli.names.word, 'tokens'))
+        stimulus_files.write(output, table, text_columns=(stimuli.names.word, 'tokens'), own_columns=stimuli.columns)
     else:
-        sys.stdout.write(stimulus_files.to_text(table))
+        sys.stdout.write(stimulus_files.to_text(table, own_columns=stimuli.columns))
 
 
 def _parse_flags(argv: Sequence[str]) -> argparse.Namespace:

@@ -145,17 +145,19 @@ def _read_parquet(path: pathlib.Path) -> tuple[list[str], list[list[Any]]]:
         raise BadInput(f'{path}: damaged or not .parquet ({first_line(error)})') from None
 
 
-def to_text(columns: Columns, separator: str = '\t') -> str:
+def to_text(columns: Columns, separator: str = '\t', own_columns: Collection[str] = ()) -> str:
     """Returns a table of text with a header. A missing number is an empty cell, a bool TRUE or FALSE, which R reads.
 
     Args:
         columns: The columns, of one length.
         separator: What separates the cells.
+        own_columns: The columns of the user, whose floats keep all digits; those of other columns have 9.
     """
     text = io.StringIO()
     writer = csv.writer(text, delimiter=separator, lineterminator='\n')
     writer.writerow(columns)
-    writer.writerows(zip(*([_format(cell) for cell in column] for column in columns.values())))
+    cells = ([_format(cell, name in own_columns) for cell in column] for name, column in columns.items())
+    writer.writerows(zip(*cells))
     return text.getvalue()
 
 
@@ -163,21 +165,24 @@ def _is_missing(cell: Any) -> bool:
     return cell is None or (isinstance(cell, float) and math.isnan(cell))
 
 
-def _format(cell: Any) -> str:
+def _format(cell: Any, is_exact: bool = True) -> str:
     if _is_missing(cell):
         return ''
     if isinstance(cell, bool):
         return str(cell).upper()  # base R reads True as text
-    return f'{cell:.9g}' if isinstance(cell, float) else str(cell)
+    return f'{cell:.9g}' if isinstance(cell, float) and not is_exact else str(cell)
 
 
-def write(path: pathlib.Path, columns: Columns, text_columns: Collection[str] = ()) -> None:
+def write(
+    path: pathlib.Path, columns: Columns, text_columns: Collection[str] = (), own_columns: Collection[str] = ()
+) -> None:
     """Writes a table into a file, whose kind its suffix tells.
 
     Args:
         path: The file.
         columns: The columns, of one length.
         text_columns: The columns that stay text in Parquet, where another column of written numbers becomes numbers.
+        own_columns: The columns of the user, as in `to_text`.
 
     Raises:
         BadInput: The suffix is none of SUFFIXES, or pyarrow is missing or refuses the table.
@@ -185,7 +190,7 @@ def write(path: pathlib.Path, columns: Columns, text_columns: Collection[str] = 
     """
     check_suffix('--output', path)
     if path.suffix.lower() != '.parquet':
-        write_atomically(path, to_text(columns, ',' if path.suffix.lower() == '.csv' else '\t'))
+        write_atomically(path, to_text(columns, ',' if path.suffix.lower() == '.csv' else '\t', own_columns))
         return
     pyarrow = import_pyarrow(str(path))
     cells = {name: column if name in text_columns else _to_numbers(column) for name, column in columns.items()}

@@ -44,6 +44,14 @@ def test_a_missing_number_is_an_empty_cell():
     assert stimulus_files.to_text(columns) == 'word\trt\na\t\nb\t\nc\t2.5\n'
 
 
+@pytest.mark.parametrize('suffix', ['.tsv', '.csv'])
+def test_floats_that_were_read_keep_all_digits(suffix, tmp_path):
+    columns = {'id': [1234567890.25, 0.1], 'surprisal': [1234567890.25, 0.12345678912]}
+    stimulus_files.write(tmp_path / f'x{suffix}', columns, own_columns=['id'])
+    lines = (tmp_path / f'x{suffix}').read_text().replace('\t', ',').split()
+    assert lines == ['id,surprisal', '1234567890.25,1.23456789e+09', '0.1,0.123456789']
+
+
 def test_a_bool_is_read_as_one_by_base_r_pandas_and_polars():
     text = stimulus_files.to_text({'known': [True, False]}, ',')
     assert text == 'known\nTRUE\nFALSE\n'  # base R reads True as text
