@@ -11,7 +11,7 @@ from typing import Any
 
 from nplm_jax.apps.surprisal import stimuli as stimuli_lib
 from nplm_jax.apps.surprisal.stimuli import COLUMN_NAMES, ColumnNames, Columns, Place, Stimuli
-from nplm_jax.data.formats import import_pyarrow
+from nplm_jax.data.formats import find_fault, import_pyarrow
 from nplm_jax.utils.errors import BadInput, first_line, require
 from nplm_jax.utils.io import expand, open_regular, read_lines, write_atomically
 
@@ -86,10 +86,11 @@ def _read_jsonl(path: pathlib.Path) -> tuple[list[str], dict[int, list[Any]]]:
         if line.strip():
             try:
                 objects[number] = json.loads(line)
+                fault = find_fault(json.dumps(objects[number], ensure_ascii=False))  # an unpaired surrogate
             except (ValueError, RecursionError) as error:
                 raise BadInput(f'{path}:{number}: not JSON ({first_line(error)})') from None
-            if not isinstance(objects[number], dict):
-                raise BadInput(f'{path}:{number}: not a JSON object')
+            if fault or not isinstance(objects[number], dict):
+                raise BadInput(f'{path}:{number}: {fault or "not a JSON object"}')
     header = list(dict.fromkeys(key for row in objects.values() for key in row))
     return header, {number: [row.get(key) for key in header] for number, row in objects.items()}
 
