@@ -142,6 +142,8 @@ def _read_parquet(path: pathlib.Path) -> tuple[list[str], list[list[Any]]]:
         with open_regular(str(path), path) as file:
             table = pyarrow.parquet.read_table(file, use_threads=False)
             return table.column_names, [column.to_pylist() for column in table.columns]
+    except OverflowError as error:  # a time after the year 9999
+        raise BadInput(f'{path}: cannot be read ({first_line(error)})') from None
     except (pyarrow.ArrowException, UnicodeDecodeError, OSError) as error:
         raise BadInput(f'{path}: damaged or not .parquet ({first_line(error)})') from None
 

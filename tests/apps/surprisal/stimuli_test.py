@@ -3,6 +3,7 @@
 import io
 import math
 
+import numpy as np
 import pytest
 
 from nplm_jax.apps.surprisal import stimuli, stimulus_files
@@ -190,6 +191,26 @@ def test_cells_of_a_frame(cells, message):
     with pytest.raises(BadInput) as error:
         stimuli.from_columns({'item': [1, 1], 'zone': [1, 2], 'word': cells}, 'frame')
     assert str(error.value) == message
+
+
+@pytest.mark.parametrize('cell,kind', [([1], 'list'), ({'a': 1}, 'dict'), (np.array([1]), 'ndarray')])
+def test_an_item_that_cannot_be_compared_is_refused(cell, kind):
+    message = f"frame, row 2, column 'item': holds {kind}, which names no item"
+    columns = {'item': [1, cell], 'zone': [1, 1], 'word': ['a', 'b']}
+    with pytest.raises(BadInput, match=message):
+        stimuli.from_columns(columns, 'frame')
+    with pytest.raises(BadInput, match=message):
+        stimuli.from_sentences({'item': [1, cell], 'text': ['a', 'b']}, 'text', 'frame')
+
+
+@pytest.mark.parametrize('unit', ['us', 'ms'])
+def test_a_time_after_the_year_9999_is_one_line(unit, tmp_path):
+    parquet, pyarrow = (pytest.importorskip(name) for name in ('pyarrow.parquet', 'pyarrow'))
+    times = pyarrow.array([2**48 if unit == 'ms' else 2**58], pyarrow.timestamp(unit))
+    table = {'item': [1], 'zone': [1], 'word': ['a'], 'time': times}
+    parquet.write_table(pyarrow.table(table), tmp_path / 'x.parquet')
+    with pytest.raises(BadInput, match='x.parquet: cannot be read'):
+        stimulus_files.read(tmp_path / 'x.parquet')
 
 
 CROSSED = {
