@@ -16,4 +16,7 @@ __all__ = ['NplmLM']
 if __name__ == '__main__':
     from lm_eval.__main__ import cli_evaluate
 
-    cli_evaluate()
+    try:
+        cli_evaluate()
+    except BadInput as error:
+        sys.exit(str(error))

@@ -71,6 +71,12 @@ def test_every_link_leads_to_a_file(page):
     assert {path for path in missing if not went_with_an_app(path)} == set()
 
 
+def test_every_page_that_the_code_names_is_there():
+    code = [path.read_text() for path in (ROOT / 'nplm_jax').rglob('*.py')]
+    named = {page for text in code for page in re.findall(r'\bdocs/[\w/]+\.md', text)}
+    assert [page for page in named if not (ROOT / page).is_file() and not went_with_an_app(page)] == []
+
+
 def test_every_page_is_in_the_table_of_contents():
     _, *trees = (ROOT / 'docs' / 'index.md').read_text().split('```{toctree}')
     listed = {line for tree in trees for line in tree.partition('```')[0].splitlines() if line and line[0] != ':'}

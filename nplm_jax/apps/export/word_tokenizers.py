@@ -12,15 +12,16 @@ from nplm_jax.utils.errors import BadInput
 
 PAD = '<pad>'  # its id is V, which no token has
 
-# In the syntax of Oniguruma.
+# In the syntax of Oniguruma, whose \w lacks the two joiners, which write Persian and the scripts of India.
+_LETTER = '[\\w\\p{M}\u200c\u200d]'
 _S = "['’][sS]"  # of a possessive
 _SUFFIX = '(?i:st|nd|rd|th|s)?'
 _NUMBERS = {  # lookbehind, number, lookahead
     'whitespace': (r'(?<!\S)', rf'[-+$£€]?\.?\d+(?:[-.,:/]\d+)*{_SUFFIX}%?', r'(?!\S)'),
     'words': (
-        r"(?<![\w\p{M}])(?<![\w\p{M}][-'’.,])",
+        rf"(?<!{_LETTER})(?<!{_LETTER}[-'’.,])",
         rf'\d+(?:[-.,]\d+)*{_SUFFIX}',
-        r"(?![\w\p{M}])(?![-'’.,][\w\p{M}])",
+        rf"(?!{_LETTER})(?![-'’.,]{_LETTER})",
     ),
 }
 
@@ -53,7 +54,7 @@ def word_tokenizer(ours: WordTokenizer, ids: Mapping[str, int]) -> tokenizers.To
     """
     if PAD in ids:
         raise BadInput(f'--to=hf: the vocabulary has the word {PAD}, which is reserved for padding')
-    word = WORD
+    word = WORD.replace(r'[\w\p{M}]', _LETTER)
     steps: list[Any] = [normalizers.NFC()]
     if ours.match_quotes:
         steps += [normalizers.Replace(old, new) for old, new in _quotes(ids, ours.kind).items()]

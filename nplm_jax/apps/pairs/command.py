@@ -63,7 +63,7 @@ def main(argv: Sequence[str]) -> None:
         require(taken is None, 'column', taken, 'is the name of a column that is added; rename it')
         columns |= added
     if output:
-        stimulus_files.write(output, columns)
+        stimulus_files.write(output, columns, own_columns=pairs.columns)
     print(to_json({'models': results}) if flags.json else _table(results, bool(pairs.regions)))
 
 

@@ -67,7 +67,7 @@ def main(argv: Sequence[str]) -> None:
         places_W, _, _ = gains.sentence_places(table.words, table.item_W)
         added = table.position_W, places_W, predictors.is_kept_W
         columns = {**table.stimuli.columns, **measured, **dict(zip(_ADDED, (column.tolist() for column in added)))}
-        stimulus_files.write(output, columns, text_columns=(names.word, 'tokens'))
+        stimulus_files.write(output, columns, text_columns=(names.word, 'tokens'), own_columns=table.stimuli.columns)
     if flags.figure:
         from nplm_jax.apps.reading_times import figure
 

@@ -104,7 +104,7 @@ def _numbers(stimuli: Stimuli, flag: str, column: str, name: str) -> np.ndarray:
         is_missing = cell is None or str(cell).strip().lower() in _MISSING
         try:
             numbers.append(math.nan if is_missing else float(cell))
-        except ValueError:
+        except (TypeError, ValueError, OverflowError):
             numbers.append(math.inf)
         if math.isinf(numbers[-1]):
             raise BadInput(f'{stimuli.place(row)}, column {column!r}: {cell!r} is not a finite number')

@@ -1,7 +1,7 @@
 """Surprisal in bits, entropy and rank of the words of an experiment, as a table.
 
-    nplm surprisal runs/brown-mlp9 runs/brown-kneser_ney_5 --table=stimuli.tsv --spillover=2 --output=measurement.tsv
-    nplm surprisal runs/brown-mlp9 --table=items.csv --sentence=sentence --item=item,condition --figure=measurement.png
+    nplm surprisal runs/brown-mlp9 runs/brown-kneser_ney_5 --table=stimuli.tsv --spillover=2 --output=surprisal.tsv
+    nplm surprisal runs/brown-mlp9 --table=items.csv --sentence=sentence --item=item,condition --figure=surprisal.png
     nplm surprisal runs/brown-mlp9 < sentences.txt
 
 Reads a table with the columns item, zone and word, one row a word, the rows of an item together and in the order of
@@ -11,7 +11,7 @@ Each item is read on its own and does not depend on the others.
 
 Writes the table with more columns: the tokens that the word was cut into, its length, log frequency, whether it is in
 the vocabulary and how it was scored; for each run surprisal_RUN (the sum over the word's tokens), entropy_RUN (of the
-next word, before this one), entropy_reduction_RUN and rank_RUN. docs/reference/measurement.md says what each is.
+next word, before this one), entropy_reduction_RUN and rank_RUN. docs/reference/surprisal.md says what each is.
 --figure=FILE.png draws the surprisal of each word, one panel per item.
 """
 
@@ -74,9 +74,9 @@ def main(argv: Sequence[str]) -> None:
         notes.append(figure.draw(stimuli, surprisals, columns['in_vocabulary'], path))
     sys.stderr.writelines(f'{note}\n' for note in notes if note)
     if output:
-        stimulus_files.write(output, table, text_columns=(stimuli.names.word, 'tokens'))
+        stimulus_files.write(output, table, text_columns=(stimuli.names.word, 'tokens'), own_columns=stimuli.columns)
     else:
-        sys.stdout.write(stimulus_files.to_text(table))
+        sys.stdout.write(stimulus_files.to_text(table, own_columns=stimuli.columns))
 
 
 def _parse_flags(argv: Sequence[str]) -> argparse.Namespace:

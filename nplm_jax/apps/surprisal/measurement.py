@@ -57,7 +57,7 @@ class Options:
         hyphens: `split` cuts a word outside the vocabulary at its hyphens if the vocabulary has all parts.
         spillover: The number of words before each word whose columns are repeated beside it.
         word_probability: Of models of pieces, characters or bytes: `corrected` for P(word), `sum` for that of its
-            tokens alone, see `_correct`.
+            tokens alone, see `word_probability.correct`.
     """
 
     punctuation: str = 'attached'

@@ -7,7 +7,7 @@ import collections
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from nplm_jax.data.formats import find_fault
@@ -166,10 +166,12 @@ def _check_columns(columns: Columns, name: str, roles: Sequence[tuple[str, str]]
     require(len(set(names)) == len(names), 'columns', tuple(names), f'{", ".join(r for r, _ in roles)} must differ')
     if not len(columns[names[0]]):
         raise BadInput(f'{name}: no row')
-    for column in names:
+    for role, column in roles:
         for row, cell in enumerate(columns[column]):
             is_empty = cell is None or (isinstance(cell, float) and math.isnan(cell)) or not str(cell).strip()
             fault = 'empty' if is_empty else find_fault(cell) if column == names[-1] else ''
+            if role == 'item' and not isinstance(cell, Hashable):
+                fault = f'holds {type(cell).__name__}, which names no item'
             if fault:
                 raise BadInput(f'{place(row)}, column {column!r}: {fault}')
 
@@ -196,8 +198,8 @@ def _find_items(columns: Columns, names: ColumnNames, place: Place) -> list[rang
 
 
 def _to_number(zone: Any, default: float) -> float:
-    """Returns a zone as a number; the default for a name, which has no order."""
+    """Returns a zone as a number; the default for a name, such as 1_10, which has no order."""
     try:
-        return float(zone)
-    except (TypeError, ValueError):
+        return default if '_' in str(zone) else float(zone)
+    except (TypeError, ValueError, OverflowError):
         return default

@@ -1,6 +1,5 @@
 """Files of stimuli: TSV, CSV and Parquet tables, read into `Stimuli` and written with the columns of a model."""
 
-import contextlib
 import csv
 import io
 import json
@@ -12,7 +11,7 @@ from typing import Any
 
 from nplm_jax.apps.surprisal import stimuli as stimuli_lib
 from nplm_jax.apps.surprisal.stimuli import COLUMN_NAMES, ColumnNames, Columns, Place, Stimuli
-from nplm_jax.data.formats import import_pyarrow
+from nplm_jax.data.formats import find_fault, import_pyarrow
 from nplm_jax.utils.errors import BadInput, first_line, require
 from nplm_jax.utils.io import expand, open_regular, read_lines, write_atomically
 
@@ -20,6 +19,10 @@ SUFFIXES = ('.tsv', '.csv', '.parquet')
 
 _SEPARATORS = '\t,;'
 _SNIFFED_CHARACTERS = 2**16
+_NUMBERS = {  # what becomes a number in Parquet; 007, 1_12 and 1E2 are labels
+    int: re.compile('-?(?:0|[1-9][0-9]{0,17})'),
+    float: re.compile(r'-?(?:0|[1-9][0-9]{0,14})(?:\.[0-9]+(?:[eE][-+]?[0-9]{1,2})?)?'),
+}
 
 
 def check_suffix(key: str, path: pathlib.Path) -> None:
@@ -83,10 +86,11 @@ def _read_jsonl(path: pathlib.Path) -> tuple[list[str], dict[int, list[Any]]]:
         if line.strip():
             try:
                 objects[number] = json.loads(line)
+                fault = find_fault(json.dumps(objects[number], ensure_ascii=False))  # an unpaired surrogate
             except (ValueError, RecursionError) as error:
                 raise BadInput(f'{path}:{number}: not JSON ({first_line(error)})') from None
-            if not isinstance(objects[number], dict):
-                raise BadInput(f'{path}:{number}: not a JSON object')
+            if fault or not isinstance(objects[number], dict):
+                raise BadInput(f'{path}:{number}: {fault or "not a JSON object"}')
     header = list(dict.fromkeys(key for row in objects.values() for key in row))
     return header, {number: [row.get(key) for key in header] for number, row in objects.items()}
 
@@ -138,59 +142,86 @@ def _read_parquet(path: pathlib.Path) -> tuple[list[str], list[list[Any]]]:
         with open_regular(str(path), path) as file:
             table = pyarrow.parquet.read_table(file, use_threads=False)
             return table.column_names, [column.to_pylist() for column in table.columns]
+    except OverflowError as error:  # a time after the year 9999
+        raise BadInput(f'{path}: cannot be read ({first_line(error)})') from None
     except (pyarrow.ArrowException, UnicodeDecodeError, OSError) as error:
         raise BadInput(f'{path}: damaged or not .parquet ({first_line(error)})') from None
 
 
-def to_text(columns: Columns, separator: str = '\t') -> str:
+def to_text(columns: Columns, separator: str = '\t', own_columns: Collection[str] = ()) -> str:
     """Returns a table of text with a header. A missing number is an empty cell, a bool TRUE or FALSE, which R reads.
 
     Args:
         columns: The columns, of one length.
         separator: What separates the cells.
+        own_columns: The columns of the user, whose floats keep all digits; those of other columns have 9.
     """
     text = io.StringIO()
     writer = csv.writer(text, delimiter=separator, lineterminator='\n')
     writer.writerow(columns)
-    writer.writerows(zip(*([_format(cell) for cell in column] for column in columns.values())))
+    cells = ([_format(cell, name in own_columns) for cell in column] for name, column in columns.items())
+    writer.writerows(zip(*cells))
     return text.getvalue()
 
 
-def _format(cell: Any) -> str:
-    if cell is None or (isinstance(cell, float) and math.isnan(cell)):
+def _is_missing(cell: Any) -> bool:
+    return cell is None or (isinstance(cell, float) and math.isnan(cell))
+
+
+def _format(cell: Any, is_exact: bool = True) -> str:
+    if _is_missing(cell):
         return ''
     if isinstance(cell, bool):
         return str(cell).upper()  # base R reads True as text
-    return f'{cell:.9g}' if isinstance(cell, float) else str(cell)
+    return f'{cell:.9g}' if isinstance(cell, float) and not is_exact else str(cell)
 
 
-def write(path: pathlib.Path, columns: Columns, text_columns: Collection[str] = ()) -> None:
+def write(
+    path: pathlib.Path, columns: Columns, text_columns: Collection[str] = (), own_columns: Collection[str] = ()
+) -> None:
     """Writes a table into a file, whose kind its suffix tells.
 
     Args:
         path: The file.
         columns: The columns, of one length.
         text_columns: The columns that stay text in Parquet, where another column of written numbers becomes numbers.
+        own_columns: The columns of the user, as in `to_text`.
 
     Raises:
-        BadInput: The suffix is none of SUFFIXES, or pyarrow is missing.
+        BadInput: The suffix is none of SUFFIXES, or pyarrow is missing or refuses the table.
         OSError: The disk refuses.
     """
     check_suffix('--output', path)
     if path.suffix.lower() != '.parquet':
-        write_atomically(path, to_text(columns, ',' if path.suffix.lower() == '.csv' else '\t'))
+        write_atomically(path, to_text(columns, ',' if path.suffix.lower() == '.csv' else '\t', own_columns))
         return
     pyarrow = import_pyarrow(str(path))
     cells = {name: column if name in text_columns else _to_numbers(column) for name, column in columns.items()}
-    arrays = {name: pyarrow.array(column, from_pandas=True) for name, column in cells.items()}
     buffer = io.BytesIO()
-    pyarrow.parquet.write_table(pyarrow.table(arrays), buffer)
+    try:
+        arrays = {name: _to_array(pyarrow, column) for name, column in cells.items()}
+        pyarrow.parquet.write_table(pyarrow.table(arrays), buffer)
+    except (pyarrow.ArrowException, ValueError, OverflowError) as error:
+        raise BadInput(f'{path}: cannot be written as .parquet ({first_line(error)})') from None
     write_atomically(path, buffer.getvalue())
 
 
+def _to_array(pyarrow: Any, column: Sequence[Any]) -> Any:
+    """Returns a column of Parquet; one of cells of several types, or of a type that Parquet lacks, as text."""
+    try:
+        array = pyarrow.array(column, from_pandas=True)
+        pyarrow.parquet.write_table(pyarrow.table({'': array[:0]}), io.BytesIO())
+    except (pyarrow.ArrowException, OverflowError):
+        texts = [None if _is_missing(cell) else _format(cell) for cell in column]
+        return pyarrow.array(texts, pyarrow.string())
+    return array
+
+
 def _to_numbers(column: Sequence[Any]) -> Sequence[Any]:
-    """Returns the cells of a text table's column as numbers if all are numbers, else as they are."""
-    for kind in (int, float) if all(isinstance(cell, str) for cell in column) else ():
-        with contextlib.suppress(ValueError):
-            return [kind(cell) for cell in column]
+    """Returns the cells of a text table's column as numbers if all are numbers, and different ones differ."""
+    for kind, form in _NUMBERS.items() if all(isinstance(cell, str) for cell in column) else ():
+        if all(map(form.fullmatch, column)):
+            numbers = list(map(kind, column))
+            if len(set(numbers)) == len(set(column)):  # not so 1.1 and 1.10
+                return numbers
     return column

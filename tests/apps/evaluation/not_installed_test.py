@@ -1,7 +1,8 @@
-"""What the harness says where its package is missing."""
+"""What the harness says where its package is missing, and where there is no such run."""
 
 import runpy
 import sys
+import types
 
 import pytest
 
@@ -18,3 +19,19 @@ def test_a_missing_harness_is_one_line(monkeypatch):
         runpy.run_module('nplm_jax.lm_eval', run_name='__main__')
     with pytest.raises(BadInput, match='^lm_eval: not installed'):
         runpy.run_module('nplm_jax.lm_eval', run_name='nplm_jax.lm_eval')
+
+
+def test_a_run_that_is_refused_is_one_line(monkeypatch):
+    def refuse():
+        raise BadInput("RUN='nosuch': no finished run there")
+
+    modules = {
+        HARNESS: types.SimpleNamespace(NplmLM=object),
+        'lm_eval': types.SimpleNamespace(),
+        'lm_eval.__main__': types.SimpleNamespace(cli_evaluate=refuse),
+    }
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.delitem(sys.modules, 'nplm_jax.lm_eval', raising=False)
+    with pytest.raises(SystemExit, match="^RUN='nosuch': no finished run there$"):
+        runpy.run_module('nplm_jax.lm_eval', run_name='__main__')

@@ -137,6 +137,8 @@ def test_one_clear_line_and_exit_code_two(text, arguments, message, folders, tmp
     [
         ('[1]', 'pairs.jsonl:3: not a JSON object'),
         ('no', 'pairs.jsonl:3: not JSON'),
+        (r'{"good": "a b", "bad": "b a", "note": ["\ud83d"]}', 'pairs.jsonl:3: not valid Unicode'),
+        (r'{"good": "a b", "bad": "b a", "\ud83d": 1}', 'pairs.jsonl:3: not valid Unicode'),
         ('{"good": "x"}', "pairs.jsonl:3, column 'bad': empty; a pair has two sentences"),
     ],
 )

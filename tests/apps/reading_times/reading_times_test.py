@@ -1,6 +1,7 @@
 """Reading times of a user's table: the study's numbers, the predictors that are written, tables that are refused."""
 
 import csv
+import datetime
 import json
 import math
 import pathlib
@@ -177,6 +178,15 @@ def test_times_that_are_none_are_refused(changes, message, tmp_path, monkeypatch
     with pytest.raises(BadInput) as error:
         word_table.read(path, ColumnNames(), 'time', 'log')
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize('cell', [datetime.timedelta(milliseconds=300), [300]])
+def test_a_column_of_parquet_that_has_no_numbers_is_refused(cell, tmp_path):
+    parquet, pyarrow = (pytest.importorskip(name) for name in ('pyarrow.parquet', 'pyarrow'))
+    table = {'item': [1], 'zone': [1], 'word': ['a'], 'time': [cell]}
+    parquet.write_table(pyarrow.table(table), tmp_path / 'times.parquet')
+    with pytest.raises(BadInput, match="times.parquet, row 1, column 'time': .* is not a finite number$"):
+        word_table.read(tmp_path / 'times.parquet', ColumnNames(), 'time', 'log')
 
 
 def test_too_few_words_for_the_regression_are_refused(folders, tmp_path, lines):

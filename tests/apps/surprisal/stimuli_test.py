@@ -3,6 +3,7 @@
 import io
 import math
 
+import numpy as np
 import pytest
 
 from nplm_jax.apps.surprisal import stimuli, stimulus_files
@@ -44,6 +45,14 @@ def test_a_missing_number_is_an_empty_cell():
     assert stimulus_files.to_text(columns) == 'word\trt\na\t\nb\t\nc\t2.5\n'
 
 
+@pytest.mark.parametrize('suffix', ['.tsv', '.csv'])
+def test_floats_that_were_read_keep_all_digits(suffix, tmp_path):
+    columns = {'id': [1234567890.25, 0.1], 'surprisal': [1234567890.25, 0.12345678912]}
+    stimulus_files.write(tmp_path / f'x{suffix}', columns, own_columns=['id'])
+    lines = (tmp_path / f'x{suffix}').read_text().replace('\t', ',').split()
+    assert lines == ['id,surprisal', '1234567890.25,1.23456789e+09', '0.1,0.123456789']
+
+
 def test_a_bool_is_read_as_one_by_base_r_pandas_and_polars():
     text = stimulus_files.to_text({'known': [True, False]}, ',')
     assert text == 'known\nTRUE\nFALSE\n'  # base R reads True as text
@@ -60,6 +69,50 @@ def test_parquet_has_numbers_where_all_cells_are_numbers(tmp_path):
     assert columns['word'] == TABLE['word']
 
 
+@pytest.mark.parametrize(
+    'column',
+    [
+        ['1_12', '11_2', '112'],
+        ['007', '7', '07'],
+        ['\u0661', '1', '2'],
+        ['1E2', '100', '1'],
+        [' 1', '1', '2'],
+        ['infinity', '1', 'nan'],
+        ['1.1', '1.10', '1.2'],
+        ['-0', '0', '1'],
+    ],
+)
+def test_labels_that_python_reads_as_numbers_stay_text_in_parquet(column, tmp_path):
+    parquet = pytest.importorskip('pyarrow.parquet')
+    stimulus_files.write(tmp_path / 'x.parquet', {'item': column})
+    assert parquet.read_table(tmp_path / 'x.parquet').to_pydict() == {'item': column}
+
+
+@pytest.mark.parametrize(
+    'column,expected',
+    [
+        ([1, 'x2', None], ['1', 'x2', None]),
+        ([10**20, None, True], ['100000000000000000000', None, 'TRUE']),
+        ([2**63, 1, math.nan], ['9223372036854775808', '1', None]),
+        ([{}, None, {}], ['{}', None, '{}']),
+        ([{'a': {}}, None, {}], ["{'a': {}}", None, '{}']),
+        ([[('a', 1)], None, []], ["[('a', 1)]", None, '[]']),
+        ([{'a': 1}, [1], None], ["{'a': 1}", '[1]', None]),
+    ],
+)
+def test_a_column_without_a_type_of_parquet_is_text(column, expected, tmp_path):
+    parquet = pytest.importorskip('pyarrow.parquet')
+    stimulus_files.write(tmp_path / 'x.parquet', {'item': column, 'n': [1, 2, 3]})
+    assert parquet.read_table(tmp_path / 'x.parquet').to_pydict() == {'item': expected, 'n': [1, 2, 3]}
+
+
+def test_one_line_says_what_parquet_refuses(tmp_path):
+    pytest.importorskip('pyarrow')
+    with pytest.raises(BadInput, match=r'x.parquet: cannot be written as .parquet \(.*surrogates'):
+        stimulus_files.write(tmp_path / 'x.parquet', {'item': ['\ud800']})
+    assert not (tmp_path / 'x.parquet').exists()
+
+
 def test_a_quotation_mark_of_a_word_and_those_of_a_cell(tmp_path):
     rows = ['"item"\tzone\tword', '1\t1\t"The', '1\t2\tdog."', '1\t3\t"""A"""', '1\t4\t"b"', '1\t5\t"', '']
     (tmp_path / 'x.tsv').write_text('\r\n'.join(rows))
@@ -70,6 +123,8 @@ def test_columns_of_other_names_and_zones_that_are_names(tmp_path):
     (tmp_path / 'x.tsv').write_text('s\tregion\tw\n1\tsubject\tdog\n1\tverb\tran\n')
     found = stimulus_files.read(tmp_path / 'x.tsv', stimuli.ColumnNames(('s',), 'region', 'w'))
     assert found.words == ['dog', 'ran']
+    zones = ['1_2', '1_10', '2_1']  # numbers in Python
+    assert len(stimuli.from_columns({'item': [1] * 3, 'zone': zones, 'word': ['a'] * 3}, 'table').words) == 3
 
 
 HEAD = 'item,zone,word\n'
@@ -136,6 +191,26 @@ def test_cells_of_a_frame(cells, message):
     with pytest.raises(BadInput) as error:
         stimuli.from_columns({'item': [1, 1], 'zone': [1, 2], 'word': cells}, 'frame')
     assert str(error.value) == message
+
+
+@pytest.mark.parametrize('cell,kind', [([1], 'list'), ({'a': 1}, 'dict'), (np.array([1]), 'ndarray')])
+def test_an_item_that_cannot_be_compared_is_refused(cell, kind):
+    message = f"frame, row 2, column 'item': holds {kind}, which names no item"
+    columns = {'item': [1, cell], 'zone': [1, 1], 'word': ['a', 'b']}
+    with pytest.raises(BadInput, match=message):
+        stimuli.from_columns(columns, 'frame')
+    with pytest.raises(BadInput, match=message):
+        stimuli.from_sentences({'item': [1, cell], 'text': ['a', 'b']}, 'text', 'frame')
+
+
+@pytest.mark.parametrize('unit', ['us', 'ms'])
+def test_a_time_after_the_year_9999_is_one_line(unit, tmp_path):
+    parquet, pyarrow = (pytest.importorskip(name) for name in ('pyarrow.parquet', 'pyarrow'))
+    times = pyarrow.array([2**48 if unit == 'ms' else 2**58], pyarrow.timestamp(unit))
+    table = {'item': [1], 'zone': [1], 'word': ['a'], 'time': times}
+    parquet.write_table(pyarrow.table(table), tmp_path / 'x.parquet')
+    with pytest.raises(BadInput, match='x.parquet: cannot be read'):
+        stimulus_files.read(tmp_path / 'x.parquet')
 
 
 CROSSED = {

@@ -67,6 +67,14 @@ def test_a_table_keeps_its_columns_and_goes_into_files(folders, surprisal, tmp_p
     table = parquet.read_table(tmp_path / 'out.parquet').to_pydict()
     assert table['surprisal_network'] == pytest.approx([float(row['surprisal_network']) for row in rows], rel=1e-7)
     assert table['in_vocabulary'] == [True, True, False, True] and table['zone'] == [1, 2, 3, 1]
+    pyarrow = pytest.importorskip('pyarrow')
+    times = [1234567890.25, 0.1]
+    table = {'item': [1, 1], 'zone': [1, 2], 'word': ['I', 'like'], 'rt': times}
+    parquet.write_table(pyarrow.table(table), tmp_path / 'in.parquet')
+    rows, _ = surprisal(folders / 'network', f'--table={tmp_path / "in.parquet"}')
+    assert [float(row['rt']) for row in rows] == times
+    surprisal(folders / 'network', f'--table={tmp_path / "in.parquet"}', f'--output={tmp_path / "out.tsv"}')
+    assert '\t1234567890.25\t' in (tmp_path / 'out.tsv').read_text()
 
 
 def test_flags_reach_the_measurement(folders, surprisal):
