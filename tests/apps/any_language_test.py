@@ -185,7 +185,7 @@ def test_nothing_is_unknown(runs, fails):
     'arguments, message',
     [
         (['--tokens=words'], "tokens='words': does not apply to a model of corpus.tokens=pieces"),
-        (['--prompt=a\udcff'], 'text: holds an unpaired surrogate (U+DCFF), which UTF-8 cannot encode'),
+        (['--prompt=a\udcff'], r"--prompt='a\udcff': is not UTF-8"),
         (['--max_new_tokens=0'], '--max_new_tokens=0: must be 1 or more'),
         (['--words=0'], '--words=0: must be 1 or more'),
         (['--beam=2', '--words=3'], '--words=3: beam search counts tokens for this run; use --max_new_tokens'),

@@ -135,7 +135,7 @@ def test_a_folder_of_text_is_read_without_what_it_links_to(tmp_path):
 @pytest.mark.parametrize('path', ['a\0b', 'x' * 5000, '\ud800', '~nobody-of-this-name/x'])
 def test_a_path_that_can_be_none(path):
     for name in ('text', 'wikitext2', 'ap_news'):
-        assert refusal(corpora.load, corpus_settings(name, path)).startswith("corpus.path='")
+        assert refusal(lambda name=name: corpora.load(corpus_settings(name, path))).startswith("corpus.path='")
 
 
 # --- large and deep --------------------------------------------------------------------------------------
