@@ -57,6 +57,7 @@ KINDS = '5-gram', 'minutes', 'hand'  # what is trained, or what chooses it
 BY_HAND: dict[tuple[str, int], tuple[int, int, rows.Row]] = {
     ('2k', 1): (64, 200, {}),
     ('0.2M', 2): (200, 20, {}),
+    ('0.2M', 10): (400, 30, {}),
     ('1M', 2): (200, 3, {}),
     ('1M', 10): (320, 8, {}),
     ('6M', 2): (128, 1, {}),
