@@ -3,7 +3,8 @@
     python -m experiments.wikitext2.table
 
 results/ROW.json is the results.json of `python launch.py --config=configs/wikitext2.py:ROW`. Those of networks come
-from `python -m experiments.frontier.train`, which adds the processor seconds and the wall time of the process.
+from `python -m experiments.frontier.train`, which adds the processor seconds and the wall time of the process; that of
+a mixture comes from its `--rows=twenty_minutes_one_hour`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,15 @@ from experiments import results, study
 from nplm_jax.utils.text import markdown_table
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
-ROWS = 'modified_kneser_ney_5', 'kneser_ney_5', 'one_minute', 'five_minutes', 'twenty_minutes', 'one_hour'
+ROWS = (
+    'modified_kneser_ney_5',
+    'kneser_ney_5',
+    'one_minute',
+    'five_minutes',
+    'twenty_minutes',
+    'one_hour',
+    'twenty_minutes_one_hour',
+)
 # exp of the mean of -ln P over the 217,645 and 245,568 numbers of WikiText-2/{valid,test}/KneserNey-5gram.txt.
 PUBLISHED = {'5-gram Kneser-Ney of sota_lm': (233.93, 219.27)}
 HEADER = ['model', 'family', 'parameters', 'epochs', 'seconds', 'processor s', 'valid', 'test', '/ KN5']
