@@ -150,10 +150,14 @@ def _could_choose(keys: Mapping[str, Any], network: Network) -> bool:
     """Whether keys can be a choice. A record can name no other part, such as a plug-in, than this program names."""
     known = [{**network(WIDTHS[0], 1, 1), **dict.fromkeys((*_LENGTH, 'train.evaluate_every'), 0)}, _FIVE_GRAM]
 
-    def is_like(value: Any, example: Any) -> bool:
-        return value == example if isinstance(example, str) else type(value) is type(example)
+    def is_possible(key: str, value: Any, example: Any) -> bool:
+        kind = type(config_lib.FIELDS[key].default) if key in config_lib.FIELDS else type(example)
+        return value == example if kind is str else type(value) in ((int, float) if kind is float else (kind,))
 
-    return any(keys.keys() <= each.keys() and all(is_like(v, each[key]) for key, v in keys.items()) for each in known)
+    return any(
+        keys.keys() <= each.keys() and all(is_possible(key, value, each[key]) for key, value in keys.items())
+        for each in known
+    )
 
 
 def write_choice(folder: pathlib.Path, choice: Choice) -> None:

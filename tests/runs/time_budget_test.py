@@ -193,6 +193,15 @@ def test_a_run_of_some_minutes_is_recorded_and_resumed(text, tmp_path, timed):
             time_budget.read_choice(folder, 0.0001, rows.network)
 
 
+def test_a_choice_of_a_users_function_may_have_integers_for_numbers(tmp_path):
+    def network(width, passes, words):
+        return {'model.h': width, 'model.dropout': 0.3 if passes > 2 else 0}
+
+    choice = time_budget.Choice(5.0, {'model.h': 8, 'model.dropout': 0.3}, [])
+    time_budget.write_choice(tmp_path, choice)
+    assert time_budget.read_choice(tmp_path, 5.0, network) == choice
+
+
 def test_python_trains_for_some_minutes_as_the_command_does(text, tmp_path, timed):
     changes = {'corpus.path': str(text), 'model.h': 8, 'model.m': 8, 'eval.words': 500, 'train.valid_words': 500}
     run = nplm_jax.train('text', tmp_path / 'run', changes, minutes=0.0001)
