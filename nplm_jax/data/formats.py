@@ -7,12 +7,12 @@ import io
 import itertools
 import json
 import pathlib
-import re
 import zlib
 from collections.abc import Collection, Iterator
 from typing import IO, Any, BinaryIO
 
 from nplm_jax.utils.errors import BadInput, first_line
+from nplm_jax.utils.io import is_unicode
 
 COMPRESSIONS = ('.gz', '.zst')
 TABLES = ('.parquet', '.arrow')
@@ -207,4 +207,4 @@ def find_fault(text: Any) -> str:
         return f'holds {type(text).__name__}, not text'
     if '\0' in text:
         return f'binary, not text (NUL at character {text.index(chr(0)):,})'
-    return 'not valid Unicode' if not text.isascii() and re.search('[\ud800-\udfff]', text) else ''
+    return '' if is_unicode(text) else 'not valid Unicode'

@@ -118,15 +118,19 @@ class Run:
             return {}
 
 
+def find_run(folder: str | os.PathLike[str]) -> pathlib.Path:
+    """Returns the path of a run or of a packed model, `runs/NAME` if only the name is given."""
+    path = expand('--workdir', folder)
+    return known if not path.exists() and (known := pathlib.Path(RUNS) / path).exists() else path
+
+
 def expand_run(folder: str | os.PathLike[str]) -> pathlib.Path:
-    """Returns the folder of a run: of `runs/NAME` if only the name is given, of a packed model the one in the cache.
+    """Returns the folder of a run as `find_run` finds it, of a packed model the one in the cache.
 
     Raises:
         BadInput: A packed model cannot be read or is damaged.
     """
-    path = expand('--workdir', folder)
-    if not path.exists() and (known := pathlib.Path(RUNS) / path).exists():
-        path = known
+    path = find_run(folder)
     return packed.unpack(path) if path.suffix == packed.SUFFIX and path.is_file() else path
 
 

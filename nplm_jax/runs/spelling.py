@@ -1,7 +1,6 @@
 """The spelling of the words outside a run's vocabulary: a run of its own over characters, in the run's folder."""
 
 import dataclasses
-import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -17,7 +16,6 @@ from nplm_jax.models.spelled_words import Spelling
 from nplm_jax.runs import catalog, experiment, loading, workdir
 from nplm_jax.runs.loading import Path
 from nplm_jax.utils.errors import BadInput, require
-from nplm_jax.utils.io import expand
 
 UPDATES = 20_000  # at most; the number of passes over the words follows from it
 # What differs from the defaults: a small window network over characters.
@@ -56,7 +54,7 @@ def read_rare_words(folder: Path) -> RareWords:
     Raises:
         BadInput: No run was started there, its text has changed, or a split has no word outside the vocabulary.
     """
-    folder = _find_run(folder)
+    folder = catalog.find_run(folder)  # not that of a packed model in the cache
     settings = workdir.read_settings(folder)
     saved = vocabulary.load(folder / catalog.VOCABULARY)
     refuse_lossless(folder, saved)
@@ -71,12 +69,6 @@ def read_rare_words(folder: Path) -> RareWords:
             f'RUN={str(folder)!r}: no {empty[0]} word is outside its vocabulary ({counts}); nothing to spell'
         )
     return RareWords(settings, known, words)
-
-
-def _find_run(folder: Path) -> pathlib.Path:
-    """Returns a folder, or `runs/NAME` if only the name is given. A packed model has no place for a spelling."""
-    path = expand('--workdir', folder)
-    return known if not path.exists() and (known := pathlib.Path(catalog.RUNS) / path).is_dir() else path
 
 
 def refuse_lossless(folder: Path, words: Vocabulary) -> None:
@@ -106,7 +98,7 @@ def train(
         training.loop.Interrupted: SIGINT or SIGTERM came during training, and the state is saved.
     """
     settings, data = prepare(rare, seed, changes)
-    folder = _find_run(folder)
+    folder = catalog.find_run(folder)  # not that of a packed model in the cache
     workdir.refuse_links(folder)
     experiment.run(config_lib.to_dict(settings), folder / catalog.SPELLING, command, data)
     return load(folder)

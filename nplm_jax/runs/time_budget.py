@@ -127,10 +127,11 @@ def read_choice(folder: pathlib.Path, minutes: float, network: Network) -> Choic
         began = (folder / CONFIG).exists()
         require(not began, '--workdir', str(folder), 'the run there was begun without --minutes; give another folder')
         return None
+    record = read_json(path)
     try:
-        choice = Choice(**read_json(path))
+        choice = Choice(**record)
         is_whole = _is_number(choice.minutes) and _are_lines(choice.reasons) and _could_choose(choice.keys, network)
-    except (AttributeError, TypeError):
+    except (AttributeError, TypeError, BadInput):
         is_whole = False
     require(is_whole, '--workdir', str(folder), f'its {MINUTES} is damaged; give another folder')
     allowed = f'must be {choice.minutes:g}, with which the run in {folder} was begun; or give another --workdir'
@@ -149,15 +150,13 @@ def _are_lines(values: Any) -> bool:
 def _could_choose(keys: Mapping[str, Any], network: Network) -> bool:
     """Whether keys can be a choice. A record can name no other part, such as a plug-in, than this program names."""
     known = [{**network(WIDTHS[0], 1, 1), **dict.fromkeys((*_LENGTH, 'train.evaluate_every'), 0)}, _FIVE_GRAM]
-
-    def is_possible(key: str, value: Any, example: Any) -> bool:
-        kind = type(config_lib.FIELDS[key].default) if key in config_lib.FIELDS else type(example)
-        return value == example if kind is str else type(value) in ((int, float) if kind is float else (kind,))
-
-    return any(
-        keys.keys() <= each.keys() and all(is_possible(key, value, each[key]) for key, value in keys.items())
+    is_known = any(
+        keys.keys() <= each.keys() and all(value == each[key] for key, value in keys.items() if isinstance(value, str))
         for each in known
     )
+    if is_known:
+        config_lib.from_config(keys)  # raises BadInput for a value of another type
+    return is_known
 
 
 def write_choice(folder: pathlib.Path, choice: Choice) -> None:

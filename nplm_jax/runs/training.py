@@ -42,10 +42,9 @@ def train(
         training.loop.Interrupted: SIGINT or SIGTERM came during training, and the state is saved.
         NonFiniteError: A number is not finite.
     """
-    if minutes is not None:
-        require(isinstance(config, str), 'minutes', minutes, 'needs a config by its name or path, such as text')
     made, corpus = parts.override(load_config(config) if isinstance(config, str) else config, changes), None
     if minutes is not None:
+        require(isinstance(config, str), 'minutes', minutes, 'needs a config by its name or path, such as text')
         time_budget.check_flags(minutes, changes)
     folder = expand('--workdir', workdir or f'{RUNS}/{default_name(made, changes, minutes)}')
     if minutes is not None and isinstance(config, str):

@@ -297,7 +297,7 @@ def parse_json(path: pathlib.Path, text: str, line: int = 0) -> dict[str, Any]:
 
 def is_unicode(text: str) -> bool:
     """Returns whether a string has no unpaired surrogates, as of bytes of a file name or of a command line."""
-    return not re.search('[\ud800-\udfff]', text)
+    return text.isascii() or not re.search('[\ud800-\udfff]', text)
 
 
 def _is_plain(value: Any, depth: int) -> bool:
