@@ -39,12 +39,14 @@ SEEDS = sorted({seed for seeds in ROWS.values() for seed in seeds})
 TAUGHT = {'five_minutes_taught': ('five_minutes', (1, 2))}
 _SMALL = [('five_minutes', seed) for seed in (1, 2, 3, 4)]
 _LARGE = [('twenty_minutes', seed) for seed in (1, 2)]
+_FIVE_GRAM = 'modified_kneser_ney_5', 1
 # Rows that mix other runs, with weights learned on the validation words: the corpus, and the row and seed of each run.
 MIXED = {
     'five_minutes_x4': ('brown', _SMALL),
     'twenty_minutes_x2': ('brown', _LARGE),
-    'five_minutes_x4_twenty_minutes_x2': ('brown', [*_SMALL, *_LARGE]),
+    'mixture_of_7': ('brown', [*_SMALL, *_LARGE, _FIVE_GRAM]),
     'twenty_minutes_one_hour': ('wikitext2', [('twenty_minutes', 1), ('one_hour', 1)]),
+    'mixture_of_4': ('wikitext2', [*_LARGE, ('one_hour', 1), _FIVE_GRAM]),
 }
 
 
@@ -123,14 +125,14 @@ def _teach(row: str, runs: pathlib.Path) -> dict[str, Any]:
 
 
 def _mix(row: str, runs: pathlib.Path) -> dict[str, Any]:
-    """Mixes the runs of a row of MIXED. Returns its results, with the sums of their seconds and parameters."""
+    """Mixes the runs of a row of MIXED. Returns its results, with the sums of their seconds and free parameters."""
     corpus, members = MIXED[row]
     trained = [_launch(corpus, *member, runs) for member in members]
     output = runs / f'{corpus}-{row}.json'
     folders = [str(folder) for folder, _ in trained]
     subprocess.run([sys.executable, '-m', 'nplm_jax.cli', 'mix', *folders, f'--output={output}'], cwd=ROOT, check=True)
     mixed = read_json(output)
-    sums = {key: sum(found[key] for _, found in trained) for key in ('parameters', 'seconds')}
+    sums = {key: sum(found.get(key, 0) for _, found in trained) for key in ('parameters', 'seconds')}
     shared = {key: trained[0][1][key] for key in ('corpus', 'vocabulary', 'calibration_words')}
     perplexities = {'perplexity': mixed['mixtures']['learned'], 'equal_weights': mixed['mixtures']['equal']}
     models = [{key: model[key] for key in ('name', 'valid', 'test', 'weight')} for model in mixed['models']]

@@ -10,7 +10,7 @@ from typing import Any
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
-from nplm_jax.runs import figures
+from nplm_jax.runs import figures, workdir
 from nplm_jax.utils.io import write_atomically
 from nplm_jax.utils.text import markdown_table
 
@@ -21,7 +21,7 @@ def trial_name(trial: FrozenTrial) -> str:
 
 
 def write(study: optuna.Study, folder: pathlib.Path, command_of: Callable[[Mapping[str, Any]], str]) -> str:
-    """Writes table.md, and importance.png and slices.png if two trials or more are complete.
+    """Writes table.md, and importance.png and slices.png if two trials or more are complete and on the same words.
 
     Args:
         study: The study.
@@ -29,7 +29,8 @@ def write(study: optuna.Study, folder: pathlib.Path, command_of: Callable[[Mappi
         command_of: Returns the command line that trains a point.
 
     Returns:
-        The table, best trial first, and after it the figures and the command line of the best trial.
+        The table, best trial first, and after it the figures and the command line of the best trial; neither if the
+        trials are not on the same words.
     """
     finished = study.get_trials(states=(TrialState.COMPLETE, TrialState.PRUNED))
     finished.sort(key=lambda trial: (trial.state != TrialState.COMPLETE, _value(trial)))
@@ -44,6 +45,10 @@ def write(study: optuna.Study, folder: pathlib.Path, command_of: Callable[[Mappi
     write_atomically(folder / 'table.md', table + '\n')
     complete = [trial for trial in finished if trial.state == TrialState.COMPLETE and math.isfinite(_value(trial))]
     lines = [table]
+    folders = [path for trial in complete if (path := folder / trial_name(trial)).exists()]
+    if len({workdir.read_record(path).get('sha256') for path in folders}) > 1:
+        lines.append('The trials differ in their words or vocabulary: their perplexities are not comparable')
+        return '\n'.join(lines)
     if len(complete) > 1:
         lines += [f'Figure: {path}' for path in _draw(study, complete, folder)]
     if complete:

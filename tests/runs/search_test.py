@@ -99,6 +99,16 @@ def test_a_search_has_as_many_trials_as_asked_for_and_the_same_command_adds_only
     )
 
 
+def test_no_trial_is_the_best_where_their_words_differ(study):
+    study.write_text(STUDY.replace("'train.epochs': 4", "'train.epochs': 1, 'corpus.min_count': trial.number + 1"))
+    done = start(study, 2)
+    assert done.returncode == 0, done.stderr
+    assert len(ROW.findall(done.stdout)) == 2
+    line = done.stdout.splitlines()[-1]
+    assert line == 'The trials differ in their words or vocabulary: their perplexities are not comparable'
+    assert not list(study.parent.glob('runs/*.png'))
+
+
 def test_the_printed_command_trains_the_best_trial_again(study, tmp_path):
     done = start(study, 2)
     best = re.search(r'Best on validation: (\S+); to train it again:\n  (.*)', done.stdout)
