@@ -4,9 +4,10 @@
 
 Prints the perplexity of each model as it is, with an n-gram cache, and of a network also with a neural cache (Grave et
 al., 2017), under dynamic evaluation (Krause et al., 2018) and with both; for several runs also those of their mixture.
-The validation words choose: their first words the sizes and rates, all of them the weights of the mixtures. The models
-also learn from the test words, so these perplexities belong in a table of their own. The runs need one corpus, which
-is read again. A network takes 20 minutes or more on 2 CPU cores; --methods=ngram_cache takes seconds.
+The validation words choose: their first words the sizes and rates, all of them the weights of the mixtures and whether
+what dynamic evaluation returns to follows slowly. The models also learn from the test words, and under dynamic
+evaluation from the validation words before them, so these perplexities belong in a table of their own. The runs need
+one corpus, which is read again. A network takes 20 minutes or more on 2 CPU cores; --methods=ngram_cache takes seconds.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def make_table(rows: Sequence[dict[str, Any]]) -> str:
     """Returns a Markdown table of the perplexities, the weights and the chosen values."""
 
     def pairs(numbers: dict[str, float]) -> str:
-        return ', '.join(f'{name} {round(number, 3):g}' for name, number in numbers.items())
+        return ', '.join(f'{name} {float(f"{number:.3g}"):g}' for name, number in numbers.items())
 
     body = [[row['name'], row['valid'], row['test'], pairs(row['weights']), pairs(row['values'])] for row in rows]
     return markdown_table(['model', 'valid', 'test', 'weights', 'chosen'], body)

@@ -2,7 +2,9 @@
 
 The stream is read in segments. The words of a segment are predicted with the parameters before it; then
 theta <- theta - rate g / (sqrt(MS) + e) + min(decay r, 1) (theta_0 - theta), r = sqrt(MS) / mean of sqrt(MS), where g
-is the gradient of the segment's mean NLL, MS its mean square on the training words and theta_0 the trained parameters.
+is the gradient of the segment's mean NLL, MS its mean square on the training words and theta_0 the anchor. The anchor
+is the trained parameters and stays there in the paper. Here it may follow: theta_0 <- theta_0 + a (theta - theta_0), so
+that what holds for many texts, such as their genre, is kept when the words of one text are forgotten.
 Dims: T words of a span, S segments, B words of a segment.
 
 References:
@@ -34,15 +36,22 @@ class DynamicEvaluation(AdaptiveModel):
         model: The trained network.
         root_mean_squares: sqrt(MS) of each parameter, as `root_mean_square_gradients` returns it.
         rate: The learning rate.
-        decay: How fast the parameters return to the trained ones, per segment.
+        decay: How fast the parameters return to the anchor, per segment.
         segment: Words of a segment.
+        anchor_rate: a, how fast the anchor follows, per segment.
     """
 
     def __init__(
-        self, model: NeuralLanguageModel, root_mean_squares: Params, rate: float, decay: float, segment: int
+        self,
+        model: NeuralLanguageModel,
+        root_mean_squares: Params,
+        rate: float,
+        decay: float,
+        segment: int,
+        anchor_rate: float = 0.0,
     ) -> None:
         self.model, self.root_mean_squares = model, root_mean_squares
-        self.rate, self.decay, self.segment = rate, decay, segment
+        self.rate, self.decay, self.segment, self.anchor_rate = rate, decay, segment, anchor_rate
         self.vocabulary_size = model.network.vocabulary_size
 
     def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
@@ -51,7 +60,7 @@ class DynamicEvaluation(AdaptiveModel):
         num_static = min(-(-burn_in(self.model.network.body) // self.segment), span.start // self.segment)
         first = span.start - num_static * self.segment
         blocks = stream_blocks(self.model.network, tokens_T, Span(first, span.stop), self.segment)
-        rates = jnp.float32(self.rate), jnp.float32(self.decay)
+        rates = jnp.float32(self.rate), jnp.float32(self.decay), jnp.float32(self.anchor_rate)
         trained = self.model.network, self.model.params, self.root_mean_squares
         log_p_T = np.asarray(_score_segments(*trained, rates, *blocks, num_static)).reshape(-1)
         return log_p_T[span.start - first : span.stop - first]
@@ -110,27 +119,30 @@ def _score_segments(
     network: Network,
     params: Params,
     root_mean_squares: Params,
-    rates: tuple[jax.Array, jax.Array],
+    rates: tuple[jax.Array, jax.Array, jax.Array],
     state: ReadState,
     ids_SxB: jax.Array,
     targets_SxB: jax.Array,
     num_static: jax.Array | int,
 ) -> jax.Array:
     """Returns log P of the words of consecutive segments, S x B; the first segments do not change the parameters."""
-    rate, decay = rates
+    rate, decay, anchor_rate = rates
     num_params = sum(rms.size for rms in jax.tree.leaves(root_mean_squares))
     mean = sum(jnp.sum(rms) for rms in jax.tree.leaves(root_mean_squares)) / num_params
 
-    def update(theta: jax.Array, theta_0: jax.Array, g: jax.Array, rms: jax.Array, is_adaptive: jax.Array) -> jax.Array:
-        back = jnp.minimum(decay * rms / mean, 1) * (theta_0 - theta)
+    def update(theta: jax.Array, anchor: jax.Array, g: jax.Array, rms: jax.Array, is_adaptive: jax.Array) -> jax.Array:
+        back = jnp.minimum(decay * rms / mean, 1) * (anchor - theta)
         return theta + is_adaptive * (back - rate * g / (rms + EPSILON * mean))
 
     def read_segment(
-        carry: tuple[Params, ReadState], inputs: tuple[jax.Array, jax.Array, jax.Array]
-    ) -> tuple[tuple[Params, ReadState], jax.Array]:
-        (adapted, state), (ids_B, targets_B, number) = carry, inputs
+        carry: tuple[Params, Params, ReadState], inputs: tuple[jax.Array, jax.Array, jax.Array]
+    ) -> tuple[tuple[Params, Params, ReadState], jax.Array]:
+        (adapted, anchor, state), (ids_B, targets_B, number) = carry, inputs
         (_, (state, nll_B)), grads = _gradients(adapted, network, state, ids_B, targets_B)
         step = functools.partial(update, is_adaptive=number >= num_static)
-        return (jax.tree.map(step, adapted, params, grads, root_mean_squares), state), -nll_B
+        adapted = jax.tree.map(step, adapted, anchor, grads, root_mean_squares)
+        anchor = jax.tree.map(lambda theta_0, theta: theta_0 + anchor_rate * (theta - theta_0), anchor, adapted)
+        return (adapted, anchor, state), -nll_B
 
-    return jax.lax.scan(read_segment, (params, state), (ids_SxB, targets_SxB, jnp.arange(len(ids_SxB))))[1]
+    blocks = ids_SxB, targets_SxB, jnp.arange(len(ids_SxB))
+    return jax.lax.scan(read_segment, (params, params, state), blocks)[1]

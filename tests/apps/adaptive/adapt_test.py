@@ -50,7 +50,7 @@ def test_each_way_to_adapt_is_a_row_and_a_cache_learns_what_repeats(folders, tmp
         assert rows[name]['test'] == pytest.approx(recorded['test'], rel=1e-5)
         assert rows[f'{name} + n-gram cache']['test'] < 0.7 * rows[name]['test']
     assert rows['network, dynamic evaluation']['test'] < rows['network']['test']
-    assert set(rows['network, dynamic evaluation']['values']) == {'rate', 'decay'}
+    assert set(rows['network, dynamic evaluation']['values']) == {'rate', 'decay', 'anchor_rate'}
     assert set(rows['all mixed, adapted']['weights']) == {'network', 'counts', 'n-gram cache', 'network: neural cache'}
     assert json.loads((tmp_path / 'a.json').read_text())['rows'] == list(rows.values())
 

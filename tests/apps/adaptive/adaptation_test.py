@@ -1,6 +1,7 @@
 """Which adapting model is chosen."""
 
 import math
+import types
 
 import numpy as np
 
@@ -36,14 +37,28 @@ def test_the_likeliest_is_chosen_and_a_rate_that_is_too_large_is_not():
 
 
 def test_all_combinations_are_tried():
-    made = adaptation._grid(lambda *values: Fixed(sum(values)), {'rate': (0.25, 0.5), 'decay': (0.0, 0.125, 0.25)})
+    made = adaptation._grid(lambda rate, decay: Fixed(rate + decay), {'rate': (0.25, 0.5), 'decay': (0.0, 0.125, 0.25)})
     scored = [(choice.values, float(choice.model.score(TOKENS_T, Span(1, 2))[0])) for choice in made]
     assert scored == [
         ({'rate': rate, 'decay': decay}, math.log(rate + decay)) for rate in (0.25, 0.5) for decay in (0.0, 0.125, 0.25)
     ]
 
 
+def test_the_test_words_are_read_after_the_validation_words_without_a_new_start():
+    class Counting(Fixed):
+        """Scores each word by how many it has read since it started."""
+
+        def score_span(self, tokens_T, span):
+            return np.arange(len(span)) + self.probability
+
+    data = types.SimpleNamespace(valid=Span(1, 3), splits={'test': Span(3, 6)})
+    model = adaptation._FromValid(Counting, data, probability=10)
+    assert model.score(TOKENS_T, Span(3, 6)).tolist() == [12, 13, 14]
+    assert model.score(TOKENS_T, Span(1, 3)).tolist() == [10, 11]
+
+
 def test_the_values_that_are_tried_rise():
     caches = (*adaptation.NGRAM_CACHE.values(), *adaptation.NEURAL_CACHE.values())
-    for values in (*caches, adaptation.RATES, adaptation.DECAYS):
+    assert adaptation.ANCHOR_RATES[0] == 0  # as in the paper
+    for values in (*caches, adaptation.RATES, adaptation.DECAYS, adaptation.ANCHOR_RATES[1:]):
         assert 0 < values[0] and all(a < b for a, b in zip(values, values[1:]))

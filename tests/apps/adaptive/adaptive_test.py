@@ -36,10 +36,10 @@ def network_model(family):
 
 
 @functools.cache
-def dynamic(family, rate=0.02, decay=0.01, segment=5):
+def dynamic(family, rate=0.02, decay=0.01, anchor_rate=0.005, segment=5):
     model = network_model(family)
     rms = dynamic_evaluation.root_mean_square_gradients(model, WORDS, Span(0, 200), segment, 20)
-    return DynamicEvaluation(model, rms, rate, decay, segment)
+    return DynamicEvaluation(model, rms, rate, decay, segment, anchor_rate)
 
 
 def streams(network, contexts_BxN):
@@ -123,9 +123,10 @@ def test_the_neural_cache_is_its_formula(family):
     np.testing.assert_allclose(cache.score(words, Span(60, 100)), expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize('anchor_rate', [0.0, 0.2])
 @pytest.mark.parametrize('family', FAMILIES)
-def test_dynamic_evaluation_is_its_formula(family):
-    model = dynamic(family, rate=0.05, decay=0.3)
+def test_dynamic_evaluation_is_its_formula(family, anchor_rate):
+    model = dynamic(family, rate=0.05, decay=0.3, anchor_rate=anchor_rate)
     network, trained = model.model.network, model.model.params
     tokens = jnp.asarray(WORDS[:40])
 
@@ -138,7 +139,7 @@ def test_dynamic_evaluation_is_its_formula(family):
     sizes = jax.tree.leaves(jax.tree.map(jnp.size, model.root_mean_squares))
     mean = sum(map(float, jax.tree.leaves(jax.tree.map(jnp.sum, model.root_mean_squares)))) / sum(sizes)
     gradients = jax.jit(jax.grad(loss, has_aux=True))
-    params, carry, expected = trained, network.body.start(1), []
+    params, anchor, carry, expected = trained, trained, network.body.start(1), []
     for first in range(0, 40, 5):
         grads, (log_p, carry) = gradients(params, jnp.arange(first, first + 5), carry)
         expected.append(log_p)
@@ -146,8 +147,9 @@ def test_dynamic_evaluation_is_its_formula(family):
             lambda theta, theta_0, g, rms: theta
             - 0.05 * g / (rms + 10 * mean)
             + np.minimum(0.3 * rms / mean, 1) * (theta_0 - theta),
-            params, trained, grads, model.root_mean_squares,
+            params, anchor, grads, model.root_mean_squares,
         )  # fmt: skip
+        anchor = jax.tree.map(lambda theta_0, theta: (1 - anchor_rate) * theta_0 + anchor_rate * theta, anchor, params)
     np.testing.assert_allclose(model.score(WORDS[:40], Span(0, 40)), np.concatenate(expected), rtol=1e-4, atol=1e-4)
 
 
