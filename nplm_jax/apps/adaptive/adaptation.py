@@ -168,11 +168,13 @@ class _FromValid(LanguageModel):
         self._log_p_T = np.zeros(0)
 
     def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
+        """See `LanguageModel.score_span`."""
         if not len(self._log_p_T):
             self._log_p_T = self._model.score(tokens_T, self._whole)
         return self._log_p_T[span.start - self._whole.start : span.stop - self._whole.start]
 
     def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:
+        """See `LanguageModel.next_word`."""
         return self._model.next_word(contexts_BxN)
 
 
