@@ -4,10 +4,10 @@
 
 Prints the perplexity of each model as it is, with an n-gram cache, and of a network also with a neural cache (Grave et
 al., 2017), under dynamic evaluation (Krause et al., 2018) and with both; for several runs also those of their mixture.
-The first validation words choose sizes and rates; all of them choose the weights of the mixtures, and whether the
-anchor to which dynamic evaluation returns follows slowly. The models also learn from the test words, and under dynamic
-evaluation from the validation words before them, so these perplexities belong in a table of their own. The runs need
-one corpus, which is read again. A network takes 20 minutes or more on 2 CPU cores; --methods=ngram_cache takes seconds.
+The first validation words choose sizes and rates; all of them choose the weights of the mixtures. The models also
+learn from the test words, and under dynamic evaluation from the validation words before them, so these perplexities
+belong in a table of their own. The runs need one corpus, which is read again. A network takes 20 minutes or more on 2
+CPU cores; --methods=ngram_cache takes seconds.
 """
 
 from __future__ import annotations

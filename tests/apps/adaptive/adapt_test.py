@@ -7,7 +7,9 @@ import pytest
 
 from configs import text as text_config
 from nplm_jax import parts
+from nplm_jax.apps.adaptive import adaptation, dynamic_evaluation
 from nplm_jax.apps.adaptive.ngram_cache import NgramCache
+from nplm_jax.data.corpora import Span
 from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models import mixture
 from nplm_jax.runs import experiment, loading
@@ -50,9 +52,25 @@ def test_each_way_to_adapt_is_a_row_and_a_cache_learns_what_repeats(folders, tmp
         assert rows[name]['test'] == pytest.approx(recorded['test'], rel=1e-5)
         assert rows[f'{name} + n-gram cache']['test'] < 0.7 * rows[name]['test']
     assert rows['network, dynamic evaluation']['test'] < rows['network']['test']
-    assert set(rows['network, dynamic evaluation']['values']) == {'rate', 'decay', 'anchor_rate'}
+    assert set(rows['network, dynamic evaluation']['values']) == {'rate', 'decay'}
     assert set(rows['all mixed, adapted']['weights']) == {'network', 'counts', 'n-gram cache', 'network: neural cache'}
     assert json.loads((tmp_path / 'a.json').read_text())['rows'] == list(rows.values())
+
+
+def test_dynamic_evaluation_reads_the_test_words_after_the_validation_words(folders, nplm_command):
+    (output,), _ = nplm_command('adapt', folders / 'network', '--methods=dynamic', '--tune_words=100', '--json')
+    row = json.loads(output)['rows'][1]
+    settings, _, model = experiment.load(folders / 'network')
+    data, segment = loading.load_dataset(settings), adaptation.SEGMENT
+    measured = data.tokens_T, data.train, segment, adaptation.NUM_SEGMENTS
+    rms = dynamic_evaluation.root_mean_square_gradients(model, *measured)
+    adapted = dynamic_evaluation.DynamicEvaluation(
+        model, rms, **row['values'], segment=segment, anchor_rate=adaptation.ANCHOR_RATE
+    )
+    log_p_T = adapted.score(data.tokens_T, Span(data.valid.start, data.test.stop))
+    assert row['test'] == pytest.approx(np.exp(-log_p_T[data.test.start - data.valid.start :].mean()), rel=1e-5)
+    anew = np.exp(-adapted.score(data.tokens_T, data.test).mean())
+    assert abs(row['test'] - anew) > 1e-3 * anew
 
 
 def test_a_row_is_the_mixture_with_weights_of_the_validation_words(folders, nplm_command):

@@ -1,7 +1,6 @@
 """Which adapting model is chosen."""
 
 import math
-import types
 
 import numpy as np
 
@@ -44,21 +43,7 @@ def test_all_combinations_are_tried():
     ]
 
 
-def test_the_test_words_are_read_after_the_validation_words_without_a_new_start():
-    class Counting(Fixed):
-        """Scores each word by how many it has read since it started."""
-
-        def score_span(self, tokens_T, span):
-            return np.arange(len(span)) + self.probability
-
-    data = types.SimpleNamespace(valid=Span(1, 3), splits={'test': Span(3, 6)})
-    model = adaptation._FromValid(Counting, data, probability=10)
-    assert model.score(TOKENS_T, Span(3, 6)).tolist() == [12, 13, 14]
-    assert model.score(TOKENS_T, Span(1, 3)).tolist() == [10, 11]
-
-
 def test_the_values_that_are_tried_rise():
     caches = (*adaptation.NGRAM_CACHE.values(), *adaptation.NEURAL_CACHE.values())
-    assert adaptation.ANCHOR_RATES[0] == 0  # as in the paper
-    for values in (*caches, adaptation.RATES, adaptation.DECAYS, adaptation.ANCHOR_RATES[1:]):
+    for values in (*caches, adaptation.RATES, adaptation.DECAYS):
         assert 0 < values[0] and all(a < b for a, b in zip(values, values[1:]))
