@@ -150,7 +150,9 @@ def choose_dynamic(model: NeuralLanguageModel, data: Dataset, tuning: Span) -> T
         tuning: The words that choose.
     """
     rms = root_mean_square_gradients(model, data.tokens_T, data.train, SEGMENT, NUM_SEGMENTS)
-    make = functools.partial(DynamicEvaluation, model, rms, segment=SEGMENT, anchor_rate=ANCHOR_RATE)
+    make: Callable[..., LanguageModel] = functools.partial(
+        DynamicEvaluation, model, rms, segment=SEGMENT, anchor_rate=ANCHOR_RATE
+    )
     first = choose(_grid(make, {'rate': RATES, 'decay': DECAYS[:1]}), data.tokens_T, tuning).values
     values = choose(_grid(make, {'rate': [first['rate']], 'decay': DECAYS}), data.tokens_T, tuning).values
     chosen, spans = make(**values), (data.valid, data.splits['test'])
