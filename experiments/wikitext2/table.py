@@ -4,7 +4,7 @@
 
 results/ROW.json is the results.json of `python launch.py --config=configs/wikitext2.py:ROW`. Those of networks come
 from `python -m experiments.frontier.train`, which adds the processor seconds and the wall time of the process; that of
-a mixture comes from its `--rows=twenty_minutes_one_hour`.
+mixtures come from its `--rows=twenty_minutes_one_hour,mixture_of_4`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ ROWS = (
     'twenty_minutes',
     'one_hour',
     'twenty_minutes_one_hour',
+    'mixture_of_4',
 )
 # exp of the mean of -ln P over the 217,645 and 245,568 numbers of WikiText-2/{valid,test}/KneserNey-5gram.txt.
 PUBLISHED = {'5-gram Kneser-Ney of sota_lm': (233.93, 219.27)}
