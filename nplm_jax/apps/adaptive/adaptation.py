@@ -150,15 +150,16 @@ def choose_dynamic(model: NeuralLanguageModel, data: Dataset, tuning: Span) -> T
         tuning: The words that choose.
     """
     rms = root_mean_square_gradients(model, data.tokens_T, data.train, SEGMENT, NUM_SEGMENTS)
-    make: Callable[..., LanguageModel] = functools.partial(
-        DynamicEvaluation, model, rms, segment=SEGMENT, anchor_rate=ANCHOR_RATE
-    )
+
+    @functools.cache  # the second grid has a point of the first
+    def make(rate: float, decay: float) -> LanguageModel:
+        return mixture.CachedScores(DynamicEvaluation(model, rms, rate, decay, SEGMENT, ANCHOR_RATE))
+
     first = choose(_grid(make, {'rate': RATES, 'decay': DECAYS[:1]}), data.tokens_T, tuning).values
     values = choose(_grid(make, {'rate': [first['rate']], 'decay': DECAYS}), data.tokens_T, tuning).values
-    chosen, spans = make(**values), (data.valid, data.splits['test'])
-    whole = Span(spans[0].start, spans[1].stop)
+    chosen, whole = make(**values), Span(data.valid.start, data.test.stop)
     log_p_T = chosen.score(data.tokens_T, whole)
-    scores = {span: log_p_T[span.start - whole.start : span.stop - whole.start] for span in spans}
+    scores = {s: log_p_T[s.start - whole.start : s.stop - whole.start] for s in (data.valid, data.test)}
     return TunedModel(mixture.CachedScores(chosen, scores), values)
 
 
