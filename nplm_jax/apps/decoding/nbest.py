@@ -163,7 +163,9 @@ def _with_references(flags: argparse.Namespace, alternatives: Sequence[Alternati
     for number, alternative in enumerate(alternatives, start=1):
         if (key := alternative.fields[0]) not in references:
             raise BadInput(f'stdin:{number}', f'{path} has no reference of {key!r}; it needs {what}')
-    return [dataclasses.replace(a, reference=references[a.fields[0]]) for a in alternatives]
+    found = [dataclasses.replace(a, reference=references[a.fields[0]]) for a in alternatives]
+    require(any(a.reference for a in found), '--tune', flags.tune, 'has no words; the error rate is undefined')
+    return found
 
 
 def show(

@@ -116,6 +116,7 @@ WRONG = [
     (MOSES, ['--measure=bleu'], "--measure='bleu': requires --tune"),
     (MOSES + '\n2 ||| a ||| 1', ['--tune=references'], "stdin:5: references has no reference of '2'; it needs the"),
     (MOSES + '\n1 ||| a', ['--tune=references'], 'stdin:5: expected id ||| words ||| a number'),
+    (MOSES, ['--tune=empty'], "--tune='empty': has no words"),
     (MOSES, ['--tune=nowhere'], 'nowhere: cannot be read'),
     (MOSES, ['--score_files=costs.txt'], "--score_files='costs.txt': requires --format=kaldi"),
     (MOSES, ['--word_weight=nan'], "argument --word_weight: 'nan': must be finite"),
@@ -134,6 +135,7 @@ WRONG = [
 @pytest.mark.parametrize('text, arguments, message', WRONG)
 def test_one_line_names_file_and_line(text, arguments, message, score, lines, tmp_path):
     (tmp_path / 'bad').write_text('u-a-1 1\nu-b-1 one\n')
+    (tmp_path / 'empty').write_text('\n\n')
     with pytest.raises(SystemExit) as stop:
         score(text, *arguments)
     _, stderr = lines()
