@@ -42,6 +42,8 @@ from nplm_jax.utils.errors import BadInput, require
 
 WordFrames = tuple[str, tuple[int, int]]  # a word, its first frame and the frame after its last one
 _MIN_P = 1e-15  # of a label
+_ROUNDING = 2**-7  # of the sum of probabilities in bfloat16: of the sum of a softmax, and of its results
+_MAX_MISSING = 0.1  # of the sum of probabilities
 
 
 class OutputBeam(NamedTuple):
@@ -143,8 +145,9 @@ class BeamSearchDecoderCTC:
         """Returns what the search ends with, different texts, best first.
 
         Args:
-            logits: Probabilities, log-probabilities or logits of the labels, F x N. They are probabilities if they are
-                at least 0 and each frame sums to one; otherwise frames are normalised.
+            logits: Probabilities, log-probabilities or logits of the labels, F x N. They are probabilities if all values
+                are within [0, 1]; then each frame must sum to one, apart from rounding in float16, bfloat16 or uint8.
+                Frames are normalised.
             beam_width: The most hypotheses that are kept after each frame.
             beam_prune_logp: How far below the best one others are kept, as a negative number.
             token_min_logp: Labels with a smaller log-probability are skipped, except the best of the frame.
@@ -154,7 +157,8 @@ class BeamSearchDecoderCTC:
             lm_start_state: `last_lm_state` of what was said before.
 
         Raises:
-            BadInput: The logits have another shape or are no numbers, or an option is none that is allowed.
+            BadInput: The logits have another shape, are no numbers, or are probabilities of which a frame does not sum
+                to one; or an option is none that is allowed.
         """
         limits = Limits(beam_width, beam_prune_logp, token_min_logp, prune_history)
         beams = []
@@ -217,10 +221,26 @@ class BeamSearchDecoderCTC:
         require(shape[1] == columns, 'logits', shape, f'must have {columns} columns, one a label and one the blank')
         finite = bool((values_FxN < np.inf).all() and (values_FxN > -np.inf).any(axis=1).all())
         require(finite, 'logits', shape, 'must be numbers: no NaN, no infinity, in each frame one above -infinity')
-        if (values_FxN >= 0).all() and np.allclose(values_FxN.sum(axis=1), 1, atol=1e-3):
-            return np.log(np.clip(values_FxN, _MIN_P, 1))
+        if ((values_FxN >= 0) & (values_FxN <= 1 + _ROUNDING)).all():
+            return _log_of_probabilities(values_FxN)
         log_p_FxN = values_FxN - np.logaddexp.reduce(values_FxN, axis=1, keepdims=True)
         return np.clip(log_p_FxN, math.log(_MIN_P), 0)
+
+
+def _log_of_probabilities(p_FxN: np.ndarray) -> np.ndarray:
+    """Returns the logarithms of rounded probabilities. Raises BadInput for the first frame that is no distribution.
+
+    Rounding a distribution of N labels changes its sum by 2^-8 at most in bfloat16, by less in float16, and by N / 510
+    in multiples of 1 / 255 (uint8); with many labels that much is no rounding error but lost labels.
+    """
+    sums_Fx1 = p_FxN.sum(axis=1, keepdims=True)
+    tolerance = max(_ROUNDING, min(p_FxN.shape[1] / 510, _MAX_MISSING))
+    if (wrong_F := np.abs(sums_Fx1[:, 0] - 1) > tolerance).any():
+        frame = int(wrong_F.argmax())
+        problem = f'frame {frame} sums to {sums_Fx1[frame, 0]:.4g}; values within [0, 1] are read as probabilities, '
+        problem += 'and those of each frame must sum to 1: remove padding, or give log-probabilities'
+        raise BadInput('logits', problem, value=p_FxN.shape)
+    return np.log(np.clip(p_FxN / sums_Fx1, _MIN_P, 1))
 
 
 def build_ctcdecoder(

@@ -8,6 +8,7 @@ import math
 import multiprocessing
 import pickle
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -309,6 +310,61 @@ def test_no_frames_are_no_text_and_a_trailing_space_is_no_word(arpa):
     path = [*'bugs', ' ', *'bun', '', *'ny']
     spoken, spaced = (decoder.decode_beams(one_hot(LABELS, p))[0] for p in (path, [*path, ' ']))
     assert spaced.text == spoken.text and spaced.lm_score == pytest.approx(spoken.lm_score)
+
+
+LETTERS = ['', ' ', *'abcdefghijklmnopqrstuvwxyz']
+
+
+def spoken(text, p=0.8):
+    """Probabilities of letters, F x N: each letter of a text has `p` in its frame."""
+    said_FxN = one_hot(LETTERS, text)
+    return said_FxN * p + (1 - said_FxN) * (1 - p) / (len(LETTERS) - 1)
+
+
+def rounded(p_FxN, form):
+    if form == 'uint8':
+        return np.round(p_FxN * 255).astype(np.uint8) / 255
+    if form == 'softmax in bfloat16':
+        odds_FxN = np.exp(np.log(p_FxN).astype(ml_dtypes.bfloat16))
+        return (odds_FxN / odds_FxN.sum(axis=1, keepdims=True, dtype=ml_dtypes.bfloat16)).astype(np.float32)
+    return p_FxN.astype(form)
+
+
+@pytest.mark.parametrize('form', ['float16', ml_dtypes.bfloat16, 'uint8', 'float32', 'softmax in bfloat16'])
+def test_rounded_probabilities_are_probabilities(form):
+    decoder, rng = build_ctcdecoder(LETTERS), np.random.default_rng(0)
+    for p in (0.5, 0.9, 0.9999):
+        assert decoder.decode(rounded(spoken('the cat', p), form)) == 'the cat'
+    for scale in (0.02, 0.1, 1.0):
+        p_FxN = rng.dirichlet(np.full(len(LETTERS), scale), 40).clip(1e-12)
+        p_FxN /= p_FxN.sum(axis=1, keepdims=True)
+        log_p_FxN = decoder._log_p(rounded(p_FxN, form))
+        np.testing.assert_allclose(np.logaddexp.reduce(log_p_FxN, axis=1), 0, atol=1e-9)
+        likely = p_FxN > 0.1
+        np.testing.assert_allclose(log_p_FxN[likely], np.log(p_FxN[likely]), atol=0.08)
+
+
+def test_probabilities_log_probabilities_and_logits_are_one_result():
+    decoder, p_FxN = build_ctcdecoder(LETTERS), spoken('the cat')
+    p_FxN *= np.random.default_rng(0).uniform(0.5, 1, p_FxN.shape)  # no two texts are equally probable
+    p_FxN /= p_FxN.sum(axis=1, keepdims=True)
+    expected = decoder.decode_beams(p_FxN)
+    for values_FxN in (p_FxN * 0.9985, np.log(p_FxN), np.log(p_FxN) + 3, np.log(p_FxN) - [[9.0]]):
+        found = decoder.decode_beams(values_FxN)
+        assert [beam.text for beam in found] == [beam.text for beam in expected]
+        np.testing.assert_allclose([beam.lm_score for beam in found], [beam.lm_score for beam in expected], atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    'frame,change,total',
+    [(7, lambda p: np.r_[p, np.zeros((2, 28))], '0'), (2, lambda p: p * (np.arange(7) != 2)[:, None], '0'),
+     (0, lambda p: p * 0.5, '0.5'), (3, lambda p: p * np.where(np.arange(7) < 3, 1, 1.2)[:, None], '1.2'),
+     (0, np.zeros_like, '0')],
+)  # fmt: skip
+def test_probabilities_of_which_a_frame_does_not_sum_to_one_are_refused(frame, change, total):
+    with pytest.raises(BadInput) as caught:
+        build_ctcdecoder(LETTERS).decode(change(spoken('the cat')))
+    assert caught.value.key == 'logits' and f'frame {frame} sums to {total};' in caught.value.problem
 
 
 @pytest.mark.parametrize(
