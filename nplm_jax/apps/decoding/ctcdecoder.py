@@ -10,9 +10,14 @@ log P and `beta`, plus `alpha` times log P of the end. `unk_score_offset`,
 a negative number, is added to log10 P of a word outside `unigrams`. It is also added to the total while the last,
 incomplete word is a prefix of no word in `unigrams`, times its length / 6 beyond six characters.
 
+Each complete hotword adds `hotword_weight` to the score. Until then its beginning is lent the share of its characters,
+which keeps hypotheses in addition to those kept without hotwords: a hypothesis gives way only to hypotheses that are
+better both with and without hotwords. What is lent never counts in a result, so a text changes only if more hotwords are
+found. A negative weight lends nothing: among the texts kept without hotwords, those with fewer of them rank higher.
+
 Differences: the vocabulary of every model is known, not that of ARPA files alone; a text that ends with a space is not
 followed by an unknown word; `▁⁇▁` ends a word in each hypothesis on its own; the frames of words are those of the most
-probable alignment.
+probable alignment of the text; hotwords displace no other hypotheses; values within [0, 1] are never read as logits.
 
 Dims: F frames, N labels.
 
@@ -27,6 +32,7 @@ import copy
 import functools
 import math
 import os
+import warnings
 import weakref
 from collections.abc import Iterable
 from multiprocessing.context import ForkServerContext, SpawnContext
@@ -152,8 +158,9 @@ class BeamSearchDecoderCTC:
             beam_prune_logp: How far below the best one others are kept, as a negative number.
             token_min_logp: Labels with a smaller log-probability are skipped, except the best of the frame.
             prune_history: Keep only the best of hypotheses that the model cannot distinguish.
-            hotwords: Words that are worth more. The model need not know them.
-            hotword_weight: Added for each of them.
+            hotwords: Words that are worth more, also as phrases. The model need not know them. A warning names those that
+                the labels cannot spell. They add up to `beam_width` hypotheses to those that are kept.
+            hotword_weight: Added for each of them that is complete.
             lm_start_state: `last_lm_state` of what was said before.
 
         Raises:
@@ -207,6 +214,8 @@ class BeamSearchDecoderCTC:
         lm, allowed = self._language_model, 'must be None, or with a model the last_lm_state of an earlier result'
         require(state is None or (lm is not None and isinstance(state, kenlm.State)), 'lm_start_state', state, allowed)
         words = Hotwords(hotwords, hotword_weight)
+        if unspellable := self._alphabet.unspellable(words.words):
+            warnings.warn(f'hotwords={unspellable}: ignored, the labels cannot spell them', stacklevel=3)
         return search(self._log_p(logits), self._alphabet.parsed_labels(), lm, words, limits, state)
 
     def _log_p(self, logits: np.ndarray) -> np.ndarray:
