@@ -10,10 +10,11 @@ log P and `beta`, plus `alpha` times log P of the end. `unk_score_offset`,
 a negative number, is added to log10 P of a word outside `unigrams`. It is also added to the total while the last,
 incomplete word is a prefix of no word in `unigrams`, times its length / 6 beyond six characters.
 
-Each complete hotword adds `hotword_weight` to the score. Until then its beginning is lent the share of its characters,
-which keeps hypotheses in addition to those kept without hotwords: a hypothesis gives way only to hypotheses that are
-better both with and without hotwords. What is lent never counts in a result, so a text changes only if more hotwords are
-found. A negative weight lends nothing: among the texts kept without hotwords, those with fewer of them rank higher.
+Each complete hotword adds `hotword_weight` to the score. While it is being spelled, its beginning is lent a share of
+the weight, that of its characters. This keeps hypotheses in addition to those kept without hotwords: a hypothesis
+gives way only to hypotheses that are better both with and without hotwords. What is lent never counts in a result, so
+a text changes only if more hotwords are found. A negative weight lends nothing: among the texts kept without hotwords,
+those with fewer of them rank higher.
 
 Differences: the vocabulary of every model is known, not that of ARPA files alone; a text that ends with a space is not
 followed by an unknown word; `▁⁇▁` ends a word in each hypothesis on its own; the frames of words are those of the most
@@ -151,15 +152,15 @@ class BeamSearchDecoderCTC:
         """Returns what the search ends with, different texts, best first.
 
         Args:
-            logits: Probabilities, log-probabilities or logits of the labels, F x N. They are probabilities if all values
-                are within [0, 1]; then each frame must sum to one, apart from rounding in float16, bfloat16 or uint8.
-                Frames are normalised.
+            logits: Probabilities, log-probabilities or logits of the labels, F x N. Values within [0, 1] are
+                probabilities, and each frame must sum to one, apart from rounding in float16, bfloat16 or uint8. Frames
+                are normalised.
             beam_width: The most hypotheses that are kept after each frame.
             beam_prune_logp: How far below the best one others are kept, as a negative number.
             token_min_logp: Labels with a smaller log-probability are skipped, except the best of the frame.
             prune_history: Keep only the best of hypotheses that the model cannot distinguish.
-            hotwords: Words that are worth more, also as phrases. The model need not know them. A warning names those that
-                the labels cannot spell. They add up to `beam_width` hypotheses to those that are kept.
+            hotwords: Words that are worth more, also as phrases. The model need not know them. A warning names those
+                that the labels cannot spell. They keep up to `beam_width` hypotheses more.
             hotword_weight: Added for each of them that is complete.
             lm_start_state: `last_lm_state` of what was said before.
 

@@ -1,8 +1,7 @@
 """Alternatives in the n-best formats of Moses and Kaldi, re-ranked by a model and the scores that they come with.
 
-Moses: `id ||| words ||| scores ||| ...`. Spaces around the separators are not part of a field, and a field may be empty:
-an empty second field is an empty sentence. Kaldi: `UTTERANCE-N words`, and files of `UTTERANCE-N cost`, as
-`nbest-to-linear` writes them.
+Moses: `id ||| words ||| scores ||| ...`. Spaces around the separators are not part of a field. An empty second field is
+an empty sentence. Kaldi: `UTTERANCE-N words`, and files of `UTTERANCE-N cost`, as `nbest-to-linear` writes them.
 """
 
 import argparse
