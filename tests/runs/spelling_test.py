@@ -94,7 +94,7 @@ def test_a_stopped_training_ends_with_the_same_bits(run_folder, trained, tmp_pat
 
 
 def test_another_seed_needs_another_folder(run_folder, trained):
-    with pytest.raises(BadInput, match='spelling: belongs to another config .seed=1 there, 2 now'):
+    with pytest.raises(BadInput, match="spelling': belongs to another config .seed=1 there, 2 now"):
         spelling.train(run_folder, spelling.read_rare_words(run_folder), 2, 'test', QUICK)
 
 
