@@ -66,7 +66,6 @@ def import_arpa(path: pathlib.Path, folder: pathlib.Path, vocabulary_of: str, co
     Raises:
         BadInput: The file is no ARPA file, or has no word in common with the run, or the folder cannot be written.
     """
-    from nplm_jax.data import vocabulary as vocabulary_lib
     from nplm_jax.models.ngram.backoff import renumber
     from nplm_jax.models.ngram.class_ngram import over_vocabulary
     from nplm_jax.models.ngram.quantization import compact
@@ -82,7 +81,7 @@ def import_arpa(path: pathlib.Path, folder: pathlib.Path, vocabulary_of: str, co
     sizes = f'{model.n}-gram model of {len(vocabulary):,} words'
     if vocabulary_of:
         run = catalog.read_run(catalog.expand_run(vocabulary_of))
-        words, vocabulary = vocabulary, vocabulary_lib.load(run.folder / catalog.VOCABULARY)
+        words, vocabulary = vocabulary, workdir.read_vocabulary(run.folder)
         common = sum(word in words.ids for word in vocabulary.words[1:])
         require(common > 0, '--vocabulary', vocabulary_of, 'has no word in common with the file')
         sizes += f' over the {len(vocabulary):,} words of {vocabulary_of}; {len(vocabulary) - 1 - common:,} of these'
@@ -144,7 +143,6 @@ def write_run(
         command: The command line.
         files: Files to copy into the folder.
     """
-    from nplm_jax import config as config_lib
     from nplm_jax.data import vocabulary as vocabulary_lib
     from nplm_jax.models.ngram import storage
     from nplm_jax.runs import catalog, provenance
@@ -167,5 +165,5 @@ def write_run(
             shutil.copyfile(file, folder / file.name)
     vocabulary_lib.save(vocabulary, folder / catalog.VOCABULARY)
     storage.save(model, folder / storage.MODEL_FILE)
-    write_atomically(folder / catalog.CONFIG, to_json(config_lib.to_record(settings), indent=2) + '\n')
+    catalog.write_config(folder, settings)
     write_atomically(folder / catalog.RESULTS, to_json(results, indent=2) + '\n')
