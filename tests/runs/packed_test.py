@@ -2,9 +2,9 @@
 
 import errno
 import hashlib
-import json
 import importlib
 import io
+import json
 import os
 import pathlib
 import stat
