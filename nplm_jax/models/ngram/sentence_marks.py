@@ -24,8 +24,8 @@ def split(model: BackoffModel, vocabulary: Vocabulary) -> tuple[BackoffModel, Vo
     """Makes `</s>` of `<p>`, and adds `<s>` as the last word: what `nplm score` reads before a line.
 
     The n-grams that begin with `<s>` have the probabilities after `<p>` with unknown words before it. No other
-    probability changes: `</s>` stays a word that others follow, unless no n-gram goes on across `<p>`, as in a model
-    of lines, whose n-grams are then those of lmplz. `<s>` has probability zero.
+    probability changes. If an n-gram continues across `<p>`, `</s>` stays a word that others follow. A bigram model and
+    a model of lines have no such n-gram; theirs are then the n-grams of lmplz. `<s>` has probability zero.
 
     Args:
         model: A model.
@@ -149,7 +149,7 @@ def _begin(model: BackoffModel, mark: int) -> list[tuple[np.ndarray, np.ndarray,
 
 def _without_followers(model: BackoffModel, mark: int) -> BackoffModel:
     """Returns a model without the n-grams that begin with a mark; as it is if an n-gram has the mark in its middle."""
-    table, size, has_middle = model.table, model.table.vocabulary_size, model.n < 3
+    table, size, has_middle = model.table, model.table.vocabulary_size, model.n < 2
     for k in range(2, model.n):
         ends = np.flatnonzero(table.keys[k - 1] % size == mark)
         has_middle |= bool(model.log_b[k - 1][ends].any() or np.isin(table.prefixes(k + 1), ends).any())
