@@ -186,11 +186,12 @@ def get_config(row: str = '') -> ConfigDict:
     name, *presets = row.split(',')
     if mixed := MIXTURES.get(name):
         raise BadInput(
-            f"configs/brown.py:{row}: {name.upper()} is the paper's {mixed.upper()} mixed with the trigram, half and "
-            f'half; run {mixed}, whose table has it as "mixed with the trigram, fixed"'
+            f'configs/brown.py:{row}',
+            f"{name.upper()} is the paper's {mixed.upper()} mixed with the trigram, half and "
+            f'half; run {mixed}, whose table has it as "mixed with the trigram, fixed"',
         )
     if name in _ALL and 'sgd' in presets and name not in rows.BY_GRADIENT_DESCENT:
-        raise BadInput(f'configs/brown.py:{row}: sgd may stand after {", ".join(rows.BY_GRADIENT_DESCENT)}')
+        raise BadInput(f'configs/brown.py:{row}', f'sgd may stand after {", ".join(rows.BY_GRADIENT_DESCENT)}')
     presets = {**_PRESETS, 'sgd': rows.BY_GRADIENT_DESCENT.get(name, {})}
     return rows.get_config('brown', row, _CORPUS, _ALL, presets)
 

@@ -259,9 +259,11 @@ def get_config(
     base, *after = [row] if row in rows else row.split(',')
     if base not in rows or (after and not presets):
         names = list(filter(None, rows))
-        raise BadInput(f'configs/{corpus}.py:{row}: no such row; rows are {", ".join(names)}{did_you_mean(row, names)}')
+        raise BadInput(
+            f'configs/{corpus}.py:{row}', f'no such row; rows are {", ".join(names)}{did_you_mean(row, names)}'
+        )
     if not set(after) <= presets.keys():
-        raise BadInput(f'configs/{corpus}.py:{row}: after the row may stand {", ".join(presets)}')
+        raise BadInput(f'configs/{corpus}.py:{row}', f'after the row may stand {", ".join(presets)}')
     c = default_config()
     c.name = '-'.join(filter(None, (corpus, *row.split(','))))
     for keys in (common, rows[base], *(presets[name] for name in after)):

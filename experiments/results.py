@@ -15,7 +15,7 @@ def read(folder: pathlib.Path, row: str) -> dict[str, Any]:
     """Returns the results.json that was committed as ROW.json. Raises: BadInput when it is missing or damaged."""
     path = folder / f'{row}.json'
     if not path.exists():
-        raise BadInput(f'{path}: missing; run that row and copy its results.json here')
+        raise BadInput(path, 'missing; run that row and copy its results.json here')
     return read_json(path)
 
 

@@ -158,7 +158,7 @@ def shown(show: Callable[[Flags], str], flags: Flags) -> str:
     except BadInput:
         raise
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise BadInput(f'the results are not of the form that this table shows ({error!r})') from error
+        raise BadInput('results', f'are not of the form that this table shows ({error!r})') from error
 
 
 def _end(code: int, message: str) -> None:

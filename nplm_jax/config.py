@@ -432,7 +432,7 @@ def from_record(record: Mapping[str, Any]) -> Settings:
     require(found == FORMAT, 'format', found, f'must be {FORMAT}, the only format that this version reads')
     flat = {**_ADDED, **flat}
     if missing := next((name for name in FIELDS if name not in flat), None):
-        raise BadInput(f'{missing}: missing')
+        raise BadInput(missing, 'missing')
     return build(Settings, flat, option_classes(flat, imports=False))
 
 

@@ -269,7 +269,7 @@ def _check_unread(settings: Settings) -> None:
     keys = ', '.join(f'{key}={values[key]!r}' for key in unread if unread[key] == choice)
     option_keys = [key for key in values if key.rpartition('.')[0] == OPTION_SECTIONS[choice]]
     shown = dict.fromkeys([*(key for key in readers(settings)[choice] if key in values), *option_keys])
-    raise BadInput(f'{keys}: not read by {choice}={values[choice]}, which reads {", ".join(shown)}')
+    raise BadInput(keys, f'not read by {choice}={values[choice]}, which reads {", ".join(shown)}')
 
 
 def resets(config: ConfigDict | Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from experiments import results, study
 from experiments.accelerator import by_hand, chips, flops, hlo, programs, roofline
 from experiments.accelerator.roofline import STRONG, WEAK
 from nplm_jax.runs import provenance
-from nplm_jax.utils.errors import first_line
+from nplm_jax.utils.errors import first_line, status
 from nplm_jax.utils.io import expand, read_json
 from nplm_jax.utils.progress import progress_bar
 
@@ -108,7 +108,7 @@ def compile_program(
     try:
         compiled = traced.lower().compile()
     except Exception as error:
-        if 'RESOURCE_EXHAUSTED' not in str(error):
+        if status(error) != 'RESOURCE_EXHAUSTED':
             raise
         return {**entry, 'fits': False, 'error': first_line(error)}, None
     entry['seconds'] = round(time.monotonic() - started, 1)

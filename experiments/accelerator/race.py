@@ -68,7 +68,7 @@ def measure_row(name: str, rehearse: bool) -> dict[str, Any]:
     except (BadInput, ModuleNotFoundError):
         raise
     except Exception as error:  # a compiler or a library that this device's user cannot mend: the race goes on
-        raise BadInput(f'{type(error).__name__}: {first_line(error)}') from error
+        raise BadInput(type(error).__name__, first_line(error)) from error
 
 
 def run_child(name: str, rehearse: bool, seconds: float) -> dict[str, Any]:

@@ -32,7 +32,7 @@ def _row(recorded: dict[str, Any], overrides: dict[str, Any]) -> list[Any]:
     settings = sweeps.apply(get_config('mlp9'), overrides).settings
     network = Network.make(settings, brown.VOCABULARY)
     if (recorded['name'], recorded['parameters']) != (settings.name, network.num_parameters()):
-        raise BadInput(f'{settings.name}: the committed results are of another run, {recorded["name"]}')
+        raise BadInput(settings.name, f'the committed results are of another run, {recorded["name"]}')
     output, layer = settings.output, network.output
     samples = output.samples if output.kind in ('sampled', 'nce') else '-'
     classes = [layer.num_shortlist, layer.num_classes] if isinstance(layer, TwoLevelSoftmax) else ['-', '-']

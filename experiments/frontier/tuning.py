@@ -96,7 +96,7 @@ def get_config(row: str = 'brown,base') -> ConfigDict:
     corpus, _, name = row.partition(',')
     if name not in POINTS.get(corpus, {}):
         known = ', '.join(f'{corpus},{name}' for corpus, points in POINTS.items() for name in points)
-        raise BadInput(f'experiments/frontier/tuning.py:{row}: must be one of {known}')
+        raise BadInput(f'experiments/frontier/tuning.py:{row}', f'must be one of {known}')
     made = (brown if corpus == 'brown' else wikitext2).get_config('tied_lstm')
     made.update_from_flattened_dict({**_BASE, **POINTS[corpus][name]})
     made.name = f'{corpus}-{name}'
@@ -139,7 +139,7 @@ def _cells(corpus: str, name: str, changes: Mapping[str, Any]) -> list[Any]:
         return [name, _spell(changes), *4 * '-']
     found = read_json(path)
     if found['changes'] != changes:
-        raise BadInput(f'{path}: is of {found["changes"]}')
+        raise BadInput(path, f'is of {found["changes"]}')
     words = found['updates'] * changes.get('train.batch_size', rows.RECURRENT['train.batch_size'])
     before = found['postprocessing']['before']
     seconds = f'{words / found["words_per_second"]:.0f}'

@@ -124,7 +124,7 @@ def get_config(row: str = 'lstm') -> ConfigDict:
     name, _, corpus = row.partition(',')
     if name not in RUNGS or corpus not in ('', WIKITEXT_2):
         allowed = f'must be one of {", ".join(RUNGS)}, alone or with ,{WIKITEXT_2} after it'
-        raise BadInput(f'experiments/lineage/ladder.py:{row}: {allowed}')
+        raise BadInput(f'experiments/lineage/ladder.py:{row}', allowed)
     corpus = corpus or BROWN
     config = without_budget(name, corpus)
     if is_neural(config.model.family):

@@ -58,7 +58,7 @@ def read(corpus: str) -> dict[str, Measured]:
         for name, run in zip(names, runs):
             theirs = run['settings']
             if differing := [key for key in settings | theirs if settings.get(key) != theirs.get(key)]:
-                raise BadInput(f'{corpus}/{name}.json: its run had another {", ".join(differing)}; train it again')
+                raise BadInput(f'{corpus}/{name}.json', f'its run had another {", ".join(differing)}; train it again')
         found[rung] = Measured(runs)
     return found
 
@@ -105,7 +105,7 @@ def draw() -> None:
     measured = read(ladder.BROWN)
     if BASELINE not in measured:
         raise BadInput(
-            f'{ladder.RESULTS}/{ladder.BROWN}: {BASELINE} is missing; python -m experiments.lineage.train trains it'
+            f'{ladder.RESULTS}/{ladder.BROWN}', f'{BASELINE} is missing; python -m experiments.lineage.train trains it'
         )
     networks = [rung for rung in measured if rung != BASELINE]
     column = {rung: number for number, rung in enumerate(networks)}

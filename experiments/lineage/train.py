@@ -158,7 +158,7 @@ def measure(flags: study.Flags) -> None:
     if flags.time:
         return time_updates(flags.rungs, flags.corpora, runs)
     if flags.until and flags.until < time.time() + _SAVING:
-        raise BadInput(f'--until: must be {_SAVING} s or more from now')
+        raise BadInput('--until', f'must be {_SAVING} s or more from now')
     wanted = list(points(flags.rungs, flags.seeds, flags.corpora))
     for point in wanted:
         ladder.get_config(point.row)  # refuses rungs whose updates are not counted before any is trained

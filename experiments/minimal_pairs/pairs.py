@@ -49,8 +49,8 @@ def load(path: str = '') -> list[Pair]:
     cached = download.cache_folder() / 'blimp.zip'
     if cached.is_file():
         return parse(_verify(read_bytes(str(cached), cached), str(cached)), str(cached))
-    error = f'BLiMP cannot be downloaded; fetch {URL} and give --data=PATH'
-    data = download.try_sources('BLiMP', LICENCE, NUM_BYTES, {'GitHub': _fetch}, error)
+    problem = f'BLiMP cannot be downloaded; fetch {URL} and give its path'
+    data = download.try_sources('BLiMP', LICENCE, NUM_BYTES, {'GitHub': _fetch}, '--data', problem)
     download.write_cache(cached, data)
     return parse(data, str(cached))
 
@@ -78,9 +78,9 @@ def parse(data: bytes, name: str) -> list[Pair]:
         archive = zipfile.ZipFile(io.BytesIO(data))
         files = {n: archive.read(n) for n in sorted(archive.namelist()) if n.startswith('data/') and n[-6:] == '.jsonl'}
     except (zipfile.BadZipFile, NotImplementedError, OSError, ValueError) as error:
-        raise BadInput(f'{name}: is no readable zip ({error})') from None
+        raise BadInput(name, f'is no readable zip ({error})') from None
     if not files:
-        raise BadInput(f'{name}: holds no data/*.jsonl; BLiMP.zip is expected')
+        raise BadInput(name, 'holds no data/*.jsonl; BLiMP.zip is expected')
     pairs = []
     for file, content in files.items():
         for number, line in enumerate(content.decode(errors='replace').splitlines(), start=1):
@@ -93,11 +93,11 @@ def _parse_line(line: str, place: str) -> Pair:
     try:
         entry = json.loads(line)
     except ValueError:
-        raise BadInput(f'{place}: is no JSON') from None
+        raise BadInput(place, 'is no JSON') from None
     is_entry = isinstance(entry, dict)
     missing = [f for f in _FIELDS if not is_entry or not isinstance(entry.get(f), str) or not entry[f].strip()]
     if missing:
-        raise BadInput(f'{place}: lacks {", ".join(missing)}')
+        raise BadInput(place, f'lacks {", ".join(missing)}')
     pair = Pair(*(entry[field] for field in _FIELDS))
     return pair._replace(field=pair.field.replace('_', '/'))  # BLiMP writes syntax_semantics in two ways
 

@@ -189,7 +189,7 @@ def measure_all(folders: Sequence[pathlib.Path], data_folder: str, cache: pathli
     stories = natural_stories.read(data_folder)
     named_runs = sorted(variants(folders), key=lambda variant: variant[0] == ADAPTED)  # which takes minutes, last
     if not named_runs:
-        raise BadInput(f'--runs={folders[0]}: no finished run; train them with experiments.reading_times.train')
+        raise BadInput('--runs', 'no finished run; train them with experiments.reading_times.train', value=folders[0])
     texts = read_texts(stories, loading.load(named_runs[0][2][0]))
     held: list[Dataset] = []
 

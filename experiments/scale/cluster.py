@@ -101,7 +101,7 @@ def _wait(address: str, num_workers: int) -> None:
             if num_workers:
                 client.wait_for_workers(num_workers, timeout=60)
     except OSError:
-        raise BadInput(f'{address}: {num_workers} workers did not start within a minute') from None
+        raise BadInput(address, f'{num_workers} workers did not start within a minute') from None
 
 
 def prepare_and_count(path: str, address: str) -> dict[str, Any]:
@@ -182,7 +182,7 @@ def measure_workers(path: str, numbers: list[int], folder: pathlib.Path) -> list
         with start_cluster(number, folder) as (address, _):
             rows.append({'workers': number, **run_child(path, address)})
         if rows[-1]['digest'] != rows[0]['digest']:
-            raise BadInput(f'{number} workers: not the words and counts of one machine')
+            raise BadInput(f'{number} workers', 'not the words and counts of one machine')
     return rows
 
 

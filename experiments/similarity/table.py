@@ -29,7 +29,7 @@ def rows(folder: pathlib.Path = HERE / 'results') -> list[list[str]]:
     """
     runs = [read_json(path) for path in sorted(folder.glob('*.json'))]
     if not runs:
-        raise BadInput(f'{folder}: holds no results; run experiments.similarity.measure')
+        raise BadInput(folder, 'holds no results; run experiments.similarity.measure')
     groups: dict[tuple[str, str, int], list[Mapping[str, Any]]] = {}
     for run in runs:
         for name, vectors in run['vectors'].items():

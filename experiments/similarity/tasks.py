@@ -40,7 +40,7 @@ def data_folder() -> pathlib.Path:
     """Returns the folder in which gensim ships the tasks. Raises BadInput where gensim is not installed."""
     spec = importlib.util.find_spec('gensim')
     if spec is None or spec.origin is None:
-        raise BadInput('the tasks come with gensim: pip install "nplm-jax[features]"')
+        raise BadInput('the tasks come with gensim', 'pip install "nplm-jax[features]"')
     return pathlib.Path(spec.origin).parent / 'test' / 'test_data'
 
 
@@ -56,7 +56,7 @@ def read_pairs(path: pathlib.Path) -> list[RatedPair]:
             first, second, rating = line.split('\t')
             pairs.append(RatedPair(first.lower(), second.lower(), float(rating)))
         except ValueError:
-            raise BadInput(f'{path}, line {number}: must be two words and a number, with tabs between them') from None
+            raise BadInput(f'{path}, line {number}', 'must be two words and a number, with tabs between them') from None
     require(len(pairs) > 0, 'pairs', 0, f'{path} holds none')
     return pairs
 
@@ -71,7 +71,7 @@ def read_analogies(path: pathlib.Path) -> list[tuple[str, str, str, str]]:
     for number, line in _read_lines(path, ':'):
         words = line.lower().split()
         if len(words) != 4:
-            raise BadInput(f'{path}, line {number}: must be four words')
+            raise BadInput(f'{path}, line {number}', 'must be four words')
         questions.append((words[0], words[1], words[2], words[3]))
     require(len(questions) > 0, 'questions', 0, f'{path} holds none')
     return questions

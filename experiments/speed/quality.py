@@ -75,7 +75,7 @@ def read_config(file: str, keys: Sequence[str]) -> tuple[ConfigDict, dict[str, A
         parsed.config.name  # noqa: B018 (raises if the file could not be loaded)
         return parsed.config, config_flags.get_override_values(parsed['config'])
     except Exception as error:  # a config file is Python and may raise anything
-        raise BadInput(command_line.explain(error, words)) from error
+        raise command_line.describe_config_error(error, file) from error
 
 
 def evaluations(config: ConfigDict, overridden: list[str]) -> list[str]:
@@ -156,7 +156,7 @@ def make_table(folder: pathlib.Path) -> str:
     """Returns one line a run. Raises: BadInput when no run was measured."""
     paths = sorted(folder.glob('quality_*.json'))
     if not paths:
-        raise BadInput(f'{folder}: no quality_*.json; run python -m experiments.speed.quality --config=...')
+        raise BadInput(folder, 'no quality_*.json; run python -m experiments.speed.quality --config=...')
     lines = []
     for measured in (results.read(folder, path.stem) for path in paths):
         final = measured['final']['perplexity']

@@ -101,7 +101,9 @@ def earlier_memory(flags: study.Flags, row: str, name: str, precision: str) -> d
         return next(r['memory'] for r in raced if (r['contestant'], r['precision']) == (name, precision))
     except (BadInput, LookupError, TypeError, StopIteration):
         entry = f'{name} in {precision} on {row}'
-        raise BadInput(f'--no-memory: {flags.output} has no memory of {entry}; omit it to measure the memory') from None
+        raise BadInput(
+            '--no-memory', f'{flags.output} has no memory of {entry}; omit it to measure the memory'
+        ) from None
 
 
 def make_table(measured: dict[str, Any]) -> str:

@@ -50,7 +50,7 @@ def result(row: str, config: ConfigDict, seed: int = 1) -> dict[str, Any]:
     is_named = recorded['name'] in (config.name, f'seed={seed}')  # as the row, or as a point of its sweep
     size = nplm.num_parameters(model.n, model.m, model.h, model.direct, brown.VOCABULARY)
     if not is_named or (recorded.get('parameters', size), recorded['seed']) != (size, seed):
-        raise BadInput(f'results/{row}.json: is of another run, {recorded["name"]} with seed {recorded["seed"]}')
+        raise BadInput(f'results/{row}.json', f'is of another run, {recorded["name"]} with seed {recorded["seed"]}')
     return recorded
 
 

@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             importlib.import_module(command.module).main(arguments)
         else:
             names = commands.all_commands()
-            raise BadInput(f'{name}: no such command; available: {", ".join(names)}{did_you_mean(name, names)}')
+            raise BadInput(name, f'no such command; available: {", ".join(names)}{did_you_mean(name, names)}')
         sys.stdout.flush()
     except (BadInput, NonFiniteError) as error:
         print(error, file=sys.stderr)

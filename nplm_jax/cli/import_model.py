@@ -97,7 +97,7 @@ def import_arpa(path: pathlib.Path, folder: pathlib.Path, vocabulary_of: str, co
     try:
         write_run(folder, settings, vocabulary, imported, path, command, files)
     except OSError as error:
-        raise BadInput(f'--workdir={folder}: cannot be written ({error.strerror})') from None
+        raise BadInput('--workdir', f'cannot be written ({error.strerror})', value=folder) from None
     return sizes
 
 

@@ -225,11 +225,11 @@ def parse_flags(argv: list[str]) -> list[str]:
         flags.FLAGS.set_gnu_getopt(True)  # flags may follow words
         words = flags.FLAGS(argv)[1:]
         if _CONFIG.value is None:
-            raise BadInput('--config: missing; for example --config=sentences')
+            raise BadInput('--config', 'missing; for example --config=sentences')
         if not isinstance(_CONFIG.value.name, str):  # the first access raises if the file could not be loaded
-            raise BadInput('--config: name must be a string')
+            raise BadInput('--config', 'name must be a string')
         if words and not _GRID.value:
-            raise BadInput(f'{words[0]}: not a flag; set a config key with --config.KEY=VALUE')
+            raise BadInput(words[0], 'not a flag; set a config key with --config.KEY=VALUE')
         _GRID.value.extend(words)  # --grid model.m=10,30 model.h=20,60
         check_combinations()
     except Exception as error:  # noqa: BLE001 (a config file is Python and may raise anything)
@@ -242,29 +242,31 @@ def check_combinations() -> None:
     for flag in (_COORDINATOR, _PROCESSES, _PROCESS_ID):
         is_alone = flag is _PROCESSES and _LAUNCHER.value or flag is _PROCESS_ID and search_flags.is_search()
         if flag.value is not None and not (_DISTRIBUTED.value or is_alone):
-            raise BadInput(f'--{flag.name}={flag.value}: needs --distributed')
+            raise BadInput(f'--{flag.name}', 'needs --distributed', value=flag.value)
     search_flags.check((_SWEEP, _GRID, _VECTORIZE, _DISTRIBUTED, _PROCESSES, _MINUTES))
     alone: tuple[flags.FlagHolder[Any], ...] = _SWEEP, _GRID, _DISTRIBUTED, _LAUNCHER, _PRINT_CONFIG
     for flag in alone if _MINUTES.value is not None else ():
         if flag.value:
-            raise BadInput(f'--minutes={_MINUTES.value}: cannot be used with --{flag.name}')
+            raise BadInput('--minutes', f'cannot be used with --{flag.name}', value=_MINUTES.value)
     if _SWEEP.value and _GRID.value:
-        raise BadInput('--grid: cannot be used with --sweep, whose points come from the config file')
+        raise BadInput('--grid', 'cannot be used with --sweep, whose points come from the config file')
     if _VECTORIZE.value and (_LAUNCHER.value or not is_sweep()):
-        raise BadInput('--vectorize: needs --sweep or --grid, and no --launcher, which starts a process for each point')
+        raise BadInput(
+            '--vectorize', 'needs --sweep or --grid, and no --launcher, which starts a process for each point'
+        )
     if is_sweep() and _DISTRIBUTED.value:
         raise BadInput(
-            f'--{"grid" if _GRID.value else "sweep"}: cannot be used with --distributed; start its points one by one'
+            f'--{"grid" if _GRID.value else "sweep"}', 'cannot be used with --distributed; start its points one by one'
         )
     if _LAUNCHER.value and _DISTRIBUTED.value:
         raise BadInput(
-            f'--launcher={_LAUNCHER.value}: cannot be used with --distributed; --processes=N starts all processes'
+            '--launcher', 'cannot be used with --distributed; --processes=N starts all processes', value=_LAUNCHER.value
         )
     if _SLURM.value and _LAUNCHER.value != 'slurm':
-        raise BadInput(f'--slurm={",".join(_SLURM.value)}: needs --launcher=slurm')
+        raise BadInput('--slurm', 'needs --launcher=slurm', value=','.join(_SLURM.value))
     launchers.parse_slurm_options(_SLURM.value)
     if _JOBS.value is not None and not ((is_sweep() or search_flags.is_search()) and _LAUNCHER.value):
-        raise BadInput(f'--jobs={_JOBS.value}: needs --sweep, --grid or --search, and --launcher')
+        raise BadInput('--jobs', 'needs --sweep, --grid or --search, and --launcher', value=_JOBS.value)
 
 
 def exit_with_loss(reason: str, command: str) -> NoReturn:

@@ -79,7 +79,7 @@ class LoadedModels:
                 families = ', '.join(filter(estimators.makes_backoff, parts.NGRAM_MODELS))
                 family = settings.model.family
                 found = f'{FAMILY} over the words of another run' if family == FAMILY else family
-                raise BadInput(f'{flag}: ARPA files hold back-off models ({families}, imported ones), not {found}')
+                raise BadInput(flag, f'ARPA files hold back-off models ({families}, imported ones), not {found}')
             models.append(model)
         return models
 

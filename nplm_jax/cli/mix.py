@@ -88,7 +88,11 @@ def _write_arpa(flags: argparse.Namespace, command: str) -> None:
         try:
             data = loaded.read_corpus(flags.workdir)
         except BadInput as error:
-            raise BadInput(f'{error} (to learn the weights; --weights=NUMBERS needs no corpus)') from None
+            raise BadInput(
+                error.key,
+                f'{error.problem} (to learn the weights; --weights=NUMBERS needs no corpus)',
+                value=error.value,
+            ) from None
         scored = [mixture.CachedScores(model) for model in models]
         learned = mixture.fit(scored, data.tokens_T, data.valid)
         weights = learned.weights_QxM[0].tolist()
@@ -97,7 +101,7 @@ def _write_arpa(flags: argparse.Namespace, command: str) -> None:
     try:
         arpa.write(static, loaded.vocabulary, path)
     except OSError as error:
-        raise BadInput(f'--output={str(path)!r}: cannot be written ({error.strerror})') from None
+        raise BadInput('--output', f'cannot be written ({error.strerror})', value=str(path)) from None
     sizes = [static.table.size(k) for k in range(1, static.n + 1)]
     rows: list[dict[str, Any]] = [{'name': name, 'weight': weight} for name, weight in zip(loaded.names, weights)]
     results = {'models': rows, 'file': str(path), 'bytes': path.stat().st_size, 'ngrams': sizes}

@@ -25,8 +25,8 @@ def read_weights(text: str, folders: Sequence[str]) -> np.ndarray:
     require(not text or len(folders) > 1, '--weights', text, 'requires two or more runs')
     weights = [1 / len(folders)] * len(folders)
     if re.fullmatch(r'[-+0-9.eE, ]+', text):
-        problem = f'--weights={text!r}: must be numbers with commas between them, or a file'
-        weights = finite_numbers(text.split(','), problem)
+        problem = 'must be numbers with commas between them, or a file'
+        weights = finite_numbers(text.split(','), '--weights', problem, text)
     elif text:
         weights = _read_file(text, folders)
     require(len(weights) == len(folders), '--weights', text, f'must be {len(folders)} numbers, one per run')

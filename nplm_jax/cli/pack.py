@@ -36,5 +36,5 @@ def main(argv: Sequence[str]) -> None:
         with tempfile.TemporaryDirectory() as scratch:
             packed.write(path, loading.packed_members(catalog.expand_run(flags.run), pathlib.Path(scratch)))
     except OSError as error:
-        raise BadInput(f'FILE={str(path)!r}: cannot be written ({error.strerror})') from None
+        raise BadInput('FILE', f'cannot be written ({error.strerror})', value=str(path)) from None
     print(f'{path}: {path.stat().st_size:,} bytes')

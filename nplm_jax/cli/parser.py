@@ -175,14 +175,14 @@ def _int32(text: str) -> int:
     return number
 
 
-def finite_numbers(texts: Iterable[str], problem: str) -> list[float]:
-    """Returns the numbers of a user's text. Raises BadInput with `problem` where one is none, or not finite."""
+def finite_numbers(texts: Iterable[str], key: str, problem: str, value: Any = ...) -> list[float]:
+    """Returns the numbers of a user's text. Raises BadInput (key, problem, value) if one is no finite number."""
     try:
         numbers = list(map(float, texts))
     except ValueError:
         numbers = [math.nan]
     if not all(map(math.isfinite, numbers)):
-        raise BadInput(problem)
+        raise BadInput(key, problem, value=value)
     return numbers
 
 

@@ -18,7 +18,7 @@ def check_finished(folders: Sequence[str]) -> None:
     for folder in folders:
         path = expand_run(folder)
         if not is_finished(path):
-            raise BadInput(f'RUN={folder!r}: no finished run there; {suggest(path)}')
+            raise BadInput('RUN', f'no finished run there; {suggest(path)}', value=folder)
 
 
 def run_names(folders: Sequence[str]) -> list[str]:

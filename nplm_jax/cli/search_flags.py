@@ -30,10 +30,10 @@ def is_search() -> bool:
 def check(excluded: Iterable[flags.FlagHolder[Any]]) -> None:
     """Raises BadInput for --storage without --search, and for flags that cannot be used with it."""
     if _STORAGE.value is not None and not is_search():
-        raise BadInput('--storage: needs --search')
+        raise BadInput('--storage', 'needs --search')
     for flag in excluded:
         if flag.value and is_search():
-            raise BadInput(f'--search={_SEARCH.value}: cannot be used with --{flag.name}')
+            raise BadInput('--search', f'cannot be used with --{flag.name}', value=_SEARCH.value)
 
 
 def make_search(
@@ -60,7 +60,7 @@ def make_search(
     """
     for module, name in _NEEDED.items():
         if importlib.util.find_spec(module) is None:
-            raise BadInput(f'--search: {name} is not installed: pip install "nplm-jax[search]"')
+            raise BadInput('--search', f'{name} is not installed: pip install "nplm-jax[search]"')
     from nplm_jax.runs import search, search_space, search_storage, workdir
 
     assert _SEARCH.value is not None

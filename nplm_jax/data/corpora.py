@@ -169,7 +169,7 @@ def load(settings: CorpusSettings, tokenizer: Tokenizer | None = None) -> Corpus
     corpus = Corpus(train, valid, test, stream, prepared.tokenizer, has_lines)
     for name, span in corpus.splits.items():
         if len(span) < 1:
-            raise BadInput(f'{_sizes(settings)}: leave no {name} words; the corpus has {len(corpus):,} words')
+            raise BadInput(_sizes(settings), f'leave no {name} words; the corpus has {len(corpus):,} words')
     return corpus
 
 
@@ -266,7 +266,7 @@ def _bounds(settings: CorpusSettings, num_words: int) -> list[int]:
     if not settings.test:
         ends[-1] = max(ends[-1], num_words)
     elif ends[-1] > num_words + 1:  # more than rounding three fractions adds
-        raise BadInput(f'{_sizes(settings)}: are {ends[-1]:,} words together; the corpus has {num_words:,} words')
+        raise BadInput(_sizes(settings), f'are {ends[-1]:,} words together; the corpus has {num_words:,} words')
     return [min(end, num_words) for end in ends]
 
 

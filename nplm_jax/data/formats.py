@@ -50,9 +50,9 @@ def decompress(name: str, opened: io.BufferedReader, compression: str) -> Iterat
                 raise EOFError  # GzipFile reads an empty file as an empty text
         yield content
     except EOFError:
-        raise BadInput(f'{name}: truncated') from None
+        raise BadInput(name, 'truncated') from None
     except errors as error:
-        raise BadInput(f'{name}: damaged or not {compression} ({error})') from None
+        raise BadInput(name, f'damaged or not {compression} ({error})') from None
 
 
 @contextlib.contextmanager
@@ -110,19 +110,19 @@ def read_json_rows(
             return
         where = f'{file}:{number}'
         if len(line) > _MAX_LINE_BYTES:
-            raise BadInput(f'{where}: a line of more than {_MAX_LINE_BYTES:,} bytes; expected one JSON object per line')
+            raise BadInput(where, f'a line of more than {_MAX_LINE_BYTES:,} bytes; expected one JSON object per line')
         line = line.removeprefix(codecs.BOM_UTF8 if number == 1 else b'').strip()
         try:
             row = json.loads(line.decode()) if line else {column: None}
         except (ValueError, RecursionError) as error:  # Python limits the digits of an integer and the depth of nesting
-            raise BadInput(f'{where}: not JSON in UTF-8 ({getattr(error, "msg", error)})') from None
+            raise BadInput(where, f'not JSON in UTF-8 ({getattr(error, "msg", error)})') from None
         if not isinstance(row, dict):
-            raise BadInput(f'{where}: not a JSON object')
+            raise BadInput(where, 'not a JSON object')
         _check_column(where, column, row)
         if new_column and new_column in row:
-            raise BadInput(f'{where}: already has a column {new_column!r}')
+            raise BadInput(where, f'already has a column {new_column!r}')
         if fault := find_fault(row[column]):
-            raise BadInput(f'{where}, column {column!r}: {fault}')
+            raise BadInput(f'{where}, column {column!r}', fault)
         yield line, row[column] or ''
 
 
@@ -160,7 +160,7 @@ def read_batches(
             schema = batches.schema
         _check_column(name, column, schema.names)
         if new_column and new_column in schema.names:
-            raise BadInput(f'{name}: already has a column {new_column!r}')
+            raise BadInput(name, f'already has a column {new_column!r}')
         if all_columns:
             yield pyarrow.RecordBatch.from_pylist([], schema), []
         for batch in batches:
@@ -168,13 +168,13 @@ def read_batches(
             for text in batch.column(column).to_pylist():
                 row += 1
                 if fault := find_fault(text):
-                    raise BadInput(f'{name}, row {row:,}, column {column!r}: {fault}')
+                    raise BadInput(f'{name}, row {row:,}, column {column!r}', fault)
                 texts.append(text or '')
             yield batch, texts
     except UnicodeDecodeError:
-        raise BadInput(f'{name}, row {row + 1:,} or later, column {column!r}: not UTF-8 text') from None
+        raise BadInput(f'{name}, row {row + 1:,} or later, column {column!r}', 'not UTF-8 text') from None
     except (pyarrow.ArrowException, OSError, KeyError) as error:  # KeyError: two columns of this name
-        raise BadInput(f'{name}: damaged or not {kind} ({first_line(error)})') from None
+        raise BadInput(name, f'damaged or not {kind} ({first_line(error)})') from None
 
 
 def import_pyarrow(name: str) -> Any:
@@ -182,7 +182,7 @@ def import_pyarrow(name: str) -> Any:
     try:
         import pyarrow.parquet  # noqa: PLC0415 (an optional package)
     except ImportError:
-        raise BadInput(f'{name}: needs pyarrow: {_INSTALL}') from None
+        raise BadInput(name, f'needs pyarrow: {_INSTALL}') from None
     return pyarrow
 
 
@@ -190,13 +190,13 @@ def _import_zstd(name: str) -> Any:
     try:
         import backports.zstd  # noqa: PLC0415 (an optional package)
     except ImportError:
-        raise BadInput(f'{name}: needs backports.zstd: {_INSTALL}') from None
+        raise BadInput(name, f'needs backports.zstd: {_INSTALL}') from None
     return backports.zstd
 
 
 def _check_column(where: str, column: str, columns: Collection[str]) -> None:
     if column not in columns:
-        raise BadInput(f'{where}: no column {column!r}; it has {", ".join(map(repr, columns)) or "none"}')
+        raise BadInput(where, f'no column {column!r}; it has {", ".join(map(repr, columns)) or "none"}')
 
 
 def find_fault(text: Any) -> str:

@@ -108,7 +108,7 @@ def _make(folder: pathlib.Path, files: Sequence[pathlib.Path], make: Make) -> Pr
     digests = [sha256(str(file), file) for file in files]
     for path, earlier in zip(files, before):
         if earlier != facts(path):
-            raise BadInput(f'{path}: changed while it was read; run again')
+            raise BadInput(path, 'changed while it was read; run again')
     write_atomically(folder / TYPES, '\n'.join(made.stream.types))
     tokenizer = tokenizer_files.to_dict(made.tokenizer)
     made_from = {'sources': [{'sha256': digest} for digest in digests], 'tokenizer': tokenizer}
@@ -164,7 +164,7 @@ def locked(folder: pathlib.Path) -> Iterator[None]:
             yield
     except OSError as error:
         message = f'cannot be written ({error.strerror or error}); set NPLM_JAX_CACHE to a folder with space'
-        raise BadInput(f'{folder}: {message}') from None
+        raise BadInput(folder, message) from None
 
 
 def _lock(folder: pathlib.Path) -> IO[str]:

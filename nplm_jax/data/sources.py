@@ -103,7 +103,7 @@ def _find_dataset(key: str, root: pathlib.Path) -> list[pathlib.Path]:
     try:
         files = [root / pathlib.Path(data_file['filename']).name for data_file in read_json(state)['_data_files']]
     except (KeyError, TypeError):
-        raise BadInput(f'{state}: does not list the files as `datasets` does') from None
+        raise BadInput(state, 'does not list the files as `datasets` does') from None
     require(bool(files), key, str(root), 'this dataset has no files')
     return files
 

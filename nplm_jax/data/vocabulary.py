@@ -180,5 +180,5 @@ def load_words(path: pathlib.Path) -> Vocabulary:
         words.append(word)
         counts.append(count)
     if words[:1] != [RARE]:
-        raise BadInput(f'{path}:1: the first word must be {RARE}')
+        raise BadInput(f'{path}:1', f'the first word must be {RARE}')
     return Vocabulary(tuple(words), tuple(counts))

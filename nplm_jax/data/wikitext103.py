@@ -75,7 +75,7 @@ def _open(path: str, split: str) -> Iterator[Any]:
         if root.is_dir():
             yield opened
             return
-        with open_zip(f'{file}: damaged or not wikitext-103-v1.zip', opened, max_members=99) as archive:
+        with open_zip(file, 'damaged or not wikitext-103-v1.zip', opened, max_members=99) as archive:
             with archive.open(f'wikitext-103/wiki.{split}.tokens') as member:
                 yield member
 

@@ -99,13 +99,15 @@ def read(path: str, vocabulary: Vocabulary) -> Codes:
     for number, line in read_lines(file):
         word, _, leaves = line.partition('\t')
         if not leaves.split() or set(leaves) - {*'01 \r\n'}:
-            raise BadInput(f'{file}:{number}: must be a word, a tab, and codes of 0 and 1, separated by spaces')
+            raise BadInput(f'{file}:{number}', 'must be a word, a tab, and codes of 0 and 1, separated by spaces')
         if word in codes:
-            raise BadInput(f'{file}:{number}: {word!r} has codes in another line already; give all of them in one line')
+            raise BadInput(
+                f'{file}:{number}', f'{word!r} has codes in another line already; give all of them in one line'
+            )
         codes[word] = leaves.split()
     for word in vocabulary.words:
         if word not in codes:
-            raise BadInput(f'{file}: has no code for {word!r}, which is in the vocabulary')
+            raise BadInput(file, f'has no code for {word!r}, which is in the vocabulary')
     return [codes[word] for word in vocabulary.words]
 
 

@@ -16,7 +16,7 @@ try:
     from distributed import Client, Future, KilledWorker
     from distributed.comm import CommClosedError
 except ImportError:
-    raise BadInput('--scheduler: needs Dask: pip install "nplm-jax[cluster]"') from None
+    raise BadInput('--scheduler', 'needs Dask: pip install "nplm-jax[cluster]"') from None
 
 _TIMEOUT = 10  # seconds in which the scheduler answers
 _RESTART = 30  # seconds in which a worker that died is replaced
@@ -36,14 +36,14 @@ class DaskCluster:
         self._address, self._flag = address, f'--scheduler={address}'
         allowed = 'must be tcp://HOST:PORT of a running `dask scheduler`'
         if not address.startswith('tcp://'):
-            raise BadInput(f'{self._flag}: {allowed}')
+            raise BadInput(self._flag, allowed)
         for name in ('distributed', 'distributed.client'):  # a lost scheduler is told in one line
             logging.getLogger(name).setLevel(logging.CRITICAL)
         try:
             self._client = Client(address, timeout=_TIMEOUT, set_as_default=False)
         except (OSError, ValueError) as error:
             reason = 'does not answer' if isinstance(error, OSError) else first_line(error)
-            raise BadInput(f'{self._flag}: {reason}; {allowed}') from None
+            raise BadInput(self._flag, f'{reason}; {allowed}') from None
 
     def __enter__(self) -> Self:
         return self
@@ -74,7 +74,7 @@ class DaskCluster:
             answers = self._client.run(function, on_error='return').values()
         for error in answers:
             if isinstance(error, (ImportError, AttributeError)):
-                raise BadInput(f'{self._flag}: a worker lacks this package ({first_line(error)})')
+                raise BadInput(self._flag, f'a worker lacks this package ({first_line(error)})')
             if isinstance(error, Exception) and not isinstance(error, OSError):  # of a worker that has died meanwhile
                 raise error
         return answers
@@ -109,7 +109,7 @@ class DaskCluster:
                     silent = 0 if self._num_threads() else silent + 1
         if silent:
             raise self._no_workers()
-        raise BadInput(f'{self._flag}: the workers of one task died again and again; give them more memory')
+        raise BadInput(self._flag, 'the workers of one task died again and again; give them more memory')
 
     @contextlib.contextmanager
     def _connected(self) -> Iterator[None]:
@@ -119,7 +119,7 @@ class DaskCluster:
         except (OSError, RuntimeError, concurrent.futures.CancelledError) as error:
             if isinstance(error, (concurrent.futures.CancelledError, CommClosedError)) or not self._answers():
                 advice = 'the same command goes on with what is missing'
-                raise BadInput(f'{self._flag}: the scheduler was lost; {advice}') from None
+                raise BadInput(self._flag, f'the scheduler was lost; {advice}') from None
             raise
 
     def _answers(self) -> bool:
@@ -129,4 +129,4 @@ class DaskCluster:
             return False
 
     def _no_workers(self) -> BadInput:
-        return BadInput(f'{self._flag}: has no workers; start some with: dask worker {self._address}')
+        return BadInput(self._flag, f'has no workers; start some with: dask worker {self._address}')

@@ -58,7 +58,7 @@ def start(
         joined.result()
     except (ValueError, RuntimeError) as error:
         options = 'give --coordinator, --processes and --process_id'
-        raise BadInput(f'--distributed: {first_line(error)}; {options}') from None
+        raise BadInput('--distributed', f'{first_line(error)}; {options}') from None
     atexit.register(_leave, on_loss)
 
 
@@ -93,7 +93,7 @@ def primary_first() -> Iterator[None]:
         broadcast_from_primary(np.bool(True))
         raise
     if broadcast_from_primary(np.bool(False)):
-        raise BadInput('--distributed: the first process refuses this run and says why')
+        raise BadInput('--distributed', 'the first process refuses this run and says why')
 
 
 def broadcast_from_primary(tree: Tree) -> Tree:

@@ -157,7 +157,7 @@ def beam(
         best_K = largest(log_p, width)
         best_K = best_K[np.isfinite(log_p[best_K])]
         if not len(best_K):
-            raise BadInput(f'beam={width}: only the rare-word symbol can follow; allow it')
+            raise BadInput('beam', 'only the rare-word symbol can follow; allow it', value=width)
         rows_K, ids_K = np.divmod(best_K, log_p_KxV.shape[1])
         ids_KxT = np.concatenate([ids_KxT[rows_K], ids_K[:, None].astype(np.int32)], axis=1)
         log_p_K = log_p[best_K]
@@ -203,7 +203,7 @@ def spell(spelling: Spelling, numbers: Sequence[int], seed: int = 1) -> list[str
                 if word and not spelling.vocabulary.ids.get(word):
                     words[number] = word
     if any(number not in words for number in numbers):
-        raise BadInput(f'spelling: only words of the vocabulary were drawn, in {_MAX_ATTEMPTS} attempts each')
+        raise BadInput('spelling', f'only words of the vocabulary were drawn, in {_MAX_ATTEMPTS} attempts each')
     return [words[number] for number in numbers]
 
 

@@ -135,7 +135,7 @@ class Network:
         body, widths = self.body.init(key, self.vocabulary_size), self.body.widths
         params = self.output.init(key, self.body.output_keys(key), widths, b_V)
         if taken := sorted(params.keys() & body.keys() - widths.keys()):
-            raise BadInput(f"{type(self.body).__name__}.init: {taken[0]} is the name of an output layer's parameter")
+            raise BadInput(f'{type(self.body).__name__}.init', f"{taken[0]} is the name of an output layer's parameter")
         return params | body  # a tied C is the body's
 
     def num_parameters(self) -> int:
@@ -206,7 +206,7 @@ class Network:
         shape = np.shape(ids_SxL)
         if len(shape) != 2 or shape[1] <= lookback:
             allowed = f'must be streams x {lookback + 1} or more, in reading order, the most recent word last'
-            raise BadInput(f'contexts of shape {shape}: {allowed}')
+            raise BadInput(f'contexts of shape {shape}', allowed)
         if self.line_end is None:
             return Tokens(ids_SxL)
         is_end_SxL = ids_SxL == self.line_end

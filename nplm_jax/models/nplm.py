@@ -34,7 +34,7 @@ def logits(params: Params, contexts_BxN: jax.Array) -> jax.Array:
     """
     if contexts_BxN.ndim != 2:
         allowed = 'must be batch x context words, in reading order, the most recent word last'
-        raise BadInput(f'contexts of shape {contexts_BxN.shape}: {allowed}')
+        raise BadInput(f'contexts of shape {contexts_BxN.shape}', allowed)
     x_BxP = concatenate(params['C_VxM'][contexts_BxN])
     y_BxV = params['b_V'][None, :]
     if 'W_VxP' in params:

@@ -150,10 +150,10 @@ def split_runs(key: str, value: str) -> list[pathlib.Path]:
         size = next(sizes, 1)
         folder, names = expand_run(','.join(names[:size])), names[size:]
         if not is_finished(folder):
-            raise BadInput(f'{key}={value!r}: no finished run at {str(folder)!r}; {suggest(folder)}')
+            raise BadInput(key, f'no finished run at {str(folder)!r}; {suggest(folder)}', value=value)
         folders.append(folder)
     if len({folder.resolve() for folder in folders}) < len(folders):
-        raise BadInput(f'{key}={value!r}: names a run twice')
+        raise BadInput(key, 'names a run twice', value=value)
     return folders
 
 
@@ -201,14 +201,14 @@ def read_run(folder: pathlib.Path) -> Run:
         BadInput: No run lies there, or its files are damaged.
     """
     if not (folder / CONFIG).is_file():
-        raise BadInput(f'RUN={str(folder)!r}: no run there; {suggest(folder)}')
+        raise BadInput('RUN', f'no run there; {suggest(folder)}', value=str(folder))
     try:
         settings = config_lib.from_record(read_json(folder / CONFIG))
     except BadInput as error:
-        raise BadInput(f'{folder / CONFIG}: cannot be read ({error})') from None
+        raise BadInput(folder / CONFIG, f'cannot be read ({error})') from None
     results = read_json(folder / RESULTS) if (folder / RESULTS).is_file() else None
     if results is not None and not is_complete(results):
-        raise BadInput(f'{folder / RESULTS}: damaged; run the training command again to evaluate the run again')
+        raise BadInput(f'{folder / RESULTS}', 'damaged; run the training command again to evaluate the run again')
     return Run(folder, settings, results)
 
 

@@ -43,7 +43,7 @@ def load_config(file: str) -> ConfigDict:
             get_config = runpy.run_path(path)['get_config']
             return get_config(row) if colon else get_config()
     except Exception as error:  # noqa: BLE001 (a config file is Python and may raise anything)
-        raise BadInput(explain(error, ['--config', f'{path}{colon}{row}'])) from None
+        raise describe_config_error(error, f'{path}{colon}{row}') from None
 
 
 def find_config(file: str) -> str:
@@ -105,7 +105,7 @@ def check_keys(argv: Sequence[str]) -> None:
     """
     for match in filter(None, map(_OVERRIDE.match, argv)):
         if match[1] not in FIELDS and not is_option(match[1]):
-            raise BadInput(f'--config.{match[1]}: {describe_unknown_key(match[1])}')
+            raise BadInput(f'--config.{match[1]}', describe_unknown_key(match[1]))
 
 
 def describe_unknown_key(key: str) -> str:
@@ -133,19 +133,30 @@ def explain(error: BaseException, argv: Sequence[str]) -> str:
             near = did_you_mean(error.flagname, known, prefix='--', dotted=True)
             return f'--{error.flagname}: unknown flag; --help lists the flags, --print_config the config keys{near}'
         return first_line(error) + next(hints, '')
+    words = [word for argument in argv for word in argument.split('=', 1)]
+    return str(describe_config_error(error, words[words.index('--config') + 1] if '--config' in words[:-1] else ''))
+
+
+def describe_config_error(error: BaseException, path: str) -> BadInput:
+    """Returns the one-line error about what a config file raised.
+
+    Args:
+        error: The exception.
+        path: The value of --config.
+    """
     while error.__context__:  # ml_collections and Absl raise what a config file raised again, as a traceback's text
         error = error.__context__
     if isinstance(error, BadInput):
-        return str(error)
-    words = [word for argument in argv for word in argument.split('=', 1)]
-    path = words[words.index('--config') + 1] if '--config' in words[:-1] else ''
+        return error
     if not pathlib.Path(path.partition(':')[0]).is_file():
         known = sorted(file.stem for file in _CONFIGS.glob('[a-z]*.py') if file.stem != 'rows')
         near = did_you_mean(pathlib.PurePath(path.partition(':')[0]).stem, known)
-        return f'--config={path}: no such config; available: {", ".join(known)}, or the path of a config file{near}'
-    if 'positional argument' in str(error):
-        return f'--config={path}: this config has no rows; omit the colon and what follows'
-    return f'--config={path}: {type(error).__name__}: {first_line(error)}'
+        problem = f'no such config; available: {", ".join(known)}, or the path of a config file{near}'
+    elif 'positional argument' in str(error):
+        problem = 'this config has no rows; omit the colon and what follows'
+    else:
+        problem = f'{type(error).__name__}: {first_line(error)}'
+    return BadInput('--config', problem, value=path)
 
 
 def describe_config(config: ConfigDict, points: Sequence[Mapping[str, Any]] = ()) -> str:

@@ -130,7 +130,9 @@ class _Slurm:
     def __init__(self, logs: pathlib.Path, options: Mapping[str, str], processes: int) -> None:
         if not shutil.which('sbatch'):
             raise BadInput(
-                '--launcher=slurm: sbatch not found; run this where SLURM is installed, or use --launcher=local'
+                '--launcher',
+                'sbatch not found; run this where SLURM is installed, or use --launcher=local',
+                value='slurm',
             )
         asked = _DEFAULTS | dict(options)
         nodes = int(asked['nodes'])
@@ -142,7 +144,7 @@ class _Slurm:
         queue = _read_queue()
         if queue is None:  # a job of an earlier start may be in it
             raise BadInput(
-                '--launcher=slurm: squeue does not answer, so jobs could be submitted twice; try again later'
+                '--launcher', 'squeue does not answer, so jobs could be submitted twice; try again later', value='slurm'
             )
         self._queue = queue
 
@@ -157,7 +159,7 @@ class _Slurm:
         done = subprocess.run(sbatch, input=script, capture_output=True, text=True)
         if done.returncode:
             reasons = done.stderr.strip().splitlines() or [f'sbatch ended with exit code {done.returncode}']
-            raise BadInput(f'--launcher=slurm: {reasons[-1]}')
+            raise BadInput('--launcher', reasons[-1], value='slurm')
         return done.stdout.strip().partition(';')[0]
 
     def ended(self, running: Iterable[Job]) -> list[Job]:

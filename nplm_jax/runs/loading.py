@@ -54,12 +54,12 @@ def load(folder: Path, plugins: Sequence[str] = ()) -> tuple[Settings, vocabular
     if (file := folder / storage.MODEL_FILE).exists():
         return settings, words, storage.load(file, len(words))
     if source := (catalog.finished(folder) or {}).get('imported'):
-        raise BadInput(f'{file}: missing; run `nplm import` again on {source}')
+        raise BadInput(file, f'missing; run `nplm import` again on {source}')
     try:
         parts.part_class('model.family', settings.model.family)
     except BadInput as error:
-        raise BadInput(f'{folder}: the code of its model is not installed ({error})') from None
-    raise BadInput(f'{file}: missing; run the training command again')
+        raise BadInput(folder, f'the code of its model is not installed ({error})') from None
+    raise BadInput(file, 'missing; run the training command again')
 
 
 class TeacherRun(NamedTuple):
@@ -92,8 +92,7 @@ def load_teachers(settings: Settings, folder: pathlib.Path) -> list[TeacherRun]:
             family = workdir.read_settings(path).model.family
             loaded = load(path) if parts.is_neural(family) else None
         except BadInput as error:
-            reason = str(error).split('; ')[0]  # without the advice, which is for a run of one's own
-            raise BadInput(f'{workdir.TEACHER}={value!r}: {path} cannot be loaded ({reason})') from None
+            raise BadInput(workdir.TEACHER, f'{path} cannot be loaded ({error})', value=value) from None
         allowed = f'must name networks; {path} is a count-based model ({family})'
         require(loaded is not None, workdir.TEACHER, value, allowed)
         teachers.append(TeacherRun(path, *cast(Any, loaded)))
@@ -131,7 +130,7 @@ def load_network(
     jax_settings.check()
     is_packed = (folder / packed.PARAMETERS).exists()
     if not (is_packed or (folder / 'checkpoints').is_dir()):
-        raise BadInput(f'{folder}: has no checkpoint yet')
+        raise BadInput(folder, 'has no checkpoint yet')
     network, params = example_parameters(folder, settings, words)
     if is_packed:
         return NeuralLanguageModel(network, _read_parameters(folder / packed.PARAMETERS, params)), None
@@ -148,7 +147,7 @@ def _read_parameters(path: pathlib.Path, example: Params) -> Params:
     for name in sorted(arrays.keys() | expected.keys()):
         found, wanted = arrays.get(name), expected.get(name)
         if found is None or wanted is None or (found.shape, found.dtype) != (wanted.shape, wanted.dtype):
-            raise BadInput(f'{path}: {name}: its shape or type is not that of the network in {catalog.CONFIG}')
+            raise BadInput(path, f'{name}: its shape or type is not that of the network in {catalog.CONFIG}')
     return unflatten_dict({name: jax.numpy.asarray(array) for name, array in arrays.items()}, sep='.')
 
 
@@ -218,7 +217,7 @@ def _check_memory(folder: pathlib.Path, params: Params) -> None:
     memory = os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE')
     if size > memory:
         sizes = f'{size / 1e9:,.0f} GB, but this machine has {memory / 1e9:,.0f} GB of memory'
-        raise BadInput(f'{folder}: its network needs {sizes}')
+        raise BadInput(folder, f'its network needs {sizes}')
 
 
 def load_dataset(run: Settings | Path, tokenizer: Tokenizer | None = None) -> dataset.Dataset:

@@ -67,12 +67,12 @@ def unpack(path: pathlib.Path) -> pathlib.Path:
         folder = cache_folder() / 'models' / _check(path, file) / (path.stem.lstrip('.') or 'model')
         if folder.is_dir():
             return folder
-        with open_zip(f'{name}: not a zip of a model', file, _MAX_MEMBERS) as archive:
+        with open_zip(name, 'not a zip of a model', file, _MAX_MEMBERS) as archive:
             _check_members(path, archive.infolist(), file.seek(0, os.SEEK_END))
             try:
                 _extract(archive, folder)
             except OSError as error:
-                raise BadInput(f'{name}: cannot be unpacked into {folder.parent} ({error.strerror})') from None
+                raise BadInput(name, f'cannot be unpacked into {folder.parent} ({error.strerror})') from None
     return folder
 
 
@@ -83,11 +83,11 @@ def _check(path: pathlib.Path, file: IO[bytes]) -> str:
     file.seek(max(0, size - len(_COMMENT) - _DIGITS - 20))
     match = re.search(comment + rb'\Z', file.read())
     if not match:
-        raise BadInput(f'RUN={str(path)!r}: not a model of nplm pack, or cut')
+        raise BadInput('RUN', 'not a model of nplm pack, or cut', value=str(path))
     if int(match[1]) != FORMAT:
-        raise BadInput(f'RUN={str(path)!r}: format {int(match[1])} of packed models; this version reads {FORMAT}')
+        raise BadInput('RUN', f'format {int(match[1])} of packed models; this version reads {FORMAT}', value=str(path))
     if match[2].decode() != _digest(file):
-        raise BadInput(f'RUN={str(path)!r}: damaged (checksum mismatch); pack or download it again')
+        raise BadInput('RUN', 'damaged (checksum mismatch); pack or download it again', value=str(path))
     return match[2].decode()
 
 
@@ -97,11 +97,11 @@ def _check_members(path: pathlib.Path, entries: Iterable[zipfile.ZipInfo], size:
     for entry in entries:
         is_plain = stat.S_ISREG(entry.external_attr >> 16) and entry.compress_type == zipfile.ZIP_STORED
         if not _MEMBER.fullmatch(entry.filename) or not is_plain or entry.filename in names:
-            raise BadInput(f'RUN={str(path)!r}: unexpected file {entry.filename[:100]!r} in the archive')
+            raise BadInput('RUN', f'unexpected file {entry.filename[:100]!r} in the archive', value=str(path))
         names.add(entry.filename)
         size -= entry.file_size
     if size < 0:
-        raise BadInput(f'RUN={str(path)!r}: declares more bytes than it has')
+        raise BadInput('RUN', 'declares more bytes than it has', value=str(path))
 
 
 def _extract(archive: zipfile.ZipFile, folder: pathlib.Path) -> None:

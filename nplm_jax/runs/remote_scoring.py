@@ -162,10 +162,10 @@ def _load(source: Source) -> LanguageModel:
     where = f'the worker on {socket.gethostname()}'
     for folder in source.folders:
         if not (folder / catalog.CONFIG).is_file():
-            raise BadInput(f'{folder}: {where} does not see this run; all workers must share its files')
+            raise BadInput(folder, f'{where} does not see this run; all workers must share its files')
     if _digest(source.folders) != source.digest:
         names = ', '.join(map(str, source.folders))
-        raise BadInput(f'{names}: {where} sees other files there, or has another version of JAX')
+        raise BadInput(names, f'{where} sees other files there, or has another version of JAX')
     process.set_up_process()
     models = [loading.load(folder)[2] for folder in source.folders]
     return Mixture(models, np.array([source.weights]), ContextBins()) if source.weights else models[0]

@@ -192,7 +192,7 @@ def read_metrics(path: pathlib.Path) -> list[dict[str, Any]]:
     for number, line in decode_lines(path, data[: data.rfind(b'\n') + 1]):
         row = parse_json(path, line, number)
         if not has_shape(row, _ROW):
-            raise BadInput(f'{path}:{number}: expected numbers, step, epoch and seconds among them')
+            raise BadInput(f'{path}:{number}', 'expected numbers, step, epoch and seconds among them')
         rows.append(row)
     return rows
 

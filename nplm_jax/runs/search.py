@@ -138,14 +138,16 @@ class Search:
         if 'identity' not in study.user_attrs:
             if has_folders:
                 advice = workdir.give_another(self.folder)
-                raise BadInput(f'--workdir={self.folder}: has trials that the database does not know; {advice}')
+                raise BadInput('--workdir', f'has trials that the database does not know; {advice}', value=self.folder)
             study.set_user_attr('identity', identity)
         search_space.check_same(name, study.user_attrs['identity'], identity)
         trained = [trial for trial in study.get_trials(deepcopy=False) if trial.value is not None]
         if trained and not has_folders:
             raise BadInput(
-                f'--workdir={self.folder}: has none of the {len(trained)} trials that the database has of {name}; '
-                'give the folder of the search, or another --config.name'
+                '--workdir',
+                f'has none of the {len(trained)} trials that the database has of {name}; '
+                'give the folder of the search, or another --config.name',
+                value=self.folder,
             )
         return study
 

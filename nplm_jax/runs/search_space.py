@@ -49,7 +49,7 @@ class Space:
         except optuna.exceptions.OptunaError:  # pruned, or the database failed
             raise
         except Exception as error:  # noqa: BLE001 (a search space is Python and may raise anything)
-            raise BadInput(f'--search: search() of {self.path} failed: {type(error).__name__}: {error}') from None
+            raise BadInput('--search', f'search() of {self.path} failed: {type(error).__name__}: {error}') from None
         settings = sweeps.apply(self.config, point, '--search', self.given).settings
         return sweeps.Point(self.name, config_lib.replace(settings, {'name': self.name}), dict(point))
 
@@ -84,13 +84,13 @@ def load(path: str, config: Config, given: Collection[str] = ()) -> Space:
     optuna.logging.set_verbosity(optuna.logging.CRITICAL)  # a search says itself what it does
     function = runpy.run_path(path).get('search')
     if not inspect.isfunction(function):
-        raise BadInput(f'--search: {path} defines no search(trial); it returns a dictionary of keys')
+        raise BadInput('--search', f'{path} defines no search(trial); it returns a dictionary of keys')
     space = Space(path, function, config, given)
     with contextlib.suppress(optuna.TrialPruned):
         space.point(trial := optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0)).ask())
         if not trial.params:
             advice = 'call trial.suggest_int, suggest_float or suggest_categorical'
-            raise BadInput(f'--search: search() of {path} suggests nothing; {advice}')
+            raise BadInput('--search', f'search() of {path} suggests nothing; {advice}')
     return space
 
 
@@ -103,6 +103,7 @@ def check_same(name: str, recorded: Mapping[str, Any], identity: Mapping[str, An
         different = ['search() has changed']
     if different:
         raise BadInput(
-            f'--storage: the database holds another study of the name {name} ({"; ".join(different)}); '
-            'give another database, or another --config.name'
+            '--storage',
+            f'the database holds another study of the name {name} ({"; ".join(different)}); '
+            'give another database, or another --config.name',
         )

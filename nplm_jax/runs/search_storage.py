@@ -41,9 +41,9 @@ def find_url(flag: str | None, folder: pathlib.Path) -> str:
     try:
         url = sa.make_url(text)
     except (sa.exc.ArgumentError, ValueError):
-        raise BadInput(f'--storage: not a URL; {_ALLOWED}') from None
+        raise BadInput('--storage', f'not a URL; {_ALLOWED}') from None
     if '@' in (url.host or ''):
-        raise BadInput('--storage: the password has an @; write it as %40')
+        raise BadInput('--storage', 'the password has an @; write it as %40')
     if url.drivername == 'postgresql':
         url = url.set(drivername='postgresql+psycopg')
     is_allowed = url.drivername == 'postgresql+psycopg' and bool(url.database)
@@ -86,10 +86,10 @@ def opened(url: str) -> Iterator[optuna.storages.RDBStorage]:
             except (sa.exc.IntegrityError, sa.exc.ProgrammingError):  # another process made the tables just now
                 storage = connect()
     except ImportError:
-        raise BadInput(f'--storage={shown}: psycopg is not installed: pip install "nplm-jax[search]"') from None
+        raise BadInput('--storage', 'psycopg is not installed: pip install "nplm-jax[search]"', value=shown) from None
     except (sa.exc.SQLAlchemyError, RuntimeError) as error:
         cause = getattr(error, 'orig', None) or error
-        raise BadInput(f'--storage={shown}: cannot be used ({first_line(cause)})') from None
+        raise BadInput('--storage', f'cannot be used ({first_line(cause)})', value=shown) from None
     try:
         yield storage
     except (optuna.exceptions.StorageInternalError, sa.exc.SQLAlchemyError) as error:

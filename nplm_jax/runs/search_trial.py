@@ -61,7 +61,7 @@ def train(settings: Settings, folder: pathlib.Path, *rest: Any) -> dict[str, Any
 
 def verdict(error: BaseException, point: sweeps.Point | None) -> str | None:
     """Returns how the trial of a point ended; None if the error is not the point's, and another start may succeed."""
-    if isinstance(error, BadInput) and point and str(error).partition('=')[0] not in point.overrides:
+    if isinstance(error, BadInput) and point and error.key not in point.overrides:
         return None
     verdicts = {Pruned: 'pruned', NonFiniteError: 'diverged', BadInput: 'refused', UpdateFinishedTrialError: 'lost'}
     return verdicts.get(type(error))

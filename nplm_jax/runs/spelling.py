@@ -66,7 +66,7 @@ def read_rare_words(folder: Path) -> RareWords:
     if empty := [split for split, split_words in words.items() if not split_words]:
         counts = f'corpus.min_count={settings.corpus.min_count}, corpus.max_vocabulary={settings.corpus.max_vocabulary}'
         raise BadInput(
-            f'RUN={str(folder)!r}: no {empty[0]} word is outside its vocabulary ({counts}); nothing to spell'
+            'RUN', f'no {empty[0]} word is outside its vocabulary ({counts}); nothing to spell', value=str(folder)
         )
     return RareWords(settings, known, words)
 
@@ -130,7 +130,7 @@ def load(*folders: Path) -> Spelling:
     run_folder = next((path for path in paths if catalog.is_finished(path / catalog.SPELLING)), None)
     if run_folder is None:
         names = ' '.join(map(str, paths))
-        raise BadInput(f'{names}: no spelling model for words outside the vocabulary; train one with nplm spell RUN')
+        raise BadInput(names, 'no spelling model for words outside the vocabulary; train one with nplm spell RUN')
     _, symbols, model = loading.load(run_folder / catalog.SPELLING)
     return Spelling(model, symbols, vocabulary.load(run_folder / catalog.VOCABULARY))
 

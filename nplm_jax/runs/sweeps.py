@@ -59,14 +59,15 @@ def load_points(path: str, config: Config, given: Collection[str] = ()) -> list[
         sweep = runpy.run_path(path).get('sweep')
         overrides = list(sweep()) if sweep else []
     except Exception as error:  # noqa: BLE001 (a sweep is Python and may raise anything)
-        raise BadInput(f'--sweep: sweep() of {path} failed: {type(error).__name__}: {error}') from None
+        raise BadInput('--sweep', f'sweep() of {path} failed: {type(error).__name__}: {error}') from None
     if sweep is None:
         raise BadInput(
-            f'--sweep: {path} defines no sweep(); for all combinations of some values give '
-            '--grid=model.m=10,30 --grid=model.h=20,60'
+            '--sweep',
+            f'{path} defines no sweep(); for all combinations of some values give '
+            '--grid=model.m=10,30 --grid=model.h=20,60',
         )
     if not overrides:
-        raise BadInput(f'--sweep: sweep() of {path} yields no points')
+        raise BadInput('--sweep', f'sweep() of {path} yields no points')
     points = [apply(config, point, given=given) for point in overrides]
     _check_names(points, f'--sweep: a point of {path}')
     return points
@@ -111,20 +112,20 @@ def _parse(text: str, expected: type, key: str) -> Any:
     try:
         return expected(text)
     except ValueError:
-        raise BadInput(f'--grid: {key}={text!r}: must be of type {expected.__name__}') from None
+        raise BadInput('--grid', f'{key}={text!r}: must be of type {expected.__name__}') from None
 
 
 def _check_names(points: Iterable[Point], one: str) -> None:
     """Raises BadInput, which begins with `one`, where two points have one name."""
     names = [*RESERVED_NAMES, *(point.name for point in points)]
     if taken := next((name for name in names if names.count(name) > 1), None):
-        raise BadInput(f'{one} is named {taken}, a name that another point or a file of the sweep has')
+        raise BadInput(one, f'is named {taken}, a name that another point or a file of the sweep has')
 
 
 def _check_key(key: str, flag: str) -> None:
     """Raises BadInput for an unknown key."""
     if not (key in FIELDS or is_option(key)):
-        raise BadInput(f'{flag}: {key}: {describe_unknown_key(key)}')
+        raise BadInput(flag, f'{key}: {describe_unknown_key(key)}')
 
 
 def apply(config: Config, overrides: Mapping[str, Any], flag: str = '--sweep', given: Collection[str] = ()) -> Point:
@@ -140,7 +141,7 @@ def apply(config: Config, overrides: Mapping[str, Any], flag: str = '--sweep', g
         BadInput: A key or the whole point is impossible; the message names the flag, the point and the key.
     """
     if not (isinstance(overrides, Mapping) and all(isinstance(key, str) for key in overrides)):
-        raise BadInput(f'{flag}: {overrides!r}: a point must be a dictionary of keys')
+        raise BadInput(flag, f'{overrides!r}: a point must be a dictionary of keys')
     for key in overrides:
         _check_key(key, flag)
     values = flatten(config)
@@ -152,7 +153,7 @@ def apply(config: Config, overrides: Mapping[str, Any], flag: str = '--sweep', g
     except BadInput as error:
         shown = ','.join(f'{key}={value!r}' for key, value in overrides.items())
         point = '' if str(error).startswith(f'{shown}: ') else f'{shown}: '
-        raise BadInput(f'{flag}: {point}{error}') from None
+        raise BadInput(flag, f'{point}{error}') from None
     return Point(name, settings, {**overrides, 'name': name})
 
 

@@ -94,7 +94,7 @@ def load_network(path: str) -> Network:
     with imported_configs():
         network = runpy.run_path(path).get('network')
     if not callable(network):
-        raise BadInput(f'--minutes: {path} defines no network(width, passes, words), as configs/text.py does')
+        raise BadInput('--minutes', f'{path} defines no network(width, passes, words), as configs/text.py does')
     return network
 
 
@@ -274,7 +274,7 @@ def choose(
     if passes < 1:
         least = 1.05 * (minutes + (1 - passes) * words / budget.batch_size * speed.update / 60)
         allowed = f'must be {least:.2g} or more, for one pass over the {words:,} training words with {width} units'
-        raise BadInput(f'--minutes={minutes:g}: {allowed}')
+        raise BadInput('--minutes', allowed, value=minutes)
     keys = {
         **network(width, passes, words),
         'train.epochs': math.ceil(plan.updates / (words // budget.batch_size)),

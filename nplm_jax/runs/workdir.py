@@ -56,11 +56,11 @@ def check_path(folder: pathlib.Path) -> None:
         BadInput: The path is a URL, or the absolute path has a character with a meaning for Orbax.
     """
     if re.match(r'\w+:/', str(folder)):  # pathlib makes gs:/bucket of gs://bucket
-        raise BadInput(f'--workdir={folder}: is a URL; give a folder of this machine')
+        raise BadInput('--workdir', 'is a URL; give a folder of this machine', value=folder)
     path = str(folder.absolute())
     if unsafe := _UNSAFE_CHARACTER.search(path):
         allowed = 'which checkpoints cannot handle; give a UTF-8 path without [ * ? \\'
-        raise BadInput(f'--workdir={folder}: {path} contains {unsafe[0]}, {allowed}')
+        raise BadInput('--workdir', f'{path} contains {unsafe[0]}, {allowed}', value=folder)
 
 
 def check(folder: pathlib.Path, settings: Settings) -> None:
@@ -82,16 +82,16 @@ def check(folder: pathlib.Path, settings: Settings) -> None:
             # A killed start leaves these.
             written_before = {CORPUS, MINUTES, VOCABULARY, *tokenizer_files.FILES, *parts.files(settings)}
             if any(not p.name.startswith('.') and p.name not in written_before for p in folder.iterdir()):
-                raise BadInput(f'--workdir={folder}: is not empty and not a run; give another folder')
+                raise BadInput('--workdir', 'is not empty and not a run; give another folder', value=folder)
             return
         recorded = config_lib.to_flat(_read_config(folder))
     except OSError as error:
-        raise BadInput(f'--workdir={folder}: cannot be used ({error.strerror})') from None
+        raise BadInput('--workdir', f'cannot be used ({error.strerror})', value=folder) from None
     current = config_lib.to_flat(settings)
     different = sorted(k for k in current if current[k] != recorded.get(k) and not k.startswith('parallel.'))
     different = [k for k in different if current[k] != AUTO.get(k)]  # `resolve` takes the recorded value
     if differences := '; '.join(f'{k}={recorded.get(k)!r} there, {current[k]!r} now' for k in different):
-        raise BadInput(f'--workdir={folder}: belongs to another config ({differences}); {give_another(folder)}')
+        raise BadInput('--workdir', f'belongs to another config ({differences}); {give_another(folder)}', value=folder)
 
 
 def resolve(folder: pathlib.Path, settings: Settings, data: Dataset, platform: str) -> Settings:
@@ -131,7 +131,9 @@ def refuse_links(folder: pathlib.Path) -> None:
         BadInput: The folder holds a link.
     """
     if link := min((p.name for p in folder.iterdir() if p.is_symlink()), default=None):
-        raise BadInput(f'--workdir={folder}: contains the symbolic link {link}; remove it or give another folder')
+        raise BadInput(
+            '--workdir', f'contains the symbolic link {link}; remove it or give another folder', value=folder
+        )
 
 
 def read_settings(folder: pathlib.Path) -> Settings:
@@ -148,16 +150,16 @@ def _read_config(folder: pathlib.Path) -> Settings:
     path = folder / CONFIG
     if not path.exists():
         what = 'is a packed model; give the folder of a run' if folder.is_file() else 'no run was started there'
-        raise BadInput(f'{folder}: {what}')
+        raise BadInput(folder, what)
     record = _read_json(path)
     try:  # the folder may be whole: another version wrote it, or a plug-in is elsewhere
         recorded = config_lib.from_record(record)
     except BadInput as error:
-        raise BadInput(f'{path}: cannot be read ({error})') from None
+        raise BadInput(path, f'cannot be read ({error})') from None
     try:
         return config_lib.replace(recorded, {})
     except BadInput as error:
-        raise BadInput(f'{path}: {error}') from None
+        raise BadInput(path, str(error)) from None
 
 
 def _read_json(path: pathlib.Path) -> dict[str, Any]:
@@ -165,7 +167,7 @@ def _read_json(path: pathlib.Path) -> dict[str, Any]:
     try:
         return read_json(path)
     except BadInput as error:
-        raise BadInput(f'{path}: cannot be read ({error}); delete the folder or give another --workdir') from None
+        raise BadInput(path, f'cannot be read ({error}); delete the folder or give another --workdir') from None
 
 
 @contextlib.contextmanager
@@ -197,15 +199,15 @@ def locked(folder: pathlib.Path, remove_unused: bool = False) -> Iterator[None]:
     try:
         file = open(folder / '.lock', 'a', opener=lambda path, flags: os.open(path, flags | os.O_NOFOLLOW, 0o666))
     except OSError as error:
-        raise BadInput(f'--workdir={folder}: cannot be written ({error.strerror})') from None
+        raise BadInput('--workdir', f'cannot be written ({error.strerror})', value=folder) from None
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             allowed = 'another process is using it; wait, or give another folder'
-            raise FolderInUse(f'--workdir={folder}: {allowed}') from None
+            raise FolderInUse('--workdir', allowed, value=folder) from None
         if not os.fstat(file.fileno()).st_nlink:  # deleted by `remove_unused` in another process
-            raise BadInput(f'--workdir={folder}: another process has just removed it; run again')
+            raise BadInput('--workdir', 'another process has just removed it; run again', value=folder)
         remove_leftovers(folder)
         try:
             yield
@@ -297,7 +299,7 @@ def record_inputs(
         for key, path in parts.files(settings).items():
             content = read_bytes(f'{key}={path!r}', expand(key, path))
             if hashlib.sha256(content).hexdigest() != digests[key]:
-                raise BadInput(f'{key}={path!r}: changed while it was read; run again')
+                raise BadInput(key, 'changed while it was read; run again', value=path)
             write_atomically(folder / key, content)
         record = {
             'words': {name: len(span) for name, span in data.splits.items()},
@@ -311,13 +313,13 @@ def record_inputs(
         vocabulary.save(data.vocabulary, folder / VOCABULARY)
         write_atomically(folder / CONFIG, json.dumps(config_lib.to_record(settings), indent=2) + '\n')
     except OSError as error:
-        raise BadInput(f'--workdir={folder}: cannot be written ({error.strerror})') from None
+        raise BadInput('--workdir', f'cannot be written ({error.strerror})', value=folder) from None
 
 
 def refuse_changes(folder: pathlib.Path, difference: str) -> None:
     """Raises BadInput that advises another folder, unless the difference is empty."""
     if difference:
-        raise BadInput(f'--workdir={folder}: {difference}; {give_another(folder)}')
+        raise BadInput('--workdir', f'{difference}; {give_another(folder)}', value=folder)
 
 
 def difference(folder: pathlib.Path, settings: Settings, digests: Mapping[str, str]) -> str:
@@ -370,8 +372,8 @@ def check_config(settings: Settings) -> None:
     different = multihost.differences_from_primary(values).items()
     if differences := '; '.join(f'{key}={here!r} here, {there!r} there' for key, (here, there) in different):
         raise BadInput(
-            f'--distributed: the config of this process differs from that of the first ({differences}); '
-            'give all processes the same'
+            '--distributed',
+            f'the config of this process differs from that of the first ({differences}); give all processes the same',
         )
 
 
@@ -388,11 +390,12 @@ def check_inputs(settings: Settings, digests: Mapping[str, str]) -> None:
     for key, (here, there) in multihost.differences_from_primary(digests).items():
         if key == TEXT:
             raise BadInput(
-                '--distributed: this process reads a different text from the first; give all processes the same corpus'
+                '--distributed',
+                'this process reads a different text from the first; give all processes the same corpus',
             )
         digest_pair = f'sha256 {here[:12] or "missing"} here, {there[:12] or "missing"} there'
         path = config_lib.to_flat(settings)[key]
-        raise BadInput(f'--distributed: {key}={path!r}: differs from the file of the first process ({digest_pair})')
+        raise BadInput('--distributed', f'{key}={path!r}: differs from the file of the first process ({digest_pair})')
 
 
 def safe_folder_name(name: str) -> str:

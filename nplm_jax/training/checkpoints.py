@@ -166,7 +166,7 @@ class CheckpointStore:
             BadInput: No checkpoint can be read.
         """
         if (restored := self._read_newest({'best': best})) is None:
-            raise BadInput(f'{self._manager.directory}: has no checkpoint')
+            raise BadInput(self._manager.directory, 'has no checkpoint')
         (best,), progress = restored
         return best, progress
 
@@ -185,7 +185,7 @@ class CheckpointStore:
         if damaged:
             reason = f'of update {max(damaged)}: {damaged[max(damaged)]}'
             message = f'no checkpoint can be read ({reason}); move the folder away to start again'
-            raise BadInput(f'{self._manager.directory}: {message}')
+            raise BadInput(self._manager.directory, message)
         return None
 
     def _rename_damaged(self, damaged: dict[int, str], used: int) -> None:
@@ -319,4 +319,4 @@ def _check_files(folder: pathlib.Path) -> None:
             with contextlib.suppress(FileNotFoundError):  # a run that is training deletes old checkpoints
                 mode = path.lstat().st_mode
                 if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-                    raise BadInput(f'{path}: is a link or a pipe; checkpoints are files and folders')
+                    raise BadInput(path, 'is a link or a pipe; checkpoints are files and folders')

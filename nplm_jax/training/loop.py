@@ -7,7 +7,6 @@ Dims: S updates of a chunk, T positions of an epoch.
 
 import contextlib
 import dataclasses
-import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
@@ -39,7 +38,7 @@ from nplm_jax.training.schedule import Progress, Schedule, make_schedule
 from nplm_jax.training.step import Program, RunInputs, TrainState
 from nplm_jax.training.word_source import WordSource, make_word_source
 from nplm_jax.utils import finite
-from nplm_jax.utils.errors import BadInput, NonFiniteError, first_line, require
+from nplm_jax.utils.errors import BadInput, NonFiniteError, first_line, require, status
 
 
 class Interrupted(Exception):
@@ -426,7 +425,7 @@ def out_of_memory_as_bad_input() -> Iterator[None]:
     try:
         yield
     except (jax.errors.JaxRuntimeError, MemoryError) as error:
-        if not (isinstance(error, MemoryError) or re.search('RESOURCE_EXHAUSTED|[Oo]ut of memory', str(error))):
+        if not (isinstance(error, MemoryError) or status(error) == 'RESOURCE_EXHAUSTED'):
             raise
         keys = 'model.m, model.h, train.batch_size or output.block_size'
-        raise BadInput(f'out of memory ({first_line(error)[:200]}); reduce {keys}') from None
+        raise BadInput('memory', f'exhausted ({first_line(error)[:200]}); reduce {keys}') from None

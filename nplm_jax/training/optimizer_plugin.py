@@ -60,7 +60,7 @@ def _failure_as_bad_input(name: str) -> Iterator[None]:
     except Exception as error:
         allowed = 'must work with a traced number or schedule as learning_rate, and with gradients alone'
         reason = f'{type(error).__name__}: {first_line(error)}'
-        raise BadInput(f'optimizer.name={name!r}: {allowed} ({reason})') from error
+        raise BadInput('optimizer.name', f'{allowed} ({reason})', value=name) from error
 
 
 def transformation(

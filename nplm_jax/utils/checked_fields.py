@@ -124,7 +124,7 @@ def build(settings_class: type[T], flat: Mapping[str, Any], options: Mapping[str
         for section in sections:
             allowed = allowed[section] if isinstance(allowed.get(section), dict) else {}
         near = did_you_mean(name, ('.'.join([*sections, key]) for key in allowed), dotted=True)
-        raise BadInput(f'{name}: unknown key; allowed here: {", ".join(allowed) or "none"}{near}')
+        raise BadInput(name, f'unknown key; allowed here: {", ".join(allowed) or "none"}{near}')
     return typing.cast(T, settings)
 
 

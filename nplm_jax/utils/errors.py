@@ -1,6 +1,8 @@
 """The exceptions that end a run in one line. Does not import JAX."""
 
 import difflib
+import os
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -8,13 +10,29 @@ _MAX_CHARACTERS = 1000  # of a message, which may quote a long value
 
 
 class BadInput(ValueError):
-    """The user's input cannot be used; the message is one printable line that says what is allowed."""
+    """The user's input cannot be used. The message is one printable line, `KEY=VALUE: PROBLEM` or `KEY: PROBLEM`.
 
-    def __init__(self, message: str) -> None:
-        """Shortens a long message in its middle and escapes unprintable characters."""
+    Attributes:
+        key: The name of the input: a config key, a flag, a file, or an argument of a function.
+        problem: The reason, and what is allowed.
+        value: The value of the input; `...` if the message does without.
+
+    Examples:
+        >>> print(BadInput('model.h', 'must be at least 0', value=-1))
+        model.h=-1: must be at least 0
+    """
+
+    def __init__(self, key: str | os.PathLike[str], problem: str, value: Any = ...) -> None:
+        self.key, self.problem = str(key), problem
+        self.value = os.fspath(value) if isinstance(value, os.PathLike) else value
+        super().__init__(self.key, self.problem, self.value)  # all of them, so that it can be pickled
+
+    def __str__(self) -> str:
+        shown = '' if self.value is ... else f'={self.value!r}'
+        message = f'{self.key}{shown}: {self.problem}'
         if len(message) > _MAX_CHARACTERS:
             message = f'{message[: _MAX_CHARACTERS // 2]} ... {message[-_MAX_CHARACTERS // 2 :]}'
-        super().__init__(''.join(c if c.isprintable() else ascii(c)[1:-1] for c in message))
+        return ''.join(c if c.isprintable() else ascii(c)[1:-1] for c in message)
 
 
 class NonFiniteError(ArithmeticError):
@@ -26,10 +44,19 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
-def require(ok: bool, key: str, value: Any, message: str) -> None:
-    """Raises BadInput with `key`, its `value` and a message that says what is allowed, unless `ok`."""
+def status(error: BaseException) -> str:
+    """Returns the status that XLA, TensorStore or gRPC report, such as `RESOURCE_EXHAUSTED`; '' without one.
+
+    Their Python exceptions have no field for it: it is the first word of the text.
+    """
+    match = re.match('([A-Z_]+): ', str(error))
+    return match[1] if match else ''
+
+
+def require(ok: bool, key: str, value: Any, problem: str) -> None:
+    """Raises BadInput with `key`, its `value` and a problem that says what is allowed, unless `ok`."""
     if not ok:
-        raise BadInput(f'{key}={value!r}: {message}')
+        raise BadInput(key, problem, value=value)
 
 
 def require_one_of(key: str, value: Any, allowed: Iterable[Any], more: str = '') -> None:

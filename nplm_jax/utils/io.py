@@ -80,7 +80,7 @@ def expand(key: str, path: str | os.PathLike[str]) -> pathlib.Path:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             expanded.lstat()
     except (RuntimeError, ValueError) as error:
-        raise BadInput(f'{key}={str(path)!r}: {error}') from None
+        raise BadInput(key, str(error), value=path) from None
     except OSError as error:  # such as a folder that is not this user's: who opens the path says so
         require(error.errno != errno.ENAMETOOLONG, key, str(path), 'is too long for a path')
     return expanded
@@ -105,7 +105,7 @@ def read_bytes(name: str, file: pathlib.Path, max_bytes: int = _MAX_BYTES) -> by
 def _check_size(name: str, file: IO[bytes], max_bytes: int) -> None:
     """Raises BadInput, which begins with `name`, if an open file is too large."""
     if (size := os.fstat(file.fileno()).st_size) > max_bytes:
-        raise BadInput(f'{name}: too large ({size:,} bytes; {max_bytes:,} at most)')
+        raise BadInput(name, f'too large ({size:,} bytes; {max_bytes:,} at most)')
 
 
 @contextlib.contextmanager
@@ -125,12 +125,12 @@ def open_regular(name: str, file: pathlib.Path) -> Iterator[io.BufferedReader]:
     try:
         with open(file, 'rb', opener=_open_without_blocking) as opened:
             if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
-                raise BadInput(f'{name}: cannot be read (neither a file nor a folder)')
+                raise BadInput(name, 'cannot be read (neither a file nor a folder)')
             yield opened
     except BadInput:
         raise
     except (OSError, ValueError) as error:  # a path with a NUL is a ValueError
-        raise BadInput(f'{name}: cannot be read ({getattr(error, "strerror", None) or error})') from None
+        raise BadInput(name, f'cannot be read ({getattr(error, "strerror", None) or error})') from None
 
 
 def sha256(name: str, file: pathlib.Path) -> str:
@@ -188,10 +188,10 @@ def decode_blocks(name: str, blocks: Iterable[bytes]) -> Iterator[str]:
             text = decoder.decode(block, final=not block)
         except UnicodeDecodeError as error:
             position = num_bytes - len(error.object) + error.start  # the object ends where the block does
-            raise BadInput(f'{name}: not UTF-8 text (byte {position:,}); convert it first') from None
+            raise BadInput(name, f'not UTF-8 text (byte {position:,}); convert it first') from None
         if '\0' in text:
             position = num_characters + text.index('\0')
-            raise BadInput(f'{name}: binary, not text (NUL at character {position:,})')
+            raise BadInput(name, f'binary, not text (NUL at character {position:,})')
         num_characters += len(text)
         yield text
 
@@ -230,11 +230,11 @@ def decode_lines(path: pathlib.Path, data: bytes, first: int = 1) -> Iterator[tu
     data = data.removeprefix(b'\xef\xbb\xbf') if first == 1 else data
     for number, line in enumerate(io.BytesIO(data), start=first):
         if b'\0' in line:
-            raise BadInput(f'{path}:{number}: binary, not text (byte {line.index(0):,} of the line is NUL)')
+            raise BadInput(f'{path}:{number}', f'binary, not text (byte {line.index(0):,} of the line is NUL)')
         try:
             yield number, line.decode('utf-8')
         except UnicodeDecodeError as error:
-            raise BadInput(f'{path}:{number}: not UTF-8 text (byte {error.start:,} of the line)') from None
+            raise BadInput(f'{path}:{number}', f'not UTF-8 text (byte {error.start:,} of the line)') from None
 
 
 def read_numbers(path: pathlib.Path, meaning: str) -> Iterator[tuple[int, str, int]]:
@@ -252,9 +252,9 @@ def read_numbers(path: pathlib.Path, meaning: str) -> Iterator[tuple[int, str, i
     for number, line in read_lines(path):
         match = re.fullmatch(r'([^\t\n]+)\t([0-9]{1,18})\n', line)
         if not match:
-            raise BadInput(f'{path}:{number}: expected word, tab, {meaning}')
+            raise BadInput(f'{path}:{number}', f'expected word, tab, {meaning}')
         if match[1] in words:
-            raise BadInput(f'{path}:{number}: {match[1]!r} is repeated')
+            raise BadInput(f'{path}:{number}', f'{match[1]!r} is repeated')
         words.add(match[1])
         yield number, match[1], int(match[2])
 
@@ -285,13 +285,13 @@ def parse_json(path: pathlib.Path, text: str, line: int = 0) -> dict[str, Any]:
         value = json.loads(text)
         is_plain = isinstance(value, dict) and _is_plain(value, _MAX_JSON_DEPTH)
     except json.JSONDecodeError as error:
-        raise BadInput(f'{path}:{line or error.lineno}: not JSON ({error.msg})') from None
+        raise BadInput(f'{path}:{line or error.lineno}', f'not JSON ({error.msg})') from None
     except (ValueError, RecursionError):  # Python limits the digits of an integer and the depth of nesting
         is_plain = False
     if not is_plain:
         where = f'{path}:{line}' if line else path
         form = f'a JSON object with finite 64-bit numbers, valid Unicode and at most {_MAX_JSON_DEPTH} levels'
-        raise BadInput(f'{where}: not {form}')
+        raise BadInput(where, f'not {form}')
     return value
 
 

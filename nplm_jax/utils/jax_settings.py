@@ -55,7 +55,7 @@ def check() -> None:
         jax.devices()
     except (RuntimeError, AssertionError) as error:
         platforms = jax.config.jax_platforms  # type: ignore[attr-defined]
-        raise BadInput(f'JAX_PLATFORMS={platforms}: cannot be used ({first_line(error)})') from None
+        raise BadInput('JAX_PLATFORMS', f'cannot be used ({first_line(error)})', value=platforms) from None
 
 
 def _others() -> dict[str, Any]:

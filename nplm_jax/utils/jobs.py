@@ -139,10 +139,10 @@ def _check_worker(folder: pathlib.Path, digest: str) -> None:
         found = _read_identity(folder)
     if found is None or _sha256(found) != digest:
         is_missing = 'does not see this folder' if found is None else 'sees another job in this folder'
-        raise BadInput(f'{folder}: the worker on {socket.gethostname()} {is_missing}; all workers must share its files')
+        raise BadInput(folder, f'the worker on {socket.gethostname()} {is_missing}; all workers must share its files')
     if json.loads(found)['package'] != _package_digest():
         raise BadInput(
-            f'{socket.gethostname()}: this worker has another version of nplm-jax, Python or NumPy; start it again'
+            socket.gethostname(), 'this worker has another version of nplm-jax, Python or NumPy; start it again'
         )
 
 
@@ -229,4 +229,4 @@ def _using(folder: pathlib.Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise BadInput(f'{folder}: cannot be used on {socket.gethostname()} ({error.strerror or error})') from None
+        raise BadInput(folder, f'cannot be used on {socket.gethostname()} ({error.strerror or error})') from None

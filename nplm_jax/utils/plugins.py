@@ -97,7 +97,7 @@ def load(key: str, path: str) -> Any:
     require(is_module(module_name), key, path, f'must be {IMPORT_PATH}')
     if not is_allowed(path):
         ways = f"--plugins={module_name}, {ENVIRONMENT}={module_name} or load(..., plugins=['{module_name}'])"
-        raise BadInput(f'{key}={path!r}: {module_name} is not imported; if you trust its code, name it: {ways}')
+        raise BadInput(key, f'{module_name} is not imported; if you trust its code, name it: {ways}', value=path)
     if (folder := os.getcwd()) not in sys.path:
         sys.path.append(folder)
     try:
@@ -105,9 +105,9 @@ def load(key: str, path: str) -> Any:
     except (Exception, SystemExit) as error:  # a module may be a program that ends
         if isinstance(error, ModuleNotFoundError) and error.name and f'{module_name}.'.startswith(f'{error.name}.'):
             where = 'in the working folder or among the installed packages'
-            raise BadInput(f'{key}={path!r}: there is no module {error.name} {where}') from None
+            raise BadInput(key, f'there is no module {error.name} {where}', value=path) from None
         reason = f'{type(error).__name__}: {first_line(error)}'
-        raise BadInput(f'{key}={path!r}: importing {module_name} failed ({reason})') from error
+        raise BadInput(key, f'importing {module_name} failed ({reason})', value=path) from error
     _digest(module)  # now: the file may be edited while this process lasts
     require(bool(name), key, path, 'must have a name after the colon')
     require(hasattr(module, name), key, path, f'{module_name} has no {name}')
@@ -221,7 +221,7 @@ def options_class(key: str, path: str, options: str, known: Container[str]) -> t
     try:
         hints = typing.get_type_hints(plugin, include_extras=True)
     except Exception as error:
-        raise BadInput(f'{key}={path!r}: an annotation cannot be evaluated ({first_line(error)})') from error
+        raise BadInput(key, f'an annotation cannot be evaluated ({first_line(error)})', value=path) from error
     fields = [
         (field.name, hints[field.name], dataclasses.field(default=field.default, metadata=field.metadata))
         for field in dataclasses.fields(plugin)

@@ -48,7 +48,7 @@ def map_in_processes(function: Callable[[Item], Result], items: Iterable[Item], 
         while pending:
             yield pending.popleft().result()
     except concurrent.futures.BrokenExecutor:
-        raise BadInput('a helper process was killed or ran out of memory; run again') from None
+        raise BadInput('memory', 'a helper process was killed or ran out of memory; run again') from None
     finally:
         pool.shutdown(cancel_futures=True)
 

@@ -1,6 +1,7 @@
 """Zip files from untrusted sources; damage is reported in one line."""
 
 import contextlib
+import os
 import struct
 import zipfile
 import zlib
@@ -17,11 +18,12 @@ _DAMAGE = (  # what zipfile raises for a strange file
 
 
 @contextlib.contextmanager
-def open_zip(problem: str, file: IO[bytes], max_members: int) -> Iterator[zipfile.ZipFile]:
+def open_zip(key: str | os.PathLike[str], problem: str, file: IO[bytes], max_members: int) -> Iterator[zipfile.ZipFile]:
     """Opens a zip file.
 
     Args:
-        problem: The beginning of error messages.
+        key: The name of the file in error messages.
+        problem: The beginning of the reason in error messages.
         file: The file.
         max_members: The most members that it may have.
 
@@ -35,9 +37,9 @@ def open_zip(problem: str, file: IO[bytes], max_members: int) -> Iterator[zipfil
     try:
         with zipfile.ZipFile(file) as archive:
             if (members := len(archive.infolist())) > max_members:
-                raise BadInput(f'{problem} (it has {members:,} members; {max_members:,} at most)')
+                raise BadInput(key, f'{problem} (it has {members:,} members; {max_members:,} at most)')
             yield archive
     except BadInput:
         raise
     except _DAMAGE as error:
-        raise BadInput(f'{problem} ({first_line(error)[:200]})') from None
+        raise BadInput(key, f'{problem} ({first_line(error)[:200]})') from None

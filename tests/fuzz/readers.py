@@ -213,7 +213,7 @@ def _tokenizer_reader(kind: str, name: str) -> Reader:
 def read_results(folder: pathlib.Path, data: bytes) -> None:
     _file(folder, data, 'results.json')
     if (finished := catalog.finished(folder)) is None:
-        raise BadInput('it is made again')
+        raise BadInput('model', 'it is made again')
     assert '| perplexity' in format_results(finished, _settings().paper)
     (folder / 'results.json').write_text(to_json(finished))
     assert catalog.finished(folder) == finished
@@ -275,7 +275,7 @@ def read_checkpoint(folder: pathlib.Path, data: bytes) -> None:
             _file(folder, content, name)
     with contextlib.closing(CheckpointStore(folder, read_only=True)) as store:
         if (restored := store.restore(STATE, STATE)) is None:
-            raise BadInput('there is none')
+            raise BadInput('model', 'there is none')
     assert restored[2] == {'seconds': 1.5, 'best': float('inf')}
     for tree in restored[:2]:
         assert tree['none'] is None and tree['w'].dtype == np.float32

@@ -176,7 +176,7 @@ def test_a_trial_of_a_killed_process_is_run_again_at_once(study):
 
 
 @pytest.mark.parametrize(
-    'error,code', [(BadInput('--workdir=x: cannot be written'), 2), (OSError('No space left on device'), 1)]
+    'error,code', [(BadInput('--workdir', 'cannot be written', value='x'), 2), (OSError('No space left on device'), 1)]
 )
 def test_a_failure_of_the_machine_ends_the_search_and_the_same_command_continues_the_trial(
     study, monkeypatch, error, code

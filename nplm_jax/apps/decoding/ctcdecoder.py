@@ -97,7 +97,7 @@ class BeamSearchDecoderCTC:
     def _language_model(self) -> WordScorer | None:
         if self._model_key not in self.model_container:
             reason = 'cleanup() was called, or the pool was made before the decoder'
-            raise BadInput(f'decoder: its model is not in this process: {reason}')
+            raise BadInput('decoder', f'its model is not in this process: {reason}')
         return self.model_container[self._model_key]
 
     def cleanup(self) -> None:
@@ -211,7 +211,7 @@ class BeamSearchDecoderCTC:
         try:
             values_FxN = np.asarray(logits, np.float64)
         except (TypeError, ValueError):
-            raise BadInput('logits: must be numbers, frames x labels') from None
+            raise BadInput('logits', 'must be numbers, frames x labels') from None
         shape = values_FxN.shape
         require(len(shape) == 2, 'logits', shape, f'must have two dimensions, frames x {columns} labels')
         require(shape[1] == columns, 'logits', shape, f'must have {columns} columns, one a label and one the blank')

@@ -95,9 +95,9 @@ def read_lexicon(path: str, tokens: Sequence[str]) -> dict[str, list[list[str]]]
     for number, line in read_lines(file):
         word, *spelling = line.split() or ['']
         if not spelling:
-            raise BadInput(f'{file}:{number}: no word and spelling')
+            raise BadInput(f'{file}:{number}', 'no word and spelling')
         if strange := [token for token in spelling if token not in known]:
-            raise BadInput(f'{file}:{number}: {strange[0]!r} is not one of the {len(known)} tokens of --tokens')
+            raise BadInput(f'{file}:{number}', f'{strange[0]!r} is not one of the {len(known)} tokens of --tokens')
         lexicon.setdefault(word, []).append(spelling)
     require(bool(lexicon), '--lexicon', path, 'holds no words')
     return lexicon
@@ -111,14 +111,14 @@ def read_emissions(flags: argparse.Namespace, num_tokens: int) -> dict[str, obje
 
     arrays: dict[str, object] = {}
     name, path = f'--emissions={flags.emissions!r}', expand('--emissions', flags.emissions)
-    with open_regular(name, path) as file, open_zip(f'{name}: cannot be read', file, _MAX_UTTERANCES) as archive:
+    with open_regular(name, path) as file, open_zip(name, 'cannot be read', file, _MAX_UTTERANCES) as archive:
         for entry in archive.infolist():
             utterance = entry.filename.removesuffix('.npy')
             with archive.open(entry) as member:
                 try:
                     array = np.lib.format.read_array(member, allow_pickle=False)
                 except (ValueError, TypeError, MemoryError, SyntaxError, tokenize.TokenError) as error:
-                    raise BadInput(f'{name}: {utterance!r} cannot be read ({first_line(error)})') from None
+                    raise BadInput(name, f'{utterance!r} cannot be read ({first_line(error)})') from None
             arrays[utterance] = decoder.check_emissions(f'--emissions: {utterance}', array, num_tokens)
     require(bool(arrays), '--emissions', flags.emissions, 'holds no utterance')
     return arrays

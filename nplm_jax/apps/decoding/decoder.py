@@ -94,7 +94,7 @@ class Decoder:
         try:
             from flashlight.lib.text import decoder as flashlight
         except ImportError:
-            raise BadInput('flashlight-text: not installed: pip install "nplm-jax[decode]"') from None
+            raise BadInput('flashlight-text', 'not installed: pip install "nplm-jax[decode]"') from None
         places = {token: i for i, token in enumerate(tokens)}
         require(len(places) == len(tokens), 'tokens', len(tokens), 'must be different')
         for name, token in (('blank', blank), ('silence', silence)):

@@ -64,8 +64,8 @@ class Weights:
     @classmethod
     def of(cls, flags: argparse.Namespace) -> Self:
         """Reads the flags of `nplm score --nbest`. Raises BadInput if they are no weights or stand beside --tune."""
-        problem = f'--score_weights={flags.score_weights!r}: must be finite numbers with commas between them'
-        scores = finite_numbers(flags.score_weights.split(',') if flags.score_weights else (), problem)
+        text, problem = flags.score_weights, 'must be finite numbers with commas between them'
+        scores = finite_numbers(text.split(',') if text else (), '--score_weights', problem, text)
         weights = cls(flags.model_weight, flags.word_weight, tuple(scores))
         require(not flags.tune or weights == cls(), '--tune', flags.tune, 'finds the weights; no weight may be given')
         return weights
@@ -106,12 +106,12 @@ def _parse_moses(number: int, line: str, num_scores: int) -> Alternative:
     """Reads a line of Moses; the third field is left unread if there are to be no scores."""
     fields = line.split(SEPARATOR)
     if len(fields) < 2 or not fields[1].strip():
-        raise BadInput(f'stdin:{number}: expected id{SEPARATOR}words')
+        raise BadInput(f'stdin:{number}', f'expected id{SEPARATOR}words')
     numbers = 'a number' if num_scores == 1 else f'{num_scores} numbers'
-    problem = f'stdin:{number}: expected id{SEPARATOR}words{SEPARATOR}{numbers}'
-    scores = finite_numbers(_score_texts(fields), problem) if num_scores else []
+    problem = f'expected id{SEPARATOR}words{SEPARATOR}{numbers}'
+    scores = finite_numbers(_score_texts(fields), f'stdin:{number}', problem) if num_scores else []
     if len(scores) != num_scores:
-        raise BadInput(problem)
+        raise BadInput(f'stdin:{number}', problem)
     return Alternative(fields, scores)
 
 
@@ -120,13 +120,13 @@ def _parse_kaldi(number: int, line: str, tables: dict[pathlib.Path, dict[str, tu
     key, _, words = line.strip().replace('\t', ' ').partition(' ')
     utterance, _, place = key.rpartition('-')
     if not utterance or not place.isdecimal():
-        raise BadInput(f'stdin:{number}: expected UTTERANCE-N words, such as utt1-1 the cat')
+        raise BadInput(f'stdin:{number}', 'expected UTTERANCE-N words, such as utt1-1 the cat')
     scores = []
     for path, table in tables.items():
         if key not in table:
-            raise BadInput(f'stdin:{number}: {path} has no score of {key}')
+            raise BadInput(f'stdin:{number}', f'{path} has no score of {key}')
         line_number, text = table[key]
-        scores += finite_numbers([text], f'{path}:{line_number}: expected UTTERANCE-N and a number')
+        scores += finite_numbers([text], f'{path}:{line_number}', 'expected UTTERANCE-N and a number')
     return Alternative((utterance, words.strip(), place), scores)
 
 
@@ -136,7 +136,7 @@ def _read_table(path: pathlib.Path) -> dict[str, tuple[int, str]]:
     for number, line in read_lines(path):
         key, *rest = line.split(None, 1) or ['']
         if key in table:
-            raise BadInput(f'{path}:{number}: {key} stands in line {table[key][0]} already')
+            raise BadInput(f'{path}:{number}', f'{key} stands in line {table[key][0]} already')
         if key:
             table[key] = number, ''.join(rest).strip()
     return table
@@ -153,7 +153,7 @@ def _with_references(flags: argparse.Namespace, alternatives: Sequence[Alternati
         references = {str(number - 1): line.split() for number, line in read_lines(path)}
     for number, alternative in enumerate(alternatives, start=1):
         if (key := alternative.fields[0].strip()) not in references:
-            raise BadInput(f'stdin:{number}: {path} has no reference of {key!r}; it needs {what}')
+            raise BadInput(f'stdin:{number}', f'{path} has no reference of {key!r}; it needs {what}')
     return [dataclasses.replace(a, reference=references[a.fields[0].strip()]) for a in alternatives]
 
 

@@ -24,7 +24,7 @@ try:
     from lm_eval.api.model import LM
     from lm_eval.api.registry import register_model
 except ImportError:
-    raise BadInput('lm_eval: not installed: pip install "nplm-jax[evaluation]"') from None
+    raise BadInput('lm_eval', 'not installed: pip install "nplm-jax[evaluation]"') from None
 
 _MAX_TOKENS = 256  # of a generated text, unless a task says otherwise
 

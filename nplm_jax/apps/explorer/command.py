@@ -44,7 +44,7 @@ def main(argv: Sequence[str]) -> None:
             else:
                 from nplm_jax.apps.explorer import server
         except ImportError as error:
-            raise BadInput(f'the explorer needs NiceGUI: pip install nicegui scikit-learn ({error})') from None
+            raise BadInput('the explorer needs NiceGUI', f'pip install nicegui scikit-learn ({error})') from None
         if flags.tour:
             mixed = 'must not be given with --tour, which mixes no models'
             require(not flags.weights, '--weights', flags.weights, mixed)
@@ -62,4 +62,4 @@ def listen(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=socket.AF_INET6 if ':' in host else socket.AF_INET)
     except OSError as error:
         hint = '; --port=0 takes any free port' if error.errno == errno.EADDRINUSE else ''
-        raise BadInput(f'--host={host!r} --port={port}: cannot listen there ({error.strerror}){hint}') from None
+        raise BadInput(f'--host={host!r} --port', f'cannot listen there ({error.strerror}){hint}', value=port) from None

@@ -1,6 +1,5 @@
 """What a visitor has chosen on the explorer's page, and its form in the address: a link restores the page."""
 
-import reprlib
 import urllib.parse
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
@@ -72,7 +71,7 @@ class PageState(pydantic.BaseModel):
             state = cls.model_validate(dict(query))
         except pydantic.ValidationError as error:
             problem = error.errors()[0]
-            raise BadInput(f'{problem["loc"][0]}={reprlib.repr(problem["input"])}: {problem["msg"]}') from None
+            raise BadInput(str(problem['loc'][0]), problem['msg'], value=problem['input']) from None
         last = num_models - 1 + (num_models > 1)
         for key in ('model', 'source'):
             require(getattr(state, key) <= last, key, query.get(key), f'must be 0 to {last}')

@@ -39,7 +39,7 @@ def import_safetensors() -> Any:
         import safetensors.numpy
     except ImportError:
         raise BadInput(
-            'safetensors: not installed: pip install "nplm-jax[export]", or pip install safetensors'
+            'safetensors', 'not installed: pip install "nplm-jax[export]", or pip install safetensors'
         ) from None
     return safetensors.numpy
 

@@ -73,4 +73,4 @@ def main(argv: Sequence[str]) -> None:
         files = [path] if path.is_file() else path.iterdir()
         print(f'{path}: {sum(file.stat().st_size for file in files):,} bytes')
     except OSError as error:
-        raise BadInput(f'--output={str(path)!r}: cannot be written ({error.strerror})') from None
+        raise BadInput('--output', f'cannot be written ({error.strerror})', value=str(path)) from None

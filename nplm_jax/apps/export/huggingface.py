@@ -48,7 +48,7 @@ def write_folder(model: LanguageModel, vocabulary: Vocabulary, settings: Setting
     if network is None or family not in _BODIES or not isinstance(network.output, Softmax):
         allowed = f'{", ".join(_BODIES)} with {describe_softmax()}'
         has = f'model.family={family}' + (f' with output.kind={settings.output.kind}' if network else '')
-        raise BadInput(f'--to=hf: writes model.family={allowed}, not {has}')
+        raise BadInput('--to', f'writes model.family={allowed}, not {has}', value='hf')
     safetensors = import_safetensors()
     ours, ids = vocabulary.tokenizer, vocabulary.ids
     tokenizer = word_tokenizer(ours, ids) if isinstance(ours, WordTokenizer) else ours.to_hf(ids)

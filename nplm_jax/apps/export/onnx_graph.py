@@ -55,7 +55,7 @@ def write_onnx(
         BadInput: The model is not a network, jax2onnx cannot convert it, or a package is missing.
     """
     if not isinstance(model, NeuralLanguageModel):
-        raise BadInput(f'--to=onnx: writes networks, and model.family={settings.model.family} is none')
+        raise BadInput('--to', f'writes networks, and model.family={settings.model.family} is none', value='onnx')
     _import('jax2onnx')
     onnx = _import('onnx')
     try:
@@ -64,7 +64,7 @@ def write_onnx(
         parts = f'model.family={settings.model.family} with output.kind={settings.output.kind}'
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise BadInput(
-            f'--to=onnx: jax2onnx {importlib.metadata.version("jax2onnx")} cannot convert {parts}: {reason}'
+            '--to', f'jax2onnx {importlib.metadata.version("jax2onnx")} cannot convert {parts}: {reason}', value='onnx'
         ) from error
     if int8:
         proto = quantize(proto)
@@ -251,4 +251,4 @@ def _import(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError:
         install = 'pip install "nplm-jax[export]" && pip install --no-deps jax2onnx'
-        raise BadInput(f'{package}: not installed: {install}') from None
+        raise BadInput(package, f'not installed: {install}') from None

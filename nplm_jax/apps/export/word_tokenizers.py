@@ -53,7 +53,7 @@ def word_tokenizer(ours: WordTokenizer, ids: Mapping[str, int]) -> tokenizers.To
         BadInput: The vocabulary has the word <pad>.
     """
     if PAD in ids:
-        raise BadInput(f'--to=hf: the vocabulary has the word {PAD}, which is reserved for padding')
+        raise BadInput('--to', f'the vocabulary has the word {PAD}, which is reserved for padding', value='hf')
     word = WORD.replace(r'[\w\p{M}]', _LETTER)
     steps: list[Any] = [normalizers.NFC()]
     if ours.match_quotes:

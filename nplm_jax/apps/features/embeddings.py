@@ -69,7 +69,7 @@ def project(features_VxM: np.ndarray, method: str, seed: int = 1) -> np.ndarray:
     try:
         from sklearn import decomposition, manifold
     except ImportError:
-        raise BadInput('a map of the features needs scikit-learn: pip install scikit-learn') from None
+        raise BadInput('a map of the features needs scikit-learn', 'pip install scikit-learn') from None
     if method == 'pca':
         return decomposition.PCA(2, svd_solver='full').fit_transform(features_VxM)
     perplexity = min(30, (V - 1) / 3)
@@ -171,7 +171,7 @@ def _write(path: pathlib.Path, data: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, data)
     except OSError as error:
-        raise BadInput(f'{path}: cannot be written ({error.strerror})') from None
+        raise BadInput(path, f'cannot be written ({error.strerror})') from None
 
 
 def nearest_words(models: LoadedModels, word: str, k: int) -> list[tuple[str, list[tuple[str, float]]]]:

@@ -53,7 +53,7 @@ def main(argv: Sequence[str]) -> None:
     from nplm_jax.data import formats, sources
 
     if fault := formats.find_fault(flags.column):
-        raise BadInput(f'--column={flags.column!r}: {fault}')
+        raise BadInput('--column', fault, value=flags.column)
     figure = expand('--figure', flags.figure)
     if flags.figure:
         _require_writable('--figure', flags.figure, figure.parent)
@@ -82,12 +82,12 @@ def main(argv: Sequence[str]) -> None:
         print('interrupted; incomplete output was removed', file=sys.stderr)
         sys.exit(143 if isinstance(stop, signals.Terminated) else 130)
     except OSError as error:
-        raise BadInput(f'--output={flags.output!r}: cannot be written ({error.strerror or error})') from None
+        raise BadInput('--output', f'cannot be written ({error.strerror or error})', value=flags.output) from None
     if flags.figure:
         try:
             distribution.draw(found.perplexities(), figure)
         except OSError as error:
-            raise BadInput(f'--figure={flags.figure!r}: cannot be written ({error.strerror or error})') from None
+            raise BadInput('--figure', f'cannot be written ({error.strerror or error})', value=flags.figure) from None
     if flags.json:
         print(to_json(results))
         return
@@ -133,11 +133,11 @@ def _parse_bound(flag: str, text: str) -> Bound | None:
 
     if not text:
         return None
-    problem = f'{flag}={text!r}: must be a perplexity above 0, such as 300, or a share between 0% and 100%, such as 30%'
+    problem = 'must be a perplexity above 0, such as 300, or a share between 0% and 100%, such as 30%'
     is_share = text.endswith('%')
-    (value,) = finite_numbers([text.removesuffix('%')], problem)
+    (value,) = finite_numbers([text.removesuffix('%')], flag, problem, text)
     if not 0 < value < (100 if is_share else math.inf):
-        raise BadInput(problem)
+        raise BadInput(flag, problem, value=text)
     return Bound(value / 100 if is_share else value, is_share)
 
 
@@ -170,7 +170,7 @@ def _plan_outputs(files: Sequence[pathlib.Path], output: str) -> dict[pathlib.Pa
         if is_folder:
             folder.mkdir(exist_ok=True)
     except OSError as error:
-        raise BadInput(f'--output={output!r}: cannot be written ({error.strerror})') from None
+        raise BadInput('--output', f'cannot be written ({error.strerror})', value=output) from None
     _require_writable('--output', output, folder)
     return missing
 

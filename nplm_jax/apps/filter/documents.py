@@ -137,7 +137,7 @@ def _lines(file: pathlib.Path, content: BinaryIO) -> Iterator[str]:
         if not (data := content.readline(_MAX_BYTES + 1)):
             return
         if len(data) > _MAX_BYTES:
-            raise BadInput(f'{file}:{number}: a line of more than {_MAX_BYTES:,} bytes')
+            raise BadInput(f'{file}:{number}', f'a line of more than {_MAX_BYTES:,} bytes')
         _, line = next(decode_lines(file, data, number), (number, ''))
         yield line.removesuffix('\n')
 
@@ -149,7 +149,7 @@ def _paragraphs(file: pathlib.Path, content: BinaryIO) -> Iterator[str]:
     for number, line in enumerate(itertools.chain(_lines(file, content), ['']), start=1):
         size += len(line)
         if size > _MAX_BYTES:
-            raise BadInput(f'{file}:{number}: a paragraph of more than {_MAX_BYTES:,} characters')
+            raise BadInput(f'{file}:{number}', f'a paragraph of more than {_MAX_BYTES:,} characters')
         if line.strip():
             lines.append(line)
         elif lines:

@@ -175,7 +175,7 @@ def _again(file: pathlib.Path, layout: Layout, known: Sequence[np.ndarray]) -> S
     """Yields the batches of a file again, with the perplexities that their documents had."""
     for batch, perplexities_D in itertools.zip_longest(documents.read(file, layout), known):
         if batch is None or perplexities_D is None or len(batch.texts) != len(perplexities_D):
-            raise BadInput(f'{file}: has changed since it was scored')
+            raise BadInput(file, 'has changed since it was scored')
         yield batch, perplexities_D
 
 

@@ -156,7 +156,7 @@ class Model:
     def _check_end(self, eos: bool) -> tuple[int, ...]:
         """Returns the word at the end of sentences, if it is predicted. Raises BadInput if the model has none."""
         if eos and self._end is None:
-            raise BadInput('eos=True: this model has no mark at the end of sentences: give eos=False')
+            raise BadInput('eos', 'must be False; this model has no mark at the end of sentences', value=True)
         return (self._end,) if eos and self._end is not None else ()
 
     def full_scores(
@@ -214,7 +214,7 @@ class Model:
             return self._reader.null
         if state._reader is self._reader:
             return state._context
-        raise BadInput(f'state={state!r}: another model has written it; each model has its own states')
+        raise BadInput('state', 'another model has written it; each model has its own states', value=state)
 
     def _write(self, state: State, context: Context) -> None:
         state._reader, state._context = self._reader, context

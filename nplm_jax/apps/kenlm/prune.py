@@ -40,7 +40,7 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument('--output', required=True, metavar='FILE', help='ARPA file to write; required')
     flags = parser.parse_args(argv)
     if flags.entropy is None and not flags.limit_vocab_file:
-        raise BadInput('expected --entropy=THRESHOLD or --limit_vocab_file=FILE')
+        raise BadInput('--entropy', 'missing; give --entropy=THRESHOLD or --limit_vocab_file=FILE')
     in_range = flags.entropy is None or 0 < flags.entropy < 1
     require(in_range, '--entropy', flags.entropy, 'must be above 0 and below 1, such as 1e-7')
     path, output = expand('FILE', flags.file), expand('--output', flags.output)
@@ -72,7 +72,7 @@ def main(argv: Sequence[str]) -> None:
     try:
         arpa.write_with_marks(model, vocabulary, output)
     except OSError as error:
-        raise BadInput(f'--output={str(output)!r}: cannot be written ({error.strerror})') from None
+        raise BadInput('--output', f'cannot be written ({error.strerror})', value=str(output)) from None
     left = [*_sizes(model), *[0] * (len(sizes) - model.n)]
     counts = ', '.join(f'{a:,} of {b:,} {k}-grams' for k, (a, b) in enumerate(zip(left, sizes), start=1))
     print(f'{output}: {output.stat().st_size:,} bytes, {counts}')

@@ -126,7 +126,9 @@ def induce(
 def check_model(model: LanguageModel, vocabulary: Vocabulary) -> NeuralLanguageModel:
     """Returns the model. Raises BadInput unless it is a network over this vocabulary that can take new words."""
     if not isinstance(model, NeuralLanguageModel):
-        raise BadInput(f'model={type(model).__name__}: must be one network; other models have no features of words')
+        raise BadInput(
+            'model', 'must be one network; other models have no features of words', value=type(model).__name__
+        )
     model.network.check_takes_new_words()
     size = model.network.vocabulary_size
     require(size == len(vocabulary), 'vocabulary', len(vocabulary), f'must have the {size:,} words of the network')

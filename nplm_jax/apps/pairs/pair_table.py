@@ -65,11 +65,11 @@ def read(path: pathlib.Path, names: Names) -> PairTable:
         require(not name or name in columns, f'--{flag}', name, allowed)
     require(good != bad, '--bad', bad, 'is the column of the good sentences too')
     if not len(columns[good]):
-        raise BadInput(f'{path}: no row')
+        raise BadInput(path, 'no row')
     for row in range(len(columns[good])):
         for name, other in ((good, bad), (bad, good)):
             if not _text(columns[name][row]).strip():
-                raise BadInput(f'{place(row)}, column {name!r}: empty; a pair has two sentences, as in {other!r}')
+                raise BadInput(f'{place(row)}, column {name!r}', f'empty; a pair has two sentences, as in {other!r}')
     pairs = [(_text(a), _text(b)) for a, b in zip(columns[good], columns[bad])]
     stimuli = minimal_pairs.to_stimuli(pairs, place)
     groups = [_text(cell) for cell in columns[names.group]] if names.group else [''] * len(pairs)
@@ -92,7 +92,9 @@ def _find_regions(columns: Columns, stimuli: Stimuli, names: Sequence[str], plac
         starts = _starts(words, region) or _starts(list(map(_bare, words)), list(map(_bare, region)))
         if len(starts) != 1:
             times = f'stands {len(starts)} times in {" ".join(words)!r}' if region else 'empty'
-            raise BadInput(f'{place(row)}, column {name!r}: {" ".join(region)!r} {times}; expected whole words, once')
+            raise BadInput(
+                f'{place(row)}, column {name!r}', f'{" ".join(region)!r} {times}; expected whole words, once'
+            )
         found.append(slice(starts[0], starts[0] + len(region)))
     return found
 

@@ -79,7 +79,9 @@ def read(path: pathlib.Path, names: ColumnNames, time: str, scale: str, frequenc
     if scale == 'log':
         if (times_W <= 0).any():
             row = int(np.argmax(times_W <= 0))
-            raise BadInput(f'{stimuli.place(row)}, column {time!r}: {times_W[row]:g} has no logarithm; see --scale=ms')
+            raise BadInput(
+                f'{stimuli.place(row)}, column {time!r}', f'{times_W[row]:g} has no logarithm; see --scale=ms'
+            )
         times_W = np.log(times_W)
     sizes = list(map(len, stimuli.items))
     units: dict[Any, int] = {}
@@ -107,7 +109,7 @@ def _numbers(stimuli: Stimuli, flag: str, column: str, name: str) -> np.ndarray:
         except (TypeError, ValueError, OverflowError):
             numbers.append(math.inf)
         if math.isinf(numbers[-1]):
-            raise BadInput(f'{stimuli.place(row)}, column {column!r}: {cell!r} is not a finite number')
+            raise BadInput(f'{stimuli.place(row)}, column {column!r}', f'{cell!r} is not a finite number')
     return np.array(numbers)
 
 

@@ -117,7 +117,7 @@ def from_columns(columns: Columns, name: str, names: ColumnNames = COLUMN_NAMES,
     for row, word in enumerate(columns[names.word]):
         if len(word) > MAX_CHARACTERS:
             message = f'a word of {len(word):,} characters; {MAX_CHARACTERS} at most'
-            raise BadInput(f'{place(row)}, column {names.word!r}: {message}')
+            raise BadInput(f'{place(row)}, column {names.word!r}', message)
     return Stimuli(columns, names, _find_items(columns, names, place), place)
 
 
@@ -165,7 +165,7 @@ def _check_columns(columns: Columns, name: str, roles: Sequence[tuple[str, str]]
     names = [column for _, column in roles]
     require(len(set(names)) == len(names), 'columns', tuple(names), f'{", ".join(r for r, _ in roles)} must differ')
     if not len(columns[names[0]]):
-        raise BadInput(f'{name}: no row')
+        raise BadInput(name, 'no row')
     for role, column in roles:
         for row, cell in enumerate(columns[column]):
             is_empty = cell is None or (isinstance(cell, float) and math.isnan(cell)) or not str(cell).strip()
@@ -173,7 +173,7 @@ def _check_columns(columns: Columns, name: str, roles: Sequence[tuple[str, str]]
             if role == 'item' and not isinstance(cell, Hashable):
                 fault = f'holds {type(cell).__name__}, which names no item'
             if fault:
-                raise BadInput(f'{place(row)}, column {column!r}: {fault}')
+                raise BadInput(f'{place(row)}, column {column!r}', fault)
 
 
 def _item_keys(columns: Columns, names: ColumnNames) -> list[tuple[Any, ...]]:
@@ -193,7 +193,7 @@ def _find_items(columns: Columns, names: ColumnNames, place: Place) -> list[rang
         elif not _to_number(zones[row - 1], -math.inf) < _to_number(zones[row], math.inf):
             fault = f'zone {zones[row]!r} comes after zone {zones[row - 1]!r} of the same item'
         if fault:
-            raise BadInput(f'{place(row)}: {fault}; sort the table by item and zone, or {_ADD_COLUMNS}')
+            raise BadInput(place(row), f'{fault}; sort the table by item and zone, or {_ADD_COLUMNS}')
     return list(map(range, starts.values(), [*list(starts.values())[1:], len(keys)]))
 
 

@@ -88,9 +88,9 @@ def _read_jsonl(path: pathlib.Path) -> tuple[list[str], dict[int, list[Any]]]:
                 objects[number] = json.loads(line)
                 fault = find_fault(json.dumps(objects[number], ensure_ascii=False))  # an unpaired surrogate
             except (ValueError, RecursionError) as error:
-                raise BadInput(f'{path}:{number}: not JSON ({first_line(error)})') from None
+                raise BadInput(f'{path}:{number}', f'not JSON ({first_line(error)})') from None
             if fault or not isinstance(objects[number], dict):
-                raise BadInput(f'{path}:{number}: {fault or "not a JSON object"}')
+                raise BadInput(f'{path}:{number}', f'{fault or "not a JSON object"}')
     header = list(dict.fromkeys(key for row in objects.values() for key in row))
     return header, {number: [row.get(key) for key in header] for number, row in objects.items()}
 
@@ -111,11 +111,11 @@ def _read_text(path: pathlib.Path) -> tuple[list[str], dict[int, list[str]]]:
         for cells in filter(None, reader):
             rows[reader.line_num] = list(map(_unquote, cells)) if is_tsv else cells
     except csv.Error as error:
-        raise BadInput(f'{path}:{reader.line_num}: not CSV ({error})') from None
+        raise BadInput(f'{path}:{reader.line_num}', f'not CSV ({error})') from None
     header = rows.pop(min(rows)) if rows else []
     for line, cells in rows.items():
         if len(cells) != len(header):
-            raise BadInput(f'{path}:{line}: {len(cells)} cells; the header has {len(header)}')
+            raise BadInput(f'{path}:{line}', f'{len(cells)} cells; the header has {len(header)}')
     return header, rows
 
 
@@ -143,9 +143,9 @@ def _read_parquet(path: pathlib.Path) -> tuple[list[str], list[list[Any]]]:
             table = pyarrow.parquet.read_table(file, use_threads=False)
             return table.column_names, [column.to_pylist() for column in table.columns]
     except OverflowError as error:  # a time after the year 9999
-        raise BadInput(f'{path}: cannot be read ({first_line(error)})') from None
+        raise BadInput(path, f'cannot be read ({first_line(error)})') from None
     except (pyarrow.ArrowException, UnicodeDecodeError, OSError) as error:
-        raise BadInput(f'{path}: damaged or not .parquet ({first_line(error)})') from None
+        raise BadInput(path, f'damaged or not .parquet ({first_line(error)})') from None
 
 
 def to_text(columns: Columns, separator: str = '\t', own_columns: Collection[str] = ()) -> str:
@@ -202,7 +202,7 @@ def write(
         arrays = {name: _to_array(pyarrow, column) for name, column in cells.items()}
         pyarrow.parquet.write_table(pyarrow.table(arrays), buffer)
     except (pyarrow.ArrowException, ValueError, OverflowError) as error:
-        raise BadInput(f'{path}: cannot be written as .parquet ({first_line(error)})') from None
+        raise BadInput(path, f'cannot be written as .parquet ({first_line(error)})') from None
     write_atomically(path, buffer.getvalue())
 
 

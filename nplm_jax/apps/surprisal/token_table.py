@@ -71,7 +71,7 @@ class TokenTable(NamedTuple):
         cut = dict(zip(words, tokenizer.tokenize(words, vocabulary.ids)))
         for row, word in enumerate(strings):
             if not cut[word]:
-                raise BadInput(f'{stimuli.place_word(row)}: {word!r} has no token')
+                raise BadInput(stimuli.place_word(row), f'{word!r} has no token')
         heads = {word: _find_heads(tokenizer, tokens) for word, tokens in cut.items()}
         tokens_T = [token for word in strings for token in cut[word]]
         is_head_T = np.array([head for word in strings for head in heads[word]])

@@ -51,7 +51,7 @@ def to_alphabet(text: str) -> str:
         return text.encode().decode('latin-1').translate(_TO_ALPHABET)
     except UnicodeEncodeError as error:
         surrogate = f'U+{ord(text[error.start]):04X}'
-        raise BadInput(f'text: holds an unpaired surrogate ({surrogate}), which UTF-8 cannot encode') from None
+        raise BadInput('text', f'holds an unpaired surrogate ({surrogate}), which UTF-8 cannot encode') from None
 
 
 def to_bytes(token: str) -> bytes:

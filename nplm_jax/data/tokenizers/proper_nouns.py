@@ -62,6 +62,8 @@ def find_proper_nouns(counts: Iterable[Counts]) -> tuple[str, ...]:
     for piece in counts:
         total.update(piece)
     if not any(place in (INSIDE, OPENING) for _, place in total):
-        raise BadInput('corpus.proper_nouns=True: this text has no capital letter, by which proper nouns are found')
+        raise BadInput(
+            'corpus.proper_nouns', 'finds proper nouns by their capital letters, and this text has none', value=True
+        )
     inside = ((word, count) for (word, place), count in total.items() if place == INSIDE)
     return tuple(word for word, c in inside if c >= MIN_CAPITALISED_SHARE * (c + total[word, LOWER]))

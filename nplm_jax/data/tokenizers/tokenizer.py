@@ -135,7 +135,7 @@ class Tokenizer(Part, abc.ABC):
         Raises:
             BadInput: There is no such tokenizer.
         """
-        raise BadInput(f'--to=hf: cannot write a tokenizer of corpus.tokens={self.kind}')
+        raise BadInput('--to', f'cannot write a tokenizer of corpus.tokens={self.kind}', value='hf')
 
     @property
     def tokens(self) -> tuple[str, ...] | None:

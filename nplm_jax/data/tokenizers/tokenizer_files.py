@@ -33,19 +33,19 @@ def from_dict(values: Mapping[str, Any], name: str) -> Tokenizer:
         BadInput: The values are not of that form, or of another version.
     """
     if values.get('format') != FORMAT:
-        raise BadInput(f'{name}: format {values.get("format")!r}, this version reads {FORMAT}')
+        raise BadInput(name, f'format {values.get("format")!r}, this version reads {FORMAT}')
     kind = str(values.get('kind'))
     try:
         made = part_class('corpus.tokens', kind)
     except BadInput as error:
-        raise BadInput(f'{name}: {error}') from None
+        raise BadInput(name, str(error)) from None
     defaults = {field.name: field.default for field in dataclasses.fields(made)}
     rules: dict[str, Any] = {key: value for key, value in values.items() if key != 'format'}
     for key, value in rules.items():
         if isinstance(value, list) and all(isinstance(part, str) for part in value):
             value = rules[key] = tuple(value)
         if key not in defaults or type(value) is not type(defaults[key]):
-            raise BadInput(f'{name}: {key}={value!r} is no rule of a tokenizer of kind {kind}')
+            raise BadInput(name, f'{key}={value!r} is no rule of a tokenizer of kind {kind}')
     return made(**rules)
 
 
@@ -77,7 +77,7 @@ def load(ids: Mapping[str, int], folder: pathlib.Path) -> Tokenizer:
         tokenizer = dataclasses.replace(tokenizer, rules=tokenizer.rules_of(model))
         is_same = tokenizer.ids_of(model) == ids and set(tokenizer.tokens) == ids.keys()
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise BadInput(f'{folder / RULES_FILE}: is not that of a tokenizer of kind {tokenizer.kind}') from None
+        raise BadInput(folder / RULES_FILE, f'is not that of a tokenizer of kind {tokenizer.kind}') from None
     if not is_same:
-        raise BadInput(f"{folder / RULES_FILE}: its tokens are not those of the run's vocabulary")
+        raise BadInput(folder / RULES_FILE, "its tokens are not those of the run's vocabulary")
     return tokenizer

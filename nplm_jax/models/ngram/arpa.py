@@ -48,10 +48,10 @@ def write(model: BackoffModel, vocabulary: Vocabulary, path: pathlib.Path) -> No
         BadInput: The vocabulary is not of the model's size, or has `<unk>`, `<UNK>`, `<s>` or `</s>` as a word.
     """
     if len(vocabulary) != model.table.vocabulary_size:
-        raise BadInput(f'{path}: a vocabulary of {len(vocabulary)} words for a model of {model.table.vocabulary_size}')
+        raise BadInput(path, f'a vocabulary of {len(vocabulary)} words for a model of {model.table.vocabulary_size}')
     reserved = [w for w in (UNKNOWN, UNKNOWN_IN_CAPITALS, *SENTENCE_MARKS) if w in vocabulary.ids]
     if reserved:
-        raise BadInput(f'{path}: the vocabulary has {reserved[0]!r} as a word, which ARPA files reserve')
+        raise BadInput(path, f'the vocabulary has {reserved[0]!r} as a word, which ARPA files reserve')
     write_with_marks(*sentence_marks.split(model, vocabulary), path)
 
 
@@ -120,7 +120,7 @@ def read(path: pathlib.Path, as_kenlm: bool = False) -> tuple[BackoffModel, Voca
         repeated = np.flatnonzero(packed[1:] == packed[:-1]) + 1
         if len(repeated):
             i = repeated[rows[repeated].argmin()]  # the first in the file
-            raise BadInput(f'{path}:{lines[rows[i]]}: an n-gram that occurs twice')
+            raise BadInput(f'{path}:{lines[rows[i]]}', 'an n-gram that occurs twice')
         keys.append(packed)
         log_p.append(_log10_to_nats(log_p_I, zero)[rows])
         log_b.append(_log10_to_nats(log_b_I, zero)[rows])
@@ -179,7 +179,7 @@ def _parse(path: pathlib.Path, ids: dict[str, int]) -> Iterator[tuple[int, Calla
             elif is_end or ((in_header or order) and order < len(sizes) and fields == [f'\\{order + 1}-grams:']):
                 if order and count != sizes[order - 1]:
                     problem = f'{count} {order}-grams end here; the header says {sizes[order - 1]}'
-                    raise BadInput(f'{path}:{number}: {problem}')
+                    raise BadInput(f'{path}:{number}', problem)
                 if is_end:
                     return
                 in_header, order, count, lines, rows = False, order + 1, 0, [], []
@@ -187,11 +187,11 @@ def _parse(path: pathlib.Path, ids: dict[str, int]) -> Iterator[tuple[int, Calla
             else:
                 header = f'ngram {len(sizes) + 1}=SIZE or \\1-grams:' if in_header else 'the line \\data\\'
                 expected = _IN_SECTION.format(order) if order else header
-                raise BadInput(f'{path}:{number}: not an ARPA file: expected {expected}')
+                raise BadInput(f'{path}:{number}', f'not an ARPA file: expected {expected}')
         if order:
             count += len(rows)
             yield order, functools.partial(_encode, path, order, order == len(sizes), lines, rows, ids)
-    raise BadInput(f'{path}:{number}: not an ARPA file, or cut short: no \\end\\')
+    raise BadInput(f'{path}:{number}', 'not an ARPA file, or cut short: no \\end\\')
 
 
 def _read_blocks(path: pathlib.Path) -> Iterator[tuple[int, str, bytes]]:
@@ -230,7 +230,7 @@ def _encode(
         ids_KxI = np.array([[ids.setdefault(word, len(ids) - 1) for word in columns[1]]], np.int32)
         if RARE in ids:
             problem = f'has the word {RARE}, which stands for unknown words here; name it {UNKNOWN} in the text'
-            raise BadInput(f'{path}: {problem}')
+            raise BadInput(path, problem)
     else:
         ids_of_words = map(ids.get, itertools.chain(*columns[1:-1]), itertools.repeat(-1))
         ids_KxI = np.fromiter(ids_of_words, np.int32, order * len(rows)).reshape(order, -1)
@@ -244,7 +244,7 @@ def _encode(
         if is_bad.any():
             row = int(is_bad.argmax())
             words = ' '.join(column[row] for column in columns[1:-1])
-            raise BadInput(f'{path}:{lines[row]}: {problem.format(columns[-1][row], words)}')
+            raise BadInput(f'{path}:{lines[row]}', f'{problem.format(columns[-1][row], words)}')
     return _Block(np.array(lines, np.int64), ids_KxI, log_p_I, log_b_I)
 
 
@@ -269,7 +269,7 @@ def _pack(
         row = int((nodes < 0).argmax())
         words = (UNKNOWN, *itertools.islice(ids, 2, None))
         ngram = ' '.join(words[i] for i in ids_KxI[:, row])
-        raise BadInput(f'{path}:{lines[row]}: {ngram!r} has a prefix that is not an n-gram of the order below')
+        raise BadInput(f'{path}:{lines[row]}', f'{ngram!r} has a prefix that is not an n-gram of the order below')
     return nodes * len(keys[0]) + ids_KxI[-1]
 
 

@@ -211,10 +211,10 @@ def count(
             the disk is full.
     """
     if len(span) < 1 or n < 1:
-        raise BadInput(f'n={n}, {len(span)} words: counting n-grams needs n >= 1 and one word or more')
+        raise BadInput('n', f'must be 1 or more, and so must the number of words ({len(span)})', value=n)
     num_words = n - 1 + len(span)
     if num_words > _MAX_KEY // vocabulary_size:
-        raise BadInput(f'{num_words:,} words and a vocabulary of {vocabulary_size:,}: too large to pack in 64 bits')
+        raise BadInput(f'{num_words:,} words and a vocabulary of {vocabulary_size:,}', 'too large to pack in 64 bits')
     words_L = _copy_words(tokens_T, span, n - 1, vocabulary_size, scratch)
     dtype = node_dtype(num_words)
     unigrams = bincount(words_L[n - 1 :], vocabulary_size).astype(dtype)
@@ -275,7 +275,9 @@ def check_ids(words: np.ndarray, vocabulary_size: int) -> np.ndarray:
     """
     words = np.asarray(words, np.int64)
     if words.size and not (words.min() >= 0 and words.max() < vocabulary_size):
-        raise BadInput(f'word ids {words.min()} to {words.max()}: outside the vocabulary of {vocabulary_size:,} words')
+        raise BadInput(
+            f'word ids {words.min()} to {words.max()}', f'outside the vocabulary of {vocabulary_size:,} words'
+        )
     return words
 
 

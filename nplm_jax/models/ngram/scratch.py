@@ -86,7 +86,7 @@ class Writer:
             yield
         except OSError as error:
             folder, size = self._scratch.folder or tempfile.gettempdir(), f'{self._num_bytes:,} bytes of one array'
-            raise BadInput(f'{folder}: cannot hold the n-grams ({error.strerror}; {size})') from None
+            raise BadInput(folder, f'cannot hold the n-grams ({error.strerror}; {size})') from None
 
 
 def blocks(size: int, block: int) -> Iterator[slice]:

@@ -73,7 +73,7 @@ def merge(path: pathlib.Path, model: BackoffModel, vocabulary: Vocabulary) -> tu
         return model, vocabulary
     if PARAGRAPH_BOUNDARY in vocabulary.ids:
         raise BadInput(
-            f'{path}: has {PARAGRAPH_BOUNDARY} as a word beside {END}, which would become {PARAGRAPH_BOUNDARY}'
+            path, f'has {PARAGRAPH_BOUNDARY} as a word beside {END}, which would become {PARAGRAPH_BOUNDARY}'
         )
     words = tuple(PARAGRAPH_BOUNDARY if word == END else word for word in vocabulary.words if word != BEGIN)
     merged = Vocabulary(words, (0,) * len(words))
@@ -205,7 +205,5 @@ def _check_marks(path: pathlib.Path, table: NgramTable, begin: int, end: int) ->
     for k in range(2, table.n + 1):
         last_words = table.keys[k - 1] % table.vocabulary_size
         if (last_words == begin).any() or np.isin(table.prefixes(k), ends).any():
-            raise BadInput(
-                f'{path}: {BEGIN} ends a {k}-gram, or {END} stands before a word; they cannot become one mark'
-            )
+            raise BadInput(path, f'{BEGIN} ends a {k}-gram, or {END} stands before a word; they cannot become one mark')
         ends = np.flatnonzero(last_words == end)

@@ -23,7 +23,7 @@ def test_a_missing_harness_is_one_line(monkeypatch):
 
 def test_a_run_that_is_refused_is_one_line(monkeypatch):
     def refuse():
-        raise BadInput("RUN='nosuch': no finished run there")
+        raise BadInput('RUN', 'no finished run there', value='nosuch')
 
     modules = {
         HARNESS: types.SimpleNamespace(NplmLM=object),
