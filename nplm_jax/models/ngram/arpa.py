@@ -22,7 +22,7 @@ import numpy as np
 
 from nplm_jax.data.vocabulary import RARE, Vocabulary
 from nplm_jax.models.ngram import sentence_marks
-from nplm_jax.models.ngram.arpa_blocks import BlockParser
+from nplm_jax.models.ngram.arpa_blocks import BlockParser, parse_number
 from nplm_jax.models.ngram.backoff import BackoffModel, renumber
 from nplm_jax.models.ngram.counts import NgramTable, find
 from nplm_jax.models.ngram.sorting import sort_with_order
@@ -277,7 +277,7 @@ def _floats(texts: Sequence[str]) -> np.ndarray:
     """Returns numbers; of a text that is none, infinity, and of all after it."""
     numbers: list[float] = []
     with contextlib.suppress(ValueError):
-        numbers.extend(map(float, map(str.encode, texts)))  # `float` of a string also takes digits of other scripts
+        numbers.extend(map(parse_number, map(str.encode, texts)))
     return np.pad(numbers, (0, len(texts) - len(numbers)), constant_values=math.inf)
 
 
