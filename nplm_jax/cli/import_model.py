@@ -117,7 +117,7 @@ def read_arpa(path: pathlib.Path) -> tuple[Settings, Vocabulary, BackoffModel]:
     corpus = {'name': 'text', 'tokens': 'whitespace', 'lowercase': False, 'split_possessive': False}
     corpus |= {'boundary_tokens': PARAGRAPH_BOUNDARY in vocabulary.ids}
     keys = {'corpus': corpus, 'model': {'family': FAMILY, 'n': max(model.n, 2)}}
-    settings = config_lib.from_config({'name': workdir.safe_folder_name(path.stem), **keys})
+    settings = config_lib.from_config({'name': workdir.safe_folder_name(name_of(path)), **keys})
     tokenizer = WordTokenizer(
         boundary_tokens=settings.corpus.boundary_tokens, split_punctuation=False, match_quotes=False, is_verbatim=True
     )
