@@ -18,6 +18,7 @@ COMPRESSIONS = ('.gz', '.zst')  # of texts, by their names
 TABLES = ('.parquet', '.arrow')
 
 _MAGIC = {b'\x1f\x8b': '.gz', b'BZh': '.bz2', b'\xfd7zXZ\0': '.xz', b'\x28\xb5\x2f\xfd': '.zst'}
+COMPRESSED = tuple(_MAGIC.values())  # the usual endings of names
 _MAX_LINE_BYTES = 2**28  # of .jsonl
 _ROWS = 256  # of .parquet, that are read at a time
 _INSTALL = 'pip install "nplm-jax[corpora]"'
