@@ -26,11 +26,11 @@ from nplm_jax.models.ngram.arpa_blocks import BlockParser, parse_number
 from nplm_jax.models.ngram.arpa_files import read_blocks
 from nplm_jax.models.ngram.backoff import BackoffModel, renumber
 from nplm_jax.models.ngram.counts import NgramTable, find
+from nplm_jax.models.ngram.sentence_marks import UNKNOWN, UNKNOWN_IN_CAPITALS
 from nplm_jax.models.ngram.sorting import sort_with_order
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import write_atomically
 
-UNKNOWN, UNKNOWN_IN_CAPITALS = '<unk>', '<UNK>'
 SENTENCE_MARKS = (sentence_marks.BEGIN, sentence_marks.END)
 _ZERO = -99.0  # the log10 of probability zero
 _KENLM_UNKNOWN = -100.0  # the log10 that KenLM gives to an unknown word if a file has no <unk>
@@ -49,9 +49,7 @@ def write(model: BackoffModel, vocabulary: Vocabulary, path: pathlib.Path) -> No
     """
     if len(vocabulary) != model.table.vocabulary_size:
         raise BadInput(path, f'a vocabulary of {len(vocabulary)} words for a model of {model.table.vocabulary_size}')
-    reserved = [w for w in (UNKNOWN, UNKNOWN_IN_CAPITALS, *SENTENCE_MARKS) if w in vocabulary.ids]
-    if reserved:
-        raise BadInput(path, f'the vocabulary has {reserved[0]!r} as a word, which ARPA files reserve')
+    sentence_marks.check_words(str(path), vocabulary)
     write_with_marks(*sentence_marks.split(model, vocabulary), path)
 
 

@@ -17,7 +17,15 @@ from nplm_jax.models.ngram.counts import NgramTable, find
 from nplm_jax.utils.errors import BadInput
 
 BEGIN, END = '<s>', '</s>'
+UNKNOWN, UNKNOWN_IN_CAPITALS = '<unk>', '<UNK>'
 _ROUNDING = 1e-4  # of logarithms with seven digits, and of their sums; nats
+
+
+def check_words(key: str, vocabulary: Vocabulary) -> None:
+    """Raises BadInput, which begins with `key`, if words of a vocabulary have the names of special words of KenLM."""
+    reserved = [word for word in (UNKNOWN, UNKNOWN_IN_CAPITALS, BEGIN, END) if word in vocabulary.ids]
+    if reserved:
+        raise BadInput(key, f'the vocabulary has {reserved[0]!r} as a word, which KenLM and ARPA files reserve')
 
 
 def split(model: BackoffModel, vocabulary: Vocabulary) -> tuple[BackoffModel, Vocabulary]:
