@@ -109,6 +109,22 @@ def test_a_contestant_that_is_named_and_not_installed_ends_the_race_in_one_line(
     assert capsys.readouterr().err.endswith(': needs the package torch: pip install torch\n')
 
 
+@pytest.mark.parametrize('precisions', [['float32'], ['bfloat16'], ['float32', 'bfloat16']])
+def test_a_ceiling_is_measured_of_the_precisions_that_race(small_race, monkeypatch, precisions, tmp_path):
+    products = []
+    monkeypatch.setattr(ceiling, '_jax_product', lambda n, precision: lambda: products.append(precision))
+    start_study(race, *small_race, '--contestants=ours', f'--precisions={",".join(precisions)}')
+    measured = json.loads((tmp_path / 'race.json').read_text())
+    assert set(products) == {*precisions} == {*measured['ceiling']}
+
+
+def test_a_race_without_memory_is_refused_before_anything_is_measured(small_race, monkeypatch):
+    start_study(race, *small_race, '--contestants=ours', '--precisions=float32')
+    monkeypatch.setattr(ceiling, 'flops_per_second', None)
+    with pytest.raises(SystemExit, match='^2$'):
+        start_study(race, *small_race, '--no-memory', '--contestants=ours', '--precisions=float32,bfloat16')
+
+
 @pytest.mark.parametrize('flag', ['--no-memory', '--nomemory'])
 def test_a_race_without_memory_keeps_what_an_earlier_race_measured(small_race, capsys, monkeypatch, flag):
     with pytest.raises(SystemExit, match='^2$'):
@@ -274,4 +290,4 @@ def test_queries_name_the_file_that_is_missing(tmp_path, missing):
     (tmp_path / 'file').touch()
     flags = dict.fromkeys(('query', 'arpa', 'text'), str(tmp_path / 'file')) | {missing: 'none'}
     with pytest.raises(BadInput, match=f"--{missing}='none': must be a file"):
-        queries.measure(argparse.Namespace(**flags, rounds=1))
+        next(queries.measure(argparse.Namespace(**flags, rounds=1)))
