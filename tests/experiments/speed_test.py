@@ -170,12 +170,10 @@ def test_a_checkout_without_git_is_one_line(tmp_path, capsys):
 def test_time_to_quality_takes_the_keys_of_a_config():
     config, values = quality.read_config('sentences', ['--config.train.epochs=7', '--config.model.h=3'])
     assert values == {'train.epochs': 7, 'model.h': 3} and (config.train.epochs, config.model.h) == (7, 3)
-    for words, said in (
-        (('nosuch', []), '--config=nosuch: no such config'),
-        (('sentences', ['--config.h=3']), '--config.h'),
-    ):
-        with pytest.raises(BadInput, match=f'^{said}'):
+    for words, key in ((('nosuch', []), '--config'), (('sentences', ['--config.h=3']), '--config.h')):
+        with pytest.raises(BadInput) as caught:
             quality.read_config(*words)
+        assert caught.value.key == key
 
 
 def test_a_size_without_plain_jax_is_shown_and_drawn(tmp_path, capsys):
