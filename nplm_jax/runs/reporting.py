@@ -51,16 +51,12 @@ class Reporter(reporter.Reporter):
         self._nll: list[np.ndarray] = []  # of the updates since the last line
         self._sum_nll, self._num_nll = 0.0, 0  # of those since the last validation
 
-    def start(self, progress: Progress, schedule: Schedule, batch_size: int, cost: Cost) -> None:
-        """Opens the files and the bar.
-
-        Args:
-            progress: How far the run is.
-            schedule: When the run reports.
-            batch_size: Words an update.
-            cost: What a word costs.
-        """
+    def start(
+        self, progress: Progress, schedule: Schedule, batch_size: int, cost: Cost, sampled_words: int = 0
+    ) -> None:
+        """Opens the files and the bar; see `training.reporter.Reporter`."""
         self._schedule, self._batch_size, self._cost = schedule, batch_size, cost
+        self._sample = f' on {sampled_words:,} sampled words' if sampled_words else ''
         rows = [row for row in read_metrics(self._path) if row['step'] <= progress.step]
         self._validated = max((row['step'] for row in rows if 'valid_perplexity' in row), default=0)
         write_atomically(self._path, ''.join(json.dumps(row) + '\n' for row in rows))
@@ -117,7 +113,7 @@ class Reporter(reporter.Reporter):
         is_best = progress.best_step == progress.step
         note = 'best so far' if is_best else f'best was {nll_to_perplexity(progress.best_valid_nll):.2f}'
         self._bar.write(
-            f'{self._label}epoch {self._epoch(progress):.2f}: {train}valid perplexity {valid:.2f} ({note}), '
+            f'{self._label}epoch {self._epoch(progress):.2f}: {train}valid perplexity {valid:.2f}{self._sample} ({note}), '
             f'after {progress.seconds:.0f} s'
         )
 
@@ -128,7 +124,8 @@ class Reporter(reporter.Reporter):
     def postprocessed(self, what: str, before: float, after: float) -> None:
         """Shows the validation perplexity before and after."""
         change = ' to '.join(f'{nll_to_perplexity(nll):.2f}' for nll in (before, after))
-        self._bar.write(f'{self._label}{what[0].upper()}{what[1:]} changed the valid perplexity from {change}')
+        changed = f'{what[0].upper()}{what[1:]} changed the valid perplexity from {change}{self._sample}'
+        self._bar.write(f'{self._label}{changed}')
 
     def close(self) -> None:
         """Flushes and closes what `start` opened. On a full disk every file is closed, and the error raised at last."""

@@ -164,6 +164,18 @@ def test_a_change_after_training_is_said_with_the_perplexity_before_and_after(tm
     assert lines()[0] == [expected]
 
 
+def test_a_perplexity_of_a_sample_says_of_how_many_words_it_is(tmp_path, lines):
+    reporter = Reporter(tmp_path)
+    reporter.start(Progress(), SCHEDULE, 3, COST, sampled_words=20_000)
+    reporter.trained(Progress(step=4, train_seconds=1.0), np.ones(4))
+    reporter.validated(Progress(step=4, best_step=4, valid_nll=2.0))
+    reporter.postprocessed('suffix smoothing', np.log(62.08), np.log(61.28))
+    reporter.close()
+    validated, smoothed = (line for line in lines()[0] if 'valid perplexity' in line)
+    assert 'valid perplexity 7.39 on 20,000 sampled words (best so far), after' in validated
+    assert smoothed.endswith('from 62.08 to 61.28 on 20,000 sampled words')
+
+
 def test_what_to_do_next_quotes_the_folder(tmp_path):
     folder = tmp_path / "it's a run"
     folder.mkdir()
