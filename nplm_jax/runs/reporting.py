@@ -20,7 +20,7 @@ from tensorboardX.summary import scalar
 
 from nplm_jax.inference.perplexity import nll_to_perplexity
 from nplm_jax.models.ngram import estimators
-from nplm_jax.runs.catalog import ANY_KEY, INFINITE, NUMBER, RESULTS, has_shape, is_finished
+from nplm_jax.runs.catalog import ANY_KEY, INFINITE, NUMBER, RESULTS, has_shape, is_finished, read_run
 from nplm_jax.training import reporter
 from nplm_jax.training.flops import Cost
 from nplm_jax.training.schedule import Progress, Schedule
@@ -220,6 +220,16 @@ def next_steps(folder: pathlib.Path, family: str, modules: Sequence[str] = ()) -
 
 
 def _last_finished_beside(folder: pathlib.Path) -> pathlib.Path | None:
-    """Returns the run that was finished last of the others in the same folder; None without others."""
+    """Returns the run of the same text in the same folder that was finished last; None without such a run."""
     others = [path for path in folder.parent.iterdir() if path.name != folder.name and is_finished(path)]
+    others = [path for path in others if _have_one_text(folder, path)]
     return max(others, key=lambda path: (path / RESULTS).stat().st_mtime, default=None)
+
+
+def _have_one_text(folder: pathlib.Path, other: pathlib.Path) -> bool:
+    """Returns whether the perplexities or the bits per byte of two runs are comparable."""
+    try:
+        runs = [read_run(path) for path in (folder, other)]
+    except BadInput:  # a damaged run
+        return False
+    return runs[0].text == runs[1].text or runs[0].has_test_text_of(runs[1])

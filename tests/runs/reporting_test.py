@@ -200,7 +200,7 @@ def test_what_to_do_next_quotes_the_folder(tmp_path):
 def test_every_next_step_runs(family, commands, folders, tmp_path, monkeypatch, nplm_command):
     monkeypatch.chdir(tmp_path)
     (tmp_path / 'runs').mkdir()
-    for name in ('counts', 'network'):
+    for name in ('counts', 'network', 'other'):
         shutil.copytree(folders / name, tmp_path / 'runs' / name)
     changes = {'model.family': family, **({'train.epochs': 1} if parts.is_neural(family) else {'model.n': 3})}
     changes |= {'train.bptt_length': 4} if family == 'lstm' else {}
@@ -212,6 +212,7 @@ def test_every_next_step_runs(family, commands, folders, tmp_path, monkeypatch, 
     steps = [shlex.split(line, comments=True) for line in next_steps(run, family).splitlines() if line[:1] == ' ']
     steps = [words[len(nplm_words()) :] for words in steps]
     assert [words[0] for words in steps] == commands
+    assert steps[-1][2] in ('runs/counts', 'runs/network')  # not runs/other, which is of another text
     for words in [words for words in steps if words[0] in all_commands()]:
         if words[-2:] == ['<', 'text.txt']:
             monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(b'i like dog')))
