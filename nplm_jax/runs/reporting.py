@@ -111,10 +111,10 @@ class Reporter(reporter.Reporter):
         self._sum_nll, self._num_nll, self._validated = 0.0, 0, progress.step
         self._write(progress, valid_perplexity=valid)
         is_best = progress.best_step == progress.step
+        perplexity = f'{train}valid perplexity {valid:.2f}{self._sample}'
         note = 'best so far' if is_best else f'best was {nll_to_perplexity(progress.best_valid_nll):.2f}'
         self._bar.write(
-            f'{self._label}epoch {self._epoch(progress):.2f}: {train}valid perplexity {valid:.2f}{self._sample} ({note}), '
-            f'after {progress.seconds:.0f} s'
+            f'{self._label}epoch {self._epoch(progress):.2f}: {perplexity} ({note}), after {progress.seconds:.0f} s'
         )
 
     def sampled(self, text: str) -> None:
