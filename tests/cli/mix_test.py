@@ -154,7 +154,9 @@ def test_networks_whose_text_changed_are_not_mixed(tmp_path, lines):
             cli.main(['mix', f'--workdir={tmp_path}/{first}', f'--workdir={tmp_path}/{second}'])
         assert end.value.code == 2
         [line] = lines()[1]
-        assert line.startswith(f'--workdir={tmp_path}/{changed}: was started on a different text; give another folder')
+        assert line.startswith(
+            f"--workdir='{tmp_path}/{changed}': was started on a different text; give another folder"
+        )
 
 
 def test_the_result_is_printed_also_where_its_file_cannot_be_written(folders, tmp_path, lines):

@@ -77,7 +77,7 @@ def test_a_new_kind_of_token_trains_scores_and_generates(train, call):
     assert all(line.startswith('the c') and len(line.replace('<p>', '').replace('<text>', '')) <= 10 for line in output)
     with pytest.raises(BadInput, match='^tokens=.words.: does not apply to a model of corpus.tokens=letters'):
         words.tokenizer.reading('words')
-    with pytest.raises(BadInput, match='^--to=hf: cannot write a tokenizer of corpus.tokens=letters'):
+    with pytest.raises(BadInput, match="^--to='hf': cannot write a tokenizer of corpus.tokens=letters"):
         words.tokenizer.to_hf(words.ids)
 
 

@@ -299,7 +299,7 @@ def test_results_that_cannot_be_shown_are_none(tmp_path, change):
 def test_a_table_of_results_of_another_form_ends_in_one_line(tmp_path):
     (tmp_path / 'a.json').write_text('{"perplexity": 3}')
     for make in (lambda f: f['perplexity']['test'], lambda f: f['seconds'], lambda f: f'{f:.1f}', lambda f: f.x):
-        with pytest.raises(BadInput, match='^the results are not of the form that this table shows'):
+        with pytest.raises(BadInput, match='^results: are not of the form that this table shows'):
             study.shown(lambda _, make=make: make(results.read(tmp_path, 'a')), study.Flags())
 
 

@@ -53,7 +53,7 @@ def tree(tmp_path):
 def test_a_finished_run_whose_text_has_changed_is_refused(texts, tmp_path, key):
     experiment.run(texts, tmp_path / 'run')
     (tmp_path / key).write_text(' '.join([*WORDS[:-1], 'd b c a d c b a']))
-    message = f'^--workdir={tmp_path}/run: was started on a different text; give another folder, such as --workdir='
+    message = f'^--workdir=.{tmp_path}/run.: was started on a different text; give another folder, such as --workdir='
     with pytest.raises(BadInput, match=message):
         experiment.run(texts, tmp_path / 'run')
 
@@ -115,7 +115,7 @@ def test_a_finished_run_of_a_corpus_plugin_is_compared_with_its_words(plugged, t
     results = experiment.run(config, tmp_path / 'run')
     assert experiment.run(config, tmp_path / 'run') == results
     (tmp_path / 'words').write_text('the cat barks , the dog sleeps . ' * 20)
-    with pytest.raises(BadInput, match=f'^--workdir={tmp_path}/run: was started on a different text; give another'):
+    with pytest.raises(BadInput, match=f'^--workdir=.{tmp_path}/run.: was started on a different text; give another'):
         experiment.run(config, tmp_path / 'run')
 
 
@@ -129,7 +129,9 @@ def test_a_run_with_an_edited_plugin_is_not_resumed_and_a_finished_one_still_loa
     changed = (
         r"corpus.name='my_text:texts': the module my_text has changed since the run was started \(sha256 \w{12} then"
     )
-    with pytest.raises(BadInput, match=f'^--workdir={tmp_path}/run: {changed}, .* now.; restore it to go on with this'):
+    with pytest.raises(
+        BadInput, match=f'^--workdir=.{tmp_path}/run.: {changed}, .* now.; restore it to go on with this'
+    ):
         experiment.run(config, tmp_path / 'run')
     settings, words, _ = loading.load(tmp_path / 'run')
     assert words.decode(loading.load_dataset(tmp_path / 'run').tokens_T[2:4]) == ['the', 'dog']
@@ -160,7 +162,7 @@ def test_a_run_whose_tree_has_changed_is_neither_resumed_nor_printed(tree, tmp_p
         (tmp_path / 'run' / 'results.json').unlink()
     write_codes(tmp_path / 'codes.tsv', words[::-1])
     changed = f"output.tree='{tmp_path}/codes.tsv' has changed since the run was started"
-    message = rf'^--workdir={tmp_path}/run: {changed} \(sha256 \w{{12}} then, \w{{12}} now\); give another folder'
+    message = rf'^--workdir=.{tmp_path}/run.: {changed} \(sha256 \w{{12}} then, \w{{12}} now\); give another folder'
     with pytest.raises(BadInput, match=message):
         experiment.run(config, tmp_path / 'run')
     (tmp_path / 'codes.tsv').write_bytes((tmp_path / 'run' / 'output.tree').read_bytes())

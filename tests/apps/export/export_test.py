@@ -111,7 +111,7 @@ def test_an_add_delta_model_is_the_same_from_its_arpa_file(folders, tmp_path, np
         (
             'counts',
             'onnx',
-            '--to=onnx: writes networks, and model.family=modified_kneser_ney is none',
+            "--to='onnx': writes networks, and model.family=modified_kneser_ney is none",
         ),
     ],
 )

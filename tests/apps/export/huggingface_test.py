@@ -271,5 +271,5 @@ def test_what_the_folder_cannot_hold_is_one_line(changes, has, tmp_path):
     with pytest.raises(BadInput) as error:
         huggingface.write_folder(model, words, small_settings(changes), tmp_path / 'folder')
     message = str(error.value)
-    assert message.startswith('--to=hf: writes model.family=nplm, residual, rnn,') and message.endswith(f'not {has}')
+    assert message.startswith("--to='hf': writes model.family=nplm, residual, rnn,") and message.endswith(f'not {has}')
     assert not (tmp_path / 'folder').exists()

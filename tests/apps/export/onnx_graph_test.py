@@ -157,7 +157,7 @@ def test_a_part_that_cannot_be_converted_is_one_line(path, monkeypatch):
     monkeypatch.setattr(type(model.network), 'output', output, raising=False)
     network = types.SimpleNamespace(body=model.network.body, features=model.network.features, output=output)
     broken = NeuralLanguageModel(network, model.params)
-    message = r'^--to=onnx: jax2onnx [\d.]+ cannot convert model.family=nplm with output.kind=full: [^\n]+$'
+    message = r"^--to='onnx': jax2onnx [\d.]+ cannot convert model.family=nplm with output.kind=full: [^\n]+$"
     with pytest.raises(BadInput, match=re.compile(message)):
         onnx_graph.write_onnx(broken, None, small_settings(changes_of()), path)
     assert not path.exists()

@@ -41,5 +41,5 @@ def test_a_text_without_marks_begins_after_the_rare_word():
 
 def test_a_vocabulary_with_the_padding_symbol_is_refused():
     pytest.importorskip('tokenizers', reason='pip install tokenizers')
-    with pytest.raises(BadInput, match='^--to=hf: the vocabulary has the word <pad>'):
+    with pytest.raises(BadInput, match="^--to='hf': the vocabulary has the word <pad>"):
         word_tokenizer(make_tokenizer(corpus_settings('text')), {'<rare>': 0, '<pad>': 1})

@@ -195,7 +195,7 @@ WRONG = [
     (['spell', 'first', 'second'], 'unrecognized arguments: '),
     (['spell', 'nowhere'], 'no finished run there'),
     (['spell', 'first', '--seed=-1'], '--seed=-1: must be at least 0 and below 2**31'),
-    (['spell', 'first', '--seed=3'], 'first/spelling: belongs to another config (seed=1 there, 3 now)'),
+    (['spell', 'first', '--seed=3'], "first/spelling': belongs to another config (seed=1 there, 3 now)"),
 ]
 
 
