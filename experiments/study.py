@@ -59,7 +59,7 @@ class StudyParser(Parser):
 
         self.add_argument(flag, type=count, default=default, metavar='N', help=help)
 
-    def add_output(self, default: str | os.PathLike[str] = '', help: str = '', folder: bool = False) -> None:
+    def add_output_path(self, default: str | os.PathLike[str] = '', help: str = '', folder: bool = False) -> None:
         """Adds --output, the file or folder of the results; `parse_args` returns it as a path, or '' without one.
 
         Args:

@@ -167,7 +167,7 @@ def define(parser: study.StudyParser) -> None:
     parser.add_names('--rows', programs.ROWS, 'the rows')
     parser.add_names('--topologies', chips.TOPOLOGIES, 'the topologies')
     parser.add_until()
-    parser.add_output(RESULTS, folder=True)
+    parser.add_output_path(RESULTS, folder=True)
 
 
 if __name__ == '__main__':

@@ -181,7 +181,7 @@ def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
     parser.add_switch('--figure', 'draw half_peak.png too')
     parser.add_until()
-    parser.add_output(RESULTS)
+    parser.add_output_path(RESULTS)
 
 
 if __name__ == '__main__':

@@ -195,7 +195,7 @@ def define(parser: study.StudyParser) -> None:
     minutes = 'after which no row is measured any more; default: 25'
     parser.add_argument('--minutes', type=study.positive(float), default=25.0, metavar='N', help=minutes)
     parser.add_switch('--rehearse', 'measure all rows in small, on any device')
-    parser.add_output(help='the folder of the results; default: see above', folder=True)
+    parser.add_output_path(help='the folder of the results; default: see above', folder=True)
     parser.add_argument('--child', choices=[ABOUT, *ROWS], help=argparse.SUPPRESS)
 
 

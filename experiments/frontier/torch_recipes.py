@@ -32,7 +32,7 @@ def define(parser: study.StudyParser) -> None:
     parser.add_names('--recipes', RECIPES, 'recipes')
     parser.add_names('--corpora', CORPORA, 'corpora')
     parser.add_argument('--minutes', type=study.positive(float), default=1.0, help='how long to train; default: 1')
-    parser.add_output(RESULTS, folder=True)
+    parser.add_output_path(RESULTS, folder=True)
 
 
 def measure(flags: study.Flags) -> None:

@@ -223,7 +223,7 @@ def define(parser: study.StudyParser) -> None:
     parser.add_switch('--counts', 'print the table of their count-based models, and measure nothing')
     parser.add_switch('--figure', 'draw the figure of them, and measure nothing')
     parser.add_argument('--sizes', type=int, nargs='+', choices=SIZES, default=SIZES, help='training words to measure')
-    parser.add_output(RESULTS, folder=True)
+    parser.add_output_path(RESULTS, folder=True)
 
 
 def main(flags: study.Flags) -> None:

@@ -137,7 +137,7 @@ def define(parser: study.StudyParser) -> None:
     parser.add_argument('--runs', required=True, help='the folder of the trained models')
     parser.add_argument('--models', nargs='+', default=[], help='names of runs; default: all that are finished')
     parser.add_argument('--data', default='', help='BLiMP.zip; default: ../shared/data/blimp.zip, else a download')
-    parser.add_output(RESULTS, folder=True)
+    parser.add_output_path(RESULTS, folder=True)
     parser.add_switch('--again', 'measure what has been measured too')
 
 

@@ -234,7 +234,7 @@ def define(parser: study.StudyParser) -> None:
     parser.add_argument('--runs', nargs='+', required=True, help='the folders of the runs')
     parser.add_argument('--data', required=True, help='a clone of the corpus')
     parser.add_argument('--cache', default='', help='the folder of the surprisals; default: .natural_stories in --runs')
-    parser.add_output(RESULTS / 'gains.json')
+    parser.add_output_path(RESULTS / 'gains.json')
 
 
 def main(flags: study.Flags) -> None:

@@ -293,7 +293,7 @@ def define(parser: study.StudyParser) -> None:
     parser.add_argument('--workers', type=study.counts, default=[2, 4, 8], metavar='N,...', help='numbers of workers')
     parser.add_count('--kills', 0, 'kill a worker in each of so many runs instead', least=0)
     parser.add_switch('--rehearse', 'compare a run on 8 workers with its plan instead')
-    parser.add_output(help='the file of the results; default: in results')
+    parser.add_output_path(help='the file of the results; default: in results')
     parser.add_argument('--child', action='store_true', help=argparse.SUPPRESS)
     parser.add_argument('--scheduler', default='', help=argparse.SUPPRESS)
 

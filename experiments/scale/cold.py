@@ -109,7 +109,7 @@ def define(parser: study.StudyParser) -> None:
     parser.add_argument('--kenlm', type=pathlib.Path, help="KenLM's folder with lmplz")
     parser.add_argument('--memory', default='2G', help='of lmplz: its option -S')
     parser.add_count('--rounds', 3, 'how often each program runs')
-    parser.add_output(RESULTS / 'cold.json')
+    parser.add_output_path(RESULTS / 'cold.json')
 
 
 def main(flags: study.Flags) -> None:

@@ -113,7 +113,7 @@ def define(parser: study.StudyParser) -> None:
     parser.add_count('--trials', TRIALS, f'trials of each search; default: {TRIALS}')
     parser.add_argument('--config', default=str(CONFIG), help='the config file; default: that of the study')
     parser.add_argument('--workdir', default='runs/search-study', help='the folder of the searches')
-    parser.add_output(RESULTS, folder=True)
+    parser.add_output_path(RESULTS, folder=True)
 
 
 def measure(flags: study.Flags) -> None:

@@ -94,7 +94,7 @@ def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
     parser.add_argument('--runs', required=True, help='the folder of the trained networks')
     parser.add_switch('--word2vec', 'train and measure word2vec on the training words')
-    parser.add_output(RESULTS, folder=True)
+    parser.add_output_path(RESULTS, folder=True)
     parser.add_switch('--again', 'measure what has been measured too')
 
 

@@ -55,7 +55,7 @@ def define(parser: study.StudyParser) -> None:
     parser.add_argument('--visitors', type=study.positive(int), default=20, help='visitors of the explorer at once')
     parser.add_switch('--no_training', 'no training beside the explorer')
     parser.add_argument('--workdir', default='', help='where the runs are kept; default: nowhere')
-    parser.add_output(RESULTS / 'soak.json')
+    parser.add_output_path(RESULTS / 'soak.json')
 
 
 def main(flags: study.Flags) -> None:

@@ -58,7 +58,7 @@ def define(parser: study.StudyParser) -> None:
     parser.add_argument('--seconds', type=float, default=1.0, help='about how long a turn takes')
     parser.add_count('--rounds', 5, 'turns of each side that are timed')
     parser.add_count('--starts', 3, 'how often each side compiles each entry')
-    parser.add_output(HERE / 'results' / 'commits.json')
+    parser.add_output_path(HERE / 'results' / 'commits.json')
 
 
 def entries(flags: study.Flags) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -143,7 +143,7 @@ def define(parser: study.StudyParser) -> None:
     parser.add_argument('--widths', type=study.counts, action='append', metavar='N[,N]', help=widths)
     parser.add_count('--steps', 6, 'updates of a turn')
     parser.add_count('--rounds', 8, 'turns of each form that are timed')
-    parser.add_output(HERE / 'results' / 'forms.json')
+    parser.add_output_path(HERE / 'results' / 'forms.json')
 
 
 def make_turn(flags: study.Flags, loss: Loss, vocab_minor: bool, precision: str, widths: list[int]) -> problem.Turn:

@@ -38,7 +38,7 @@ def define(parser: study.StudyParser) -> None:
     parser.add_argument('--checkout', default=str(HERE.parents[1]), metavar='FOLDER', help='the checkout')
     parser.add_count('--rounds', 7, 'turns of each network that are timed')
     parser.add_count('--updates', 20, 'updates of a turn')
-    parser.add_output(HERE / 'history.json')
+    parser.add_output_path(HERE / 'history.json')
 
 
 def product_rate(matrix: np.ndarray, repeats: int = 3) -> float:

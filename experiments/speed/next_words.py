@@ -40,7 +40,7 @@ def define(parser: study.StudyParser) -> None:
     parser.add_argument('--run', default='runs/brown-mkn5', help='the run of an n-gram model')
     parser.add_count('--sentences', 10_000, 'sentences to compare', least=CONTEXTS)
     parser.add_count('--rounds', 5, 'turns of each contestant')
-    parser.add_output(RESULTS)
+    parser.add_output_path(RESULTS)
 
 
 def seconds(call: Callable[[], Any]) -> tuple[float, Any]:

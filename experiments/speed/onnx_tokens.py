@@ -45,7 +45,7 @@ def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
     parser.add_count('--tokens', 200, 'tokens of a turn', least=2)
     parser.add_count('--rounds', 5, 'turns of each contestant')
-    parser.add_output(RESULTS)
+    parser.add_output_path(RESULTS)
 
 
 def read_by_ours(model: NeuralLanguageModel, ids_T: np.ndarray) -> np.ndarray:

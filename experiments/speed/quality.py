@@ -52,7 +52,7 @@ def define(parser: study.StudyParser) -> None:
     target = "validation perplexity to reach; default: the paper's for the row"
     parser.add_argument('--target', type=float, help=target)
     parser.add_switch('--warm', 'let it use the programs that earlier runs compiled')
-    parser.add_output(HERE / 'results', folder=True)
+    parser.add_output_path(HERE / 'results', folder=True)
 
 
 def read_config(file: str, keys: Sequence[str]) -> tuple[ConfigDict, dict[str, Any]]:

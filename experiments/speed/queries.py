@@ -55,7 +55,7 @@ def define(parser: study.StudyParser) -> None:
     parser.add_argument('--text', default='', metavar='FILE', help='the text to score, a sentence per line')
     parser.add_argument('--also', nargs='*', default=[], metavar='FILE', help='ARPA files that are compared alone')
     parser.add_count('--rounds', 3, 'turns of each contestant')
-    parser.add_output(RESULTS)
+    parser.add_output_path(RESULTS)
 
 
 class Load(NamedTuple):

@@ -42,7 +42,7 @@ def define(parser: study.StudyParser) -> None:
     parser.add_count('--block_size', 0, "examples whose scores ours holds at once; 0: the config's", least=0)
     parser.add_count('--steps', 10, 'updates of a turn')
     parser.add_count('--rounds', 5, 'turns of each contestant that are timed')
-    parser.add_output(HERE / 'results' / 'race.json')
+    parser.add_output_path(HERE / 'results' / 'race.json')
     keep = 'keep the peak memory that --output has; default: measure it'
     parser.add_argument('--no-memory', '--nomemory', dest='memory', action='store_false', help=keep)
 

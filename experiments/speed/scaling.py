@@ -37,7 +37,7 @@ def define(parser: study.StudyParser) -> None:
     parser.add_count('--block_size', 0, "examples whose scores ours holds at once; 0: the config's", least=0)
     work = 'Gflop of matrix products in a turn, which has 2 to 50 updates'
     parser.add_argument('--work', type=float, default=60.0, help=work)
-    parser.add_output(HERE / 'results' / 'scaling.json')
+    parser.add_output_path(HERE / 'results' / 'scaling.json')
 
 
 def point(flags: study.Flags, V: int, B: int) -> dict[str, list[float]]:

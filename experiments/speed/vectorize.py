@@ -35,7 +35,7 @@ def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
     parser.add_names('--sizes', eight_seeds.SIZES, 'the networks')
     parser.add_count('--rounds', 2, 'sweeps of each mode')
-    parser.add_output(HERE / 'results' / 'vectorize.json')
+    parser.add_output_path(HERE / 'results' / 'vectorize.json')
 
 
 def write_text(path: pathlib.Path, V: int, words: int) -> None:

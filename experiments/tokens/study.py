@@ -268,7 +268,7 @@ def define(parser: study.StudyParser) -> None:
     parser.add_argument('--rows', default=','.join(BUDGETS), help='rows between commas')
     parser.add_argument('--share', type=study.positive(float), default=1.0, help='of the processor seconds')
     parser.add_argument('--core', type=int, default=0, help='the core that the runs use')
-    parser.add_output(RESULTS, folder=True)
+    parser.add_output_path(RESULTS, folder=True)
     parser.add_argument('--run', help=argparse.SUPPRESS)
     parser.add_argument('--updates', type=int, help=argparse.SUPPRESS)
 
