@@ -8,6 +8,7 @@ The defaults are the network of the paper's kind that is best on Brown after abo
 """
 
 import dataclasses
+import hashlib
 import json
 import math
 import pathlib
@@ -37,6 +38,8 @@ from nplm_jax.utils.plugins import allow, is_module, is_path, module_of
 
 MIN_PIECES = 300  # of corpus.pieces: the 256 bytes, the special tokens and some pieces
 FORMAT = 1  # version of the layout of a run's folder, recorded in its config.json
+DIGESTS, _OWN = 'sha256', 'config.json'  # the key of the digests of files in a config.json, its own among them
+KEYS_OF_MACHINE = ('corpus.path', 'corpus.valid_path', 'corpus.test_path')  # may differ between machines
 KEYS_FILE = pathlib.Path(__file__).with_name('keys.json')
 READS: dict[str, dict[str, list[str]]]  # the keys that each part reads, by the key that chooses it and by its name
 _PART_KEYS, READS = json.loads(KEYS_FILE.read_text()).values()
@@ -416,24 +419,47 @@ def to_flat(settings: Settings) -> dict[str, Any]:
     return flatten(to_dict(settings))
 
 
-def to_record(settings: Settings) -> dict[str, Any]:
-    """Returns what the config.json of a run's folder holds: every key, and the format of the folder."""
-    return {'format': FORMAT, **to_dict(settings)}
+def to_record(settings: Settings, digests: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Returns what the config.json of a run's folder holds: every key, the format of the folder, and digests.
+
+    Args:
+        settings: The settings.
+        digests: The SHA-256 of other files of the folder by name.
+    """
+    record = {'format': FORMAT, **to_dict(settings)}
+    return {**record, DIGESTS: {**(digests or {}), _OWN: _digest(flatten(record))}}
+
+
+def _digest(flat: Mapping[str, Any]) -> str:
+    """Returns the SHA-256 of a record without the keys on which no result depends."""
+    kept = {key: value for key, value in flat.items() if key not in KEYS_OF_MACHINE and not key.startswith('parallel.')}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
 
 
 def from_record(record: Mapping[str, Any]) -> Settings:
     """Returns the settings that a config.json holds. Imports no plug-in: their options are dictionaries; see `replace`.
 
     Raises:
-        BadInput: The folder has another format, or a key is missing, unknown or has an impossible value.
+        BadInput: The folder has another format, its digest is wrong, or a key is missing, unknown or has an impossible
+            value.
     """
-    flat = flatten(record)
+    flat = flatten({key: value for key, value in record.items() if key != DIGESTS})
+    own = digests_of(record).get(_OWN, digest := _digest(flat))  # older runs have none
     found = flat.pop('format', None)
     require(found == FORMAT, 'format', found, f'must be {FORMAT}, the only format that this version reads')
+    require(own == digest, DIGESTS, own, 'is not that of the other keys; they are damaged or were edited')
     flat = {**_ADDED, **flat}
     if missing := next((name for name in FIELDS if name not in flat), None):
         raise BadInput(missing, 'missing')
     return build(Settings, flat, option_classes(flat, imports=False))
+
+
+def digests_of(record: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the digests in a config.json by the names of the files. Raises: BadInput."""
+    digests = record.get(DIGESTS, {})
+    is_right = isinstance(digests, dict) and all(isinstance(x, str) and '/' not in name for name, x in digests.items())
+    require(is_right, DIGESTS, digests, 'must have a SHA-256 for each name of a file')
+    return digests
 
 
 def replace(settings: Settings, changes: Mapping[str, Any]) -> Settings:

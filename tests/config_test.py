@@ -193,7 +193,20 @@ def test_a_config_json_has_every_key_and_one_format():
             config_lib.from_record({**record, 'format': number})
     with pytest.raises(BadInput, match='^format=None: must be 1'):
         config_lib.from_record(config_lib.to_dict(settings))
-    del record['corpus']['context']  # of a run from before the key, which read a stream
+    damaged = {**record, 'model': {**record['model'], 'h': 8}}
+    with pytest.raises(BadInput) as caught:
+        config_lib.from_record(damaged)
+    assert caught.value.key == 'sha256'
+    elsewhere = {
+        **record,
+        'corpus': {**record['corpus'], 'path': '/elsewhere'},
+        'parallel': {**record['parallel'], 'data': 2},
+    }
+    assert config_lib.from_record(elsewhere).corpus.path == '/elsewhere'
+    for digests in ('x', {'vocabulary.txt': 1}, {'../vocabulary.txt': 'x'}):
+        with pytest.raises(BadInput):
+            config_lib.from_record({**record, 'sha256': digests})
+    del record['corpus']['context'], record['sha256']  # of a run from before the keys, which read a stream
     assert config_lib.from_record(record).corpus.context == 'stream'
     del record['corpus']['words']  # of a run on all of its text
     assert config_lib.from_record(record).corpus.words == 0

@@ -38,6 +38,7 @@ def main(argv: Sequence[str]) -> None:
     info: dict[str, Any] = {'folder': str(run.folder), 'name': run.settings.name, 'state': run.state}
     info |= {'date': run.date, 'vocabulary': None, 'results': run.results or {}}
     if words.is_file():
+        catalog.check_files(run.folder)
         is_plugin = plugins.is_path(run.settings.corpus.tokens)
         known = (vocabulary.load_words if is_plugin else vocabulary.load)(words)
         rare = known.counts[0] / sum(known.counts) if any(known.counts) else None

@@ -4,6 +4,8 @@ What a tokenizer learns from all of a text, such as proper nouns, takes a first 
 """
 
 import functools
+import hashlib
+import os
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -22,6 +24,7 @@ from nplm_jax.utils.jobs import Job
 from nplm_jax.utils.progress import ProgressBar
 
 MIN_CACHED_BYTES = 2**24  # of a text that is tokenized by several processes, and kept in the cache
+_CODE = plugins.package_digest('data', 'utils')  # now: the files may be edited while this process lasts
 COMPRESSION = 8  # bytes of text in a compressed byte, about
 ParallelMap = Callable[..., Iterator[Any]]  # like `map`
 
@@ -47,8 +50,6 @@ def prepare(parts: Sequence[Part], tokenizer: Tokenizer, name: str) -> PreparedT
     paths = [[str(file.absolute()) for file in part.files] for part in parts]
     choices = {'name': name, 'tokenizer': tokenizer_files.to_dict(tokenizer), 'parts': paths}
     choices |= {'choices': [list(part.choices) for part in parts]}
-    if plugins.is_path(tokenizer.kind):
-        choices['code'] = plugins.digest('corpus.tokens', tokenizer.kind)
 
     def make(write: Callable[[np.ndarray], Any], folder: pathlib.Path) -> PreparedText:
         facts = {**choices, 'files': list(map(prepared_texts.facts, files))}
@@ -57,7 +58,15 @@ def prepare(parts: Sequence[Part], tokenizer: Tokenizer, name: str) -> PreparedT
             watched = [functools.partial(_watch, part.read, bar) for part in parts]
             return tokenize(watched, tokenizer, parallel_map, write)
 
-    return prepared_texts.load_or_make(choices, files, make)
+    return prepared_texts.load_or_make(choices, _code_digest(tokenizer), files, make)
+
+
+def _code_digest(tokenizer: Tokenizer) -> str:
+    """Returns the digest of the code that makes words: that of this package and of the tokenizer's modules."""
+    modules = sorted({base.__module__ for base in type(tokenizer).__mro__})
+    of_notebook = '' if plugins.module_digest(type(tokenizer).__module__) else os.urandom(16).hex()  # never the same
+    digests = [_CODE, of_notebook, *map(plugins.module_digest, modules)]
+    return hashlib.sha256(' '.join(digests).encode()).hexdigest()
 
 
 def _parallel_map(folder: pathlib.Path, identity: Mapping[str, Any], tokenizer: Tokenizer) -> ParallelMap:

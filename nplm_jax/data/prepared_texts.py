@@ -1,8 +1,8 @@
 """Large texts that were tokenized once: a folder of the cache for each, whose arrays are mapped into memory.
 
 `types.txt` has the different words, a line each; `type_ids-*.i32` their numbers in reading order, int32, named by the
-sizes and times of the files; `manifest.json`, which is written last, what they were made from. `tokens-*.i32`
-has the ids of the words in a vocabulary.
+code and by the sizes and times of the files; `manifest.json`, which is written last, what they were made from.
+`tokens-*.i32` has the ids of the words in a vocabulary.
 """
 
 import contextlib
@@ -26,7 +26,6 @@ from nplm_jax.utils import mapped_arrays
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import open_atomically, read_json, remove_leftovers, sha256, write_atomically
 
-VERSION = 1  # of these files, and of the rules that cut a text into words
 MANIFEST, TYPES = 'manifest.json', 'types.txt'
 JOB = '.job'  # the folder of a preparation that a cluster has begun
 
@@ -50,16 +49,17 @@ class PreparedText(NamedTuple):
 Make = Callable[[Write, pathlib.Path], PreparedText]
 
 
-def load_or_make(choices: Mapping[str, Any], files: Sequence[pathlib.Path], make: Make) -> PreparedText:
+def load_or_make(choices: Mapping[str, Any], code: str, files: Sequence[pathlib.Path], make: Make) -> PreparedText:
     """Returns the prepared words of some files from the cache, or makes them and maps them.
 
     They lie in a folder of `download.cache_folder() / 'texts'`, which is locked meanwhile.
 
-    What is there counts only if it was made with the same choices from files of the same SHA-256. An interrupted
-    preparation leaves nothing that is used.
+    What is there counts only if the same code made it with the same choices from files of the same SHA-256. An
+    interrupted preparation leaves nothing that is used.
 
     Args:
         choices: What the words depend on beside the content of the files: settings, and the paths by part.
+        code: The digest of the code that makes the words.
         files: The files.
         make: Makes the words. It takes a function that takes the numbers of the words piece by piece, and the folder,
             in which it may keep JOB meanwhile.
@@ -67,13 +67,13 @@ def load_or_make(choices: Mapping[str, Any], files: Sequence[pathlib.Path], make
     Raises:
         BadInput: The cache cannot be written, or a file changed while it was read.
     """
-    name = hashlib.sha256(json.dumps({'version': VERSION, **choices}).encode()).hexdigest()[:16]
+    name = hashlib.sha256(json.dumps(choices).encode()).hexdigest()[:16]
     folder = download.cache_folder() / 'texts' / name
     with locked(folder):
-        if (prepared := _read(folder, files)) is None:
+        if (prepared := _read(folder, code, files)) is None:
             for file in folder.glob('[!.]*'):
                 file.unlink()  # and not emptied: another process may have mapped it
-            prepared = _make(folder, files, make)
+            prepared = _make(folder, code, files, make)
         return prepared
 
 
@@ -99,10 +99,10 @@ def encode(type_ids_L: np.ndarray, token_ids_K: np.ndarray) -> np.ndarray:
         return np.memmap(path, np.int32, 'r')
 
 
-def _make(folder: pathlib.Path, files: Sequence[pathlib.Path], make: Make) -> PreparedText:
+def _make(folder: pathlib.Path, code: str, files: Sequence[pathlib.Path], make: Make) -> PreparedText:
     """Writes the files of a folder, and returns what it holds."""
     before = list(map(facts, files))
-    name = f'type_ids-{hashlib.sha256(json.dumps(before).encode()).hexdigest()[:16]}.i32'
+    name = f'type_ids-{hashlib.sha256(json.dumps([code, before]).encode()).hexdigest()[:16]}.i32'
     with open_atomically(folder / name) as file:
         made = make(lambda type_ids: file.write(np.ascontiguousarray(type_ids).data), folder)
     digests = [sha256(str(file), file) for file in files]
@@ -111,7 +111,7 @@ def _make(folder: pathlib.Path, files: Sequence[pathlib.Path], make: Make) -> Pr
             raise BadInput(path, 'changed while it was read; run again')
     write_atomically(folder / TYPES, '\n'.join(made.stream.types))
     tokenizer = tokenizer_files.to_dict(made.tokenizer)
-    made_from = {'sources': [{'sha256': digest} for digest in digests], 'tokenizer': tokenizer}
+    made_from = {'code': code, 'sources': [{'sha256': digest} for digest in digests], 'tokenizer': tokenizer}
     manifest = {**made_from, 'lengths': made.lengths, 'type_ids': name}
     write_atomically(folder / MANIFEST, json.dumps(manifest) + '\n')
     shutil.rmtree(folder / JOB, ignore_errors=True)
@@ -128,12 +128,14 @@ def facts(file: pathlib.Path) -> tuple[int, ...]:
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
-def _read(folder: pathlib.Path, files: Sequence[pathlib.Path]) -> PreparedText | None:
-    """Returns what a folder holds; None unless it was made from these files as they are."""
+def _read(folder: pathlib.Path, code: str, files: Sequence[pathlib.Path]) -> PreparedText | None:
+    """Returns what a folder holds; None unless this code made it from these files as they are."""
     if not (folder / MANIFEST).exists():
         return None
     try:
         manifest = read_json(folder / MANIFEST)
+        if manifest['code'] != code:
+            return None
         expected = [source['sha256'] for source in manifest['sources']]
         types = (folder / TYPES).read_bytes().decode().split('\n')
         tokenizer = tokenizer_files.from_dict(manifest['tokenizer'], str(folder / MANIFEST))

@@ -4,8 +4,9 @@ Dims: M models, T words of a span, B contexts, V vocabulary, Q bins of contexts.
 """
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import numpy as np
@@ -14,9 +15,11 @@ from numpy.lib.stride_tricks import sliding_window_view
 from nplm_jax.data.corpora import Span
 from nplm_jax.models.language_model import LanguageModel, State, join_lines, last_words
 from nplm_jax.models.ngram.counts import with_history
+from nplm_jax.utils import mapped_arrays
 from nplm_jax.utils.errors import require
 
 ROUNDING = 0.005  # of a weight that is printed with two digits
+Scores: TypeAlias = dict[tuple[str, Span], np.ndarray]  # log P of the words of spans, by the digest of their stream
 PIECE = 2**16  # words that are scored at once
 _GAP = 1e-9  # of a mean log-likelihood below that of the best weights, nats
 _EQUAL = 1e-13  # difference of mean log-likelihoods that may be rounding, nats
@@ -124,31 +127,48 @@ class CachedScores(LanguageModel):
     """A model that keeps its scores of each span and of the last lines, for use in several mixtures.
 
     Attributes:
-        scores: log P of the words of each span, nats.
+        scores: log P of the words of each span of each stream, nats.
     """
 
     def __init__(
         self,
         model: LanguageModel,
-        scores: Mapping[Span, np.ndarray] | None = None,
+        scores: Scores | None = None,
         scored: Callable[[int], Any] = lambda num_words: None,
     ) -> None:
         """Takes the model, its scores that are already known, and a callback for the number of words of each piece."""
         self._model, self._scored, self.n = model, scored, model.n
         self.scores = dict(scores or {})
         self._scores_of_lines: dict[tuple[bytes, ...], list[np.ndarray]] = {}
+        self._stream: tuple[np.ndarray, str] | None = None
 
     def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
-        """Returns the model's scores. The cache knows only the span: `tokens_T` must always be the same stream."""
-        if span not in self.scores:
+        """Returns the model's scores; those of each stream and span are kept."""
+        key = self._digest(tokens_T), span
+        if key not in self.scores:
             size = PIECE if self.n else max(len(span), 1)  # without an order, a state runs through the span
             log_p = [np.zeros(0, np.float32)]
             for first in range(span.start, span.stop, size):
                 piece = Span(first, min(first + size, span.stop))
                 log_p.append(self._model.score(tokens_T, piece))
                 self._scored(len(piece))
-            self.scores[span] = np.concatenate(log_p)
-        return self.scores[span]
+            self.scores[key] = np.concatenate(log_p)
+        return self.scores[key]
+
+    def add(self, tokens_T: np.ndarray, span: Span, log_p_T: np.ndarray) -> None:
+        """Takes scores of a span that are already known."""
+        self.scores[self._digest(tokens_T), span] = log_p_T
+
+    def _digest(self, tokens_T: np.ndarray) -> str:
+        """Returns the digest of a stream, which is computed once for one that cannot be written, as a mapped file."""
+        tokens_T = np.asarray(tokens_T)
+        stream = self._stream
+        if stream is None or stream[0] is not tokens_T or tokens_T.flags.writeable:
+            digest = hashlib.sha256(tokens_T.dtype.str.encode())
+            for part_L in mapped_arrays.parts(tokens_T):
+                digest.update(part_L.data)
+            self._stream = stream = tokens_T, digest.hexdigest()
+        return stream[1]
 
     def score_lines(self, lines: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Returns the model's scores; those of the last lines are kept."""

@@ -3,6 +3,7 @@
 import dataclasses
 import datetime
 import hashlib
+import json
 import os
 import pathlib
 import shlex
@@ -10,10 +11,12 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from nplm_jax import config as config_lib
+from nplm_jax import parts
 from nplm_jax.config import Settings
+from nplm_jax.data.tokenizers import tokenizer_files
 from nplm_jax.runs import packed
 from nplm_jax.utils.errors import BadInput, did_you_mean
-from nplm_jax.utils.io import expand, read_bytes, read_json
+from nplm_jax.utils.io import expand, read_bytes, read_json, sha256, write_atomically
 from nplm_jax.utils.shell import command_line, nplm_command
 from nplm_jax.utils.text import null_to_inf
 
@@ -192,6 +195,24 @@ def digest(folder: pathlib.Path) -> str:
         content = read_bytes(str(path), path) if path.exists() else b''  # an imported run may have no corpus.json
         total.update(hashlib.sha256(content).digest())
     return total.hexdigest()
+
+
+def write_config(folder: pathlib.Path, settings: Settings) -> None:
+    """Writes config.json, which makes a folder a run, with the digests of the files that the model is read with.
+
+    These files are there already. Checkpoints and the arrays of count-based models have digests of their own.
+    """
+    names = (CORPUS, VOCABULARY, *tokenizer_files.FILES, *parts.files(settings))
+    digests = {name: sha256(str(folder / name), folder / name) for name in names if (folder / name).exists()}
+    write_atomically(folder / CONFIG, json.dumps(config_lib.to_record(settings, digests), indent=2) + '\n')
+
+
+def check_files(folder: pathlib.Path) -> None:
+    """Raises BadInput unless the files whose digests `write_config` recorded are as they were."""
+    for name, digest in config_lib.digests_of(read_json(folder / CONFIG)).items():
+        if name != CONFIG and sha256(str(folder / name), folder / name) != digest:
+            problem = f'damaged: its SHA-256 is not the one in {CONFIG}; restore the file, or train in another folder'
+            raise BadInput(folder / name, problem)
 
 
 def read_run(folder: pathlib.Path) -> Run:

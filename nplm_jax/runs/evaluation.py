@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from nplm_jax.config import EvalSettings
-from nplm_jax.data.corpora import Span
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.tokenizers.tokenizer import BOUNDARY_TOKENS
 from nplm_jax.inference import generation
@@ -37,7 +36,7 @@ def measure(
     data: Dataset,
     settings: EvalSettings = ALL_WORDS,
     trigram: Callable[[], Trigram] | None = None,
-    known: Mapping[Span, np.ndarray] | None = None,
+    known: mixture.Scores | None = None,
 ) -> dict[str, Any]:
     """Computes the perplexity of a model on the three splits, exact or of the samples that the settings ask for.
 
@@ -56,7 +55,7 @@ def measure(
     num_words = {'valid': settings.words, 'test': settings.words, 'train': settings.train_words}
     totals = {name: min(num_words[name], len(span)) or len(span) for name, span in data.splits.items()}
     is_sample = any(totals[name] < len(data.splits[name]) for name in ('valid', 'test'))
-    total = sum(totals.values()) - sum(map(len, known or ()))
+    total = sum(totals.values()) - sum(map(len, (known or {}).values()))
     sizes = ', '.join(f'{totals[name]:,} {name}' for name in num_words)
     scored = ' (valid is already scored)' if known else ''
     mixing = ', and mixing with the trigram' if trigram and not is_sample else ''

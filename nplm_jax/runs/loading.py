@@ -48,7 +48,7 @@ def load(folder: Path, plugins: Sequence[str] = ()) -> tuple[Settings, vocabular
     allow([plugins] if isinstance(plugins, str) else plugins)
     folder = catalog.expand_run(folder)
     settings = workdir.read_settings(folder)
-    words = vocabulary.load(folder / workdir.VOCABULARY)
+    words = workdir.read_vocabulary(folder)
     if parts.is_neural(settings.model.family):
         return settings, words, load_network(folder, settings, words)[0]
     if (file := folder / storage.MODEL_FILE).exists():
@@ -246,7 +246,7 @@ def prepare_recorded(settings: Settings, *folders: Path) -> dataset.Dataset:
     Raises:
         BadInput: The text has changed since a run was started.
     """
-    recorded = [vocabulary.load(catalog.expand_run(folder) / workdir.VOCABULARY).tokenizer for folder in folders[:1]]
+    recorded = [workdir.read_vocabulary(catalog.expand_run(folder)).tokenizer for folder in folders[:1]]
     data = load_dataset(settings, *recorded)
     text, code = workdir.text_digest(data), workdir.code_digests(settings, ('corpus.name', 'corpus.tokens'))
     for folder in folders:

@@ -137,7 +137,7 @@ class RemoteModel(LanguageModel):
         with prepared_texts.locked(folder):
             job = Job(folder / prepared_texts.JOB, {'scores': digest.hexdigest()}, workers.current(True))
             for number, piece in enumerate(pieces):
-                job.write(f'{number:06}.npz', functools.partial(np.savez, allow_pickle=False, **piece))  # type: ignore[arg-type]
+                job.write(f'{number:06}.npz', functools.partial(np.savez, **piece))  # type: ignore[arg-type]
             files = [job.folder / f'{number:06}.npz' for number in range(len(pieces))]
             done = job.run('scoring', functools.partial(_score, source, function), files)
             yield [task / 'results.npz' for task in done]
@@ -152,7 +152,7 @@ def _score(source: Source, function: Callable[..., Sequence[Arrays]], file: path
     with _loading:  # a worker may have several threads
         model = _load(source)
     results = function(model, *_unpack(file))
-    np.savez(folder / 'results.npz', allow_pickle=False, **_pack(list(zip(*results))))  # type: ignore[arg-type]
+    np.savez(folder / 'results.npz', **_pack(list(zip(*results))))  # type: ignore[arg-type]
 
 
 @functools.lru_cache(1)

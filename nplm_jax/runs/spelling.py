@@ -56,7 +56,7 @@ def read_rare_words(folder: Path) -> RareWords:
     """
     folder = catalog.find_run(folder)  # not that of a packed model in the cache
     settings = workdir.read_settings(folder)
-    saved = vocabulary.load(folder / catalog.VOCABULARY)
+    saved = workdir.read_vocabulary(folder)
     refuse_lossless(folder, saved)
     corpus = corpora.load(settings.corpus, saved.tokenizer)
     known = vocabulary.for_corpus(corpus, settings.corpus)
@@ -132,7 +132,7 @@ def load(*folders: Path) -> Spelling:
         names = ' '.join(map(str, paths))
         raise BadInput(names, 'no spelling model for words outside the vocabulary; train one with nplm spell RUN')
     _, symbols, model = loading.load(run_folder / catalog.SPELLING)
-    return Spelling(model, symbols, vocabulary.load(run_folder / catalog.VOCABULARY))
+    return Spelling(model, symbols, workdir.read_vocabulary(run_folder))
 
 
 def measure(spelling: Spelling, words: Mapping[str, Sequence[str]]) -> dict[str, dict[str, Any]]:

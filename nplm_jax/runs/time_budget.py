@@ -27,7 +27,7 @@ from nplm_jax.data.dataset import Dataset
 from nplm_jax.inference.perplexity import evaluate_sample
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.runs import loading, workdir
-from nplm_jax.runs.catalog import CONFIG, MINUTES
+from nplm_jax.runs.catalog import MINUTES
 from nplm_jax.runs.command_line import imported_configs
 from nplm_jax.runs.experiment import load_settings
 from nplm_jax.runs.session import SharedCorpus
@@ -112,7 +112,7 @@ def check_flags(minutes: float, typed: Mapping[str, Any]) -> None:
 
 
 def read_choice(folder: pathlib.Path, minutes: float, network: Network) -> Choice | None:
-    """Returns what was chosen when the run in a folder began; None if nothing was.
+    """Returns what was chosen when the run in a folder began; None if nothing was, or it has trained nothing.
 
     Args:
         folder: The folder, which somebody else may have made.
@@ -123,10 +123,10 @@ def read_choice(folder: pathlib.Path, minutes: float, network: Network) -> Choic
         BadInput: The run was begun with other minutes or with none, or the record is damaged.
     """
     path = folder / MINUTES
-    if not path.exists():
-        began = (folder / CONFIG).exists()
-        require(not began, '--workdir', str(folder), 'the run there was begun without --minutes; give another folder')
+    if not workdir.has_trained(folder):
         return None
+    problem = 'the run there was begun without --minutes; give another folder'
+    require(path.exists(), '--workdir', str(folder), problem)
     record = read_json(path)
     try:
         choice = Choice(**record)

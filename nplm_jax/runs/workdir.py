@@ -25,8 +25,10 @@ from nplm_jax.config import Settings
 from nplm_jax.data import corpora, vocabulary
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.tokenizers import tokenizer_files
+from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.distributed import multihost
 from nplm_jax.models import network
+from nplm_jax.models.ngram import storage
 from nplm_jax.runs import catalog
 from nplm_jax.runs.catalog import CONFIG, CORPUS, MINUTES, VOCABULARY
 from nplm_jax.training.word_source import resolve_input
@@ -39,7 +41,6 @@ _UNSAFE_CHARACTER = re.compile(r'[\[*?\\\ud800-\udfff]')
 AUTO = {**network.AUTO, 'train.input': 'auto'}  # what keys may be until a run begins
 TEACHER = 'output.teacher'
 TEXT = 'text'  # key of the text's digest beside the config keys of the other inputs
-_KEYS_OF_MACHINE = ('corpus.path', 'corpus.valid_path', 'corpus.test_path')  # may differ between processes of a run
 
 
 class FolderInUse(BadInput):
@@ -69,7 +70,7 @@ def check(folder: pathlib.Path, settings: Settings) -> None:
     Args:
         folder: The folder of the run.
         settings: The settings of the run. `parallel.*` may differ from those of the folder, and so may keys that
-            have their value in AUTO.
+            have their value in AUTO. A run that has trained nothing starts over with any settings.
 
     Raises:
         BadInput: The folder belongs to another run, or cannot be made or used.
@@ -84,6 +85,9 @@ def check(folder: pathlib.Path, settings: Settings) -> None:
             if any(not p.name.startswith('.') and p.name not in written_before for p in folder.iterdir()):
                 raise BadInput('--workdir', 'is not empty and not a run; give another folder', value=folder)
             return
+        if not has_trained(folder):
+            _read_record(folder)
+            return
         recorded = config_lib.to_flat(_read_config(folder))
     except OSError as error:
         raise BadInput('--workdir', f'cannot be used ({error.strerror})', value=folder) from None
@@ -92,6 +96,14 @@ def check(folder: pathlib.Path, settings: Settings) -> None:
     different = [k for k in different if current[k] != AUTO.get(k)]  # `resolve` takes the recorded value
     if differences := '; '.join(f'{k}={recorded.get(k)!r} there, {current[k]!r} now' for k in different):
         raise BadInput('--workdir', f'belongs to another config ({differences}); {give_another(folder)}', value=folder)
+
+
+def has_trained(folder: pathlib.Path) -> bool:
+    """Returns whether a run has what a new start would lose: a checkpoint, a model or results."""
+    checkpoints = folder / 'checkpoints'
+    saved = checkpoints.iterdir() if checkpoints.is_dir() else ()
+    is_finished = any((folder / name).exists() for name in (catalog.RESULTS, storage.MODEL_FILE))
+    return is_finished or any('.orbax-checkpoint-tmp' not in path.name for path in saved)
 
 
 def resolve(folder: pathlib.Path, settings: Settings, data: Dataset, platform: str) -> Settings:
@@ -107,7 +119,7 @@ def resolve(folder: pathlib.Path, settings: Settings, data: Dataset, platform: s
         platform: That of the devices that train it.
     """
     here = config_lib.to_flat(network.resolve_auto(settings, platform)) | {'train.input': resolve_input(data)}
-    if multihost.is_primary() and (folder / CONFIG).exists():
+    if multihost.is_primary() and (folder / CONFIG).exists() and has_trained(folder):
         here |= config_lib.to_flat(_read_config(folder))
     configured, read = config_lib.to_flat(settings), {'train.input'}.union(*parts.readers(settings).values())
     values = {key: here[key] for key, auto in AUTO.items() if configured[key] == auto and key in read}
@@ -151,15 +163,30 @@ def _read_config(folder: pathlib.Path) -> Settings:
     if not path.exists():
         what = 'is a packed model; give the folder of a run' if folder.is_file() else 'no run was started there'
         raise BadInput(folder, what)
-    record = _read_json(path)
-    try:  # the folder may be whole: another version wrote it, or a plug-in is elsewhere
-        recorded = config_lib.from_record(record)
-    except BadInput as error:
-        raise BadInput(path, f'cannot be read ({error})') from None
+    recorded = _read_record(folder)
     try:
         return config_lib.replace(recorded, {})
     except BadInput as error:
         raise BadInput(path, str(error)) from None
+
+
+def _read_record(folder: pathlib.Path) -> Settings:
+    """Returns the settings in a folder's config.json; no plug-in is imported."""
+    record = _read_json(folder / CONFIG)
+    try:  # the folder may be whole: another version wrote it, or a plug-in is elsewhere
+        return config_lib.from_record(record)
+    except BadInput as error:
+        raise BadInput(folder / CONFIG, f'cannot be read ({error})') from None
+
+
+def read_vocabulary(folder: pathlib.Path) -> Vocabulary:
+    """Reads the vocabulary and the tokenizer of the run in `folder`.
+
+    Raises:
+        BadInput: A file that the run's model is read with is missing or damaged.
+    """
+    catalog.check_files(folder)
+    return vocabulary.load(folder / VOCABULARY)
 
 
 def _read_json(path: pathlib.Path) -> dict[str, Any]:
@@ -280,6 +307,8 @@ def record_inputs(
 ) -> None:
     """Records config, text, vocabulary and model files in the folder of a run, or compares them with the recorded ones.
 
+    They are compared if the run has trained anything. config.json comes last: it has the digests of the others.
+
     Args:
         folder: The folder of the run.
         settings: The settings of the run.
@@ -293,7 +322,8 @@ def record_inputs(
     """
     digests = {**model_digests(settings), **text_digest(data)} if digests is None else digests
     try:
-        if (folder / CONFIG).exists():
+        if (folder / CONFIG).exists() and has_trained(folder):
+            catalog.check_files(folder)
             refuse_changes(folder, difference(folder, settings, digests))
             return
         for key, path in parts.files(settings).items():
@@ -311,7 +341,7 @@ def record_inputs(
         }
         write_atomically(folder / CORPUS, json.dumps(record, indent=2) + '\n')
         vocabulary.save(data.vocabulary, folder / VOCABULARY)
-        write_atomically(folder / CONFIG, json.dumps(config_lib.to_record(settings), indent=2) + '\n')
+        catalog.write_config(folder, settings)
     except OSError as error:
         raise BadInput('--workdir', f'cannot be written ({error.strerror})', value=folder) from None
 
@@ -323,7 +353,7 @@ def refuse_changes(folder: pathlib.Path, difference: str) -> None:
 
 
 def difference(folder: pathlib.Path, settings: Settings, digests: Mapping[str, str]) -> str:
-    """Returns which input differs from the one that a run was started with; '' if none does.
+    """Returns which input differs from the one that a run was started with; '' if none does, or nothing was trained.
 
     Args:
         folder: The folder of the run.
@@ -334,6 +364,8 @@ def difference(folder: pathlib.Path, settings: Settings, digests: Mapping[str, s
     Raises:
         BadInput: The run's record is damaged.
     """
+    if not has_trained(folder):
+        return ''
     record, values = read_record(folder), config_lib.to_flat(settings)
     code = record.get('code')  # older runs have none
     recorded = {**(code if isinstance(code, dict) else {}), TEXT: record.get('sha256'), TEACHER: record.get('teacher')}
@@ -368,7 +400,9 @@ def check_config(settings: Settings) -> None:
     Raises:
         BadInput: Some keys have other values in this process than in the first one.
     """
-    values = {key: value for key, value in config_lib.to_flat(settings).items() if key not in _KEYS_OF_MACHINE}
+    values = {
+        key: value for key, value in config_lib.to_flat(settings).items() if key not in config_lib.KEYS_OF_MACHINE
+    }
     different = multihost.differences_from_primary(values).items()
     if differences := '; '.join(f'{key}={here!r} here, {there!r} there' for key, (here, there) in different):
         raise BadInput(

@@ -58,19 +58,27 @@ class CheckpointStore:
         folder = folder.absolute()  # Orbax fails on a relative path, and only in a background thread
         if not read_only:
             folder.mkdir(parents=True, exist_ok=True)
-            for partial in folder.glob('*.orbax-checkpoint-tmp*'):  # of a killed save
-                shutil.rmtree(partial)  # here: a thread of Orbax might still do it when the next save begins
-        self._read_only = read_only
+        self._folder, self._read_only = folder, read_only
         self._last_saved: int | None = None
         _silence_threads()
+        self._manager = self._open()
+
+    def _open(self) -> ocp.CheckpointManager:
+        """Removes what killed or failed saves left, and returns a manager of the folder."""
+        if not self._read_only:
+            for partial in self._folder.glob('*.orbax-checkpoint-tmp*'):
+                if partial.is_dir():  # here: a thread of Orbax might still do it when the next save begins
+                    shutil.rmtree(partial, ignore_errors=True)
+                else:
+                    partial.unlink(missing_ok=True)
         options = ocp.CheckpointManagerOptions(
-            max_to_keep=None if read_only else MAX_TO_KEEP,
+            max_to_keep=None if self._read_only else MAX_TO_KEEP,
             create=False,
-            read_only=read_only,
+            read_only=self._read_only,
             enable_async_checkpointing=True,
             multiprocessing_options=_single_process(),
         )
-        self._manager = ocp.CheckpointManager(folder, item_names=('state', 'best', 'progress'), options=options)
+        return ocp.CheckpointManager(self._folder, item_names=('state', 'best', 'progress'), options=options)
 
     def latest_step(self) -> int | None:
         """Returns the newest complete checkpoint's update number, None when there is none. See `wait`."""
@@ -131,6 +139,9 @@ class CheckpointStore:
         try:
             return _quietly(call)
         except CheckpointError as error:
+            # A manager keeps errors of each of its threads, and would raise another one at a later save.
+            self._close_manager()
+            self._manager = self._open()
             cause = 'No space left on device' if str(error).startswith('RESOURCE_EXHAUSTED') else error
             message = f'the checkpoint of update {self._last_saved:,} could not be written: {cause}'
             raise OSError(message) from None
@@ -189,7 +200,7 @@ class CheckpointStore:
         return None
 
     def _rename_damaged(self, damaged: dict[int, str], used: int) -> None:
-        folder = pathlib.Path(self._manager.directory)
+        folder = self._folder
         for step, reason in damaged.items():
             logging.warning('checkpoint %d is damaged (%s); going back to %d', step, reason, used)
             if not self._read_only:
@@ -252,8 +263,11 @@ class CheckpointStore:
         try:
             self.wait()
         finally:
-            with contextlib.suppress(CheckpointError):  # it raises the error of a save again
-                _quietly(self._manager.close)
+            self._close_manager()
+
+    def _close_manager(self) -> None:
+        with contextlib.suppress(CheckpointError):  # it may raise the error of a save again
+            _quietly(self._manager.close)
 
 
 def _single_process() -> ocp.options.MultiprocessingOptions:

@@ -18,12 +18,11 @@ import numpy as np
 from nplm_jax import parts
 from nplm_jax.config import Settings
 from nplm_jax.data import dataset
-from nplm_jax.data.corpora import Span
 from nplm_jax.distributed import multihost, sharding
 from nplm_jax.inference import generation
 from nplm_jax.inference.perplexity import evaluate_sample, sample_spans
 from nplm_jax.models.body import Body
-from nplm_jax.models.mixture import CachedScores
+from nplm_jax.models.mixture import CachedScores, Scores
 from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.models.teachers import Teachers
@@ -212,7 +211,7 @@ class Trainer:
         """
         self.run = run
         state, self.best, self.progress = restore_or_init(run, store)
-        self.best_scores: dict[Span, np.ndarray] = {}
+        self.best_scores: Scores = {}
         self._state = run.program.sharding.shard(state)
         self._unread: list[tuple[int, jax.Array | np.ndarray]] = []  # losses of chunks, each with the update before it
         self._last_read = time.perf_counter()
@@ -367,7 +366,7 @@ class Trainer:
         program = self.run.program
         return NeuralLanguageModel(program.network, params, program.sharding.of_process)
 
-    def _score_valid(self, params: Params) -> tuple[float, dict[Span, np.ndarray]]:
+    def _score_valid(self, params: Params) -> tuple[float, Scores]:
         """Scores the validation words, or a sample of them.
 
         Returns:

@@ -20,21 +20,27 @@ REQUIRED: Mapping[str, Any] = {
     'jax_random_seed_offset': 0,
     'jax_high_dynamic_range_gumbel': False,
 }
+_UNUSABLE = {  # releases of jaxlib
+    '0.10.2': 'computes wrong results on CPUs',  # jax #39103
+    '0.11.1': 'copies all outputs of a scan at each of its steps',  # jax #40101: 3.6 s instead of 2 ms
+}
 
 
-def require_correct_jaxlib() -> None:
-    """Raises BadInput for the release of jaxlib that computes wrong results on CPUs (jax #39103)."""
-    advice = 'computes wrong results on CPUs; install another version: pip install "jax!=0.10.2" "jaxlib!=0.10.2"'
-    require(jaxlib.__version__ != '0.10.2', 'jaxlib', jaxlib.__version__, advice)
+def require_usable_jaxlib() -> None:
+    """Raises BadInput for a release of jaxlib in _UNUSABLE."""
+    version = jaxlib.__version__
+    others = ','.join(f'!={release}' for release in _UNUSABLE)
+    advice = f'{_UNUSABLE.get(version)}; install another version: pip install "jax{others}" "jaxlib{others}"'
+    require(version not in _UNUSABLE, 'jaxlib', version, advice)
 
 
 def pin() -> None:
     """Sets the required settings in this process, and names on stderr those that were set otherwise.
 
     Raises:
-        BadInput: The installed jaxlib computes wrong results.
+        BadInput: The installed jaxlib cannot be used.
     """
-    require_correct_jaxlib()
+    require_usable_jaxlib()
     for name, value in _others().items():
         print(f'{name.upper()}={value}: ignored; runs use {name}={REQUIRED[name]}', file=sys.stderr)
         jax.config.update(name, REQUIRED[name])
@@ -44,10 +50,10 @@ def check() -> None:
     """Starts JAX, and changes no setting.
 
     Raises:
-        BadInput: A setting has another value, the installed jaxlib computes wrong results, or JAX_PLATFORMS names a
+        BadInput: A setting has another value, the installed jaxlib cannot be used, or JAX_PLATFORMS names a
             platform that JAX cannot use.
     """
-    require_correct_jaxlib()
+    require_usable_jaxlib()
     for name, value in _others().items():
         allowed = f'must be {REQUIRED[name]!r}: jax.config.update({name!r}, {REQUIRED[name]!r})'
         require(False, name, value, allowed)

@@ -14,9 +14,7 @@ import os
 import pathlib
 import shutil
 import socket
-import sys
 import tempfile
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any, TypeVar
 
@@ -24,6 +22,7 @@ import numpy as np
 
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import open_atomically, write_atomically
+from nplm_jax.utils.plugins import package_digest
 from nplm_jax.utils.progress import progress_bar
 from nplm_jax.utils.workers import Workers
 
@@ -215,12 +214,7 @@ def _sha256(text: str) -> str:
 
 @functools.cache
 def _package_digest() -> str:
-    """Returns a digest of this package as it lies on the disk, and of what else words and counts depend on."""
-    root = pathlib.Path(__file__).parents[1]
-    digest = hashlib.sha256(f'{sys.version_info[:2]} {unicodedata.unidata_version} {np.__version__}'.encode())
-    for file in sorted(root.rglob('*.py')):
-        digest.update(str(file.relative_to(root)).encode() + b'\0' + file.read_bytes())
-    return digest.hexdigest()
+    return package_digest()
 
 
 @contextlib.contextmanager

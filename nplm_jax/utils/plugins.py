@@ -13,6 +13,7 @@ import dataclasses
 import functools
 import hashlib
 import importlib
+import importlib.metadata
 import inspect
 import os
 import pathlib
@@ -20,6 +21,7 @@ import sys
 import sysconfig
 import types
 import typing
+import unicodedata
 from collections.abc import Callable, Container, Iterable
 from typing import Any
 
@@ -127,7 +129,26 @@ def digest(key: str, path: str) -> str:
         BadInput: It cannot be imported; see `load`.
     """
     load(key, path)
-    return _digest(sys.modules[path.partition(':')[0]])
+    return module_digest(path.partition(':')[0])
+
+
+def module_digest(name: str) -> str:
+    """Returns what `digest` does of an imported module."""
+    return _digest(sys.modules[name])
+
+
+def package_digest(*folders: str) -> str:
+    """Returns a digest of this package's source, and of the versions of Python and packages that text depends on.
+
+    Args:
+        *folders: The folders of the package that count; none for all.
+    """
+    root = pathlib.Path(__file__).parents[1]
+    versions = [importlib.metadata.version(name) for name in ('numpy', 'regex', 'tokenizers')]
+    total = hashlib.sha256(f'{sys.version_info[:2]} {unicodedata.unidata_version} {versions}'.encode())
+    for file in sorted(file for folder in folders or [''] for file in (root / folder).rglob('*.py')):
+        total.update(f'{file.relative_to(root)}\0'.encode() + hashlib.sha256(file.read_bytes()).digest())
+    return total.hexdigest()
 
 
 def is_own(path: str) -> bool:

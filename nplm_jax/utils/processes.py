@@ -3,6 +3,7 @@
 import collections
 import concurrent.futures
 import contextlib
+import functools
 import multiprocessing
 import os
 import signal
@@ -11,6 +12,7 @@ import sys
 import threading
 import types
 from collections.abc import Callable, Iterable, Iterator
+from multiprocessing import resource_tracker, util
 from typing import Any, TypeVar
 
 from nplm_jax.utils.errors import BadInput
@@ -35,6 +37,7 @@ def map_in_processes(function: Callable[[Item], Result], items: Iterable[Item], 
     if num_processes < 2:
         yield from map(function, items)
         return
+    _end_tracker_at_exit()
     # A forked copy of a process that runs JAX's threads may hang.
     spawn = multiprocessing.get_context('spawn')
     pool = concurrent.futures.ProcessPoolExecutor(num_processes, spawn, _set_up, (function,))
@@ -51,6 +54,13 @@ def map_in_processes(function: Callable[[Item], Result], items: Iterable[Item], 
         raise BadInput('memory', 'a helper process was killed or ran out of memory; run again') from None
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+@functools.cache
+def _end_tracker_at_exit() -> None:
+    """Waits at exit for the process that multiprocessing starts beside helpers; it would end after this one."""
+    tracker: Any = resource_tracker._resource_tracker  # type: ignore[attr-defined]
+    util.Finalize(None, tracker._stop, exitpriority=-100)  # after those that tell it what they have released
 
 
 @contextlib.contextmanager

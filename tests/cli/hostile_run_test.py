@@ -30,6 +30,7 @@ def refuse(lines, *arguments):
 def test_a_network_larger_than_the_memory_is_refused_before_anything_is_read(run, lines):
     config = json.loads((run / 'config.json').read_text())
     config['model'] |= {'h': 10**6, 'm': 10**6}
+    del config['sha256']
     (run / 'config.json').write_text(json.dumps(config))
     message = refuse(lines, 'next', run)
     assert message.startswith(f'{run}: its network needs 8,000 GB, but this machine')

@@ -402,6 +402,7 @@ def test_nobody_is_told_to_delete_a_run_whose_plugin_is_elsewhere(tmp_path, monk
     experiment.run(parts.override(sentences_config.get_config(), {'model.family': 'add_delta'}), tmp_path / 'run')
     config = json.loads((tmp_path / 'run' / 'config.json').read_text())
     config['corpus']['name'] = 'module_of_another_folder:texts'
+    del config['sha256']
     monkeypatch.setenv('NPLM_PLUGINS', 'module_of_another_folder')
     (tmp_path / 'run' / 'config.json').write_text(json.dumps(config))
     with pytest.raises(BadInput, match='there is no module module_of_another_folder') as refused:
@@ -445,6 +446,7 @@ def test_a_text_that_changed_is_noticed(tmp_path):
     data = loading.load_dataset(frozen := config_lib.from_config(config))
     (tmp_path / 'run').mkdir()
     workdir.record_inputs(tmp_path / 'run', frozen, data)
+    (tmp_path / 'run' / 'checkpoints' / '1').mkdir(parents=True)
     (tmp_path / 'text').write_text(' '.join(words[:-1]) + ' h g f e d c b a')
     with pytest.raises(BadInput, match='was started on a different text; give another folder'):
         experiment.run(config, tmp_path / 'run')

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from nplm_jax.data import corpora, dataset, preparation, prepared_texts, sources, vocabulary
 from nplm_jax.data.sources import Piece
 from nplm_jax.data.tokenizers.words import WordTokenizer
-from nplm_jax.utils import mapped_arrays, plugins
+from nplm_jax.data.word_stream import WordStream
+from nplm_jax.utils import mapped_arrays, plugins, workers
 from nplm_jax.utils.errors import BadInput
 
 TEXT = "The dog's bone , 3.5 of them .\n\nMr Smith saw Mr Smith\n \nand the Dogs'\n\n\nI said , Mr Smith came\n"
@@ -94,6 +95,31 @@ def test_an_edited_tokenizer_plugin_cuts_again(large, tmp_path, monkeypatch, wri
     assert {word[0] for word in corpora.load(settings).words} == {'<', 'w'}
     write_module('edited_blanks', BLANKS)
     assert {word[0] for word in corpora.load(settings).words} == {'<', 'W'}
+
+
+@pytest.mark.parametrize('module', ['data/tokenizers/words', 'data/word_stream', 'utils/io'])
+def test_the_digest_of_the_code_is_that_of_every_module_that_makes_words(tmp_path, monkeypatch, module):
+    package = pathlib.Path(preparation.__file__).parents[1]
+    for folder in ('data', 'utils'):
+        shutil.copytree(package / folder, tmp_path / folder, ignore=shutil.ignore_patterns('__pycache__'))
+    monkeypatch.setattr(plugins, '__file__', str(tmp_path / 'utils' / 'plugins.py'))
+    assert plugins.package_digest('data', 'utils') == preparation._CODE
+    with (tmp_path / f'{module}.py').open('a') as file:
+        file.write('# a comment')
+    assert plugins.package_digest('data', 'utils') != preparation._CODE
+
+
+def test_other_code_cuts_again_in_the_same_folder(large, monkeypatch):
+    before = corpora.load(large)
+    monkeypatch.setattr(workers, 'MAX_PROCESSES', 1)  # others do not see the change
+    monkeypatch.setattr(preparation, '_CODE', 'changed')
+    monkeypatch.setattr(WordTokenizer, 'read', lambda self, text, *_: WordStream.from_words(text.lower().split()))
+    after = corpora.load(large)
+    assert after.words == pathlib.Path(large.path).read_text().lower().split() != before.words
+    assert len(list((prepared_texts.download.cache_folder() / 'texts').iterdir())) == 1
+    token_ids = np.arange(len(before.stream.types), dtype=np.int32)
+    for stream in (before.stream, after.stream):  # the same ids of types
+        np.testing.assert_array_equal(prepared_texts.encode(stream.type_ids_L, token_ids), stream.type_ids_L)
 
 
 def test_a_changed_file_is_cut_again(large, capsys):

@@ -117,6 +117,15 @@ def test_a_command_that_is_started_again_scores_only_what_is_missing(folders, tm
     assert len(set(files)) == len(files) == 2 * pieces  # the probabilities, and the lengths of the n-grams
 
 
+def test_a_file_of_scores_has_no_other_arrays(tmp_path, monkeypatch):
+    written = {}  # NumPy 2.0 takes every keyword argument for an array
+    monkeypatch.setattr(remote_scoring, '_load', lambda source: None)
+    monkeypatch.setattr(remote_scoring, '_unpack', lambda file: [[]])
+    monkeypatch.setattr(np, 'savez', lambda file, **arrays: written.update(arrays))
+    remote_scoring._score(None, lambda model, lines: [(np.ones(2),), (np.zeros(3),)], tmp_path, tmp_path)
+    assert {name: array.tolist() for name, array in written.items()} == {'values_0': [1, 1, 0, 0, 0], 'ends_0': [2, 5]}
+
+
 def test_another_model_in_the_same_folder_is_another_job(folders, tmp_path):
     runs = [tmp_path / 'run']
     shutil.copytree(folders / 'counts', runs[0])

@@ -87,6 +87,7 @@ def test_a_folder_belongs_to_a_run_on_any_devices(tmp_path):
     settings = config_lib.from_config(sentences.get_config())
     on_a_mesh = config_lib.replace(settings, {'parallel.data': 4, 'parallel.model': 2})
     (tmp_path / workdir.CONFIG).write_text(json.dumps(config_lib.to_record(settings)))
+    (tmp_path / 'checkpoints' / '1').mkdir(parents=True)
     workdir.check(tmp_path, on_a_mesh)
     with pytest.raises(BadInput, match='seed=1 there, 2 now'):
         workdir.check(tmp_path, config_lib.replace(on_a_mesh, {'seed': 2}))

@@ -275,6 +275,7 @@ def test_a_value_of_the_config_that_no_run_can_have(key, value):
 @pytest.mark.parametrize('text', [b'\xff', b'[' * 10**5, b'[]', b'1', b'{}', b''])
 def test_facts_of_the_corpus_that_are_none(tmp_path, text):
     settings = config_lib.from_config(sentences.get_config())
+    (tmp_path / 'checkpoints' / '1').mkdir(parents=True)  # else nothing is compared
     (tmp_path / 'config.json').write_text('{}')
     (tmp_path / 'corpus.json').write_bytes(text)
     refusal(workdir.record_inputs, tmp_path, settings, loading.load_dataset(settings))
@@ -312,11 +313,11 @@ RUNS = re.compile(
 )
 
 
-LOADS_NO_OBJECT = r'np\.(load|savez)\((?=.*allow_pickle=False)|allow_pickle=False'
+LOADS_NO_OBJECT = r'np\.load\((?=.*allow_pickle=False)|allow_pickle=False'
 
 
 def test_nothing_that_a_file_says_is_ever_run():
-    """A config file and its sweep() are Python, and named so; all else is data. NumPy reads and writes no objects.
+    """A config file and its sweep() are Python, and named so; all else is data. NumPy reads no objects.
 
     What a pickle is made of may be digested; no pickle is read.
     """

@@ -143,6 +143,7 @@ def read_config(folder: pathlib.Path, data: bytes) -> None:
 def read_corpus_facts(folder: pathlib.Path, data: bytes) -> None:
     _file(folder, b'{}', 'config.json')
     _file(folder, data, 'corpus.json')
+    (folder / 'checkpoints' / '1').mkdir(parents=True, exist_ok=True)  # else nothing is compared
     run_folder.record_inputs(folder, _settings(), _data())
 
 

@@ -5,6 +5,7 @@ import pytest
 
 from nplm_jax.data.corpora import Span
 from nplm_jax.models import mixture
+from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.utils.errors import BadInput
 
 pytestmark = pytest.mark.quick
@@ -133,6 +134,44 @@ def test_tiny_probabilities_do_not_vanish():
         [Tiny([0.5, 0.25, 0.25]), Tiny([0.125, 0.125, 0.75])], tokens_T, Span(0, 2), None, 1
     ).weights_QxM
     np.testing.assert_allclose(weights, [[(0.8 + 0.25) / 2, (0.2 + 0.75) / 2]], rtol=1e-3)
+
+
+class FirstWords(LanguageModel):
+    """Scores each word by the first word of the stream."""
+
+    n = None
+    calls = 0
+
+    def score_span(self, tokens_T, span):
+        self.calls += 1
+        return np.full(len(span), tokens_T[0], np.float32)
+
+    def next_word(self, contexts_BxN):
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize('is_writeable', [True, False])
+def test_kept_scores_are_those_of_the_stream_that_is_asked_for(is_writeable):
+    model, span = FirstWords(), Span(1, 3)
+    cached = mixture.CachedScores(model)
+    streams = [np.array(words, dtype) for words in ([1, 7, 8], [2, 7, 8]) for dtype in (np.int32, np.int64)]
+    for stream in streams:
+        stream.flags.writeable = is_writeable
+    for _ in range(2):
+        for stream in streams:
+            assert cached.score(stream, span).tolist() == [stream[0]] * 2
+    assert model.calls == len(streams)
+    if is_writeable:
+        streams[0][0] = 5
+        assert cached.score(streams[0], span).tolist() == [5, 5]
+
+
+def test_scores_that_are_added_are_not_computed():
+    model, stream = FirstWords(), np.array([1, 7, 8])
+    cached = mixture.CachedScores(model)
+    cached.add(stream, Span(1, 3), known := np.array([-1, -2], np.float32))
+    assert cached.score(stream.copy(), Span(1, 3)) is known and not model.calls
+    assert mixture.CachedScores(model, cached.scores).score(stream, Span(1, 3)) is known
 
 
 def test_a_mixture_of_nothing_is_refused():

@@ -4,6 +4,7 @@ import errno
 import hashlib
 import importlib
 import io
+import json
 import os
 import pathlib
 import stat
@@ -243,8 +244,10 @@ def test_parameters_of_another_network_are_refused(runs, tmp_path):
     make(runs / 'window', CHANGES['window'])
     pack(runs / 'window', tmp_path / 'model.nplm')
     folder = catalog.expand_run(tmp_path / 'model.nplm')
-    config = (folder / 'config.json').read_text()
-    (folder / 'config.json').write_text(config.replace('"h": 5', '"h": 6'))
+    config = json.loads((folder / 'config.json').read_text())
+    del config['sha256']
+    config['model']['h'] = 6
+    (folder / 'config.json').write_text(json.dumps(config))
     with pytest.raises(BadInput, match='parameters.safetensors: .*: its shape or type is not that of the network'):
         nplm_jax.load(folder)
 

@@ -199,6 +199,8 @@ def test_a_choice_of_a_users_function_may_have_integers_for_numbers(tmp_path):
 
     choice = time_budget.Choice(5.0, {'model.h': 8, 'model.dropout': 0.3}, [])
     time_budget.write_choice(tmp_path, choice)
+    assert time_budget.read_choice(tmp_path, 6.0, network) is None  # nothing was trained
+    (tmp_path / 'checkpoints' / '5').mkdir(parents=True)
     assert time_budget.read_choice(tmp_path, 5.0, network) == choice
 
 

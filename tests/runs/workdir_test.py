@@ -2,6 +2,7 @@
 
 import functools
 import json
+import os
 
 import numpy as np
 import pytest
@@ -180,6 +181,112 @@ def test_a_tree_that_changes_while_a_run_starts_is_refused_and_nothing_recorded(
     assert not list((tmp_path / 'run').iterdir())
 
 
+def swap_lines(path):
+    first, second, third, *lines = path.read_text().splitlines(keepends=True)
+    path.write_text(''.join([first, third, second, *lines]))
+
+
+def edit_number(path):
+    path.write_text(path.read_text().replace('20', '21', 1))
+
+
+DAMAGE = {
+    'vocabulary.txt': swap_lines,
+    'output.tree': swap_lines,
+    'tokenizer_config.json': lambda path: path.write_text(path.read_text().replace('false', 'true', 1)),
+    'corpus.json': edit_number,
+    'config.json': edit_number,
+}
+
+
+def test_a_damaged_file_of_a_run_is_named_when_it_is_loaded_or_resumed(tree, tmp_path):
+    config, _ = tree
+    experiment.run(config, folder := tmp_path / 'run')
+    (folder / 'results.json').unlink()
+    for name, damage in DAMAGE.items():
+        loading.load(folder)
+        before = (folder / name).read_bytes()
+        damage(folder / name)
+        assert (folder / name).read_bytes() != before
+        for call in (lambda: loading.load(folder), lambda: experiment.run(config, folder)):
+            with pytest.raises(BadInput) as caught:
+                call()
+            assert caught.value.key == str(folder / name)
+        (folder / name).write_bytes(before)
+
+
+def test_a_run_whose_text_has_moved_still_loads(texts, tmp_path):
+    experiment.run(texts, folder := tmp_path / 'run')
+    config = json.loads((folder / 'config.json').read_text())
+    config['corpus']['path'] = '/elsewhere'
+    (folder / 'config.json').write_text(json.dumps(config))
+    assert loading.load(folder)[0].corpus.path == '/elsewhere'
+
+
+def record(config, folder):
+    """Starts a run that ends before anything is trained."""
+    settings = experiment.load_settings(config)
+    folder.mkdir(exist_ok=True)
+    with workdir.claimed(folder, settings):
+        workdir.record_inputs(folder, settings, loading.load_dataset(settings))
+
+
+def change_code(config, tmp_path, write):
+    write(PLUGIN.replace('[string]', '[string.upper()]'))
+
+
+def change_text(config, tmp_path, write):
+    (tmp_path / 'words').write_text('the cat barks , the dog sleeps . ' * 20)
+
+
+def change_config(config, tmp_path, write):
+    config.model.n = 3
+
+
+@pytest.mark.parametrize('change', [change_code, change_text, change_config])
+def test_a_run_that_has_trained_nothing_starts_over(plugged, tmp_path, change):
+    config, write = plugged
+    record(config, tmp_path / 'run')
+    (tmp_path / 'run' / 'checkpoints').mkdir()
+    (tmp_path / 'run' / 'checkpoints' / '5.orbax-checkpoint-tmp').mkdir()
+    (tmp_path / 'run' / 'metrics.jsonl').write_text('')
+    change(config, tmp_path, write)
+    results = experiment.run(config, tmp_path / 'run')
+    assert results['perplexity'] == experiment.run(config, tmp_path / 'another')['perplexity']
+    settings, words, _ = loading.load(tmp_path / 'run')
+    assert settings.model.n == config.model.n and words == loading.load(tmp_path / 'another')[1]
+
+
+@pytest.mark.parametrize('number', range(5))
+def test_a_start_that_is_killed_between_two_files_starts_over(plugged, tmp_path, monkeypatch, number):
+    config, write = plugged
+    record(config, tmp_path / 'run')
+    change_code(config, tmp_path, write)
+    written, replace = [], os.replace
+
+    def replace_some(*paths):
+        if len(written) == number:
+            raise KeyboardInterrupt
+        written.append(paths)
+        replace(*paths)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(os, 'replace', replace_some)
+        record(config, tmp_path / 'run')
+        raise KeyboardInterrupt
+    assert len(written) == min(number, 4)
+    experiment.run(config, tmp_path / 'run')
+    loading.load(tmp_path / 'run')
+
+
+def test_a_folder_of_another_program_is_not_taken_for_a_run_that_has_trained_nothing(texts, tmp_path):
+    (tmp_path / 'run').mkdir()
+    (tmp_path / 'run' / 'config.json').write_text('{"architectures": ["GPT2LMHeadModel"]}')
+    with pytest.raises(BadInput) as caught:
+        experiment.run(texts, tmp_path / 'run')
+    assert caught.value.key == str(tmp_path / 'run' / 'config.json')
+
+
 def test_a_start_that_was_killed_before_its_config_was_written_does_not_block_the_folder(tree, tmp_path):
     config, words = tree
     (tmp_path / 'run').mkdir()
@@ -252,6 +359,8 @@ def test_a_block_size_of_0_is_that_of_the_platform_and_a_run_that_has_begun_keep
     assert sizes == {'cpu': 256, 'gpu': 4096, 'tpu': 1024}
     begun = config_lib.to_record(workdir.resolve(tmp_path, settings, data, 'cpu'))
     (tmp_path / workdir.CONFIG).write_text(json.dumps(begun))
+    assert workdir.resolve(tmp_path, settings, data, 'gpu').output.block_size == 4096  # nothing was trained
+    (tmp_path / 'checkpoints' / '1').mkdir(parents=True)
     workdir.check(tmp_path, settings)
     assert workdir.resolve(tmp_path, settings, data, 'gpu').output.block_size == 256
     with pytest.raises(BadInput, match='output.block_size=256 there, 4096 now'):

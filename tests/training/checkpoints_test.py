@@ -119,6 +119,7 @@ def test_what_a_killed_save_leaves_is_removed(tmp_path):
     (tmp_path / '4.orbax-checkpoint-tmp' / 'commit_success.txt').unlink()
     CheckpointStore(tmp_path, read_only=True).close()
     assert (tmp_path / '4.orbax-checkpoint-tmp').is_dir()
+    (tmp_path / '4.orbax-checkpoint-tmp-1').write_text('a file')
     assert restored_step(tmp_path) == 3
     assert {p.name for p in tmp_path.iterdir()} == {'1', '2', '3'}
 
@@ -185,6 +186,28 @@ def test_after_a_save_that_failed_in_the_background_the_next_is_written_and_says
     with pytest.raises(OSError, match=FAILED):
         failing.save(5, *at(5), {'seconds': 2.5, 'best': float('inf')})
     failing.close()
+    assert restored_step(tmp_path) == 5
+
+
+class FailedManager:
+    """A manager of Orbax that raises the error of an earlier save at every call."""
+
+    def __getattr__(self, name):
+        def fail(*_, **__):
+            raise ValueError('RESOURCE_EXHAUSTED: No space left on device')
+
+        return fail
+
+
+def test_an_error_is_raised_once_and_not_again_by_the_next_save(tmp_path):
+    store = CheckpointStore(filled(tmp_path))
+    store.save(4, *at(4), {'seconds': 2.0, 'best': float('inf')})
+    store.wait()
+    store._manager = FailedManager()
+    with pytest.raises(OSError, match='No space left on device$'):
+        store.wait()
+    store.save(5, *at(5), {'seconds': 2.5, 'best': float('inf')})
+    store.close()
     assert restored_step(tmp_path) == 5
 
 

@@ -39,15 +39,19 @@ def test_a_killed_process_is_one_line():
         list(map_in_processes(_kill_self, [1, 2, 3], 2))
 
 
-def test_a_script_that_starts_processes_runs_once(tmp_path):
+def test_a_script_that_starts_processes_runs_once_and_leaves_none_behind(tmp_path):
     (script := tmp_path / 'script.py').write_text(
         'import operator\n'
         'from nplm_jax.utils.processes import map_in_processes\n'
         'print(list(map_in_processes(operator.neg, range(3), 2)))\n'
     )
     env = {**os.environ, 'PYTHONPATH': str(ROOT)}
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=100, env=env)
-    assert (done.stdout, done.stderr) == ('[0, -1, -2]\n', '')
+    pipes = {'stdout': subprocess.PIPE, 'stderr': subprocess.PIPE, 'text': True}
+    with subprocess.Popen([sys.executable, script], **pipes, env=env, start_new_session=True) as process:
+        process.wait(100)
+        with pytest.raises(ProcessLookupError):
+            os.killpg(process.pid, 0)
+        assert process.communicate() == ('[0, -1, -2]\n', '')
 
 
 def _kill_self(item):

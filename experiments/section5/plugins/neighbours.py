@@ -38,7 +38,7 @@ class Neighbours(NamedTuple):
 
 def save(path: str | os.PathLike[str], neighbours: Neighbours) -> None:
     """Writes the lists to a file, which `optimizer.options.neighbours` names."""
-    np.savez(path, allow_pickle=False, **neighbours._asdict())
+    np.savez(path, **neighbours._asdict())
 
 
 def load(path: str) -> Neighbours:

@@ -159,8 +159,10 @@ def choose_dynamic(model: NeuralLanguageModel, data: Dataset, tuning: Span) -> T
     values = choose(_grid(make, {'rate': [first['rate']], 'decay': DECAYS}), data.tokens_T, tuning).values
     chosen, whole = make(**values), Span(data.valid.start, data.test.stop)
     log_p_T = chosen.score(data.tokens_T, whole)
-    scores = {s: log_p_T[s.start - whole.start : s.stop - whole.start] for s in (data.valid, data.test)}
-    return TunedModel(mixture.CachedScores(chosen, scores), values)
+    scored = mixture.CachedScores(chosen)
+    for s in (data.valid, data.test):
+        scored.add(data.tokens_T, s, log_p_T[s.start - whole.start : s.stop - whole.start])
+    return TunedModel(scored, values)
 
 
 def _grid(make: Callable[..., LanguageModel], grid: Mapping[str, Sequence[float]]) -> Iterator[TunedModel]:

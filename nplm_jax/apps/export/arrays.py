@@ -22,7 +22,7 @@ WORDS, CONFIG = 'words', 'config'  # what files hold beside the arrays
 def write_npz(model: LanguageModel, vocabulary: Vocabulary, settings: Settings, path: pathlib.Path) -> None:
     """Writes all arrays, the words in the order of their ids as `words`, and the config as JSON text."""
     texts = {WORDS: np.array(vocabulary.words), CONFIG: np.array(json.dumps(to_dict(settings)))}
-    np.savez(file := io.BytesIO(), allow_pickle=False, **arrays_of(model), **texts)
+    np.savez(file := io.BytesIO(), **arrays_of(model), **texts)  # type: ignore[arg-type]
     write_atomically(path, file.getvalue())
 
 

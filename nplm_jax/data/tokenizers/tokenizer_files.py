@@ -52,6 +52,7 @@ def from_dict(values: Mapping[str, Any], name: str) -> Tokenizer:
 def save(tokenizer: Tokenizer, ids: Mapping[str, int], folder: pathlib.Path) -> None:
     """Writes CONFIG_FILE into the folder of a run, and RULES_FILE with the ids of the tokens."""
     values = to_dict(tokenizer)
+    (folder / RULES_FILE).unlink(missing_ok=True)  # of another tokenizer
     if isinstance(tokenizer, ByteTokenizer):
         del values['rules']
         write_atomically(folder / RULES_FILE, tokenizer.to_hf(ids).to_str(pretty=True))

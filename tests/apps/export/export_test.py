@@ -45,6 +45,15 @@ def test_npz_of_an_ngram_model_has_its_words_and_probabilities(folders, tmp_path
 
 
 @pytest.mark.parametrize('name', ['network', 'counts'])
+def test_npz_has_no_other_arrays_and_no_objects(folders, tmp_path, nplm_command, monkeypatch, name):
+    written = {}  # NumPy 2.0 takes every keyword argument for an array
+    monkeypatch.setattr(np, 'savez', lambda file, **arrays: written.update(arrays))
+    nplm_command('export', folders / name, '--to=npz', f'--output={tmp_path / "a.npz"}')
+    assert written.keys() == {*loading.arrays_of(loading.load(folders / name)[2]), 'words', 'config'}
+    assert not any(array.dtype.hasobject for array in written.values())
+
+
+@pytest.mark.parametrize('name', ['network', 'counts'])
 def test_safetensors_holds_the_same_arrays(folders, tmp_path, nplm_command, name):
     safetensors = pytest.importorskip('safetensors', reason='pip install safetensors')
     numpy_format = pytest.importorskip('safetensors.numpy')
