@@ -85,12 +85,11 @@ def main(argv: Sequence[str]) -> None:
         flags.stream, flags.end, flags.tokens = is_sota_lm, True, flags.tokens or 'whitespace'
 
     from nplm_jax.cli import scheduler
-    from nplm_jax.cli.loaded_models import load_models
-    from nplm_jax.cli.run_table import check_finished
+    from nplm_jax.cli.loaded_models import check_models, load_models
     from nplm_jax.data import unspaced_scripts
     from nplm_jax.data.wikitext2 import mark_rare
 
-    check_finished(flags.workdir)  # before stdin is waited for
+    check_models(flags.workdir)  # before stdin is waited for
     with scheduler.use(flags.scheduler):
         texts = read_stdin().split('\n')
         if is_sota_lm:  # the published symbol of unknown words is this package's here

@@ -70,6 +70,15 @@ def read_blocks(path: pathlib.Path, size: int) -> Iterator[tuple[int, str, bytes
                 number, position = number + data.count(b'\n'), opened.tell()
 
 
+def is_arpa(path: pathlib.Path) -> bool:
+    """Returns whether a file begins like an ARPA file. Raises BadInput as `read_blocks` does."""
+    for _, text, _ in read_blocks(path, _START):
+        for line in map(str.strip, text.split('\n')):
+            if line and not line.startswith('#'):
+                return line == '\\data\\'
+    return False
+
+
 def _refuse_foreign(name: str, content: io.BufferedReader) -> None:
     """Raises BadInput if a file is empty or of a known kind that is no ARPA file."""
     start = content.peek(_START)[:_START]
