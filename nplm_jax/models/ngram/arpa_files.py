@@ -1,4 +1,4 @@
-"""Reading ARPA files block by block, compressed or not; a file of another kind is refused by its name."""
+"""Block-wise reading of ARPA files, compressed or not. Refuses files of other kinds and says what they are."""
 
 import io
 import os
