@@ -47,11 +47,10 @@ def main(argv: Sequence[str]) -> None:
     flags = parser.parse_args(argv)
 
     from nplm_jax.apps.decoding import nbest
-    from nplm_jax.cli.loaded_models import load_models
-    from nplm_jax.cli.run_table import check_finished
+    from nplm_jax.cli.loaded_models import check_models, load_models
     from nplm_jax.cli.score import read_stdin, score_texts
 
-    check_finished(flags.workdir)  # before stdin is waited for
+    check_models(flags.workdir)  # before stdin is waited for
     weights = nbest.Weights.of(flags)
     alternatives = nbest.read(flags, read_stdin().split('\n'), weights)
     models = load_models(flags.workdir, flags.weights)

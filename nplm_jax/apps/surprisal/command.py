@@ -36,12 +36,11 @@ def main(argv: Sequence[str]) -> None:
 
     from nplm_jax.apps.surprisal import stimulus_files
     from nplm_jax.cli import scheduler
-    from nplm_jax.cli.loaded_models import load_models
-    from nplm_jax.cli.run_table import check_finished
+    from nplm_jax.cli.loaded_models import check_models, load_models
     from nplm_jax.data import unspaced_scripts
     from nplm_jax.runs import spelling
 
-    check_finished(flags.workdir)  # before stdin is waited for
+    check_models(flags.workdir)  # before stdin is waited for
     output = stimulus_files.find_output(flags.output)
     stimuli, rule = _read_stimuli(flags)
     notes = [f'items: {len(stimuli.items):,}{rule}, words: {len(stimuli.words):,}']
