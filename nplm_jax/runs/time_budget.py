@@ -35,7 +35,7 @@ from nplm_jax.training import calibration
 from nplm_jax.training import step as step_lib
 from nplm_jax.training.loop import out_of_memory_as_bad_input, prepare_run
 from nplm_jax.utils.errors import BadInput, require
-from nplm_jax.utils.io import read_json, write_atomically
+from nplm_jax.utils.io import read_bytes, read_json, write_atomically
 from nplm_jax.utils.text import to_json
 
 Network = Callable[[int, float, int], Mapping[str, Any]]
@@ -157,6 +157,12 @@ def _could_choose(keys: Mapping[str, Any], network: Network) -> bool:
     if is_known:
         config_lib.from_config(keys)  # raises BadInput for a value of another type
     return is_known
+
+
+def _recorded(folder: pathlib.Path) -> bytes:
+    """Returns the bytes of the record of a choice; none without a record."""
+    path = folder / MINUTES
+    return read_bytes(str(path), path) if path.exists() else b''
 
 
 def write_choice(folder: pathlib.Path, choice: Choice) -> None:
@@ -357,14 +363,14 @@ def resolve(
     check_flags(minutes, typed)
     network, corpus = load_network(path), SharedCorpus(load_settings(config))
     workdir.check_path(folder)
-    choice = read_choice(folder, minutes, network)
+    recorded, choice = _recorded(folder), read_choice(folder, minutes, network)
     if is_new := choice is None:
         choice = choose(config, typed, minutes, network, corpus.data, folder)
     config = apply_keys(config, choice.keys, typed)
     print('\n'.join(choice.reasons), flush=True)
     if is_new:
         with workdir.claimed(folder, load_settings(config)):
-            begun = (folder / MINUTES).exists()
-            require(not begun, '--workdir', str(folder), 'another process has just begun the run there; run again')
+            is_unchanged = _recorded(folder) == recorded
+            require(is_unchanged, '--workdir', str(folder), 'another process has just begun the run there; run again')
             write_choice(folder, choice)
     return config, corpus

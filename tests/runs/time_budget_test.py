@@ -193,6 +193,26 @@ def test_a_run_of_some_minutes_is_recorded_and_resumed(text, tmp_path, timed):
             time_budget.read_choice(folder, 0.0001, rows.network)
 
 
+def test_a_run_that_has_trained_nothing_gets_a_new_choice_unless_another_process_has_just_begun_it(
+    text, tmp_path, timed, monkeypatch
+):
+    folder = tmp_path / 'run'
+    for minutes in (1, 0.02, 0.02):  # each start was killed before its first checkpoint
+        config, _ = time_budget.resolve(config_of(text), 'configs/text.py', {}, minutes, folder)
+        record = json.loads((folder / 'minutes.json').read_text())
+        assert (record['minutes'], record['keys']['model.h']) == (minutes, config.model.h)
+    choose_alone = time_budget.choose
+
+    def choose_while_another_begins(*arguments):
+        time_budget.write_choice(folder, time_budget.Choice(1, {}, ['another']))
+        return choose_alone(*arguments)
+
+    monkeypatch.setattr(time_budget, 'choose', choose_while_another_begins)
+    with pytest.raises(BadInput) as caught:
+        time_budget.resolve(config_of(text), 'configs/text.py', {}, 0.02, folder)
+    assert (caught.value.key, caught.value.value) == ('--workdir', str(folder))
+
+
 def test_a_choice_of_a_users_function_may_have_integers_for_numbers(tmp_path):
     def network(width, passes, words):
         return {'model.h': width, 'model.dropout': 0.3 if passes > 2 else 0}
