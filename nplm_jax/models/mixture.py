@@ -161,7 +161,7 @@ class CachedScores(LanguageModel):
 
     def _digest(self, tokens_T: np.ndarray) -> str:
         """Returns the digest of a stream, which is computed once for one that cannot be written, as a mapped file."""
-        tokens_T = np.asarray(tokens_T)
+        tokens_T = np.asanyarray(tokens_T)  # a mapped file stays the same object
         stream = self._stream
         if stream is None or stream[0] is not tokens_T or tokens_T.flags.writeable:
             digest = hashlib.sha256(tokens_T.dtype.str.encode())

@@ -59,8 +59,13 @@ def map_in_processes(function: Callable[[Item], Result], items: Iterable[Item], 
 @functools.cache
 def _end_tracker_at_exit() -> None:
     """Waits at exit for the process that multiprocessing starts beside helpers; it would end after this one."""
+    util.Finalize(None, _end_tracker, exitpriority=-100)  # after those that tell it what they have released
+
+
+def _end_tracker() -> None:
     tracker: Any = resource_tracker._resource_tracker  # type: ignore[attr-defined]
-    util.Finalize(None, tracker._stop, exitpriority=-100)  # after those that tell it what they have released
+    if tracker._pid is not None:  # else it is that of the process which started this one
+        tracker._stop()
 
 
 @contextlib.contextmanager

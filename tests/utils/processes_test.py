@@ -54,5 +54,21 @@ def test_a_script_that_starts_processes_runs_once_and_leaves_none_behind(tmp_pat
         assert process.communicate() == ('[0, -1, -2]\n', '')
 
 
+def test_a_process_of_multiprocessing_can_start_processes(tmp_path):
+    (script := tmp_path / 'script.py').write_text(
+        'import multiprocessing, operator\n'
+        'from nplm_jax.utils.processes import map_in_processes\n'
+        'def child():\n'
+        '    print(list(map_in_processes(operator.neg, range(3), 2)))\n'
+        "if __name__ == '__main__':\n"
+        "    process = multiprocessing.get_context('spawn').Process(target=child)\n"
+        '    process.start()\n'
+        '    process.join()\n'
+    )
+    env = {**os.environ, 'PYTHONPATH': str(ROOT)}
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, env=env, timeout=100)
+    assert (done.stdout, done.stderr) == ('[0, -1, -2]\n', '')
+
+
 def _kill_self(item):
     os.kill(os.getpid(), signal.SIGKILL)
