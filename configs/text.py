@@ -10,6 +10,9 @@ r"""Your UTF-8 text: a file, or a folder of files. Each file is a text, and blan
     python launch.py --config=configs/text.py:tied_lstm --config.corpus.path=my_novel.txt   a better network, for a
         million words or more: residual, tied_lstm, mogrifier, or an lstm that takes so long for a million words on 2
         cores: one_minute, five_minutes, twenty_minutes, one_hour
+    python launch.py --config=configs/text.py:lmplz --config.corpus.path=train.txt \
+        --config.corpus.valid_path=valid.txt --config.corpus.test_path=test.txt      the 5-gram of `lmplz -o 5` and the
+        test perplexity of `query`, of one sentence a line; --config.model.n sets the order
 
 Without --config.corpus.valid_path and test_path, the first 80% of the text are for training, the next 10% for
 validation, the last 10% for test. --config.corpus.tokens=whitespace is for text that is tokenized already. Words that
@@ -29,6 +32,16 @@ _ROWS = {
     '': {'model.n': 5, 'model.m': 60, 'model.h': 100},
     **rows.MINUTES,
     **rows.NGRAMS,
+    'lmplz': {
+        'model.family': 'modified_kneser_ney',
+        'model.n': 5,
+        'corpus.tokens': 'lmplz',
+        'corpus.paragraphs': 'lines',
+        'corpus.context': 'line',
+        'corpus.lowercase': False,
+        'corpus.split_possessive': False,
+        'corpus.min_count': 1,
+    },
     **rows.NETWORKS,
 }
 

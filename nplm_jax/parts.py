@@ -125,6 +125,7 @@ PARTS = {
         {
             'words': 'nplm_jax.data.tokenizers.words:WordTokenizer',
             'whitespace': 'nplm_jax.data.tokenizers.words:WordTokenizer',
+            'lmplz': 'nplm_jax.data.tokenizers.words:WordTokenizer',
             'pieces': 'nplm_jax.data.tokenizers.pieces:PieceTokenizer',
             'characters': 'nplm_jax.data.tokenizers.byte_level:CharacterTokenizer',
             'bytes': 'nplm_jax.data.tokenizers.byte_level:ByteTokenizer',

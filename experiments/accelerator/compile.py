@@ -23,7 +23,7 @@ from experiments import results, study
 from experiments.accelerator import by_hand, chips, flops, hlo, programs, roofline
 from experiments.accelerator.roofline import STRONG, WEAK
 from nplm_jax.runs import provenance
-from nplm_jax.utils.errors import first_line, status
+from nplm_jax.utils.errors import first_line, is_out_of_memory
 from nplm_jax.utils.io import read_json
 from nplm_jax.utils.progress import progress_bar
 
@@ -107,7 +107,7 @@ def compile_program(
     try:
         compiled = traced.lower().compile()
     except Exception as error:
-        if status(error) != 'RESOURCE_EXHAUSTED':
+        if not is_out_of_memory(error):
             raise
         return {**entry, 'fits': False, 'error': first_line(error)}, None
     entry['seconds'] = round(time.monotonic() - started, 1)

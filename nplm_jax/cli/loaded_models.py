@@ -94,13 +94,19 @@ class LoadedModels:
         """Returns words as lists and tables show them."""
         return [self.vocabulary.shown[i] for i in ids]
 
-    def tokenize(self, text: str, kind: str) -> list[str]:
-        """Returns the tokens of a user's text; see `Tokenizer.reading` for `kind`, and `unspaced_scripts.join`."""
-        return self.tokenize_lines(unspaced_scripts.join(self.vocabulary, [text]), kind)[0]
+    def tokenize(self, text: str, kind: str, keep_marks: bool = False) -> list[str]:
+        """Returns the tokens of a user's text.
 
-    def tokenize_lines(self, texts: Sequence[str], kind: str) -> list[list[str]]:
+        Args:
+            text: The text; see `unspaced_scripts.join`.
+            kind: See `Tokenizer.reading`.
+            keep_marks: See `Tokenizer.tokenize`.
+        """
+        return self.tokenize_lines(unspaced_scripts.join(self.vocabulary, [text]), kind, keep_marks)[0]
+
+    def tokenize_lines(self, texts: Sequence[str], kind: str, keep_marks: bool = False) -> list[list[str]]:
         """Returns the words of each text as it is given, all at once, which takes less time."""
-        return self.vocabulary.tokenizer.reading(kind).tokenize(texts, self.vocabulary.ids)
+        return self.vocabulary.tokenizer.reading(kind).tokenize(texts, self.vocabulary.ids, keep_marks)
 
     def read_lines(self, texts: Sequence[str], kind: str) -> list[list[str]]:
         """Returns the words of each text; warns on stderr of unknown words and of a text without blanks."""

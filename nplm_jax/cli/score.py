@@ -20,6 +20,7 @@ if the file lacks <unk>, its log10 is -100. The end of a line is its `</s>`.
 
 Text is split into words like the corpus of the first run. If that corpus came already tokenized, as Brown does,
 punctuation is split off where the vocabulary needs it. --tokens=whitespace is for text that is already tokenized.
+<s>, </s>, <p> and <text> in the text are skipped like white space; <unk> and <rare> are unknown words.
 
 --open also scores words outside the vocabulary: their P is that of <rare> times that of their spelling, by the model
 that `nplm spell RUN` has trained. Characters and bytes are counted in the text as given, whatever the tokens are; its

@@ -111,6 +111,10 @@ def check_settings(settings: CorpusSettings) -> None:
         _check_eos(settings)
     elif settings.name in _WITH_EOS:
         require(settings.paragraphs == 'auto', 'corpus.paragraphs', settings.paragraphs, 'must be auto or eos here')
+    if settings.tokens == 'lmplz':
+        problem = 'reads one sentence a line: needs corpus.name=text and corpus.paragraphs=lines or auto'
+        is_read = path_keys == _PATHS and settings.paragraphs != 'blank_lines'
+        require(is_read, 'corpus.tokens', settings.tokens, problem)
 
 
 def _check_eos(settings: CorpusSettings) -> None:
@@ -126,11 +130,11 @@ def _check_eos(settings: CorpusSettings) -> None:
 def make_tokenizer(settings: CorpusSettings) -> Tokenizer:
     """Returns the tokenizer that the settings describe. The words of a tokenized corpus are split at white space.
 
-    Only then is a user's text fitted to them: under `corpus.tokens=whitespace` it is tokenized already.
+    Only then is a user's text fitted to them: under `corpus.tokens=whitespace` and `lmplz` it is tokenized already.
     """
     kind, rules = settings.tokens, {}
-    if kind == 'whitespace':
-        rules = {'split_punctuation': False, 'match_quotes': False}
+    if kind in ('whitespace', 'lmplz'):
+        rules = {'split_punctuation': False, 'match_quotes': False, 'is_verbatim': kind == 'lmplz'}
     elif kind == 'words' and _reader(settings).is_tokenized:
         kind = 'whitespace'
     return parts_lib.make('corpus.tokens', Settings(corpus=settings), kind, kind=kind, **rules)
@@ -151,6 +155,8 @@ def load(settings: CorpusSettings, tokenizer: Tokenizer | None = None) -> Corpus
     """
     parts = find_parts(settings)
     prepared = preparation.prepare(parts, tokenizer or make_tokenizer(settings), settings.name)
+    if _reads_user_text(settings) and (warning := text_checks.describe_written(prepared.written)):
+        print(f'{settings.path or settings.name}: {warning}', file=sys.stderr)
     _require_words(parts, prepared, settings)
     has_lines = parts[0].has_lines and prepared.tokenizer.boundary_tokens
     stream, lengths = prepared.stream, prepared.lengths
@@ -208,6 +214,11 @@ def _reader(settings: CorpusSettings) -> _Reader:
         return _PLUGIN
     require_one_of('corpus.name', settings.name, _CORPORA, f', or {plugins.IMPORT_PATH}')
     return _CORPORA[settings.name]
+
+
+def _reads_user_text(settings: CorpusSettings) -> bool:
+    """Returns whether the special tokens in the text are the user's, and not a published corpus' own."""
+    return plugins.is_path(settings.name) or _CORPORA[settings.name].path_keys == _PATHS
 
 
 def _split(lengths: Sequence[int], kept: Sequence[int], settings: CorpusSettings) -> Sequence[Span]:
@@ -386,8 +397,8 @@ def _has_lines(settings: CorpusSettings, files: Sequence[pathlib.Path]) -> bool:
             break
     if warning := text_checks.describe_blanks(texts):
         print(f'{settings.path}: {warning}', file=sys.stderr)
-    if settings.paragraphs != 'auto':
-        return settings.paragraphs == 'lines'
+    if settings.paragraphs != 'auto' or settings.tokens == 'lmplz':
+        return settings.paragraphs == 'lines' or settings.tokens == 'lmplz'
     if has_lines := text_checks.has_line_paragraphs(texts):
         note = 'each line is read as a paragraph (corpus.paragraphs=lines); blank_lines reads the text as one paragraph'
         print(f'{settings.path}: one sentence a line, no blank lines: {note}', file=sys.stderr)

@@ -3,6 +3,7 @@
 What a tokenizer learns from all of a text, such as proper nouns, takes a first pass over it.
 """
 
+import collections
 import functools
 import hashlib
 import os
@@ -106,18 +107,21 @@ def tokenize(
     kept = [np.zeros(0, np.int32)]
     append = write or kept.append
     numbers, lengths = TypeNumbers(), []
+    written: collections.Counter[str] = collections.Counter()
     for read in parts:
         lengths.append(0)
-        for types, type_ids_L in parallel_map(functools.partial(_tokenize_piece, tokenizer), read()):
+        for types, type_ids_L, special in parallel_map(functools.partial(_tokenize_piece, tokenizer), read()):
+            written.update(special)
             type_ids = numbers.number(types)[type_ids_L]
             append(type_ids)
             lengths[-1] += len(type_ids)
     check_tokens(tokenizer.kind, numbers)
-    return PreparedText(WordStream(list(numbers), np.concatenate(kept)), tuple(lengths), tokenizer)
+    return PreparedText(WordStream(list(numbers), np.concatenate(kept)), tuple(lengths), tokenizer, dict(written))
 
 
-def _tokenize_piece(tokenizer: Tokenizer, piece: Piece) -> WordStream:
-    return tokenizer.read(*piece)
+def _tokenize_piece(tokenizer: Tokenizer, piece: Piece) -> tuple[Sequence[str], np.ndarray, dict[str, int]]:
+    stream, written = tokenizer.read_piece(piece)
+    return *stream, written
 
 
 def _watch(read: Callable[[], Iterable[Piece]], bar: ProgressBar) -> Iterator[Piece]:

@@ -39,11 +39,13 @@ class PreparedText(NamedTuple):
         stream: All words.
         lengths: The number of words of each part: all of it, or its training, validation and test texts.
         tokenizer: What made the words, with what it learned from the text.
+        written: How often the text has each special token; see `Tokenizer.read_piece`.
     """
 
     stream: WordStream
     lengths: tuple[int, ...]
     tokenizer: Tokenizer
+    written: Mapping[str, int] = {}
 
 
 Make = Callable[[Write, pathlib.Path], PreparedText]
@@ -112,7 +114,7 @@ def _make(folder: pathlib.Path, code: str, files: Sequence[pathlib.Path], make: 
     write_atomically(folder / TYPES, '\n'.join(made.stream.types))
     tokenizer = tokenizer_files.to_dict(made.tokenizer)
     made_from = {'code': code, 'sources': [{'sha256': digest} for digest in digests], 'tokenizer': tokenizer}
-    manifest = {**made_from, 'lengths': made.lengths, 'type_ids': name}
+    manifest = {**made_from, 'lengths': made.lengths, 'written': made.written, 'type_ids': name}
     write_atomically(folder / MANIFEST, json.dumps(manifest) + '\n')
     shutil.rmtree(folder / JOB, ignore_errors=True)
     return made._replace(stream=WordStream(made.stream.types, _map(folder / name)))
@@ -140,15 +142,16 @@ def _read(folder: pathlib.Path, code: str, files: Sequence[pathlib.Path]) -> Pre
         types = (folder / TYPES).read_bytes().decode().split('\n')
         tokenizer = tokenizer_files.from_dict(manifest['tokenizer'], str(folder / MANIFEST))
         type_ids_L, lengths = _map(folder / manifest['type_ids']), tuple(manifest['lengths'])
+        written = {str(token): int(count) for token, count in manifest['written'].items()}
         if len(type_ids_L) != sum(lengths):
             return None
-    except (ValueError, OSError, KeyError, TypeError):  # BadInput is a ValueError
+    except (ValueError, OSError, KeyError, TypeError, AttributeError):  # BadInput is a ValueError
         return None
     for file, digest in zip(files, expected):
         if sha256(str(file), file) != digest:
             print(f'{file}: has changed; tokenizing it again', file=sys.stderr)
             return None
-    return PreparedText(WordStream(types, type_ids_L), lengths, tokenizer)
+    return PreparedText(WordStream(types, type_ids_L), lengths, tokenizer, written)
 
 
 @contextlib.contextmanager

@@ -33,11 +33,13 @@ class Piece(NamedTuple):
             long paragraph, white space, a line end first. It never splits a word.
         begins_text: True for the first piece of a text.
         begins_paragraph: False if the piece goes on with the paragraph in which the previous piece ended.
+        ends_lines: Whether `<p>` ends each line of the text, blank ones too, and stands nowhere else.
     """
 
     text: str
     begins_text: bool
     begins_paragraph: bool = True
+    ends_lines: bool = False
 
 
 class Part(NamedTuple):

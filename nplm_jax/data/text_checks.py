@@ -2,9 +2,9 @@
 
 import re
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from nplm_jax.data.tokenizers.tokenizer import RARE
+from nplm_jax.data.tokenizers.tokenizer import RARE, SKIPPED, UNKNOWN
 
 MAX_OOV = 0.05  # share of unknown words above which perplexities do not say which model is better
 MIN_LINES = 10  # of a text in which lines may be recognised as paragraphs
@@ -31,6 +31,24 @@ def describe_oov(share: float, words: str = 'words') -> str:
         return ''
     unknown = f'{share:.1%} of the {words} are unknown ({RARE}), more than {MAX_OOV:.0%}'
     return f'warning: {unknown}: perplexity is not meaningful here'
+
+
+def describe_written(written: Mapping[str, int]) -> str:
+    """Returns a warning of the special tokens written in a text, else an empty string.
+
+    Args:
+        written: How often the text has each; see `Tokenizer.read_piece`.
+
+    Examples:
+        >>> describe_written({'<s>': 3, '</s>': 3, '<unk>': 1})
+        'warning: special tokens in the text: <s> (3 times), </s> (3 times) skipped; <unk> (once) read as <rare>'
+    """
+    kinds = []
+    for tokens, meaning in ((SKIPPED, 'skipped'), (UNKNOWN, f'read as {RARE}')):
+        counted = ((token, count) for token, count in written.items() if token in tokens)
+        if names := ', '.join(f'{token} ({"once" if count == 1 else f"{count:,} times"})' for token, count in counted):
+            kinds.append(f'{names} {meaning}')
+    return f'warning: special tokens in the text: {"; ".join(kinds)}' if kinds else ''
 
 
 def few_blanks(texts: Iterable[str]) -> float | None:

@@ -4,14 +4,14 @@ import collections
 import dataclasses
 import functools
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
 from nplm_jax.config import CorpusSettings
 from nplm_jax.data.corpora import Corpus, Span
 from nplm_jax.data.tokenizers import tokenizer_files
-from nplm_jax.data.tokenizers.tokenizer import RARE, Tokenizer, check_tokens
+from nplm_jax.data.tokenizers.tokenizer import BOUNDARY_TOKENS, RARE, SPECIAL_TOKENS, Tokenizer, check_tokens
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.utils import mapped_arrays
 from nplm_jax.utils.errors import BadInput, require
@@ -26,8 +26,8 @@ class Vocabulary:
 
     Attributes:
         words: The words in the order of their ids.
-        counts: The occurrences of each in the words that the vocabulary was built from; counts[0] is the number of
-            occurrences of all words outside the vocabulary.
+        counts: The occurrences of each in the words that the vocabulary was built from, those of boundary tokens in the
+            stream; counts[0] is the number of occurrences of all words outside the vocabulary.
         tokenizer: Makes such words of a text.
     """
 
@@ -119,18 +119,23 @@ def build(words: Sequence[str], min_count: int = 1, max_vocabulary: int = 0) -> 
     return from_counts(collections.Counter(words), min_count, max_vocabulary)
 
 
-def from_counts(frequencies: Mapping[str, int], min_count: int = 1, max_vocabulary: int = 0) -> Vocabulary:
+def from_counts(
+    frequencies: Mapping[str, int], min_count: int = 1, max_vocabulary: int = 0, marks: Collection[str] = ()
+) -> Vocabulary:
     """Builds the vocabulary of the most frequent words, as `build` does.
 
     Args:
         frequencies: The occurrences of each word, in the order of their first occurrences.
         min_count: Words with fewer occurrences are left out.
         max_vocabulary: The largest |V|; 0 sets no limit.
+        marks: The boundary tokens of the text, which are never left out; they rank by their counts like words.
     """
-    kept = [(w, c) for w, c in frequencies.items() if c >= min_count and w != RARE]
+    frequencies = {**frequencies, **{mark: frequencies.get(mark, 0) for mark in marks}}
+    kept = [(w, c) for w, c in frequencies.items() if (c >= min_count or w in marks) and w != RARE]
     kept.sort(key=lambda item: -item[1])  # keeps the order of words of equal count
     if max_vocabulary:
-        kept = kept[: max_vocabulary - 1]
+        left_out = {w for w, _ in [item for item in kept if item[0] not in marks][max_vocabulary - 1 - len(marks) :]}
+        kept = [item for item in kept if item[0] not in left_out]
     num_rare = sum(frequencies.values()) - sum(c for _, c in kept)
     return Vocabulary((RARE, *(w for w, _ in kept)), (num_rare, *(c for _, c in kept)))
 
@@ -140,8 +145,10 @@ def for_corpus(corpus: Corpus, settings: CorpusSettings) -> Vocabulary:
 
     A tokenizer with a list of tokens of its own gives all of them, counted in the training words.
 
+    The boundary tokens of the stream are in it, however rare they are.
+
     Raises:
-        BadInput: The vocabulary has fewer than two words beside the rare-word symbol.
+        BadInput: The vocabulary has fewer than two words beside the special tokens.
     """
     tokens = corpus.tokenizer.tokens
     check_tokens(corpus.tokenizer.kind, tokens or ())
@@ -150,10 +157,14 @@ def for_corpus(corpus: Corpus, settings: CorpusSettings) -> Vocabulary:
     counts = mapped_arrays.bincount(type_ids_L[span.start : span.stop], len(types)).tolist()
     frequencies = {word: count for word, count in zip(types, counts) if count}
     if tokens is None:
-        vocabulary = from_counts(frequencies, settings.min_count, settings.max_vocabulary)
+        marks = [word for word in types if word in BOUNDARY_TOKENS]
+        vocabulary = from_counts(frequencies, settings.min_count, settings.max_vocabulary, marks)
     else:
         vocabulary = from_counts({token: frequencies.get(token, 0) for token in tokens}, min_count=0)
-    require(len(vocabulary) > 2, 'corpus.min_count', settings.min_count, 'leaves fewer than two words')
+    is_cut = settings.max_vocabulary and len(vocabulary) >= settings.max_vocabulary
+    key = 'max_vocabulary' if is_cut else 'min_count' if settings.min_count > 1 else 'train'
+    has_words = len({*vocabulary.words} - {*SPECIAL_TOKENS}) > 1
+    require(has_words, f'corpus.{key}', getattr(settings, key), 'leaves fewer than two words')
     return dataclasses.replace(vocabulary, tokenizer=corpus.tokenizer)
 
 

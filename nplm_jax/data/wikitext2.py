@@ -11,11 +11,11 @@ import itertools
 import os
 import pathlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from nplm_jax.data import download
 from nplm_jax.data.sources import PIECE_CHARACTERS, Piece
-from nplm_jax.data.tokenizers.tokenizer import PARAGRAPH_BOUNDARY, RARE
+from nplm_jax.data.tokenizers.tokenizer import RARE
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand, read_text
 
@@ -74,23 +74,21 @@ def pieces(lines: Iterable[str], eos: bool = False) -> Iterator[Piece]:
 
     Args:
         lines: The lines of the file, which end with a line feed.
-        eos: Whether the text is one paragraph instead, in which `<p>` ends each line, blank ones too, as <eos> does in
-            the literature (Merity et al., 2017, and the word language model of PyTorch's examples).
+        eos: Whether `<p>` ends each line instead, blank ones too, as <eos> does in the literature (Merity et al., 2017,
+            and the word language model of PyTorch's examples).
     """
-    to_text = _end_lines if eos else _to_paragraphs
     held: list[str] = []
     num_held, begins_text = 0, True
     for line, is_title in _mark_titles(lines):
         if is_title or num_held >= PIECE_CHARACTERS:
-            if text := to_text(held):
-                yield Piece(text, begins_text and not eos, not eos)
+            for piece in _join(held, begins_text, eos):
+                yield piece
                 begins_text = False
             begins_text |= is_title
             held, num_held = [], 0
         held.append(line)
         num_held += len(line)
-    if text := to_text(held):
-        yield Piece(text, begins_text and not eos, not eos)
+    yield from _join(held, begins_text, eos)
 
 
 def _mark_titles(lines: Iterable[str]) -> Iterator[tuple[str, bool]]:
@@ -101,13 +99,13 @@ def _mark_titles(lines: Iterable[str]) -> Iterator[tuple[str, bool]]:
         follows_blank = bool(_BLANK_LINE.fullmatch(line))
 
 
-def _to_paragraphs(lines: Iterable[str]) -> str:
-    return mark_rare('\n'.join(line for line in lines if line.strip(' \n')))
-
-
-def _end_lines(lines: Iterable[str]) -> str:
-    ended = (f'{line.rstrip()} {PARAGRAPH_BOUNDARY}' for line in lines)
-    return mark_rare('\n'.join(ended))
+def _join(lines: Sequence[str], begins_text: bool, eos: bool) -> list[Piece]:
+    """Returns lines as a piece; none if they have no text that is read."""
+    if eos:
+        text = mark_rare('\n'.join(line.rstrip() for line in lines))
+        return [Piece(text, False, False, ends_lines=True)] if lines else []
+    text = mark_rare('\n'.join(line for line in lines if line.strip(' \n')))
+    return [Piece(text, begins_text)] if text else []
 
 
 def find(path: str) -> list[pathlib.Path]:

@@ -37,7 +37,7 @@ from nplm_jax.training.schedule import Progress, Schedule, make_schedule
 from nplm_jax.training.step import Program, RunInputs, TrainState
 from nplm_jax.training.word_source import WordSource, make_word_source
 from nplm_jax.utils import finite
-from nplm_jax.utils.errors import BadInput, NonFiniteError, first_line, require, status
+from nplm_jax.utils.errors import BadInput, NonFiniteError, first_line, is_out_of_memory, require
 
 
 class Interrupted(Exception):
@@ -431,7 +431,7 @@ def out_of_memory_as_bad_input() -> Iterator[None]:
     try:
         yield
     except (jax.errors.JaxRuntimeError, MemoryError) as error:
-        if not (isinstance(error, MemoryError) or status(error) == 'RESOURCE_EXHAUSTED'):
+        if not is_out_of_memory(error):
             raise
         keys = 'model.m, model.h, train.batch_size or output.block_size'
-        raise BadInput('memory', f'exhausted ({first_line(error)[:200]}); reduce {keys}') from None
+        raise BadInput('out of memory', f'reduce {keys} ({first_line(error)[:200]})') from None

@@ -119,7 +119,7 @@ def test_a_typed_text_becomes_words_as_the_corpus_did():
     assert tokenize_prompt("The dog's, said", brown, known) == ['the', 'dog', "'s", ',', 'said']
     assert tokenize_prompt("The dog's, said", brown, known, 'whitespace') == ['the', "dog's,", 'said']
     assert tokenize_prompt("The dog's, said", text, known) == ['the', 'dog', "'s", ',', 'said']
-    assert tokenize_prompt('<p> The, dog', brown, known, 'words') == ['<p>', 'the', ',', 'dog']
+    assert tokenize_prompt('<p> The, dog', brown, known, 'words') == ['the', ',', 'dog']
     news = corpus_settings('text', 'x', numbers=True, proper_nouns=True)
     assert tokenize_prompt("The dog said Smith's 7", news, known) == [
         'the',
@@ -168,11 +168,11 @@ def test_kenlms_columns_and_a_direct_evaluation(folders, call, name):
 def test_a_stream_has_the_runs_perplexity(folders, call):
     found, _, model = experiment.load(folders / 'network')
     data = loading.load_dataset(found)
-    words = data.vocabulary.decode(np.asarray(data.tokens_T).tolist())
-    text = ' '.join(words[:5]) + '\n' + ' '.join(words[5:])
+    tokens_T = np.append(data.tokens_T[1:], data.vocabulary.ids['<p>'])  # without `<text>`
+    text = 'i like dog\ni love coffee\ni hate milk'
     flag = f'--workdir={folders / "network"}'
-    _, _, summary = parse(call(text, flag, '--stream')[0])
-    expected = evaluate(model, data.tokens_T, data.test).perplexity
+    _, _, summary = parse(call(text, flag, '--stream', '--end')[0])
+    expected = evaluate(model, tokens_T, Span(1, len(tokens_T))).perplexity
     assert float(summary['Perplexity including OOVs']) == pytest.approx(expected, rel=1e-5)
     assert (
         call(text, f'--workdir={folders / "network"}')[0]
@@ -245,15 +245,21 @@ def test_json_has_what_the_columns_show(folders, call):
     assert scored['perplexity'] == pytest.approx(float(summary['Perplexity including OOVs']), rel=1e-5)
 
 
-def test_a_stream_starts_as_a_line_does_and_a_line_that_begins_with_a_mark_after_nothing(folders, call):
+def test_a_stream_starts_as_a_line_does(folders, call):
     flag = f'--workdir={folders / "network"}'
     first = [parse(call('i like dog', flag, *more)[0])[0][0][0] for more in ([], ['--stream'])]
     assert first[0] == first[1]
-    _, vocabulary, model = experiment.load(folders / 'network')
-    (words, *_), _, _ = parse(call('<p> i', flag)[0])
-    for (word, _, _, p), context in zip(words, ([], ['<p>'])):
-        expected = model.next_word(vocabulary.encode(context)[None])[0, vocabulary.ids[word]] / math.log(10)
-        assert float(p) == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize('name', ['network', 'counts'])
+def test_marks_in_a_text_are_skipped_and_unknown_symbols_are_unknown_words(folders, call, name):
+    with_marks = '<p> i <s> like </s> dog <text>\n</s>\nhate <unk>'
+    for more in ([], ['--end'], ['--stream'], ['--tokens=whitespace']):
+        (output,), _ = call(with_marks, folders / name, '--json', *more)
+        expected = json.loads(call('i like dog\n\nhate zzz', folders / name, '--json', *more)[0][0])
+        lines = json.loads(output)['lines']
+        assert [line['words'][: len('hate zzz'.split())] for line in lines][-1] == ['hate', '<unk>']
+        assert [line['log10_p'] for line in lines] == [line['log10_p'] for line in expected['lines']]
 
 
 def test_sota_lm_has_the_probability_of_each_word_and_line_end_but_the_first(folders, call):

@@ -50,6 +50,14 @@ def test_lines_of_a_text_in_several_pieces_are_paragraphs(tmp_path, monkeypatch)
         assert words[:9] == '<text> <p> the dog number 0 ran . <p>'.split() and words.count('<p>') == 12
 
 
+def test_special_tokens_in_a_text_are_told_in_one_line(tmp_path, capsys):
+    (tmp_path / 'a.txt').write_text('<s> a b </s>\n<s> b <unk> a </s>\n' * 20)
+    corpus = text(tmp_path / 'a.txt', paragraphs='lines')
+    assert {*corpus.words} == {'<text>', '<p>', 'a', 'b', '<rare>'}
+    warning = 'special tokens in the text: <s> (40 times), </s> (40 times) skipped; <unk> (20 times) read as <rare>'
+    assert capsys.readouterr().err == f'{tmp_path}/a.txt: warning: {warning}\n'
+
+
 def test_a_text_without_blanks_is_told_before_training(tmp_path, capsys):
     (tmp_path / 'a.txt').write_text('我喜欢狗，我爱咖啡，我讨厌牛奶，今天天气很好。')
     text(tmp_path / 'a.txt')

@@ -32,7 +32,7 @@ def test_pieces_make_the_stream_of_the_whole_text(choices, size):
     (whole,) = preparation.tokenize([lambda: [Piece(TEXT, True)]], corpora.make_tokenizer(settings))[:1]
     borders = [0, *(i for i in range(size, len(TEXT)) if TEXT[:i].endswith('\n\n')), len(TEXT)]
     pieces = [Piece(TEXT[a:b], a == 0) for a, b in zip(borders, borders[1:])]
-    in_pieces, lengths, _ = preparation.tokenize([lambda: pieces], corpora.make_tokenizer(settings))
+    in_pieces, lengths, *_ = preparation.tokenize([lambda: pieces], corpora.make_tokenizer(settings))
     assert in_pieces.words() == whole.words() and lengths == (len(whole.words()),)
 
 

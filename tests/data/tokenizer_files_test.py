@@ -110,7 +110,7 @@ def test_commands_follow_the_saved_rules_and_another_text_is_refused(train, call
     'changes, message',
     [
         ({'format': 2}, 'tokenizer_config.json: format 2, this version reads 1'),
-        ({'kind': 'runes'}, "corpus.tokens='runes': must be one of words, whitespace, pieces"),
+        ({'kind': 'runes'}, "corpus.tokens='runes': must be one of words, whitespace, lmplz, pieces"),
         ({'kind': []}, r"corpus.tokens='\[\]': must be one of"),
         ({'lowercase': 'no'}, "tokenizer_config.json: lowercase='no' is no rule of a tokenizer of kind words"),
         ({'merges': None}, 'tokenizer_config.json: merges=None is no rule of a tokenizer of kind words'),
@@ -146,7 +146,8 @@ def test_a_tokenized_corpus_is_split_at_white_space_unless_another_kind_is_asked
     assert corpora.make_tokenizer(corpus_settings('text')).kind == 'words'
     assert corpora.make_tokenizer(corpus_settings('brown', tokens='letters')).kind == 'letters'
     with pytest.raises(
-        BadInput, match="^corpus.tokens='runes': must be one of words, whitespace, pieces, characters, bytes, letters"
+        BadInput,
+        match="^corpus.tokens='runes': must be one of words, whitespace, lmplz, pieces, characters, bytes, letters",
     ):
         corpora.check_settings(corpus_settings('text', tokens='runes'))
 

@@ -1,3 +1,5 @@
+import itertools
+
 import numpy as np
 import pytest
 from helpers import corpus_settings
@@ -74,3 +76,30 @@ def test_a_damaged_file_is_named(tmp_path, text, message):
 def test_words_without_names_are_numbered_from_one_after_the_rare_word():
     numbered = vocabulary.numbered(4)
     assert numbered.words == ('<rare>', 'w1', 'w2', 'w3') and numbered.counts == (1, 1, 1, 1)
+
+
+@pytest.mark.parametrize('min_count, max_vocabulary', [*itertools.product((1, 2, 3), (0, 4, 5))])
+@pytest.mark.parametrize('count_over', ['train', 'all'])
+def test_boundary_tokens_have_ids_however_rare_they_are(min_count, max_vocabulary, count_over):
+    words = '<text> <p> a b a b a b c d'.split()
+    corpus = corpora.Corpus(Span(0, 8), Span(8, 9), Span(9, 10), WordStream.from_words(words))
+    choices = {'min_count': min_count, 'max_vocabulary': max_vocabulary, 'count_over': count_over}
+    if max_vocabulary == 4:  # no room for two words
+        with pytest.raises(BadInput) as caught:
+            vocabulary.for_corpus(corpus, corpus_settings('text', **choices))
+        assert (caught.value.key, caught.value.value) == ('corpus.max_vocabulary', 4)
+        return
+    v = vocabulary.for_corpus(corpus, corpus_settings('text', **choices))
+    counts = dict(zip(v.words, v.counts))
+    assert counts['<text>'] == counts['<p>'] == 1 and counts['a'] == counts['b'] == 3
+    assert len(v) <= (max_vocabulary or 7) and v.words[0] == '<rare>'
+    counted = 10 if count_over == 'all' else 8
+    assert sum(v.counts) == counted and v.counts[0] == counted - sum(v.counts[1:])
+
+
+def test_a_vocabulary_without_words_blames_the_key_that_left_them_out():
+    corpus = corpora.Corpus(Span(0, 6), Span(6, 8), Span(8, 10), WordStream.from_words(['<text>', '<p>', *WORDS]))
+    for key, value in (('min_count', 9), ('max_vocabulary', 4)):
+        with pytest.raises(BadInput) as caught:
+            vocabulary.for_corpus(corpus, corpus_settings('text', **{key: value}))
+        assert (caught.value.key, caught.value.value) == (f'corpus.{key}', value)

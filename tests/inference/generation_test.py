@@ -252,7 +252,7 @@ def test_the_command(run, lines):
     cli.main(['generate', *flags, '--samples=3', '--temperature=0.1', '--top_k=2'])
     assert lines()[0] == ['zzz i love coffee'] * 3
     cli.main(['generate', f'--workdir={run}', '--words=2', '--beam=3', '--prompt=<p> i'])
-    assert sorted(lines()[0]) == ['<p> i hate milk', '<p> i like dog', '<p> i love coffee']
+    assert sorted(lines()[0]) == ['i hate milk', 'i like dog', 'i love coffee']  # `<p>` is skipped
     cli.main(['generate', f'--workdir={run}'])
     texts = lines()[0]
     assert len(texts) == 10 and all(len(line.split()) == 50 for line in texts)

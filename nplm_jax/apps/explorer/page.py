@@ -173,7 +173,7 @@ class ExplorerPage:
 
     def tokenize(self) -> list[str]:
         """Returns the words of the text."""
-        return self.models.tokenize(self.state.text, self.kind)
+        return self.models.tokenize(self.state.text, self.kind, keep_marks=True)
 
     def _summarize(self) -> None:
         """Finds what the page shows of the text's scores."""

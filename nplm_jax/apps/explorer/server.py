@@ -31,7 +31,7 @@ def serve(models: LoadedModels, kind: str, host: str, port: int, open_browser: b
             state, problem = PageState(), f'the link cannot be restored: {error}'
         score = partial(batcher, ui.context.client.id)
         try:
-            scores = await score(models.tokenize(state.text, kind))
+            scores = await score(models.tokenize(state.text, kind, keep_marks=True))
         except Busy:
             ui.context.client.delete()  # NiceGUI would count it as a visitor for a minute
             return PlainTextResponse(f'{BUSY}\n', 503)

@@ -6,7 +6,7 @@ from typing import Any
 import tokenizers
 from tokenizers import normalizers, pre_tokenizers
 
-from nplm_jax.data.tokenizers.tokenizer import PARAGRAPH_BOUNDARY, RARE
+from nplm_jax.data.tokenizers.tokenizer import PARAGRAPH_BOUNDARY, RARE, SKIPPED
 from nplm_jax.data.tokenizers.words import WORD, WordTokenizer
 from nplm_jax.utils.errors import BadInput
 
@@ -16,14 +16,12 @@ PAD = '<pad>'  # its id is V, which no token has
 _LETTER = '[\\w\\p{M}\u200c\u200d]'
 _S = "['’][sS]"  # of a possessive
 _SUFFIX = '(?i:st|nd|rd|th|s)?'
-_NUMBERS = {  # lookbehind, number, lookahead
-    'whitespace': (r'(?<!\S)', rf'[-+$£€]?\.?\d+(?:[-.,:/]\d+)*{_SUFFIX}%?', r'(?!\S)'),
-    'words': (
-        rf"(?<!{_LETTER})(?<!{_LETTER}[-'’.,])",
-        rf'\d+(?:[-.,]\d+)*{_SUFFIX}',
-        rf"(?!{_LETTER})(?![-'’.,]{_LETTER})",
-    ),
-}
+_NUMBER = rf'[-+$£€]?\.?\d+(?:[-.,:/]\d+)*{_SUFFIX}%?'
+_NUMBER_OF_WORDS = (  # lookbehind, number, lookahead
+    rf"(?<!{_LETTER})(?<!{_LETTER}[-'’.,])",
+    rf'\d+(?:[-.,]\d+)*{_SUFFIX}',
+    rf"(?!{_LETTER})(?![-'’.,]{_LETTER})",
+)
 
 
 def special_tokens(known: Collection[str]) -> dict[str, str]:
@@ -43,6 +41,8 @@ def special_tokens(known: Collection[str]) -> dict[str, str]:
 def word_tokenizer(ours: WordTokenizer, ids: Mapping[str, int]) -> tokenizers.Tokenizer:
     """Returns a tokenizer that cuts a text as `ours` does; kind `whitespace` expects punctuation to be split off.
 
+    Boundary tokens that are written in a text are left out, as by `ours`.
+
     It cannot know proper nouns: a text has to have <proper> in their place already.
 
     Args:
@@ -54,20 +54,28 @@ def word_tokenizer(ours: WordTokenizer, ids: Mapping[str, int]) -> tokenizers.To
     """
     if PAD in ids:
         raise BadInput('--to', f'the vocabulary has the word {PAD}, which is reserved for padding', value='hf')
-    word = WORD.replace(r'[\w\p{M}]', _LETTER)
-    steps: list[Any] = [normalizers.NFC()]
+    word, blank = WORD.replace(r'[\w\p{M}]', _LETTER), r'\0 \t\n\r' if ours.is_verbatim else r'\s'
+    is_words, begin, end = ours.kind == 'words', f'(?<![^{blank}])', f'(?![^{blank}])'
+    marks = '|'.join(SKIPPED)
+    without_marks = normalizers.Replace(tokenizers.Regex(marks if is_words else f'{begin}(?:{marks}){end}'), ' ')
+    steps: list[Any] = [] if ours.is_verbatim else [normalizers.NFC()]
     if ours.match_quotes:
         steps += [normalizers.Replace(old, new) for old, new in _quotes(ids, ours.kind).items()]
     if ours.numbers:
-        before, number, after = _NUMBERS[ours.kind]
+        before, number, after = _NUMBER_OF_WORDS if is_words else (begin, _NUMBER, end)
         if ours.split_possessive:
             word, after = f'<number>{_S}|{word}', f'(?:{after}|(?={_S}{after}))'
         steps.append(normalizers.Replace(tokenizers.Regex(before + number + after), '<number>'))
+    if is_words:
+        steps.append(without_marks)
     if ours.lowercase:
-        steps.append(normalizers.Lowercase())
+        steps += [normalizers.Replace('İ', 'i'), normalizers.Lowercase()]
+    if not is_words:
+        steps.append(without_marks)
     cuts: list[Any] = [pre_tokenizers.WhitespaceSplit()]
-    if ours.kind == 'words':
-        cuts = [pre_tokenizers.Split(tokenizers.Regex(word), 'removed', invert=True)]
+    if is_words or ours.is_verbatim:
+        strings = tokenizers.Regex(word if is_words else f'[^{blank}]+')
+        cuts = [pre_tokenizers.Split(strings, 'removed', invert=True)]
     if ours.split_possessive:
         cuts.append(pre_tokenizers.Split(tokenizers.Regex(f'(?<=.){_S}$'), 'isolated'))
     exported = tokenizers.Tokenizer(tokenizers.models.WordLevel(dict(ids), RARE))

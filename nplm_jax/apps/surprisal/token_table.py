@@ -68,7 +68,7 @@ class TokenTable(NamedTuple):
             bare |= set() if before else {rows.start for rows in stimuli.items}
             strings = [word.strip() if row in bare else f' {word.strip()}' for row, word in enumerate(strings)]
         words = list(dict.fromkeys(strings))
-        cut = dict(zip(words, tokenizer.tokenize(words, vocabulary.ids)))
+        cut = dict(zip(words, tokenizer.tokenize(words, vocabulary.ids, keep_marks=True)))
         for row, word in enumerate(strings):
             if not cut[word]:
                 raise BadInput(stimuli.place_word(row), f'{word!r} has no token')

@@ -115,11 +115,14 @@ class ByteTokenizer(Tokenizer):
         """See `Tokenizer.cut`."""
         return self.cut_all([string])[0]
 
-    def read(self, text: str, begins_text: bool = True, begins_paragraph: bool = True) -> WordStream:
-        """See `Tokenizer.read`. Line ends are tokens like others, and there is no mark before a paragraph."""
-        mark = [TEXT_BOUNDARY] if begins_text and self.boundary_tokens else []
-        stream = WordStream.from_words(itertools.chain(mark, self.split(self.normalize(text))))
-        return stream.replace_types([*([m] for m in mark), *self.cut_all(stream.types[len(mark) :])])
+    def read_piece(self, piece: Piece) -> tuple[WordStream, dict[str, int]]:
+        """See `Tokenizer.read_piece`.
+
+        Line ends are tokens like others, no mark stands before a paragraph, and no special token is written in a text.
+        """
+        mark = [TEXT_BOUNDARY] if piece.begins_text and self.boundary_tokens else []
+        stream = WordStream.from_words(itertools.chain(mark, self.split(self.normalize(piece.text))))
+        return stream.replace_types([*([m] for m in mark), *self.cut_all(stream.types[len(mark) :])]), {}
 
     def drop_last(self, text: str) -> str:
         """See `Tokenizer.drop_last`. Where the last token is a part of a character, the whole character goes."""

@@ -4,7 +4,7 @@ import collections
 import re
 from collections.abc import Iterable
 
-from nplm_jax.data.tokenizers.tokenizer import PARAGRAPH_BOUNDARY  # inside a paragraph under corpus.paragraphs=eos
+from nplm_jax.data.tokenizers.tokenizer import lower
 from nplm_jax.utils.errors import BadInput
 
 INSIDE, OPENING, LOWER = 'inside', 'opening', 'lower'  # with a capital inside a sentence, at its beginning; without
@@ -29,9 +29,8 @@ def count_capitals(paragraphs: Iterable[Iterable[str]], begins_paragraph: bool =
         previous = '.' if number or begins_paragraph else 'a'
         for word in paragraph:
             if word[:1].isupper():
-                follows_opener = previous[-1:] in _SENTENCE_OPENERS or previous == PARAGRAPH_BOUNDARY
-                may_open = follows_opener or _PRONOUN.fullmatch(word)
-                counts[word.lower(), OPENING if may_open else INSIDE] += 1
+                may_open = previous[-1:] in _SENTENCE_OPENERS or _PRONOUN.fullmatch(word)
+                counts[lower(word), OPENING if may_open else INSIDE] += 1
             elif word[:1].islower():
                 counts[word, LOWER] += 1
             previous = word

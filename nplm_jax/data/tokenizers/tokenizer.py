@@ -1,12 +1,14 @@
 """The protocol of a tokenizer, and the special tokens of every vocabulary."""
 
 import abc
+import collections
 import dataclasses
 import functools
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
+import numpy as np
 import regex
 
 from nplm_jax.data.sources import BLANK_LINES, Piece
@@ -20,6 +22,10 @@ PARAGRAPH_BOUNDARY = '<p>'  # before each paragraph
 BOUNDARY_TOKENS = (TEXT_BOUNDARY, PARAGRAPH_BOUNDARY)
 RARE = '<rare>'  # all tokens that are not in the vocabulary
 SPECIAL_TOKENS = (RARE, *BOUNDARY_TOKENS)
+# Special tokens that are written in a text, whole: the first are skipped like white space, the others are unknown.
+SKIPPED = (*BOUNDARY_TOKENS, '<s>', '</s>')
+UNKNOWN = (RARE, '<unk>', '<UNK>')
+_PLACED = {f'\0{mark}': mark for mark in BOUNDARY_TOKENS}  # what stands for them where no text has put them
 
 COUNTED_KEYS = frozenset(
     f'corpus.{key}' for key in ('paragraphs', 'min_count', 'max_vocabulary', 'count_over')
@@ -160,29 +166,70 @@ class Tokenizer(Part, abc.ABC):
         """Splits a text at blank lines into paragraphs, and each paragraph into the strings that `cut` cuts."""
         return [strings for block in BLANK_LINES.split(self.normalize(text)) if (strings := self.split(block))]
 
+    def paragraphs_of(self, piece: Piece) -> list[list[str]]:
+        """Splits a piece into its paragraphs, or into its lines if `<p>` ends each."""
+        if not piece.ends_lines:
+            return self.paragraphs(piece.text)
+        return list(map(self.split, self.normalize(piece.text).split('\n')))
+
     def read(self, text: str, begins_text: bool = True, begins_paragraph: bool = True) -> WordStream:
-        """Returns a piece of a corpus as one stream of tokens, with the boundary tokens.
+        """Returns what `read_piece` does of a piece of a corpus, without the counts.
 
         Args:
             text: The text.
             begins_text: Whether it is the first piece of its text.
             begins_paragraph: Whether its first paragraph is a whole one, and not the rest of one.
         """
-        strings = [TEXT_BOUNDARY] if begins_text and self.boundary_tokens else []
-        for number, paragraph in enumerate(self.paragraphs(text)):
-            if self.boundary_tokens and (number or begins_paragraph):
-                strings.append(PARAGRAPH_BOUNDARY)
+        return self.read_piece(Piece(text, begins_text, begins_paragraph))[0]
+
+    def read_piece(self, piece: Piece) -> tuple[WordStream, dict[str, int]]:
+        """Returns a piece of a corpus as one stream of tokens, with the boundary tokens.
+
+        Special tokens written in the text do not become boundary tokens: SKIPPED are left out, UNKNOWN become RARE.
+
+        Returns:
+            The stream, and how often the text has each special token.
+        """
+        text_mark, paragraph_mark = _PLACED
+        strings = [text_mark] if piece.begins_text and self.boundary_tokens else []
+        for number, paragraph in enumerate(self.paragraphs_of(piece)):
+            if self.boundary_tokens and not piece.ends_lines and (number or piece.begins_paragraph):
+                strings.append(paragraph_mark)
             strings += paragraph
+            if piece.ends_lines:
+                strings.append(paragraph_mark)
         stream = WordStream.from_words(strings)  # what becomes of a string does not depend on its neighbours
-        return stream.replace_types([[s] if s in BOUNDARY_TOKENS else self.cut(s) for s in stream.types])
+        written: collections.Counter[str] = collections.Counter()
+        parts = []
+        for string, count in zip(stream.types, np.bincount(stream.type_ids_L, minlength=len(stream.types)).tolist()):
+            tokens = [_PLACED[string]] if string in _PLACED else self.cut(string)
+            if string not in _PLACED:
+                for token in tokens:
+                    if token in SKIPPED or token in UNKNOWN:
+                        written[token] += count
+                tokens = [RARE if token in UNKNOWN else token for token in tokens if token not in SKIPPED]
+            parts.append(tokens)
+        return stream.replace_types(parts), dict(written)
 
     def drop_last(self, text: str) -> str:
         """Returns a text without its last word; where tokens are not words, without the last token."""
         return ' '.join(text.split()[:-1])
 
-    def tokenize(self, texts: Iterable[str], known: Collection[str] | None = None) -> list[list[str]]:
-        """Returns the tokens of each text, without boundary tokens; for `known` see `cut`."""
-        cut = functools.cache(lambda string: self.cut(string, known))
+    def tokenize(
+        self, texts: Iterable[str], known: Collection[str] | None = None, keep_marks: bool = False
+    ) -> list[list[str]]:
+        """Returns the tokens of each text.
+
+        Special tokens written in a text are read as in a corpus: SKIPPED are left out, and UNKNOWN are no words of any
+        vocabulary.
+
+        Args:
+            texts: The texts.
+            known: See `cut`.
+            keep_marks: Whether a boundary token in a text is that token, as in a context that is given with its marks.
+        """
+        skipped = () if self.is_lossless else SKIPPED[len(BOUNDARY_TOKENS) :] if keep_marks else SKIPPED
+        cut = functools.cache(lambda string: [token for token in self.cut(string, known) if token not in skipped])
         return [[token for string in self.split(self.normalize(text)) for token in cut(string)] for text in texts]
 
 
@@ -216,3 +263,13 @@ def count_characters(words: Iterable[str]) -> int:
         11
     """
     return sum(1 if word in BOUNDARY_TOKENS else len(word) + 1 for word in words)
+
+
+def lower(text: str) -> str:
+    """Returns a text in lower case; İ becomes i, without the combining dot that Unicode adds.
+
+    Examples:
+        >>> lower('İSTANBUL'), len(lower('İ'))
+        ('istanbul', 1)
+    """
+    return text.replace('İ', 'i').lower()

@@ -12,7 +12,7 @@ import regex
 
 from nplm_jax.data.sources import Piece
 from nplm_jax.data.tokenizers.proper_nouns import Counts, count_capitals, find_proper_nouns
-from nplm_jax.data.tokenizers.tokenizer import BOUNDARY_TOKENS, Tokenizer
+from nplm_jax.data.tokenizers.tokenizer import BOUNDARY_TOKENS, SKIPPED, Tokenizer, lower
 from nplm_jax.utils.checked_fields import built
 from nplm_jax.utils.errors import require
 
@@ -22,9 +22,10 @@ MAX_KEPT = 3  # punctuation marks that may stay on one side of a word, as in `Mr
 
 # A word may hold hyphens, apostrophes, points and commas; combining marks (\p{M}) belong to their letters.
 # str.split separates at \x1c to \x1f too, which \s does not match.
-WORD = r"<[a-z]+>|[\w\p{M}]+(?:[-'’.,][\w\p{M}]+)*|[^\w\s\x1c-\x1f]"
+WORD = r"<[a-z]+>|</s>|<UNK>|[\w\p{M}]+(?:[-'’.,][\w\p{M}]+)*|[^\w\s\x1c-\x1f]"
 _WORD = regex.compile(WORD)
-KENLM_WORD = re.compile(r'[^ \t\n\r\v\f]+')  # other blanks of Unicode are parts of words
+# Other white space of Unicode is part of words. KenLM's lmplz separates words at less than its query does.
+KENLM_WORD, LMPLZ_WORD = re.compile(r'[^ \t\n\r\v\f]+'), re.compile(r'[^\0 \t\n\r]+')
 _POSSESSIVE = ("'s", "'S", '’s', '’S')
 _NUMBER = re.compile(r'[-+$£€]?\.?\d+(?:[-.,:/]\d+)*(?:st|nd|rd|th|s)?%?', re.IGNORECASE)
 _HYPHENS = re.compile('([-‐‑])')
@@ -41,7 +42,7 @@ _QUOTES = (
 
 @dataclasses.dataclass(frozen=True)
 class WordTokenizer(Tokenizer):
-    """Splits a text into words: `words` also at punctuation, `whitespace` only at white space.
+    """Splits a text into words: `words` also at punctuation, `whitespace` and `lmplz` only at white space.
 
     With kind `words`, 3.14, well-known and a <symbol> stay one word.
 
@@ -62,7 +63,8 @@ class WordTokenizer(Tokenizer):
         match_quotes: Whether the quotation marks of a user's text become those of the vocabulary.
         split_hyphens: Whether, in a user's text, a word outside the vocabulary is cut at its hyphens if the vocabulary
             has all parts.
-        is_verbatim: Whether a text stays as it is, also where it is not NFC, and is cut at the blanks of KenLM alone.
+        is_verbatim: Whether a text stays as it is, also where it is not NFC, and is cut at the white space of KenLM
+            only: that of lmplz for kind `lmplz`, under which each line is a paragraph, empty ones too; else of query.
 
     Examples:
         >>> WordTokenizer('words').split('A well-known 3.14, again.')
@@ -91,13 +93,20 @@ class WordTokenizer(Tokenizer):
     def split(self, text: str) -> list[str]:
         """See `Tokenizer.split`."""
         if self.is_verbatim:
-            return KENLM_WORD.findall(text)
+            return (LMPLZ_WORD if self.kind == 'lmplz' else KENLM_WORD).findall(text)
         return text.split() if self.kind == 'whitespace' else _WORD.findall(text)
+
+    def paragraphs(self, text: str) -> list[list[str]]:
+        """See `Tokenizer.paragraphs`."""
+        if self.kind != 'lmplz':
+            return super().paragraphs(text)
+        *lines, last = text.split('\n\n')  # where lines are paragraphs, each ends with two line ends
+        return list(map(self.split, [*lines, last] if last else lines))
 
     def cut(self, string: str, known: Collection[str] | None = None) -> list[str]:
         """See `Tokenizer.cut`."""
         if known is None:
-            return [self._token(part, part.lower() in self._names) for part in self._parts(string)]
+            return [self._token(part, lower(part) in self._names) for part in self._parts(string)]
         chunks = [string]
         if self.kind == 'whitespace' and self.split_punctuation:
             chunks = self._split_punctuation(string, known)
@@ -125,7 +134,7 @@ class WordTokenizer(Tokenizer):
         """See `Tokenizer.reading`; `whitespace` is for text that is tokenized already."""
         require(tokens in ('', 'words', 'whitespace'), 'tokens', tokens, 'must be words or whitespace')
         changes: dict[str, Any] = {'split_hyphens': self.split_hyphens or hyphens == 'split'}
-        if tokens:
+        if tokens and not (self.kind == 'lmplz' and tokens == 'whitespace'):
             changes |= {'kind': tokens, 'split_punctuation': False}
             changes['match_quotes'] = self.match_quotes or tokens == 'words'
             changes['is_verbatim'] = self.is_verbatim and tokens == 'whitespace'
@@ -136,7 +145,10 @@ class WordTokenizer(Tokenizer):
         return frozenset(self.names)
 
     def _count_capitals(self, piece: Piece) -> list[tuple[tuple[str, str], int]]:
-        paragraphs = ([part for word in words for part in self._parts(word)] for words in self.paragraphs(piece.text))
+        paragraphs = (
+            [part for word in words for part in self._parts(word) if part not in SKIPPED]
+            for words in self.paragraphs_of(piece)
+        )
         return list(count_capitals(paragraphs, piece.begins_paragraph).items())
 
     def _parts(self, word: str) -> list[str]:
@@ -148,12 +160,12 @@ class WordTokenizer(Tokenizer):
             return NUMBER
         if self.proper_nouns and is_name and part[:1].isupper():
             return PROPER
-        return part.lower() if self.lowercase else part
+        return lower(part) if self.lowercase else part
 
     # --- the text of a user --------------------------------------------------------------------------------
 
     def _fit(self, part: str, known: Collection[str]) -> str:
-        is_name = part.lower() in self._names or (part not in known and part.lower() not in known)
+        is_name = lower(part) in self._names or (part not in known and lower(part) not in known)
         return self._fit_quotes(self._token(part, is_name), known)
 
     def _fit_quotes(self, token: str, known: Collection[str]) -> str:

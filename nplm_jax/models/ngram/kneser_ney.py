@@ -31,7 +31,8 @@ def fit_backoff(counts: NgramCounts, min_count: int = 2, prune_entropy: float = 
 
     P(w | h) = (c(h w) - D) / c(h) for n-grams seen in training, else b(h) P(w | shorter h); D = n1 / (n1 + 2 n2)
     for each order, n_j being the number of n-grams of (adjusted) count j. At order 1 the discounted mass is spread
-    evenly over all |V| words. After a context that all |V| words follow nothing is discounted.
+    evenly over all |V| words. After a context that all |V| words follow nothing is discounted; of a text that is read
+    line by line these are all but `<text>`, which never occurs.
 
     Deviation: the paper does not mention min_count. 2 is the default of SRILM, the toolkit that the paper used,
     and gives the paper's picture (no gain from n = 3 to 5). Back-off without it gets worse with n, because D is nearly
@@ -58,6 +59,8 @@ def fit_backoff(counts: NgramCounts, min_count: int = 2, prune_entropy: float = 
     """
     adjusted = _adjusted_counts(counts)
     discounts = _estimate_discounts(adjusted, is_modified=False)
+    has_unused = counts.marks is not None and counts.marks.text is not None
+    num_words = counts.table.vocabulary_size - has_unused
 
     def estimate_block(block: Block, order: int, lower: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         block_adjusted = adjusted[order - 1][block.nodes]
@@ -66,10 +69,10 @@ def fit_backoff(counts: NgramCounts, min_count: int = 2, prune_entropy: float = 
         kept, freed, total = _apply_discounts(block, block_adjusted, discounts[order - 1], ~is_seen)
         followers = block.sum_by_context(is_seen)
         unseen_mass = 1 - block.sum_by_context(lower * is_seen)
-        backs_off = (total > 0) & (followers < counts.table.vocabulary_size)
+        backs_off = (total > 0) & (followers < num_words)
         b = np.divide(freed, unseen_mass, out=np.ones_like(freed), where=backs_off)
         undiscounted = block_adjusted / np.maximum(total, 1)[block.prefixes]
-        kept = np.where((followers == counts.table.vocabulary_size)[block.prefixes], undiscounted, kept)
+        kept = np.where((followers == num_words)[block.prefixes], undiscounted, kept)
         return np.where(is_seen, kept, b[block.prefixes] * lower), b
 
     model = _estimate_orders(counts, _unigrams(counts, adjusted[0], discounts[0]), estimate_block)

@@ -10,12 +10,15 @@ from nplm_jax.utils.errors import BadInput
 
 TEXT = (
     "The Dog's well-known 3.14, 1990's don’t-say “it”\t(50% off)\n\n21st -3 $5 9:30 U.S. e\u0301 a_b x.1 1.x 5-a <p>"
+    ' <s> <p> </s> İİ'
     " dog’s `` x '' 中文 state-of-the-art the dog \" ' , . x<p>. <rare>s <pad>"
     ' می\u200cخواهم رفت क्\u200dष 5\u200cth \u200d7 7-\u200c \u200c'
 )
 
 
-@pytest.mark.parametrize('name, tokens', [('text', 'words'), ('text', 'whitespace'), ('brown', 'words')])
+@pytest.mark.parametrize(
+    'name, tokens', [('text', 'words'), ('text', 'whitespace'), ('text', 'lmplz'), ('brown', 'words')]
+)
 @pytest.mark.parametrize(
     'choices', [(True, True, True), (False, True, False), (True, False, True), (False, False, False)]
 )

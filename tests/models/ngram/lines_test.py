@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import random
 
 import numpy as np
 import pytest
@@ -227,3 +228,98 @@ def test_a_model_of_lines_is_mixed_with_one_of_the_stream(small, tmp_path, lines
     assert loading.prepare_recorded(loading.load(tmp_path / 'line')[0], tmp_path / 'line').by_lines
     assert float(rows['line'][3]) == pytest.approx(evaluate(model, data.tokens_T, data.test).perplexity, rel=1e-3)
     assert float(rows['mixed, learned'][2]) <= float(rows['line'][2])
+
+
+WORDS_OF_LMPLZ = ('a', 'b', 'e\u0301', '\u00e9', 'x\u00a0y', '\u3000', '\u2028', 'z\x1cz', '\u0085', 'B')
+
+
+@pytest.mark.parametrize('order, expected', [(3, 5.180667817245714), (5, 2.726354571766294)])
+def test_the_preset_lmplz_has_the_words_and_empty_lines_of_lmplz(tmp_path, order, expected):
+    """The perplexity by `lmplz --discount_fallback` and `query` of the same file; see LMPLZ."""
+    rng, weights = random.Random(1), [9, 7, 5, 4, 3, 3, 2, 2, 1, 1]
+    text = [' '.join(rng.choices(WORDS_OF_LMPLZ, weights, k=rng.choice([0, 1, 2, 3, 5, 8]))) for _ in range(40)]
+    text = '\n'.join(text).replace('a b', 'a\t b\r', 3)
+    (tmp_path / 'text.txt').write_text(text, newline='')
+    paths = dict.fromkeys(('corpus.path', 'corpus.valid_path', 'corpus.test_path'), str(tmp_path / 'text.txt'))
+    _, data, model = prepare(parts.override(text_config.get_config('lmplz'), {**paths, 'model.n': order}))
+    assert perplexity(model, data.tokens_T, data.test) == pytest.approx(expected, rel=2e-7)
+    assert score_ends(model, data.vocabulary, text) == pytest.approx(expected, rel=2e-7)
+    assert {*data.vocabulary.words} == {'<rare>', '<text>', '<p>', *WORDS_OF_LMPLZ}
+
+
+@pytest.mark.parametrize(
+    'changes',
+    [{'corpus.paragraphs': 'blank_lines'}, {'corpus.name': 'brown', 'corpus.path': '', 'corpus.paragraphs': 'auto'}],
+)
+def test_words_of_lmplz_are_of_a_text_with_a_sentence_a_line(changes):
+    with pytest.raises(BadInput) as caught:
+        experiment.load_settings(parts.override(text_config.get_config('lmplz'), {'corpus.path': 'x', **changes}))
+    assert caught.value.key == 'corpus.tokens' and caught.value.value == 'lmplz'
+
+
+def score_ends(model, known, text):
+    """The perplexity that `nplm score --end` prints."""
+    ids = [np.append(known.encode(known.tokenize(line)), known.ids['<p>']) for line in text.split('\n')]
+    return scoring.total(scoring.score(model, ids, scoring.LineStart.of(known))).perplexity
+
+
+RARE_MARKS = 'b b a c\na b\nb a b\na d\nb a a b\n'  # `<text>` occurs once, and each word but two
+
+
+@pytest.mark.parametrize('family', sorted(parts.NGRAM_MODELS))
+@pytest.mark.parametrize('context', ['auto', 'line', 'stream'])
+def test_a_text_has_one_perplexity_whatever_words_are_rare(tmp_path, family, context):
+    (tmp_path / 'train.txt').write_text(RARE_MARKS)
+    held_out = 'a b c\nb\nb e a\n'
+    (tmp_path / 'valid.txt').write_text(held_out)
+    (tmp_path / 'same.txt').write_text(RARE_MARKS)
+    reads_lines = context != 'stream' and family in FAMILIES
+    if context == 'line' and not reads_lines:
+        return  # refused: see below
+    for min_count, max_vocabulary in itertools.product((1, 2, 3), (0, 5)):
+        # In a stream the words before a text have an influence: the three texts are one.
+        valid = 'valid' if reads_lines else 'same'
+        paths = {'corpus.valid_path': f'{tmp_path}/{valid}.txt', 'corpus.test_path': f'{tmp_path}/{valid}.txt'}
+        counts = {'corpus.min_count': min_count, 'corpus.max_vocabulary': max_vocabulary, 'corpus.context': context}
+        (tmp_path / 'test.txt').write_text('')
+        classes = {'ngram.classes': 3} if family == 'classes' else {}
+        changes = {'model.n': 3, **counts, **paths, **classes}
+        _, data, model = prepare(settings_for(family, tmp_path, **changes), tmp_path)
+        assert {'<text>', '<p>', 'a', 'b'} <= data.vocabulary.ids.keys()
+        assert max_vocabulary == 0 or len(data.vocabulary) <= max_vocabulary
+        assert data.by_lines == reads_lines
+        valid_perplexity = perplexity(model, data.tokens_T, data.valid)
+        assert perplexity(model, data.tokens_T, data.test) == pytest.approx(valid_perplexity, rel=1e-12)
+        if reads_lines:
+            expected = valid_perplexity
+            assert score_ends(model, data.vocabulary, held_out.rstrip()) == pytest.approx(expected, rel=1e-6)
+            line = data.vocabulary.ids['<p>']
+            ends = (data.tokens_T[data.test.start : data.test.stop] == line).sum()
+            assert ends == len(held_out.splitlines()) and len(data.test) == 10
+            assert (data.tokens_T == data.vocabulary.ids['<text>']).sum() == 0
+
+
+@pytest.mark.parametrize('min_count', [1, 2, 3])
+def test_unknown_words_have_no_ngrams_where_no_word_is_rare(tmp_path, min_count):
+    rng = random.Random(3)
+    names = [['Ada', 'Ben', 'Carl', 'Dora'], ['Bauer', 'Huber', 'Wagner', 'Schmidt', 'Klein']]
+    text = ''.join(f'{rng.choice(names[0])} {rng.choice(names[1])}\n' for _ in range(300))
+    (tmp_path / 'text.txt').write_text(text)
+    paths = dict.fromkeys(('corpus.path', 'corpus.valid_path', 'corpus.test_path'), str(tmp_path / 'text.txt'))
+    changes = {**paths, 'model.n': 3, 'corpus.min_count': min_count}
+    _, data, model = prepare(parts.override(text_config.get_config('lmplz'), changes))
+    for order in (2, 3):
+        words = np.stack([model.table.prefixes(order), model.table.keys[order - 1] % len(data.vocabulary)])
+        assert (words[-1] != 0).all() and (order > 2 or (words[0] != 0).all())
+    start = scoring.LineStart.of(data.vocabulary)
+    (line,) = scoring.score(model, [np.array([0, 0, data.vocabulary.ids['<p>']])], start)  # xx yy
+    assert line.log10_p_T.sum() == pytest.approx(-5.43295145, abs=2e-6)  # by lmplz and query
+
+
+def test_a_context_that_every_word_of_the_lines_follows_backs_off_to_nothing(tmp_path):
+    pairs = [' '.join(pair) for pair in itertools.product(('a', 'b', '<unk>'), repeat=2)]
+    write_lines(tmp_path, [[*pairs, 'a', 'b', '<unk>']] * 3)
+    _, data, model = prepare(settings_for('kneser_ney', tmp_path, **{'model.n': 2}))
+    assert np.isfinite(model.log_b[0]).all()
+    log_p_BxV = model.next_word(np.array([[data.vocabulary.ids[word]] for word in ('a', 'b', '<rare>')]))
+    np.testing.assert_allclose(np.exp(log_p_BxV).sum(1), 1, atol=1e-6)

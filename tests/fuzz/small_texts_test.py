@@ -1,0 +1,92 @@
+"""Small random texts: a count-based model is estimated or refused, and all readers of it find one perplexity."""
+
+import contextlib
+import importlib
+import importlib.util
+import io
+import random
+
+import numpy as np
+import pytest
+from deleted_apps import of_app
+
+from configs import text as text_config
+from nplm_jax import parts
+from nplm_jax.inference import scoring
+from nplm_jax.models.ngram import arpa
+from nplm_jax.runs import experiment, loading
+from nplm_jax.utils.errors import BadInput
+
+pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
+
+PRUNES = ('0', '0 0 1', '0 1', '0 1 2')
+TYPES = 'a b c d e f g h i j k l m \u00e9 e\u0301 x\u00a0y <unk> <s> </s> <p> <text> <UNK> <rare>'.split(' ')
+
+
+def make_text(rng):
+    """1 to 60 lines of 1 to 12 words, some of them empty in one text of four."""
+    known = TYPES[: rng.randint(2, 16)] + (TYPES[16:] if rng.random() < 0.2 else [])
+    least = rng.random() < 0.75
+    lines = [rng.choices(known, k=rng.randint(least, rng.choice((2, 12)))) for _ in range(rng.randint(1, 60))]
+    return ''.join(' '.join(line) + '\n' for line in lines)
+
+
+def check(rng, folder):
+    """Estimates a model; returns whether it was, and not refused."""
+    texts = {'path': make_text(rng), 'valid_path': make_text(rng)}
+    texts['test_path'] = texts['valid_path']
+    folder.mkdir()
+    changes = {'model.family': rng.choice(('kneser_ney', 'modified_kneser_ney')), 'model.n': rng.randint(1, 6)}
+    for key, text in texts.items():
+        (folder / key).write_text(text)
+        changes[f'corpus.{key}'] = str(folder / key)
+    changes['corpus.min_count'] = rng.randint(1, 3)
+    if changes['model.family'] == 'modified_kneser_ney' and changes['model.n'] > 2:
+        changes['ngram.prune'] = rng.choice(PRUNES)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            config = parts.override(text_config.get_config('lmplz'), changes)
+            results = experiment.run(config, folder / 'run')
+    except BadInput as error:
+        return str(error)
+    lines = texts['test_path'].removesuffix('\n').split('\n')
+    _, known, model = loading.load(folder / 'run')
+    ids = [np.append(known.encode(known.tokenize(line)), known.ids['<p>']) for line in lines]
+    total = scoring.total(scoring.score(model, ids, scoring.LineStart.of(known)))
+    found = {**results['perplexity'], 'score': total.perplexity}
+    for name in ('run', 'run/model.arpa'):
+        if name != 'run':
+            arpa.write(model, known, folder / name)
+        reader = of_app('kenlm.model').Model(folder / name)
+        scores = list(reader.score_lines(map(' '.join, map(known.tokenize, lines))))
+        found[name] = scoring.total(scores).perplexity
+        one_by_one = sum(map(reader.score, map(' '.join, map(known.tokenize, lines))))
+        assert one_by_one == pytest.approx(sum(line.log10_p_T.sum() for line in scores), rel=1e-5)
+    if importlib.util.find_spec('kenlm') and changes['model.n'] > 1:  # KenLM reads no file of 1-grams
+        found['KenLM'] = by_kenlm(folder / 'run/model.arpa', map(known.tokenize, lines))
+    del found['train']
+    assert [*found.values()] == pytest.approx([total.perplexity] * len(found), rel=1e-5), (changes, found)
+    return ''
+
+
+def by_kenlm(path, lines):
+    """The perplexity of tokenized lines by the package kenlm."""
+    kenlm = importlib.import_module('kenlm')
+    model = kenlm.Model(str(path), kenlm.Config())
+    log10_p = [log10_p for line in lines for log10_p, *_ in model.full_scores(' '.join(line))]
+    return 10 ** (-sum(log10_p) / len(log10_p))
+
+
+def test_a_few_small_texts_have_one_perplexity(tmp_path):
+    search(tmp_path, 6, 1)
+
+
+@pytest.mark.fuzz
+def test_many_small_texts_have_one_perplexity(tmp_path):
+    search(tmp_path, 300, 2)
+
+
+def search(folder, number, seed):
+    rng = random.Random(seed)
+    refused = [check(rng, folder / str(i)) for i in range(number)]
+    assert sum(map(bool, refused)) < number / 2
