@@ -47,7 +47,7 @@ def main(argv: Sequence[str]) -> None:
     parser = Parser('import', __doc__)
     parser.add_argument('format', type=_format, metavar='arpa', help='format of the file')
     parser.add_argument('file', metavar='FILE', help='model to import')
-    parser.add_argument('--workdir', default='', metavar='DIR', help='output directory; required')
+    parser.add_argument('--workdir', default='', metavar='DIR', help='output directory, required; no default')
     vocabulary = 'use the vocabulary of this run; default: that of the file'
     parser.add_argument('--vocabulary', default='', metavar='RUN', help=vocabulary)
     parser.add_plugins()
@@ -119,8 +119,12 @@ def import_arpa(path: pathlib.Path, folder: pathlib.Path, vocabulary_of: str, co
     return sizes
 
 
-def read_arpa(path: pathlib.Path) -> tuple[Settings, Vocabulary, BackoffModel]:
+def read_arpa(path: pathlib.Path, as_kenlm: bool = False) -> tuple[Settings, Vocabulary, BackoffModel]:
     """Returns an ARPA file as a run of its own words: its settings, its vocabulary and its model.
+
+    Args:
+        path: The file.
+        as_kenlm: See `arpa.read`.
 
     Raises:
         BadInput: The file is no ARPA file.
@@ -131,7 +135,7 @@ def read_arpa(path: pathlib.Path) -> tuple[Settings, Vocabulary, BackoffModel]:
     from nplm_jax.models.ngram import arpa, sentence_marks
     from nplm_jax.runs import workdir
 
-    model, vocabulary = sentence_marks.merge(path, *arpa.read(path))
+    model, vocabulary = sentence_marks.merge(path, *arpa.read(path, as_kenlm))
     corpus = {'name': 'text', 'tokens': 'whitespace', 'lowercase': False, 'split_possessive': False}
     corpus |= {'boundary_tokens': PARAGRAPH_BOUNDARY in vocabulary.ids}
     keys = {'corpus': corpus, 'model': {'family': FAMILY, 'n': max(model.n, 2)}}

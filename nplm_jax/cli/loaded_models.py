@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from nplm_jax import parts
-from nplm_jax.cli.import_model import FAMILY
+from nplm_jax.cli.import_model import FAMILY, read_arpa
 from nplm_jax.cli.mixture_weights import read_weights
 from nplm_jax.cli.run_table import check_finished, run_names
 from nplm_jax.config import Settings
@@ -22,13 +22,14 @@ from nplm_jax.inference.scoring import LineStart
 from nplm_jax.models import mixture
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.neural import NeuralLanguageModel
-from nplm_jax.models.ngram import estimators
+from nplm_jax.models.ngram import arpa_files, estimators
 from nplm_jax.models.ngram.backoff import BackoffModel
+from nplm_jax.models.ngram.quantization import compact
 from nplm_jax.models.open_vocabulary import OpenVocabulary
-from nplm_jax.runs import catalog, loading, process, spelling
+from nplm_jax.runs import catalog, loading, packed, process, spelling
 from nplm_jax.runs.remote_scoring import RemoteModel, Source
 from nplm_jax.utils.errors import BadInput, require
-from nplm_jax.utils.io import is_unicode
+from nplm_jax.utils.io import expand, is_unicode
 
 _MAX_NAMED = 12  # unknown words in a note
 
@@ -60,6 +61,7 @@ class LoadedModels:
 
     def on_cluster(self, folders: Sequence[str]) -> Self:
         """Returns these models, of runs in these folders, such that the workers of --scheduler score long texts."""
+        refuse_arpa(folders, '--scheduler')
 
         def remote(model: LanguageModel, *source: Any) -> RemoteModel:
             return RemoteModel(model, functools.partial(Source.of, *source))
@@ -178,6 +180,7 @@ class LoadedModels:
         Raises:
             BadInput: They have several, or the text has changed.
         """
+        refuse_arpa(folders, 'RUN')
         texts = [dataclasses.replace(settings.corpus, context='auto') for settings in self.settings]
         for folder, text in zip(folders, texts):
             require(
@@ -194,6 +197,7 @@ class LoadedModels:
 
     def with_spelling(self, folders: Sequence[str]) -> OpenVocabulary:
         """Returns the mixture with the spelling of unknown words. Raises BadInput if no run's folder has one."""
+        refuse_arpa(folders, '--open')
         spelling.refuse_lossless(folders[0], self.vocabulary)
         return OpenVocabulary(self.mixture, self.vocabulary, spelling.load(*folders))
 
@@ -206,7 +210,7 @@ def load_models(folders: Sequence[str], weights: str = '', finished: bool = True
     """Loads the models of runs.
 
     Args:
-        folders: The folders of the runs.
+        folders: The folders of the runs, packed models, or ARPA files.
         weights: The weights of their mixture, as `read_weights` reads them; empty for equal weights.
         finished: Whether the runs must be finished; else those in training need a checkpoint.
 
@@ -214,14 +218,14 @@ def load_models(folders: Sequence[str], weights: str = '', finished: bool = True
         BadInput: A run is not finished, the vocabularies or tokenizers differ, or the weights do not fit.
     """
     if finished:
-        check_finished(folders)
+        check_models(folders)
     places = [catalog.expand_run(folder).resolve() for folder in folders]
     repeated = next((folder for i, folder in enumerate(folders) if places[i] in places[:i]), None)
     require(repeated is None, 'RUN', repeated, 'is given twice')
     weights_1xM = read_weights(weights, folders)
 
     process.set_up_process()
-    settings, vocabularies, models = zip(*map(loading.load, folders))
+    settings, vocabularies, models = zip(*map(_load, folders))
     for folder, vocabulary in zip(folders, vocabularies):
         difference = vocabulary.difference(vocabularies[0], folders[0])
         allowed = f'models can be mixed only over the same words; {_import_advice(folders[0])}'
@@ -229,6 +233,35 @@ def load_models(folders: Sequence[str], weights: str = '', finished: bool = True
     mixed = mixture.Mixture(models, weights_1xM, mixture.ContextBins()) if len(models) > 1 else models[0]
     start = LineStart.of(vocabularies[0])
     return LoadedModels(run_names(folders), settings, vocabularies[0], models, mixed, start)
+
+
+def check_models(folders: Sequence[str]) -> None:
+    """Raises BadInput unless all of these are finished runs, packed models or ARPA files."""
+    check_finished([folder for folder in folders if not _is_arpa(folder)])
+
+
+def refuse_arpa(folders: Sequence[str], key: str) -> None:
+    """Raises BadInput if an ARPA file is among the models of a command that needs the folders of runs.
+
+    Args:
+        folders: The models.
+        key: What needs the folders.
+    """
+    for folder in filter(_is_arpa, folders):
+        raise BadInput(key, f'needs a run, not an ARPA file: `nplm import arpa {shlex.quote(folder)} --workdir=DIR`')
+
+
+def _is_arpa(folder: str) -> bool:
+    path = expand('RUN', folder)
+    return path.is_file() and path.suffix != packed.SUFFIX and arpa_files.is_arpa(path)
+
+
+def _load(folder: str) -> tuple[Settings, Vocabulary, LanguageModel]:
+    """Returns what `loading.load` does, also of an ARPA file, with the numbers of KenLM."""
+    if not _is_arpa(folder):
+        return loading.load(folder)
+    settings, vocabulary, model = read_arpa(expand('RUN', folder), as_kenlm=True)
+    return settings, vocabulary, compact(model)
 
 
 def _import_advice(folder: str) -> str:

@@ -5,6 +5,7 @@ r"""How likely a text is, in the columns of KenLM's `query`.
     nplm score runs/NAME --open < text
     nplm score runs/NAME --format=query < text
     nplm score runs/NAME --format=sota_lm < text
+    nplm score lm.arpa --end < text
 
 Reads at most 256 MB from stdin. Prints for each line `word=id length log10p`, separated by tabs, then its total and the
 number of its words outside the vocabulary (OOV, id 0, scored as the one word <rare>). At the end it prints the
@@ -13,6 +14,9 @@ per word and the bits per character and per byte, by which models with different
 length of the n-gram that predicts the word; a back-off model takes the longest that it has. Several runs are mixed,
 with --weights. --summary prints only what stands at the end. `nplm score --nbest` re-ranks n-best lists; its flags:
 `nplm score --nbest --help`.
+
+RUN can be an ARPA file, compressed or not. It has the numbers of KenLM: a log10 of -99 is a number like any other, and
+if the file lacks <unk>, its log10 is -100. The end of a line is its `</s>`.
 
 Text is split into words like the corpus of the first run. If that corpus came already tokenized, as Brown does,
 punctuation is split off where the vocabulary needs it. --tokens=whitespace is for text that is already tokenized.
@@ -86,12 +90,11 @@ def main(argv: Sequence[str]) -> None:
         flags.stream, flags.end, flags.tokens = is_sota_lm, True, flags.tokens or 'whitespace'
 
     from nplm_jax.cli import scheduler
-    from nplm_jax.cli.loaded_models import load_models
-    from nplm_jax.cli.run_table import check_finished
+    from nplm_jax.cli.loaded_models import check_models, load_models
     from nplm_jax.data import unspaced_scripts
     from nplm_jax.data.wikitext2 import mark_rare
 
-    check_finished(flags.workdir)  # before stdin is waited for
+    check_models(flags.workdir)  # before stdin is waited for
     with scheduler.use(flags.scheduler):
         texts = read_stdin().split('\n')
         if is_sota_lm:  # the published symbol of unknown words is this package's here

@@ -53,6 +53,11 @@ def status(error: BaseException) -> str:
     return match[1] if match else ''
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Returns whether the host or a device has no memory left, which XLA says in the text of its error alone."""
+    return isinstance(error, MemoryError) or bool(re.search('RESOURCE_EXHAUSTED|[Oo]ut of memory', str(error)))
+
+
 def require(ok: bool, key: str, value: Any, problem: str) -> None:
     """Raises BadInput with `key`, its `value` and a problem that says what is allowed, unless `ok`."""
     if not ok:

@@ -51,7 +51,7 @@ def map_in_processes(function: Callable[[Item], Result], items: Iterable[Item], 
         while pending:
             yield pending.popleft().result()
     except concurrent.futures.BrokenExecutor:
-        raise BadInput('memory', 'a helper process was killed or ran out of memory; run again') from None
+        raise BadInput('out of memory', 'a helper process was killed or ran out of memory; run again') from None
     finally:
         pool.shutdown(cancel_futures=True)
 

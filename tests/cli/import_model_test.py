@@ -1,6 +1,7 @@
 """ARPA files as runs: the probabilities are those of the file."""
 
 import gzip
+import importlib.util
 import io
 import json
 import re
@@ -10,11 +11,12 @@ import numpy as np
 import pytest
 from helpers import random_contexts, write_arpa
 
-from nplm_jax import kenlm
+from configs import sentences
+from nplm_jax import kenlm, parts
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.cli import loaded_models
 from nplm_jax.models.ngram import arpa, sentence_marks
-from nplm_jax.runs import loading
+from nplm_jax.runs import experiment, loading
 
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
 
@@ -220,3 +222,81 @@ def test_an_imported_model_whose_file_is_gone_says_so(zebras, lines, tmp_path, m
     with pytest.raises(SystemExit):
         cli.main(['next', str(zebras)])
     assert re.search('/model.safetensors: missing; run `nplm import` again on .*/zebras.arpa$', lines()[1][-1])
+
+
+# --- ARPA files in place of runs --------------------------------------------------------------------------
+
+LINES = 'i like zebras', 'like like', 'zebras i i like', 'i zzz zebras', ''
+FILES = {
+    'as it is': ARPA,
+    'a word of probability -99': ARPA.replace('-0.528\tzebras', '-99\tzebras'),
+    'no unknown word': ARPA.replace('ngram 1=6', 'ngram 1=5').replace('-1.2\t<unk>\t0\n', ''),
+}
+
+
+@pytest.fixture
+def totals(nplm_command, monkeypatch):
+    """Returns the total of each of the lines LINES by `nplm score --end`."""
+
+    def score(*arguments):
+        monkeypatch.setattr('sys.stdin', io.TextIOWrapper(io.BytesIO('\n'.join([*LINES, '']).encode())))
+        return [
+            line['total'] for line in json.loads('\n'.join(nplm_command('score', *arguments, '--json')[0]))['lines']
+        ]
+
+    return score
+
+
+@pytest.mark.parametrize('text', FILES.values(), ids=FILES)
+def test_score_takes_an_arpa_file_with_the_numbers_of_kenlm(tmp_path, totals, text):
+    (tmp_path / 'lm.arpa').write_text(text)
+    (tmp_path / 'packed').write_bytes(gzip.compress(text.encode()))
+    expected = [kenlm.Model(tmp_path / 'lm.arpa').score(line) for line in LINES]
+    for name in ('lm.arpa', 'packed'):
+        assert totals(tmp_path / name, '--end') == pytest.approx(expected, rel=1e-6, abs=1e-5)
+    if reader := importlib.util.find_spec('kenlm') and importlib.import_module('kenlm').Model:
+        assert [reader(str(tmp_path / 'lm.arpa')).score(line) for line in LINES] == pytest.approx(
+            expected, rel=1e-6, abs=1e-5
+        )
+
+
+@pytest.mark.parametrize('n', [2, 3])
+def test_score_takes_the_file_of_a_model_of_the_stream(tmp_path, totals, n):
+    config = parts.override(sentences.get_config(), {'model.family': 'modified_kneser_ney', 'model.n': n})
+    experiment.run(config, tmp_path / 'run')
+    write_arpa(tmp_path / 'run', tmp_path / 'lm.arpa')
+    assert totals(tmp_path / 'lm.arpa', '--end') == pytest.approx(totals(tmp_path / 'run', '--end'), abs=1e-5)
+
+
+def test_several_arpa_files_are_mixed(tmp_path, totals):
+    for name, text in (('a.arpa', ARPA), ('b.arpa', ARPA.replace('-0.15\t<s> i like', '-0.75\t<s> i like'))):
+        (tmp_path / name).write_text(text)
+    files = [tmp_path / 'a.arpa', tmp_path / 'b.arpa']
+    expected = [kenlm.Model(files, weights=[0.25, 0.75]).score(line) for line in LINES]
+    assert totals(*files, '--weights=0.25,0.75', '--end') == pytest.approx(expected, abs=1e-5)
+
+
+def test_other_commands_take_an_arpa_file(tmp_path, nplm_command):
+    (tmp_path / 'lm.arpa').write_text(ARPA)
+    (tmp_path / 'pairs.tsv').write_text('good\tbad\ni like zebras\tlike i zebras\n')
+    rows, _ = nplm_command('next', tmp_path / 'lm.arpa', '--prompt=i like', '--count=1')
+    assert 'zebras' in '\n'.join(rows)
+    rows, _ = nplm_command('pairs', tmp_path / 'pairs.tsv', f'--model={tmp_path / "lm.arpa"}')
+    assert 'lm.arpa' in '\n'.join(rows)
+
+
+def test_what_needs_a_run_refuses_an_arpa_file(tmp_path, totals, capsys):
+    (tmp_path / 'lm.arpa').write_text(ARPA)
+    with pytest.raises(SystemExit):
+        totals(tmp_path / 'lm.arpa', '--open')
+    *_, answer = capsys.readouterr().err.splitlines()
+    assert answer.startswith('--open: ') and 'nplm import arpa' in answer
+
+
+@pytest.mark.parametrize('data', [b'i like zebras\n', b'', b'mmap lm http://kheafield.com/code'])
+def test_a_file_that_is_no_arpa_file_is_refused(tmp_path, totals, capsys, data):
+    (tmp_path / 'lm.arpa').write_bytes(data)
+    with pytest.raises(SystemExit):
+        totals(tmp_path / 'lm.arpa')
+    (answer,) = capsys.readouterr().err.splitlines()
+    assert str(tmp_path / 'lm.arpa') in answer

@@ -3,7 +3,8 @@
     nplm score --nbest runs/NAME --score_weights=1,0.5 < alternatives
     nplm score --nbest runs/NAME --tune=references < alternatives
 
-Reads lines `id ||| words ||| scores ||| ...`, the format of Moses; only the first two fields are needed. Prints the
+Reads lines `id ||| words ||| scores ||| ...`, the format of Moses; only the first two fields are needed. Spaces around
+the separators are not part of a field. No words are an empty sentence, whose log10p is 0 without --end. Prints the
 alternatives of each id, the likeliest first, with ` ||| log10p` appended. With --score_weights, the numbers in the
 third field count too (names such as `LM0=` are skipped): the largest total is first, and ` ||| log10p ||| total` is
 appended. The total is --model_weight times log10p, plus --word_weight times the number of words, plus each of the
@@ -46,11 +47,10 @@ def main(argv: Sequence[str]) -> None:
     flags = parser.parse_args(argv)
 
     from nplm_jax.apps.decoding import nbest
-    from nplm_jax.cli.loaded_models import load_models
-    from nplm_jax.cli.run_table import check_finished
+    from nplm_jax.cli.loaded_models import check_models, load_models
     from nplm_jax.cli.score import read_stdin, score_texts
 
-    check_finished(flags.workdir)  # before stdin is waited for
+    check_models(flags.workdir)  # before stdin is waited for
     weights = nbest.Weights.of(flags)
     alternatives = nbest.read(flags, read_stdin().split('\n'), weights)
     models = load_models(flags.workdir, flags.weights)

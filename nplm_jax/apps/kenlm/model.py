@@ -284,7 +284,7 @@ def _open(path: str) -> _Part:
 def _from_ngrams(model: BackoffModel, vocabulary: Vocabulary, split: Callable[[str], list[str]]) -> _Part:
     """Returns a model with `<s>` and `</s>`."""
     begin, end = map(vocabulary.ids.get, arpa.SENTENCE_MARKS)
-    begins, words = [] if begin is None else [begin], [arpa.UNKNOWN, *vocabulary.words[1:]]
+    begins, words = () if begin is None else (begin,), [arpa.UNKNOWN, *vocabulary.words[1:]]
     return _Part(NgramReader(model, begins, begins), words, begin, end, split)
 
 

@@ -41,11 +41,11 @@ def main(argv: Sequence[str]) -> None:
     from nplm_jax.apps.pairs import pair_table
     from nplm_jax.apps.surprisal import stimulus_files
     from nplm_jax.apps.surprisal.measurement import Options
-    from nplm_jax.cli.loaded_models import load_models
-    from nplm_jax.cli.run_table import check_finished, run_names
+    from nplm_jax.cli.loaded_models import check_models, load_models
+    from nplm_jax.cli.run_table import run_names
 
     runs = flags.model.split(',')
-    check_finished(runs)
+    check_models(runs)
     output = stimulus_files.find_output(flags.output)
     regions = flags.region_good, flags.region_bad
     require(all(regions) or not any(regions), '--region_good', regions[0], 'requires --region_bad, and the reverse')
@@ -81,7 +81,7 @@ def _parse_flags(argv: Sequence[str]) -> argparse.Namespace:
         help = f'the column of the critical words of the {name} sentences, as they stand there; default: none'
         parser.add_argument(f'--region_{name}', default='', metavar='COLUMN', help=help)
     parser.add_context('sentence')
-    parser.add_argument('--output', default='', help='.csv, .tsv or .parquet with one row a pair; default: none')
+    parser.add_output('.csv, .tsv or .parquet with one row a pair; default: none')
     parser.add_json()
     return parser.parse_args(argv)
 

@@ -42,11 +42,10 @@ def main(argv: Sequence[str]) -> None:
     from nplm_jax.apps.reading_times import gains, word_table
     from nplm_jax.apps.surprisal import measurement, stimulus_files
     from nplm_jax.apps.surprisal.stimuli import ColumnNames
-    from nplm_jax.cli.loaded_models import load_models
-    from nplm_jax.cli.run_table import check_finished
+    from nplm_jax.cli.loaded_models import check_models, load_models
 
     runs = flags.model.split(',')
-    check_finished(runs)
+    check_models(runs)
     output = stimulus_files.find_output(flags.output)
     names = ColumnNames(tuple(flags.item.split(',')), flags.zone, flags.word)
     table = word_table.read(expand('TABLE', flags.table), names, flags.time, flags.scale, flags.frequency)
@@ -91,7 +90,7 @@ def _parse_flags(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument('--frequency', default='', metavar='COLUMN', help=frequency)
     parser.add_context()
     parser.add_argument('--folds', type=int, default=10, metavar='K', help='folds of the cross-validation over items')
-    parser.add_argument('--output', default='', help='.csv, .tsv or .parquet with the predictors; default: none')
+    parser.add_output('.csv, .tsv or .parquet with the predictors; default: none')
     parser.add_figure('draw the gains with their intervals into this file; default: no figure')
     parser.add_json()
     return parser.parse_args(argv)

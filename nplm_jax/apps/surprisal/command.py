@@ -36,12 +36,11 @@ def main(argv: Sequence[str]) -> None:
 
     from nplm_jax.apps.surprisal import stimulus_files
     from nplm_jax.cli import scheduler
-    from nplm_jax.cli.loaded_models import load_models
-    from nplm_jax.cli.run_table import check_finished
+    from nplm_jax.cli.loaded_models import check_models, load_models
     from nplm_jax.data import unspaced_scripts
     from nplm_jax.runs import spelling
 
-    check_finished(flags.workdir)  # before stdin is waited for
+    check_models(flags.workdir)  # before stdin is waited for
     output = stimulus_files.find_output(flags.output)
     stimuli, rule = _read_stimuli(flags)
     notes = [f'items: {len(stimuli.items):,}{rule}, words: {len(stimuli.words):,}']
@@ -99,7 +98,7 @@ def _parse_flags(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument('--table', default='', help='table of words; default: text on stdin')
     parser.add_columns()
     parser.add_owned('table', '--sentence', default='', metavar='COLUMN', help=helps['sentence'])
-    parser.add_argument('--output', default='', help='.tsv, .csv or .parquet; default: TSV on stdout')
+    parser.add_output('.tsv, .csv or .parquet; default: TSV on stdout')
     parser.add_argument('--punctuation', default='attached', choices=('attached', 'word'), help=helps['punctuation'])
     parser.add_context()
     parser.add_argument('--tokens', default='', choices=('words', 'whitespace'), help=helps['tokens'])

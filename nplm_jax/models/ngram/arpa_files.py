@@ -1,4 +1,4 @@
-"""Reading ARPA files block by block, compressed or not; a file of another kind is refused by its name."""
+"""Block-wise reading of ARPA files, compressed or not. Refuses files of other kinds and says what they are."""
 
 import io
 import os
@@ -68,6 +68,15 @@ def read_blocks(path: pathlib.Path, size: int) -> Iterator[tuple[int, str, bytes
                 bar.update(opened.tell() - position)
                 yield number, text, text.encode()
                 number, position = number + data.count(b'\n'), opened.tell()
+
+
+def is_arpa(path: pathlib.Path) -> bool:
+    """Returns whether a file begins like an ARPA file. Raises BadInput as `read_blocks` does."""
+    for _, text, _ in read_blocks(path, _START):
+        for line in map(str.strip, text.split('\n')):
+            if line and not line.startswith('#'):
+                return line == '\\data\\'
+    return False
 
 
 def _refuse_foreign(name: str, content: io.BufferedReader) -> None:

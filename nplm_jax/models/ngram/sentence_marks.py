@@ -87,8 +87,10 @@ def merge(path: pathlib.Path, model: BackoffModel, vocabulary: Vocabulary) -> tu
     merged = Vocabulary(words, (0,) * len(words))
     if BEGIN not in vocabulary.ids:
         return model, merged
-    stream = _without_begin(model)
-    if vocabulary.words[-1] == BEGIN and _is_same(split(stream, merged)[0], model):
+    stream, unpredicted = _without_begin(model), np.array(model.log_p[0])
+    unpredicted[vocabulary.ids[BEGIN]] = -np.inf
+    written = BackoffModel(model.table, [unpredicted, *model.log_p[1:]], model.log_b)
+    if vocabulary.words[-1] == BEGIN and _is_same(split(stream, merged)[0], written):
         return stream, merged
     _check_marks(path, model.table, vocabulary.ids[BEGIN], vocabulary.ids[END])
     return _merge_ids(model, vocabulary, merged), merged
