@@ -9,7 +9,7 @@ import pathlib
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -254,7 +254,7 @@ def open_session(
             workdir.check_inputs(settings, digests)
             settings = session.settings = workdir.resolve(folder, settings, session.data, platform)
             loading.check_words(settings, teachers, session.data.vocabulary)
-            made = prepare_run(settings, session.data, [teacher.model for teacher in teachers])
+            made = prepare_run(settings, session.data, [cast(Any, teacher.model) for teacher in teachers])
             del teachers  # the run has their parameters, on its devices
             if num_batched > 1:  # a run's share of the devices' time is not known
                 made = dataclasses.replace(made, cost=made.cost._replace(peak=None))

@@ -41,7 +41,8 @@ def test_sentences_predicts_dog_coffee_milk_within_thirty_seconds(tmp_path):
     seconds = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
     assert done.returncode == 0, done.stderr
     assert seconds < 30  # of one process, as CPU time: a loaded machine's wall time says nothing
-    _, vocabulary, model = experiment.load(folder)
+    loaded = experiment.load(folder)
+    vocabulary, model = loaded.vocabulary, loaded.model
     contexts = vocabulary.encode('i like i love i hate'.split()).reshape(3, 2)
     log_p = model.next_word(contexts)
     assert vocabulary.decode(log_p.argmax(1)) == ['dog', 'coffee', 'milk']

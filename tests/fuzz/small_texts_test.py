@@ -50,7 +50,8 @@ def check(rng, folder):
     except BadInput as error:
         return str(error)
     lines = texts['test_path'].removesuffix('\n').split('\n')
-    _, known, model = loading.load(folder / 'run')
+    loaded = loading.load(folder / 'run')
+    known, model = loaded.vocabulary, loaded.model
     ids = [np.append(known.encode(known.tokenize(line)), known.ids['<p>']) for line in lines]
     total = scoring.total(scoring.score(model, ids, scoring.LineStart.of(known)))
     found = {**results['perplexity'], 'score': total.perplexity}

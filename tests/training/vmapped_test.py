@@ -61,7 +61,7 @@ def assert_same(points, folder, expected_folder):
             assert perplexity == pytest.approx(second['perplexity'][split], rel=1e-5)
         for key in ('name', 'seed', 'updates', 'best_update', 'epochs', 'parameters', 'words'):
             assert first[key] == second[key]
-        params = [experiment.load(f)[2].params for f in (one, two)]
+        params = [experiment.load(f).model.params for f in (one, two)]
         for a, b in zip(*map(jax.tree.leaves, params), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
         rows = [reporting.read_metrics(f / 'metrics.jsonl') for f in (one, two)]

@@ -10,6 +10,7 @@ import pickle
 import subprocess
 import sys
 import time
+import warnings
 
 import numpy as np
 import pytest
@@ -27,7 +28,10 @@ from nplm_jax.models.ngram.counts import NgramTable
 from nplm_jax.runs import experiment
 from nplm_jax.utils.errors import BadInput
 
-pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
+pytestmark = [
+    pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning'),
+    pytest.mark.filterwarnings('ignore:.* of the words are unknown'),
+]
 
 # A positive back-off weight, one of zero, none; `and snow` is no n-gram though one ends in it; <unk> in contexts.
 WEATHER = """
@@ -208,6 +212,32 @@ def test_a_sentence_is_the_sum_of_its_words(weather):
 
 
 LINES = ('rain and wind', '', 'rain zebra', 'x y z', b'hail sun rain', 'rain and snow hail', 'ice dew ice', '', 'fog')
+
+
+@pytest.mark.parametrize('eos', [True, False])
+@pytest.mark.parametrize(
+    'texts, share',
+    [
+        (['甚至出现交易停滞的情况'], '100.0%'),  # not segmented: one word
+        (['rain and snow zebra'] * 25, '25.0%'),
+        (['rain and snow zebra'] * 24, ''),
+        (['甚至出现'] * 200, '100.0%'),
+        (['rain and snow and hail'] * 30, ''),
+        ([''], ''),
+    ],
+)
+@pytest.mark.parametrize('at_once', [True, False])
+def test_too_many_unknown_words_cause_one_warning(tmp_path, texts, share, eos, at_once):
+    (tmp_path / 'lm.arpa').write_text(WEATHER)
+    model = kenlm.Model(tmp_path / 'lm.arpa')
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter('always')
+        if at_once:
+            list(model.score_lines(texts, eos=eos))
+        else:
+            [model.score(text, eos=eos) for text in texts]
+    assert len(caught) == bool(share)
+    assert all(str(found.message).startswith(f'{share} of the words are unknown (<rare>)') for found in caught)
 
 
 @pytest.mark.parametrize('words_at_once', [2**18, 3])
@@ -513,7 +543,7 @@ def test_bad_input_is_one_line(weather, runs, tmp_path):
     for call, message in (
         (lambda: kenlm.Model(tmp_path / 'none'), r"path='.*none': no ARPA file or run is there"),
         (lambda: kenlm.Model(tmp_path), r'no run'),
-        (lambda: kenlm.Model([]), r'path=\[\]: must be the path of an ARPA file or a run, or a list of such paths'),
+        (lambda: kenlm.Model([]), r'path=\[\]: must be the path of an ARPA file or a run'),
         (lambda: kenlm.Model(None), 'path=None: must be the path'),
         (lambda: kenlm.Model([weather.path, 5]), r'path=.*5\]: must be the path'),
         (lambda: kenlm.Model([weather.path, runs / 'lstm']), r'path=.*lstm.: its words \(\d+\) are not those of'),
