@@ -43,8 +43,9 @@ def main(argv: Sequence[str]) -> None:
     from nplm_jax.apps.surprisal.measurement import Options
     from nplm_jax.cli.loaded_models import check_models, load_models
     from nplm_jax.cli.run_table import run_names
+    from nplm_jax.runs.catalog import split_names
 
-    runs = flags.model.split(',')
+    runs = split_names(flags.model)
     check_models(runs)
     output = stimulus_files.find_output(flags.output)
     regions = flags.region_good, flags.region_bad

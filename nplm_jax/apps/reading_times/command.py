@@ -43,8 +43,9 @@ def main(argv: Sequence[str]) -> None:
     from nplm_jax.apps.surprisal import measurement, stimulus_files
     from nplm_jax.apps.surprisal.stimuli import ColumnNames
     from nplm_jax.cli.loaded_models import check_models, load_models
+    from nplm_jax.runs.catalog import split_names
 
-    runs = flags.model.split(',')
+    runs = split_names(flags.model)
     check_models(runs)
     output = stimulus_files.find_output(flags.output)
     names = ColumnNames(tuple(flags.item.split(',')), flags.zone, flags.word)
