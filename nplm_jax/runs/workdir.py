@@ -87,6 +87,7 @@ def check(folder: pathlib.Path, settings: Settings) -> None:
             if any(not p.name.startswith('.') and p.name not in written_before for p in folder.iterdir()):
                 raise BadInput('--workdir', 'is not empty and not a run; give another folder', value=folder)
             return
+        _read_json(folder / CONFIG, remedy='; delete the folder or give another --workdir')
         if not has_trained(folder):
             _read_record(folder)
             return
@@ -191,12 +192,12 @@ def read_vocabulary(folder: pathlib.Path) -> Vocabulary:
     return vocabulary.load(folder / VOCABULARY)
 
 
-def _read_json(path: pathlib.Path) -> dict[str, Any]:
-    """Returns what a file of a run's folder holds. Raises BadInput where it is damaged."""
+def _read_json(path: pathlib.Path, remedy: str = '') -> dict[str, Any]:
+    """Reads a file of a run's folder. Raises BadInput, which ends with the remedy, if the file is damaged."""
     try:
         return read_json(path)
     except BadInput as error:
-        raise BadInput(path, f'cannot be read ({error}); delete the folder or give another --workdir') from None
+        raise BadInput(path, f'cannot be read ({error}){remedy}') from None
 
 
 @contextlib.contextmanager
