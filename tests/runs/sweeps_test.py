@@ -209,7 +209,7 @@ def test_a_point_that_fails_does_not_stop_the_others(tmp_path, lines):
     assert ['diverged' in row for row in table[2:6]] == [False, False, True, False]
     said = '\n'.join(lines()[1])
     assert 'batch_size_14: train.batch_size=14: must be 13 or less' in said
-    assert 'm_1000000000: out of memory (' in said
+    assert 'm_1000000000: out of memory: reduce ' in said
     assert 'learning_rate_1e30__epochs_2: the loss of update ' in said and 'lower optimizer.learning_rate' in said
 
 
@@ -248,7 +248,7 @@ def test_points_of_other_words_have_no_best(bigrams, tmp_path):
     (tmp_path / 'text').write_text('a b c d a c b e ' * 20 + 'f a ')
     (point,) = bigrams(0.1)
     config = ConfigDict(config_lib.to_dict(point.settings))
-    points = [sweeps.apply(config, {'corpus.min_count': count}) for count in (1, 3)]
+    points = [sweeps.apply(config, {'corpus.min_count': count}) for count in (1, 25)]
     *table, line, figure = sweeps.run(points, tmp_path / 'runs', '').splitlines()
     assert len(table) == 4 and not any('best' in row for row in table) and figure.startswith('Figure: ')
     assert line == 'The points differ in their words or vocabulary: their perplexities are not comparable'
