@@ -163,10 +163,9 @@ def test_a_run_whose_text_has_the_name_of_a_mark_as_a_word_is_refused(runs, monk
         loaded = kenlm_model.loading.load(runs / run)
         vocabulary = loaded.vocabulary
         words = dataclasses.replace(vocabulary, words=(*vocabulary.words[:-1], name))
+        changed = dataclasses.replace(loaded, vocabulary=words)
         with monkeypatch.context() as patched, pytest.raises(BadInput) as caught:
-            patched.setattr(
-                kenlm_model.loading, 'load', lambda _, found=dataclasses.replace(loaded, vocabulary=words): found
-            )
+            patched.setattr(kenlm_model.loading, 'load', lambda _, found=changed: found)
             kenlm.Model(runs / run)
         assert caught.value.key == str(runs / run) and repr(name) in caught.value.problem
 
