@@ -5,7 +5,7 @@ The names in `__all__` are what most programs and notebooks need:
     import nplm_jax
 
     run = nplm_jax.train('text', changes={'corpus.path': 'my_text.txt'})
-    settings, vocabulary, model = nplm_jax.load(run.folder)
+    run = nplm_jax.load(run.folder)  # the same again: run.settings, run.vocabulary, run.model
 
 Each is imported when it is first used (PEP 562), so that `import nplm_jax` takes milliseconds and imports no JAX. All
 other names are in the modules: `from nplm_jax.training.step import train_step`.
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from nplm_jax.apps.surprisal.frames import surprisal
     from nplm_jax.data.vocabulary import Vocabulary
     from nplm_jax.inference.generation import Choice, encode_prompt, sample
+    from nplm_jax.inference.loaded_model import LoadedModel
     from nplm_jax.inference.perplexity import perplexity
     from nplm_jax.models import mixture, nplm
     from nplm_jax.models.language_model import LanguageModel
@@ -46,6 +47,7 @@ __version__ = '0.1.0'
 __all__ = [
     'Choice',
     'LanguageModel',
+    'LoadedModel',
     'Network',
     'OpenVocabulary',
     'Vocabulary',
@@ -71,6 +73,7 @@ __all__ = [
 _MODULES = {  # where each name is defined, or for a module the subpackage that it is in
     'Choice': 'inference.generation',
     'LanguageModel': 'models.language_model',
+    'LoadedModel': 'inference.loaded_model',
     'Network': 'models.network',
     'OpenVocabulary': 'models.open_vocabulary',
     'Vocabulary': 'data.vocabulary',

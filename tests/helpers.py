@@ -400,13 +400,14 @@ def usual_environment() -> dict[str, str]:
 def outcome(folder: pathlib.Path) -> tuple[dict[str, float], int, list[bytes]]:
     """Returns what must not depend on how often a run was stopped: perplexities, updates and parameters."""
     results = json.loads((folder / 'results.json').read_text())
-    _, _, model = loading.load(folder)
+    model = loading.load(folder).model
     return results['perplexity'], results['updates'], [np.asarray(p).tobytes() for p in jax.tree.leaves(model.params)]
 
 
 def write_arpa(run: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
     """Writes the n-gram model of a run as an ARPA file."""
-    _, words, model = loading.load(run)
+    loaded = loading.load(run)
+    words, model = loaded.vocabulary, loaded.model
     arpa.write(model, words, pathlib.Path(path))
 
 

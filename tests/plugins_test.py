@@ -72,7 +72,7 @@ def test_they_train_sweep_score_and_generate(scratch, nplm_command, monkeypatch)
         loading.load(folders[1])
     printed, _ = nplm_command('score', folders[1], '--plugins=my_parts')
     assert printed[0].startswith('one=')
-    assert loading.load(folders[1])[0].model.options['power'] == 2.0  # named in this process
+    assert loading.load(folders[1]).settings.model.options['power'] == 2.0  # named in this process
     monkeypatch.delenv(plugins.ENVIRONMENT)
     loading.load(folders[1], plugins=['my_parts'])
     monkeypatch.setenv(plugins.ENVIRONMENT, 'another, my_parts')

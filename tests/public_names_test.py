@@ -14,7 +14,7 @@ import nplm_jax
 
 NAMES = {
     *('load_config', 'override', 'load_settings', 'load_dataset', 'train', 'load'),
-    *('Vocabulary', 'LanguageModel', 'Network', 'nplm', 'mixture', 'kenlm', 'decoding'),
+    *('Vocabulary', 'LanguageModel', 'LoadedModel', 'Network', 'nplm', 'mixture', 'kenlm', 'decoding'),
     *(
         'perplexity',
         'encode_prompt',

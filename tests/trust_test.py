@@ -152,9 +152,9 @@ def test_a_name_covers_the_modules_of_a_package_and_no_other(monkeypatch):
 
 def test_loading_builds_no_optimizer_and_reads_parameters_alone(tmp_path, monkeypatch):
     experiment.run(parts.override(sentences.get_config(), {'train.epochs': 1}), tmp_path / 'run')
-    before = loading.load(tmp_path / 'run')[2].params
+    before = loading.load(tmp_path / 'run').model.params
     monkeypatch.setattr(optimizers, 'make_optimizer', None)
     for state in (tmp_path / 'run' / 'checkpoints').glob('*/state'):
         shutil.rmtree(state)
-    after = loading.load(tmp_path / 'run')[2].params
+    after = loading.load(tmp_path / 'run').model.params
     assert before.keys() == after.keys() and all((before[name] == after[name]).all() for name in before)

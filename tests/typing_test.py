@@ -18,12 +18,14 @@ from typing import assert_type
 import numpy as np
 
 import nplm_jax
-from nplm_jax import Choice, LanguageModel, Vocabulary
+from nplm_jax import Choice, LanguageModel, LoadedModel, Vocabulary
 from nplm_jax.config import Settings
 
 
 def read(folder: str) -> float:
-    settings, vocabulary, model = nplm_jax.load(folder)
+    run = nplm_jax.load(folder)
+    assert_type(run, LoadedModel)
+    settings, vocabulary, model = run.settings, run.vocabulary, run.model
     assert_type(settings, Settings)
     assert_type(vocabulary, Vocabulary)
     assert_type(model, LanguageModel)
@@ -32,14 +34,15 @@ def read(folder: str) -> float:
     assert_type(tokens, np.ndarray)
     assert_type(model.score(tokens, slice(1, None)), np.ndarray)
     assert_type(model.score_lines([tokens]), list[np.ndarray])
-    nplm_jax.sample(model, tokens, words=9, samples=1, choice=Choice(temperature=0.8))
+    nplm_jax.sample(run, tokens, words=9, samples=1, choice=Choice(temperature=0.8))
+    assert_type(nplm_jax.perplexity(run, tokens), float)
     return nplm_jax.perplexity(nplm_jax.mixture.equal([model, model]), tokens)
 """
 WRONG = {  # a line -> what mypy says of it
     "nplm_jax.losd('runs/x')": 'has no attribute "losd"',
     'nplm_jax.load(3)': 'Argument 1 to "load" has incompatible type "int"',
-    "nplm_jax.load('runs/x')[2].score('the jury')": 'Argument 1 to "score"',
-    "nplm_jax.load('runs/x')[0].train.hidden": 'has no attribute "hidden"',
+    "nplm_jax.load('runs/x').model.score('the jury')": 'Argument 1 to "score"',
+    "nplm_jax.load('runs/x').settings.train.hidden": 'has no attribute "hidden"',
     'nplm_jax.Choice(temperatur=1.0)': 'Unexpected keyword argument "temperatur"',
 }
 

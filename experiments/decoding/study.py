@@ -94,7 +94,8 @@ class Speech(NamedTuple):
 
 def simulate(runs: pathlib.Path) -> Speech:
     """Returns the speech that all systems hear."""
-    settings, vocabulary, _ = loading.load(runs / NGRAM)
+    loaded = loading.load(runs / NGRAM)
+    settings, vocabulary = loaded.settings, loaded.vocabulary
     corpus = corpora.load(settings.corpus)
     known = [word for word in vocabulary.words[1:] if word not in BOUNDARY_TOKENS]
     texts = {}

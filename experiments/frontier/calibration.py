@@ -112,7 +112,8 @@ def main(flags: study.Flags) -> None:
         calibrate = workdir.read_settings(pathlib.Path(folder)).train.calibrate
         require(not calibrate, 'train.calibrate', calibrate, f'must be False: {folder} is calibrated already')
     for folder in flags.runs:
-        settings, _, model = loading.load(folder)
+        loaded = loading.load(folder)
+        settings, model = loaded.settings, loaded.model
         data = loading.prepare_recorded(settings, folder)
         measured = {'name': settings.name, **measure(model, data), **provenance.provenance()}
         RESULTS.mkdir(exist_ok=True)

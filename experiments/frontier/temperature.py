@@ -61,7 +61,8 @@ def main(flags: study.Flags) -> None:
     for folder in flags.runs:
         workdir.read_settings(pathlib.Path(folder))
     for folder in flags.runs:
-        settings, _, model = loading.load(folder)
+        loaded = loading.load(folder)
+        settings, model = loaded.settings, loaded.model
         data = loading.prepare_recorded(settings, folder)
         measured = {'name': settings.name, **measure(model, data), **provenance.provenance()}
         RESULTS.mkdir(exist_ok=True)

@@ -64,7 +64,8 @@ def by_harness(run: pathlib.Path, pairs: Sequence[Pair]) -> dict[str, float]:
 def compare(run: pathlib.Path, pairs: Sequence[Pair]) -> dict[str, Any]:
     """Returns how the accuracies of a model agree."""
     process.set_up_process()
-    _, vocabulary, model = loading.load(run)
+    loaded = loading.load(run)
+    vocabulary, model = loaded.vocabulary, loaded.model
     theirs = by_harness(run, pairs)
     encoded = minimal_pairs.encode(pairs_lib.to_stimuli(pairs), vocabulary, Options())
     difference_P = minimal_pairs.differences(minimal_pairs.log_p(model, encoded))

@@ -99,8 +99,9 @@ def measured(
     missing = [n for n in (name, mixed) if n and (again or not (output / f'{n}.json').exists())]
     if not missing:
         return
-    settings, vocabulary, loaded = loading.load(folder / name)
-    model = mixture.CachedScores(loaded) if mixed else loaded
+    run = loading.load(folder / name)
+    vocabulary = run.vocabulary
+    model = mixture.CachedScores(run.model) if mixed else run.model
     if name in missing:
         perplexity = (catalog.finished(folder / name) or {}).get('perplexity', {})
         yield (
@@ -108,7 +109,8 @@ def measured(
             _timed(model, vocabulary, sentences, {'model': family, 'seed': seed, 'perplexity': perplexity}),
         )
     if mixed in missing:
-        _, words, counted = loading.load(folder / COUNTED)
+        run = loading.load(folder / COUNTED)
+        words, counted = run.vocabulary, run.model
         require(words.words == vocabulary.words, '--runs', COUNTED, f'has another vocabulary than {name}')
         both = fit_mixture(folder, name, [model, counted])
         facts = {'model': 'mixture', 'seed': seed, 'of': [name, COUNTED], 'weights': both.weights_QxM[0].tolist()}

@@ -30,6 +30,7 @@ from nplm_jax.apps.surprisal import stimuli as stimuli_lib
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.inference import scoring
+from nplm_jax.inference.loaded_model import LoadedModel
 from nplm_jax.models import mixture
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.runs import catalog, loading, process, provenance
@@ -78,11 +79,11 @@ class Texts(NamedTuple):
     columns: dict[str, np.ndarray]
 
 
-def read_texts(stories: Stories, loaded: measurement.LoadedModel) -> Texts:
+def read_texts(stories: Stories, loaded: LoadedModel) -> Texts:
     """Cuts the words of the stories into tokens. The model, any of Brown, has the vocabulary."""
     columns = {'item': stories.story_W.tolist(), 'zone': stories.zone_W.tolist(), 'word': stories.words}
-    settings, vocabulary, _ = loaded
-    uniform = settings, vocabulary, Uniform(len(vocabulary))
+    vocabulary = loaded.vocabulary
+    uniform = LoadedModel(loaded.settings, vocabulary, Uniform(len(vocabulary)))
     measured = measurement.measure({'uniform': uniform}, stimuli_lib.from_columns(columns, 'the stories'))
     cut = [vocabulary.encode(tokens.split()) for tokens in measured['tokens']]
     lines = [np.concatenate([cut[i] for i in np.flatnonzero(stories.story_W == s)]) for s in np.unique(stories.story_W)]
@@ -152,7 +153,7 @@ class Surprisals:
         if path.exists():
             return read_json(path)['surprisals']
         print(f'{name}: {folders[0].name}', file=sys.stderr, flush=True)
-        models = [loading.load(folder)[2] for folder in folders]
+        models = [loading.load(folder).model for folder in folders]
         if name == ADAPTED:
             models = [adapted(models[0], self._data())]
         elif name == MIXED:
@@ -194,7 +195,7 @@ def measure_all(folders: Sequence[pathlib.Path], data_folder: str, cache: pathli
     held: list[Dataset] = []
 
     def data() -> Dataset:
-        held[:] = held or [loading.load_dataset(loading.load(named_runs[0][2][0])[0])]
+        held[:] = held or [loading.load_dataset(loading.load(named_runs[0][2][0]).settings)]
         return held[0]
 
     surprisals = Surprisals(texts, data, cache)

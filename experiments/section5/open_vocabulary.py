@@ -89,7 +89,8 @@ def measure(name: str, folder: pathlib.Path, by_ngram: Spelling, by_network: Spe
         by_ngram: The spelling by an n-gram.
         by_network: The spelling by a network; None where none was trained.
     """
-    settings, vocabulary, model = loading.load(folder)
+    loaded = loading.load(folder)
+    settings, vocabulary, model = loaded.settings, loaded.vocabulary, loaded.model
     corpus = read_corpus(settings.corpus)
     words = corpus.words[corpus.test.start : corpus.test.stop]
     closed = read_json(folder / catalog.RESULTS)['perplexity']['test']
@@ -141,7 +142,8 @@ def count_ngrams(rare: spelling.RareWords, n: int) -> Spelling:
 def spellings(rare: spelling.RareWords, folder: pathlib.Path) -> list[dict[str, Any]]:
     """Compares ways to spell: the network in a run's folder, n-grams, and both mixed."""
     seconds_of_network = read_json(folder / catalog.SPELLING / catalog.RESULTS)['seconds']
-    _, symbols, network = loading.load(folder / catalog.SPELLING)
+    loaded = loading.load(folder / catalog.SPELLING)
+    symbols, network = loaded.vocabulary, loaded.model
     _, data = spelling.prepare(rare)
     ngram = kneser_ney.fit_modified(count(data.tokens_T, data.train, ORDERS[-1], len(symbols)))
     mixed = mixture.fit([network, ngram], data.tokens_T, data.valid)
@@ -224,7 +226,7 @@ def run_study(folder: pathlib.Path, networks: Sequence[pathlib.Path]) -> dict[st
     by_ngram: dict[tuple[str, ...], Spelling] = {}
     rows = []
     for name, run in {**folders, **{label(network): network for network in networks}}.items():
-        words = loading.load(run)[1].words
+        words = loading.load(run).vocabulary.words
         if words not in by_ngram:
             by_ngram[words] = count_ngrams(spelling.read_rare_words(run), ORDERS[-1])
         rows.append(measure(name, run, by_ngram[words], by_network if words == rare.vocabulary.words else None))

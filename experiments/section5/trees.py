@@ -126,7 +126,8 @@ def _in_order(codes: Sequence[tuple[int, str]]) -> list[str]:
 
 def write_codes(folder: pathlib.Path, run: str) -> None:
     """Writes wordnet.tsv, clusters.tsv and two_codes.tsv for the vocabulary of a trained network."""
-    _, words, model = load(run)
+    loaded = load(run)
+    words, model = loaded.vocabulary, loaded.model
     tables = ('U_VxK', 'C_VxM')
     has_tables = isinstance(model, NeuralLanguageModel) and set(tables) <= set(model.params)
     require(has_tables, '--features', run, f'must be a run of a network with {" and ".join(tables)}')
@@ -198,7 +199,8 @@ def _prepare(kind: str, data: dataset.Dataset) -> TrainingRun:
 
 def take(name: str, run: str) -> None:
     """Copies a run's results, with the mean number of nodes above a word of its text."""
-    _, words, model = load(run)
+    loaded = load(run)
+    words, model = loaded.vocabulary, loaded.model
     has_tree = isinstance(model, NeuralLanguageModel) and hasattr(model.network.output, 'tree')
     require(has_tree, '--take', f'{name}={run}', 'must be a run with output.kind=tree')
     nodes_V = (model.network.output.nodes.signs_VxRxD != 0).sum(axis=(1, 2))

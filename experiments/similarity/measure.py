@@ -60,7 +60,8 @@ def train_word2vec(sentences: Sequence[Sequence[str]], kind: str, dimension: int
 
 def measure_run(folder: pathlib.Path, data: pathlib.Path) -> dict[str, Any] | None:
     """Returns the results of a run; None if it is no network."""
-    _, vocabulary, model = loading.load(folder)
+    loaded = loading.load(folder)
+    vocabulary, model = loaded.vocabulary, loaded.model
     if not isinstance(model, NeuralLanguageModel):
         return None
     family, seed = results.split_name(folder.name)

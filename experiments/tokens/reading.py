@@ -51,7 +51,8 @@ class Texts(NamedTuple):
 
 def read_texts(stories: Stories, folder: pathlib.Path) -> Texts:
     """Cuts the words of the stories as the tokenizer of a words' network cuts the text of a user."""
-    settings, vocabulary, _ = loading.load(folder)
+    loaded = loading.load(folder)
+    settings, vocabulary = loaded.settings, loaded.vocabulary
     columns = {'item': stories.story_W.tolist(), 'zone': stories.zone_W.tolist(), 'word': stories.words}
     uniform = settings, vocabulary, reading_times.Uniform(len(vocabulary))
     measured = measurement.measure({'uniform': uniform}, stimuli_lib.from_columns(columns, 'the stories'))

@@ -18,6 +18,7 @@ from nplm_jax.data import text_checks, unspaced_scripts
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.vocabulary import RARE, Vocabulary
 from nplm_jax.inference import generation
+from nplm_jax.inference.loaded_model import LoadedModel
 from nplm_jax.inference.scoring import LineStart
 from nplm_jax.models import mixture
 from nplm_jax.models.language_model import LanguageModel
@@ -58,6 +59,11 @@ class LoadedModels:
         """Returns the models with their names; the mixture comes first where there are several."""
         mixtures = [('mixture', self.mixture)] if len(self.models) > 1 else []
         return [*mixtures, *zip(self.names, self.models)]
+
+    def by_name(self) -> dict[str, LoadedModel]:
+        """Returns each model with its settings and the vocabulary, by the name of its run."""
+        rows = zip(self.names, self.settings, self.models)
+        return {name: LoadedModel(settings, self.vocabulary, model) for name, settings, model in rows}
 
     def on_cluster(self, folders: Sequence[str]) -> Self:
         """Returns these models, of runs in these folders, such that the workers of --scheduler score long texts."""
@@ -113,11 +119,10 @@ class LoadedModels:
         lines = self.tokenize_lines(texts, kind)
         words = [word for line in lines for word in line]
         self.warn_unknown(words)
-        share = sum(word not in self.vocabulary.ids for word in words) / max(len(words), 1)
         blanks = '' if self.vocabulary.tokenizer.is_lossless else text_checks.describe_blanks(texts)
         blanks = blanks or unspaced_scripts.describe_text(self.vocabulary, texts)
-        for warning in filter(None, (text_checks.describe_oov(share), blanks)):
-            print(warning, file=sys.stderr)
+        if blanks:
+            print(blanks, file=sys.stderr)
         return lines
 
     def read_stream(self, text: str, kind: str) -> list[list[str]]:
@@ -134,7 +139,7 @@ class LoadedModels:
         unspaced_scripts.check_known(self.vocabulary, [text], '--prompt')
         known = not words or any(word in self.vocabulary.ids for word in words)
         require(known, '--prompt', text, 'no word of it is in the vocabulary')
-        self.warn_unknown(words)
+        self.warn_unknown(words, is_measured=False)
         if warning := unspaced_scripts.describe_text(self.vocabulary, [text]):
             print(warning, file=sys.stderr)
         return words
@@ -149,10 +154,19 @@ class LoadedModels:
         count = f'{len(unknown):,} of {len(words):,} words ({share}) are not in the vocabulary, read as {RARE}'
         return f'{count}: {" ".join(different[:_MAX_NAMED])}{more}'
 
-    def warn_unknown(self, words: Sequence[str]) -> None:
-        """Names the words outside the vocabulary on stderr."""
-        if note := self.describe_unknown(words):
-            print(note, file=sys.stderr)
+    def warn_unknown(self, words: Sequence[str], is_measured: bool = True) -> None:
+        """Names the words outside the vocabulary on stderr, and warns if they are too many.
+
+        Args:
+            words: The words.
+            is_measured: Whether they are scored, and not only read, like those of a prompt.
+        """
+        if self.vocabulary.tokenizer.is_lossless:  # knows every text
+            return
+        share = sum(word not in self.vocabulary.ids for word in words) / max(len(words), 1)
+        warning = text_checks.describe_oov(share) if is_measured else ''
+        for line in filter(None, (self.describe_unknown(words), warning)):
+            print(line, file=sys.stderr)
 
     def warn_unspaced(self, items: Sequence[Sequence[str]], key: str, needs_words: bool = True) -> None:
         """Warns on stderr of items without blanks that the models cannot read so; see `unspaced_scripts`.
@@ -225,14 +239,15 @@ def load_models(folders: Sequence[str], weights: str = '', finished: bool = True
     weights_1xM = read_weights(weights, folders)
 
     process.set_up_process()
-    settings, vocabularies, models = zip(*map(_load, folders))
-    for folder, vocabulary in zip(folders, vocabularies):
-        difference = vocabulary.difference(vocabularies[0], folders[0])
+    loaded = [_load(folder) for folder in folders]
+    vocabulary, models = loaded[0].vocabulary, [one.model for one in loaded]
+    for folder, one in zip(folders, loaded):
+        difference = one.vocabulary.difference(vocabulary, folders[0])
         allowed = f'models can be mixed only over the same words; {_import_advice(folders[0])}'
         require(not difference, 'RUN', folder, f'{difference}; {allowed}')
     mixed = mixture.Mixture(models, weights_1xM, mixture.ContextBins()) if len(models) > 1 else models[0]
-    start = LineStart.of(vocabularies[0])
-    return LoadedModels(run_names(folders), settings, vocabularies[0], models, mixed, start)
+    settings = [one.settings for one in loaded]
+    return LoadedModels(run_names(folders), settings, vocabulary, models, mixed, LineStart.of(vocabulary))
 
 
 def check_models(folders: Sequence[str]) -> None:
@@ -256,12 +271,12 @@ def _is_arpa(folder: str) -> bool:
     return path.is_file() and path.suffix != packed.SUFFIX and arpa_files.is_arpa(path)
 
 
-def _load(folder: str) -> tuple[Settings, Vocabulary, LanguageModel]:
+def _load(folder: str) -> LoadedModel:
     """Returns what `loading.load` does, also of an ARPA file, with the numbers of KenLM."""
     if not _is_arpa(folder):
         return loading.load(folder)
     settings, vocabulary, model = read_arpa(expand('RUN', folder), as_kenlm=True)
-    return settings, vocabulary, compact(model)
+    return LoadedModel(settings, vocabulary, compact(model))
 
 
 def _import_advice(folder: str) -> str:

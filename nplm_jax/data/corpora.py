@@ -57,8 +57,12 @@ class Splits:
         """The three spans by name."""
         return {'train': self.train, 'valid': self.valid, 'test': self.test}
 
+    def __repr__(self) -> str:
+        sizes = (f'{len(span):,} {name}' for name, span in self.splits.items())
+        return f'<{type(self).__name__} of {", ".join(sizes)} words>'
 
-@dataclasses.dataclass(frozen=True, eq=False)
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Corpus(Splits):
     """One stream of words and its splits.
 

@@ -32,7 +32,7 @@ class Size(NamedTuple):
     utf8_bytes: int
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Dataset(Splits):
     """A corpus as token ids, and its splits.
 

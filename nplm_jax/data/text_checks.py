@@ -9,6 +9,9 @@ from nplm_jax.data.tokenizers.tokenizer import RARE, SKIPPED, UNKNOWN
 MAX_OOV = 0.05  # share of unknown words above which perplexities do not say which model is better
 MIN_LINES = 10  # of a text in which lines may be recognised as paragraphs
 
+_MOST = 0.5  # share of unknown words above which the text is unlike the training text
+_OTHER_TEXT = 'are its language, case and tokens (punctuation, subwords) those of the training text?'
+_MORE_WORDS = 'a lower corpus.min_count leaves fewer words unknown, and corpus.tokens=pieces none'
 _MIN_CHARACTERS = 20  # of a text whose blanks are counted
 _MIN_BLANKS = 0.05  # share of the characters; English has 0.17, German 0.14, Chinese nearly none
 _MIN_ENDS = 0.8  # share of lines that end as sentences do
@@ -17,20 +20,23 @@ _SENTENCE_END = re.compile(r'[.!?…。！？][\s"\'’”»)\]]*$')
 
 
 def describe_oov(share: float, words: str = 'words') -> str:
-    """Returns a warning where the share of unknown words is above MAX_OOV, else an empty string.
+    """Returns a warning with advice where the share of unknown words is above MAX_OOV, else an empty string.
 
     Args:
         share: The share of words outside the vocabulary.
         words: Which words it is of.
 
     Examples:
-        >>> describe_oov(0.25)
-        'warning: 25.0% of the words are unknown (<rare>), more than 5%: perplexity is not meaningful here'
+        >>> describe_oov(0.05)
+        ''
+        >>> describe_oov(0.25).partition(': ')[2].partition(': ')[0]
+        '25.0% of the words are unknown (<rare>), more than 5%'
     """
     if share <= MAX_OOV:
         return ''
     unknown = f'{share:.1%} of the {words} are unknown ({RARE}), more than {MAX_OOV:.0%}'
-    return f'warning: {unknown}: perplexity is not meaningful here'
+    consequence = 'they are scored as one word, so compare the result only with models of the same vocabulary'
+    return f'warning: {unknown}: {consequence}; {_OTHER_TEXT if share > _MOST else _MORE_WORDS}'
 
 
 def describe_written(written: Mapping[str, int]) -> str:

@@ -38,6 +38,10 @@ class Vocabulary:
     def __len__(self) -> int:
         return len(self.words)
 
+    def __repr__(self) -> str:
+        shown = [repr(word[:20]) for word in self.words[:4]] + ['...'] * (len(self) > 4)
+        return f'<Vocabulary of {len(self):,} words: {", ".join(shown)}; tokens={self.tokenizer.kind[:30]}>'
+
     @functools.cached_property
     def ids(self) -> dict[str, int]:
         """The id of each word."""

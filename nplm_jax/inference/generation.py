@@ -14,6 +14,7 @@ import numpy as np
 
 from nplm_jax.data.tokenizers.tokenizer import Tokenizer
 from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
+from nplm_jax.inference.loaded_model import LoadedModel, model_of
 from nplm_jax.inference.scoring import LineStart
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.spelled_words import Spelling
@@ -58,20 +59,21 @@ class Choice:
 GREEDY = Choice(top_k=1)
 
 
-def encode_prompt(words: Sequence[str], vocabulary: Vocabulary) -> np.ndarray:
+def encode_prompt(words: Sequence[str], model: LoadedModel | Vocabulary) -> np.ndarray:
     """Returns the ids of a prompt, int32, after what stands before every text that is scored; see `LineStart`.
 
     Args:
         words: The words of the prompt; may be empty. A boundary token at their beginning takes the place of `<p>`.
-        vocabulary: The vocabulary of the model.
+        model: The loaded model, or its vocabulary.
     """
+    vocabulary = model.vocabulary if isinstance(model, LoadedModel) else model
     ids, start = vocabulary.encode(words), LineStart.of(vocabulary)
     prefix = () if len(ids) and ids[0] in start.marks else start.prefix
     return np.array([*prefix, *ids], np.int32)
 
 
 def sample(
-    model: LanguageModel,
+    model: LoadedModel | LanguageModel,
     prompt_N: np.ndarray,
     words: int,
     samples: int,
@@ -84,7 +86,7 @@ def sample(
     A sequence depends only on the seed and on its own number: the first 10 of 1,000 samples are the same as 10 samples.
 
     Args:
-        model: Any language model.
+        model: A loaded model, or any language model such as a mixture.
         prompt_N: Ids in reading order; may be empty.
         words: Number of words to write after the prompt.
         samples: Number of sequences.
@@ -100,6 +102,7 @@ def sample(
     require(samples >= 1, 'samples', samples, 'must be 1 or more')
     require(0 <= seed < 2**31, 'seed', seed, 'must be at least 0 and below 2**31')
     jax_settings.check()
+    model = model_of(model)
     num_blocks = -(-samples // BLOCK)
     size = -(-samples // num_blocks)
     prompted, blocks = model.prefill(np.asarray(prompt_N, np.int32)[None]), []

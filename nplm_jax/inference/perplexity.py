@@ -11,17 +11,18 @@ import numpy as np
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.dataset import Size
 from nplm_jax.data.text_checks import has_words
+from nplm_jax.inference.loaded_model import LoadedModel, model_of
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.utils.errors import NonFiniteError, require
 
 _SAMPLE_PARTS = 16  # stretches of words that make a sample
 
 
-def perplexity(model: LanguageModel, tokens_T: np.ndarray, span: Span | None = None) -> float:
+def perplexity(model: LoadedModel | LanguageModel, tokens_T: np.ndarray, span: Span | None = None) -> float:
     """Returns the exact perplexity of a model on a stream of words: exp(total NLL / number of predicted words).
 
     Args:
-        model: Any model.
+        model: A loaded model, or any language model such as a mixture.
         tokens_T: Ids of the stream, such as `data.tokens_T` or `vocabulary.encode(words)`.
         span: The words to predict, such as `data.valid`, each from the words before it in the stream; None for all.
 
@@ -34,7 +35,7 @@ def perplexity(model: LanguageModel, tokens_T: np.ndarray, span: Span | None = N
     """
     span = Span(0, len(tokens_T)) if span is None else span
     require(len(span) > 0, 'tokens', len(span), 'give one word or more to predict')
-    return evaluate(model, tokens_T, span).perplexity
+    return evaluate(model_of(model), tokens_T, span).perplexity
 
 
 def nll_to_perplexity(nll_per_word: float) -> float:

@@ -33,6 +33,13 @@ class LanguageModel(abc.ABC):
 
     n: int | None
 
+    def __repr__(self) -> str:
+        return f'<{", ".join(filter(None, (type(self).__name__, f"n={self.n}", self._describe_size())))}>'
+
+    def _describe_size(self) -> str:
+        """Returns a few words for the `repr`."""
+        return ''
+
     def score(self, tokens_T: np.ndarray, span: Span | slice | None = None) -> np.ndarray:
         """Returns log P(w_t | w_1 ... w_{t-1}) of words of a stream, float32, nats.
 

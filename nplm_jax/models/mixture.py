@@ -71,6 +71,10 @@ class Mixture(LanguageModel):
         orders = [model.n for model in models if model.n is not None]
         self.n = max(orders) if len(orders) == len(models) else None
 
+    def _describe_size(self) -> str:
+        names = [type(model).__name__ for model in self.models[:4]]
+        return ' + '.join([*names, f'{len(self.models) - 4} more'] if len(self.models) > 4 else names)
+
     def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
         """See `LanguageModel.score_span`."""
         weights_MxT = self.weights_QxM.T[:, self.bins.of_stream(tokens_T, span)]

@@ -70,6 +70,10 @@ class NeuralLanguageModel(LanguageModel):
         self.sharding = sharding
         self.n = None if network.body.reach is None else network.body.reach + 1
 
+    def _describe_size(self) -> str:
+        size = sum(array.size for array in jax.tree.leaves(self.params))
+        return f'{type(self.network.body).__name__}, {self.network.vocabulary_size:,} words, {size:,} parameters'
+
     def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
         """See `LanguageModel.score_span`. Reads `burn_in` words before the span first."""
         return self._read_span(tokens_T, span, None)

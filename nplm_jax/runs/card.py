@@ -20,7 +20,7 @@ nplm score {word}{flags} < text.txt
 ```
 
 ```python
-settings, vocabulary, model = nplm_jax.load({file!r})
+run = nplm_jax.load({file!r})
 ```"""
 _HUGGING_FACE = """```python
 from transformers import AutoModelForCausalLM, AutoTokenizer

@@ -6,7 +6,7 @@ import contextlib
 import os
 import pathlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax
 import numpy as np
@@ -16,6 +16,7 @@ from nplm_jax.config import Settings
 from nplm_jax.data import corpora, dataset, vocabulary
 from nplm_jax.data.tokenizers import tokenizer_files
 from nplm_jax.data.tokenizers.tokenizer import Tokenizer
+from nplm_jax.inference.loaded_model import LoadedModel
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.ngram import archives, estimators, storage
 from nplm_jax.runs import card, catalog, packed, workdir
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
 Path: TypeAlias = str | os.PathLike[str]
 
 
-def load(folder: Path, plugins: Sequence[str] = ()) -> tuple[Settings, vocabulary.Vocabulary, LanguageModel]:
-    """Returns the settings, the vocabulary and the best model of a run's folder, or of a packed model.
+def load(folder: Path, plugins: Sequence[str] = ()) -> LoadedModel:
+    """Loads the best model of a run's folder, or a packed model, with its settings and its vocabulary.
 
     It reads the parameters alone; it reads no corpus and estimates nothing.
 
@@ -49,11 +50,12 @@ def load(folder: Path, plugins: Sequence[str] = ()) -> tuple[Settings, vocabular
     folder = catalog.expand_run(folder)
     settings = workdir.read_settings(folder)
     words = workdir.read_vocabulary(folder)
+    results = catalog.finished(folder)
     if parts.is_neural(settings.model.family):
-        return settings, words, load_network(folder, settings, words)[0]
+        return LoadedModel(settings, words, load_network(folder, settings, words)[0], folder, results)
     if (file := folder / storage.MODEL_FILE).exists():
-        return settings, words, storage.load(file, len(words))
-    if source := (catalog.finished(folder) or {}).get('imported'):
+        return LoadedModel(settings, words, storage.load(file, len(words)), folder, results)
+    if source := (results or {}).get('imported'):
         raise BadInput(file, f'missing; run `nplm import` again on {source}')
     try:
         parts.part_class('model.family', settings.model.family)
@@ -62,17 +64,8 @@ def load(folder: Path, plugins: Sequence[str] = ()) -> tuple[Settings, vocabular
     raise BadInput(file, 'missing; run the training command again')
 
 
-class TeacherRun(NamedTuple):
-    """A run that `output.teacher` names."""
-
-    folder: pathlib.Path
-    settings: Settings
-    words: vocabulary.Vocabulary
-    model: NeuralLanguageModel
-
-
-def load_teachers(settings: Settings, folder: pathlib.Path) -> list[TeacherRun]:
-    """Returns the runs that `output.teacher` names, with their models.
+def load_teachers(settings: Settings, folder: pathlib.Path) -> list[LoadedModel]:
+    """Loads the networks of the runs that `output.teacher` names.
 
     Args:
         settings: The settings of the student.
@@ -86,20 +79,19 @@ def load_teachers(settings: Settings, folder: pathlib.Path) -> list[TeacherRun]:
     for name in {value, *value.split(',')}:
         is_student = catalog.exists(name) and catalog.expand_run(name).resolve() == folder.resolve()
         require(not is_student, workdir.TEACHER, value, f'must not name --workdir={folder}, the run that is to learn')
-    teachers = []
+    teachers: list[LoadedModel] = []
     for path in catalog.split_runs(workdir.TEACHER, value):
         try:
             family = workdir.read_settings(path).model.family
-            loaded = load(path) if parts.is_neural(family) else None
+            teachers += [load(path)] if parts.is_neural(family) else []
         except BadInput as error:
             raise BadInput(workdir.TEACHER, f'{path} cannot be loaded ({error})', value=value) from None
         allowed = f'must name networks; {path} is a count-based model ({family})'
-        require(loaded is not None, workdir.TEACHER, value, allowed)
-        teachers.append(TeacherRun(path, *cast(Any, loaded)))
+        require(parts.is_neural(family), workdir.TEACHER, value, allowed)
     return teachers
 
 
-def check_words(settings: Settings, teachers: Sequence[TeacherRun], words: vocabulary.Vocabulary) -> None:
+def check_words(settings: Settings, teachers: Sequence[LoadedModel], words: vocabulary.Vocabulary) -> None:
     """Raises BadInput unless the teachers read the text as the student does.
 
     Args:
@@ -108,7 +100,7 @@ def check_words(settings: Settings, teachers: Sequence[TeacherRun], words: vocab
         words: The vocabulary of the student.
     """
     for teacher in teachers:
-        difference = teacher.words.difference(words, 'this run')
+        difference = teacher.vocabulary.difference(words, 'this run')
         allowed = f'{teacher.folder} cannot teach this run: {difference}'
         require(not difference, workdir.TEACHER, settings.output.teacher, allowed)
         contexts = settings.corpus.context, teacher.settings.corpus.context
@@ -176,13 +168,13 @@ def packed_members(folder: pathlib.Path, scratch: pathlib.Path) -> dict[str, pat
     Raises:
         BadInput: The run's files are damaged, or the code of its model is not installed.
     """
-    settings, _, model = load(folder)
+    loaded = load(folder)
     names = [catalog.CONFIG, catalog.CORPUS, catalog.VOCABULARY, catalog.RESULTS, *tokenizer_files.FILES]
-    files = {name: folder / name for name in (*names, *parts.files(settings), storage.MODEL_FILE)}
+    files = {name: folder / name for name in (*names, *parts.files(loaded.settings), storage.MODEL_FILE)}
     members = {name: file for name, file in files.items() if file.exists()}
-    if parts.is_neural(settings.model.family):
+    if parts.is_neural(loaded.settings.model.family):
         members[packed.PARAMETERS] = scratch / packed.PARAMETERS
-        archives.write(scratch / packed.PARAMETERS, arrays_of(model), {})
+        archives.write(scratch / packed.PARAMETERS, arrays_of(loaded.model), {})
     write_atomically(scratch / card.FILE, card.make(catalog.read_run(folder)))
     members[card.FILE] = scratch / card.FILE
     if catalog.is_finished(folder / catalog.SPELLING):

@@ -167,7 +167,7 @@ def _load(source: Source) -> LanguageModel:
         names = ', '.join(map(str, source.folders))
         raise BadInput(names, f'{where} sees other files there, or has another version of JAX')
     process.set_up_process()
-    models = [loading.load(folder)[2] for folder in source.folders]
+    models = [loading.load(folder).model for folder in source.folders]
     return Mixture(models, np.array([source.weights]), ContextBins()) if source.weights else models[0]
 
 

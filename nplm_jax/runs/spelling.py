@@ -131,8 +131,8 @@ def load(*folders: Path) -> Spelling:
     if run_folder is None:
         names = ' '.join(map(str, paths))
         raise BadInput(names, 'no spelling model for words outside the vocabulary; train one with nplm spell RUN')
-    _, symbols, model = loading.load(run_folder / catalog.SPELLING)
-    return Spelling(model, symbols, workdir.read_vocabulary(run_folder))
+    loaded = loading.load(run_folder / catalog.SPELLING)
+    return Spelling(loaded.model, loaded.vocabulary, workdir.read_vocabulary(run_folder))
 
 
 def measure(spelling: Spelling, words: Mapping[str, Sequence[str]]) -> dict[str, dict[str, Any]]:

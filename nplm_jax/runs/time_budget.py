@@ -15,7 +15,7 @@ import statistics
 import time
 from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 from ml_collections import ConfigDict
@@ -319,7 +319,7 @@ def measure(settings: Settings, data: Dataset, folder: pathlib.Path) -> Timing:
         folder: The folder of the run.
     """
     with out_of_memory_as_bad_input():
-        teachers = [teacher.model for teacher in loading.load_teachers(settings, folder)]
+        teachers = [cast(Any, teacher.model) for teacher in loading.load_teachers(settings, folder)]
         run = prepare_run(settings, data, teachers)
         program = run.program
         seconds: list[float] = []  # of each chunk, and its updates

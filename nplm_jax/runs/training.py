@@ -1,18 +1,17 @@
 """`nplm_jax.train`: one experiment by a call, as `nplm train` does it."""
 
-import dataclasses
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
 from ml_collections import ConfigDict
 
-from nplm_jax import config as config_lib
 from nplm_jax import parts
+from nplm_jax.inference.loaded_model import LoadedModel
 from nplm_jax.runs import experiment, time_budget
-from nplm_jax.runs.catalog import RUNS, Run, read_run
+from nplm_jax.runs.catalog import RUNS
 from nplm_jax.runs.command_line import find_config, load_config
-from nplm_jax.runs.loading import Path
+from nplm_jax.runs.loading import Path, load
 from nplm_jax.runs.workdir import default_name
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand
@@ -23,7 +22,7 @@ def train(
     workdir: Path | None = None,
     changes: Mapping[str, Any] = MappingProxyType({}),
     minutes: float | None = None,
-) -> Run:
+) -> LoadedModel:
     """Trains or estimates one model and evaluates it, as `nplm train` does; a notebook shows the learning curve.
 
     Args:
@@ -35,7 +34,7 @@ def train(
             `nplm train --minutes`; the config is then named, and defines `network` as `text` and `brown` do.
 
     Returns:
-        The finished run, with its `results`; `nplm_jax.load(run.folder)` returns its model.
+        The trained model with its `folder` and its `results`, as `nplm_jax.load` returns it.
 
     Raises:
         BadInput: The config, the folder, the text or the devices cannot serve.
@@ -50,6 +49,4 @@ def train(
     if minutes is not None and isinstance(config, str):
         made, corpus = time_budget.resolve(made, find_config(config).partition(':')[0], changes, minutes, folder)
     experiment.run(made, folder, data=corpus)
-    trained = read_run(folder)
-    settings = config_lib.replace(trained.settings, {})  # with the options of its plug-ins
-    return dataclasses.replace(trained, settings=settings)
+    return load(folder)

@@ -99,9 +99,14 @@ def shared(name: str) -> Any:
     return dataclasses.field(metadata={KEY: name})
 
 
-def built(default: Any = None) -> Any:
-    """Returns a field of a part that is no key: the code that makes the part sets it, or the part learns it."""
-    return dataclasses.field(default=default, metadata={BUILT: True})
+def built(default: Any = None, repr: bool = True) -> Any:
+    """Returns a field of a part that is no key: the code that makes the part sets it, or the part learns it.
+
+    Args:
+        default: Its default.
+        repr: Whether the `repr` of the part shows it; False for thousands of values.
+    """
+    return dataclasses.field(default=default, repr=repr, metadata={BUILT: True})
 
 
 def build(settings_class: type[T], flat: Mapping[str, Any], options: Mapping[str, type]) -> T:

@@ -109,7 +109,8 @@ def test_a_sample_does_not_depend_on_how_many_are_drawn(runs, nplm_command):
 
 
 def test_a_prompt_stands_after_a_line_end(runs, nplm_command):
-    _, words, model = loading.load(runs / 'chinese')
+    loaded = loading.load(runs / 'chinese')
+    words, model = loaded.vocabulary, loaded.model
     log_p_V = model.next_word(words.encode(['Ċ'])[None])[0]
     (output,), _ = nplm_command('next', runs / 'chinese', '--count=3', '--json')
     for entry in json.loads(output)['next']:
@@ -140,7 +141,7 @@ def test_neighbours_of_a_piece_are_asked_for_by_its_text(runs, nplm_command):
 def test_scores_are_of_the_same_text_without_a_note(runs, monkeypatch, nplm_command, name):
     text = f'{HOSTILE}\n人人\r\n\nJeder hat das'
     (output,), stderr = score(monkeypatch, nplm_command, runs / name, text, '--json')
-    _, words, _ = loading.load(runs / name)
+    words = loading.load(runs / name).vocabulary
     lines = json.loads(output)['lines']
     assert stderr == [] and json.loads(output)['oovs'] == 0
     decoded = [words.tokenizer.decode(words.decode(line['ids'])) for line in lines]
@@ -170,7 +171,7 @@ def test_runs_of_another_tokenizer_are_refused(runs, fails):
     for name, normalization in (('nfc', 'nfc'), ('none', 'none')):
         config = parts.override(text_config.get_config(), changes | {'corpus.normalization': normalization})
         experiment.run(config, runs / name)
-    _, words, _ = loading.load(runs / 'nfc')
+    words = loading.load(runs / 'nfc').vocabulary
     assert words.words == vocabulary.load(runs / 'none' / 'vocabulary.txt').words
     assert '(normalization), and cuts text into other tokens' in fails('next', runs / 'none', runs / 'nfc')
 
@@ -200,8 +201,10 @@ def test_an_arpa_file_of_pieces_comes_back_the_same(runs, nplm_command, monkeypa
     nplm_command(
         'import', 'arpa', tmp_path / 'german.arpa', f'--workdir={tmp_path / "run"}', '--vocabulary', runs / 'german'
     )
-    _, words, exported = loading.load(runs / 'german')
-    _, again, imported = loading.load(tmp_path / 'run')
+    loaded = loading.load(runs / 'german')
+    words, exported = loaded.vocabulary, loaded.model
+    loaded = loading.load(tmp_path / 'run')
+    again, imported = loaded.vocabulary, loaded.model
     ids_T = words.encode(words.tokenize(f'{GERMAN}{HOSTILE}'))
     assert again.tokenizer == words.tokenizer and again.words == words.words
     np.testing.assert_allclose(imported.score(ids_T), exported.score(ids_T), atol=1e-5)
@@ -236,7 +239,8 @@ def test_a_text_without_blanks_names_the_tokens_for_it(tmp_path, capsys):
 
 def test_a_line_of_hugging_faces_model_begins_and_ends_with_the_line_end(runs, tmp_path):
     pytest.importorskip('safetensors', reason='pip install safetensors')
-    settings, words, model = loading.load(runs / 'network')
+    loaded = loading.load(runs / 'network')
+    settings, words, model = loaded.settings, loaded.vocabulary, loaded.model
     of_app('export.huggingface').write_folder(model, words, settings, tmp_path / 'hf')
     read = lambda name: json.loads((tmp_path / 'hf' / name).read_text())  # noqa: E731
     (line_end,) = LineStart.of(words).prefix
@@ -250,7 +254,8 @@ def test_hugging_faces_model_of_pieces_gives_the_same_ids_and_probabilities(runs
     monkeypatch.setenv('HF_HUB_OFFLINE', '1')
     torch = pytest.importorskip('torch', reason='pip install torch')
     transformers = pytest.importorskip('transformers', reason='pip install transformers')
-    settings, words, model = loading.load(runs / 'network')
+    loaded = loading.load(runs / 'network')
+    settings, words, model = loaded.settings, loaded.vocabulary, loaded.model
     of_app('export.huggingface').write_folder(model, words, settings, tmp_path / 'hf')
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / 'hf', trust_remote_code=True)
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / 'hf', trust_remote_code=True)

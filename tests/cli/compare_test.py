@@ -63,7 +63,8 @@ def test_a_text_is_scored_line_by_line_by_every_run_and_their_mixture(folders, n
     total, words = 0.0, 0
     p = {}
     for folder in pair:
-        settings, vocabulary, model = loading.load(folder)
+        loaded = loading.load(folder)
+        vocabulary, model = loaded.vocabulary, loaded.model
         start = scoring.LineStart.of(vocabulary)
         lines = [vocabulary.encode(line.split()) for line in TEXT.strip().split('\n')]
         scored = scoring.score(model, lines, start)
@@ -290,7 +291,8 @@ def test_a_text_is_compared_by_its_bits_per_byte(same_text, nplm_command, tmp_pa
     runs = same_text / 'words', same_text / 'bytes'
     (output,), _ = nplm_command('compare', *runs, f'--text={tmp_path / "text"}', '--json')
     for folder, entry in zip(runs, json.loads(output)['text']):
-        _, vocabulary, model = loading.load(folder)
+        loaded = loading.load(folder)
+        vocabulary, model = loaded.vocabulary, loaded.model
         ids = vocabulary.encode(vocabulary.tokenize('the dog sat .'))
         (line,) = scoring.score(model, [ids], scoring.LineStart.of(vocabulary))
         assert entry['bits_per_byte'] == pytest.approx(-line.log10_p_T.sum() * math.log2(10) / 13)

@@ -44,7 +44,8 @@ def test_a_prompts_curly_quotation_marks_are_those_of_the_vocabulary(quotes, cal
 
 def test_a_text_begins_as_a_paragraph(quotes):
     models = loaded_models.load_models([str(quotes)])
-    _, words, model = loading.load(quotes)
+    loaded = loading.load(quotes)
+    words, model = loaded.vocabulary, loaded.model
     ids_T = generation.sample(model, words.encode(['<p>']), 3, 1, generation.GREEDY)[0]
     again_T = generation.sample(model, models.encode_prompt([]), 3, 1, generation.GREEDY)[0]
     np.testing.assert_array_equal(ids_T, again_T)

@@ -67,11 +67,12 @@ def test_a_forgotten_format_is_answered_by_the_command_that_works(nplm_command, 
     assert caught.value.code == 2 and 'must be arpa' in answer
     command = shlex.split(answer.partition('run: nplm ')[2])
     nplm_command(*command)
-    assert loading.load(tmp_path / command[-1].partition('=')[2])[1].words[1:3] == ('<p>', 'i')
+    assert loading.load(tmp_path / command[-1].partition('=')[2]).vocabulary.words[1:3] == ('<p>', 'i')
 
 
 def test_an_imported_model_has_the_files_probabilities(zebras):
-    settings, vocabulary, model = loading.load(zebras)
+    loaded = loading.load(zebras)
+    settings, vocabulary, model = loaded.settings, loaded.vocabulary, loaded.model
     assert settings.corpus.boundary_tokens and '<s>' not in vocabulary.ids
     for text, log10 in (
         ('<p> i', -0.2), ('<p> i like', -0.15), ('i like zebras', -0.6 - 0.25),
@@ -98,8 +99,10 @@ def test_a_text_is_cut_at_blanks_of_ascii_and_keeps_its_form(word, tokens, tmp_p
 def test_import_export_import_gives_the_same_probabilities(zebras, tmp_path, nplm_command):
     write_arpa(zebras, tmp_path / 'again.arpa')
     nplm_command('import', 'arpa', tmp_path / 'again.arpa', f'--workdir={tmp_path / "again"}')
-    _, first_words, first = loading.load(zebras)
-    _, words, again = loading.load(tmp_path / 'again')
+    loaded = loading.load(zebras)
+    first_words, first = loaded.vocabulary, loaded.model
+    loaded = loading.load(tmp_path / 'again')
+    words, again = loaded.vocabulary, loaded.model
     assert words.words == first_words.words
     contexts = random_contexts(words)
     assert np.abs(first.next_word(contexts) - again.next_word(contexts)).max() < 2e-6
@@ -131,7 +134,8 @@ def test_kenlm_reads_what_is_exported(folders, tmp_path, nplm_command):
     kenlm = pytest.importorskip('kenlm', reason='pip install kenlm')
     write_arpa(folders / 'counts', tmp_path / 'a.arpa')
     reader = kenlm.Model(str(tmp_path / 'a.arpa'))
-    _, vocabulary, model = loading.load(folders / 'counts')
+    loaded = loading.load(folders / 'counts')
+    vocabulary, model = loaded.vocabulary, loaded.model
     differences = []
     names = ['</s>' if word == '<p>' else word for word in vocabulary.words]
     for context, name in zip(vocabulary.words[1:], names[1:]):
@@ -163,9 +167,10 @@ def test_over_a_runs_vocabulary_no_probability_is_lost_and_it_mixes_with_that_ru
     flags = f'--workdir={tmp_path / "mapped"}', f'--vocabulary={run}'
     (line,), _ = nplm_command('import', 'arpa', tmp_path / 'zebras.arpa', *flags)
     assert 'are not in the file and share the probability of <unk>' in line
-    _, vocabulary, model = loading.load(tmp_path / 'mapped')
+    loaded = loading.load(tmp_path / 'mapped')
+    vocabulary, model = loaded.vocabulary, loaded.model
     p_BxV = np.exp(model.next_word(random_contexts(vocabulary)).astype(np.float64))
-    assert vocabulary.words == loading.load(run)[1].words
+    assert vocabulary.words == loading.load(run).vocabulary.words
     np.testing.assert_allclose(arpa_sums(tmp_path, vocabulary), p_BxV.sum(1), rtol=1e-5)
     rows, _ = nplm_command('mix', run, tmp_path / 'mapped', f'--output={tmp_path / "w.json"}')
     assert any(row.startswith('| mapped') for row in rows)
@@ -281,7 +286,7 @@ def test_other_commands_take_an_arpa_file(tmp_path, nplm_command):
     (tmp_path / 'pairs.tsv').write_text('good\tbad\ni like zebras\tlike i zebras\n')
     rows, _ = nplm_command('next', tmp_path / 'lm.arpa', '--prompt=i like', '--count=1')
     assert 'zebras' in '\n'.join(rows)
-    rows, _ = nplm_command('pairs', tmp_path / 'pairs.tsv', f'--model={tmp_path / "lm.arpa"}')
+    rows, _ = nplm_command('pairs', tmp_path / 'lm.arpa', f'--table={tmp_path / "pairs.tsv"}')
     assert 'lm.arpa' in '\n'.join(rows)
 
 

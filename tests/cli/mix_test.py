@@ -47,8 +47,9 @@ def test_the_table_is_of_the_models_and_their_mixtures(folders, tmp_path, lines)
         'mixed, by frequency',
     ]
     found = json.loads((tmp_path / 'a.json').read_text())
-    settings, _, first = experiment.load(folders / 'add_delta')
-    second = experiment.load(folders / 'backoff')[2]
+    loaded = experiment.load(folders / 'add_delta')
+    settings, first = loaded.settings, loaded.model
+    second = experiment.load(folders / 'backoff').model
     data = loading.load_dataset(settings)
     learned = mixture.fit([first, second], data.tokens_T, data.valid)
     assert [m['weight'] for m in found['models']] == pytest.approx(learned.weights_QxM[0].tolist())
@@ -67,7 +68,7 @@ def pair_of_tokenizers(tmp_path):
     for tokens in ('words', 'whitespace'):
         kind = {'corpus.tokens': tokens, 'model.family': 'add_delta'}
         experiment.run(parts.override(text_config.get_config(), changes | kind), tmp_path / tokens)
-    (_, words, _), (_, others, _) = (loading.load(tmp_path / tokens) for tokens in ('words', 'whitespace'))
+    words, others = (loading.load(tmp_path / tokens).vocabulary for tokens in ('words', 'whitespace'))
     assert words.words == others.words
     return tmp_path / 'words', tmp_path / 'whitespace'
 
@@ -180,8 +181,9 @@ def test_the_mixture_of_backoff_models_becomes_one_arpa_file(folders, tmp_path, 
     ]
     assert shown[-1].startswith(f'{tmp_path}/mixed.arpa: {(tmp_path / "mixed.arpa").stat().st_size:,} bytes, ')
     nplm_command('import', 'arpa', tmp_path / 'mixed.arpa', f'--workdir={tmp_path}/one', f'--vocabulary={runs[0]}')
-    settings, _, imported = loading.load(tmp_path / 'one')
-    models, data = [loading.load(run)[2] for run in runs], loading.load_dataset(settings)
+    loaded = loading.load(tmp_path / 'one')
+    settings, imported = loaded.settings, loaded.model
+    models, data = [loading.load(run).model for run in runs], loading.load_dataset(settings)
     learned = mixture.fit(models, data.tokens_T, data.valid)
     static = static_mixture.interpolate(models, learned.weights_QxM[0])
     for split, column in (('valid', 2), ('test', 3)):
@@ -239,8 +241,9 @@ def test_an_imported_file_with_the_words_in_another_order_is_mixed_into_one_arpa
     reordered = [*reversed(words), begin]
     (tmp_path / 'b.arpa').write_text(head + '\n'.join(reordered) + '\n' + rest)
     nplm_command('import', 'arpa', tmp_path / 'b.arpa', f'--workdir={tmp_path}/b', f'--vocabulary={run}')
-    settings, _, imported = loading.load(tmp_path / 'b')
-    data, original = loading.load_dataset(settings), loading.load(run)[2]
+    loaded = loading.load(tmp_path / 'b')
+    settings, imported = loaded.settings, loaded.model
+    data, original = loading.load_dataset(settings), loading.load(run).model
     np.testing.assert_allclose(imported.score(data.tokens_T), original.score(data.tokens_T), rtol=1e-5, atol=1e-6)
     shown = nplm_command('mix', folders / 'add_delta', tmp_path / 'b', '--to=arpa', f'--output={tmp_path}/c.arpa')[0]
     assert shown[-1].startswith(f'{tmp_path}/c.arpa: ')

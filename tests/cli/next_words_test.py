@@ -40,7 +40,8 @@ def test_small_probabilities_keep_their_digits(folders, call):
 
 @pytest.mark.parametrize('prompt, context', [('', ['<p>']), ('i', ['<p>', 'i']), ('<p> i', ['<p>', 'i'])])
 def test_a_prompt_starts_after_the_paragraph_mark(folders, call, prompt, context):
-    _, words, model = loading.load(folders / 'network')
+    loaded = loading.load(folders / 'network')
+    words, model = loaded.vocabulary, loaded.model
     (output,), _ = call(folders / 'network', '--count=99', f'--prompt={prompt}', '--json')
     log_p_V = model.next_word(words.encode(context)[None])[0]
     for entry in json.loads(output)['next']:

@@ -145,7 +145,8 @@ def parse(lines):
 @pytest.mark.parametrize('name', ['network', 'counts'])
 def test_kenlms_columns_and_a_direct_evaluation(folders, call, name):
     words, totals, summary = parse(call(TEXT, f'--workdir={folders / name}')[0])
-    found, vocabulary, model = experiment.load(folders / name)
+    loaded = experiment.load(folders / name)
+    found, vocabulary, model = loaded.settings, loaded.vocabulary, loaded.model
     assert [[w for w, *_ in line] for line in words] == [x.split() for x in TEXT.split('\n')]
     log10_p, known = [], []
     for line, (total, oov) in zip(words, totals):
@@ -166,7 +167,8 @@ def test_kenlms_columns_and_a_direct_evaluation(folders, call, name):
 
 
 def test_a_stream_has_the_runs_perplexity(folders, call):
-    found, _, model = experiment.load(folders / 'network')
+    loaded = experiment.load(folders / 'network')
+    found, model = loaded.settings, loaded.model
     data = loading.load_dataset(found)
     tokens_T = np.append(data.tokens_T[1:], data.vocabulary.ids['<p>'])  # without `<text>`
     text = 'i like dog\ni love coffee\ni hate milk'
@@ -192,7 +194,8 @@ def test_a_mixture_of_runs(folders, call):
 def test_the_end_of_a_line_is_the_paragraph_mark(folders, call):
     flag = f'--workdir={folders / "network"}'
     words, totals, summary = parse(call('i like dog', flag, '--end')[0])
-    _, vocabulary, model = experiment.load(folders / 'network')
+    loaded = experiment.load(folders / 'network')
+    vocabulary, model = loaded.vocabulary, loaded.model
     context = vocabulary.encode(['<p>', 'i', 'like', 'dog'])[None]
     expected = model.next_word(context)[0, vocabulary.ids['<p>']] / math.log(10)
     assert words[0][-1][0] == '<p>' and float(words[0][-1][3]) == pytest.approx(expected, abs=1e-5)
@@ -265,7 +268,8 @@ def test_marks_in_a_text_are_skipped_and_unknown_symbols_are_unknown_words(folde
 def test_sota_lm_has_the_probability_of_each_word_and_line_end_but_the_first(folders, call):
     text = 'i like dog\n\ni love zzz'
     output, _ = call(text, folders / 'network', '--format=sota_lm')
-    _, vocabulary, model = experiment.load(folders / 'network')
+    loaded = experiment.load(folders / 'network')
+    vocabulary, model = loaded.vocabulary, loaded.model
     stream = ['i', 'like', 'dog', '<p>', '<p>', 'i', 'love', 'zzz', '<p>']
     assert len(output) == len(stream) - 1
     for t, p in enumerate(output, start=1):

@@ -26,9 +26,9 @@ def pair(folders):
 def p_of_dog(folders, weights):
     """P(dog | <p> i like) by the mixture with these weights."""
     models = [loading.load(folder) for folder in folders]
-    words = models[0][1]
+    words = models[0].vocabulary
     context = words.encode(['<p>', 'i', 'like'])[None]
-    return sum(w * math.exp(m.next_word(context)[0, words.ids['dog']]) for w, (_, _, m) in zip(weights, models))
+    return sum(w * math.exp(m.model.next_word(context)[0, words.ids['dog']]) for w, m in zip(weights, models))
 
 
 @pytest.mark.parametrize(

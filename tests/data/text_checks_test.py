@@ -59,3 +59,11 @@ def test_words_of_a_text_that_is_told_are_not_counted():
 def test_a_few_percent_of_unknown_words_are_no_warning():
     assert not text_checks.describe_oov(0.05)
     assert '24 of 29' not in text_checks.describe_oov(24 / 29) and '82.8%' in text_checks.describe_oov(24 / 29)
+
+
+@pytest.mark.parametrize(
+    'share, advice', [(0.06, 'corpus.min_count'), (0.5, 'corpus.tokens=pieces'), (0.9, 'language')]
+)
+def test_a_warning_of_unknown_words_says_what_to_do(share, advice):
+    warning = text_checks.describe_oov(share)
+    assert advice in warning and 'same vocabulary' in warning and '\n' not in warning

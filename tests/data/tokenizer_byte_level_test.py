@@ -66,7 +66,8 @@ def test_a_run_of_the_unigram_model_is_read_again_as_the_ids_that_it_was_trained
     changes = {'corpus.tokens': 'pieces', 'corpus.piece_model': 'unigram', 'corpus.pieces': 300, 'model.n': 2}
     changes |= {'corpus.path': str(tmp_path / 'text.txt'), 'model.family': 'add_delta'}
     experiment.run(parts.override(text_config.get_config(), changes), tmp_path / 'run')
-    found, words, _ = nplm_jax.load(tmp_path / 'run')
+    loaded = nplm_jax.load(tmp_path / 'run')
+    found, words = loaded.settings, loaded.vocabulary
     for run in (tmp_path / 'run', found):
         data = nplm_jax.load_dataset(run)
         assert data.vocabulary == words and not workdir.difference(tmp_path / 'run', found, workdir.text_digest(data))

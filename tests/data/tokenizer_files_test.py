@@ -67,7 +67,8 @@ def call(monkeypatch, nplm_command):
 
 def test_a_new_kind_of_token_trains_scores_and_generates(train, call):
     folder = train('letters')
-    settings, words, model = loading.load(folder)
+    loaded = loading.load(folder)
+    settings, words = loaded.settings, loaded.vocabulary
     assert words.tokenizer == Letters('letters', boundary_tokens=True, lowercase=True)
     data = loading.prepare_recorded(settings, folder)
     assert ''.join(words.decode(data.tokens_T[2:16])) == 'the dog barks,'
@@ -89,7 +90,8 @@ def test_surprisal_has_the_new_kind_of_token(train, call):
 
 def test_commands_follow_the_saved_rules_and_another_text_is_refused(train, call):
     folder = train('words')
-    settings, words, _ = loading.load(folder)
+    loaded = loading.load(folder)
+    settings, words = loaded.settings, loaded.vocabulary
     assert words.tokenize('The dogs, said') == ['the', 'dogs', ',', 'said']
     loading.prepare_recorded(settings, folder)
     config = json.loads((folder / 'config.json').read_text())
@@ -99,7 +101,7 @@ def test_commands_follow_the_saved_rules_and_another_text_is_refused(train, call
     (folder / 'tokenizer_config.json').write_text(
         json.dumps({**rules, 'kind': 'whitespace', 'split_punctuation': False})
     )
-    assert loading.load(folder)[1].tokenize('The dogs, said') == ['the', 'dogs,', 'said']
+    assert loading.load(folder).vocabulary.tokenize('The dogs, said') == ['the', 'dogs,', 'said']
     (output,) = call('The dogs, said\n', 'score', folder, '--json')
     assert json.loads(output)['lines'][0]['words'] == ['the', 'dogs,', 'said']
     with pytest.raises(BadInput, match='was started on a different text'):

@@ -37,7 +37,8 @@ def test_bits_are_those_of_all_bytes_of_the_test_text(small, system):
     run = Run('one_minute', 'brown', system, 1)
     measured = study.train(run, small, 40)
     file = small / 'texts' / 'brown' / 'test.txt'
-    settings, _, model = loading.load(small / 'runs' / run.name)
+    loaded = loading.load(small / 'runs' / run.name)
+    settings, model = loaded.settings, loaded.model
     data = loading.load_dataset(settings)
     assert measured['bytes']['test'] == file.stat().st_size and measured['words']['test'] == 900
     log_p = model.score(data.tokens_T, data.test).astype(float).sum()

@@ -152,7 +152,8 @@ def read_packed(folder: pathlib.Path, data: bytes, seal: bool = False) -> None:
     if seal:
         data = (body := data[:-64]) + hashlib.sha256(body).hexdigest().encode()
     with mock.patch.dict(os.environ, NPLM_JAX_CACHE=str(folder / 'cache')):
-        _, words, model = loading.load(_file(folder, data, 'model.nplm'))
+        loaded = loading.load(_file(folder, data, 'model.nplm'))
+        words, model = loaded.vocabulary, loaded.model
     assert seal or data == _packed()
     assert {path.name for path in folder.iterdir()} == {'model.nplm', 'cache'}
     assert not np.isnan(model.next_word(np.zeros((1, 2), np.int32))).any() and len(words) >= 1

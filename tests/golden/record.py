@@ -243,7 +243,7 @@ def record(case: str, sampling: bool = True) -> tuple[dict[str, Any], dict[str, 
         config, run = make_config(case, folder), folder / 'run'
         with contextlib.redirect_stdout(io.StringIO()):
             experiment.run(config, run)
-            _, _, model = experiment.load(run)
+            model = experiment.load(run).model
         results = json.loads((run / 'results.json').read_text(encoding='utf-8'))
         found = {key: results[key] for key in ('vocabulary', 'words', 'perplexity', 'impossible_words')}
         if 'mixture' in results:  # of networks alone

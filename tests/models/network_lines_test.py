@@ -135,7 +135,8 @@ def test_a_run_over_lines_scores_a_line_as_it_does_in_the_text(family, tmp_path)
     config.corpus.path, config.corpus.min_count, config.corpus.paragraphs = str(tmp_path / 'text'), 1, 'lines'
     (tmp_path / 'text').write_text('\n'.join(f'{a} plus {b} is {a + b}' for a in range(9) for b in range(9)) + '\n')
     results = experiment.run(config, tmp_path / 'run')
-    settings, vocabulary, model = loading.load(tmp_path / 'run')
+    loaded = loading.load(tmp_path / 'run')
+    vocabulary, model = loaded.vocabulary, loaded.model
     data = loading.load_dataset(tmp_path / 'run')
     assert data.by_lines and model.network.line_end == vocabulary.ids['<p>']
     anew = evaluation.measure(model, data, trigram=lambda: evaluation.fit_trigram(data))

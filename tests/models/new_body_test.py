@@ -50,7 +50,8 @@ def make_config(folder, **changes):
 
 def test_a_run_goes_from_config_to_a_model_that_generates_and_scores(tmp_path):
     results = experiment.run(make_config(tmp_path), tmp_path / 'run')
-    settings, words, model = experiment.load(tmp_path / 'run')
+    loaded = experiment.load(tmp_path / 'run')
+    settings, words, model = loaded.settings, loaded.vocabulary, loaded.model
     data = loading.load_dataset(settings)
     assert results['family'] == 'bag' and results['parameters'] == len(words) * (2 * 8 + 1)
     test_score = evaluate(model, data.tokens_T, data.test)

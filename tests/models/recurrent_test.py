@@ -408,7 +408,8 @@ def test_from_config_to_a_model_that_can_be_loaded(family, tmp_path):
     c = parts.override(sentences.get_config(), {'model.family': family, **changes})
     results = experiment.run(c, tmp_path / 'run')
     assert results['family'] == family and {'fixed', 'learned', 'by_frequency'} == set(results['mixture'])
-    settings, _, model = experiment.load(tmp_path / 'run')
+    loaded = experiment.load(tmp_path / 'run')
+    settings, model = loaded.settings, loaded.model
     data = loading.load_dataset(settings)
     perplexity = evaluate(model, data.tokens_T, data.test).perplexity
     assert perplexity == pytest.approx(results['perplexity']['test'], rel=1e-6) and perplexity < 3

@@ -228,4 +228,4 @@ def test_a_vocabulary_smaller_than_the_samples_is_trained_on_and_the_results_say
         assert 'lowered' not in results and note not in said
     else:
         assert results['lowered'] == {'output.samples': 10} and said.count(note) == 1
-        assert experiment.load(tmp_path / 'run')[2].network.output.samples == 10
+        assert experiment.load(tmp_path / 'run').model.network.output.samples == 10

@@ -91,7 +91,8 @@ def test_a_terminal_sees_which_evaluation_is_under_way(monkeypatch):
 
 def test_the_last_word_of_each_paragraph_is_predicted_where_the_text_is_small(tmp_path):
     experiment.run(sentences.get_config(), tmp_path / 'run')
-    settings, vocabulary, model = experiment.load(tmp_path / 'run')
+    loaded = experiment.load(tmp_path / 'run')
+    settings, vocabulary, model = loaded.settings, loaded.vocabulary, loaded.model
     data = loading.load_dataset(settings)
     table = evaluation.predictions_table(model, data).splitlines()
     rows = [[cell.strip() for cell in line.split('|')[1:-1]] for line in table]

@@ -40,7 +40,7 @@ def test_an_experiment_on_the_first_words_is_not_resumed_with_others(tmp_path):
     assert results['words'] == {'train': 80, 'valid': 0.1 * 100, 'test': 10}
     run = catalog.read_run(tmp_path / 'run')
     assert 'Only its first 100 words were used' in card.make(run)
-    assert 'late' not in experiment.load(tmp_path / 'run')[1].ids
+    assert 'late' not in experiment.load(tmp_path / 'run').vocabulary.ids
     longer = parts.override(shorter, {'corpus.words': 200})
     with pytest.raises(BadInput, match='corpus.words'):
         experiment.run(longer, tmp_path / 'run')
@@ -52,7 +52,8 @@ def test_a_count_based_run_writes_its_results_and_is_loaded_with_the_same_perple
     with warnings.catch_warnings():
         warnings.simplefilter('ignore', kneser_ney.DiscountWarning)  # three sentences are too little text
         results = experiment.run(config(family), tmp_path / 'run')
-        _, vocabulary, model = experiment.load(tmp_path / 'run')
+        loaded = experiment.load(tmp_path / 'run')
+        vocabulary, model = loaded.vocabulary, loaded.model
     assert results == json.loads((tmp_path / 'run' / 'results.json').read_text())
     assert results['family'] == family and results['words_per_second'] > 0 and 'mixture' not in results
     assert results['impossible_words'] == {'train': 0, 'valid': 0, 'test': 0}
@@ -84,14 +85,15 @@ def test_a_count_based_run_is_loaded_without_its_text_but_not_without_its_model_
     c.corpus.name, c.corpus.path = 'text', str(tmp_path / 'text')
     experiment.run(c, tmp_path / 'run')
     (tmp_path / 'text').rename(tmp_path / 'gone')
-    _, words, model = experiment.load(tmp_path / 'run')
+    loaded = experiment.load(tmp_path / 'run')
+    words, model = loaded.vocabulary, loaded.model
     (tmp_path / 'run' / 'model.safetensors').unlink()
     (tmp_path / 'gone').rename(tmp_path / 'text')
     with pytest.raises(BadInput, match='/run/model.safetensors: missing; run the training command again$'):
         experiment.load(tmp_path / 'run')
     experiment.run(c, tmp_path / 'run')
     contexts = np.arange(len(words))[:, None]
-    again = experiment.load(tmp_path / 'run')[2]
+    again = experiment.load(tmp_path / 'run').model
     np.testing.assert_array_equal(model.next_word(contexts), again.next_word(contexts))
     (tmp_path / 'run' / 'model.safetensors').unlink()
     (tmp_path / 'text').write_text('a b c a b c a b c a b c a c d')
@@ -126,7 +128,8 @@ def test_an_infinite_perplexity_says_how_many_words_were_hit(tmp_path, lines):
 
 def test_the_mixtures_of_a_network_are_the_papers_and_none_is_worse_on_validation(tmp_path):
     results = experiment.run(sentences.get_config(), tmp_path / 'run')
-    settings, vocabulary, network = experiment.load(tmp_path / 'run')
+    loaded = experiment.load(tmp_path / 'run')
+    settings, vocabulary, network = loaded.settings, loaded.vocabulary, loaded.model
     data = loading.load_dataset(settings)
     trigram = interpolated.fit(data.tokens_T, data.train, data.valid, len(vocabulary))
     half = -np.mean(

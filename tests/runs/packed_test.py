@@ -75,8 +75,10 @@ def pack(folder, path):
 def test_what_is_packed_is_loaded_bit_for_bit(runs, tmp_path, kind):
     folder = make(runs / kind, CHANGES[kind])
     path = pack(folder, tmp_path / 'model.nplm')
-    settings, vocabulary, model = nplm_jax.load(folder)
-    packed_settings, packed_vocabulary, packed_model = nplm_jax.load(path)
+    loaded = nplm_jax.load(folder)
+    settings, vocabulary, model = loaded.settings, loaded.vocabulary, loaded.model
+    loaded = nplm_jax.load(path)
+    packed_settings, packed_vocabulary, packed_model = loaded.settings, loaded.vocabulary, loaded.model
     tokens = np.arange(1, len(vocabulary)).repeat(2)
     np.testing.assert_array_equal(packed_model.score(tokens), model.score(tokens))
     np.testing.assert_array_equal(packed_model.next_word(tokens[None]), model.next_word(tokens[None]))
@@ -91,8 +93,8 @@ def test_pieces_and_their_tokenizer(tmp_path):
     (tmp_path / 'text.txt').write_text('The cat sat on the mat. Ça va? 日本語。\n' * 60)
     changes = {'corpus.path': str(tmp_path / 'text.txt'), 'corpus.tokens': 'bytes', 'model.family': 'kneser_ney'}
     folder = make(tmp_path / 'run', changes, text.get_config())
-    _, vocabulary, _ = nplm_jax.load(pack(folder, tmp_path / 'model.nplm'))
-    assert vocabulary == nplm_jax.load(folder)[1] and vocabulary.tokenizer.is_lossless
+    vocabulary = nplm_jax.load(pack(folder, tmp_path / 'model.nplm')).vocabulary
+    assert vocabulary == nplm_jax.load(folder).vocabulary and vocabulary.tokenizer.is_lossless
 
 
 def test_the_spelling_of_unknown_words(tmp_path, lines):
@@ -142,7 +144,7 @@ def test_the_folder_of_any_name_is_a_folder_in_the_cache(valid, tmp_path, cache,
     (tmp_path / name).write_bytes(valid)
     folder = catalog.expand_run(tmp_path / name)
     assert folder.name == stem and folder.resolve().parent.parent == cache.resolve()
-    assert nplm_jax.load(tmp_path / name)[0].model.family == 'kneser_ney'
+    assert nplm_jax.load(tmp_path / name).settings.model.family == 'kneser_ney'
 
 
 @pytest.mark.parametrize('members', [101, 60_000])
@@ -157,7 +159,7 @@ def test_more_members_than_a_model_has_are_refused_at_once(tmp_path, cache, memb
 def test_the_name_of_a_run_is_enough(runs, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     make(tmp_path / 'runs' / 'name')
-    assert nplm_jax.load('name')[0].model.family == 'kneser_ney'
+    assert nplm_jax.load('name').settings.model.family == 'kneser_ney'
     cli.main(['info', 'name'])
 
 

@@ -48,7 +48,8 @@ def trained(run_folder):
 
 def test_the_spelling_of_a_run_is_a_run_over_the_characters_of_its_rare_words(run_folder, trained):
     rare = spelling.read_rare_words(run_folder)
-    settings, symbols, model = loading.load(run_folder / 'spelling')
+    loaded = loading.load(run_folder / 'spelling')
+    settings, symbols, model = loaded.settings, loaded.vocabulary, loaded.model
     assert symbols.words[:2] == (RARE, END) and set(symbols.words[2:]) == set('bdgklaiu')
     assert (settings.name, settings.model.family, settings.model.n) == ('text-spelling', 'nplm', 4)
     assert catalog.finished(run_folder / 'spelling')['command'] == 'test'
@@ -110,7 +111,8 @@ def test_a_link_in_the_folder_of_the_run_is_refused_and_nothing_written_through_
 
 
 def test_words_are_scored_and_written_by_what_was_loaded(run_folder, trained):
-    _, words, model = loading.load(run_folder)
+    loaded = loading.load(run_folder)
+    words, model = loaded.vocabulary, loaded.model
     opened = OpenVocabulary(model, words, spelling.load(run_folder))
     text = 'the old bagi dog . the old ☃ dog .'.split()
     scored = opened.score(text)

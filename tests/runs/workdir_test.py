@@ -134,7 +134,8 @@ def test_a_run_with_an_edited_plugin_is_not_resumed_and_a_finished_one_still_loa
         BadInput, match=f'^--workdir=.{tmp_path}/run.: {changed}, .* now.; restore it to go on with this'
     ):
         experiment.run(config, tmp_path / 'run')
-    settings, words, _ = loading.load(tmp_path / 'run')
+    loaded = loading.load(tmp_path / 'run')
+    settings, words = loaded.settings, loaded.vocabulary
     assert words.decode(loading.load_dataset(tmp_path / 'run').tokens_T[2:4]) == ['the', 'dog']
     write(PLUGIN.replace('[string]', '[string.upper()]'))
     with pytest.raises(BadInput, match='the module my_text has changed'):  # why the words differ
@@ -147,12 +148,12 @@ def test_a_network_with_a_tree_from_a_file_is_loaded_with_the_tree_that_it_was_t
     config, words = tree
     experiment.run(config, tmp_path / 'run')
     contexts = np.arange(len(words))[:, None].repeat(config.model.n - 1, 1)
-    expected = experiment.load(tmp_path / 'run')[2].next_word(contexts)
+    expected = experiment.load(tmp_path / 'run').model.next_word(contexts)
     write_codes(tmp_path / 'codes.tsv', words[::-1])
-    np.testing.assert_array_equal(experiment.load(tmp_path / 'run')[2].next_word(contexts), expected)
+    np.testing.assert_array_equal(experiment.load(tmp_path / 'run').model.next_word(contexts), expected)
     (tmp_path / 'codes.tsv').unlink()
     (tmp_path / 'run').rename(tmp_path / 'moved')
-    np.testing.assert_array_equal(experiment.load(tmp_path / 'moved')[2].next_word(contexts), expected)
+    np.testing.assert_array_equal(experiment.load(tmp_path / 'moved').model.next_word(contexts), expected)
 
 
 @pytest.mark.parametrize('is_finished', [True, False])
@@ -220,7 +221,7 @@ def test_a_run_whose_text_has_moved_still_loads(texts, tmp_path):
     config = json.loads((folder / 'config.json').read_text())
     config['corpus']['path'] = '/elsewhere'
     (folder / 'config.json').write_text(json.dumps(config))
-    assert loading.load(folder)[0].corpus.path == '/elsewhere'
+    assert loading.load(folder).settings.corpus.path == '/elsewhere'
 
 
 def record(config, folder):
@@ -253,8 +254,9 @@ def test_a_run_that_has_trained_nothing_starts_over(plugged, tmp_path, change):
     change(config, tmp_path, write)
     results = experiment.run(config, tmp_path / 'run')
     assert results['perplexity'] == experiment.run(config, tmp_path / 'another')['perplexity']
-    settings, words, _ = loading.load(tmp_path / 'run')
-    assert settings.model.n == config.model.n and words == loading.load(tmp_path / 'another')[1]
+    loaded = loading.load(tmp_path / 'run')
+    settings, words = loaded.settings, loaded.vocabulary
+    assert settings.model.n == config.model.n and words == loading.load(tmp_path / 'another').vocabulary
 
 
 @pytest.mark.parametrize('number', range(5))

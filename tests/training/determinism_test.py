@@ -18,7 +18,7 @@ OVER_EIGHT = ('--config.parallel.data=4', '--config.parallel.model=2')
 
 def final_bits(folder):
     """Returns all that a run ends with: every array's bytes, its perplexities and its number of updates."""
-    settings, _, _ = experiment.load(folder)
+    settings = experiment.load(folder).settings
     settings = config_lib.replace(settings, {'parallel.data': 1, 'parallel.model': 1})
     run = prepare_run(settings, loading.prepare_recorded(settings, folder))
     with contextlib.closing(CheckpointStore(folder / 'checkpoints', read_only=True)) as store:

@@ -75,7 +75,7 @@ def seed_offset(value):
     ],
 )
 def test_functions_name_a_setting_that_does_not_work_and_leave_it(folders, tmp_path, setting, message):
-    _, _, model = loading.load(folders / 'counts')
+    model = loading.load(folders / 'counts').model
     calls = [
         lambda: experiment.run(sentences.get_config(), tmp_path / 'run'),
         lambda: loading.load(folders / 'network'),

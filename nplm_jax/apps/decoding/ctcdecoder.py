@@ -255,7 +255,7 @@ def _log_of_probabilities(p_FxN: np.ndarray) -> np.ndarray:
 
 def build_ctcdecoder(
     labels: Iterable[str],
-    kenlm_model: kenlm.Model | kenlm.Path | Iterable[kenlm.Path] | None = None,
+    kenlm_model: kenlm.Model | kenlm.Source | Iterable[kenlm.Source] | None = None,
     unigrams: Iterable[str] | None = None,
     alpha: float = 0.5,
     beta: float = 1.5,
@@ -298,11 +298,11 @@ def build_ctcdecoder(
     return BeamSearchDecoderCTC(alphabet, lm)
 
 
-def _load(name: str, given: kenlm.Path | Iterable[kenlm.Path]) -> kenlm.Model:
+def _load(name: str, given: kenlm.Source | Iterable[kenlm.Source]) -> kenlm.Model:
     """Returns the model of a path or of several. Raises BadInput, which begins with `name`, if they are none."""
-    if isinstance(given, kenlm.Path):
+    if isinstance(given, kenlm.Source):
         return kenlm.Model(given)
-    paths = list(given) if isinstance(given, Iterable) else [given]
-    are_paths = isinstance(given, Iterable) and all(isinstance(path, kenlm.Path) for path in paths)
-    require(are_paths, name, given, 'must be a path, a list of paths or a kenlm.Model')
-    return kenlm.Model(paths)
+    sources = list(given) if isinstance(given, Iterable) else [given]
+    are_sources = isinstance(given, Iterable) and all(isinstance(source, kenlm.Source) for source in sources)
+    require(are_sources, name, given, 'must be a path, a loaded model, a list of these or a kenlm.Model')
+    return kenlm.Model(sources)

@@ -20,6 +20,7 @@ import numpy as np
 
 from nplm_jax.apps.decoding import reranking
 from nplm_jax.apps.kenlm import model as kenlm
+from nplm_jax.inference.loaded_model import LoadedModel
 from nplm_jax.utils.errors import BadInput, require
 
 END = '</s>'
@@ -65,7 +66,7 @@ class Decoder:
 
     def __init__(
         self,
-        model: kenlm.Model | None,
+        model: kenlm.Model | LoadedModel | None,
         tokens: Sequence[str],
         lexicon: Lexicon,
         weights: Weights = Weights(),
@@ -79,7 +80,7 @@ class Decoder:
         """Prepares the search.
 
         Args:
-            model: The model; None for none.
+            model: The model, also what `nplm_jax.load` returned; None for none.
             tokens: The tokens of the acoustic model, in the order of its outputs.
             lexicon: The spellings of each word. Words that the model does not know are `<unk>` to it.
             weights: The weights of the model and of the number of words.
@@ -97,6 +98,7 @@ class Decoder:
             from flashlight.lib.text import decoder as flashlight
         except ImportError:
             raise BadInput('flashlight-text', 'not installed: pip install "nplm-jax[decode]"') from None
+        model = kenlm.Model(model) if isinstance(model, LoadedModel) else model
         places = {token: i for i, token in enumerate(tokens)}
         require(len(places) == len(tokens), 'tokens', len(tokens), 'must be different')
         for name, token in (('blank', blank), ('silence', silence)):

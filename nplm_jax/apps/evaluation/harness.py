@@ -10,12 +10,15 @@ natural; `nplm score` prints decimal logarithms.
 Dims: T tokens.
 """
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from nplm_jax.cli.loaded_models import load_models
+from nplm_jax.data import text_checks
+from nplm_jax.data.vocabulary import RARE_ID
 from nplm_jax.inference import generation, scoring
 from nplm_jax.inference.scoring import LOG_10, LineStart
 from nplm_jax.utils.errors import BadInput
@@ -47,11 +50,16 @@ class NplmLM(LM):
         self._loaded, self._vocabulary, self._model = loaded, loaded.vocabulary, loaded.mixture
         self._start, self._seed = LineStart.of(loaded.vocabulary), seed
 
+    def __repr__(self) -> str:
+        names = '+'.join(self._loaded.names)
+        return f'<NplmLM {names[:60]}: {len(self._vocabulary):,} words, {self._model!r}>'
+
     def loglikelihood(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
         """Returns log P of each continuation, nats, and whether it is what greedy decoding writes."""
-        contexts, wholes = zip(*((self._read(c), self._read(c + t)) for c, t in (r.args for r in requests)))
+        contexts = [self._read(request.args[0]) for request in requests]
+        wholes = [self._read(''.join(request.args)) for request in requests]
         results = []
-        for context_T, whole_T, line in zip(contexts, wholes, scoring.score(self._model, wholes, self._start)):
+        for context_T, whole_T, line in zip(contexts, wholes, self._score(wholes)):
             first = _common_length(context_T, whole_T)
             log_p = float(line.log10_p_T[first:].sum()) * LOG_10
             results.append((log_p, self._is_greedy(whole_T, first)))
@@ -60,8 +68,7 @@ class NplmLM(LM):
     def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
         """Returns log P of each text, nats."""
         texts = [self._read(request.args[0]) for request in requests]
-        lines = scoring.score(self._model, texts, self._start)
-        return [float(line.log10_p_T.sum()) * LOG_10 for line in lines]
+        return [float(line.log10_p_T.sum()) * LOG_10 for line in self._score(texts)]
 
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
         """Returns what each context is continued with, up to one of the texts that end it."""
@@ -81,7 +88,10 @@ class NplmLM(LM):
 
         ids_T = self._read(context)
         prompt = np.concatenate([self._start.before(ids_T), ids_T])
-        number = int(options.get('max_gen_toks') or options.get('max_new_tokens') or _MAX_TOKENS)
+        numbers = (options.get(key) for key in ('max_gen_toks', 'max_new_tokens'))
+        number = int(next((number for number in numbers if number is not None), _MAX_TOKENS))
+        if not number:
+            return ''
         (new_T,) = generation.sample(self._model, prompt, number, 1, choice, self._seed, is_enough)
         text = text_of(new_T)
         return text[: min((text.index(end) for end in ends if end in text), default=len(text))]
@@ -92,12 +102,23 @@ class NplmLM(LM):
         tokens = [token for line in self._loaded.tokenize_lines(lines, '') for token in line]
         return self._vocabulary.encode(tokens).astype(np.int32)
 
+    def _score(self, texts: Sequence[np.ndarray]) -> list[scoring.Line]:
+        """Scores texts, and warns on stderr if too many of their words are unknown."""
+        size = sum(map(len, texts))
+        share = sum(np.count_nonzero(ids_T == RARE_ID) for ids_T in texts) / max(size, 1)
+        if warning := text_checks.describe_oov(share):
+            print(warning, file=sys.stderr)
+        return scoring.score(self._model, texts, self._start)
+
     def _is_greedy(self, ids_T: np.ndarray, first: int) -> bool:
-        """Returns whether each token from `first` on is the most likely one after those before it."""
+        """Returns whether each token from `first` on is the most likely one after those before it; reads each once."""
+        if first == len(ids_T):
+            return True
+        before_T = np.concatenate([self._start.before(ids_T), ids_T[:first]]).astype(np.int32)
+        state = self._model.prefill(before_T[None])
         for t in range(first, len(ids_T)):
-            before_T = np.concatenate([self._start.before(ids_T), ids_T[:t]]).astype(np.int32)
-            log_p_V = self._model.predict(self._model.prefill(before_T[None]))[0]
-            if np.argmax(log_p_V) != ids_T[t]:
+            state = self._model.advance(state, ids_T[t - 1 : t]) if t > first else state
+            if np.argmax(self._model.predict(state)[0]) != ids_T[t]:
                 return False
         return True
 

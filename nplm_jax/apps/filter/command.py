@@ -1,8 +1,8 @@
 """Documents of a corpus, kept by the perplexity that a model gives them.
 
-    nplm filter docs.jsonl --model=runs/NAME
-    nplm filter docs.jsonl --model=runs/NAME --below=300 --output=kept.jsonl
-    nplm filter part-*.parquet --model=lm.arpa --below=30% --output=kept --field=content --column=perplexity
+    nplm filter runs/NAME --input docs.jsonl
+    nplm filter runs/NAME --input docs.jsonl --below=300 --output=kept.jsonl
+    nplm filter lm.arpa --input part-*.parquet --below=30% --output=kept --field=content --column=perplexity
 
 Without a bound it prints how many documents have which perplexity, the deciles, and the documents of the lowest and the
 highest perplexity, to choose a bound by. With --below or --above it writes the documents within the bounds to --output,
@@ -12,7 +12,8 @@ documents such as 30%, for which the files are read twice.
 A document is a row of .jsonl or .parquet, whose column --field is its text, or a line of any other file
 (--documents=paragraphs: what stands between blank lines). Text and .jsonl may be compressed: .gz, .zst. The perplexity
 is per token, all lines of the document scored alone, as `nplm score --summary` prints it; with --end line ends count,
-as in KenLM and CCNet. Documents without words are counted and left out. Memory is that of the model and of about
+as in KenLM and CCNet. Documents without words are counted and left out; the perplexity of a document without a known
+word counts as infinite, so that --below never keeps it. Memory is that of the model and of about
 100,000 words; without bounds or with a share, 8 bytes per document more.
 """
 
@@ -50,7 +51,7 @@ def main(argv: Sequence[str]) -> None:
     require(not flags.figure or not has_bound, '--figure', flags.figure, 'must be without --below and --above')
 
     from nplm_jax.apps.filter import documents
-    from nplm_jax.data import formats, sources
+    from nplm_jax.data import formats, sources, text_checks
 
     if fault := formats.find_fault(flags.column):
         raise BadInput('--column', fault, value=flags.column)
@@ -58,7 +59,7 @@ def main(argv: Sequence[str]) -> None:
     if flags.figure:
         _require_writable('--figure', flags.figure, figure.parent)
     layout = documents.Layout(flags.field, flags.documents == 'paragraphs', flags.column)
-    files = [file for path in flags.files for file in sources.find_files('FILE', path)]
+    files = [file for path in flags.files for file in sources.find_files('--input', path)]
     outputs = _plan_outputs(files, flags.output, flags.overwrite)
     if 0 < len(outputs) < len(files):
         print(f'already there: {len(files) - len(outputs):,} of {len(files):,} files', file=sys.stderr)
@@ -70,14 +71,14 @@ def main(argv: Sequence[str]) -> None:
     from nplm_jax.apps.filter import distribution, selection
     from nplm_jax.runs import signals
 
-    job = selection.Job(files, outputs, layout, selection.Scorer.load(flags.model, flags.tokens, flags.end))
+    job = selection.Job(files, outputs, layout, selection.Scorer.load(flags.workdir[0], flags.tokens, flags.end))
     try:
         signals.raise_on_sigterm()
         if has_bound:
             results = selection.select(job, above, below)
         else:
             results, found = selection.measure(job)
-            require(results['documents'] > 0, 'FILE', str(files[0]), 'holds no documents with words')
+            require(results['documents'] > 0, '--input', str(files[0]), 'holds no documents with words')
     except (KeyboardInterrupt, signals.Terminated) as stop:
         print('interrupted; incomplete output was removed', file=sys.stderr)
         sys.exit(143 if isinstance(stop, signals.Terminated) else 130)
@@ -88,12 +89,16 @@ def main(argv: Sequence[str]) -> None:
             distribution.draw(found.perplexities(), figure)
         except OSError as error:
             raise BadInput('--figure', f'cannot be written ({error.strerror or error})', value=flags.figure) from None
+    share = results['oovs'] / max(results['words'], 1)
+    if warning := text_checks.describe_oov(share):
+        print(warning, file=sys.stderr)
     if flags.json:
         print(to_json(results))
         return
-    unknown = f'{results["oovs"] / max(results["words"], 1):.2%} outside the vocabulary'
-    print(f'{results["documents"]:,} documents, {results["words"]:,} words, {unknown}', end='')
+    print(f'{results["documents"]:,} documents, {results["words"]:,} words, {share:.2%} outside the vocabulary', end='')
     print(f'; {results["empty"]:,} documents without words left out' if results['empty'] else '')
+    if results['unknown']:
+        print(f'{results["unknown"]:,} documents have no known word: their perplexity counts as infinite')
     for written in results.get('files', []):
         print(f'{written["output"]}: {written["kept"]:,} of {written["documents"]:,} documents')
     print(_describe_bounds(results['bounds']) if has_bound else distribution.describe(results))
@@ -105,9 +110,9 @@ def _describe_bounds(bounds: dict[str, float]) -> str:
 
 def _parse_flags(argv: Sequence[str]) -> argparse.Namespace:
     parser = Parser('filter', __doc__)
-    parser.add_argument('files', nargs='+', metavar='FILE', help='.jsonl, .parquet or text; folder; pattern')
-    parser.add_argument('--model', required=True, metavar='RUN', help='run, packed model or ARPA file; required')
-    parser.add_plugins()
+    parser.add_runs(1)
+    inputs = '.jsonl, .parquet or text; folder; pattern; required'
+    parser.add_argument('--input', dest='files', nargs='+', required=True, metavar='FILE', help=inputs)
     below = 'keep documents whose perplexity is below P; 30%% keeps the 30%% with the lowest; default: no bound'
     above = 'keep documents whose perplexity is P or more; 30%% drops the 30%% with the lowest; default: no bound'
     parser.add_argument('--below', default='', metavar='P', help=below)
@@ -159,7 +164,7 @@ def _plan_outputs(files: Sequence[pathlib.Path], output: str, overwrite: bool) -
     outputs: dict[pathlib.Path, pathlib.Path] = {}
     for file in files:
         written = path / file.name if is_folder else path
-        require(written not in outputs.values(), 'FILE', str(file), f'another file is named {file.name} too')
+        require(written not in outputs.values(), '--input', str(file), f'another file is named {file.name} too')
         allowed = f'must be of the format of {file}, {kind_of(file) or "text"}'
         require(kind_of(written) == kind_of(file), '--output', str(written), allowed)
         outputs[file] = written

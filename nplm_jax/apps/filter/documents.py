@@ -60,7 +60,7 @@ Write = Callable[[Batch, np.ndarray, np.ndarray], None]
 def kind_of(file: pathlib.Path) -> str:
     """Returns the format of a file: JSON, PARQUET or TEXT. Raises BadInput for .arrow."""
     kind, _ = formats.split_suffix(file)
-    require(kind != '.arrow', 'FILE', str(file), 'must be .jsonl, .parquet or text, not .arrow')
+    require(kind != '.arrow', '--input', str(file), 'must be .jsonl, .parquet or text, not .arrow')
     return kind if kind in (JSON, PARQUET) else TEXT
 
 

@@ -66,29 +66,30 @@ class Scorer:
         Raises:
             BadInput: There is no such model, or it has no mark that ends lines.
         """
-        path = expand('--model', name)
+        path = expand('RUN', name)
         if path.is_file() and path.suffix != packed.SUFFIX:
             settings, vocabulary, model = read_arpa(path)
             start, model = scoring.LineStart.of(vocabulary), compact(model)
             models = LoadedModels([path.stem], [settings], vocabulary, [model], model, start)
         else:
             found = path.is_file() or catalog.is_finished(catalog.expand_run(name))
-            require(found, '--model', name, 'must be a finished run, a packed model or an ARPA file')
+            require(found, 'RUN', name, 'must be a finished run, a packed model or an ARPA file')
             models = load_models([name])
         mark = models.vocabulary.decode(models.line_start.prefix) if end else []
         require(bool(mark) or not end, '--end', True, 'the model has no paragraph marks, which end lines')
         models.vocabulary.tokenizer.reading(tokens)  # refuses --tokens before a file is read
         return cls(models, tokens, mark)
 
-    def score(self, texts: Sequence[str]) -> tuple[np.ndarray, int, int]:
+    def score(self, texts: Sequence[str]) -> tuple[np.ndarray, dict[str, int]]:
         """Scores documents, each line of them alone.
 
         Args:
             texts: The texts of the documents.
 
         Returns:
-            The perplexity of each document (float64, NaN for one without words), the number of words, and how many of
-            these are outside the vocabulary.
+            The perplexity of each document (float64): NaN for one without words, infinite for one without a known word.
+            And the numbers of documents with words (`documents`), without words (`empty`) and without a known word
+            (`unknown`), of words (`words`), and of words outside the vocabulary (`oovs`).
         """
         lines = [text.removesuffix('\n').split('\n') for text in texts]
         words = self.models.tokenize_lines([*itertools.chain.from_iterable(lines)], self.tokens)
@@ -98,9 +99,17 @@ class Scorer:
         ids = [self.models.vocabulary.encode([*line, *self.end]) for line in words]
         scored = scoring.score(self.models.mixture, ids, self.models.line_start)
         totals = [scoring.total(scored[span]) for span in itertools.compress(spans, has_words_D)]
+        known = [any(word in self.models.vocabulary.ids for line in words[span] for word in line) for span in spans]
+        is_known = [*itertools.compress(known, has_words_D)]
         perplexities_D = np.full(len(texts), math.nan)
-        perplexities_D[has_words_D] = [total.perplexity for total in totals]
-        return perplexities_D, sum(total.tokens for total in totals), sum(total.oovs for total in totals)
+        perplexities_D[has_words_D] = [t.perplexity if known else math.inf for t, known in zip(totals, is_known)]
+        return perplexities_D, {
+            'documents': len(totals),
+            'empty': len(texts) - len(totals),
+            'unknown': is_known.count(False),
+            'words': sum(total.tokens for total in totals),
+            'oovs': sum(total.oovs for total in totals),
+        }
 
 
 class Job(NamedTuple):
@@ -161,11 +170,10 @@ def _bar(files: Sequence[pathlib.Path]) -> ProgressBar:
 def _score(file: pathlib.Path, job: Job, counts: collections.Counter[str], bar: ProgressBar) -> Scored:
     """Yields the batches of a file with the perplexities of their documents; adds to the counts."""
     position = 0
-    counts.update(documents=0, empty=0, words=0, oovs=0)
+    counts.update(documents=0, empty=0, unknown=0, words=0, oovs=0)
     for batch in documents.read(file, job.layout):
-        perplexities_D, words, oovs = job.scorer.score(batch.texts)
-        empty = int(np.isnan(perplexities_D).sum())
-        counts.update(documents=len(batch.texts) - empty, empty=empty, words=words, oovs=oovs)
+        perplexities_D, counted = job.scorer.score(batch.texts)
+        counts.update(counted)
         yield batch, perplexities_D
         bar.update(batch.position - position)
         position = batch.position

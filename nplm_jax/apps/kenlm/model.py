@@ -18,16 +18,19 @@ import functools
 import itertools
 import os
 import pathlib
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from nplm_jax.apps.kenlm.readers import Context, MixtureReader, NetworkReader, NgramReader, Reader
+from nplm_jax.data import text_checks
 from nplm_jax.data.tokenizers.tokenizer import PARAGRAPH_BOUNDARY, Tokenizer
 from nplm_jax.data.tokenizers.words import KENLM_WORD
 from nplm_jax.data.vocabulary import RARE, RARE_ID, Vocabulary
 from nplm_jax.inference import scoring
+from nplm_jax.inference.loaded_model import LoadedModel
 from nplm_jax.inference.scoring import Line
 from nplm_jax.models.mixture import normalize_weights
 from nplm_jax.models.ngram import arpa, sentence_marks
@@ -37,7 +40,9 @@ from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand
 
 Path = str | bytes | os.PathLike
+Source = Path | LoadedModel
 _WORDS = 2**18  # words that are scored at once
+_MIN_WORDS = 100  # that have been scored before the share of unknown words can cause a warning
 
 
 class FullScoreReturn(NamedTuple):
@@ -84,31 +89,37 @@ class Model:
         vocabulary: The words, in the order of the columns of `next_words`; `<unk>` is the first.
     """
 
-    def __init__(self, path: Path | Sequence[Path], weights: Sequence[float] | None = None) -> None:
+    def __init__(self, path: Source | Sequence[Source], weights: Sequence[float] | None = None) -> None:
         """Loads a model.
 
         Args:
-            path: An ARPA file, or what `nplm_jax.load` takes: a run or a packed model; or several over the same words,
-                which are mixed.
+            path: An ARPA file, a run or a packed model, or what `nplm_jax.load` returned; or several over the same
+                words, which are mixed.
             weights: The weight of each of several; equal weights by default.
 
         Raises:
             BadInput: No model can be loaded, the models have different words, or the weights do not fit.
         """
-        is_one = isinstance(path, Path)
-        paths = [path] if isinstance(path, Path) else _items(path)
-        are_paths = bool(paths) and all(isinstance(p, Path) for p in paths)
-        require(are_paths, 'path', path, 'must be the path of an ARPA file or a run, or a list of such paths')
-        self._names = [os.path.abspath(_find(p)) for p in paths]
+        is_one = isinstance(path, Source)
+        sources = [path] if isinstance(path, Source) else _items(path)
+        are_sources = bool(sources) and all(isinstance(source, Source) for source in sources)
+        allowed = 'must be the path of an ARPA file or a run, or what nplm_jax.load returned, or a list of these'
+        require(are_sources, 'path', path, allowed)
+        self._names = [os.path.abspath(_find(source)) for source in sources]
         self._weights = weights
         self.path: bytes | list[bytes] = os.fsencode(self._names[0]) if is_one else [*map(os.fsencode, self._names)]
-        parts = [_open(name) for name in self._names]
+        has_no_file = [isinstance(source, LoadedModel) and source.folder is None for source in sources]
+        again = [source if whole else name for source, whole, name in zip(sources, has_no_file, self._names)]
+        self._source = again[0] if is_one else again
+        parts = [_open(name, source) for name, source in zip(self._names, sources)]
         part = parts[0] if is_one and weights is None else _mix(self._names, parts, weights)
         self._reader, self.vocabulary, _, self._end, self._split, _ = part
         self.order = self._reader.order
         self._ids = {word: i for i, word in enumerate(self.vocabulary)}
         if self._end is not None:
             self._ids.setdefault(sentence_marks.END, self._end)
+        self._num_words = self._num_unknown = 0  # that have been scored, until a warning
+        self._has_warned = False
 
     def score(self, sentence: str | bytes, bos: bool = True, eos: bool = True) -> float:
         """Returns log10 P of a sentence.
@@ -141,14 +152,15 @@ class Model:
             ids.extend(end)
             stops.append(len(ids))
             if len(ids) >= _WORDS:
-                yield from self._score_lines(ids, stops, bos)
+                yield from self._score_lines(ids, stops, bos, len(end))
                 ids, stops = [], []
         if stops:
-            yield from self._score_lines(ids, stops, bos)
+            yield from self._score_lines(ids, stops, bos, len(end))
 
-    def _score_lines(self, ids: list[int], stops: list[int], bos: bool) -> Iterator[Line]:
-        """Yields the scores of sentences from the ids of all, and the end of each."""
+    def _score_lines(self, ids: list[int], stops: list[int], bos: bool, num_ends: int) -> Iterator[Line]:
+        """Yields the scores of sentences from the ids of all and the stop of each, with `num_ends` marks before it."""
         ids_T = np.array(ids, np.int32)
+        self._count(len(ids) - num_ends * len(stops), int(np.count_nonzero(ids_T == RARE_ID)))
         log10_p_T, lengths_T = self._reader.score_lines(ids_T, np.array(stops), bos)
         for line in itertools.starmap(slice, itertools.pairwise([0, *stops])):
             yield Line(ids_T[line], log10_p_T[line], lengths_T[line])
@@ -164,12 +176,22 @@ class Model:
     ) -> Iterator[tuple[float, int, bool]]:
         """Returns log10 P, length of the n-gram and `is unknown` of each word, as `score` and `BaseFullScore` do."""
         context, step = self._reader.begin if bos else self._reader.null, self._reader.step
-        for word in self._split(_text(sentence)):
-            word_id = self._ids.get(word, RARE_ID)
+        ids = [self._ids.get(word, RARE_ID) for word in self._split(_text(sentence))]
+        self._count(len(ids), ids.count(RARE_ID))
+        for word_id in ids:
             log10_p, length, context = step(context, word_id)
             yield log10_p, length, word_id == RARE_ID
         for word_id in self._check_end(eos):
             yield *self._reader.score(context, word_id), False
+
+    def _count(self, words: int, unknown: int) -> None:
+        """Warns once, when too many of the words that have been scored are unknown; see `text_checks.describe_oov`."""
+        self._num_words, self._num_unknown = self._num_words + words, self._num_unknown + unknown
+        is_enough = self._num_words >= _MIN_WORDS or 0 < words == unknown
+        if is_enough and not self._has_warned:
+            if warning := text_checks.describe_oov(self._num_unknown / self._num_words):
+                self._has_warned = True
+                warnings.warn(warning.removeprefix('warning: '), stacklevel=5)
 
     def perplexity(self, sentence: str | bytes) -> float:
         """Returns the perplexity of a sentence's words and its end."""
@@ -226,7 +248,7 @@ class Model:
         return f'<Model from {", ".join(map(os.path.basename, self._names))}>'
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.path, self._weights)
+        return type(self), (self._source, self._weights)
 
 
 class LanguageModel(Model):
@@ -253,20 +275,23 @@ class _Part(NamedTuple):
     tokenizer: Tokenizer | None = None
 
 
-def _find(path: Path) -> pathlib.Path:
+def _find(path: Source) -> pathlib.Path:
     """Returns the path of a file or of a run, which may be given by its name. Raises BadInput if nothing is there."""
+    if isinstance(path, LoadedModel):
+        return path.folder or pathlib.Path(path.settings.name)
     file = expand('path', os.fsdecode(path))
     found = file if file.exists() else catalog.expand_run(file)
     require(found.exists(), 'path', str(file), 'no ARPA file or run is there')
     return found
 
 
-def _open(path: str) -> _Part:
+def _open(path: str, source: Source) -> _Part:
     """Returns the model of an ARPA file, or of what else `loading.load` takes."""
     file = pathlib.Path(path)
-    if file.is_file() and file.suffix != packed.SUFFIX:
+    if not isinstance(source, LoadedModel) and file.is_file() and file.suffix != packed.SUFFIX:
         return _from_ngrams(*arpa.read(file, as_kenlm=True), KENLM_WORD.findall)
-    _, vocabulary, model = loading.load(file)
+    loaded = source if isinstance(source, LoadedModel) else loading.load(file)
+    vocabulary, model = loaded.vocabulary, loaded.model
     begin, is_lossless = scoring.LineStart.of(vocabulary).prefix, vocabulary.tokenizer.is_lossless
     if not is_lossless:  # tokens that are pieces of text can have any spelling
         sentence_marks.check_words(path, vocabulary)

@@ -30,6 +30,7 @@ import numpy as np
 from nplm_jax.data.dataset import log_frequencies
 from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
 from nplm_jax.inference.generation import Choice, sample
+from nplm_jax.inference.loaded_model import LoadedModel
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel, jit_float32
@@ -80,18 +81,16 @@ class Occurrence(NamedTuple):
 
 
 def induce(
-    model: LanguageModel,
-    vocabulary: Vocabulary,
+    run: LoadedModel,
     words: str | Sequence[str],
     lines: Sequence[Sequence[str]],
     counts: Mapping[str, int] | None = None,
     weighting: Weighting = Weighting(),
-) -> tuple[Vocabulary, NeuralLanguageModel]:
+) -> LoadedModel:
     """Adds new words to a trained network, from the lines in which they were seen. Nothing is trained.
 
     Args:
-        model: A trained network.
-        vocabulary: Its vocabulary.
+        run: A trained network.
         words: The new words, or one word.
         lines: Lines of words, tokenized as the corpus was (`Vocabulary.tokenize`). Each occurrence of a new word
             is used.
@@ -99,7 +98,7 @@ def induce(
         weighting: How the weights follow from the contexts.
 
     Returns:
-        The vocabulary and the network with the new words, whose ids follow the last one. The network is an ordinary one
+        The network and the vocabulary with the new words, whose ids follow the last one. The network is an ordinary one
         and can be scored, sampled and trained.
 
     Raises:
@@ -110,7 +109,8 @@ def induce(
     """
     words = [words] if isinstance(words, str) else list(words)
     require(len(words) > 0, 'words', words, 'must be one new word or more')
-    network_model = check_model(model, vocabulary)
+    vocabulary = run.vocabulary
+    network_model = check_model(run.model, vocabulary)
     seen = [find_occurrences(vocabulary, word, lines) for word in words]
     for word, occurrences in zip(words, seen):
         require(word not in vocabulary.ids, 'word', word, 'is known already; must be a word outside the vocabulary')
@@ -120,7 +120,8 @@ def induce(
     for word, count in zip(words, counts_W):
         require(count > 0, f'counts[{word!r}]', count, 'must be 1 or more occurrences')
     weights_WxV = word_weights(network_model, vocabulary, seen, weighting)
-    return append_words(network_model, vocabulary, words, counts_W, weights_WxV)
+    grown, model = append_words(network_model, vocabulary, words, counts_W, weights_WxV)
+    return LoadedModel(run.settings, grown, model)
 
 
 def check_model(model: LanguageModel, vocabulary: Vocabulary) -> NeuralLanguageModel:

@@ -1,10 +1,10 @@
 """Minimal pairs: of how many pairs a model finds the good sentence likelier than the bad one.
 
-    nplm pairs pairs.csv --model=runs/brown-mlp9,runs/brown-kneser_ney_5 --output=scored.csv
-    nplm pairs adjunct_island.jsonl --model=runs/brown-mlp9 --group=UID
-    nplm pairs pairs.tsv --model=runs/brown-mlp9 --region_good=verb_good --region_bad=verb_bad
+    nplm pairs runs/brown-mlp9 runs/brown-kneser_ney_5 --table=pairs.csv --output=scored.csv
+    nplm pairs runs/brown-mlp9 --table=adjunct_island.jsonl --group=UID
+    nplm pairs runs/brown-mlp9 --table=pairs.tsv --region_good=verb_good --region_bad=verb_bad
 
-TABLE is .csv, .tsv, .parquet or .jsonl with one row a pair: columns good and bad, or BLiMP's sentence_good and
+The table is .csv, .tsv, .parquet or .jsonl with one row a pair: columns good and bad, or BLiMP's sentence_good and
 sentence_bad. A pair is correct if the good sentence, as a whole, has the higher probability (BLiMP's rule). Two
 sentences whose log-probabilities differ by at most 1e-5 nats are a tie, which is counted and is never correct.
 
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     from nplm_jax.apps.pairs.pair_table import PairTable
-    from nplm_jax.apps.surprisal.measurement import LoadedModel, Options
+    from nplm_jax.apps.surprisal.measurement import Options
+    from nplm_jax.inference.loaded_model import LoadedModel
 
 
 def main(argv: Sequence[str]) -> None:
@@ -44,21 +45,22 @@ def main(argv: Sequence[str]) -> None:
     from nplm_jax.cli.loaded_models import check_models, load_models
     from nplm_jax.cli.run_table import run_names
 
-    runs = flags.model.split(',')
+    runs = flags.workdir
     check_models(runs)
     output = stimulus_files.find_output(flags.output)
     regions = flags.region_good, flags.region_bad
     require(all(regions) or not any(regions), '--region_good', regions[0], 'requires --region_bad, and the reverse')
     names = pair_table.Names((flags.good, flags.bad), flags.group, regions)
-    pairs = pair_table.read(expand('TABLE', flags.table), names)
+    pairs = pair_table.read(expand('--table', flags.table), names)
 
     columns: dict[str, Sequence[Any]] = dict(pairs.columns)
     results: dict[str, Any] = {}
     for run, name in zip(runs, run_names(runs)):
         models = load_models([run])
         models.warn_unspaced(pairs.stimuli.words_by_item, 'sentences', needs_words=bool(pairs.regions))
-        loaded = models.settings[0], models.vocabulary, models.models[0]
-        results[name], added = _measure(name, loaded, pairs, Options(context=flags.context))
+        sentences = models.tokenize_lines([*map(' '.join, pairs.stimuli.words_by_item)], '')
+        models.warn_unknown([word for sentence in sentences for word in sentence])
+        results[name], added = _measure(name, models.by_name()[name], pairs, Options(context=flags.context))
         taken = next((key for key in added if key in columns), None)
         require(taken is None, 'column', taken, 'is the name of a column that is added; rename it')
         columns |= added
@@ -69,9 +71,8 @@ def main(argv: Sequence[str]) -> None:
 
 def _parse_flags(argv: Sequence[str]) -> argparse.Namespace:
     parser = Parser('pairs', __doc__)
-    parser.add_argument('table', metavar='TABLE', help='.csv, .tsv, .parquet or .jsonl with one row a pair')
-    parser.add_argument('--model', required=True, metavar='RUN[,RUN...]', help='runs or packed models; required')
-    parser.add_plugins()
+    parser.add_runs()
+    parser.add_argument('--table', required=True, help='.csv, .tsv, .parquet or .jsonl with one row a pair; required')
     for name in ('good', 'bad'):
         help = f'the column of the {name} sentences; default: {name}, or sentence_{name}'
         parser.add_argument(f'--{name}', default='', metavar='COLUMN', help=help)
@@ -92,9 +93,8 @@ def _measure(
     """Returns the results of a model by group, and the columns that it adds to the pairs."""
     from nplm_jax.apps.pairs import minimal_pairs
 
-    _, vocabulary, model = loaded
-    encoded = minimal_pairs.encode(pairs.stimuli, vocabulary, options)
-    log_p_Px2 = minimal_pairs.log_p(model, encoded)
+    encoded = minimal_pairs.encode(pairs.stimuli, loaded.vocabulary, options)
+    log_p_Px2 = minimal_pairs.log_p(loaded.model, encoded)
     difference_P = minimal_pairs.differences(log_p_Px2)
     bits_Px2 = -log_p_Px2 / math.log(2)
     verdicts = ['tie' if abs(d) <= minimal_pairs.TIE else 'correct' if d > 0 else 'wrong' for d in difference_P]

@@ -16,10 +16,11 @@ import numpy as np
 
 from nplm_jax.apps.surprisal import measurement
 from nplm_jax.apps.surprisal import stimuli as stimuli_lib
-from nplm_jax.apps.surprisal.measurement import LoadedModel, Options
+from nplm_jax.apps.surprisal.measurement import Options
 from nplm_jax.apps.surprisal.stimuli import Place, Stimuli
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.inference import scoring
+from nplm_jax.inference.loaded_model import LoadedModel
 from nplm_jax.inference.scoring import LineStart
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.utils.errors import require

@@ -53,7 +53,7 @@ def read(path: pathlib.Path, names: Names) -> PairTable:
         BadInput: The file cannot be read, a column is missing, a pair has one sentence, or a region is not once in its
             sentence. The message names file, row and column.
     """
-    require(path.suffix.lower() in SUFFIXES, 'TABLE', str(path), f'must end in {", ".join(SUFFIXES)}')
+    require(path.suffix.lower() in SUFFIXES, '--table', str(path), f'must end in {", ".join(SUFFIXES)}')
     columns, place = stimulus_files.read_columns(path)
     place = place or (lambda row: f'{path}, row {row + 1:,}')
     fallback = next((pair for pair in DEFAULT_COLUMNS if set(pair) <= set(columns)), DEFAULT_COLUMNS[0])

@@ -1,9 +1,9 @@
 """How much better reading times are predicted with a model's surprisals than without.
 
-    nplm reading-times times.csv --model=runs/brown-mlp9,runs/brown-kneser_ney_5 --time=rt --figure=gains.png
-    nplm reading-times times.tsv --model=runs/brown-mlp9 --item=item,condition --output=predictors.csv
+    nplm reading-times runs/brown-mlp9 runs/brown-kneser_ney_5 --table=times.csv --time=rt --figure=gains.png
+    nplm reading-times runs/brown-mlp9 --table=times.tsv --item=item,condition --output=predictors.csv
 
-TABLE is .csv, .tsv or .parquet with one row a word: its item, zone, word and mean reading time; the rows of an item
+The table is .csv, .tsv or .parquet with one row a word: its item, zone, word and mean reading time; the rows of an item
 together and in reading order. An empty time, or NA, is missing.
 
 A linear regression predicts the (log) time of a word from its length, its log frequency, their product, all three for
@@ -44,23 +44,22 @@ def main(argv: Sequence[str]) -> None:
     from nplm_jax.apps.surprisal.stimuli import ColumnNames
     from nplm_jax.cli.loaded_models import check_models, load_models
 
-    runs = flags.model.split(',')
+    runs = flags.workdir
     check_models(runs)
     output = stimulus_files.find_output(flags.output)
     names = ColumnNames(tuple(flags.item.split(',')), flags.zone, flags.word)
-    table = word_table.read(expand('TABLE', flags.table), names, flags.time, flags.scale, flags.frequency)
+    table = word_table.read(expand('--table', flags.table), names, flags.time, flags.scale, flags.frequency)
     word_table.check_folds(flags.folds, int(table.unit_W.max()) + 1, 'of the table')
     taken = next((key for key in _ADDED if key in table.stimuli.columns), None)
     require(taken is None, 'column', taken, 'is the name of a column that is added; rename it')
 
     models = load_models(runs)
     models.warn_unspaced(table.stimuli.words_by_item, table.stimuli.names.word)
-    rows = zip(models.names, models.settings, models.models)
-    named = {name: (settings, models.vocabulary, model) for name, settings, model in rows}
     options = measurement.Options(context=flags.context, spillover=gains.NUM_BEFORE)
-    measured = measurement.measure(named, table.stimuli, options)
+    measured = measurement.measure(models.by_name(), table.stimuli, options)
     predictors = word_table.make_predictors(table, measured, models.names)
     word_table.check_sizes(table, predictors, flags.folds)
+    models.warn_unknown(' '.join(measured['tokens']).split())
     results = _analyse(table, predictors, measured, flags)
     if output:
         places_W, _, _ = gains.sentence_places(table.words, table.item_W)
@@ -79,9 +78,8 @@ _ADDED = ('position', 'place_in_sentence', 'analysed')  # columns of the output 
 
 def _parse_flags(argv: Sequence[str]) -> argparse.Namespace:
     parser = Parser('reading-times', __doc__)
-    parser.add_argument('table', metavar='TABLE', help='.csv, .tsv or .parquet with one row a word')
-    parser.add_argument('--model', required=True, metavar='RUN[,RUN...]', help='runs or packed models; required')
-    parser.add_plugins()
+    parser.add_runs()
+    parser.add_argument('--table', required=True, help='.csv, .tsv or .parquet with one row a word; required')
     parser.add_argument('--time', default='time', metavar='COLUMN', help='the column of reading times')
     scale = 'whether the logarithm of the time is predicted or the time itself'
     parser.add_argument('--scale', default='log', choices=('log', 'ms'), help=scale)

@@ -73,7 +73,7 @@ def read(path: pathlib.Path, names: ColumnNames, time: str, scale: str, frequenc
         BadInput: `stimulus_files.read` refuses the file, a column is missing, there is no reading time, or a cell is no
             number; the message names file, row and column.
     """
-    stimuli = stimulus_files.read(path, names, key='TABLE')
+    stimuli = stimulus_files.read(path, names)
     times_W = _numbers(stimuli, '--time', time, str(path))
     require(not np.isnan(times_W).all(), '--time', time, f'{path} has no reading time in this column')
     if scale == 'log':

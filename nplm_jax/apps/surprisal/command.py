@@ -17,6 +17,7 @@ next word, before this one), entropy_reduction_RUN and rank_RUN. docs/reference/
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -57,12 +58,11 @@ def main(argv: Sequence[str]) -> None:
     spelled = spelling.load(*flags.workdir) if flags.open else None
     models = models.on_cluster(flags.workdir) if flags.scheduler else models
     with scheduler.use(flags.scheduler):
-        rows = zip(models.names, models.settings, models.models)
-        named = {name: (settings, models.vocabulary, model) for name, settings, model in rows}
+        named = models.by_name()
         if flags.weights:
-            named['mixture'] = models.settings[0], models.vocabulary, models.mixture
+            named['mixture'] = dataclasses.replace(named[models.names[0]], model=models.mixture)
         columns = measurement.measure(named, stimuli, options, spelled)
-    if not spelled and not models.vocabulary.tokenizer.is_lossless:
+    if not spelled:
         models.warn_unknown(' '.join([columns['starts_after'][0] if flags.context else '', *columns['tokens']]).split())
     table = {**stimuli.columns, **columns}
     if flags.figure:
@@ -121,7 +121,8 @@ def _read_stimuli(flags: argparse.Namespace) -> tuple[Stimuli, str]:
 
     if flags.table:
         names = stimuli.ColumnNames(tuple(flags.item.split(',')), flags.zone, flags.word)
-        return stimulus_files.read(expand('--table', flags.table), names, flags.sentence), ''
+        path = expand('--table', flags.table)
+        return stimulus_files.read(path, names, flags.sentence, sentence_flag='--sentence='), ''
     text = read_stdin()
     rule = 'separated by blank lines' if stimuli.has_blank_lines(text) else 'one per line'
     return stimuli.from_text(text, 'stdin'), f' ({rule})'

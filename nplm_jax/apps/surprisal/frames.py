@@ -5,12 +5,15 @@
 
 import math
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nplm_jax.apps.surprisal import stimuli as stimuli_lib
-from nplm_jax.apps.surprisal.measurement import LoadedModel, Options, add_mixture, measure
-from nplm_jax.apps.surprisal.stimuli import ColumnNames, Columns
+from nplm_jax.apps.surprisal.measurement import Options, add_mixture, measure
+from nplm_jax.apps.surprisal.stimuli import ColumnNames, Columns, Stimuli
+from nplm_jax.data import text_checks
+from nplm_jax.inference.loaded_model import LoadedModel
 from nplm_jax.models.spelled_words import Spelling
 from nplm_jax.utils.errors import require
 
@@ -60,7 +63,7 @@ def surprisal(
     Raises:
         BadInput: The frame is not as described; the message names row and column.
     """
-    models = dict(model) if isinstance(model, Mapping) else {model[0].name: model}
+    models = dict(model) if isinstance(model, Mapping) else {model.settings.name: model}
     models = models if weights is None else add_mixture(models, weights)
     options = Options(punctuation, context, tokens, hyphens, spillover, word_probability)
     names = ColumnNames((item,) if isinstance(item, str) else tuple(item), zone, word)
@@ -71,9 +74,17 @@ def surprisal(
         if sentence:
             stimuli, rows = stimuli_lib.from_sentences(columns, sentence, 'the frame', names)
         else:
-            stimuli = stimuli_lib.from_columns(columns, 'the frame', names)
+            stimuli = stimuli_lib.from_columns(columns, 'the frame', names, sentence_flag='sentence=')
         new = {key: cells for key, cells in stimuli.columns.items() if key not in columns}
-        return new | measure(models, stimuli, options, spelling), rows
+        return new | measure_words(stimuli), rows
+
+    def measure_words(stimuli: Stimuli) -> dict[str, list[Any]]:
+        """Returns the columns that are added to the words."""
+        measured = measure(models, stimuli, options, spelling)
+        share = 1 - sum(measured['in_vocabulary']) / len(stimuli.words)
+        if spelling is None and (warning := text_checks.describe_oov(share)):
+            warnings.warn(warning.removeprefix('warning: '), stacklevel=3)
+        return measured
 
     pandas, polars = sys.modules.get('pandas'), sys.modules.get('polars')  # whose frame it is has been imported
     if pandas is not None and isinstance(frame, pandas.DataFrame):
@@ -90,7 +101,7 @@ def surprisal(
     allowed = 'must be a pandas or a Polars frame, or a list of words; split a string into words first'
     require(is_list, 'frame', type(frame).__name__, allowed)
     columns = {'item': [1] * len(frame), 'zone': list(range(1, len(frame) + 1)), 'word': list(frame)}
-    columns |= measure(models, stimuli_lib.from_columns(columns, 'the list'), options, spelling)
+    columns |= measure_words(stimuli_lib.from_columns(columns, 'the list'))
     return [dict(zip(columns, cells)) for cells in zip(*map(_with_none, columns.values()))]
 
 

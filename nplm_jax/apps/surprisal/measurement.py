@@ -18,14 +18,13 @@ from nplm_jax.apps.surprisal import word_probability
 from nplm_jax.apps.surprisal.next_word_statistics import LineStatistics, next_word_statistics
 from nplm_jax.apps.surprisal.stimuli import Stimuli
 from nplm_jax.apps.surprisal.token_table import TokenTable
-from nplm_jax.config import Settings
 from nplm_jax.data import unspaced_scripts
 from nplm_jax.data.dataset import log_frequencies
 from nplm_jax.data.tokenizers.tokenizer import RARE
 from nplm_jax.data.tokenizers.words import is_punctuation
 from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
+from nplm_jax.inference.loaded_model import LoadedModel
 from nplm_jax.inference.scoring import LineStart
-from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.mixture import ContextBins, Mixture, normalize_weights
 from nplm_jax.models.open_vocabulary import OpenVocabulary
 from nplm_jax.models.spelled_words import Spelling
@@ -40,8 +39,6 @@ CHOICES = {
 WORD_COLUMNS = ('tokens', 'num_tokens', 'length', 'log_frequency', 'in_vocabulary', 'scored_as', 'starts_after')
 MIXTURE = 'mixture'  # its name
 MODEL_COLUMNS = ('surprisal', 'entropy', 'entropy_reduction', 'rank')
-
-LoadedModel = tuple[Settings, Vocabulary, LanguageModel]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,10 +86,10 @@ def add_mixture(models: Mapping[str, LoadedModel], weights: Sequence[float]) -> 
     require(len(models) > 1, 'weights', list(weights), 'belong to two models or more')
     require(MIXTURE not in models, 'model', MIXTURE, 'is the name of the mixture; give another')
     require(len(weights) == len(models), 'weights', list(weights), f'must be {len(models)} numbers, one a model')
-    vocabulary, (settings, *_) = _check_models(models), next(iter(models.values()))
+    vocabulary, first = _check_models(models), next(iter(models.values()))
     weights_1xM = normalize_weights('weights', list(weights), weights)
-    mixture = Mixture([model for _, _, model in models.values()], weights_1xM, ContextBins())
-    return {**models, MIXTURE: (settings, vocabulary, mixture)}
+    mixture = Mixture([loaded.model for loaded in models.values()], weights_1xM, ContextBins())
+    return {**models, MIXTURE: LoadedModel(first.settings, vocabulary, mixture)}
 
 
 def measure(
@@ -123,7 +120,7 @@ def measure(
     is_sum = not vocabulary.tokenizer.is_lossless or options.word_probability == 'sum'
     groups = [] if is_sum else word_probability.find_groups(vocabulary, options.punctuation)
     log_spellings_T: np.ndarray | None = None
-    for name, (_, _, model) in models.items():
+    for name, model in ((name, loaded.model) for name, loaded in models.items()):
         read = functools.partial(next_word_statistics, vocabulary_size=len(vocabulary), groups=groups)
         statistics = [LineStatistics(*arrays) for arrays in model.map_lines(read, lines, prefixes)]
         if spelling is not None and log_spellings_T is None:
@@ -150,7 +147,7 @@ def _spillover(models: Iterable[str], options: Options) -> list[tuple[str, int]]
 def _check_models(models: Mapping[str, LoadedModel]) -> Vocabulary:
     """Returns the vocabulary of all models."""
     require(len(models) > 0, 'model', dict(models), 'give one or more')
-    vocabularies = {name: vocabulary for name, (_, vocabulary, _) in models.items()}
+    vocabularies = {name: loaded.vocabulary for name, loaded in models.items()}
     first, vocabulary = next(iter(vocabularies.items()))
     for name, other in vocabularies.items():
         difference = other.difference(vocabulary, repr(first))

@@ -97,7 +97,13 @@ def from_text(text: str, name: str) -> Stimuli:
     return from_columns(columns, name)
 
 
-def from_columns(columns: Columns, name: str, names: ColumnNames = COLUMN_NAMES, place: Place | None = None) -> Stimuli:
+def from_columns(
+    columns: Columns,
+    name: str,
+    names: ColumnNames = COLUMN_NAMES,
+    place: Place | None = None,
+    sentence_flag: str = '',
+) -> Stimuli:
     """Checks a table of stimuli with one row a word.
 
     Args:
@@ -106,6 +112,7 @@ def from_columns(columns: Columns, name: str, names: ColumnNames = COLUMN_NAMES,
         names: The names of the columns of items, zones and words.
         place: Returns the beginning of an error message on a row, from 0; by default the name and the number of the
             row, from 1.
+        sentence_flag: What gives the column of sentences instead, for the advice on a table of sentences.
 
     Raises:
         BadInput: A column is missing, there is no row, a cell is empty or not allowed, or the rows of an item are not
@@ -113,6 +120,10 @@ def from_columns(columns: Columns, name: str, names: ColumnNames = COLUMN_NAMES,
     """
     place = place or (lambda row: f'{name}, row {row + 1:,}')
     items = [('item', column) for column in names.item]
+    if sentence_flag and not {names.zone, names.word} <= columns.keys() and (sentence := _find_sentences(columns)):
+        has, missing = ', '.join(map(repr, columns)), names.word if names.zone in columns else names.zone
+        advice = f'one sentence per row? give {sentence_flag}{sentence}'
+        raise BadInput('column', f'{name} has no such column; it has {has}; {advice}', value=missing)
     _check_columns(columns, name, [*items, ('zone', names.zone), ('word', names.word)], place)
     for row, word in enumerate(columns[names.word]):
         if len(word) > MAX_CHARACTERS:
@@ -154,6 +165,14 @@ def from_sentences(
     cut[names.zone] = [zone for item in words for zone in range(1, len(item) + 1)]
     cut[names.word] = [word for item in words for word in item]
     return from_columns(cut, name, names, lambda row: place(rows[row])), rows
+
+
+def _find_sentences(columns: Columns) -> str:
+    """Returns the first column most of whose cells have several words; empty if there is none."""
+    for name, cells in columns.items():
+        if 2 * sum(isinstance(cell, str) and len(cell.split()) > 1 for cell in cells) > len(cells):
+            return name
+    return ''
 
 
 def _check_columns(columns: Columns, name: str, roles: Sequence[tuple[str, str]], place: Place) -> None:

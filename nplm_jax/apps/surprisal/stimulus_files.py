@@ -39,23 +39,28 @@ def find_output(output: str) -> pathlib.Path | None:
     return path
 
 
-def read(path: pathlib.Path, names: ColumnNames = COLUMN_NAMES, sentence: str = '', key: str = '--table') -> Stimuli:
+def read(
+    path: pathlib.Path,
+    names: ColumnNames = COLUMN_NAMES,
+    sentence: str = '',
+    sentence_flag: str = '',
+) -> Stimuli:
     """Reads a table of stimuli; the first line of a TSV or CSV file has the names of its columns.
 
     Args:
         path: The file, whose kind its suffix tells. The cells of text are separated by tabs, commas or semicolons.
         names: The names of the columns of items, zones and words.
         sentence: The column of sentences of a table with one item a row; empty for a table with one word a row.
-        key: The flag that names the file, for error messages.
+        sentence_flag: See `stimuli.from_columns`.
 
     Raises:
         BadInput: The file cannot be read or is no such table, or `stimuli.from_columns` refuses it.
     """
-    check_suffix(key, path)
+    check_suffix('--table', path)
     columns, place = read_columns(path)
     if sentence:
         return stimuli_lib.from_sentences(columns, sentence, str(path), names, place)[0]
-    return stimuli_lib.from_columns(columns, str(path), names, place)
+    return stimuli_lib.from_columns(columns, str(path), names, place, sentence_flag)
 
 
 def read_columns(path: pathlib.Path) -> tuple[dict[str, list[Any]], Place | None]:

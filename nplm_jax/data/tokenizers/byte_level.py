@@ -78,7 +78,7 @@ class ByteTokenizer(Tokenizer):
 
     kind: str = built('bytes')
     normalization: str = 'none'
-    rules: tuple[str, ...] = built(())
+    rules: tuple[str, ...] = built((), repr=False)
 
     @property
     def units(self) -> Sequence[str]:

@@ -80,7 +80,7 @@ class WordTokenizer(Tokenizer):
     split_possessive: bool = False
     numbers: bool = False
     proper_nouns: bool = False
-    names: Collection[str] = built(())
+    names: Collection[str] = built((), repr=False)
     split_punctuation: bool = built(True)
     match_quotes: bool = built(True)
     split_hyphens: bool = built(False)

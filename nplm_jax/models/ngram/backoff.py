@@ -19,7 +19,7 @@ Values = Any  # a float64 array, or a quantization.QuantizedArray, which is read
 _WORDS = 2**20  # words that are scored at once
 
 
-@dataclasses.dataclass(eq=False)
+@dataclasses.dataclass(eq=False, repr=False)
 class BackoffModel(LanguageModel):
     """An n-gram model in back-off form.
 
@@ -37,6 +37,9 @@ class BackoffModel(LanguageModel):
 
     def __post_init__(self) -> None:
         self.n: int = len(self.log_p)
+
+    def _describe_size(self) -> str:
+        return f'{self.table.vocabulary_size:,} words, {sum(map(len, self.table.keys)):,} n-grams'
 
     def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
         """Returns log P(w_t | the n-1 words before it) for each t in `span`. float32, nats."""

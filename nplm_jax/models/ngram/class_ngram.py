@@ -24,7 +24,7 @@ from nplm_jax.utils.io import write_atomically
 CONTEXTS_PER_BLOCK = 4096  # contexts whose class probabilities are computed at once, which bounds the memory
 
 
-@dataclasses.dataclass(eq=False)
+@dataclasses.dataclass(eq=False, repr=False)
 class ClassNgram(LanguageModel):
     """P(w | h) = P(w | class of w) P(class of w | the n-1 classes before it).
 
@@ -49,6 +49,9 @@ class ClassNgram(LanguageModel):
 
     def __post_init__(self) -> None:
         self.n = self.class_ngram.n
+
+    def _describe_size(self) -> str:
+        return f'{len(self.classes_V):,} words, {self.class_ngram.table.vocabulary_size:,} classes'
 
     @classmethod
     def fit(cls, tokens_T: np.ndarray, train: Span, n: int, classes_V: np.ndarray) -> Self:

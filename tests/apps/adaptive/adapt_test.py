@@ -60,7 +60,8 @@ def test_each_way_to_adapt_is_a_row_and_a_cache_learns_what_repeats(folders, tmp
 def test_dynamic_evaluation_reads_the_test_words_after_the_validation_words(folders, nplm_command):
     (output,), _ = nplm_command('adapt', folders / 'network', '--methods=dynamic', '--tune_words=100', '--json')
     row = json.loads(output)['rows'][1]
-    settings, _, model = experiment.load(folders / 'network')
+    loaded = experiment.load(folders / 'network')
+    settings, model = loaded.settings, loaded.model
     data, segment = loading.load_dataset(settings), adaptation.SEGMENT
     measured = data.tokens_T, data.train, segment, adaptation.NUM_SEGMENTS
     rms = dynamic_evaluation.root_mean_square_gradients(model, *measured)
@@ -76,7 +77,8 @@ def test_dynamic_evaluation_reads_the_test_words_after_the_validation_words(fold
 def test_a_row_is_the_mixture_with_weights_of_the_validation_words(folders, nplm_command):
     (output,), _ = nplm_command('adapt', folders / 'counts', '--methods=ngram_cache', '--json')
     row = json.loads(output)['rows'][1]
-    settings, words, model = experiment.load(folders / 'counts')
+    loaded = experiment.load(folders / 'counts')
+    settings, words, model = loaded.settings, loaded.vocabulary, loaded.model
     data = loading.load_dataset(settings)
     chosen = row['values']
     cache = NgramCache(len(words), int(chosen['order']), int(chosen['num_remembered']), chosen['concentration'])

@@ -64,7 +64,8 @@ def test_totals_are_those_of_nplm_score(runs, names, nplm_command, monkeypatch, 
 
 def test_greedy_continuations_are_told(runs):
     lm = make(runs, 'counts')
-    _, vocabulary, model = nplm_jax.load(runs / 'counts')
+    loaded = nplm_jax.load(runs / 'counts')
+    vocabulary, model = loaded.vocabulary, loaded.model
     prompt = vocabulary.encode(['<p>', 'i', 'like']) if '<p>' in vocabulary.ids else vocabulary.encode(['i', 'like'])
     best = vocabulary.words[int(model.next_word(prompt[None])[0].argmax())]
     others = [word for word in ('dog', 'milk', 'coffee') if word != best]

@@ -25,7 +25,8 @@ def direct(tmp_path_factory):
 
 def test_npz_has_the_papers_arrays_from_which_numpy_computes_the_same(direct, tmp_path, nplm_command):
     nplm_command('export', direct, '--to=npz', f'--output={tmp_path / "a.npz"}')
-    _, vocabulary, model = loading.load(direct)
+    loaded = loading.load(direct)
+    vocabulary, model = loaded.vocabulary, loaded.model
     with np.load(tmp_path / 'a.npz', allow_pickle=False) as file:
         a = dict(file)
     assert tuple(a['words']) == vocabulary.words and json.loads(str(a['config']))['model']['n'] == 4
@@ -38,7 +39,8 @@ def test_npz_has_the_papers_arrays_from_which_numpy_computes_the_same(direct, tm
 
 def test_npz_of_an_ngram_model_has_its_words_and_probabilities(folders, tmp_path, nplm_command):
     nplm_command('export', folders / 'counts', '--to=npz', f'--output={tmp_path / "a.npz"}')
-    _, vocabulary, model = loading.load(folders / 'counts')
+    loaded = loading.load(folders / 'counts')
+    vocabulary, model = loaded.vocabulary, loaded.model
     with np.load(tmp_path / 'a.npz', allow_pickle=False) as file:
         assert tuple(file['words']) == vocabulary.words
         np.testing.assert_array_equal(file['log_p.2'], model.log_p[1])
@@ -49,7 +51,7 @@ def test_npz_has_no_other_arrays_and_no_objects(folders, tmp_path, nplm_command,
     written = {}  # NumPy 2.0 takes every keyword argument for an array
     monkeypatch.setattr(np, 'savez', lambda file, **arrays: written.update(arrays))
     nplm_command('export', folders / name, '--to=npz', f'--output={tmp_path / "a.npz"}')
-    assert written.keys() == {*loading.arrays_of(loading.load(folders / name)[2]), 'words', 'config'}
+    assert written.keys() == {*loading.arrays_of(loading.load(folders / name).model), 'words', 'config'}
     assert not any(array.dtype.hasobject for array in written.values())
 
 
@@ -75,7 +77,8 @@ def test_onnxruntime_computes_the_same_log_probabilities(direct, flags, tmp_path
     onnxruntime = pytest.importorskip('onnxruntime', reason='pip install onnxruntime')
     nplm_command('export', direct, '--to=onnx', *flags, f'--output={tmp_path / "a.onnx"}')
     session = onnxruntime.InferenceSession(tmp_path / 'a.onnx', providers=['CPUExecutionProvider'])
-    _, vocabulary, model = loading.load(direct)
+    loaded = loading.load(direct)
+    vocabulary, model = loaded.vocabulary, loaded.model
     contexts_BxN = random_contexts(vocabulary, number=50)
     inputs = {'ids': contexts_BxN[:, -1].astype(np.int64), 'state.recent_SxR': contexts_BxN[:, :-1].astype(np.int32)}
     (log_p_BxV,) = session.run(['log_probabilities'], inputs)
@@ -95,14 +98,16 @@ def test_gensim_reads_word2vec(folders, tmp_path, nplm_command, name):
     gensim_models = pytest.importorskip('gensim.models', reason='pip install gensim')
     nplm_command('export', folders / 'network', '--to=word2vec', f'--output={tmp_path / name}')
     vectors = gensim_models.KeyedVectors.load_word2vec_format(tmp_path / name, binary=name.endswith('.bin'))
-    _, vocabulary, model = loading.load(folders / 'network')
+    loaded = loading.load(folders / 'network')
+    vocabulary, model = loaded.vocabulary, loaded.model
     for word in vocabulary.words:
         np.testing.assert_array_equal(vectors[word], np.asarray(model.params['C_VxM'])[vocabulary.ids[word]])
 
 
 def test_an_add_delta_model_is_the_same_from_its_arpa_file(folders, tmp_path, nplm_command):
     nplm_command('export', folders / 'other', '--to=arpa', f'--output={tmp_path / "file.arpa"}')
-    _, vocabulary, model = loading.load(folders / 'other')
+    loaded = loading.load(folders / 'other')
+    vocabulary, model = loaded.vocabulary, loaded.model
     again, _ = arpa.read(tmp_path / 'file.arpa')
     contexts = random_contexts(vocabulary)
     np.testing.assert_allclose(again.next_word(contexts), model.next_word(contexts), atol=2e-6)

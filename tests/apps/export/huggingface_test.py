@@ -211,7 +211,8 @@ def test_minicons_gives_the_surprisals_of_nplm_score(folders, tmp_path, monkeypa
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / 'folder', trust_remote_code=True)
     network = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / 'folder', trust_remote_code=True)
     scorer = scorers.IncrementalLMScorer(network, 'cpu', tokenizer=tokenizer)
-    _, words, model = loading.load(folders / 'network')
+    loaded = loading.load(folders / 'network')
+    words, model = loaded.vocabulary, loaded.model
     texts = ['I like zebras', 'i hate Dog']
     for text, scored in zip(texts, scorer.token_score(texts, bos_token=True, surprisal=True)):
         ids = words.encode(['<p>', *text.lower().split()])

@@ -158,7 +158,8 @@ def test_parts_of_speech_by_browns_tags(monkeypatch):
 def test_the_command(tmp_path, lines, monkeypatch):
     draw = embeddings.draw
     experiment.run(sentences.get_config(), tmp_path / 'run')
-    _, vocabulary, model = experiment.load(tmp_path / 'run')
+    loaded = experiment.load(tmp_path / 'run')
+    vocabulary, model = loaded.vocabulary, loaded.model
     lines()
 
     def call(*arguments):

@@ -27,6 +27,7 @@ TEXTS = (
     'the dog is walking in the zebra room',
 )
 FULL = [text for text in TEXTS if text.strip()]
+UNKNOWN = (TEXTS[0], 'zebra zebra')  # the documents without a word that the runs of `folders` know
 
 
 @pytest.fixture
@@ -46,6 +47,10 @@ def rows_of(file):
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
+def perplexities_of(file, column='p'):
+    return [math.inf if row[column] is None else row[column] for row in rows_of(file)]
+
+
 # --- the number --------------------------------------------------------------------------------------------------
 
 
@@ -62,11 +67,13 @@ def test_the_perplexity_is_that_of_score(kind, end, folders, docs, tmp_path, mon
         model, folder = tmp_path / 'lm.nplm', folders / 'counts'
         nplm_command('pack', folder, model)
     output = tmp_path / 'scored.jsonl'
-    nplm_command('filter', docs, f'--model={model}', '--column=perplexity', f'--output={output}', *end)
+    nplm_command('filter', model, '--input', docs, '--column=perplexity', f'--output={output}', *end)
     found = rows_of(output)
     assert [row['text'] for row in found] == FULL
-    expected = [scored(folder, text, monkeypatch, nplm_command, *end) for text in FULL]
-    np.testing.assert_allclose([row['perplexity'] for row in found], expected, rtol=1e-6)
+    expected = [
+        scored(folder, text, monkeypatch, nplm_command, *end) if text not in UNKNOWN else math.inf for text in FULL
+    ]
+    np.testing.assert_allclose(perplexities_of(output, 'perplexity'), expected, rtol=1e-6)
 
 
 @pytest.mark.skipif(not shutil.which('query'), reason="needs KenLM's query")
@@ -74,9 +81,9 @@ def test_with_line_ends_it_is_the_perplexity_of_kenlm(folders, tmp_path, nplm_co
     write_arpa(folders / 'counts', tmp_path / 'lm.arpa')
     (tmp_path / 'in.jsonl').write_text(''.join(f'{json.dumps({"text": text})}\n' for text in FULL))
     output = tmp_path / 'out.jsonl'
-    arguments = (tmp_path / 'in.jsonl', f'--model={tmp_path / "lm.arpa"}', '--end', '--column=p')
+    arguments = (tmp_path / 'lm.arpa', '--input', tmp_path / 'in.jsonl', '--end', '--column=p')
     nplm_command('filter', *arguments, f'--output={output}')
-    for row in rows_of(output):
+    for row in (row for row in rows_of(output) if row['text'] not in UNKNOWN):
         command = ['query', '-v', 'summary', str(tmp_path / 'lm.arpa')]
         done = subprocess.run(command, input=row['text'] + '\n', capture_output=True, text=True, check=True)
         assert row['p'] == pytest.approx(float(done.stdout.split('\n')[0].split('\t')[1]), rel=1e-5)
@@ -87,25 +94,40 @@ def test_an_infinite_perplexity_is_null_in_json_and_beyond_every_bound(docs, tmp
         '\\data\\\nngram 1=3\n\n\\1-grams:\n-99\t<unk>\n-0.3\tthe\n-0.3\tcat\n\n\\end\\\n'
     )
     output = tmp_path / 'all.jsonl'
-    out, _ = nplm_command('filter', docs, f'--model={tmp_path / "lm.arpa"}', '--column=p', f'--output={output}')
+    out, _ = nplm_command('filter', tmp_path / 'lm.arpa', '--input', docs, '--column=p', f'--output={output}')
     assert {row['p'] for row in rows_of(output)} == {None} and any('infinite' in line for line in out)
-    nplm_command('filter', docs, f'--model={tmp_path / "lm.arpa"}', '--below=1e300', f'--output={tmp_path / "b.jsonl"}')
+    nplm_command('filter', tmp_path / 'lm.arpa', '--input', docs, '--below=1e300', f'--output={tmp_path / "b.jsonl"}')
     assert not rows_of(tmp_path / 'b.jsonl')
+
+
+def test_documents_of_which_nothing_is_known_are_never_kept_below_a_bound(tmp_path, nplm_command):
+    """A model over SentencePiece's tokens reads plain text."""
+    unigrams = ''.join(f'-0.9\t\u2581{word}\n' for word in ('the', 'cat', 'sat'))
+    (tmp_path / 'lm.arpa').write_text(f'\\data\\\nngram 1=4\n\n\\1-grams:\n-3\t<unk>\n{unigrams}\n\\end\\\n')
+    (tmp_path / 'in.jsonl').write_text('{"text": "The cat sat"}\n{"text": "the cat"}\n{"text": "a dog"}\n')
+    for bound, kept in (('--below=1e300', 0), ('--below=90%', 0), ('--above=5', 3)):
+        output = tmp_path / f'{bound}.jsonl'
+        arguments = ('filter', tmp_path / 'lm.arpa', '--input', tmp_path / 'in.jsonl', bound, f'--output={output}')
+        out, err = nplm_command(*arguments)
+        assert len(rows_of(output)) == kept and f'{output}: {kept} of 3 documents' in out
+        assert '3 documents have no known word: their perplexity counts as infinite' in out
+        assert [line.startswith('warning: 100.0% of the words are unknown') for line in err] == [True]
 
 
 # --- bounds ------------------------------------------------------------------------------------------------------
 
 
 def test_the_documents_below_a_bound_and_those_above_it_are_all_documents(folders, docs, tmp_path, nplm_command):
-    model = f'--model={folders / "counts"}'
-    nplm_command('filter', docs, model, '--column=p', f'--output={tmp_path / "all.jsonl"}')
-    perplexities = {row['id']: row['p'] for row in rows_of(tmp_path / 'all.jsonl')}
+    arguments = ('filter', folders / 'counts', '--input', docs)
+    nplm_command(*arguments, '--column=p', f'--output={tmp_path / "all.jsonl"}')
+    ids = [row['id'] for row in rows_of(tmp_path / 'all.jsonl')]
+    perplexities = dict(zip(ids, perplexities_of(tmp_path / 'all.jsonl')))
     bound = sorted(perplexities.values())[2]
     for value, name in ((repr(bound), 'number'), ('40%', 'share')):
         kept = {}
         for flag in ('below', 'above'):
             output = tmp_path / f'{flag}-{name}.jsonl'
-            out, _ = nplm_command('filter', docs, model, f'--{flag}={value}', f'--output={output}')
+            out, _ = nplm_command(*arguments, f'--{flag}={value}', f'--output={output}')
             kept[flag] = [row['id'] for row in rows_of(output)]
             assert f'{output}: {len(kept[flag])} of 5 documents' in out
         assert kept['below'] == [i for i, p in perplexities.items() if p < bound] and len(kept['below']) == 2
@@ -113,13 +135,14 @@ def test_the_documents_below_a_bound_and_those_above_it_are_all_documents(folder
 
 
 def test_a_share_is_of_the_documents_of_all_files(folders, docs, tmp_path, nplm_command):
-    (tmp_path / 'more.jsonl').write_text('{"text": "zebra"}\n' * 5)
-    output, model = tmp_path / 'kept', f'--model={folders / "network"}'
-    arguments = ['filter', docs, tmp_path / 'more.jsonl', model, '--column=p']
+    texts = ('dog', 'i like', 'i like dog', 'like', 'i hate dog')
+    (tmp_path / 'more.jsonl').write_text(''.join(f'{{"text": "{text}"}}\n' for text in texts))
+    output = tmp_path / 'kept'
+    arguments = ['filter', folders / 'network', '--input', docs, tmp_path / 'more.jsonl', '--column=p']
     results = json.loads(nplm_command(*arguments, '--below=40%', f'--output={output}', '--json')[0][0])
     assert [written['documents'] for written in results['files']] == [5, 5] and results['empty'] == 3
     nplm_command(*arguments, f'--output={tmp_path / "all"}')
-    perplexities = [row['p'] for name in ('docs', 'more') for row in rows_of(tmp_path / 'all' / f'{name}.jsonl')]
+    perplexities = [p for name in ('docs', 'more') for p in perplexities_of(tmp_path / 'all' / f'{name}.jsonl')]
     assert results['bounds'] == {'below': sorted(perplexities)[4]}
     assert sum(written['kept'] for written in results['files']) == 4
 
@@ -144,11 +167,12 @@ def test_a_file_that_changes_between_its_two_readings_is_refused(folders, docs, 
 
 def test_without_a_bound_the_distribution_is_printed(folders, docs, tmp_path, nplm_command):
     figure = tmp_path / 'histogram.png'
-    arguments = ('filter', docs, f'--model={folders / "counts"}')
+    arguments = ('filter', folders / 'counts', '--input', docs)
     results = json.loads(nplm_command(*arguments, '--json')[0][0])
-    assert (results['documents'], results['empty']) == (5, 3)
+    assert (results['documents'], results['empty'], results['unknown']) == (5, 3, 2)
     assert sum(row['documents'] for row in results['histogram']) == 5
-    assert results['lowest'][0]['perplexity'] <= results['deciles']['50%'] <= results['highest'][0]['perplexity']
+    assert results['lowest'][0]['perplexity'] <= results['deciles']['50%'] <= results['highest'][2]['perplexity']
+    assert [row['text'] for row in results['highest'] if row['perplexity'] is None] == [*UNKNOWN]
     out, _ = nplm_command(*arguments, f'--figure={figure}')
     assert out[0].startswith('5 documents, ') and out[0].endswith('; 3 documents without words left out')
     assert out[-1].endswith(results['highest'][-1]['text']) and figure.read_bytes().startswith(b'\x89PNG')
@@ -179,7 +203,7 @@ def test_rows_of_json_stay_as_they_are(suffix, folders, docs, tmp_path, nplm_com
     compress, decompress = (zstd.compress, zstd.decompress) if zstd else (gzip.compress, gzip.decompress)
     file, output = tmp_path / f'in.jsonl{suffix}', tmp_path / f'out.jsonl{suffix}'
     file.write_bytes(compress(data) if suffix else data)
-    nplm_command('filter', file, f'--model={folders / "counts"}', '--above=1', f'--output={output}')
+    nplm_command('filter', folders / 'counts', '--input', file, '--above=1', f'--output={output}')
     written = output.read_bytes()
     expected = [line for line, text in zip(lines, TEXTS) if text.strip()]
     assert (decompress(written) if suffix else written).decode().splitlines() == expected
@@ -197,7 +221,7 @@ def test_a_table_keeps_its_columns_types_and_metadata(folders, tmp_path, monkeyp
     )
     pyarrow.parquet.write_table(pyarrow.table(columns, schema), tmp_path / 'in.parquet')
     table = pyarrow.parquet.read_table(tmp_path / 'in.parquet')
-    arguments = ['filter', tmp_path / 'in.parquet', f'--model={folders / "counts"}', '--field=body']
+    arguments = ['filter', folders / 'counts', '--input', tmp_path / 'in.parquet', '--field=body']
     nplm_command(*arguments, '--above=1', f'--output={tmp_path / "out.parquet"}')
     found, has_words = (
         pyarrow.parquet.read_table(tmp_path / 'out.parquet'),
@@ -229,9 +253,9 @@ def test_a_table_of_which_little_is_kept_waits_for_a_full_group_in_little_memory
 def test_a_document_of_a_text_is_a_line_or_a_paragraph(kind, folders, tmp_path, nplm_command):
     paragraphs = ['the cat is walking\r\nin the room', 'zebra zebra', 'a dog', 'the cat\nthe dog']
     (tmp_path / 'in.txt').write_bytes(('\ufeff' + '\n\n\n'.join(paragraphs)).encode())
-    output, model = tmp_path / 'out.txt', f'--model={folders / "counts"}'
+    output, model = tmp_path / 'out.txt', folders / 'counts'
     out, _ = nplm_command(
-        'filter', tmp_path / 'in.txt', model, f'--documents={kind}', '--above=1', f'--output={output}'
+        'filter', model, '--input', tmp_path / 'in.txt', f'--documents={kind}', '--above=1', f'--output={output}'
     )
     expected = ''.join(f'{text}\n\n' for text in paragraphs)
     expected = expected if kind == 'paragraphs' else expected.replace('\n\n', '\n')
@@ -242,8 +266,8 @@ def test_a_document_of_a_text_is_a_line_or_a_paragraph(kind, folders, tmp_path, 
 def test_each_of_several_files_has_its_name_in_the_folder(folders, docs, tmp_path, nplm_command):
     (tmp_path / 'b.txt').write_text('the cat\n')
     output = tmp_path / 'kept'
-    model = f'--model={folders / "counts"}'
-    nplm_command('filter', docs, tmp_path / 'b.txt', model, '--above=1', f'--output={output}')
+    model = folders / 'counts'
+    nplm_command('filter', model, '--input', docs, tmp_path / 'b.txt', '--above=1', f'--output={output}')
     assert sorted(file.name for file in output.iterdir()) == ['b.txt', 'docs.jsonl']
     assert (output / 'b.txt').read_text() == 'the cat\n' and len(rows_of(output / 'docs.jsonl')) == 5
 
@@ -253,7 +277,7 @@ def test_the_same_command_goes_on_with_the_files_that_are_missing(bound, folders
     for name in ('b', 'c'):
         (tmp_path / f'{name}.jsonl').write_text(f'{{"text": "the {name}"}}\n{{"text": "the cat"}}\n')
     output, files = tmp_path / 'kept', [docs, tmp_path / 'b.jsonl', tmp_path / 'c.jsonl']
-    command = ['filter', *files, f'--model={folders / "counts"}', bound, f'--output={output}', '--json']
+    command = ['filter', str(folders / 'counts'), '--input', *files, bound, f'--output={output}', '--json']
     nplm_command(*command)
     before = {file.name: file.read_bytes() for file in output.iterdir()}
     (output / 'b.jsonl').unlink()
@@ -276,7 +300,7 @@ def test_a_file_is_not_taken_for_its_own_output(folders, docs, tmp_path, lines):
     (tmp_path / 'more' / 'b.jsonl').write_text('{"text": "the cat"}\n')
     files = [str(docs), str(tmp_path / 'more' / 'b.jsonl')]
     with pytest.raises(SystemExit):
-        cli.main(['filter', *files, f'--model={folders / "counts"}', '--above=1', f'--output={tmp_path}'])
+        cli.main(['filter', str(folders / 'counts'), '--input', *files, '--above=1', f'--output={tmp_path}'])
     assert lines()[1] == [f"--output='{docs}': is a file to filter; give another name"]
 
 
@@ -299,7 +323,7 @@ BAD = {
     'no folder': (['--below=9', '--output={dir}/no/out.jsonl'], '/no is no folder that can be written'),
     'a missing column': (['--field=body'], "docs.jsonl:1: no column 'body'; it has 'id', 'text', 'price'"),
     'a column that is there': ([*BELOW, '--column=price'], "docs.jsonl:1: already has a column 'price'"),
-    'no model': (['--model={dir}/no'], "must be a finished run, a packed model or an ARPA file"),
+    'no model': (['RUN={dir}/no'], "must be a finished run, a packed model or an ARPA file"),
     'a file twice': (['{dir}/docs.jsonl', '--below=9', '--output={dir}/kept'], 'another file is named docs.jsonl too'),
     'no file': (['{dir}/no.jsonl'], 'no such file or folder'),
     'arrow': (['{dir}/a.arrow'], 'must be .jsonl, .parquet or text, not .arrow'),
@@ -307,7 +331,7 @@ BAD = {
     'a line that is no text': (['{dir}/bad.txt'], 'bad.txt:2: not UTF-8 text (byte 1 of the line)'),
     'a damaged line': (['{dir}/bad.jsonl'], 'bad.jsonl:2: not JSON in UTF-8'),
     'a damaged table': (['{dir}/bad.parquet'], 'bad.parquet: damaged or not .parquet'),
-    'no marks': (['--model={other}', '--end'], '--end=True: the model has no paragraph marks, which end lines'),
+    'no marks': (['RUN={other}', '--end'], '--end=True: the model has no paragraph marks, which end lines'),
 }  # fmt: skip
 
 
@@ -324,7 +348,10 @@ def test_bad_input_is_one_line_and_nothing_is_written(case, folders, docs, tmp_p
     before = sorted(tmp_path.iterdir())
     given = [flag.format(dir=tmp_path, other=folders / 'other') for flag in flags]
     with pytest.raises(SystemExit) as stop:
-        cli.main(['filter', str(docs), f'--model={folders / "counts"}', *given])
+        runs = [flag.removeprefix('RUN=') for flag in given if flag.startswith('RUN=')] or [str(folders / 'counts')]
+        options = [flag for flag in given if flag.startswith('-')]
+        files = [flag for flag in given if not flag.startswith(('-', 'RUN='))]
+        cli.main(['filter', *runs, '--input', str(docs), *files, *options])
     _, errors = lines()
     assert stop.value.code == 2 and len(errors) == 1 and message in errors[0]
     left = [file for file in sorted(tmp_path.iterdir()) if file not in before]
@@ -337,7 +364,7 @@ def test_a_figure_that_cannot_be_written_is_named(folders, docs, tmp_path, monke
 
     monkeypatch.setattr(distribution, 'save_figure', refuse)
     with pytest.raises(SystemExit):
-        cli.main(['filter', str(docs), f'--model={folders / "counts"}', f'--figure={tmp_path / "x.png"}'])
+        cli.main(['filter', str(folders / 'counts'), '--input', str(docs), f'--figure={tmp_path / "x.png"}'])
     assert lines()[1] == [f"--figure='{tmp_path}/x.png': cannot be written (No space left on device)"]
 
 
@@ -356,7 +383,7 @@ def test_what_stops_in_the_middle_leaves_the_other_files(event, folders, docs, t
         return score(self, texts)
 
     monkeypatch.setattr(selection.Scorer, 'score', interrupt)
-    arguments = ['filter', str(docs), str(tmp_path / 'second.jsonl'), f'--model={folders / "counts"}', '--above=1']
+    arguments = ['filter', str(folders / 'counts'), '--input', str(docs), str(tmp_path / 'second.jsonl'), '--above=1']
     with pytest.raises(SystemExit) as stop:
         cli.main([*arguments, f'--output={tmp_path / "kept"}'])
     assert stop.value.code == {'damage': 2, 'Ctrl-C': 130, 'SIGTERM': 143}[event] and len(lines()[1]) == 1

@@ -10,6 +10,7 @@ import pickle
 import subprocess
 import sys
 import time
+import warnings
 
 import numpy as np
 import pytest
@@ -27,7 +28,10 @@ from nplm_jax.models.ngram.counts import NgramTable
 from nplm_jax.runs import experiment
 from nplm_jax.utils.errors import BadInput
 
-pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
+pytestmark = [
+    pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning'),
+    pytest.mark.filterwarnings('ignore:.* of the words are unknown'),
+]
 
 # A positive back-off weight, one of zero, none; `and snow` is no n-gram though one ends in it; <unk> in contexts.
 WEATHER = """
@@ -156,20 +160,23 @@ def total_of_score(nplm_command, monkeypatch, text, *arguments):
 @pytest.mark.parametrize('name', ['<s>', '</s>', '<unk>', '<UNK>'])
 def test_a_run_whose_text_has_the_name_of_a_mark_as_a_word_is_refused(runs, monkeypatch, name):
     for run in ('counts', 'network', 'unmarked'):
-        settings, vocabulary, model = kenlm_model.loading.load(runs / run)
+        loaded = kenlm_model.loading.load(runs / run)
+        vocabulary = loaded.vocabulary
         words = dataclasses.replace(vocabulary, words=(*vocabulary.words[:-1], name))
+        changed = dataclasses.replace(loaded, vocabulary=words)
         with monkeypatch.context() as patched, pytest.raises(BadInput) as caught:
-            patched.setattr(kenlm_model.loading, 'load', lambda _, found=(settings, words, model): found)
+            patched.setattr(kenlm_model.loading, 'load', lambda _, found=changed: found)
             kenlm.Model(runs / run)
         assert caught.value.key == str(runs / run) and repr(name) in caught.value.problem
 
 
 @pytest.mark.parametrize('name', ['<s>', '</s>', '<unk>'])
 def test_a_token_of_a_lossless_tokenizer_may_have_the_name_of_a_mark(runs, monkeypatch, name):
-    settings, vocabulary, model = kenlm_model.loading.load(runs / 'characters')
+    loaded = kenlm_model.loading.load(runs / 'characters')
+    vocabulary = loaded.vocabulary
     words = dataclasses.replace(vocabulary, words=(*vocabulary.words[:-1], name))
     expected = kenlm.Model(runs / 'characters').score('der Hund')
-    monkeypatch.setattr(kenlm_model.loading, 'load', lambda _: (settings, words, model))
+    monkeypatch.setattr(kenlm_model.loading, 'load', lambda _: dataclasses.replace(loaded, vocabulary=words))
     reader = kenlm.Model(runs / 'characters')
     assert reader.score('der Hund') == expected and len({*reader.vocabulary}) == len(words)
     mixed = kenlm.Model([runs / 'characters', runs / 'characters'])
@@ -208,6 +215,32 @@ def test_a_sentence_is_the_sum_of_its_words(weather):
 
 
 LINES = ('rain and wind', '', 'rain zebra', 'x y z', b'hail sun rain', 'rain and snow hail', 'ice dew ice', '', 'fog')
+
+
+@pytest.mark.parametrize('eos', [True, False])
+@pytest.mark.parametrize(
+    'texts, share',
+    [
+        (['甚至出现交易停滞的情况'], '100.0%'),  # not segmented: one word
+        (['rain and snow zebra'] * 25, '25.0%'),
+        (['rain and snow zebra'] * 24, ''),
+        (['甚至出现'] * 200, '100.0%'),
+        (['rain and snow and hail'] * 30, ''),
+        ([''], ''),
+    ],
+)
+@pytest.mark.parametrize('at_once', [True, False])
+def test_too_many_unknown_words_cause_one_warning(tmp_path, texts, share, eos, at_once):
+    (tmp_path / 'lm.arpa').write_text(WEATHER)
+    model = kenlm.Model(tmp_path / 'lm.arpa')
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter('always')
+        if at_once:
+            list(model.score_lines(texts, eos=eos))
+        else:
+            [model.score(text, eos=eos) for text in texts]
+    assert len(caught) == bool(share)
+    assert all(str(found.message).startswith(f'{share} of the words are unknown (<rare>)') for found in caught)
 
 
 @pytest.mark.parametrize('words_at_once', [2**18, 3])
@@ -286,7 +319,7 @@ def test_kenlm_agrees_on_words_lengths_and_which_states_are_equal(source, runs, 
     path = tmp_path / 'file.arpa'
     path.write_text(WEATHER if source == 'gaps' else without_gaps(WEATHER))
     if is_run := source in ('counts', 'quantized'):
-        nplm_command('export', runs / source, '--to=arpa', f'--output={path}')
+        nplm_command('export', runs / source, '--to=arpa', f'--output={path}', '--overwrite')
     model = kenlm.Model(runs / source if is_run else path)
     theirs, from_file = theirs_of.Model(str(path)), kenlm.Model(path)
     words = [word for word in [*model.vocabulary, 'zebra'] if word != '<s>']
@@ -370,12 +403,12 @@ def test_text_that_is_tokenized_has_one_number_here_in_nplm_score_and_in_what_is
         assert scores == pytest.approx(line['log10_p'], abs=1e-5)
         if source == 'network':
             pytest.importorskip('safetensors', reason='pip install safetensors')
-            nplm_command('export', run, '--to=hf', f'--output={tmp_path / "hf"}')
+            nplm_command('export', run, '--to=hf', f'--output={tmp_path / "hf"}', '--overwrite')
             tokenizer = pytest.importorskip('tokenizers').Tokenizer.from_file(str(tmp_path / 'hf' / 'tokenizer.json'))
             assert tokenizer.encode(text).ids == line['ids']
         elif importlib.util.find_spec('kenlm'):
             theirs = importlib.import_module('kenlm').Model(str(file))
-            assert theirs.score(text, eos=False) == pytest.approx(line['total'], abs=1e-5)
+            assert theirs.score(' '.join(words), eos=False) == pytest.approx(line['total'], abs=1e-5)
 
 
 @pytest.mark.parametrize('name', ['network', 'lstm', 'counts', 'quantized', 'interpolated', 'characters', 'mixture'])
@@ -513,7 +546,7 @@ def test_bad_input_is_one_line(weather, runs, tmp_path):
     for call, message in (
         (lambda: kenlm.Model(tmp_path / 'none'), r"path='.*none': no ARPA file or run is there"),
         (lambda: kenlm.Model(tmp_path), r'no run'),
-        (lambda: kenlm.Model([]), r'path=\[\]: must be the path of an ARPA file or a run, or a list of such paths'),
+        (lambda: kenlm.Model([]), r'path=\[\]: must be the path of an ARPA file or a run'),
         (lambda: kenlm.Model(None), 'path=None: must be the path'),
         (lambda: kenlm.Model([weather.path, 5]), r'path=.*5\]: must be the path'),
         (lambda: kenlm.Model([weather.path, runs / 'lstm']), r'path=.*lstm.: its words \(\d+\) are not those of'),

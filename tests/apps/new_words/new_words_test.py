@@ -11,10 +11,12 @@ from helpers import make_model
 import nplm_jax
 from nplm_jax.apps.new_words import induction as new_words
 from nplm_jax.apps.new_words.induction import Occurrence, Weighting
+from nplm_jax.config import Settings
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.tokenizers.tokenizer import RARE
 from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
 from nplm_jax.inference import generation
+from nplm_jax.inference.loaded_model import LoadedModel
 from nplm_jax.models.ngram.counts import count
 from nplm_jax.models.ngram.unsmoothed import add_delta
 from nplm_jax.utils.errors import BadInput
@@ -49,7 +51,8 @@ def with_params(model, changed):
 
 @functools.cache
 def grow(name, *words):
-    return nplm_jax.induce(make(name), VOCABULARY, words, LINES)
+    grown = nplm_jax.induce(LoadedModel(Settings(), VOCABULARY, make(name)), words, LINES)
+    return grown.vocabulary, grown.model
 
 
 every_network = pytest.mark.parametrize('name', NETWORKS)
@@ -81,9 +84,9 @@ def by_hand():
     ],
 )
 def test_weights_and_rows_by_hand(line, weighting, expected):
-    vocabulary, model = nplm_jax.induce(
-        by_hand(), Vocabulary((RARE, 'a', 'b'), (10, 30, 60)), 'wug', [line.split()], weighting=weighting
-    )
+    known = LoadedModel(Settings(), Vocabulary((RARE, 'a', 'b'), (10, 30, 60)), by_hand())
+    grown = nplm_jax.induce(known, 'wug', [line.split()], weighting=weighting)
+    vocabulary, model = grown.vocabulary, grown.model
     q = np.array(expected) / sum(expected)
     assert vocabulary.words == (RARE, 'a', 'b', 'wug')
     assert vocabulary.counts == (10 - line.count('wug'), 30, 60, line.count('wug'))
@@ -180,7 +183,8 @@ def test_known_words_keep_their_odds_where_no_new_word_was_read(name):
 @pytest.mark.parametrize('name', ['nplm', 'lstm, tied, two layers'])
 def test_a_new_word_is_as_frequent_as_its_count_says_and_rare_loses_what_it_gains(name):
     model, counts = make(name), {'wug': 40, 'dax': 13}
-    vocabulary, grown = nplm_jax.induce(model, VOCABULARY, ['wug', 'dax'], LINES, counts)
+    new = nplm_jax.induce(LoadedModel(Settings(), VOCABULARY, model), ['wug', 'dax'], LINES, counts)
+    vocabulary, grown = new.vocabulary, new.model
     assert vocabulary.counts == (211 - 53, *COUNTS[1:], 40, 13)
     ids = generation.sample(model, np.zeros(0, np.int32), 64, 64, generation.Choice(rare=True), seed=1)
     contexts = [ids[:, : t + 1] for t in range(16, 64)]
@@ -190,9 +194,9 @@ def test_a_new_word_is_as_frequent_as_its_count_says_and_rare_loses_what_it_gain
 
 
 def test_more_occurrences_than_rare_words_were_counted_leave_half_an_occurrence_to_rare():
-    vocabulary, grown = nplm_jax.induce(make('nplm'), VOCABULARY, 'wug', LINES, {'wug': 300})
-    assert vocabulary.counts[RARE_ID] == 0 and vocabulary.counts[V] == 300
-    assert np.isfinite(grown.params['b_V']).all()
+    new = nplm_jax.induce(LoadedModel(Settings(), VOCABULARY, make('nplm')), 'wug', LINES, {'wug': 300})
+    assert new.vocabulary.counts[RARE_ID] == 0 and new.vocabulary.counts[V] == 300
+    assert np.isfinite(new.model.params['b_V']).all()
 
 
 @some_networks
@@ -239,8 +243,10 @@ TEXT = np.arange(60, dtype=np.int32) % V
 )
 def test_what_cannot_be_done_ends_in_one_line(arguments, message):
     usual = {'model': make('nplm'), 'vocabulary': VOCABULARY, 'words': 'wug', 'lines': LINES}
+    given = {**usual, **arguments}
+    run = LoadedModel(Settings(), given.pop('vocabulary'), given.pop('model'))
     with pytest.raises(BadInput, match=message) as error:
-        nplm_jax.induce(**{**usual, **arguments})
+        nplm_jax.induce(run, **given)
     assert '\n' not in str(error.value)
 
 

@@ -58,7 +58,8 @@ def score(monkeypatch, lines):
 
 def direct(folder, line):
     """log10 P of each word of a line after its paragraph mark, by the models themselves."""
-    _, words, model = loading.load(folder)
+    loaded = loading.load(folder)
+    words, model = loaded.vocabulary, loaded.model
     opened = OpenVocabulary(model, words, spelling.load(folder))
     return opened.score(['<p>', *line]).log_p_T[1:] / math.log(10)
 
@@ -148,7 +149,7 @@ def test_a_mixture_takes_the_spelling_of_the_run_that_has_one(runs, score):
 def test_generate_open_writes_new_words_where_rare_is_drawn(runs, nplm_command):
     flags = runs / 'first', '--words=12', '--samples=20', '--seed=4'
     closed, opened = (nplm_command('generate', *flags, flag)[0] for flag in ('--rare', '--open'))
-    _, words, _ = loading.load(runs / 'first')
+    words = loading.load(runs / 'first').vocabulary
     new = []
     for a, b in zip(closed, opened, strict=True):
         for x, y in zip(a.split(), b.split(), strict=True):
@@ -172,7 +173,8 @@ def test_any_family_spells(runs, nplm_command, tmp_path):
     ):
         (tmp_path / name).write_bytes((runs / 'second' / name).read_bytes())
     (output,), _ = nplm_command('spell', tmp_path, '--family=modified_kneser_ney', '--n=4', '--json')
-    settings, symbols, model = loading.load(tmp_path / 'spelling')
+    loaded = loading.load(tmp_path / 'spelling')
+    settings, symbols, model = loaded.settings, loaded.vocabulary, loaded.model
     assert (settings.model.family, settings.model.n) == ('modified_kneser_ney', 4)
     found, rare = json.loads(output), spelling.read_rare_words(tmp_path)
     log_p = Spelling(model, symbols, rare.vocabulary).log_probabilities(rare.words['test']).sum()

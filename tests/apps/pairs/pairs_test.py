@@ -47,8 +47,8 @@ def test_rounding_is_a_tie_and_so_are_two_impossible_sentences():
 
 def test_a_tie_is_counted_and_is_not_correct(folders, table, nplm_command, monkeypatch, tmp_path):
     output = tmp_path / 'scored.csv'
-    model = f'--model={folders / "counts"},{folders / "other"}'  # of two vocabularies
-    (out,), _ = nplm_command('pairs', table, model, '--group=kind', '--json', f'--output={output}')
+    models = folders / 'counts', folders / 'other'  # of two vocabularies
+    (out,), _ = nplm_command('pairs', *models, f'--table={table}', '--group=kind', '--json', f'--output={output}')
     found = json.loads(out)['models']
     row = found['counts']
     assert list(found) == ['counts', 'other'] and row['groups']['same'] == {
@@ -69,7 +69,7 @@ def test_a_tie_is_counted_and_is_not_correct(folders, table, nplm_command, monke
 def test_sentences_and_regions_have_the_surprisals_of_nplm_surprisal(folders, table, nplm_command, tmp_path):
     regions = '--region_good=verb_good', '--region_bad=verb_bad'
     output, words = tmp_path / 'scored.tsv', tmp_path / 'words.tsv'
-    shown, _ = nplm_command('pairs', table, f'--model={folders / "network"}', *regions, f'--output={output}')
+    shown, _ = nplm_command('pairs', folders / 'network', f'--table={table}', *regions, f'--output={output}')
     (row, *_) = csv.DictReader(output.read_text().splitlines(), delimiter='\t')
     run = folders / 'network'
     nplm_command('surprisal', run, f'--table={table}', '--sentence=bad', '--item=good', f'--output={words}')
@@ -95,7 +95,7 @@ def test_the_counts_are_those_that_the_study_committed(brown_bigram, tmp_path, n
     with zipfile.ZipFile(BLIMP) as archive:
         lines = [line for name in PARADIGMS for line in archive.read(f'data/{name}.jsonl').splitlines()]
     (tmp_path / 'blimp.jsonl').write_bytes(b'\n'.join(lines))
-    arguments = tmp_path / 'blimp.jsonl', f'--model={brown_bigram}', '--group=UID', '--context=<text> <p>', '--json'
+    arguments = brown_bigram, f'--table={tmp_path / "blimp.jsonl"}', '--group=UID', '--context=<text> <p>', '--json'
     (out,), _ = nplm_command('pairs', *arguments)
     groups = json.loads(out)['models'][brown_bigram.name]['groups']
     for name in PARADIGMS:
@@ -118,7 +118,7 @@ WRONG = [
     ('good,bad,result_counts\ni like,like i,1\n', [], "column='result_counts': is the name of a column that is added"),
     ('good,bad\n那只猫睡,那只睡猫\n', [], "sentences='那只猫睡': no word is in the vocabulary: segment the training"),
     ('good,bad\nx,y\n', ['--output=x.txt'], "--output='x.txt': must end in .tsv, .csv, .parquet"),
-    ('good,bad\nx,y\n', ['--model=nowhere'], "RUN='nowhere': no finished run there"),
+    ('good,bad\nx,y\n', ['nowhere'], "RUN='nowhere': no finished run there"),
 ]
 
 
@@ -127,7 +127,8 @@ def test_one_clear_line_and_exit_code_two(text, arguments, message, folders, tmp
     monkeypatch.chdir(tmp_path)
     (tmp_path / 'pairs.csv').write_text(text)
     with pytest.raises(SystemExit) as stop:
-        cli.main(['pairs', 'pairs.csv', f'--model={folders / "counts"}', *arguments])
+        runs = [] if arguments[:1] == ['nowhere'] else [str(folders / 'counts')]
+        cli.main(['pairs', '--table=pairs.csv', *runs, *arguments])
     _, stderr = lines()
     assert stop.value.code == 2 and message in stderr[0] and len(stderr) == 1, stderr
 
@@ -150,5 +151,5 @@ def test_a_damaged_line_of_json_is_named(line, message, tmp_path, monkeypatch):
 
 
 def test_a_table_of_another_kind_is_refused():
-    with pytest.raises(BadInput, match="TABLE='pairs.xlsx': must end in .tsv, .csv, .parquet, .jsonl"):
+    with pytest.raises(BadInput, match="--table='pairs.xlsx': must end in .tsv, .csv, .parquet, .jsonl"):
         pair_table.read(pathlib.Path('pairs.xlsx'), pair_table.Names())

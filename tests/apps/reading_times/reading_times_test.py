@@ -41,8 +41,8 @@ def test_the_gain_on_natural_stories_is_that_of_the_study(scale, time, measure, 
     header, *lines = STORIES.read_text().splitlines()
     lines.sort(key=lambda line: [int(cell) for cell in line.split('\t')[2:0:-1]])
     (tmp_path / 'stories.tsv').write_text('\n'.join([header, *lines]))
-    arguments = f'--model={brown_bigram}', f'--time={time}', f'--scale={scale}', '--json'
-    (out,), _ = nplm_command('reading-times', tmp_path / 'stories.tsv', *arguments)
+    arguments = brown_bigram, f'--time={time}', f'--scale={scale}', '--json'
+    (out,), _ = nplm_command('reading-times', f'--table={tmp_path / "stories.tsv"}', *arguments)
     found, committed = json.loads(out), json.loads((ROOT / 'experiments/reading_times/results/gains.json').read_text())
     row, expected = found['models'][brown_bigram.name], committed['models']['kneser_ney_2']['800000']['1']
     assert found['counts'] == committed['stories']['counts'] and found['words'] == committed['stories']['words']
@@ -59,9 +59,9 @@ def test_the_gain_on_natural_stories_is_that_of_the_study(scale, time, measure, 
 def test_the_predictors_that_are_written_give_the_gain(folders, tmp_path, nplm_command):
     table = write_table(tmp_path / 'times.csv', r5='NA', r14='')
     output = tmp_path / 'predictors.csv'
-    model = f'--model={folders / "network"},{folders / "counts"}'
-    arguments = model, '--folds=3', '--json', f'--output={output}', f'--figure={tmp_path / "gains.png"}'
-    (out,), _ = nplm_command('reading-times', table, *arguments)
+    models = folders / 'network', folders / 'counts'
+    arguments = *models, '--folds=3', '--json', f'--output={output}', f'--figure={tmp_path / "gains.png"}'
+    (out,), _ = nplm_command('reading-times', f'--table={table}', *arguments)
     found = json.loads(out)
     assert list(found['models']) == ['network', 'counts'] and found['items'] == 12 == len(found['counts'])
     rows = list(csv.DictReader(output.read_text().splitlines()))
@@ -91,7 +91,7 @@ def test_the_formula_in_r_has_columns_that_are_written(folders, tmp_path, nplm_c
     named = set(re.findall(r'[a-z][\w.]+', formula)) | {'analysed'}
     output = tmp_path / 'predictors.tsv'
     nplm_command(
-        'reading-times', write_table(tmp_path / 'a.csv'), f'--model={folders / "counts"}', f'--output={output}'
+        'reading-times', str(folders / 'counts'), '--table', str(write_table(tmp_path / 'a.csv')), f'--output={output}'
     )
     columns = output.read_text().splitlines()[0].split('\t')
     assert {name.replace('brown.mlp9', 'counts') for name in named} <= set(columns) and len(named) > 6
@@ -102,14 +102,16 @@ def test_conditions_of_an_item_are_left_out_together(folders, tmp_path, nplm_com
     lines = table.read_text().splitlines()
     paired = [f'{(int(line.split(",")[0]) + 1) // 2},{line.partition(",")[2]}' for line in lines[1:]]
     table.write_text('\n'.join([lines[0], *paired]))
-    arguments = table, f'--model={folders / "counts"}', '--item=item,condition', '--folds=6', '--json'
+    arguments = folders / 'counts', f'--table={table}', '--item=item,condition', '--folds=6', '--json'
     (out,), _ = nplm_command('reading-times', *arguments)
     assert json.loads(out)['items'] == 6
 
 
 def test_a_table_for_readers_and_frequencies_of_the_table(folders, tmp_path, nplm_command):
     table = write_table(tmp_path / 'times.csv')
-    shown, _ = nplm_command('reading-times', table, f'--model={folders / "counts"}', '--frequency=time', '--scale=ms')
+    shown, _ = nplm_command(
+        'reading-times', str(folders / 'counts'), '--table', str(table), '--frequency=time', '--scale=ms'
+    )
     assert shown[0].startswith('60 of 108 words in 12 items are analysed; the baseline explains 100% of the variance')
     assert shown[1].split('|')[1].strip() == 'run' and 'ms/bit' in shown[1]
 
@@ -144,9 +146,9 @@ WRONG = [
     (['--zone=time'], 'of the same item; sort the table by item and zone'),
     (['--output=x.json'], "--output='x.json': must end in .tsv, .csv, .parquet"),
     (['--figure=x.pdf'], "--figure='x.pdf': must end in .png"),
-    (['--model=nowhere'], "RUN='nowhere': no finished run there"),
-    (['--model=OTHER,COUNTS'], 'is not that of'),
-    (['--model=OTHER'], 'items=0: expected 2 or more items with words that are analysed'),
+    (['nowhere'], "RUN='nowhere': no finished run there"),
+    (['OTHER', 'COUNTS'], 'is not that of'),
+    (['OTHER'], 'items=0: expected 2 or more items with words that are analysed'),
 ]
 
 
@@ -158,7 +160,8 @@ def test_one_clear_line_and_exit_code_two(arguments, message, folders, tmp_path,
     for name, place in places.items():
         arguments = [argument.replace(name, place) for argument in arguments]
     with pytest.raises(SystemExit) as stop:
-        cli.main(['reading-times', 'times.csv', f'--model={folders / "counts"}', *arguments])
+        runs = [str(folders / 'counts')] if arguments[0].startswith('-') else []
+        cli.main(['reading-times', '--table=times.csv', *runs, *arguments])
     _, stderr = lines()
     assert stop.value.code == 2 and message in stderr[0] and len(stderr) == 1, stderr
 
@@ -192,7 +195,7 @@ def test_a_column_of_parquet_that_has_no_numbers_is_refused(cell, tmp_path):
 def test_too_few_words_for_the_regression_are_refused(folders, tmp_path, lines):
     table = write_table(tmp_path / 'times.csv', num_items=3)
     with pytest.raises(SystemExit):
-        cli.main(['reading-times', str(table), f'--model={folders / "counts"}', '--folds=3'])
+        cli.main(['reading-times', str(folders / 'counts'), '--table', str(table), '--folds=3'])
     assert 'words that are analysed=15: too few: the regression has 17 coefficients' in lines()[1][0]
 
 
@@ -200,6 +203,6 @@ def test_words_of_a_script_without_blanks_that_are_all_unknown_are_refused(folde
     rows = [f'{item},{zone},{word},300' for item in range(12) for zone, word in enumerate(('那只', '猫', '睡', '。'))]
     (tmp_path / 'times.csv').write_text('\n'.join(['item,zone,word,time', *rows]))
     with pytest.raises(SystemExit):
-        cli.main(['reading-times', str(tmp_path / 'times.csv'), f'--model={folders / "counts"}'])
+        cli.main(['reading-times', str(folders / 'counts'), f'--table={tmp_path / "times.csv"}'])
     (line,) = lines()[1]
     assert line.startswith("word='那只 猫 睡 。': no word is in the vocabulary: segment the training text")

@@ -292,3 +292,28 @@ def test_the_separator_of_a_table_is_recognised_and_decimal_commas_stay(name, te
 def test_sentences_with_many_commas_between_semicolons(tmp_path):
     (tmp_path / 'x.csv').write_text('item;text\n1;The dog, the cat, and I\n2;So, then, we ran, too\n')
     assert len(stimulus_files.read(tmp_path / 'x.csv', sentence='text').words) == 11
+
+
+@pytest.mark.parametrize(
+    'columns, column',
+    [
+        ({'sentence': ['the dog ran', 'a cat']}, 'sentence'),
+        ({'item': [1, 2], 'text': ['the dog ran', 'a cat']}, 'text'),
+        ({'item': [1, 2], 'zone': [1, 1], 'kind': ['a', 'b'], 'stimulus': ['the dog ran', 'a cat']}, 'stimulus'),
+        ({'word': ['the', 'dog']}, ''),
+        ({'item': [1, 1], 'zone': [1, 2], 'note': ['one two', None]}, ''),
+    ],
+)
+def test_a_table_with_one_sentence_a_row_is_told_how_to_be_read(tmp_path, columns, column):
+    rows = zip(*([cell if cell is not None else '' for cell in cells] for cells in columns.values()))
+    lines = [','.join(columns), *(','.join(map(str, row)) for row in rows)]
+    (tmp_path / 'stim.csv').write_text('\n'.join(lines) + '\n')
+    with pytest.raises(BadInput) as caught:
+        stimulus_files.read(tmp_path / 'stim.csv', sentence_flag='--sentence=')
+    advice = f'one sentence per row? give --sentence={column}'
+    assert caught.value.problem.endswith(advice) if column else 'sentence per row' not in caught.value.problem
+    if column and 'zone' not in columns:
+        assert stimulus_files.read(tmp_path / 'stim.csv', sentence=column).words[:3] == ['the', 'dog', 'ran']
+    with pytest.raises(BadInput) as caught:  # what reads no sentences gives no such advice
+        stimulus_files.read(tmp_path / 'stim.csv')
+    assert 'sentence per row' not in caught.value.problem

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from nplm_jax.cli import __main__ as cli
+from nplm_jax.data.text_checks import describe_oov
 from nplm_jax.runs import loading
 
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
@@ -44,6 +45,7 @@ def test_text_of_two_runs_and_their_mixture(folders, surprisal):
     assert [row['scored_as'] for row in rows] == ['word', 'word', '<rare>', 'word', 'word']
     assert rows[0]['starts_after'] == '<p>' and stderr == [
         '1 of 5 words (20.0%) are not in the vocabulary, read as <rare>: zzz',
+        describe_oov(0.2),
         'items: 2 (separated by blank lines), words: 5',
     ]
 
@@ -78,7 +80,8 @@ def test_a_table_keeps_its_columns_and_goes_into_files(folders, surprisal, tmp_p
 
 
 def test_flags_reach_the_measurement(folders, surprisal):
-    _, words, model = loading.load(folders / 'network')
+    loaded = loading.load(folders / 'network')
+    words, model = loaded.vocabulary, loaded.model
     (row,), _ = surprisal(folders / 'network', '--context=', text='i')
     expected = -model.next_word(words.encode([])[None])[0, words.ids['i']] / 0.6931471805599453
     assert float(row['surprisal_network']) == pytest.approx(expected, rel=1e-5) and row['starts_after'] == ''
@@ -87,6 +90,7 @@ def test_flags_reach_the_measurement(folders, surprisal):
     assert float(row['surprisal_network']) == pytest.approx(expected, rel=1e-5) and row['starts_after'] == 'i like yyy'
     assert stderr == [
         '1 of 4 words (25.0%) are not in the vocabulary, read as <rare>: yyy',
+        describe_oov(0.25),
         'items: 1 (one per line), words: 1',
     ]
     (row,), _ = surprisal(folders / 'network', '--punctuation=word', text='"dog",')
@@ -107,7 +111,8 @@ def test_a_table_of_sentences_in_conditions(folders, surprisal, tmp_path):
     arguments = [folders / 'network', f'--table={tmp_path / "in.csv"}', '--item=nr,condition', '--sentence=text']
     rows, stderr = surprisal(*arguments)
     assert [row['word'] for row in rows] == ['I', 'like', 'dog,', 'I', 'hate', 'milk']
-    assert stderr == ['1 of 7 words (14.3%) are not in the vocabulary, read as <rare>: ,', 'items: 2, words: 6']
+    unknown = '1 of 7 words (14.3%) are not in the vocabulary, read as <rare>: ,'
+    assert stderr == [unknown, describe_oov(1 / 7), 'items: 2, words: 6']
     assert [row['rt'] for row in rows] == ['3,5'] * 3 + ['4,5'] * 3
     text, _ = surprisal(folders / 'network', text='I like dog,\nI hate milk')
     assert [row['surprisal_network'] for row in rows] == [row['surprisal_network'] for row in text]

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import types
 import warnings
 
 import numpy as np
@@ -12,8 +11,10 @@ from helpers import corpus_settings, features_of, make_model
 import nplm_jax
 from nplm_jax.apps.surprisal import measurement, stimuli
 from nplm_jax.apps.surprisal.next_word_statistics import entropy, next_word_statistics
+from nplm_jax.config import Settings
 from nplm_jax.data import vocabulary
 from nplm_jax.data.corpora import Span, make_tokenizer
+from nplm_jax.inference.loaded_model import LoadedModel
 from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models import mixture
 from nplm_jax.models.language_model import LanguageModel
@@ -64,7 +65,7 @@ MODELS = make_models()
 
 def loaded(model, **changes):
     tokenizer = make_tokenizer(corpus_settings('brown', **changes))
-    return types.SimpleNamespace(name='net'), dataclasses.replace(VOCABULARY, tokenizer=tokenizer), model
+    return LoadedModel(Settings(name='net'), dataclasses.replace(VOCABULARY, tokenizer=tokenizer), model)
 
 
 def measure(text, model=MODELS['window'], spelling=None, changes=(), **options):
@@ -279,7 +280,7 @@ OTHER = vocabulary.Vocabulary((*WORDS[:-1], 'fox'), VOCABULARY.counts)
 CASE_KEPT = loaded(MODELS['window'], lowercase=False)
 WRONG = [
     ({}, {}, 'model={}: give one or more'),
-    ({'b': (loaded(None)[0], OTHER, None)}, {}, "model='b': its vocabulary (12 words) is not that of 'a' (12)"),
+    ({'b': LoadedModel(Settings(), OTHER, None)}, {}, "model='b': its vocabulary (12 words) is not that of 'a' (12)"),
     (
         {'b': CASE_KEPT},
         {},

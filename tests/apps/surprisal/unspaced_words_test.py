@@ -47,22 +47,22 @@ def test_chinese_words_have_the_bits_of_their_choices_whatever_the_tokens_are(tr
     bits = columns['surprisal_net'][1:6]
     assert bits == pytest.approx([2.6, 2, 1.6, 2.6, 0], abs=1.25)  # of 6, 4, 3, 6 and 1 choices
     assert sum(columns['surprisal_net'][1:5]) == pytest.approx(9.2, abs=1)
-    assert unspaced_scripts.describe(trained[1], [SENTENCE.split()]) == ''
+    assert unspaced_scripts.describe(trained.vocabulary, [SENTENCE.split()]) == ''
 
 
 def test_a_sentence_without_blanks_gets_the_recipe(trained):
-    warning = unspaced_scripts.describe(trained[1], [[SENTENCE.replace(' ', '') * 3]])
-    if not trained[1].tokenizer.is_lossless:
+    warning = unspaced_scripts.describe(trained.vocabulary, [[SENTENCE.replace(' ', '') * 3]])
+    if not trained.vocabulary.tokenizer.is_lossless:
         assert warning.startswith('warning: 1 of 1 words without blanks are unknown: segment')
         assert 'corpus.tokens=whitespace; or train with corpus.tokens=pieces' in warning
-    elif unspaced_scripts.has_blanks(trained[1]):
+    elif unspaced_scripts.has_blanks(trained.vocabulary):
         assert warning.startswith('warning: almost no blanks, but the training text was segmented: segment it')
     else:
         assert warning.startswith('warning: almost no blanks, so that a whole sentence is one word: segment it')
 
 
 def test_a_context_with_and_without_blanks_is_one_context(trained):
-    if not trained[1].tokenizer.is_lossless or unspaced_scripts.has_blanks(trained[1]):
+    if not trained.vocabulary.tokenizer.is_lossless or unspaced_scripts.has_blanks(trained.vocabulary):
         pytest.skip('the training text was segmented')
     texts = '那只 猫 喜欢', '那只猫喜欢'
     columns = [measurement.measure({'net': trained}, found('一个 老师'), measurement.Options(context=t)) for t in texts]
@@ -72,12 +72,12 @@ def test_a_context_with_and_without_blanks_is_one_context(trained):
 
 def test_tokens_that_cross_words_and_words_that_are_unknown_get_the_recipe(trained):
     text = '那 只 猫 喜 欢 一个 老师 。'  # cut in the middle of words
-    warning = unspaced_scripts.describe(trained[1], [text.split()])
-    kind = trained[1].tokenizer.kind
+    warning = unspaced_scripts.describe(trained.vocabulary, [text.split()])
+    kind = trained.vocabulary.tokenizer.kind
     if kind == 'whitespace':
-        warning = unspaced_scripts.describe(trained[1], ['鸟 鱼 猫 树'.split()])
+        warning = unspaced_scripts.describe(trained.vocabulary, ['鸟 鱼 猫 树'.split()])
         assert warning.startswith('warning: 3 of 4 words without blanks are unknown: segment the training text')
-    elif kind == 'pieces' and not unspaced_scripts.has_blanks(trained[1]):
+    elif kind == 'pieces' and not unspaced_scripts.has_blanks(trained.vocabulary):
         assert warning.startswith('warning: in 1 of 1 items the tokens of the text cross words')
     else:
         assert warning == ''

@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 import math
-import types
 
 import numpy as np
 import pytest
@@ -13,8 +12,10 @@ from texts import GERMAN, repeated
 from configs import text as text_config
 from nplm_jax import parts
 from nplm_jax.apps.surprisal import measurement, stimuli
+from nplm_jax.config import Settings
 from nplm_jax.data.tokenizers.byte_level import ByteTokenizer, to_alphabet
 from nplm_jax.data.vocabulary import Vocabulary
+from nplm_jax.inference.loaded_model import LoadedModel
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.runs import experiment, loading
 from nplm_jax.utils.errors import BadInput
@@ -58,8 +59,8 @@ class Bigram(LanguageModel):
         return self.log_p_VxV[contexts_BxN[:, -1]]
 
 
-MODEL = types.SimpleNamespace(name='net'), Vocabulary(TOKENS, (0, 5, 5, 5, 5, 3, 4), Letters()), Bigram()
-P = np.exp(MODEL[2].log_p_VxV)
+MODEL = LoadedModel(Settings(), Vocabulary(TOKENS, (0, 5, 5, 5, 5, 3, 4), Letters()), Bigram())
+P = np.exp(MODEL.model.log_p_VxV)
 WORDS = [''.join(word) for n in range(1, LETTERS + 1) for word in itertools.product('ab', repeat=n)]
 
 
@@ -104,7 +105,7 @@ def test_the_probabilities_of_all_words_in_a_place_sum_to_one(monkeypatch):
     p_VxV[IDS['Ċ'], [1, 2]] *= 100
     p_VxV /= p_VxV.sum(axis=1, keepdims=True)
     with np.errstate(divide='ignore'):
-        monkeypatch.setattr(MODEL[2], 'log_p_VxV', np.log(p_VxV))
+        monkeypatch.setattr(MODEL.model, 'log_p_VxV', np.log(p_VxV))
     for before in ('', 'ab ', 'ba a '):
         found, columns = measure([before + word for word in WORDS])
         last = [rows[-1] for rows in found.items]
@@ -153,7 +154,7 @@ def test_words_before_and_after_marks_sum_to_one_without_their_punctuation(monke
     p_VxV[IDS['Ċ'], IDS['.']] = 0
     p_VxV /= p_VxV.sum(axis=1, keepdims=True)
     with np.errstate(divide='ignore'):
-        monkeypatch.setattr(MODEL[2], 'log_p_VxV', np.log(p_VxV))
+        monkeypatch.setattr(MODEL.model, 'log_p_VxV', np.log(p_VxV))
     for before in ('', 'ab ', 'ba. ', '.'):
         for after in ('', '.'):
             found, columns = measure([f'{before}{word}{after}' for word in WORDS], punctuation='word')
@@ -183,7 +184,7 @@ def test_pieces_have_no_frequency_of_words():
 
 
 def test_words_have_no_sum_of_their_own():
-    model = MODEL[0], Vocabulary(('<rare>', 'a'), (1, 2)), MODEL[2]
+    model = LoadedModel(Settings(), Vocabulary(('<rare>', 'a'), (1, 2)), MODEL.model)
     with pytest.raises(
         BadInput, match='^word_probability=.sum.: does not apply to a model of corpus.tokens=whitespace'
     ):
@@ -201,7 +202,8 @@ def minicons_and_run(tmp_path_factory):
     changes = {'corpus.path': str(folder / 'text.txt'), 'corpus.tokens': 'pieces', 'corpus.pieces': 400}
     sizes = {'model.n': 5, 'model.m': 8, 'model.h': 12, 'train.epochs': 2, 'train.batch_size': 16}
     experiment.run(parts.override(text_config.get_config(), {**changes, **sizes}), folder / 'run')
-    settings, words, model = loaded = loading.load(folder / 'run')
+    loaded = loading.load(folder / 'run')
+    settings, words, model = loaded.settings, loaded.vocabulary, loaded.model
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv('HF_MODULES_CACHE', str(folder / 'modules'))
         patch.setenv('HF_HUB_OFFLINE', '1')
@@ -218,13 +220,14 @@ SENTENCES = ('Alle Menschen sind frei geboren.', 'Niemand darf »willkürlich« 
 @pytest.mark.parametrize('kind', ['sum', 'corrected'])
 def test_minicons_gives_the_same_words(minicons_and_run, monkeypatch, sentence, kind):
     """Its beginning-of-word correction knows blanks alone as white space, and leaves out that of the first word."""
-    scorer, (settings, words, model) = minicons_and_run
+    scorer, loaded = minicons_and_run
+    words = loaded.vocabulary
     blanks = np.array([word.startswith('Ġ') for word in words.words])
     groups = list(map(np.flatnonzero, (blanks, ~blanks, blanks, ~blanks)))
     if kind == 'corrected':
         monkeypatch.setattr('nplm_jax.apps.surprisal.word_probability.find_groups', lambda *_: groups)
     options = measurement.Options(word_probability=kind)
-    columns = measurement.measure({'net': (settings, words, model)}, stimuli.from_text(sentence, 'text'), options)
+    columns = measurement.measure({'net': loaded}, stimuli.from_text(sentence, 'text'), options)
     assert columns['starts_after'][0] == words.tokenizer.show('Ċ')
     correct = {'bow_correction': True} if kind == 'corrected' else {}
     (found,) = scorer.token_score([f'\n{sentence}'], surprisal=True, base_two=True, **correct)
@@ -232,6 +235,6 @@ def test_minicons_gives_the_same_words(minicons_and_run, monkeypatch, sentence, 
     stops = 1 + np.cumsum([0, *columns['num_tokens']])  # the line end is the first token, which has no score
     theirs = np.array([sum(bits for _, bits in found[a:b]) for a, b in itertools.pairwise(stops)])
     if kind == 'corrected':
-        log_p_V = model.next_word(words.encode(['Ċ'])[None])[0].astype(np.float64)
+        log_p_V = loaded.model.next_word(words.encode(['Ċ'])[None])[0].astype(np.float64)
         theirs[0] += math.log2(np.exp(log_p_V[~blanks]).sum())
     np.testing.assert_allclose(columns['surprisal_net'], theirs, atol=1e-5)

@@ -153,7 +153,8 @@ def test_the_words_of_the_splits_stay_and_each_line_has_one_end(small):
 def test_score_kenlm_and_the_exported_file_give_one_number(small, tmp_path, family, changes):
     config = settings_for(family, small, **changes)
     experiment.run(config, tmp_path / 'run')
-    _, known, model = loading.load(tmp_path / 'run')
+    loaded = loading.load(tmp_path / 'run')
+    known, model = loaded.vocabulary, loaded.model
     arpa.write(model, known, tmp_path / 'model.arpa')
     again, words = sentence_marks.merge(tmp_path / 'model.arpa', *arpa.read(tmp_path / 'model.arpa'))
     kenlm = of_app('kenlm.model')
@@ -222,10 +223,10 @@ def test_a_model_of_lines_is_mixed_with_one_of_the_stream(small, tmp_path, lines
     lines()
     cli.main(['mix', *(f'{tmp_path}/{name}' for name in ('delta', 'line', 'stream'))])
     rows = {line.split('|')[1].strip(): line.split('|') for line in lines()[0][2:]}
-    _, _, model = loading.load(tmp_path / 'line')
+    model = loading.load(tmp_path / 'line').model
     data = loading.load_dataset(tmp_path / 'line')  # as the run reads it
     assert data.by_lines and not loading.load_dataset(tmp_path / 'stream').by_lines
-    assert loading.prepare_recorded(loading.load(tmp_path / 'line')[0], tmp_path / 'line').by_lines
+    assert loading.prepare_recorded(loading.load(tmp_path / 'line').settings, tmp_path / 'line').by_lines
     assert float(rows['line'][3]) == pytest.approx(evaluate(model, data.tokens_T, data.test).perplexity, rel=1e-3)
     assert float(rows['mixed, learned'][2]) <= float(rows['line'][2])
 

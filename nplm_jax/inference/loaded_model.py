@@ -1,0 +1,40 @@
+"""A trained model with its settings and its vocabulary: the object that `nplm_jax.load` and `nplm_jax.train` return."""
+
+import dataclasses
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+from nplm_jax.config import Settings
+from nplm_jax.data.vocabulary import Vocabulary
+from nplm_jax.models.language_model import LanguageModel
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LoadedModel:
+    """The model of a run, ready for use.
+
+    `nplm_jax.perplexity`, `sample`, `encode_prompt`, `surprisal`, `induce`, `kenlm.Model` and the decoders take it.
+
+    Attributes:
+        settings: The settings of the run.
+        vocabulary: The words, with their tokenizer.
+        model: The model itself; its methods take and return word ids.
+        folder: The folder of the run, of a packed model that in the cache; None for a model that was made from others.
+        results: The content of results.json; None for an unfinished run or a model that was made from others.
+    """
+
+    settings: Settings
+    vocabulary: Vocabulary
+    model: LanguageModel
+    folder: pathlib.Path | None = None
+    results: Mapping[str, Any] | None = None
+
+    def __repr__(self) -> str:
+        name, family = self.settings.name[:60], self.settings.model.family[:30]
+        return f'<LoadedModel {name}: {family}, {len(self.vocabulary):,} words, {self.model!r}>'
+
+
+def model_of(model: LoadedModel | LanguageModel) -> LanguageModel:
+    """Returns the language model of a loaded model, and any other language model as it is."""
+    return model.model if isinstance(model, LoadedModel) else model

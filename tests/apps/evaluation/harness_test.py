@@ -1,0 +1,73 @@
+"""The adapter to lm-evaluation-harness, with a stand-in for the package: empty requests, no tokens, one pass."""
+
+import importlib
+import sys
+import types
+
+import numpy as np
+import pytest
+
+HARNESS = 'nplm_jax.apps.evaluation.harness'
+
+
+@pytest.fixture
+def make(monkeypatch, folders):
+    """Returns a function that makes the harness's model of a run."""
+    modules = {
+        'lm_eval': types.ModuleType('lm_eval'),
+        'lm_eval.api': types.ModuleType('lm_eval.api'),
+        'lm_eval.api.model': types.SimpleNamespace(LM=type('LM', (), {})),
+        'lm_eval.api.registry': types.SimpleNamespace(register_model=lambda name: lambda made: made),
+    }
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.delitem(sys.modules, HARNESS, raising=False)
+    harness = importlib.import_module(HARNESS)
+    monkeypatch.delitem(sys.modules, HARNESS)  # the next test of it imports it anew
+    return lambda run, **arguments: harness.NplmLM(str(folders / run), **arguments)
+
+
+def requests(*arguments):
+    return [types.SimpleNamespace(args=args) for args in arguments]
+
+
+@pytest.mark.parametrize('method', ['loglikelihood', 'loglikelihood_rolling', 'generate_until'])
+def test_no_request_has_no_result(make, method):
+    assert getattr(make('counts'), method)([]) == []
+
+
+@pytest.mark.parametrize('key', ['max_gen_toks', 'max_new_tokens'])
+def test_as_many_tokens_are_written_as_are_asked_for(make, key):
+    lm = make('counts')
+    for number in (0, 1, 5):
+        (text,) = lm.generate_until(requests(('i like', {key: number})))
+        assert len(text.split()) == number
+
+
+@pytest.mark.parametrize('run', ['counts', 'network'])
+def test_greedy_continuations_are_told_in_one_pass(make, run, monkeypatch):
+    lm = make(run)
+    model = lm._model
+    whole = lm._vocabulary.encode(['i', 'like'])
+    for _ in range(6):
+        context = np.concatenate([lm._start.before(whole), whole])
+        whole = np.append(whole, model.next_word(context[None])[0].argmax()).astype(np.int32)
+    tokens = lm._vocabulary.decode(whole)
+    other = next(word for word in ('dog', 'milk') if word != tokens[-1])
+    calls = []
+    for name in ('prefill', 'advance'):
+        method = getattr(model, name)
+        monkeypatch.setattr(model, name, lambda *a, name=name, method=method: calls.append(name) or method(*a))
+    assert lm._is_greedy(whole, 2) and calls == ['prefill', *['advance'] * 5]
+    changed = np.append(whole[:-1], lm._vocabulary.encode([other])).astype(np.int32)
+    assert not lm._is_greedy(changed, 2) and lm._is_greedy(changed, len(changed))
+    assert lm._is_greedy(whole, 0) == (model.next_word(lm._start.before(whole)[None])[0].argmax() == whole[0])
+
+
+def test_too_many_unknown_words_are_named_and_the_model_is_described(make, capsys):
+    lm = make('network')
+    lm.loglikelihood_rolling(requests(('i like zzz',)))
+    assert capsys.readouterr().err.startswith('warning: 33.3% of the words are unknown (<rare>)')
+    lm.loglikelihood(requests(('i like', ' dog')))
+    assert capsys.readouterr().err == ''
+    assert repr(lm).startswith('<NplmLM network: ') and len(repr(lm)) < 200

@@ -1,0 +1,87 @@
+"""Everything that scores text warns, in the same words, if too many of its words are unknown, and only then."""
+
+import io
+import itertools
+import warnings
+
+import pytest
+from deleted_apps import of_app
+
+import nplm_jax
+
+KNOWN, UNKNOWN = 'i like dog', 'zebra okapi gnu'
+ITEMS = 12
+
+
+def write_text(folder, text):
+    (folder / 'text').write_text(f'{text}\n')
+    return folder / 'text'
+
+
+def write_sentences(folder, text):
+    (folder / 'sentences.csv').write_text(f'sentence\n{text}\n')
+    return f'--table={folder / "sentences.csv"}'
+
+
+def write_pairs(folder, text):
+    (folder / 'pairs.csv').write_text(f'good,bad\n{text},{text}\n')
+    return f'--table={folder / "pairs.csv"}'
+
+
+def write_times(folder, text):
+    """Known words enough for the regression, and beside them many of the text."""
+    words = itertools.cycle('i like dog love coffee hate milk'.split())
+    rows = [
+        (item, zone, word, 250 + (7 * item + 13 * zone) % 50)
+        for item in range(ITEMS)
+        for zone, word in enumerate([*text.split(), *itertools.islice(words, 20 + item % 3)])
+    ]
+    lines = ['item,zone,word,time', *(','.join(map(str, row)) for row in rows)]
+    (folder / 'times.csv').write_text('\n'.join(lines) + '\n')
+    return f'--table={folder / "times.csv"}'
+
+
+COMMANDS = {
+    'score': lambda folder, text: ('--summary',),
+    'score --nbest': lambda folder, text: ('--nbest',),
+    'surprisal': lambda folder, text: (write_sentences(folder, text), '--sentence=sentence'),
+    'pairs': lambda folder, text: (write_pairs(folder, text),),
+    'reading-times': lambda folder, text: (write_times(folder, text), '--folds=2'),
+    'filter': lambda folder, text: ('--input', write_text(folder, text)),
+    'compare': lambda folder, text: (f'--text={write_text(folder, text)}',),
+}
+
+
+@pytest.mark.parametrize('name', COMMANDS)
+def test_a_command_warns_of_unknown_words(name, folders, tmp_path, nplm_command, monkeypatch):
+    for text, is_warned in ((KNOWN, False), (UNKNOWN, True)):
+        stdin = f'1 ||| {text}\n' if 'nbest' in name else f'{text}\n'
+        monkeypatch.setattr('sys.stdin', io.TextIOWrapper(io.BytesIO(stdin.encode())))
+        _, err = nplm_command(name.split()[0], folders / 'counts', *COMMANDS[name](tmp_path, text))
+        found = [line for line in err if line.startswith('warning: ') and 'of the words are unknown (<rare>)' in line]
+        assert len(found) == is_warned, err
+
+
+PYTHON = {
+    'surprisal': lambda run, text: nplm_jax.surprisal(run, text.split()),
+    'kenlm': lambda run, text: of_app('kenlm.model').Model(run).score(text),
+    'kenlm, lines': lambda run, text: list(of_app('kenlm.model').Model(run).score_lines([text])),
+}
+
+
+@pytest.mark.parametrize('name', PYTHON)
+def test_a_function_warns_of_unknown_words(name, folders):
+    run = nplm_jax.load(folders / 'counts')
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter('always')
+        PYTHON[name](run, KNOWN)
+        assert not caught
+        PYTHON[name](run, UNKNOWN)
+    assert [str(found.message)[:40] for found in caught] == ['100.0% of the words are unknown (<rare>)']
+
+
+def test_prompts_name_their_unknown_words(folders, nplm_command):
+    """They are not scored, so nothing is said about perplexities."""
+    for command in ('next', 'generate'):
+        _, err = nplm_command(command, folders / 'counts', '--prompt=i like zebra')
+        assert err == ['1 of 3 words (33.3%) are not in the vocabulary, read as <rare>: zebra']
