@@ -63,11 +63,11 @@ def prepare(parts: Sequence[Part], tokenizer: Tokenizer, name: str) -> PreparedT
 
 
 def _code_digest(tokenizer: Tokenizer) -> str:
-    """Returns the digest of the code that makes words: that of this package and of the tokenizer's modules."""
-    modules = sorted({base.__module__ for base in type(tokenizer).__mro__})
-    of_notebook = '' if plugins.module_digest(type(tokenizer).__module__) else os.urandom(16).hex()  # never the same
-    digests = [_CODE, of_notebook, *map(plugins.module_digest, modules)]
-    return hashlib.sha256(' '.join(digests).encode()).hexdigest()
+    """Returns the digest of the code that makes words: that of this package and of a plug-in's modules."""
+    modules = sorted({base.__module__ for base in type(tokenizer).__mro__ if base not in Tokenizer.__mro__})
+    digests = [plugins.module_digest(name) for name in modules if name.partition('.')[0] != __name__.partition('.')[0]]
+    of_notebook = '' if all(digests) else os.urandom(16).hex()  # never the same
+    return hashlib.sha256(' '.join([_CODE, of_notebook, *digests]).encode()).hexdigest()
 
 
 def _parallel_map(folder: pathlib.Path, identity: Mapping[str, Any], tokenizer: Tokenizer) -> ParallelMap:

@@ -22,7 +22,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 from absl import logging
 
-from nplm_jax.utils.errors import BadInput, Resumable, first_line
+from nplm_jax.utils.errors import BadInput, Resumable, first_line, status
 
 Tree = TypeVar('Tree')
 Best = TypeVar('Best')
@@ -142,7 +142,7 @@ class CheckpointStore:
             # A manager keeps errors of each of its threads, and would raise another one at a later save.
             self._close_manager()
             self._manager = self._open()
-            cause = 'No space left on device' if str(error).startswith('RESOURCE_EXHAUSTED') else error
+            cause = 'No space left on device' if status(error) == 'RESOURCE_EXHAUSTED' else error
             message = f'the checkpoint of update {self._last_saved:,} could not be written: {cause}'
             raise Resumable(message) from None
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 
 import numpy as np
 import pytest
@@ -68,7 +69,7 @@ def test_a_large_text_is_cut_once_and_mapped(large, monkeypatch):
     corpus = corpora.load(large)
     assert isinstance(corpus.stream.type_ids_L, np.memmap)
     assert corpus.words == expected.words() and list(corpus.stream.types) == list(expected.types)
-    monkeypatch.setattr(WordTokenizer, 'read', None)  # nothing is cut again
+    monkeypatch.setattr(WordTokenizer, 'read_piece', None)  # nothing is cut again
     again = corpora.load(large)
     assert again.words == corpus.words and again.splits == corpus.splits
     words = vocabulary.for_corpus(again, large)
@@ -97,6 +98,13 @@ def test_an_edited_tokenizer_plugin_cuts_again(large, tmp_path, monkeypatch, wri
     assert {word[0] for word in corpora.load(settings).words} == {'<', 'W'}
 
 
+def test_the_code_of_a_notebook_counts_as_changed_each_time(monkeypatch):
+    monkeypatch.setitem(sys.modules, 'notebook', types.ModuleType('notebook'))
+    in_notebook = type('Blanks', (WordTokenizer,), {'__module__': 'notebook'})
+    built_in, first, second = map(preparation._code_digest, (WordTokenizer(), in_notebook(), in_notebook()))
+    assert built_in == preparation._code_digest(WordTokenizer()) and len({built_in, first, second}) == 3
+
+
 @pytest.mark.parametrize('module', ['data/tokenizers/words', 'data/word_stream', 'utils/io'])
 def test_the_digest_of_the_code_is_that_of_every_module_that_makes_words(tmp_path, monkeypatch, module):
     package = pathlib.Path(preparation.__file__).parents[1]
@@ -109,14 +117,19 @@ def test_the_digest_of_the_code_is_that_of_every_module_that_makes_words(tmp_pat
     assert plugins.package_digest('data', 'utils') != preparation._CODE
 
 
+def _read_lower(_, piece):
+    return WordStream.from_words(piece.text.lower().split()), {}
+
+
 def test_other_code_cuts_again_in_the_same_folder(large, monkeypatch):
     before = corpora.load(large)
     monkeypatch.setattr(workers, 'MAX_PROCESSES', 1)  # others do not see the change
     monkeypatch.setattr(preparation, '_CODE', 'changed')
-    monkeypatch.setattr(WordTokenizer, 'read', lambda self, text, *_: WordStream.from_words(text.lower().split()))
+    monkeypatch.setattr(WordTokenizer, 'read_piece', _read_lower)
     after = corpora.load(large)
     assert after.words == pathlib.Path(large.path).read_text().lower().split() != before.words
     assert len(list((prepared_texts.download.cache_folder() / 'texts').iterdir())) == 1
+    assert not any(name.startswith('nplm_jax.') for name in plugins._digests)  # those are plug-ins
     token_ids = np.arange(len(before.stream.types), dtype=np.int32)
     for stream in (before.stream, after.stream):  # the same ids of types
         np.testing.assert_array_equal(prepared_texts.encode(stream.type_ids_L, token_ids), stream.type_ids_L)
@@ -159,7 +172,7 @@ def test_a_copy_of_the_same_bytes_is_not_cut_again(large, monkeypatch, capsys):
     before = corpora.load(large).words
     path = pathlib.Path(large.path)
     replace_by_a_file_of_the_same_time(path, path.read_text())
-    monkeypatch.setattr(WordTokenizer, 'read', None)  # nothing is cut again
+    monkeypatch.setattr(WordTokenizer, 'read_piece', None)  # nothing is cut again
     assert corpora.load(large).words == before and capsys.readouterr().err == ''
 
 
