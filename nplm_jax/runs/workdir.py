@@ -466,8 +466,11 @@ def default_name(config: ConfigDict, overrides: Mapping[str, Any], minutes: floa
         shown['minutes'] = f'{minutes:g}'
     if 'corpus.path' in shown and config.corpus.name == 'text' and (name == 'text' or name.startswith('text-')):
         title = pathlib.Path(os.path.abspath(os.path.expanduser(shown.pop('corpus.path')))).stem
-        name = safe_folder_name('_'.join(title.split() or ['text'])) + name.removeprefix('text')
-    return '__'.join(filter(None, (safe_folder_name(name), run_name(shown))))
+        titled = safe_folder_name('_'.join(title.split() or ['text']))
+        name = titled + safe_folder_name(name.removeprefix('text'))
+    else:
+        name = safe_folder_name(name)
+    return '__'.join(filter(None, (name, run_name(shown))))
 
 
 def run_name(overrides: Mapping[str, Any]) -> str:

@@ -370,6 +370,11 @@ def test_the_default_folder_of_a_text_has_its_name(row, overrides, name):
     assert workdir.default_name(text_config.get_config(row), overrides) == name
 
 
+def test_the_default_folder_of_a_text_with_a_long_name_keeps_the_row():
+    name = workdir.default_name(text_config.get_config('one_minute'), {'corpus.path': f'{"a" * 60}.txt', 'seed': 2})
+    assert re.fullmatch('a{40}-[0-9a-f]{6}-one_minute__seed_2', name)
+
+
 def test_the_default_folder_of_a_text_in_the_current_folder_has_the_folders_name(tmp_path, monkeypatch):
     (tmp_path / 'class').mkdir()
     monkeypatch.chdir(tmp_path / 'class')
