@@ -267,10 +267,12 @@ def _check_unread(settings: Settings) -> None:
     if not (unread := find_unread(settings)):
         return
     values, choice = config_lib.to_flat(settings), next(iter(unread.values()))
-    keys = ', '.join(f'{key}={values[key]!r}' for key in unread if unread[key] == choice)
+    *others, last = [key for key in unread if unread[key] == choice]
+    key = ', '.join([*(f'{key}={values[key]!r}' for key in others), last])
     option_keys = [key for key in values if key.rpartition('.')[0] == OPTION_SECTIONS[choice]]
     shown = dict.fromkeys([*(key for key in readers(settings)[choice] if key in values), *option_keys])
-    raise BadInput(keys, f'not read by {choice}={values[choice]}, which reads {", ".join(shown)}')
+    problem = f'not read by {choice}={values[choice]}, which reads {", ".join(shown)}'
+    raise BadInput(key, problem, value=values[last])
 
 
 def resets(config: ConfigDict | Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:

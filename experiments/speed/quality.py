@@ -66,15 +66,15 @@ def read_config(file: str, keys: Sequence[str]) -> tuple[ConfigDict, dict[str, A
     """
     require(bool(file), '--config', file, 'must be given, for example configs/brown.py:mlp9')
     words = command_line.find_configs(['launch.py', f'--config={file}', *keys])
+    parsed = absl_flags.FlagValues()
+    config_flags.DEFINE_config_file('config', flag_values=parsed, sys_argv=words)
+    parsed['config'].parser = command_line.ConfigParser()
     try:
-        command_line.check_keys(words)
-        parsed = absl_flags.FlagValues()
-        config_flags.DEFINE_config_file('config', flag_values=parsed, sys_argv=words)
+        command_line.check_flags(words, parsed)
         parsed(words)
-        parsed.config.name  # noqa: B018 (raises if the file could not be loaded)
-        return parsed.config, config_flags.get_override_values(parsed['config'])
-    except Exception as error:  # a config file is Python and may raise anything
-        raise command_line.describe_config_error(error, file) from error
+    except (BadInput, absl_flags.Error) as error:
+        raise command_line.explain(error) from error
+    return parsed.config, config_flags.get_override_values(parsed['config'])
 
 
 def evaluations(config: ConfigDict, overridden: list[str]) -> list[str]:

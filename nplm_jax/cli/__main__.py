@@ -6,9 +6,11 @@ import sys
 from collections.abc import Sequence
 
 from nplm_jax.cli import commands
+from nplm_jax.utils import plugins
 from nplm_jax.utils.errors import BadInput, NonFiniteError, did_you_mean
-from nplm_jax.utils.shell import open_closed_streams
+from nplm_jax.utils.shell import prepare_streams
 
+_TRAINING = 'train', 'sweep'  # commands that say themselves which failures are expected
 USAGE = """usage: nplm COMMAND ... [--flags]
 
 Trains models and uses them. RUN is the folder of a run that `nplm train` or `nplm import` created.
@@ -23,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     Exits with 2 after bad input and with 1 after numbers that are not finite, both in one line, and with 1 in silence
     when the reader of its output has closed.
     """
-    open_closed_streams()
+    prepare_streams()
     name, *arguments = (sys.argv[1:] if argv is None else argv) or ['--help']
     try:
         if name in ('-h', '--help'):
@@ -41,6 +43,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
+        if plugins.raised(error) or name in _TRAINING:  # unexpected: with its traceback
+            raise
         print(error, file=sys.stderr)
         sys.exit(1)
 

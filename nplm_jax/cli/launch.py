@@ -6,35 +6,40 @@ Imports no JAX, so that --help and bad flags answer at once.
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import os
 import pathlib
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from absl import app, flags
-from ml_collections import config_flags
+from ml_collections import ConfigDict, config_flags
 
 from nplm_jax import parts
 from nplm_jax.cli import scheduler, search_flags
 from nplm_jax.runs import catalog, launchers
-from nplm_jax.runs.command_line import check_keys, describe_config, explain, find_configs
+from nplm_jax.runs.command_line import ConfigParser, check_flags, describe_config, explain, find_configs
 from nplm_jax.runs.signals import Terminated, raise_on_sigterm
-from nplm_jax.utils.errors import BadInput, NonFiniteError, first_line
-from nplm_jax.utils.shell import command_line, hide_passwords, open_closed_streams, python_command
+from nplm_jax.utils.errors import BadInput, NonFiniteError, Resumable, first_line
+from nplm_jax.utils.shell import command_line, hide_passwords, prepare_streams, python_command
 
 if TYPE_CHECKING:
     from nplm_jax.runs.sweeps import Point
 
+_argv: list[str] = []  # the words of the command line, in which ml_collections looks for overridden keys
 _CONFIG = config_flags.DEFINE_config_file(
     'config',
     None,
     'Config file or the name of one, and a row after a colon: configs/brown.py:mlp9, brown:mlp9.',
     lock_config=False,  # the file's get_config locks it, but for the options of plug-ins, which are new attributes
     accept_new_attributes=True,
+    sys_argv=_argv,
 )
+flags.FLAGS['config'].parser = ConfigParser()
 _PRINT_CONFIG = flags.DEFINE_boolean('print_config', False, 'Print every config key and exit.')
 _SWEEP = flags.DEFINE_boolean('sweep', False, "Run every point that the config file's sweep() yields.")
 _GRID = flags.DEFINE_multi_string('grid', [], 'KEY=VALUE,VALUE,...: run every combination of values; repeatable.')
@@ -73,7 +78,7 @@ def main(argv: list[str], command: str = '', program: Sequence[str] = _MODULE) -
         command: the command line to resume with; by default `argv` after Python's name.
         program: what Python runs as the process of a job.
     """
-    open_closed_streams()
+    prepare_streams()
     command = hide_passwords(command or command_line([python_command(), *argv]))
     try:
         from nplm_jax.distributed import multihost
@@ -84,15 +89,40 @@ def main(argv: list[str], command: str = '', program: Sequence[str] = _MODULE) -
             _exit_code.append(0)  # the results are written: a process that is lost during its exit is no failure
     except BadInput as error:
         exit_with(2, str(error))
-    except OSError as error:
-        exit_with(1, f'{error}; saved progress is intact; resume with: {command}')
-    except (RuntimeError, ValueError) as error:
-        if not (_DISTRIBUTED.value and multihost.is_lost_process(error)):
-            raise
-        exit_with_loss(first_line(error)[:200], command)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        exit_with(1, f'the reader of the output has closed; saved progress is intact; resume with: {command}')
     except (KeyboardInterrupt, Terminated) as stop:
         code = 143 if isinstance(stop, Terminated) else 130
         exit_with(code, f'stopped; saved progress is intact; resume with: {command}')
+    except Exception as error:
+        if _DISTRIBUTED.value and multihost.is_lost_process(error):
+            exit_with_loss(first_line(error)[:200], command)
+        if not _DISTRIBUTED.value:
+            raise
+        exit_with(1, traceback.format_exc().rstrip())  # alone: the other processes hear of it
+
+
+@contextlib.contextmanager
+def resumable(folder: pathlib.Path, command: str) -> Iterator[None]:
+    """Ends the process in one line where the folder of the run cannot be written or read; says how to resume."""
+    try:
+        yield
+    except OSError as error:
+        if not (failure := describe_failure(error, folder)):
+            raise
+        exit_with(1, f'{failure}; saved progress is intact; resume with: {command}')
+
+
+def describe_failure(error: OSError, folder: pathlib.Path) -> str:
+    """Returns what failed in the folder of a run; '' for an error from elsewhere, such as a plug-in's."""
+    if isinstance(error, Resumable):
+        return str(error)
+    files = [os.fsdecode(name) for name in (error.filename, error.filename2) if isinstance(name, (str, bytes))]
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f'{next(iter(files), folder)}: {error.strerror}; free some space'
+    is_own = any(pathlib.Path(os.path.abspath(name)).is_relative_to(folder.absolute()) for name in files)
+    return str(error) if is_own else ''
 
 
 def use_scheduler() -> contextlib.AbstractContextManager[None]:
@@ -117,10 +147,8 @@ def run(command: str, program: Sequence[str] = _MODULE) -> None:
         command: the command line, for the results and for the line that says how to resume.
         program: what Python runs as the process of a job.
     """
-    from nplm_jax import config as config_lib
     from nplm_jax.distributed import multihost
-    from nplm_jax.runs import experiment, process, reporting, sweeps, time_budget, workdir
-    from nplm_jax.training import loop
+    from nplm_jax.runs import process, workdir
     from nplm_jax.utils.io import expand
 
     raise_on_sigterm()  # after the imports: an exception inside an extension module's import becomes an ImportError
@@ -136,17 +164,45 @@ def run(command: str, program: Sequence[str] = _MODULE) -> None:
     folder = expand(
         '--workdir', _WORKDIR.value or f'runs/{workdir.default_name(config, overrides, _MINUTES.value)}{suffix}'
     )
-    corpus = None
+    with resumable(folder, command):
+        _run(folder, config, file, overrides, command, program)
+
+
+def _run(
+    folder: pathlib.Path,
+    config: ConfigDict,
+    file: str,
+    overrides: dict[str, Any],
+    command: str,
+    program: Sequence[str],
+) -> None:
+    """Runs the config, its points or its search; see `run`.
+
+    Args:
+        folder: the folder of the run.
+        config: the config, with the overridden keys.
+        file: the value of --config.
+        overrides: the flattened keys that --config.KEY=VALUE flags set.
+        command: see `run`.
+        program: see `run`.
+    """
+    from nplm_jax import config as config_lib
+    from nplm_jax.runs import experiment, reporting, sweeps, time_budget, workdir
+    from nplm_jax.training import loop
+
+    corpus, impossible = None, dict[str, str]()
     if _MINUTES.value is not None:
         config, corpus = time_budget.resolve(config, file.partition(':')[0], overrides, _MINUTES.value, folder)
     if _SWEEP.value:
-        points = sweeps.load_points(file.partition(':')[0], config, overrides)
+        points, impossible = sweeps.load_points(file.partition(':')[0], config, overrides)
     elif _GRID.value:
-        points = sweeps.grid_points(_GRID.value, config, overrides)
+        points, impossible = sweeps.grid_points(_GRID.value, config, overrides)
     else:
         points = [sweeps.Point(config.name, experiment.load_settings(config), {})]
     for point in points if is_sweep() else []:
         workdir.check_path(folder / point.name)  # before the first point trains
+    for name, reason in impossible.items():
+        print(f'{name}: skipped, since it is impossible ({reason})', file=sys.stderr, flush=True)
     if _PRINT_CONFIG.value:
         print(describe_config(config, [point.overrides for point in points if is_sweep()]))
         return
@@ -162,10 +218,11 @@ def run(command: str, program: Sequence[str] = _MODULE) -> None:
             print(shown)
             return
         failed = run_jobs(points, folder, file, overrides, program) if _LAUNCHER.value else []
+        failures = dict.fromkeys(failed, 'failed') | dict.fromkeys(impossible, 'impossible')
         if is_sweep() and _LAUNCHER.value:
-            print(sweeps.write_table(points, folder, dict.fromkeys(failed, 'failed')))
+            print(sweeps.write_table(points, folder, failures))
         elif is_sweep():
-            print(sweeps.run(points, folder, command, _VECTORIZE.value))
+            print(sweeps.run(points, folder, command, _VECTORIZE.value, failures))
         elif failed:
             exit_with(1, f'the job ended without a result; resume with: {command}')
         elif experiment.run(settings := points[0].settings, folder, command, corpus):  # the first process's results
@@ -220,20 +277,21 @@ def run_jobs(
 def parse_flags(argv: list[str]) -> list[str]:
     """Parses the flags for absl.app; a mistake ends the process with one line and exit code 2."""
     try:
-        check_keys(argv)
-        sys.argv = argv = find_configs(argv)  # ml_collections looks there for the overridden keys
         flags.FLAGS.set_gnu_getopt(True)  # flags may follow words
+        argv = [argv[0], *flags.FLAGS.read_flags_from_files(argv[1:])]
+        check_flags(argv)
+        _argv[:] = argv = find_configs(argv)
         words = flags.FLAGS(argv)[1:]
         if _CONFIG.value is None:
             raise BadInput('--config', 'missing; for example --config=sentences')
-        if not isinstance(_CONFIG.value.name, str):  # the first access raises if the file could not be loaded
+        if not isinstance(_CONFIG.value.name, str):
             raise BadInput('--config', 'name must be a string')
         if words and not _GRID.value:
             raise BadInput(words[0], 'not a flag; set a config key with --config.KEY=VALUE')
         _GRID.value.extend(words)  # --grid model.m=10,30 model.h=20,60
         check_combinations()
-    except Exception as error:  # noqa: BLE001 (a config file is Python and may raise anything)
-        exit_with(2, explain(error, argv))
+    except (BadInput, flags.Error) as error:
+        exit_with(2, str(explain(error)))
     return argv
 
 
@@ -249,7 +307,7 @@ def check_combinations() -> None:
         if flag.value:
             raise BadInput('--minutes', f'cannot be used with --{flag.name}', value=_MINUTES.value)
     if _SWEEP.value and _GRID.value:
-        raise BadInput('--grid', 'cannot be used with --sweep, whose points come from the config file')
+        raise BadInput('--sweep', 'cannot be used with --grid or KEY=VALUE; its points come from the config file')
     if _VECTORIZE.value and (_LAUNCHER.value or not is_sweep()):
         raise BadInput(
             '--vectorize', 'needs --sweep or --grid, and no --launcher, which starts a process for each point'

@@ -13,6 +13,7 @@ stopped. Prints a table of perplexities, which marks the best on validation.
 from collections.abc import Sequence
 
 from nplm_jax.cli import train
+from nplm_jax.utils.errors import require
 
 
 def main(argv: Sequence[str]) -> None:
@@ -21,6 +22,10 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument('axes', nargs='*', metavar='KEY=VALUE,...', help='values of a key; default: those of sweep()')
     if not argv or argv[0].startswith('-'):
         parser.parse_args(argv)  # --help, or a missing CONFIG
+    for name in ('search', 'minutes', 'distributed'):
+        is_given = any(word.partition('=')[0] == f'--{name}' for word in argv)
+        require(not is_given, f'--{name}', ..., f'cannot be used with nplm sweep; give it to nplm train {argv[0]}')
     axes = [word for word in argv[1:] if '=' in word and not word.startswith('-')]
-    words = [f'--grid={axis}' for axis in axes] or ['--sweep']
+    has_axes = axes or any(word.partition('=')[0] == '--grid' for word in argv)
+    words = [f'--grid={axis}' for axis in axes] if has_axes else ['--sweep']
     train.start('sweep', argv[0], words, [word for word in argv[1:] if word not in axes])

@@ -3,6 +3,7 @@
 The scheduler keeps nothing that is not also in files, see `utils.jobs`: tasks take paths and return nothing.
 """
 
+import asyncio
 import collections
 import concurrent.futures
 import contextlib
@@ -14,7 +15,7 @@ from nplm_jax.utils.errors import BadInput, first_line
 
 try:
     from distributed import Client, Future, KilledWorker
-    from distributed.comm import CommClosedError
+    from distributed.comm import CommClosedError, connect
 except ImportError:
     raise BadInput('--scheduler', 'needs Dask: pip install "nplm-jax[cluster]"') from None
 
@@ -24,6 +25,12 @@ _MAX_KILLED = 10  # times that the scheduler may give up a task whose workers di
 _SILENCE = 60  # seconds after which a task that says nothing is looked after
 _MAX_SILENT = 5  # times that there are no workers then
 _AHEAD = 4  # tasks a thread that the scheduler knows of
+
+
+async def _shake_hands(address: str) -> None:
+    """Connects to an address once. Raises OSError unless Dask answers: its client waits for ever for another server."""
+    comm = await asyncio.wait_for(connect(address, timeout=_TIMEOUT), _TIMEOUT)
+    await comm.close()
 
 
 class DaskCluster:
@@ -40,6 +47,8 @@ class DaskCluster:
         for name in ('distributed', 'distributed.client'):  # a lost scheduler is told in one line
             logging.getLogger(name).setLevel(logging.CRITICAL)
         try:
+            # In a thread of its own: there may be an event loop in this one, as in a notebook.
+            concurrent.futures.ThreadPoolExecutor(1).submit(asyncio.run, _shake_hands(address)).result()
             self._client = Client(address, timeout=_TIMEOUT, set_as_default=False)
         except (OSError, ValueError) as error:
             reason = 'does not answer' if isinstance(error, OSError) else first_line(error)

@@ -15,9 +15,11 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from nplm_jax.utils.errors import BadInput, first_line, require
+from nplm_jax.utils.errors import BadInput, first_line, require, status
 
 Tree = TypeVar('Tree')
+_SILENT = 'UNAVAILABLE', 'DEADLINE_EXCEEDED', 'ABORTED', 'CANCELLED'  # statuses of gRPC
+_COLLECTIVE = re.compile('Gloo|NCCL|[Cc]oordination')
 
 
 def start(
@@ -71,8 +73,15 @@ def _leave(on_loss: Callable[[], Any]) -> None:
 
 
 def is_lost_process(error: Exception) -> bool:
-    """Returns whether JAX raises `error` because another process does not answer: also ValueError with a status."""
-    return isinstance(error, RuntimeError) or bool(re.match('[A-Z_]+: .*(Gloo|oordination)', str(error)))
+    """Returns whether JAX raises `error` because another process does not answer.
+
+    The type decides first. JAX has no type for this: a collective raises JaxRuntimeError, or ValueError where NumPy
+    waits for its result, and only the status and the text of gRPC, Gloo or NCCL tell it from another failure.
+    """
+    if not isinstance(error, (jax.errors.JaxRuntimeError, ValueError)) or isinstance(error, BadInput):
+        return False
+    is_silent = isinstance(error, jax.errors.JaxRuntimeError) and status(error) in _SILENT
+    return is_silent or bool(status(error) and _COLLECTIVE.search(str(error)))
 
 
 def is_primary() -> bool:

@@ -293,14 +293,16 @@ def make_sharding(
     devices = devices or jax.devices()
     num_devices, num_processes = len(devices), jax.process_count()
     data, model = settings.data, settings.model
-    allowed = f'must be {num_devices} or less, the number of devices'
+    more = '; on processors, the environment variable JAX_NUM_CPU_DEVICES sets it'
+    hint = more if devices[0].platform == 'cpu' else ''
+    allowed = f'must be {num_devices} or less, the number of devices{hint}'
     if data == -1:
         require(model <= num_devices, 'parallel.model', model, allowed)
         data = num_devices // model
     if model == -1:
         require(data <= num_devices, 'parallel.data', data, allowed)
         model = num_devices // data
-    message = f'times parallel.model={model} exceeds the number of devices, {num_devices}'
+    message = f'times parallel.model={model} exceeds the number of devices, {num_devices}{hint}'
     require(data * model <= num_devices, 'parallel.data', data, message)
     uses_all = num_processes == 1 or data * model == num_devices
     message = f'times parallel.model={model} must use all {num_devices} devices of the {num_processes} processes'

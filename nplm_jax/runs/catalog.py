@@ -137,24 +137,35 @@ def expand_run(folder: str | os.PathLike[str]) -> pathlib.Path:
     return packed.unpack(path) if path.suffix == packed.SUFFIX and path.is_file() else path
 
 
+def split_names(value: str) -> list[str]:
+    """Returns the runs that are separated by commas; names of folders may have commas too.
+
+    Args:
+        value: The runs, as `expand_run` takes them. The longest name that exists is taken first.
+    """
+    words, names = value.split(','), []
+    while words:
+        sizes = (n for n in range(len(words), 0, -1) if exists(','.join(words[:n])))
+        size = next(sizes, 1)
+        names.append(','.join(words[:size]))
+        words = words[size:]
+    return names
+
+
 def split_runs(key: str, value: str) -> list[pathlib.Path]:
-    """Returns the folders of finished runs that are separated by commas; names of folders may have commas too.
+    """Returns the folders of finished runs that are separated by commas; see `split_names`.
 
     Args:
         key: The key whose value it is, for error messages.
-        value: The runs, as `expand_run` takes them. The longest name that exists is taken first.
+        value: The runs.
 
     Raises:
         BadInput: No finished run lies there, or one is given twice.
     """
-    names, folders = value.split(','), []
-    while names:
-        sizes = (n for n in range(len(names), 0, -1) if exists(','.join(names[:n])))
-        size = next(sizes, 1)
-        folder, names = expand_run(','.join(names[:size])), names[size:]
+    folders = [expand_run(name) for name in split_names(value)]
+    for folder in folders:
         if not is_finished(folder):
             raise BadInput(key, f'no finished run at {str(folder)!r}; {suggest(folder)}', value=value)
-        folders.append(folder)
     if len({folder.resolve() for folder in folders}) < len(folders):
         raise BadInput(key, 'names a run twice', value=value)
     return folders

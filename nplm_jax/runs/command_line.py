@@ -2,12 +2,15 @@
 
 import contextlib
 import importlib.util
+import inspect
+import itertools
+import os
 import pathlib
 import re
 import runpy
 import sys
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from absl import flags
@@ -16,12 +19,18 @@ from ml_collections import ConfigDict
 from nplm_jax import config as config_lib
 from nplm_jax.config import FIELDS, is_option
 from nplm_jax.utils.checked_fields import list_fields
-from nplm_jax.utils.errors import BadInput, did_you_mean, first_line
+from nplm_jax.utils.errors import BadInput, did_you_mean, first_line, require
+from nplm_jax.utils.shell import command_line, nplm_command
 
 _ROOT = pathlib.Path(__file__).parents[1]  # the package
 # The configs of the repository, which a wheel carries in the package.
 _CONFIGS = next(folder for folder in (_ROOT / 'configs', _ROOT.parent / 'configs') if folder.is_dir())
-_OVERRIDE = re.compile(r'--?(?:no)?config\.([^=]*)(?:=(.*))?', re.DOTALL)
+_FLAG = re.compile(r'--?((?:(?:no)?config\.([^=]*)|[^=]+))(?:=(.*))?', re.DOTALL)  # name, config key, value
+_PARSERS: dict[type, flags.ArgumentParser[Any]] = {
+    bool: flags.BooleanParser(),
+    int: flags.IntegerParser(),
+    float: flags.FloatParser(),
+}
 
 
 def load_config(file: str) -> ConfigDict:
@@ -37,22 +46,70 @@ def load_config(file: str) -> ConfigDict:
     Raises:
         BadInput: There is no such config or row.
     """
-    path, colon, row = find_config(file).partition(':')
+    found = find_config(file)
+    path, colon, row = found.partition(':')
     try:
         with imported_configs():
-            get_config = runpy.run_path(path)['get_config']
-            return get_config(row) if colon else get_config()
+            get_config = _check_rows(runpy.run_path(path).get('get_config'), found)
+            config = get_config(*[row] * bool(colon))
+    except BadInput:
+        raise
     except Exception as error:  # noqa: BLE001 (a config file is Python and may raise anything)
-        raise describe_config_error(error, f'{path}{colon}{row}') from None
+        raise BadInput('--config', f'{type(error).__name__}: {first_line(error)}', value=found) from None
+    require(isinstance(config, ConfigDict), '--config', found, 'get_config() must return a ConfigDict')
+    return config
+
+
+def _check_rows(get_config: Any, file: str) -> Callable[..., ConfigDict]:
+    """Returns the function `get_config`. Raises BadInput unless it takes a row exactly where `file` names one."""
+    require(callable(get_config), '--config', file, 'the file must define get_config()')
+    _, colon, row = file.partition(':')
+    problem = 'this config has no rows; omit the colon and what follows' if colon else 'give a row after a colon'
+    try:
+        inspect.signature(get_config).bind(*[row] * bool(colon))
+    except TypeError:
+        raise BadInput('--config', problem, value=file) from None
+    return get_config
+
+
+class ConfigParser(flags.ArgumentParser[ConfigDict]):
+    """Parser of the flag --config: `load_config`, whose errors are one line."""
+
+    def parse(self, argument: str) -> ConfigDict:
+        """See `load_config`. A section that the config lacks becomes an empty one, whose keys flags can set."""
+        config = load_config(argument)
+        for section in (key.rpartition('.')[0] for key in FIELDS if '.' in key):
+            outer, _, name = section.rpartition('.')
+            parent = config[outer] if outer else config
+            if isinstance(parent, ConfigDict) and name not in parent:
+                with parent.unlocked() if parent.is_locked else contextlib.nullcontext():
+                    parent[name] = ConfigDict()
+        return config
+
+    def flag_type(self) -> str:
+        """Returns what ml_collections returns."""
+        return 'config object'
 
 
 def find_config(file: str) -> str:
-    """Returns the path of a config file, and its row after a colon; a config that does not exist as it is named."""
+    """Returns the path of a config file and its row after a colon. A config of this package may be given by its name.
+
+    Raises:
+        BadInput: There is no such config, or the file is not Python: it is not executed.
+    """
     path, colon, row = file.partition(':')
     name = pathlib.PurePath(path)
     shipped = _CONFIGS / f'{name.stem}.py'
     is_shipped = str(name.parent) in ('.', 'configs') and name.suffix in ('', '.py') and shipped.is_file()
-    return f'{shipped}{colon}{row}' if is_shipped and not pathlib.Path(path).is_file() else file
+    is_config = name.suffix == '.py' and os.path.isfile(path)
+    if is_config or is_shipped:
+        return file if is_config else f'{shipped}{colon}{row}'
+    if path and os.path.exists(path):
+        to_train = command_line([*nplm_command(), 'train', 'text', f'--config.corpus.path={path}'])
+        raise BadInput('--config', f'not a config, which ends in .py; to train on a text: {to_train}', value=file)
+    known = sorted(file.stem for file in _CONFIGS.glob('[a-z]*.py') if file.stem != 'rows')
+    available = f'available: {", ".join(known)}, or the path of a config file{did_you_mean(name.stem, known)}'
+    raise BadInput('--config', f'no such config; {available}', value=file)
 
 
 def find_configs(argv: Sequence[str]) -> list[str]:
@@ -94,18 +151,56 @@ def _replace_configs(modules: Mapping[str, types.ModuleType]) -> None:
     sys.modules.update(modules)
 
 
-def check_keys(argv: Sequence[str]) -> None:
-    """Checks the keys of --config.KEY flags: ml_collections names neither the flag nor other keys.
+def check_flags(argv: Sequence[str], known: flags.FlagValues = flags.FLAGS) -> None:
+    """Checks keys and values of flags, because Absl and ml_collections would answer with messages of Python.
 
     Args:
-        argv: The words of the command line.
+        argv: The words of the command line, with the contents of flag files.
+        known: The flags.
 
     Raises:
-        BadInput: No config has such a key.
+        BadInput: No config has such a key, or a value is missing or of a wrong type.
     """
-    for match in filter(None, map(_OVERRIDE.match, argv)):
-        if match[1] not in FIELDS and not is_option(match[1]):
-            raise BadInput(f'--config.{match[1]}', describe_unknown_key(match[1]))
+    words = iter(argv[1:])
+    for word in itertools.takewhile(lambda word: word != '--', words):
+        match = _FLAG.fullmatch(word)
+        is_key = match is not None and match[2] is not None
+        if match is None or not (is_key or match[1] in known):
+            continue
+        name, value, hint = match[1], match[3], ''
+        if is_key:
+            key = match[2]
+            require_key(key, f'--config.{key}')
+            parser = _PARSERS.get(type(FIELDS[key].default)) if key in FIELDS else None
+            hint = f'; for a run with each of these values: --grid={key}={value}' if ',' in (value or '') else ''
+            takes_value = key in FIELDS and not isinstance(parser, flags.BooleanParser)
+        else:
+            parser, takes_value = known[name].parser, not known[name].boolean
+        if value is None and takes_value and (value := next(words, None)) is None:
+            raise BadInput(f'--{name}', 'needs a value')
+        if parser and value is not None and (expected := _describe(parser)):
+            try:
+                parser.parse(value)
+            except (ValueError, OverflowError):
+                raise BadInput(f'--{name}', f'must be {expected}{hint}', value=value) from None
+
+
+def _describe(parser: Any) -> str:
+    """Says which values a parser takes; '' if any string."""
+    if isinstance(parser, flags.BooleanParser):
+        return 'true or false'
+    if isinstance(parser, flags.EnumParser):
+        return f'one of {", ".join(parser.enum_values)}'
+    if isinstance(parser, (flags.IntegerParser, flags.FloatParser)):
+        kind = 'an integer' if isinstance(parser, flags.IntegerParser) else 'a number'
+        return kind if parser.lower_bound is None else f'{kind} of {parser.lower_bound} or more'
+    return ''
+
+
+def require_key(key: str, flag: str, shown: str = '') -> None:
+    """Raises BadInput, which names the flag and what is `shown` of the key, unless there is such a config key."""
+    if not (key in FIELDS or is_option(key)):
+        raise BadInput(flag, f'{shown}: {describe_unknown_key(key)}' if shown else describe_unknown_key(key))
 
 
 def describe_unknown_key(key: str) -> str:
@@ -115,48 +210,25 @@ def describe_unknown_key(key: str) -> str:
     return f'unknown key; {where}{did_you_mean(key, FIELDS, dotted=True)}'
 
 
-def explain(error: BaseException, argv: Sequence[str]) -> str:
-    """Returns one line about a mistake in the flags or in the config file.
+def explain(error: BaseException) -> BadInput:
+    """Returns the one-line error about a mistake in the flags or in the config file.
 
     Args:
-        error: What parsing the flags raised.
-        argv: The words of the command line.
+        error: BadInput or an error of Absl, which Absl may have raised because of BadInput.
     """
-    if isinstance(error, flags.Error) and 'Error whilst parsing config file' not in str(error):
-        hints = (
-            f'; for a run with each of these values: --grid={match[1]}={match[2]}'
-            for match in filter(None, map(_OVERRIDE.match, argv))
-            if ',' in (match[2] or '') and match[0] in str(error)
-        )
-        if isinstance(error, flags.UnrecognizedFlagError):
-            known = [*flags.FLAGS, *(f'config.{key}' for key in FIELDS)]
-            near = did_you_mean(error.flagname, known, prefix='--', dotted=True)
-            return f'--{error.flagname}: unknown flag; --help lists the flags, --print_config the config keys{near}'
-        return first_line(error) + next(hints, '')
-    words = [word for argument in argv for word in argument.split('=', 1)]
-    return str(describe_config_error(error, words[words.index('--config') + 1] if '--config' in words[:-1] else ''))
-
-
-def describe_config_error(error: BaseException, path: str) -> BadInput:
-    """Returns the one-line error about what a config file raised.
-
-    Args:
-        error: The exception.
-        path: The value of --config.
-    """
-    while error.__context__:  # ml_collections and Absl raise what a config file raised again, as a traceback's text
-        error = error.__context__
-    if isinstance(error, BadInput):
-        return error
-    if not pathlib.Path(path.partition(':')[0]).is_file():
-        known = sorted(file.stem for file in _CONFIGS.glob('[a-z]*.py') if file.stem != 'rows')
-        near = did_you_mean(pathlib.PurePath(path.partition(':')[0]).stem, known)
-        problem = f'no such config; available: {", ".join(known)}, or the path of a config file{near}'
-    elif 'positional argument' in str(error):
-        problem = 'this config has no rows; omit the colon and what follows'
-    else:
-        problem = f'{type(error).__name__}: {first_line(error)}'
-    return BadInput('--config', problem, value=path)
+    cause: BaseException | None = error
+    while cause:
+        if isinstance(cause, BadInput):
+            return cause
+        cause = cause.__context__
+    if isinstance(error, flags.UnrecognizedFlagError):
+        known = [*flags.FLAGS, *(f'config.{key}' for key in FIELDS)]
+        near = did_you_mean(error.flagname, known, prefix='--', dotted=True)
+        lists = '--help lists the flags, --print_config the config keys'
+        return BadInput(f'--{error.flagname}', f'unknown flag; {lists}{near}')
+    if isinstance(error, flags.CantOpenFlagFileError) and isinstance(error.__context__, OSError):
+        return BadInput('--flagfile', f'cannot be read ({error.__context__.strerror})', error.__context__.filename)
+    return BadInput('flags', first_line(error))
 
 
 def describe_config(config: ConfigDict, points: Sequence[Mapping[str, Any]] = ()) -> str:

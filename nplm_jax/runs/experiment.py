@@ -48,6 +48,7 @@ def run(
     command: str = '',
     data: Dataset | SharedCorpus | None = None,
     should_prune: ShouldPrune = never,
+    notes: set[str] | None = None,
 ) -> dict[str, Any]:
     """Trains or estimates one model and evaluates it, or goes on where an earlier start of the same run ended.
 
@@ -59,6 +60,7 @@ def run(
         command: What results.json names as the command.
         data: The corpus, which runs may share; None reads the one that the config names.
         should_prune: Called after each validation; returns whether to stop, unless training is over.
+        notes: Lines printed below earlier tables, which are not repeated; those of this run are added.
 
     Returns:
         What `results.json` holds.
@@ -78,13 +80,19 @@ def run(
                     fit(session.make_trainer(interrupted, should_prune))
                 except NonFiniteError as error:
                     raise session.explain(error) from None
-        return session.finish()
+        return session.finish(notes)
 
 
 def run_many(
-    configs: Sequence[Config | Settings], folders: Sequence[Path], command: str
+    configs: Sequence[Config | Settings], folders: Sequence[Path], command: str, notes: set[str] | None = None
 ) -> list[dict[str, Any] | Exception]:
     """Runs networks that `training.vmapped.group_compatible` groups, each with the results that it has alone.
+
+    Args:
+        configs: The config of each run.
+        folders: The folder of each run.
+        command: See `run`.
+        notes: See `run`.
 
     Returns:
         For each run what `run` returns, or the BadInput or NonFiniteError that ended it.
@@ -94,7 +102,7 @@ def run_many(
     """
     if len(configs) == 1:
         try:
-            return [run(configs[0], folders[0], command)]
+            return [run(configs[0], folders[0], command, notes=notes)]
         except (BadInput, NonFiniteError) as error:
             return [error]
     all_settings = [load_settings(config) for config in configs]
@@ -119,7 +127,7 @@ def run_many(
                     outcomes[numbers[n]] = failure
         for i in sessions.keys() - outcomes.keys():
             try:
-                outcomes[i] = sessions[i].finish()
+                outcomes[i] = sessions[i].finish(notes)
             except RUN_ERRORS as error:
                 outcomes[i] = error
     for outcome in outcomes.values():

@@ -19,7 +19,7 @@ from nplm_jax.runs.search_report import trial_name
 from nplm_jax.runs.session import SharedCorpus
 from nplm_jax.runs.signals import Terminated
 from nplm_jax.training.loop import Interrupted, Pruned
-from nplm_jax.utils.errors import BadInput, NonFiniteError, require
+from nplm_jax.utils.errors import BadInput, NonFiniteError, Resumable, require
 from nplm_jax.utils.shell import command_line, python_command
 from nplm_jax.utils.text import null_to_inf
 
@@ -67,7 +67,7 @@ class Search:
         Raises:
             BadInput: the database cannot be used or holds another study, the folder has trials of another one, or the
                 text cannot be read.
-            OSError: the database stopped answering.
+            Resumable: the database stopped answering.
             training.loop.Interrupted: a signal came; the same command continues the trial.
         """
         with contextlib.ExitStack() as stack:
@@ -96,7 +96,7 @@ class Search:
 
         Raises:
             BadInput: as `run`, or several processes are to share a SQLite file.
-            OSError: all processes ended before the study had its trials.
+            Resumable: all processes ended before the study had its trials.
         """
         shown = 'SQLite is for one process; several need --storage=postgresql+psycopg://USER@HOST/DATABASE'
         require(num_workers == 1 or not search_storage.is_sqlite(self.url), '--jobs', num_workers, shown)
@@ -114,7 +114,7 @@ class Search:
                 is_complete = lambda _: num_finished(study) >= self.num_trials  # noqa: E731
                 launchers.run(jobs, on_slurm, self.folder / '.jobs', is_complete, options, 1, num_workers)
             if (found := num_finished(study)) < self.num_trials:
-                raise OSError(f'the workers ended after {found} of {self.num_trials} trials')
+                raise Resumable(f'the workers ended after {found} of {self.num_trials} trials')
             return search_report.write(study, self.folder, self._command_of)
 
     def open_study(self, storage: optuna.storages.RDBStorage) -> optuna.Study:

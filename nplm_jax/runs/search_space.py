@@ -6,6 +6,7 @@ import functools
 import inspect
 import json
 import runpy
+import warnings
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -45,11 +46,18 @@ class Space:
             optuna.exceptions.OptunaError: search() raised TrialPruned, or the database failed.
         """
         try:
-            point = self.search(trial)
+            with warnings.catch_warnings():
+                warnings.filterwarnings('ignore', 'Choices for a categorical', UserWarning)  # refused below
+                point = self.search(trial)
         except optuna.exceptions.OptunaError:  # pruned, or the database failed
             raise
         except Exception as error:  # noqa: BLE001 (a search space is Python and may raise anything)
             raise BadInput('--search', f'search() of {self.path} failed: {type(error).__name__}: {error}') from None
+        for name, distribution in trial.distributions.items():
+            for choice in getattr(distribution, 'choices', ()):
+                if not isinstance(choice, (bool, int, float, str, type(None))):  # others do not survive the database
+                    allowed = 'choices must be numbers, strings, True, False or None'
+                    raise BadInput('--search', f'search() of {self.path}: {name} has the choice {choice!r}; {allowed}')
         settings = sweeps.apply(self.config, point, '--search', self.given).settings
         return sweeps.Point(self.name, config_lib.replace(settings, {'name': self.name}), dict(point))
 

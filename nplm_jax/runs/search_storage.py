@@ -4,18 +4,20 @@ import contextlib
 import functools
 import os
 import pathlib
+import re
 import warnings
 from collections.abc import Iterator
 
 import optuna
 import sqlalchemy as sa
 
-from nplm_jax.utils.errors import BadInput, first_line, require
+from nplm_jax.utils.errors import BadInput, Resumable, first_line, require
 
 ENVIRONMENT = 'NPLM_STORAGE'  # the variable with the URL, where --storage is not given
 HEARTBEAT = 60  # seconds; a trial whose process was silent for twice as long is run again
 MAX_RETRIES = 3  # of one trial
 _TIMEOUT = 10  # seconds to connect
+_PLAIN = re.compile(r'[^\s=?#@;]*')
 _ALLOWED = 'must be postgresql+psycopg://USER@HOST/DATABASE'
 _WITHOUT_HEARTBEAT = sa.text(
     "SELECT trial_id FROM trials JOIN studies USING (study_id) WHERE study_name = :name AND state = 'RUNNING' "
@@ -42,8 +44,11 @@ def find_url(flag: str | None, folder: pathlib.Path) -> str:
         url = sa.make_url(text)
     except (sa.exc.ArgumentError, ValueError):
         raise BadInput('--storage', f'not a URL; {_ALLOWED}') from None
-    if '@' in (url.host or ''):
+    parts = url.username or '', url.host or '', url.database or ''
+    if any('@' in part for part in parts):
         raise BadInput('--storage', 'the password has an @; write it as %40')
+    if not all(map(_PLAIN.fullmatch, parts)):  # any of them may be the password
+        raise BadInput('--storage', f'not a URL; {_ALLOWED}, with other characters than letters and digits as %XX')
     if url.drivername == 'postgresql':
         url = url.set(drivername='postgresql+psycopg')
     is_allowed = url.drivername == 'postgresql+psycopg' and bool(url.database)
@@ -68,7 +73,7 @@ def opened(url: str) -> Iterator[optuna.storages.RDBStorage]:
 
     Raises:
         BadInput: the driver is not installed, or the database is missing, does not answer or is not Optuna's.
-        OSError: the database stopped answering.
+        Resumable: the database stopped answering.
     """
     timeout = {} if is_sqlite(url) else {'connect_args': {'connect_timeout': _TIMEOUT}}
     shown = _show(sa.make_url(url))
@@ -89,11 +94,13 @@ def opened(url: str) -> Iterator[optuna.storages.RDBStorage]:
         raise BadInput('--storage', 'psycopg is not installed: pip install "nplm-jax[search]"', value=shown) from None
     except (sa.exc.SQLAlchemyError, RuntimeError) as error:
         cause = getattr(error, 'orig', None) or error
-        raise BadInput('--storage', f'cannot be used ({first_line(cause)})', value=shown) from None
+        password = str(sa.make_url(url).password or '')
+        reason = type(cause).__name__ if password and password in str(cause) else first_line(cause)
+        raise BadInput('--storage', f'cannot be used ({reason})', value=shown) from None
     try:
         yield storage
     except (optuna.exceptions.StorageInternalError, sa.exc.SQLAlchemyError) as error:
-        raise OSError(f'--storage={shown}: failed ({type(error).__name__})') from None
+        raise Resumable(f'--storage={shown}: failed ({type(error).__name__})') from None
     finally:
         storage.remove_session()
         storage.engine.dispose()

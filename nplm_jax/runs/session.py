@@ -26,7 +26,7 @@ from nplm_jax.runs import evaluation, figures, loading, notebook, provenance, re
 from nplm_jax.runs.catalog import finished
 from nplm_jax.runs.description import describe_model
 from nplm_jax.runs.loading import Path, load_dataset
-from nplm_jax.runs.results import format_results
+from nplm_jax.runs.results import notes, perplexity_table
 from nplm_jax.training import calibration, checkpoints
 from nplm_jax.training.loop import ShouldPrune, Trainer, TrainingRun, make_sharding, never, prepare_run
 from nplm_jax.training.reporter import Reporter
@@ -133,8 +133,11 @@ class RunSession:
         kept = f'the checkpoint of update {saved:,} is kept' if saved is not None else 'no checkpoint was saved yet'
         return NonFiniteError(f'{error}; {kept}; {_REMEDY}')
 
-    def finish(self) -> dict[str, Any]:
+    def finish(self, shown: set[str] | None = None) -> dict[str, Any]:
         """Evaluates the model, writes results.json and prints the table; the first process alone does.
+
+        Args:
+            shown: Notes that are not printed again; those of this run are added.
 
         Returns:
             What `results.json` holds, in the first process.
@@ -148,7 +151,10 @@ class RunSession:
             self.results = json.loads(text)
         else:
             print(f'{self.folder} is already finished (give another --workdir to train again); its results:')
-        print(format_results(self.results, self.settings.paper))
+        shown = set() if shown is None else shown
+        new = [note for note in notes(self.results) if note not in shown]
+        print('\n'.join([perplexity_table(self.results, self.settings.paper), *new]))
+        shown.update(new)
         return self.results
 
     def _trained(self) -> tuple[LanguageModel, dict[str, Any]]:

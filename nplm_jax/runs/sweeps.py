@@ -9,15 +9,16 @@ import pathlib
 import runpy
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from nplm_jax import config as config_lib
 from nplm_jax import parts
-from nplm_jax.config import FIELDS, CorpusSettings, Settings, is_option
+from nplm_jax.config import CorpusSettings, Settings
 from nplm_jax.runs import catalog, experiment, figures, session, workdir
-from nplm_jax.runs.command_line import describe_unknown_key
+from nplm_jax.runs.command_line import require_key
 from nplm_jax.runs.experiment import Config
-from nplm_jax.runs.workdir import TEACHER, run_name
+from nplm_jax.runs.workdir import TEACHER, run_name, unique_names
 from nplm_jax.training import vmapped
 from nplm_jax.utils.checked_fields import flatten
 from nplm_jax.utils.errors import BadInput, NonFiniteError, require
@@ -42,7 +43,19 @@ class Point:
     overrides: Mapping[str, Any]
 
 
-def load_points(path: str, config: Config, given: Collection[str] = ()) -> list[Point]:
+class Points(NamedTuple):
+    """The points of a sweep.
+
+    Attributes:
+        possible: the points that can run.
+        impossible: the reason by name of each point that cannot.
+    """
+
+    possible: list[Point]
+    impossible: dict[str, str]
+
+
+def load_points(path: str, config: Config, given: Collection[str] = ()) -> Points:
     """Returns the points that `sweep()` in a config file yields, each applied to `config` and checked.
 
     Args:
@@ -52,8 +65,8 @@ def load_points(path: str, config: Config, given: Collection[str] = ()) -> list[
         given: the keys that flags set.
 
     Raises:
-        BadInput: the file has no sweep(), a point has an unknown key, a wrong type or an impossible value, or two
-            points have one name. No run has started by then.
+        BadInput: the file has no sweep(), a point has an unknown key, two points have one name, or no point is
+            possible. No run has started by then.
     """
     try:
         sweep = runpy.run_path(path).get('sweep')
@@ -61,19 +74,14 @@ def load_points(path: str, config: Config, given: Collection[str] = ()) -> list[
     except Exception as error:  # noqa: BLE001 (a sweep is Python and may raise anything)
         raise BadInput('--sweep', f'sweep() of {path} failed: {type(error).__name__}: {error}') from None
     if sweep is None:
-        raise BadInput(
-            '--sweep',
-            f'{path} defines no sweep(); for all combinations of some values give '
-            '--grid=model.m=10,30 --grid=model.h=20,60',
-        )
+        example = '--grid=model.m=10,30 --grid=model.h=20,60'
+        raise BadInput('--sweep', f'{path} defines no sweep(); for all combinations of some values give {example}')
     if not overrides:
         raise BadInput('--sweep', f'sweep() of {path} yields no points')
-    points = [apply(config, point, given=given) for point in overrides]
-    _check_names(points, f'--sweep: a point of {path}')
-    return points
+    return _apply_all(overrides, config, '--sweep', f'a point of {path}', given)
 
 
-def grid_points(axes: Sequence[str], config: Config, given: Collection[str] = ()) -> list[Point]:
+def grid_points(axes: Sequence[str], config: Config, given: Collection[str] = ()) -> Points:
     """Returns a point for each combination of values, each applied to `config` and checked.
 
     Args:
@@ -82,21 +90,51 @@ def grid_points(axes: Sequence[str], config: Config, given: Collection[str] = ()
         given: the keys that flags set.
 
     Raises:
-        BadInput: a key is unknown or given twice, or a value has a wrong type or is impossible. No run has started by
-            then.
+        BadInput: a key is unknown or given twice, a value has a wrong type, or no point is possible. No run has started
+            by then.
     """
     flat, values = flatten(config), dict[str, list[Any]]()
     for axis in axes:
         key, equals, texts = axis.partition('=')
         require(bool(key and equals), '--grid', axis, 'must be KEY=VALUE,VALUE,... such as model.m=10,30')
         require(key not in values, '--grid', axis, 'key given twice')
-        _check_key(key, '--grid')
+        require_key(key, '--grid', key)
         require(key != TEACHER, '--grid', axis, 'its values may have commas: give such points in sweep() of the config')
         expected = type(flat[key]) if key in flat else object  # an option may be missing
         values[key] = [_parse(text, expected, key) for text in texts.split(',')]
     combinations = itertools.product(*values.values())
-    points = [apply(config, dict(zip(values, combination)), '--grid', given) for combination in combinations]
-    _check_names(points, '--grid: a point')
+    overrides = [dict(zip(values, combination)) for combination in combinations]
+    return _apply_all(overrides, config, '--grid', 'a point', given)
+
+
+def _apply_all(
+    all_overrides: Sequence[Mapping[str, Any]], config: Config, flag: str, one: str, given: Collection[str]
+) -> Points:
+    """Applies each point to a config. Raises BadInput unless all have known keys and one is possible.
+
+    Args:
+        all_overrides: the keys that each point changes.
+        config: the config of the sweep.
+        flag: the flag that asks for the points, for messages.
+        one: what a message calls a point.
+        given: the keys that other flags set.
+    """
+    for overrides in all_overrides:
+        _check_overrides(overrides, flag)
+    defaults = unique_names(all_overrides)
+    names = [str(o.get('name') or name or flatten(config)['name']) for o, name in zip(all_overrides, defaults)]
+    taken = [*RESERVED_NAMES, *names]
+    if repeated := next((name for name in taken if taken.count(name) > 1), None):
+        raise BadInput(flag, f'{one} is named {repeated}, a name that another point or a file of the sweep has')
+    points, errors = Points([], {}), []
+    for overrides, name in zip(all_overrides, names):
+        try:
+            points.possible.append(_apply(config, {**overrides, 'name': name}, given))
+        except BadInput as error:
+            points.impossible[name] = str(error)
+            errors.append(_blame(error, overrides, flag))
+    if not points.possible:
+        raise errors[0]
     return points
 
 
@@ -115,17 +153,12 @@ def _parse(text: str, expected: type, key: str) -> Any:
         raise BadInput('--grid', f'{key}={text!r}: must be of type {expected.__name__}') from None
 
 
-def _check_names(points: Iterable[Point], one: str) -> None:
-    """Raises BadInput, which begins with `one`, where two points have one name."""
-    names = [*RESERVED_NAMES, *(point.name for point in points)]
-    if taken := next((name for name in names if names.count(name) > 1), None):
-        raise BadInput(one, f'is named {taken}, a name that another point or a file of the sweep has')
-
-
-def _check_key(key: str, flag: str) -> None:
-    """Raises BadInput for an unknown key."""
-    if not (key in FIELDS or is_option(key)):
-        raise BadInput(flag, f'{key}: {describe_unknown_key(key)}')
+def _check_overrides(overrides: Any, flag: str) -> None:
+    """Raises BadInput unless a point is a dictionary of known keys."""
+    if not (isinstance(overrides, Mapping) and all(isinstance(key, str) for key in overrides)):
+        raise BadInput(flag, f'{overrides!r}: a point must be a dictionary of keys')
+    for key in overrides:
+        require_key(key, flag, key)
 
 
 def apply(config: Config, overrides: Mapping[str, Any], flag: str = '--sweep', given: Collection[str] = ()) -> Point:
@@ -140,21 +173,28 @@ def apply(config: Config, overrides: Mapping[str, Any], flag: str = '--sweep', g
     Raises:
         BadInput: A key or the whole point is impossible; the message names the flag, the point and the key.
     """
-    if not (isinstance(overrides, Mapping) and all(isinstance(key, str) for key in overrides)):
-        raise BadInput(flag, f'{overrides!r}: a point must be a dictionary of keys')
-    for key in overrides:
-        _check_key(key, flag)
+    _check_overrides(overrides, flag)
+    try:
+        return _apply(config, overrides, given)
+    except BadInput as error:
+        raise _blame(error, overrides, flag) from None
+
+
+def _apply(config: Config, overrides: Mapping[str, Any], given: Collection[str]) -> Point:
     values = flatten(config)
     name = overrides.get('name') or run_name(overrides) or values['name']
     changed = {**values, **overrides, 'name': name}
-    try:
-        changed |= parts.resets(changed, {*overrides, *given})
-        settings = experiment.load_settings(changed)
-    except BadInput as error:
-        shown = ','.join(f'{key}={value!r}' for key, value in overrides.items())
-        point = '' if str(error).startswith(f'{shown}: ') else f'{shown}: '
-        raise BadInput(flag, f'{point}{error}') from None
-    return Point(name, settings, {**overrides, 'name': name})
+    changed |= parts.resets(changed, {*overrides, *given})
+    return Point(name, experiment.load_settings(changed), {**overrides, 'name': name})
+
+
+def _blame(error: BadInput, overrides: Mapping[str, Any], flag: str) -> BadInput:
+    """Returns the error of a point as one of the flag that asks for it."""
+    changed = {key: value for key, value in overrides.items() if key != 'name'}
+    shown = (
+        '' if list(changed) == [error.key] else ','.join(f'{key}={value!r}' for key, value in changed.items()) + ': '
+    )
+    return BadInput(flag, f'{shown}{error}')
 
 
 def check_begun(points: Iterable[Point], folder: pathlib.Path) -> None:
@@ -177,7 +217,13 @@ def check_begun(points: Iterable[Point], folder: pathlib.Path) -> None:
                 workdir.refuse_changes(folder, f'{point.name}: {difference}')
 
 
-def run(points: Sequence[Point], folder: pathlib.Path, command: str, vectorize: bool = False) -> str:
+def run(
+    points: Sequence[Point],
+    folder: pathlib.Path,
+    command: str,
+    vectorize: bool = False,
+    failures: Mapping[str, str] = MappingProxyType({}),
+) -> str:
     """Runs the points one after another, each in its own folder; finished points are not run again.
 
     A point that diverges, or that its text is too short for, is marked in the table, and the others run.
@@ -187,6 +233,7 @@ def run(points: Sequence[Point], folder: pathlib.Path, command: str, vectorize: 
         folder: the folder of the sweep.
         command: the command line, for the results.
         vectorize: train points that differ only in numbers together, with the same results.
+        failures: a word for each further point, which cannot run; see `write_table`.
 
     Returns:
         The table of all points, as `write_table` writes it.
@@ -195,13 +242,14 @@ def run(points: Sequence[Point], folder: pathlib.Path, command: str, vectorize: 
         Exception: the other errors of `experiment.run`.
     """
     check_begun(points, folder)
-    failures = {}
+    failures, notes = dict(failures), set[str]()
     group_numbers = [[i] for i in range(len(points))]
     if vectorize:
         group_numbers = vmapped.group_compatible([point.settings for point in points])
     for group in ([points[i] for i in group] for group in group_numbers):
         folders = [folder / point.name for point in group]
-        for point, outcome in zip(group, experiment.run_many([point.settings for point in group], folders, command)):
+        outcomes = experiment.run_many([point.settings for point in group], folders, command, notes)
+        for point, outcome in zip(group, outcomes):
             if isinstance(outcome, Exception):
                 print(f'{point.name}: {outcome}', file=sys.stderr)
                 failures[point.name] = 'diverged' if isinstance(outcome, NonFiniteError) else 'refused'
@@ -214,7 +262,8 @@ def write_table(points: Sequence[Point], folder: pathlib.Path, failures: Mapping
     Args:
         points: the points of the sweep.
         folder: the folder of the sweep.
-        failures: a word for each point without a result, by name, such as `diverged`.
+        failures: a word for each point without a result, by name, such as `diverged`; also for points that cannot run
+            and are not among `points`, such as `impossible`.
 
     Returns:
         The table, and where the figure is. Of points on the same words, the table marks the one with the lowest
@@ -243,6 +292,8 @@ def write_table(points: Sequence[Point], folder: pathlib.Path, failures: Mapping
         rows.append([point.name, *perplexities, float(results['seconds'])])
         values = config_lib.to_flat(point.settings)
         drawn.append(({key: values.get(key) for key in varied}, perplexities[1]))
+    names = {point.name for point in points}
+    rows += [[name, word, '-', '-', '-'] for name, word in failures.items() if name not in names]
     comparable = len({text for _, text in texts.values()}) <= 1
     has_best = comparable and best >= 0 and len(rows) > 1
     lines = [f'Best on validation: {folder / rows[best][0]}'] if has_best else []

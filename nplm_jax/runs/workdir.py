@@ -14,7 +14,8 @@ import os
 import pathlib
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -41,6 +42,7 @@ _UNSAFE_CHARACTER = re.compile(r'[\[*?\\\ud800-\udfff]')
 AUTO = {**network.AUTO, 'train.input': 'auto'}  # what keys may be until a run begins
 TEACHER = 'output.teacher'
 TEXT = 'text'  # key of the text's digest beside the config keys of the other inputs
+_MAX_IN_NAME = 40  # characters of a value in the name of a folder
 
 
 class FolderInUse(BadInput):
@@ -434,14 +436,25 @@ def check_inputs(settings: Settings, digests: Mapping[str, str]) -> None:
 
 
 def safe_folder_name(name: str) -> str:
-    """Replaces the characters that the name of a run's folder cannot have, / among them, by underscores."""
-    return _UNSAFE_CHARACTER.sub('_', name.replace('/', '_'))
+    """Returns a name of [A-Za-z0-9_.-] for a folder; one that is changed ends in a digest, so that it stays unique.
+
+    Examples:
+        >>> safe_folder_name('kneser_ney_5'), safe_folder_name('my text')
+        ('kneser_ney_5', 'my_text-7330d2')
+    """
+    plain = ''.join(c for c in unicodedata.normalize('NFKD', name) if not unicodedata.combining(c))
+    safe = re.sub(r'[^A-Za-z0-9_.-]+|__+', '_', plain)[-_MAX_IN_NAME:]  # two underscores separate the parts of a name
+    return safe if safe == name else f'{safe}-{_short_digest(name)}'
+
+
+def _short_digest(text: str) -> str:
+    return hashlib.sha256(text.encode(errors='surrogatepass')).hexdigest()[:6]
 
 
 def default_name(config: ConfigDict, overrides: Mapping[str, Any], minutes: float | None = None) -> str:
-    """Returns the name of a run's folder: the config's name and what was overridden, such as `brown-mlp9,h=50`.
+    """Returns the name of a run's folder: the config's name and the overridden keys, such as `brown-mlp9__h_50`.
 
-    A user's text gives its own name in place of `text`: `novel,h=50` for corpus.path=/home/me/novel.txt.
+    A user's text gives its own name in place of `text`: `novel__h_50` for corpus.path=/home/me/novel.txt.
 
     Args:
         config: The config of the run.
@@ -453,12 +466,12 @@ def default_name(config: ConfigDict, overrides: Mapping[str, Any], minutes: floa
         shown['minutes'] = f'{minutes:g}'
     if 'corpus.path' in shown and config.corpus.name == 'text' and (name == 'text' or name.startswith('text-')):
         title = pathlib.Path(os.path.abspath(os.path.expanduser(shown.pop('corpus.path')))).stem
-        name = '_'.join(title.split() or ['text'])[:40] + name.removeprefix('text')
-    return ','.join(filter(None, (safe_folder_name(name), run_name(shown))))
+        name = safe_folder_name('_'.join(title.split() or ['text'])) + name.removeprefix('text')
+    return '__'.join(filter(None, (safe_folder_name(name), run_name(shown))))
 
 
 def run_name(overrides: Mapping[str, Any]) -> str:
-    """Returns overridden keys and values as part of a folder's name: `h=50,seed=2`.
+    """Returns overridden keys and values as part of a folder's name: `h_50__seed_2`.
 
     Args:
         overrides: Values by flattened key. Of a key only the last part is shown, unless two have the same last part; of
@@ -467,8 +480,19 @@ def run_name(overrides: Mapping[str, Any]) -> str:
     last_parts = [key.rpartition('.')[2] for key in overrides]
     parts = []
     for key, last_part in zip(overrides, last_parts):
-        text = str(overrides[key])
-        value = safe_folder_name(pathlib.PurePath(text).name if last_part.endswith('path') else text)
-        parts.append(f'{key if last_parts.count(last_part) > 1 else last_part}={value[-40:]}')
-    name = ','.join(parts)
-    return name if len(name.encode()) < 200 else hashlib.sha256(name.encode()).hexdigest()[:16]
+        text = str(value := overrides[key])
+        text = text.replace('e+', 'e') if isinstance(value, float) else text
+        shown = safe_folder_name(pathlib.PurePath(text).name if last_part.endswith('path') else text)
+        parts.append(f'{key if last_parts.count(last_part) > 1 else last_part}_{shown}')
+    name = '__'.join(parts)
+    return name if len(name) < 200 else hashlib.sha256(name.encode()).hexdigest()[:16]
+
+
+def unique_names(all_overrides: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Returns the `run_name` of each point of a sweep; those that differ only in folders of a path end in a digest."""
+    names = [run_name(overrides) for overrides in all_overrides]
+    digests = [_short_digest(repr(sorted(overrides.items()))) for overrides in all_overrides]
+    alike: dict[str, set[str]] = {}
+    for name, digest in zip(names, digests):
+        alike.setdefault(name, set()).add(digest)
+    return [f'{name}-{digest}' if len(alike[name]) > 1 else name for name, digest in zip(names, digests)]

@@ -22,7 +22,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 from absl import logging
 
-from nplm_jax.utils.errors import BadInput, first_line
+from nplm_jax.utils.errors import BadInput, Resumable, first_line
 
 Tree = TypeVar('Tree')
 Best = TypeVar('Best')
@@ -144,7 +144,7 @@ class CheckpointStore:
             self._manager = self._open()
             cause = 'No space left on device' if str(error).startswith('RESOURCE_EXHAUSTED') else error
             message = f'the checkpoint of update {self._last_saved:,} could not be written: {cause}'
-            raise OSError(message) from None
+            raise Resumable(message) from None
 
     def restore(self, state: Tree, best: Best) -> tuple[Tree, Best, dict[str, Any]] | None:
         """Restores the newest undamaged checkpoint.

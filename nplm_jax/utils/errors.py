@@ -35,6 +35,10 @@ class BadInput(ValueError):
         return ''.join(c if c.isprintable() else ascii(c)[1:-1] for c in message)
 
 
+class Resumable(OSError):
+    """A disk, a database or a job failed; the same command goes on with what is saved. The message is one line."""
+
+
 class NonFiniteError(ArithmeticError):
     """A loss, a gradient or a parameter is not finite."""
 

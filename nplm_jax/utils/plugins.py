@@ -19,6 +19,7 @@ import os
 import pathlib
 import sys
 import sysconfig
+import traceback
 import types
 import typing
 import unicodedata
@@ -164,6 +165,12 @@ def _digest(module: types.ModuleType) -> str:
             found = hashlib.sha256(pathlib.Path(getattr(module, '__file__', None) or '').read_bytes()).hexdigest()
         _digests[module.__name__] = module.__spec__, found
     return found
+
+
+def raised(error: BaseException) -> bool:
+    """Returns whether the code of a plug-in raised an exception, or called what raised it."""
+    frames = traceback.walk_tb(error.__traceback__)
+    return any(frame.f_globals.get('__name__') in _digests for frame, _ in frames)
 
 
 def load_class(key: str, path: str, base: type) -> Any:

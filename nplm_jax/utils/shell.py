@@ -1,5 +1,6 @@
 """Command lines that a user can copy, and the streams that a shell gives to this process."""
 
+import io
 import os
 import pathlib
 import re
@@ -36,23 +37,52 @@ def command_line(words: Iterable[str | os.PathLike[str]]) -> str:
 
 
 def hide_passwords(command: str) -> str:
-    """Returns a command line without the passwords of its URLs.
+    """Returns a command line without the passwords of its URLs. The value of --storage is hidden if it is no URL.
 
     Examples:
         >>> hide_passwords('launch.py --storage=postgresql+psycopg://me:secret@host/trials')
         'launch.py --storage=postgresql+psycopg://me@host/trials'
+        >>> hide_passwords('launch.py --storage=me:secret@host')
+        'launch.py --storage=HIDDEN'
     """
-    words = (re.sub(r'(?<=://)([^:/@]*):.*(?=@)', r'\1', word) for word in shlex.split(command))
-    return shlex.join(
-        re.sub(r'(?<=[?&])(ssl)?password=[^&]*&?', '', word, flags=re.I) if '://' in word else word for word in words
-    )
+    words = shlex.split(command)
+    for i, word in enumerate(words):
+        flag, equals, value = word.partition('=')
+        if flag in ('--storage', '-storage') and equals:
+            words[i] = f'{flag}={_hide(value)}'
+        elif i and words[i - 1] in ('--storage', '-storage'):
+            words[i] = _hide(word)
+        elif '://' in word:
+            word = re.sub(r'(?<=://)([^:/@]*):.*(?=@)', r'\1', word)
+            words[i] = _PASSWORD_OPTION.sub('', word)
+    return shlex.join(words)
 
 
-def open_closed_streams() -> None:
-    """Opens os.devnull as stdout or stderr where the shell closed it (`2>&-`), so that printing does not fail.
+_PASSWORD_OPTION = re.compile(r'(?<=[?&])(ssl)?password=[^&]*&?', re.IGNORECASE)
+_URL = re.compile(r"""
+    (?P<scheme> [\w+]+ :// )
+    (?: (?P<user> [^:/@\s=]* ) (?: : [^@]* )? (?P<at> @ ) )?
+    (?P<rest> [\w.\[\]:-]* (?: / [^\s=@?\#;]* )? (?: \? [^\s@]* )? )
+    """, re.VERBOSE)  # fmt: skip
 
-    Else a file that is opened later would have the number of the closed stream, and libraries would log into it.
+
+def _hide(url: str) -> str:
+    """Returns the URL of a database without its password; `HIDDEN` for any other text, which may be a password."""
+    if not (match := _URL.fullmatch(url)):
+        return 'HIDDEN'
+    return _PASSWORD_OPTION.sub('', f'{match["scheme"]}{match["user"] or ""}{match["at"] or ""}{match["rest"]}')
+
+
+def prepare_streams() -> None:
+    """Makes printing to stdout and stderr safe.
+
+    Where the shell closed one (`2>&-`), os.devnull is opened: else a file that is opened later would have the number of
+    the closed stream, and libraries would log into it. A character that the encoding of a stream lacks, as ASCII and
+    Latin-1 do, is escaped.
     """
     for name in ('stdout', 'stderr'):
-        if getattr(sys, name) is None:
+        stream = getattr(sys, name)
+        if stream is None:
             setattr(sys, name, open(os.devnull, 'w', encoding='utf-8'))
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors='backslashreplace')

@@ -286,7 +286,7 @@ def test_other_commands_take_an_arpa_file(tmp_path, nplm_command):
     (tmp_path / 'pairs.tsv').write_text('good\tbad\ni like zebras\tlike i zebras\n')
     rows, _ = nplm_command('next', tmp_path / 'lm.arpa', '--prompt=i like', '--count=1')
     assert 'zebras' in '\n'.join(rows)
-    rows, _ = nplm_command('pairs', tmp_path / 'pairs.tsv', f'--model={tmp_path / "lm.arpa"}')
+    rows, _ = nplm_command('pairs', tmp_path / 'lm.arpa', f'--table={tmp_path / "pairs.tsv"}')
     assert 'lm.arpa' in '\n'.join(rows)
 
 

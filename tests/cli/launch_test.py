@@ -1,9 +1,11 @@
 """The command line, end to end; as real processes where signals, kills and times are the point."""
 
+import errno
 import json
 import os
 import pathlib
 import random
+import re
 import resource
 import shlex
 import shutil
@@ -14,16 +16,18 @@ import time
 
 import numpy as np
 import pytest
-from helpers import ROOT, command, launch, launch_process, outcome, usual_environment
+from helpers import ROOT, call_main, command, launch, launch_process, outcome, plugin_folder, usual_environment
 
 from configs import sentences as sentences_config
 from configs import text as text_config
 from nplm_jax import config as config_lib
 from nplm_jax import parts
+from nplm_jax.cli import __main__ as cli
+from nplm_jax.cli import launch as launch_lib
 from nplm_jax.runs import experiment, loading, workdir
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.utils.checked_fields import flatten
-from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.errors import BadInput, Resumable
 
 # --- three sentences -------------------------------------------------------------------------------------
 
@@ -91,7 +95,7 @@ def test_another_config_in_the_folder_is_refused_with_the_keys(sentences):
     done = launch('--config=configs/sentences.py', f'--workdir={folder}', '--config.model.h=7', '--config.seed=3')
     assert done.returncode == 2
     assert done.stderr.splitlines() == [
-        f'--workdir={folder}: belongs to another config (model.h=5 there, 7 now; seed=1 there, 3 now); '
+        f"--workdir='{folder}': belongs to another config (model.h=5 there, 7 now; seed=1 there, 3 now); "
         f'give another folder, such as --workdir={folder}-2'
     ]
 
@@ -114,15 +118,15 @@ WRONG = [
         'ngram.classes=11: must be 10, the size of the vocabulary, or less',
     ),
     ((), '--config: missing; for example --config=sentences'),
-    (('--config=configs/nope.py',), '--config=configs/nope.py: no such config; available: ap_news, babylm, '),
-    (('--config=browne',), '--config=browne: no such config; available: ap_news, babylm, '),
-    (('--config=README.md',), '--config=README.md: '),
-    (('--config=configs/default.py:mlp9',), '--config=configs/default.py:mlp9: this config has no rows'),
+    (('--config=configs/nope.py',), "--config='configs/nope.py': no such config; available: ap_news, babylm, "),
+    (('--config=browne',), "--config='browne': no such config; available: ap_news, babylm, "),
+    (('--config=README.md',), "--config='README.md': not a config, which ends in .py; to train on a text: "),
+    (('--config=configs/default.py:mlp9',), "--config='configs/default.py:mlp9': this config has no rows"),
     (('--config=configs/sentences.py:mlp9',), 'configs/sentences.py:mlp9: no such row; rows are interpolated, '),
     (('--config=configs/text.py:mlp9',), 'configs/text.py:mlp9: no such row; rows are one_minute, five_minutes, '),
     (
         ('--config=configs/sentences.py', '--config.model.h', '50', '--config.model.n=two'),
-        'flag --config.model.n=two: invalid literal for int',
+        "--config.model.n='two': must be an integer",
     ),
     (('--config=configs/sentences.py', '--config.optimizer.learning_rate=inf'), 'optimizer.learning_rate=inf: must be'),
     (
@@ -141,15 +145,14 @@ WRONG = [
         ('--config=configs/sentences.py', '--config.model.hidden=3'),
         '--config.model.hidden: unknown key; allowed here: model.family, model.unigram_bias, ',
     ),
-    (('--config=configs/sentences.py', '--config.model.h=many'), 'flag --config.model.h=many: invalid literal for int'),
+    (('--config=configs/sentences.py', '--config.model.h=many'), "--config.model.h='many': must be an integer"),
     (
         ('--config=configs/sentences.py', '--config.model=3'),
         '--config.model: unknown key; allowed here: model.family, ',
     ),
     (
         ('--config=configs/sentences.py', '--config.model.m=2,3'),
-        "flag --config.model.m=2,3: invalid literal for int() with base 10: '2,3'; for a run with each of these "
-        'values: --grid=model.m=2,3',
+        "--config.model.m='2,3': must be an integer; for a run with each of these values: --grid=model.m=2,3",
     ),
     (('--config=configs/sentences.py', '--grid=model.m'), "--grid='model.m': must be KEY=VALUE,VALUE,... such as "),
     (('--config=configs/sentences.py', '--grid', 'model.m=2,x'), "--grid: model.m='x': must be of type int"),
@@ -159,12 +162,21 @@ WRONG = [
     ),
     (('--config=configs/sentences.py', '--grid', 'model.m=2', 'model.m=3'), "--grid='model.m=3': key given twice"),
     (('--config=configs/sentences.py', '--grid=model.direct=1'), "--grid: model.direct='1': must be true or false"),
-    (('--config=configs/sentences.py', '--grid=model.m=3,3'), '--grid: a point is named m=3, a name that another '),
-    (('--config=configs/sentences.py', '--grid=model.n=3,1'), '--grid: model.n=1: must be 2 or more'),
+    (('--config=configs/sentences.py', '--grid=model.m=3,3'), '--grid: a point is named m_3, a name that another '),
+    (('--config=configs/sentences.py', '--grid=model.n=0,1'), '--grid: model.n=0: must be 2 or more'),
     (
         ('--config=configs/sentences.py', '--grid=seed=1', '--sweep'),
-        '--grid: cannot be used with --sweep, whose points ',
+        '--sweep: cannot be used with --grid or KEY=VALUE; ',
     ),
+    (
+        ('--config=configs/sentences.py', '--config.model.direct=maybe'),
+        "--config.model.direct='maybe': must be true or ",
+    ),
+    (('--config=configs/sentences.py', '--minutes', 'two'), "--minutes='two': must be a number"),
+    (('--config=configs/sentences.py', '--heartbeat=1'), "--heartbeat='1': must be an integer of 5 or more"),
+    (('--config=configs/sentences.py', '--config.seed'), '--config.seed: needs a value'),
+    (('--config=configs/sentences.py', '--sweep=2'), "--sweep='2': must be true or false"),
+    (('--config=configs/sentences.py', '--flagfile=nope'), "--flagfile='nope': cannot be read (No such file"),
     (('--config=configs/sentences.py', '--vectorize'), '--vectorize: needs --sweep or --grid, and no --launcher'),
     (('--config=configs/sentences.py', '--print_config', '--config.model.family=x'), "model.family='x': must be one "),
     (
@@ -188,11 +200,11 @@ WRONG = [
     (('--config=configs/sentences.py', '--confg=3'), '--confg: unknown flag; '),
     (('--config=configs/sentences.py', 'model.h=3'), 'model.h=3: not a flag; set a config key with --config.KEY=VALUE'),
     (
-        ('--config=configs/sentences.py', '--grid', 'model.layers=1,3'),
+        ('--config=configs/sentences.py', '--grid', 'model.layers=3,4'),
         '--grid: model.layers=3: not read by model.family=nplm, which reads model.unigram_bias, model.n, ',
     ),
     (
-        ('--config=configs/sentences.py', '--config.optimizer.momentum=0.9', '--grid', 'optimizer.name=sgd,adam'),
+        ('--config=configs/sentences.py', '--config.optimizer.momentum=0.9', '--grid', 'optimizer.name=adam'),
         "--grid: optimizer.name='adam': optimizer.momentum=0.9: not read by optimizer.name=adam, which reads ",
     ),
     (
@@ -213,6 +225,37 @@ def test_one_clear_line_and_exit_code_two(arguments, message, tmp_path):
     assert '\\n' not in done.stderr
     if 'ngram' not in message:  # else known only once the words are: the corrected command may use the same folder
         assert not (tmp_path / 'run').exists()
+
+
+@pytest.mark.parametrize(
+    'line,key',
+    [('--config.model.hh=3', '--config.model.hh'), ('--nonsense', '--nonsense'), ('--config.seed=x', '--config.seed')],
+)
+def test_a_mistake_in_a_flag_file_is_one_line(line, key, tmp_path):
+    (tmp_path / 'flags').write_text(f'--config=sentences\n{line}\n')
+    done = launch(f'--flagfile={tmp_path / "flags"}', '--print_config')
+    assert done.returncode == 2 and done.stderr.startswith(key) and done.stderr.count('\n') == 1, done.stderr
+
+
+def test_the_keys_in_a_flag_file_count(tmp_path):
+    (tmp_path / 'flags').write_text('--config=sentences\n--config.model.h=7\n')
+    done = launch(f'--flagfile={tmp_path / "flags"}', '--print_config')
+    assert done.returncode == 0 and 'model.h = 7' in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize('name', ['poem.txt', 'poem', 'poem.py.txt', 'my poem.csv'])
+def test_a_text_file_is_not_executed_as_a_config(tmp_path, name):
+    (tmp_path / name).write_text('open("executed", "w")')
+    done = launch(f'--config={name}', cwd=tmp_path)
+    assert done.returncode == 2 and done.stderr.count('\n') == 1 and not (tmp_path / 'executed').exists()
+    assert shlex.split(done.stderr)[-3:] == ['train', 'text', f'--config.corpus.path={name}']
+
+
+def test_flags_set_keys_of_sections_that_a_config_lacks(tmp_path):
+    text = 'from ml_collections import ConfigDict\n\ndef get_config():\n    return ConfigDict({"name": "mine"})\n'
+    (tmp_path / 'part.py').write_text(text)
+    done = launch(f'--config={tmp_path}/part.py', '--config.model.h=7', '--config.paper.valid=3', '--print_config')
+    assert done.returncode == 0 and 'model.h = 7' in done.stdout, done.stderr
 
 
 @pytest.mark.parametrize(
@@ -245,9 +288,10 @@ def test_from_another_folder_the_configs_beside_launch_are_found_by_name(tmp_pat
     [
         ('def get_config():\n    raise KeyError("x")\n', "KeyError: 'x'"),
         ('def get_config(:\n', 'SyntaxError: invalid syntax (config.py, line 1)'),
-        ('', "AttributeError: module 'config_config' has no attribute 'get_config'"),
-        ('class Config:\n    name = 3\n\nget_config = Config\n', '--config: name must be a string'),
-        ('from nplm_jax.utils.errors import BadInput\nraise BadInput("path=3: must be text")', 'path=3: must be text'),
+        ('', 'the file must define get_config()'),
+        ('class Config:\n    name = 3\n\nget_config = Config\n', 'get_config() must return a ConfigDict'),
+        ('def get_config(row):\n    return row\n', 'give a row after a colon'),
+        ('from nplm_jax.utils.errors import BadInput\nraise BadInput("path", "must be text")', 'path: must be text'),
     ],
 )
 def test_a_config_file_that_raises_is_one_line(tmp_path, text, message):
@@ -282,11 +326,11 @@ def test_a_foreign_or_unwritable_folder(tmp_path):
     (tmp_path / 'thesis.tex').write_text('years of work')
     done = launch_process('--config=configs/sentences.py', f'--workdir={tmp_path}')
     assert (done.returncode, done.stderr) == (
-        2, f'--workdir={tmp_path}: is not empty and not a run; give another folder\n'
+        2, f"--workdir='{tmp_path}': is not empty and not a run; give another folder\n"
     )  # fmt: skip
     done = launch('--config=configs/sentences.py', f'--workdir={tmp_path}/thesis.tex/run')
     assert done.returncode == 2
-    assert done.stderr.startswith(f'--workdir={tmp_path}/thesis.tex/run: cannot be used (')
+    assert done.stderr.startswith(f"--workdir='{tmp_path}/thesis.tex/run': cannot be used (")
     assert [p.name for p in tmp_path.iterdir()] == ['thesis.tex']
 
 
@@ -298,28 +342,27 @@ def test_a_folder_whose_checkpoints_could_not_be_read_is_refused(tmp_path, monke
     assert not [*tmp_path.iterdir()]
     (tmp_path / name).mkdir(parents=True)
     monkeypatch.chdir(tmp_path / name)
-    with pytest.raises(BadInput, match='^--workdir=run: '):
+    with pytest.raises(BadInput, match="^--workdir='run': "):
         workdir.check_path(pathlib.Path('run'))
 
 
 def test_a_default_folder_has_no_character_that_is_refused(tmp_path):
     overrides = {'corpus.path': '/home/me/novel[1]*?\\.txt', 'model.family': 'a\udc80'}
-    assert workdir.run_name(overrides) == 'path=novel_1]___.txt,family=a_'
-    assert workdir.default_name(text_config.get_config(), overrides) == 'novel_1]___,family=a_'
-    workdir.check_path(tmp_path / workdir.default_name(text_config.get_config(), overrides))
+    name = workdir.default_name(text_config.get_config(), overrides)
+    assert re.fullmatch('novel_1_-[0-9a-f]{6}__family_a_-[0-9a-f]{6}', name)
+    workdir.check_path(tmp_path / name)
 
 
 @pytest.mark.parametrize(
     'row,overrides,name',
     [
         ('', {'corpus.path': '/home/me/class.txt'}, 'class'),
-        ('', {'corpus.path': 'texts/class.2.txt', 'model.h': 50, 'seed': 2}, 'class.2,h=50,seed=2'),
+        ('', {'corpus.path': 'texts/class.2.txt', 'model.h': 50, 'seed': 2}, 'class.2__h_50__seed_2'),
         ('interpolated', {'corpus.path': '~/class'}, 'class-interpolated'),
         ('', {'corpus.path': 'a/../class/'}, 'class'),
         ('', {'corpus.path': '/'}, 'text'),
         ('', {'corpus.path': 'my own class.txt'}, 'my_own_class'),
-        ('', {'corpus.path': 'x' * 300}, 'x' * 40),
-        ('', {'corpus.path': '/a/t.txt', 'corpus.valid_path': '/a/v.txt'}, 't,valid_path=v.txt'),
+        ('', {'corpus.path': '/a/t.txt', 'corpus.valid_path': '/a/v.txt'}, 't__valid_path_v.txt'),
         ('', {}, 'text'),
     ],
 )
@@ -336,11 +379,11 @@ def test_the_default_folder_of_a_text_in_the_current_folder_has_the_folders_name
 
 def test_the_default_folder_of_another_config_has_its_name_once():
     config = sentences_config.get_config()
-    assert workdir.default_name(config, {'model.h': 7}) == 'sentences,h=7'
+    assert workdir.default_name(config, {'model.h': 7}) == 'sentences__h_7'
     config.name = 'mine'
-    assert workdir.default_name(config, {'name': 'mine', 'seed': 2}) == 'mine,seed=2'
+    assert workdir.default_name(config, {'name': 'mine', 'seed': 2}) == 'mine__seed_2'
     config.corpus.name = 'text'  # a study of one's own, in which the text varies
-    assert workdir.default_name(config, {'corpus.path': '/a/b.txt'}) == 'mine,path=b.txt'
+    assert workdir.default_name(config, {'corpus.path': '/a/b.txt'}) == 'mine__path_b.txt'
 
 
 def test_a_point_of_a_sweep_with_a_folder_that_is_refused_stops_it_at_once(tmp_path):
@@ -350,9 +393,9 @@ def test_a_point_of_a_sweep_with_a_folder_that_is_refused_stops_it_at_once(tmp_p
         "    yield {'seed': 2}\n    yield {'name': 'a[1]'}\n"
     )
     done = launch(f'--config={tmp_path}/sweep.py', '--sweep', f'--workdir={tmp_path}/runs')
-    assert (done.returncode, done.stderr.splitlines()[0][: len(f'--workdir={tmp_path}/runs/a[1]: ')]) == (
+    assert (done.returncode, done.stderr.splitlines()[0][: len(f"--workdir='{tmp_path}/runs/a[1]': ")]) == (
         2,
-        f'--workdir={tmp_path}/runs/a[1]: ',
+        f"--workdir='{tmp_path}/runs/a[1]': ",
     )
     assert len(done.stderr.splitlines()) == 1 and not (tmp_path / 'runs').exists()
 
@@ -370,7 +413,7 @@ def test_a_link_in_the_folder_of_a_run_is_not_followed(sentences, tmp_path, name
             (run / 'results.json').unlink()  # goes on from its checkpoints
             shutil.rmtree(run / name) if (run / name).is_dir() else (run / name).unlink(missing_ok=True)
         (run / name).symlink_to(theirs / name)
-        with pytest.raises(BadInput, match=rf'^--workdir={run}: contains the symbolic link {name}; '):
+        with pytest.raises(BadInput, match=rf"^--workdir='{run}': contains the symbolic link {name}; "):
             experiment.run(sentences_config.get_config(), run)
         assert before == {path: path.read_bytes() for path in theirs.rglob('*') if path.is_file()}
         shutil.rmtree(run)
@@ -451,6 +494,41 @@ def test_a_text_that_changed_is_noticed(tmp_path):
     (tmp_path / 'text').write_text(' '.join(words[:-1]) + ' h g f e d c b a')
     with pytest.raises(BadInput, match='was started on a different text; give another folder'):
         experiment.run(config, tmp_path / 'run')
+
+
+# --- errors of the operating system ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    'error,said',
+    [
+        (OSError(errno.ENOSPC, 'No space left on device'), 'RUN: No space left on device; free some space'),
+        (OSError(errno.EDQUOT, 'Disk quota exceeded', '/x/y'), '/x/y: Disk quota exceeded; free some space'),
+        (Resumable('the database failed'), 'the database failed'),
+        (PermissionError(errno.EACCES, 'Permission denied', 'RUN/results.json'), 'RUN/results.json'),
+        (FileNotFoundError(errno.ENOENT, 'No such file or directory', '/home/me/vectors.bin'), ''),
+        (FileNotFoundError(errno.ENOENT, 'No such file or directory', 'RUN-2/results.json'), ''),
+        (OSError('of a plug-in'), ''),
+        (ConnectionResetError(errno.ECONNRESET, 'Connection reset by peer'), ''),
+    ],
+)
+def test_only_a_failure_of_the_runs_folder_or_a_full_disk_advises_to_resume(error, said, tmp_path):
+    run = tmp_path / 'run'
+    if error.filename:
+        error.filename = error.filename.replace('RUN', str(run))
+    failure = launch_lib.describe_failure(error, run)
+    assert said.replace('RUN', str(run)) in failure and bool(failure) == bool(said)
+
+
+@pytest.mark.parametrize('nplm', [False, True])
+def test_an_os_error_of_a_plug_in_keeps_its_traceback(nplm, tmp_path, monkeypatch):
+    code = 'def texts():\n    return open("/nosuch/vectors.bin").read()\n'
+    flags = ['--config.corpus.name=failing_text:texts', f'--workdir={tmp_path}/run']
+    with plugin_folder(tmp_path, monkeypatch, failing_text=code), pytest.raises(FileNotFoundError, match='vectors.bin'):
+        if nplm:
+            words = ['train', 'sentences', *flags]
+            call_main(lambda: cli.main(words), ['nplm', *words], tmp_path)
+        launch('--config=sentences', *flags, cwd=tmp_path)
 
 
 # --- killed, stopped, gone on ----------------------------------------------------------------------------

@@ -38,9 +38,9 @@ def test_a_config_trains_by_its_name(folder):
         folder, 'train', 'sentences', '--config.model.h=3', '--noconfig.model.unigram_bias', '--config.seed=2', *SHORT
     )
     assert done.returncode == 0, done.stderr
-    run = folder / 'runs' / 'sentences,h=3,unigram_bias=False,seed=2,epochs=2,evaluate_every=0'
+    run = folder / 'runs' / 'sentences__h_3__unigram_bias_False__seed_2__epochs_2__evaluate_every_0'
     (found,) = (folder / 'runs').iterdir()
-    assert sorted(found.name.split(',')) == sorted(run.name.split(','))
+    assert sorted(found.name.split('__')) == sorted(run.name.split('__'))
     config = json.loads((found / 'config.json').read_text())
     assert (config['model']['h'], config['model']['unigram_bias'], config['seed']) == (3, False, 2)
     assert 'train sentences --config.model.h=3' in json.loads((found / 'results.json').read_text())['command']
@@ -57,26 +57,28 @@ def test_a_config_of_ones_own_may_use_those_of_the_package(folder):
 def test_a_sweep_over_words(folder):
     done = nplm(folder, 'sweep', 'sentences', 'model.h=2,3', *SHORT, '--workdir=sweep')
     assert done.returncode == 0, done.stderr
-    assert {path.name for path in (folder / 'sweep').iterdir()} == {'h=2', 'h=3', 'table.md', 'table.png'}
+    assert {path.name for path in (folder / 'sweep').iterdir()} == {'h_2', 'h_3', 'table.md', 'table.png'}
 
 
 def test_the_points_of_a_sweep_as_processes(folder):
     done = nplm(folder, 'sweep', 'sentences', 'seed=2', *SHORT, '--workdir=jobs', '--launcher=local')
     assert done.returncode == 0, done.stderr + done.stdout
-    assert (folder / 'jobs' / 'seed=2' / 'results.json').exists()
+    assert (folder / 'jobs' / 'seed_2' / 'results.json').exists()
 
 
 @pytest.mark.parametrize(
     'words,message',
     [
-        (['train', 'nope'], '--config=nope: no such config; available: ap_news, '),
-        (['train', 'nope.py:row'], '--config=nope.py:row: no such config; available: ap_news, '),
+        (['train', 'nope'], "--config='nope': no such config; available: ap_news, "),
+        (['train', 'nope.py:row'], "--config='nope.py:row': no such config; available: ap_news, "),
         (['train', 'sentences', '--config.model.hh=3'], '--config.model.hh: unknown key; allowed here: '),
         (['train', 'sentences', '--model.h=3'], '--model.h: unknown flag; '),
-        (['train', 'sentences', '--config.model.h=x'], 'flag --config.model.h=x: '),
+        (['train', 'sentences', '--config.model.h=x'], "--config.model.h='x': must be an integer"),
         (['train', 'sentences', 'model.h=3'], 'model.h=3: not a flag; '),
         (['train'], 'the following arguments are required: CONFIG[:ROW]'),
         (['sweep', 'sentences'], '--sweep: '),
+        (['sweep', 'sentences', '--grid=model.hh=3'], '--grid: model.hh'),
+        (['sweep', 'sentences', '--minutes=2'], '--minutes: cannot be used with nplm sweep'),
         (['sweep', 'sentences', 'model.hh=3'], '--grid: model.hh'),
     ],
 )
@@ -90,7 +92,7 @@ def test_train_returns_the_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     changes = {'train.epochs': 2, 'train.evaluate_every': 0}
     run = nplm_jax.train('sentences', changes=changes)
-    assert run.folder == pathlib.Path('runs/sentences,epochs=2,evaluate_every=0')
+    assert run.folder == pathlib.Path('runs/sentences__epochs_2__evaluate_every_0')
     assert run.results['epochs'] == 2 and run.settings.train.epochs == 2
     again = nplm_jax.train('sentences', run.folder, changes)  # it is finished
     assert (again.folder, again.settings, again.results) == (run.folder, run.settings, run.results)

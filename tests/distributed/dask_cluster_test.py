@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -161,6 +162,16 @@ def test_a_task_whose_workers_have_all_ended_is_one_line(tmp_path, monkeypatch):
 def test_an_error_of_a_task_is_not_a_lost_scheduler(cluster):
     with pytest.raises(FileNotFoundError, match='nosuch'):
         list(cluster.map(os.stat, ['/nosuch']))
+
+
+def test_a_server_that_is_no_scheduler_is_one_line_within_seconds(monkeypatch):
+    monkeypatch.setattr(dask_cluster, '_TIMEOUT', 0.5)
+    with socket.create_server(('127.0.0.1', 0)) as silent:  # an HTTP server waits for the end of the request as well
+        address = f'tcp://127.0.0.1:{silent.getsockname()[1]}'
+        before = time.monotonic()
+        with pytest.raises(BadInput) as caught:
+            DaskCluster(address)
+    assert time.monotonic() - before < 10 and str(caught.value).startswith(f'--scheduler={address}: ')
 
 
 @pytest.mark.parametrize('address', ['tcp://127.0.0.1:9', 'elsewhere', 'tls://127.0.0.1:9'])

@@ -7,17 +7,26 @@ import socket
 import subprocess
 import sys
 
+import jax
 import pytest
 from helpers import ROOT, wait_until
 
 from nplm_jax.distributed import multihost
+from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.processes import free_port
 
 
 @pytest.mark.parametrize(
     'error,expected',
     [
-        (RuntimeError('anything'), True),
+        (RuntimeError('anything'), False),
+        (RuntimeError('UNAVAILABLE: of a plug-in'), False),
+        (jax.errors.JaxRuntimeError('UNAVAILABLE: connection lost'), True),
+        (jax.errors.JaxRuntimeError('INTERNAL: Gloo all-reduce failed: Connection reset by peer'), True),
+        (jax.errors.JaxRuntimeError('RESOURCE_EXHAUSTED: Out of memory'), False),
+        (jax.errors.JaxRuntimeError('INVALID_ARGUMENT: shapes'), False),
+        (OSError('Gloo'), False),
+        (BadInput('UNAVAILABLE', 'Gloo'), False),
         (ValueError('UNKNOWN: Gloo AllGather failed: [pair.cc:547] Connection closed by peer'), True),
         (ValueError('operands could not be broadcast together'), False),
         (ValueError('Gloo'), False),

@@ -17,7 +17,10 @@ from nplm_jax.models.ngram import arpa
 from nplm_jax.runs import experiment, loading
 from nplm_jax.utils.errors import BadInput
 
-pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
+pytestmark = [
+    pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning'),
+    pytest.mark.filterwarnings('ignore:.* of the words are unknown'),
+]
 
 PRUNES = ('0', '0 0 1', '0 1', '0 1 2')
 TYPES = 'a b c d e f g h i j k l m \u00e9 e\u0301 x\u00a0y <unk> <s> </s> <p> <text> <UNK> <rare>'.split(' ')

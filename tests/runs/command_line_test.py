@@ -42,11 +42,11 @@ def test_a_file_in_the_working_folder_comes_first(tmp_path, monkeypatch):
     [
         (
             'configs/nope.py',
-            '^--config=configs/nope.py: no such config; available: ap_news, babylm, .*, or the path of a config file$',
+            "^--config='configs/nope.py': no such config; available: ap_news, .*, or the path of a config file$",
         ),
         ('configs/text.py:nope', ':nope: no such row; rows are one_minute'),
         ('configs/default.py:mlp9', 'this config has no rows'),
-        ('broken.py', '^--config=broken.py: ZeroDivisionError: division by zero$'),
+        ('broken.py', "^--config='broken.py': ZeroDivisionError: division by zero$"),
     ],
 )
 def test_a_wrong_file_or_row_is_one_line(tmp_path, monkeypatch, file, message):

@@ -26,10 +26,10 @@ def sweep():
 @pytest.mark.parametrize(
     'flags,message',
     [
-        (('--launcher=cloud',), "flag --launcher=cloud: value should be one of <local|slurm>"),
-        (('--launcher=slurm', '--distributed'), '--launcher=slurm: cannot be used with --distributed; --proc'),
+        (('--launcher=cloud',), "--launcher='cloud': must be one of local, slurm"),
+        (('--launcher=slurm', '--distributed'), "--launcher='slurm': cannot be used with --distributed; --proc"),
         (('--launcher=local', '--process_id=1'), '--process_id=1: needs --distributed'),
-        (('--launcher=local', '--slurm=time=60'), '--slurm=time=60: needs --launcher=slurm'),
+        (('--launcher=local', '--slurm=time=60'), "--slurm='time=60': needs --launcher=slurm"),
         (('--launcher=local', '--jobs=2'), '--jobs=2: needs --sweep, --grid or --search, and --launcher'),
         (('--launcher=slurm', '--slurm=partition=gpu,tme=60'), "--slurm='tme=60': must be KEY=VALUE, with a key of "),
     ],
@@ -55,7 +55,7 @@ def run(folder, launcher, **options):
 
 def test_without_slurm_or_with_processes_that_its_nodes_do_not_divide(tmp_path, monkeypatch):
     monkeypatch.setenv('PATH', str(tmp_path))
-    with pytest.raises(BadInput, match='^--launcher=slurm: sbatch not found'):
+    with pytest.raises(BadInput, match="^--launcher='slurm': sbatch not found"):
         run(tmp_path, 'slurm')
     (tmp_path / 'sbatch').touch(mode=0o755)
     with pytest.raises(BadInput, match='^--processes=3: must be a multiple of nodes=2'):
@@ -92,7 +92,7 @@ def test_nothing_is_submitted_while_squeue_does_not_tell_what_is_queued(tmp_path
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv('PATH', str(tmp_path), prepend=os.pathsep)
     job = launchers.Job('a', tmp_path / 'run', ('launch.py',))
-    with pytest.raises(BadInput, match='^--launcher=slurm: squeue does not answer, so jobs could be submitted twice'):
+    with pytest.raises(BadInput, match="^--launcher='slurm': squeue does not answer, so jobs could be submitted twice"):
         launchers.run([job], True, tmp_path / 'logs', lambda _: True, {})
     assert not (tmp_path / 'sbatch.flags').exists()
 
@@ -114,11 +114,13 @@ def test_a_sweep_as_jobs_of_this_machine(tmp_path):
     flags = (f'--config={tmp_path / "study.py"}', '--sweep', '--launcher=local', '--jobs=2', f'--workdir={runs}')
     done = launch(*flags, '--config.model.h=3', '--config.seed=5')
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith((runs / 'table.md').read_text()) and '| batch_size=14    | failed |' in done.stdout
-    assert 'batch_size=14: ended without a result (train.batch_size=14: must be 13 or' in done.stderr
-    results = json.loads((runs / 'seed=2,epochs=20' / 'results.json').read_text())
+    assert done.stdout.startswith((runs / 'table.md').read_text()) and '| batch_size_14     | failed |' in done.stdout
+    assert 'batch_size_14: ended without a result (train.batch_size=14: must be 13 or' in done.stderr
+    results = json.loads((runs / 'seed_2__epochs_20' / 'results.json').read_text())
     assert (results['seed'], results['updates'], results['parameters']) == (2, 60, 10 * (1 + 2 + 3) + 3 * (1 + 2 * 2))
-    assert results['command'].endswith(f' --workdir={runs}/seed=2,epochs=20') and '--launcher' not in results['command']
+    assert (
+        results['command'].endswith(f' --workdir={runs}/seed_2__epochs_20') and '--launcher' not in results['command']
+    )
 
 
 @pytest.mark.slow

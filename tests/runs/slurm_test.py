@@ -70,7 +70,7 @@ def test_a_sweep_of_four_points(tmp_path):
         d.stdout[d.stdout.index('| point') :].splitlines() for d in (done, here)
     )  # the runs here print theirs before
     jobs, here = ([line.split('|')[1:5] for line in table if line[:1] == '|'] for table in tables)
-    assert jobs == here and jobs[2][0].strip() == 'h=3,seed=1'
+    assert jobs == here and jobs[2][0].strip() == 'h_3__seed_1'
 
 
 @pytest.mark.parametrize('ask', [('scontrol', 'requeue'), ('scancel', '--batch', '--signal=USR2')])

@@ -213,13 +213,13 @@ def test_the_command_line(tmp_path):
     flags = [f'--config={tmp_path / "study.py"}', '--sweep', '--vectorize', f'--workdir={tmp_path / "runs"}']
     process = launch_process(*flags)  # each core is a device
     assert process.returncode == 0, process.stderr
-    assert process.stderr.startswith('batch_size=14: train.batch_size=14: must be 13 or less')
+    assert process.stderr.startswith('batch_size_14: train.batch_size=14: must be 13 or less')
     table, figure = (tmp_path / 'runs' / 'table.md').read_text(), tmp_path / 'runs' / 'table.png'
     best, last = process.stdout.splitlines()[-2:]
     assert process.stdout.endswith(f'{table}{best}\n{last}\n') and best.startswith('Best on validation: ')
     assert last == f'Figure: {figure}' and figure.exists()
     assert [line.split('|')[1].strip() for line in table.splitlines()[-4:]] == [
-        'seed=1,epochs=3', 'seed=2,epochs=3', 'counts', 'batch_size=14',
+        'seed_1__epochs_3', 'seed_2__epochs_3', 'counts', 'batch_size_14',
     ]  # fmt: skip
 
 

@@ -1,7 +1,9 @@
 """Command lines that can be copied name what runs here."""
 
+import io
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -50,7 +52,7 @@ def test_a_command_line_is_quoted_for_a_shell():
 def test_streams_that_the_shell_closed_can_be_printed_to(monkeypatch):
     for name in ('stdout', 'stderr'):
         monkeypatch.setattr(sys, name, None)
-    shell.open_closed_streams()
+    shell.prepare_streams()
     for stream in (sys.stdout, sys.stderr):
         assert stream.name == os.devnull
         print('seen by nobody', file=stream, flush=True)
@@ -59,5 +61,44 @@ def test_streams_that_the_shell_closed_can_be_printed_to(monkeypatch):
 
 def test_streams_that_are_open_stay_as_they_are():
     before = sys.stdout, sys.stderr
-    shell.open_closed_streams()
+    shell.prepare_streams()
     assert (sys.stdout, sys.stderr) == before
+
+
+@pytest.mark.parametrize('encoding', ['ascii', 'latin-1', 'utf-8'])
+def test_what_an_encoding_lacks_is_escaped(encoding, monkeypatch):
+    for name in ('stdout', 'stderr'):
+        monkeypatch.setattr(sys, name, io.TextIOWrapper(io.BytesIO(), encoding))
+    shell.prepare_streams()
+    for stream in (sys.stdout, sys.stderr):
+        print('caf\xe9 \u4e2d', file=stream, flush=True)
+        assert stream.buffer.getvalue() == 'caf\xe9 \u4e2d\n'.encode(encoding, 'backslashreplace')
+
+
+PASSWORDS = [
+    'postgresql://u:sekret@host/db',
+    'postgresql+psycopg://u:p@sekret/word@host/db',
+    'postgresql://u:p@ss/sekret@host/db',
+    'postgresql://u:sek/ret@host/db',
+    'postgresql://host=h dbname=d password=sekret',
+    'postgresql://host=h password=sek@ret',
+    'host=h password=sekret',
+    'u:sekret@host/db',
+    'postgresql://u:p#sekret@host:5432/db',
+    'postgresql://host/db?password=sekret',
+    'postgresql://u@host/db;password=sekret',
+    'sekret',
+]
+
+
+@pytest.mark.parametrize('url', PASSWORDS)
+@pytest.mark.parametrize('words', [['--storage={}'], ['--storage', '{}'], ['-storage={}']])
+def test_a_command_line_shows_no_password_of_a_database(url, words):
+    shown = shell.hide_passwords(shell.command_line(['launch.py', *(word.format(url) for word in words), '--search=2']))
+    assert not {'sekret', 'sek', 'ret'} & set(re.split(r'\W', shown)) and shown.endswith(' --search=2')
+    assert shown.startswith('launch.py ')
+
+
+def test_a_url_without_a_password_stays():
+    command = 'launch.py --storage=postgresql://me@host:5432/trials?sslmode=require --scheduler=tcp://host:1'
+    assert shell.hide_passwords(command) == shell.command_line(command.split())

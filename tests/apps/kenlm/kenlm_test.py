@@ -160,20 +160,23 @@ def total_of_score(nplm_command, monkeypatch, text, *arguments):
 @pytest.mark.parametrize('name', ['<s>', '</s>', '<unk>', '<UNK>'])
 def test_a_run_whose_text_has_the_name_of_a_mark_as_a_word_is_refused(runs, monkeypatch, name):
     for run in ('counts', 'network', 'unmarked'):
-        settings, vocabulary, model = kenlm_model.loading.load(runs / run)
+        loaded = kenlm_model.loading.load(runs / run)
+        vocabulary = loaded.vocabulary
         words = dataclasses.replace(vocabulary, words=(*vocabulary.words[:-1], name))
+        changed = dataclasses.replace(loaded, vocabulary=words)
         with monkeypatch.context() as patched, pytest.raises(BadInput) as caught:
-            patched.setattr(kenlm_model.loading, 'load', lambda _, found=(settings, words, model): found)
+            patched.setattr(kenlm_model.loading, 'load', lambda _, found=changed: found)
             kenlm.Model(runs / run)
         assert caught.value.key == str(runs / run) and repr(name) in caught.value.problem
 
 
 @pytest.mark.parametrize('name', ['<s>', '</s>', '<unk>'])
 def test_a_token_of_a_lossless_tokenizer_may_have_the_name_of_a_mark(runs, monkeypatch, name):
-    settings, vocabulary, model = kenlm_model.loading.load(runs / 'characters')
+    loaded = kenlm_model.loading.load(runs / 'characters')
+    vocabulary = loaded.vocabulary
     words = dataclasses.replace(vocabulary, words=(*vocabulary.words[:-1], name))
     expected = kenlm.Model(runs / 'characters').score('der Hund')
-    monkeypatch.setattr(kenlm_model.loading, 'load', lambda _: (settings, words, model))
+    monkeypatch.setattr(kenlm_model.loading, 'load', lambda _: dataclasses.replace(loaded, vocabulary=words))
     reader = kenlm.Model(runs / 'characters')
     assert reader.score('der Hund') == expected and len({*reader.vocabulary}) == len(words)
     mixed = kenlm.Model([runs / 'characters', runs / 'characters'])
