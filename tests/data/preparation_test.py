@@ -68,7 +68,7 @@ def test_a_large_text_is_cut_once_and_mapped(large, monkeypatch):
     corpus = corpora.load(large)
     assert isinstance(corpus.stream.type_ids_L, np.memmap)
     assert corpus.words == expected.words() and list(corpus.stream.types) == list(expected.types)
-    monkeypatch.setattr(WordTokenizer, 'read', None)  # nothing is cut again
+    monkeypatch.setattr(WordTokenizer, 'read_piece', None)  # nothing is cut again
     again = corpora.load(large)
     assert again.words == corpus.words and again.splits == corpus.splits
     words = vocabulary.for_corpus(again, large)
@@ -77,6 +77,27 @@ def test_a_large_text_is_cut_once_and_mapped(large, monkeypatch):
     assert isinstance(data.tokens_T, np.memmap) and data.tokens_T.dtype == np.int32
     np.testing.assert_array_equal(data.tokens_T, words.encode(expected.words()))
     np.testing.assert_array_equal(dataset.from_corpus(again, words).tokens_T, data.tokens_T)
+
+
+def test_special_tokens_of_a_text_in_the_cache_are_told_again(large, capsys):
+    path = pathlib.Path(large.path)
+    path.write_text(path.read_text() + ' <s> </s> <s>')
+    for _ in range(2):
+        assert {'<s>', '</s>'}.isdisjoint(corpora.load(large).words)
+        assert capsys.readouterr().err.endswith('special tokens in the text: <s> (2 times), </s> (once) skipped\n')
+
+
+@pytest.mark.parametrize('part', [1, 7, 31])
+def test_lines_of_lmplz_are_those_of_the_file_whatever_its_pieces(tmp_path, monkeypatch, part):
+    rng = np.random.default_rng(part)
+    lines = [' '.join(rng.choice(['a', 'b', '\u00a0', '\u2028', '\r'], k)) for k in rng.integers(0, 5, 300)]
+    lines[40] = 'c ' * 90  # longer than a piece
+    (tmp_path / 'text.txt').write_text('\n'.join([*lines, '']), newline='')
+    monkeypatch.setattr(sources, 'PIECE_CHARACTERS', 50)
+    monkeypatch.setattr(sources, '_PART_CHARACTERS', part)
+    corpus = corpora.load(corpus_settings('text', path=str(tmp_path / 'text.txt'), tokens='lmplz', lowercase=False))
+    expected = [['<p>', *line.replace('\r', ' ').split(' ')] for line in lines]
+    assert corpus.words == ['<text>', *(word for line in expected for word in line if word)]
 
 
 def test_other_choices_are_kept_beside_it(large):
@@ -113,7 +134,11 @@ def test_other_code_cuts_again_in_the_same_folder(large, monkeypatch):
     before = corpora.load(large)
     monkeypatch.setattr(workers, 'MAX_PROCESSES', 1)  # others do not see the change
     monkeypatch.setattr(preparation, '_CODE', 'changed')
-    monkeypatch.setattr(WordTokenizer, 'read', lambda self, text, *_: WordStream.from_words(text.lower().split()))
+
+    def read_piece(self, piece):
+        return WordStream.from_words(piece.text.lower().split()), {}
+
+    monkeypatch.setattr(WordTokenizer, 'read_piece', read_piece)
     after = corpora.load(large)
     assert after.words == pathlib.Path(large.path).read_text().lower().split() != before.words
     assert len(list((prepared_texts.download.cache_folder() / 'texts').iterdir())) == 1
@@ -159,7 +184,7 @@ def test_a_copy_of_the_same_bytes_is_not_cut_again(large, monkeypatch, capsys):
     before = corpora.load(large).words
     path = pathlib.Path(large.path)
     replace_by_a_file_of_the_same_time(path, path.read_text())
-    monkeypatch.setattr(WordTokenizer, 'read', None)  # nothing is cut again
+    monkeypatch.setattr(WordTokenizer, 'read_piece', None)  # nothing is cut again
     assert corpora.load(large).words == before and capsys.readouterr().err == ''
 
 
