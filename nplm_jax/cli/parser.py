@@ -144,13 +144,15 @@ class Parser(argparse.ArgumentParser):
         Raises:
             BadInput: There is no run, or there are too many, or a flag is given without the one that it requires.
         """
-        flags = self.parse_intermixed_args(args, namespace)
+        flags, unknown = self.parse_known_intermixed_args(args, namespace)
+        if unknown:
+            self._refuse(unknown)
         if modules := getattr(flags, 'plugins', ''):
             plugins.allow(name for name in map(str.strip, modules.split(',')) if name)
         if self._max_runs != 0:
             positional = flags.runs if isinstance(flags.runs, list) else [flags.runs] if flags.runs else []
             if mistyped := [word for word in positional if word.startswith('--')]:  # argparse: a flag has no blank
-                self.error(f'unrecognized arguments: {" ".join(mistyped)}')
+                self._refuse(mistyped)
             flags.workdir = [*positional, *(flags.workdir or [])]
             flags.runs = flags.workdir
             require(bool(flags.workdir), 'RUN', '', f'expected the folder of a run: {self.prog} RUN')
@@ -166,11 +168,15 @@ class Parser(argparse.ArgumentParser):
             require(belongs, f'--{action.dest}', value, f'requires --{owner}')
         return flags
 
+    def _refuse(self, words: Sequence[str]) -> NoReturn:
+        """Ends the process, which was given words that are no arguments: the nearest flag, and where all are listed."""
+        name = re.split(r'[=\s]', words[0].lstrip('-'))[0]
+        known = [flag.removeprefix('--') for flag in self._option_string_actions if flag.startswith('--')]
+        advice = f'{self.prog} --help lists the flags{did_you_mean(name, known, prefix="--")}'
+        self.error(f'unrecognized arguments: {" ".join(words)}; {advice}')
+
     def error(self, message: str) -> NoReturn:
-        """Ends the process. A flag that does not exist is answered by the nearest, and by where all are listed."""
-        if match := re.match(r'unrecognized arguments: -*([^\s=]*)', message):
-            known = [name.removeprefix('--') for name in self._option_string_actions if name.startswith('--')]
-            message += f'; {self.prog} --help lists the flags{did_you_mean(match[1], known, prefix="--")}'
+        """Ends the process with one line."""
         print(message, file=sys.stderr)
         sys.exit(2)
 

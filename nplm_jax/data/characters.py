@@ -10,7 +10,6 @@ import numpy as np
 from nplm_jax.data import vocabulary as vocabularies
 from nplm_jax.data.corpora import Corpus, Span
 from nplm_jax.data.dataset import Dataset
-from nplm_jax.data.tokenizers.tokenizer import PARAGRAPH_BOUNDARY, TEXT_BOUNDARY
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.data.word_stream import WordStream
 from nplm_jax.utils.errors import require
@@ -38,13 +37,9 @@ def check_word(word: str) -> None:
 
 
 def rare_words(corpus: Corpus, vocabulary: Vocabulary) -> dict[str, list[str]]:
-    """Returns the words outside the vocabulary by split, in the order of the text, repeated as often as there.
-
-    Boundary tokens are no words; a text of one file has one <text>, which may be outside the vocabulary.
-    """
-    known = {*vocabulary.words, TEXT_BOUNDARY, PARAGRAPH_BOUNDARY}
+    """Returns the words outside the vocabulary by split, in the order of the text, repeated as often as there."""
     types, type_ids_L = corpus.stream
-    is_rare_K = np.array([word not in known for word in types], bool)
+    is_rare_K = np.array([word not in vocabulary.ids for word in types], bool)
     spans = {split: type_ids_L[span.start : span.stop] for split, span in corpus.splits.items()}
     return {split: WordStream(types, ids[is_rare_K[ids]]).words() for split, ids in spans.items()}
 

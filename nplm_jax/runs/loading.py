@@ -76,7 +76,7 @@ def load_teachers(settings: Settings, folder: pathlib.Path) -> list[LoadedModel]
     """
     if not (value := settings.output.teacher):
         return []
-    for name in {value, *value.split(',')}:
+    for name in catalog.split_names(value):
         is_student = catalog.exists(name) and catalog.expand_run(name).resolve() == folder.resolve()
         require(not is_student, workdir.TEACHER, value, f'must not name --workdir={folder}, the run that is to learn')
     teachers: list[LoadedModel] = []

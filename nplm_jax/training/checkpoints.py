@@ -32,7 +32,15 @@ CHECKSUM, CHECKSUM_OF_BEST = 'crc32', 'crc32_of_best'
 
 
 class CheckpointError(Exception):
-    """Orbax could not write or read a checkpoint; the message is one line."""
+    """Orbax could not write or read a checkpoint; the message is one line.
+
+    Attributes:
+        is_disk_full: Whether no space is left on the device.
+    """
+
+    def __init__(self, message: str, is_disk_full: bool = False) -> None:
+        super().__init__(message)
+        self.is_disk_full = is_disk_full
 
 
 class CheckpointStore:
@@ -142,7 +150,7 @@ class CheckpointStore:
             # A manager keeps errors of each of its threads, and would raise another one at a later save.
             self._close_manager()
             self._manager = self._open()
-            cause = 'No space left on device' if status(error) == 'RESOURCE_EXHAUSTED' else error
+            cause = 'No space left on device' if error.is_disk_full else error
             message = f'the checkpoint of update {self._last_saved:,} could not be written: {cause}'
             raise Resumable(message) from None
 
@@ -305,10 +313,10 @@ def _quietly(call: Callable[[], Result]) -> Result:
         try:
             return call()
         except Exception as error:  # noqa: BLE001 (whatever a full disk or a damaged file makes Orbax raise)
-            reason = first_line(error)[:200]
+            reason, is_disk_full = first_line(error)[:200], status(error) == 'RESOURCE_EXHAUSTED'
         gc.collect()
         time.sleep(0.5)
-        raise CheckpointError(reason)
+        raise CheckpointError(reason, is_disk_full)
     finally:
         sys.unraisablehook, threading.excepthook = unraisable, in_thread
         python_logging.disable(python_logging.NOTSET)

@@ -141,7 +141,7 @@ def _check_worker(folder: pathlib.Path, digest: str) -> None:
         raise BadInput(folder, f'the worker on {socket.gethostname()} {is_missing}; all workers must share its files')
     if json.loads(found)['package'] != _package_digest():
         raise BadInput(
-            socket.gethostname(), 'this worker has another version of nplm-jax, Python or NumPy; start it again'
+            socket.gethostname(), 'this worker has another version of nplm-jax, Python or a package; start it again'
         )
 
 

@@ -43,12 +43,12 @@ WRITERS = {  # the commands that write an output, and words for what they read, 
     'adapt': ['runs/x'],
     'export': ['runs/x', '--to=hf'],
     'features': ['runs/x', '--export'],
-    'filter': ['docs.txt', '--model=runs/x', '--below=9'],
+    'filter': ['runs/x', '--below=9', '--input', 'docs.txt'],
     'mix': ['runs/x', 'runs/y'],
     'pack': ['runs/x'],
-    'pairs': ['pairs.csv', '--model=runs/x'],
+    'pairs': ['runs/x', '--table=pairs.csv'],
     'prune': ['x.arpa', '--entropy=1'],
-    'reading-times': ['times.csv', '--model=runs/x'],
+    'reading-times': ['runs/x', '--table=times.csv'],
     'surprisal': ['runs/x', '--table=x.csv'],
 }
 
@@ -223,9 +223,9 @@ def test_of_an_arpa_file_the_command_that_makes_a_run_of_it_is_said(
     monkeypatch.chdir(tmp_path)
     write_arpa(folders / 'counts', tmp_path / 'mix.arpa')
     with pytest.raises(SystemExit):
-        cli.main(['score', 'mix.arpa'])
+        cli.main(['info', 'mix.arpa'])
     (line,) = lines()[1]
-    assert line.startswith("RUN='mix.arpa': no finished run there; it is an ARPA file; make a run of it with: ")
+    assert line.startswith("RUN='mix.arpa': no run there; it is an ARPA file; make a run of it with: ")
     command, run = re.fullmatch(r'.* with: (.*); then give (.*)', line).groups()
     nplm_command(*shlex.split(command)[len(nplm_words()) :])
     monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(b'i like dog')))

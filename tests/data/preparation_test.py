@@ -80,6 +80,27 @@ def test_a_large_text_is_cut_once_and_mapped(large, monkeypatch):
     np.testing.assert_array_equal(dataset.from_corpus(again, words).tokens_T, data.tokens_T)
 
 
+def test_special_tokens_of_a_text_in_the_cache_are_told_again(large, capsys):
+    path = pathlib.Path(large.path)
+    path.write_text(path.read_text() + ' <s> </s> <s>')
+    for _ in range(2):
+        assert {'<s>', '</s>'}.isdisjoint(corpora.load(large).words)
+        assert capsys.readouterr().err.endswith('special tokens in the text: <s> (2 times), </s> (once) skipped\n')
+
+
+@pytest.mark.parametrize('part', [1, 7, 31])
+def test_lines_of_lmplz_are_those_of_the_file_whatever_its_pieces(tmp_path, monkeypatch, part):
+    rng = np.random.default_rng(part)
+    lines = [' '.join(rng.choice(['a', 'b', '\u00a0', '\u2028', '\r'], k)) for k in rng.integers(0, 5, 300)]
+    lines[40] = 'c ' * 90  # longer than a piece
+    (tmp_path / 'text.txt').write_text('\n'.join([*lines, '']), newline='')
+    monkeypatch.setattr(sources, 'PIECE_CHARACTERS', 50)
+    monkeypatch.setattr(sources, '_PART_CHARACTERS', part)
+    corpus = corpora.load(corpus_settings('text', path=str(tmp_path / 'text.txt'), tokens='lmplz', lowercase=False))
+    expected = [['<p>', *line.replace('\r', ' ').split(' ')] for line in lines]
+    assert corpus.words == ['<text>', *(word for line in expected for word in line if word)]
+
+
 def test_other_choices_are_kept_beside_it(large):
     corpora.load(large)
     cased = dataclasses.replace(large, lowercase=False)
@@ -117,15 +138,15 @@ def test_the_digest_of_the_code_is_that_of_every_module_that_makes_words(tmp_pat
     assert plugins.package_digest('data', 'utils') != preparation._CODE
 
 
-def _read_lower(_, piece):
-    return WordStream.from_words(piece.text.lower().split()), {}
-
-
 def test_other_code_cuts_again_in_the_same_folder(large, monkeypatch):
     before = corpora.load(large)
     monkeypatch.setattr(workers, 'MAX_PROCESSES', 1)  # others do not see the change
     monkeypatch.setattr(preparation, '_CODE', 'changed')
-    monkeypatch.setattr(WordTokenizer, 'read_piece', _read_lower)
+
+    def read_piece(self, piece):
+        return WordStream.from_words(piece.text.lower().split()), {}
+
+    monkeypatch.setattr(WordTokenizer, 'read_piece', read_piece)
     after = corpora.load(large)
     assert after.words == pathlib.Path(large.path).read_text().lower().split() != before.words
     assert len(list((prepared_texts.download.cache_folder() / 'texts').iterdir())) == 1
