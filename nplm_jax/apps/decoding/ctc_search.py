@@ -264,9 +264,11 @@ def _lifted(score_G: np.ndarray, lifted_G: np.ndarray, limits: Limits) -> list[i
     prune, order_G = limits.beam_prune_logp, np.argsort(-score_G, kind='stable')
     ahead_G = np.searchsorted(-score_G[order_G], prune - score_G)  # how many have a score that is better by more
     is_near_G = (ahead_G == 0) | (np.maximum.accumulate(lifted_G[order_G])[ahead_G - 1] + prune <= lifted_G)
+    near = order_G[is_near_G[order_G]]
+    near = near[lifted_G[near] >= lifted_G[near[: limits.beam_width]].min()]  # others give way to these `beam_width`
     better: list[tuple[int, int]] = []  # for each place how many are better in both
     lifted: list[float] = []  # of those with a better score, sorted
-    for place in order_G[is_near_G[order_G]].tolist():
+    for place in near.tolist():
         better.append((len(lifted) - bisect.bisect_right(lifted, lifted_G[place]), place))
         bisect.insort(lifted, lifted_G[place])
     return [place for count, place in sorted(better)[: limits.beam_width] if count < limits.beam_width]

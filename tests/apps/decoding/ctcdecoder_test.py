@@ -184,6 +184,7 @@ def search(logits_FxN, labels):
     return {text: np.logaddexp.reduce(rows) for text, rows in found.items()}
 
 
+@pytest.mark.filterwarnings('ignore:.* of the words are unknown')
 @pytest.mark.parametrize('labels', [['', ' ', 'a', 'b'], ['▁a', 'b', '▁⁇▁', ''], ['▁ab', 'a', 'b', '']])
 @pytest.mark.parametrize('unigrams', [None, ['ab'], []])
 @pytest.mark.parametrize('hotwords', [[], ['ab', 'b']])
