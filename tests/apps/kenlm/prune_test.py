@@ -133,6 +133,7 @@ def test_the_n_grams_are_those_of_lmplz_with_the_same_list(tmp_path, nplm_comman
     np.testing.assert_allclose(*totals, rtol=2e-6)
 
 
+@pytest.mark.filterwarnings('ignore:.* of the words are unknown')
 def test_a_file_without_an_unknown_word_keeps_the_score_of_one(lm, tmp_path, nplm_command):
     lm.write_text(LM.replace('-1\t<unk>\n', '').replace('ngram 1=5', 'ngram 1=4'))
     (tmp_path / 'words.txt').write_text('a b')
