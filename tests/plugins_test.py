@@ -50,7 +50,7 @@ def test_they_train_sweep_score_and_generate(scratch, nplm_command, monkeypatch)
     flags = '--config=my_config.py', '--config.optimizer.options.nesterov=true', '--config.train.epochs=2'
     trained = launch(*flags, '--grid', 'model.options.power=0,2', '--workdir=runs', cwd=scratch)
     assert trained.returncode == 0, trained.stderr
-    folders = [scratch / 'runs' / f'power={power}' for power in ('0.0', '2.0')]
+    folders = [scratch / 'runs' / f'power_{power}' for power in ('0.0', '2.0')]
     valid = [json.loads((folder / 'results.json').read_text())['perplexity']['valid'] for folder in folders]
     assert valid[1] < valid[0] < 17  # the last word but one says more than that before it
     config = json.loads((folders[1] / 'config.json').read_text())

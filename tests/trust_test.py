@@ -43,6 +43,7 @@ def evil(folders, tmp_path, monkeypatch):
                 *sections, name = key.split('.')
                 section = content[sections[0]] if sections else content
                 section[name] = value
+            content.pop('sha256', None)  # a stranger writes the digests of what he writes, or none
             (folder / file).write_text(json.dumps(content))
         return folder
 

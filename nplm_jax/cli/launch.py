@@ -140,12 +140,14 @@ def scheduler_flags() -> list[str]:
     return [f'--scheduler={_SCHEDULER.value}'] if _SCHEDULER.value else []
 
 
-def run(command: str, program: Sequence[str] = _MODULE) -> None:
-    """Runs the config or the points of its sweep, in this process or as jobs.
+def set_up(command: str) -> tuple[pathlib.Path, ConfigDict, str, dict[str, Any]]:
+    """Prepares the process for the run that the flags describe.
 
     Args:
-        command: the command line, for the results and for the line that says how to resume.
-        program: what Python runs as the process of a job.
+        command: the command line, for the line that says how to resume.
+
+    Returns:
+        The folder of the run, its config, the value of --config, and the keys that --config.KEY=VALUE flags set.
     """
     from nplm_jax.distributed import multihost
     from nplm_jax.runs import process, workdir
@@ -164,74 +166,66 @@ def run(command: str, program: Sequence[str] = _MODULE) -> None:
     folder = expand(
         '--workdir', _WORKDIR.value or f'runs/{workdir.default_name(config, overrides, _MINUTES.value)}{suffix}'
     )
-    with resumable(folder, command):
-        _run(folder, config, file, overrides, command, program)
+    return folder, config, file, overrides
 
 
-def _run(
-    folder: pathlib.Path,
-    config: ConfigDict,
-    file: str,
-    overrides: dict[str, Any],
-    command: str,
-    program: Sequence[str],
-) -> None:
-    """Runs the config, its points or its search; see `run`.
+def run(command: str, program: Sequence[str] = _MODULE) -> None:
+    """Runs the config or the points of its sweep, in this process or as jobs.
 
     Args:
-        folder: the folder of the run.
-        config: the config, with the overridden keys.
-        file: the value of --config.
-        overrides: the flattened keys that --config.KEY=VALUE flags set.
-        command: see `run`.
-        program: see `run`.
+        command: the command line, for the results and for the line that says how to resume.
+        program: what Python runs as the process of a job.
     """
+    folder, config, file, overrides = set_up(command)
     from nplm_jax import config as config_lib
     from nplm_jax.runs import experiment, reporting, sweeps, time_budget, workdir
     from nplm_jax.training import loop
 
-    corpus, impossible = None, dict[str, str]()
-    if _MINUTES.value is not None:
-        config, corpus = time_budget.resolve(config, file.partition(':')[0], overrides, _MINUTES.value, folder)
-    if _SWEEP.value:
-        points, impossible = sweeps.load_points(file.partition(':')[0], config, overrides)
-    elif _GRID.value:
-        points, impossible = sweeps.grid_points(_GRID.value, config, overrides)
-    else:
-        points = [sweeps.Point(config.name, experiment.load_settings(config), {})]
-    for point in points if is_sweep() else []:
-        workdir.check_path(folder / point.name)  # before the first point trains
-    for name, reason in impossible.items():
-        print(f'{name}: skipped, since it is impossible ({reason})', file=sys.stderr, flush=True)
-    if _PRINT_CONFIG.value:
-        print(describe_config(config, [point.overrides for point in points if is_sweep()]))
-        return
-    try:
-        if search_flags.is_search():
-            words = config_words(program, file, overrides)
-            worker, jobs, options = _PROCESS_ID.value, _JOBS.value or 1, launchers.parse_slurm_options(_SLURM.value)
-            searching = search_flags.make_search(folder, file, config, overrides, words, worker)
-            on_slurm = _LAUNCHER.value == 'slurm'
-            shown = (
-                searching.run_jobs(jobs, on_slurm, options, scheduler_flags()) if _LAUNCHER.value else searching.run()
-            )
-            print(shown)
+    with resumable(folder, command):
+        corpus, impossible = None, dict[str, str]()
+        if _MINUTES.value is not None:
+            config, corpus = time_budget.resolve(config, file.partition(':')[0], overrides, _MINUTES.value, folder)
+        if _SWEEP.value:
+            points, impossible = sweeps.load_points(file.partition(':')[0], config, overrides)
+        elif _GRID.value:
+            points, impossible = sweeps.grid_points(_GRID.value, config, overrides)
+        else:
+            points = [sweeps.Point(config.name, experiment.load_settings(config), {})]
+        for point in points if is_sweep() else []:
+            workdir.check_path(folder / point.name)  # before the first point trains
+        for name, reason in impossible.items():
+            print(f'{name}: skipped, since it is impossible ({reason})', file=sys.stderr, flush=True)
+        if _PRINT_CONFIG.value:
+            print(describe_config(config, [point.overrides for point in points if is_sweep()]))
             return
-        failed = run_jobs(points, folder, file, overrides, program) if _LAUNCHER.value else []
-        failures = dict.fromkeys(failed, 'failed') | dict.fromkeys(impossible, 'impossible')
-        if is_sweep() and _LAUNCHER.value:
-            print(sweeps.write_table(points, folder, failures))
-        elif is_sweep():
-            print(sweeps.run(points, folder, command, _VECTORIZE.value, failures))
-        elif failed:
-            exit_with(1, f'the job ended without a result; resume with: {command}')
-        elif experiment.run(settings := points[0].settings, folder, command, corpus):  # the first process's results
-            modules = config_lib.plugin_modules(settings, config_lib.LOADED_PLUGINS)
-            print(reporting.next_steps(folder, settings.model.family, modules))
-    except loop.Interrupted as stop:
-        exit_with(128 + stop.signal_number, f'{stop}; resume with: {command}', collective=True)
-    except NonFiniteError as error:
-        exit_with(1, str(error))
+        try:
+            if search_flags.is_search():
+                words = config_words(program, file, overrides)
+                worker, jobs, options = _PROCESS_ID.value, _JOBS.value or 1, launchers.parse_slurm_options(_SLURM.value)
+                searching = search_flags.make_search(folder, file, config, overrides, words, worker)
+                on_slurm = _LAUNCHER.value == 'slurm'
+                shown = (
+                    searching.run_jobs(jobs, on_slurm, options, scheduler_flags())
+                    if _LAUNCHER.value
+                    else searching.run()
+                )
+                print(shown)
+                return
+            failed = run_jobs(points, folder, file, overrides, program) if _LAUNCHER.value else []
+            failures = dict.fromkeys(failed, 'failed') | dict.fromkeys(impossible, 'impossible')
+            if is_sweep() and _LAUNCHER.value:
+                print(sweeps.write_table(points, folder, failures))
+            elif is_sweep():
+                print(sweeps.run(points, folder, command, _VECTORIZE.value, failures))
+            elif failed:
+                exit_with(1, f'the job ended without a result; resume with: {command}')
+            elif experiment.run(settings := points[0].settings, folder, command, corpus):  # the first process's results
+                modules = config_lib.plugin_modules(settings, config_lib.LOADED_PLUGINS)
+                print(reporting.next_steps(folder, settings.model.family, modules))
+        except loop.Interrupted as stop:
+            exit_with(128 + stop.signal_number, f'{stop}; resume with: {command}', collective=True)
+        except NonFiniteError as error:
+            exit_with(1, str(error))
 
 
 def is_sweep() -> bool:

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from nplm_jax import config as config_lib
 from nplm_jax import parts
 from nplm_jax.config import Settings
-from nplm_jax.data.tokenizers import tokenizer_files
+from nplm_jax.data.tokenizers.tokenizer import CONFIG_FILE, RULES_FILE
 from nplm_jax.runs import packed
 from nplm_jax.utils.errors import BadInput, did_you_mean
 from nplm_jax.utils.io import expand, read_bytes, read_json, sha256, write_atomically
@@ -213,7 +213,7 @@ def write_config(folder: pathlib.Path, settings: Settings) -> None:
 
     These files are there already. Checkpoints and the arrays of count-based models have digests of their own.
     """
-    names = (CORPUS, VOCABULARY, *tokenizer_files.FILES, *parts.files(settings))
+    names = (CORPUS, VOCABULARY, CONFIG_FILE, RULES_FILE, *parts.files(settings))
     digests = {name: sha256(str(folder / name), folder / name) for name in names if (folder / name).exists()}
     write_atomically(folder / CONFIG, json.dumps(config_lib.to_record(settings, digests), indent=2) + '\n')
 

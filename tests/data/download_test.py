@@ -61,7 +61,7 @@ def test_a_pip_that_fails_says_its_last_line(monkeypatch):
     'error, reason',
     [
         (OSError('no network'), 'no network'),
-        (BadInput('origin', 'another sha256'), 'another sha256'),
+        (BadInput('origin', 'another sha256'), 'origin: another sha256'),
         (subprocess.TimeoutExpired('pip', 600), "Command 'pip' timed out after 600 seconds"),
         (http.client.IncompleteRead(b'half'), 'IncompleteRead(4 bytes read)'),
         (xml.etree.ElementTree.ParseError('mismatched tag'), 'mismatched tag'),
@@ -75,6 +75,6 @@ def test_the_next_source_is_tried_after_a_failure(lines, error, reason):
     assert download.try_sources('it', 'Free.', 3_100_000, {'a': fail, 'b': lambda: 3}, 'key', 'bring it') == 3
     begin = f'Free. Downloading 3 MB, once, into {download.cache_folder()}'
     assert lines()[1] == [begin, f'it from a failed ({reason}); trying b']
-    with pytest.raises(BadInput, match='^bring it$'):
+    with pytest.raises(BadInput, match='^key: bring it$'):
         download.try_sources('it', 'Free.', 3_100_000, {'a': fail}, 'key', 'bring it')
     assert lines()[1][-1] == f'it from a failed ({reason}); no source is left'

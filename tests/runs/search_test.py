@@ -100,7 +100,7 @@ def test_a_search_has_as_many_trials_as_asked_for_and_the_same_command_adds_only
 
 
 def test_no_trial_is_the_best_where_their_words_differ(study):
-    study.write_text(STUDY.replace("'train.epochs': 4", "'train.epochs': 1, 'corpus.min_count': trial.number + 1"))
+    study.write_text(STUDY.replace("'train.epochs': 4", "'train.epochs': 1, 'corpus.min_count': 2 * trial.number + 1"))
     done = start(study, 2)
     assert done.returncode == 0, done.stderr
     assert len(ROW.findall(done.stdout)) == 2
@@ -233,7 +233,7 @@ def test_a_trial_waits_for_the_process_that_still_holds_its_folder(study, monkey
     monkeypatch.setattr(search_trial.experiment, 'run', run_held)
     done = start(study, 1)
     assert done.returncode == 0 and [trial.state for trial in trials(study)] == [TrialState.COMPLETE]
-    assert 'trial-0000: another process is using it' in done.stderr and done.stderr.count('\n') == 1
+    assert "trial-0000': another process is using it" in done.stderr and done.stderr.count('\n') == 1
 
 
 def test_a_trial_without_a_heartbeat_is_lost_as_well(study, monkeypatch):
@@ -310,7 +310,7 @@ def test_workers_get_the_scheduler(study, monkeypatch):
 def test_what_is_missing_is_one_line(study, monkeypatch):
     monkeypatch.setitem(sys.modules, 'psycopg', None)
     assert start(study, 2, '--storage=postgresql://me:secret@host/x').stderr == (
-        '--storage=postgresql+psycopg://me@host/x: psycopg is not installed: pip install "nplm-jax[search]"\n'
+        '--storage=\'postgresql+psycopg://me@host/x\': psycopg is not installed: pip install "nplm-jax[search]"\n'
     )
     done = launch('--config=configs/sentences.py', '--search=2', f'--workdir={study.parent}/runs')
     assert done.returncode == 2 and done.stderr == (
@@ -332,7 +332,7 @@ def test_a_database_that_holds_another_study_is_one_line(study):
     trial.rename(study.parent / 'moved')
     done = start(study, 1)
     assert done.returncode == 2 and done.stderr == (
-        f'--workdir={study.parent}/runs: has none of the 1 trials that the database has of sentences; '
+        f"--workdir='{study.parent}/runs': has none of the 1 trials that the database has of sentences; "
         'give the folder of the search, or another --config.name\n'
     )
     (study.parent / 'moved').rename(trial)
@@ -340,7 +340,7 @@ def test_a_database_that_holds_another_study_is_one_line(study):
     done = start(study, 2)
     assert (
         done.returncode == 2
-        and f'--workdir={study.parent}/runs: has trials that the database does not know' in done.stderr
+        and f"--workdir='{study.parent}/runs': has trials that the database does not know" in done.stderr
     )
 
 
@@ -380,7 +380,7 @@ def test_commands_have_no_password():
     shown = hide_passwords(
         "launch.py --storage 'postgresql://me:a:b@c@host/x?PassWord=y&sslmode=require' --config.name=a:b@c"
     )
-    assert shown == "launch.py --storage 'postgresql://me@host/x?sslmode=require' --config.name=a:b@c"
+    assert shown == 'launch.py --storage HIDDEN --config.name=a:b@c'  # no plain URL
 
 
 # --- PostgreSQL ------------------------------------------------------------------------------------------------------

@@ -96,7 +96,7 @@ def test_a_platform_that_jax_cannot_use_is_one_line(folders, tmp_path):
         ['-m', 'nplm_jax.cli', 'generate', folders / 'network'],
     ):
         done = start(*arguments, JAX_PLATFORMS='nonsense')
-        assert done.returncode == 2 and done.stderr.startswith('JAX_PLATFORMS=nonsense: cannot be used (')
+        assert done.returncode == 2 and done.stderr.startswith("JAX_PLATFORMS='nonsense': cannot be used (")
         assert len(done.stderr.splitlines()) == 1
 
 

@@ -22,6 +22,9 @@ PARAGRAPH_BOUNDARY = '<p>'  # before each paragraph
 BOUNDARY_TOKENS = (TEXT_BOUNDARY, PARAGRAPH_BOUNDARY)
 RARE = '<rare>'  # all tokens that are not in the vocabulary
 SPECIAL_TOKENS = (RARE, *BOUNDARY_TOKENS)
+
+CONFIG_FILE = 'tokenizer_config.json'  # in the folder of a run
+RULES_FILE = 'tokenizer.json'  # of Hugging Face's `tokenizers`; only of a byte-level tokenizer
 # Special tokens that are written in a text, whole: the first are skipped like white space, the others are unknown.
 SKIPPED = (*BOUNDARY_TOKENS, '<s>', '</s>')
 UNKNOWN = (RARE, '<unk>', '<UNK>')

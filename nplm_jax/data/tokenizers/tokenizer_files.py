@@ -7,13 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from nplm_jax.data.tokenizers.byte_level import ByteTokenizer
-from nplm_jax.data.tokenizers.tokenizer import Tokenizer
+from nplm_jax.data.tokenizers.tokenizer import CONFIG_FILE, RULES_FILE, Tokenizer
 from nplm_jax.parts import part_class
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import read_json, write_atomically
 
-CONFIG_FILE, FORMAT = 'tokenizer_config.json', 1
-RULES_FILE = 'tokenizer.json'  # of Hugging Face's `tokenizers`; only of a byte-level tokenizer
+FORMAT = 1
 FILES = (CONFIG_FILE, RULES_FILE)
 
 
