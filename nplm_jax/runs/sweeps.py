@@ -150,7 +150,8 @@ def _parse(text: str, expected: type, key: str) -> Any:
     try:
         return expected(text)
     except ValueError:
-        raise BadInput('--grid', f'{key}={text!r}: must be of type {expected.__name__}') from None
+        allowed = 'must be an integer' if expected is int else 'must be a number'
+        raise BadInput(f'--grid: {key}', allowed, value=text) from None
 
 
 def _check_overrides(overrides: Any, flag: str) -> None:

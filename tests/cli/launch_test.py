@@ -155,7 +155,8 @@ WRONG = [
         "--config.model.m='2,3': must be an integer; for a run with each of these values: --grid=model.m=2,3",
     ),
     (('--config=configs/sentences.py', '--grid=model.m'), "--grid='model.m': must be KEY=VALUE,VALUE,... such as "),
-    (('--config=configs/sentences.py', '--grid', 'model.m=2,x'), "--grid: model.m='x': must be of type int"),
+    (('--config=configs/sentences.py', '--grid', 'model.m=2,x'), "--grid: model.m='x': must be an integer"),
+    (('--config=configs/sentences.py', '--grid', 'model.dropout=0,x'), "--grid: model.dropout='x': must be a number"),
     (
         ('--config=configs/sentences.py', '--grid', 'model.m=2', 'model.k=3'),
         '--grid: model.k: unknown key; allowed here: model.',
