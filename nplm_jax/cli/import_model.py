@@ -47,7 +47,9 @@ def main(argv: Sequence[str]) -> None:
     parser = Parser('import', __doc__)
     parser.add_argument('format', type=_format, metavar='arpa', help='format of the file')
     parser.add_argument('file', metavar='FILE', help='model to import')
-    parser.add_argument('--workdir', default='', metavar='DIR', help='output directory, which is required; default: none')
+    parser.add_argument(
+        '--workdir', default='', metavar='DIR', help='output directory, which is required; default: none'
+    )
     vocabulary = 'use the vocabulary of this run; default: that of the file'
     parser.add_argument('--vocabulary', default='', metavar='RUN', help=vocabulary)
     parser.add_plugins()

@@ -100,7 +100,9 @@ def test_a_search_has_as_many_trials_as_asked_for_and_the_same_command_adds_only
 
 
 def test_no_trial_is_the_best_where_their_words_differ(study):
-    study.write_text(STUDY.replace("'train.epochs': 4", "'train.epochs': 1, 'corpus.max_vocabulary': 10 - 3 * trial.number"))
+    study.write_text(
+        STUDY.replace("'train.epochs': 4", "'train.epochs': 1, 'corpus.max_vocabulary': 10 - 3 * trial.number")
+    )
     done = start(study, 2)
     assert done.returncode == 0, done.stderr
     assert len(ROW.findall(done.stdout)) == 2
