@@ -164,7 +164,7 @@ def read_settings(folder: pathlib.Path) -> Settings:
 def _read_config(folder: pathlib.Path) -> Settings:
     path = folder / CONFIG
     if not path.exists():
-        what = 'is a packed model; give the folder of a run' if folder.is_file() else 'no run was started there'
+        what = 'is a file; give the folder of a run' if folder.is_file() else 'no run was started there'
         raise BadInput(folder, what)
     recorded = _read_record(folder)
     try:

@@ -127,7 +127,7 @@ def make_predictors(table: WordTable, measured: Mapping[str, Sequence[Any]], mod
     log_frequency_W = table.log_frequency_W
     if log_frequency_W is None:
         log_frequency_W = np.array(measured['log_frequency'], float)
-    allowed = 'expected the column of log frequencies: a model of pieces, characters or bytes counts no words'
+    allowed = 'expected the column of log frequencies: pieces, characters, bytes and ARPA files have no counts of words'
     require(not np.isnan(log_frequency_W).all(), '--frequency', '', allowed)
     of_word = table.words, table.item_W, table.position_W
     is_kept_W = gains.choose_words(*of_word, np.array(measured['in_vocabulary'], bool)) & np.isfinite(table.times_W)

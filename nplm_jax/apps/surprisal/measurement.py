@@ -195,13 +195,14 @@ def _describe_words(
     rare_T = (table.ids_T == RARE_ID) & table.counted_T
     is_known_W = np.bincount(words_T[rare_T], minlength=num_words) == 0
     is_lossless = vocabulary.tokenizer.is_lossless  # then the vocabulary counts no words
+    has_counts = not is_lossless and any(vocabulary.counts)  # that of an ARPA file has none
     scored = options.word_probability if is_lossless else 'word'
     log_f_W = _sum_by_word(log_f_T, words_T, table.is_head_T, num_words)
     return {
         'tokens': [' '.join(map(vocabulary.tokenizer.show, word_tokens)) for word_tokens in tokens],
         'num_tokens': sizes_W.tolist(),
         'length': [_length(word, options.punctuation) for word in stimuli.words],
-        'log_frequency': (np.full(num_words, math.nan) if is_lossless else log_f_W).tolist(),
+        'log_frequency': (log_f_W if has_counts else np.full(num_words, math.nan)).tolist(),
         'in_vocabulary': is_known_W.tolist(),
         'scored_as': [scored if known else 'spelled' if is_spelled else RARE for known in is_known_W.tolist()],
     }

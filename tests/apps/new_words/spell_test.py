@@ -226,7 +226,7 @@ def test_a_packed_model_is_not_spelled(runs, nplm_command, lines, tmp_path):
     nplm_command('pack', runs / 'second', tmp_path / 'model.nplm')
     with pytest.raises(SystemExit):
         cli.main(['spell', str(tmp_path / 'model.nplm')])
-    assert lines()[1][-1].endswith('is a packed model; give the folder of a run')
+    assert lines()[1][-1].endswith('is a file; give the folder of a run')
 
 
 def test_a_signal_ends_with_the_command_that_goes_on(runs, lines, monkeypatch, tmp_path):
