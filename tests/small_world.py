@@ -190,6 +190,7 @@ def _answer(client: socket.socket) -> None:
     client.close()
     for number, descriptor in enumerate(descriptors):
         os.dup2(descriptor, number)
+    sys.stdout, sys.stderr = (open(number, 'w', 1, 'utf-8', closefd=False) for number in (1, 2))
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(env)

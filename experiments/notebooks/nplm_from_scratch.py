@@ -58,7 +58,8 @@ def to_words(text: str) -> list[str]:
 
 def build_vocabulary(words: list[str], min_count: int, max_vocabulary: int) -> list[str]:
     """Returns <rare> and the words that occur often enough, the most frequent first: the id of a word is its place."""
-    frequent = [word for word, count in collections.Counter(words).most_common() if count >= min_count]
+    counts = collections.Counter(words).most_common()
+    frequent = [word for word, count in counts if count >= min_count or word in ('<text>', '<p>')]
     return ['<rare>', *frequent[: max_vocabulary - 1]]
 
 
