@@ -58,9 +58,9 @@ def to_words(text: str) -> list[str]:
 
 def build_vocabulary(words: list[str], min_count: int, max_vocabulary: int) -> list[str]:
     """Returns <rare> and the words that occur often enough, the most frequent first: the id of a word is its place."""
-    counts = collections.Counter(words).most_common()
-    frequent = [word for word, count in counts if count >= min_count or word in ('<text>', '<p>')]
-    return ['<rare>', *frequent[: max_vocabulary - 1]]
+    marks, counts = {'<text>', '<p>'} & set(words), collections.Counter(words).most_common()
+    kept = marks.union([w for w, c in counts if c >= min_count and w not in marks][: max_vocabulary - 1 - len(marks)])
+    return ['<rare>', *(word for word, _ in counts if word in kept)]
 
 
 def examples(ids_T: jax.Array, positions_B: jax.Array, n: int) -> tuple[jax.Array, jax.Array]:
