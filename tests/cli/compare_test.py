@@ -208,8 +208,8 @@ def test_info_shows_what_the_files_say(folders, nplm_command):
     assert 'results.json' in text and 'mixed with the trigram, learned' in text
     (output,), _ = nplm_command('info', folders / 'network', '--json')
     info = json.loads(output)
-    recorded = json.loads((folders / 'network' / 'config.json').read_text())
-    assert {'format': 1, **info['config'], 'sha256': recorded['sha256']} == recorded
+    saved = json.loads((folders / 'network' / 'config.json').read_text())
+    assert {'format': 1, **info['config'], 'sha256': saved['sha256']} == saved
     assert info['results'] == results and info['files']['vocabulary.txt'] > 0
 
 
