@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pathlib
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from nplm_jax.utils.errors import BadInput
@@ -23,6 +24,17 @@ def write(path: pathlib.Path, measured: dict[str, Any]) -> None:
     """Writes atomically what a study measured, and makes the folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, json.dumps(measured, indent=2, allow_nan=False) + '\n')
+
+
+def write_each(path: pathlib.Path, states: Iterable[dict[str, Any]]) -> None:
+    """Writes the results again after each row, so an interrupted study keeps the rows that it has measured.
+
+    Args:
+        path: The file.
+        states: The results so far, after each row.
+    """
+    for measured in states:
+        write(path, measured)
 
 
 def split_name(name: str) -> tuple[str, int | None]:

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from nplm_jax.cli.parser import Parser
 from nplm_jax.runs.signals import Terminated
-from nplm_jax.utils.errors import BadInput, NonFiniteError
+from nplm_jax.utils.errors import BadInput, NonFiniteError, require
+from nplm_jax.utils.io import expand
 
 Flags = argparse.Namespace
 PACKAGES = {'lm_eval': 'lm-eval', 'sklearn': 'scikit-learn'}  # module -> what pip installs, where the names differ
@@ -26,6 +27,7 @@ class StudyParser(Parser):
         super().__init__('', doc)
         module = sys.modules['__main__'].__spec__
         self.prog = f'python -m {module.name}' if module else os.path.basename(sys.argv[0])
+        self._output_suffix = ''
 
     def add_names(self, flag: str, allowed: Iterable[str], help: str, default: str = 'all') -> None:
         """Adds a flag that takes some of `allowed`, separated by commas.
@@ -56,6 +58,38 @@ class StudyParser(Parser):
             return number
 
         self.add_argument(flag, type=count, default=default, metavar='N', help=help)
+
+    def add_output_path(self, default: str | os.PathLike[str] = '', help: str = '', folder: bool = False) -> None:
+        """Adds --output, the file or folder of the results; `parse_args` returns it as a path, or '' without one.
+
+        Args:
+            default: The path without the flag; '' for none.
+            help: What --help says of it.
+            folder: Whether it is a folder, not a .json file.
+        """
+        self._output_suffix = '' if folder else '.json'
+        metavar, kind = ('FOLDER', 'folder') if folder else ('FILE.json', 'file')
+        help = help or f'the {kind} of the results'
+        self.add_argument('--output', default=os.fspath(default), metavar=metavar, help=help)
+
+    def parse_args(self, args: Sequence[str] | None = None, namespace: Flags | None = None) -> Flags:  # type: ignore[override]
+        """Parses the words after the module's name. Raises: BadInput for a wrong flag."""
+        flags = super().parse_args(args, namespace)
+        if output := getattr(flags, 'output', ''):
+            flags.output = expand('--output', output)
+            suffix = self._output_suffix
+            require(flags.output.suffix == suffix or not suffix, '--output', output, f'must end in {suffix}')
+        return flags
+
+    def check_output(self, flags: Flags) -> None:
+        """Checks that the results can be written. Raises: BadInput if they cannot."""
+        if not (output := getattr(flags, 'output', '')):
+            return
+        folder = output.parent if self._output_suffix else output
+        require(output == folder or not output.is_dir(), '--output', str(output), 'is a folder; must be a file')
+        nearest = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+        require(nearest.is_dir(), '--output', str(output), f'cannot be written: {nearest} is not a folder')
+        require(os.access(nearest, os.W_OK), '--output', str(output), f'cannot be written: {nearest} is read-only')
 
     def add_until(self, help: str = 'begin nothing after this time of day') -> None:
         """Adds the flag --until, a time of day: the seconds since the epoch at the next one, 0 without the flag."""
@@ -116,6 +150,7 @@ def run(
         if show and (flags.show or not measure or (measure_if and not getattr(flags, measure_if))):
             print(shown(show, flags))
         elif measure:
+            parser.check_output(flags)
             measure(flags)
     except BadInput as error:
         _end(2, str(error))

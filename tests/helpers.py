@@ -217,8 +217,10 @@ class RecordingReporter:
         self.samples: list[str] = []
         self.started_at = -1
 
-    def start(self, progress: Progress, schedule: Schedule, batch_size: int, cost: Cost) -> None:
-        self.started_at = progress.step
+    def start(
+        self, progress: Progress, schedule: Schedule, batch_size: int, cost: Cost, sampled_words: int = 0
+    ) -> None:
+        self.started_at, self.sampled_words = progress.step, sampled_words
 
     def trained(self, progress: Progress, nll_S: np.ndarray) -> None:
         self.nll.extend(nll_S.tolist())

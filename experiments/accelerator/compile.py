@@ -9,7 +9,6 @@ the packages of experiments/accelerator/requirements.txt. README.md says what th
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import math
 import pathlib
@@ -25,7 +24,7 @@ from experiments.accelerator import by_hand, chips, flops, hlo, programs, roofli
 from experiments.accelerator.roofline import STRONG, WEAK
 from nplm_jax.runs import provenance
 from nplm_jax.utils.errors import first_line, status
-from nplm_jax.utils.io import expand, read_json
+from nplm_jax.utils.io import read_json
 from nplm_jax.utils.progress import progress_bar
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
@@ -125,7 +124,7 @@ def compile_program(
 
 def measure(flags: study.Flags) -> None:
     """Compiles what the results lack, writes each case as it is compiled, and prints the table."""
-    folder = expand('--output', flags.output)
+    folder = flags.output
     folder.mkdir(parents=True, exist_ok=True)
     wanted = [case for case in cases() if case.row in flags.rows and case.topology in flags.topologies]
     missing = [case for case in wanted if case.name not in read(folder, case.topology).get('entries', {})]
@@ -159,7 +158,7 @@ def read(folder: pathlib.Path, topology: str) -> dict[str, Any]:
 
 def show(flags: study.Flags) -> str:
     """Returns the table of the results that there are."""
-    folder = expand('--output', flags.output)
+    folder = flags.output
     return roofline.table(roofline.read(folder))
 
 
@@ -168,7 +167,7 @@ def define(parser: study.StudyParser) -> None:
     parser.add_names('--rows', programs.ROWS, 'the rows')
     parser.add_names('--topologies', chips.TOPOLOGIES, 'the topologies')
     parser.add_until()
-    parser.add_argument('--output', default=str(RESULTS), help=argparse.SUPPRESS)
+    parser.add_output_path(RESULTS, folder=True)
 
 
 if __name__ == '__main__':

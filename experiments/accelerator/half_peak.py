@@ -10,7 +10,6 @@ experiments/accelerator/requirements.txt. README.md says what the tables are. No
 
 from __future__ import annotations
 
-import argparse
 import collections
 import itertools
 import pathlib
@@ -23,7 +22,7 @@ import jax
 from experiments import results, study
 from experiments.accelerator import chips, compile, programs, roofline
 from nplm_jax.runs import provenance
-from nplm_jax.utils.io import expand, read_json
+from nplm_jax.utils.io import read_json
 from nplm_jax.utils.progress import progress_bar
 from nplm_jax.utils.text import markdown_table, save_figure
 
@@ -85,7 +84,7 @@ def _label(shape: Iterable[int], V: int) -> str:
 
 def measure(flags: study.Flags) -> None:
     """Compiles what the results lack, writes each case as it is compiled, and prints the tables."""
-    path = expand('--output', flags.output)
+    path = flags.output
     found = read_json(path) if path.exists() else {'entries': {}}
     missing = [case for case in cases() if case.name not in found['entries']]
     with progress_bar(len(missing), 'compiling', ' programs') as bar:
@@ -171,7 +170,7 @@ def draw(entries: Mapping[str, Any], path: pathlib.Path) -> None:
 
 def show(flags: study.Flags) -> str:
     """Returns the two tables of the results that there are."""
-    path = expand('--output', flags.output)
+    path = flags.output
     entries = read_json(path)['entries'] if path.exists() else {}
     if flags.figure:
         draw(entries, HERE / 'half_peak.png')
@@ -182,7 +181,7 @@ def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
     parser.add_switch('--figure', 'draw half_peak.png too')
     parser.add_until()
-    parser.add_argument('--output', default=str(RESULTS), help=argparse.SUPPRESS)
+    parser.add_output_path(RESULTS)
 
 
 if __name__ == '__main__':

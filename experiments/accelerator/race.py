@@ -39,7 +39,6 @@ from nplm_jax.runs import provenance, signals
 from nplm_jax.training.loop import out_of_memory_as_bad_input
 from nplm_jax.utils.chips import peak_flops
 from nplm_jax.utils.errors import BadInput, first_line, require
-from nplm_jax.utils.io import expand
 from nplm_jax.utils.text import markdown_table
 
 MODULE = 'experiments.accelerator.race'
@@ -188,7 +187,7 @@ def show(flags: study.Flags) -> str:
 
 def root_of(flags: study.Flags) -> pathlib.Path:
     """Returns the folder of the devices' folders."""
-    return expand('--output', flags.output) if flags.output else REHEARSAL if flags.rehearse else RESULTS
+    return flags.output or (REHEARSAL if flags.rehearse else RESULTS)
 
 
 def define(parser: study.StudyParser) -> None:
@@ -196,7 +195,7 @@ def define(parser: study.StudyParser) -> None:
     minutes = 'after which no row is measured any more; default: 25'
     parser.add_argument('--minutes', type=study.positive(float), default=25.0, metavar='N', help=minutes)
     parser.add_switch('--rehearse', 'measure all rows in small, on any device')
-    parser.add_argument('--output', default='', metavar='FOLDER', help='the folder of the results; default: see above')
+    parser.add_output_path(help='the folder of the results; default: see above', folder=True)
     parser.add_argument('--child', choices=[ABOUT, *ROWS], help=argparse.SUPPRESS)
 
 

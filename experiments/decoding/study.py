@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import pathlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -112,18 +112,14 @@ def simulate(runs: pathlib.Path) -> Speech:
     return Speech(tokens, lexicon, texts, emissions, seconds)
 
 
-def measure(runs: pathlib.Path) -> dict[str, Any]:
-    """Returns the word error rate and the time of each system."""
+def measure(runs: pathlib.Path) -> Iterator[dict[str, Any]]:
+    """Yields the word error rate and the time of each system, after each."""
     process.set_up_process()
     loading.load(runs / NETWORK)  # says at once that it is missing
     tokens, lexicon, texts, emissions, seconds = simulate(runs)
     unknown = [word not in lexicon for sentence in texts['test'] for word in sentence]
-    systems = {}
-    for name, folders in SYSTEMS.items():
-        model = kenlm.Model([runs / folder for folder in folders]) if folders else None
-        systems[name] = measure_system(model, tokens, lexicon, emissions, texts, seconds)
-        print(name, systems[name], flush=True)
-    return {
+    systems: dict[str, Any] = {}
+    measured = {
         'sentences': {split: len(text) for split, text in texts.items()},
         'words': {split: sum(map(len, text)) for split, text in texts.items()},
         'lengths': [len(sentence) for sentence in texts['test']],
@@ -135,6 +131,11 @@ def measure(runs: pathlib.Path) -> dict[str, Any]:
         'command': 'python -m experiments.decoding.study --runs=runs',
         **provenance.provenance(),
     }
+    for name, folders in SYSTEMS.items():
+        model = kenlm.Model([runs / folder for folder in folders]) if folders else None
+        systems[name] = measure_system(model, tokens, lexicon, emissions, texts, seconds)
+        print(name, systems[name], flush=True)
+        yield measured
 
 
 def measure_system(
@@ -203,9 +204,7 @@ def define(parser: study.StudyParser) -> None:
 
 def main(flags: study.Flags) -> None:
     """Measures, and prints the table."""
-    measured = measure(expand('--runs', flags.runs))
-    RESULTS.mkdir(exist_ok=True)
-    results.write(RESULTS / 'brown.json', measured)
+    results.write_each(RESULTS / 'brown.json', measure(expand('--runs', flags.runs)))
     print(show(flags))
 
 

@@ -22,7 +22,7 @@ from nplm_jax.inference.perplexity import nll_to_perplexity
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.models.ngram.counts import with_history
-from nplm_jax.runs import loading, provenance
+from nplm_jax.runs import loading, provenance, workdir
 from nplm_jax.training import calibration
 from nplm_jax.utils import mapped_arrays
 from nplm_jax.utils.errors import require
@@ -109,9 +109,10 @@ def define(parser: study.StudyParser) -> None:
 def main(flags: study.Flags) -> None:
     """Measures the runs and writes a file of each."""
     for folder in flags.runs:
+        calibrate = workdir.read_settings(pathlib.Path(folder)).train.calibrate
+        require(not calibrate, 'train.calibrate', calibrate, f'must be False: {folder} is calibrated already')
+    for folder in flags.runs:
         settings, _, model = loading.load(folder)
-        allowed = 'must be False: the run is calibrated already'
-        require(not settings.train.calibrate, 'train.calibrate', settings.train.calibrate, allowed)
         data = loading.prepare_recorded(settings, folder)
         measured = {'name': settings.name, **measure(model, data), **provenance.provenance()}
         RESULTS.mkdir(exist_ok=True)

@@ -19,7 +19,7 @@ from experiments import results, study
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.inference.perplexity import nll_to_perplexity
 from nplm_jax.models.language_model import LanguageModel
-from nplm_jax.runs import loading, provenance
+from nplm_jax.runs import loading, provenance, workdir
 from nplm_jax.utils.text import markdown_table
 
 RESULTS = pathlib.Path(__file__).parent / 'results' / 'temperature'
@@ -58,6 +58,8 @@ def define(parser: study.StudyParser) -> None:
 
 def main(flags: study.Flags) -> None:
     """Measures the runs and writes a file of each."""
+    for folder in flags.runs:
+        workdir.read_settings(pathlib.Path(folder))
     for folder in flags.runs:
         settings, _, model = loading.load(folder)
         data = loading.prepare_recorded(settings, folder)

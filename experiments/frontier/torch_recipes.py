@@ -16,7 +16,6 @@ Needs PyTorch, which requirements.txt leaves out.
 
 from __future__ import annotations
 
-import argparse
 import pathlib
 
 from experiments import results, study
@@ -33,7 +32,7 @@ def define(parser: study.StudyParser) -> None:
     parser.add_names('--recipes', RECIPES, 'recipes')
     parser.add_names('--corpora', CORPORA, 'corpora')
     parser.add_argument('--minutes', type=study.positive(float), default=1.0, help='how long to train; default: 1')
-    parser.add_argument('--output', default=str(RESULTS), help=argparse.SUPPRESS)
+    parser.add_output_path(RESULTS, folder=True)
 
 
 def measure(flags: study.Flags) -> None:
@@ -42,14 +41,14 @@ def measure(flags: study.Flags) -> None:
 
     for corpus in flags.corpora:
         for recipe in flags.recipes:
-            path = pathlib.Path(flags.output) / corpus / f'{recipe}-{flags.minutes:g}.json'
+            path = flags.output / corpus / f'{recipe}-{flags.minutes:g}.json'
             results.write(path, torch_networks.train(recipe, corpus, flags.minutes))
 
 
 def show(flags: study.Flags) -> str:
     """Returns the table of the results that there are."""
     table = []
-    for path in sorted(pathlib.Path(flags.output).glob('*/*.json')):
+    for path in sorted(flags.output.glob('*/*.json')):
         found = read_json(path)
         perplexities = (f'{found["perplexity"][split]:.1f}' for split in ('valid', 'test'))
         facts = [f'{found["minutes"]:g}', f'{found["parameters"]:,}', f'{found["epochs"]:.2f}']

@@ -37,7 +37,6 @@ from nplm_jax.parts import is_neural
 from nplm_jax.runs import process, provenance
 from nplm_jax.training import loop
 from nplm_jax.training.reporter import Reporter
-from nplm_jax.utils.io import expand
 from nplm_jax.utils.text import markdown_table, save_figure
 
 HERE = pathlib.Path(__file__).parent
@@ -224,14 +223,14 @@ def define(parser: study.StudyParser) -> None:
     parser.add_switch('--counts', 'print the table of their count-based models, and measure nothing')
     parser.add_switch('--figure', 'draw the figure of them, and measure nothing')
     parser.add_argument('--sizes', type=int, nargs='+', choices=SIZES, default=SIZES, help='training words to measure')
-    parser.add_argument('--output', default=str(RESULTS), help='the folder of the results')
+    parser.add_output_path(RESULTS, folder=True)
 
 
 def main(flags: study.Flags) -> None:
     """Measures unless told only to show, and prints the table."""
     if not (flags.counts or flags.figure):
         process.set_up_process()
-        folder = expand('--output', flags.output)
+        folder = flags.output
         folder.mkdir(parents=True, exist_ok=True)
         for words in flags.sizes:
             results.write(folder / f'{words}.json', measure(words))
@@ -240,7 +239,7 @@ def main(flags: study.Flags) -> None:
 
 def show(flags: study.Flags) -> str:
     """Returns a table, and draws the figure if asked to."""
-    sizes = read(expand('--output', flags.output))
+    sizes = read(flags.output)
     if flags.figure:
         draw(sizes, HERE / 'generalization.png')
     return (make_counts_table if flags.counts else make_table)(sizes)

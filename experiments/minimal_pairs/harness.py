@@ -108,9 +108,11 @@ def main(flags: study.Flags) -> None:
     folder = expand('--runs', flags.runs)
     names = measure.find_runs(folder, flags.models)
     pairs = pairs_lib.load(flags.data)
-    models = {name: compare(folder / name, pairs) for name in names}
-    command = 'python -m experiments.minimal_pairs.harness --runs=runs'
-    results.write(RECORD, {'models': models, 'command': command, **provenance.provenance()})
+    facts = {'command': 'python -m experiments.minimal_pairs.harness --runs=runs', **provenance.provenance()}
+    models: dict[str, Any] = {}
+    for name in names:
+        models[name] = compare(folder / name, pairs)
+        results.write(RECORD, {'models': models, **facts})
     print(show(flags))
 
 

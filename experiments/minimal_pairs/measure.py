@@ -137,14 +137,14 @@ def define(parser: study.StudyParser) -> None:
     parser.add_argument('--runs', required=True, help='the folder of the trained models')
     parser.add_argument('--models', nargs='+', default=[], help='names of runs; default: all that are finished')
     parser.add_argument('--data', default='', help='BLiMP.zip; default: ../shared/data/blimp.zip, else a download')
-    parser.add_argument('--output', default=str(RESULTS), help='the folder of the results')
+    parser.add_output_path(RESULTS, folder=True)
     parser.add_switch('--again', 'measure what has been measured too')
 
 
 def main(flags: study.Flags) -> None:
     """Measures what is missing."""
     process.set_up_process()
-    folder, output = expand('--runs', flags.runs), expand('--output', flags.output)
+    folder, output = expand('--runs', flags.runs), flags.output
     names = find_runs(folder, flags.models)
     sentences = Sentences(pairs_lib.load(flags.data))
     output.mkdir(parents=True, exist_ok=True)

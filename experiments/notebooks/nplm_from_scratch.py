@@ -33,9 +33,8 @@ Logits = Callable[[Theta, jax.Array], jax.Array]  # (theta, contexts_BxN) -> y_B
 Loss = Callable[[Theta, jax.Array, jax.Array], jax.Array]  # (theta, contexts_BxN, targets_B) -> NLL of each target
 RARE = 0  # the id of <rare>, which stands for all words outside the vocabulary
 
+
 # --- the words (section 4) -------------------------------------------------------------------------------------------
-
-
 def read_brown(path: str = '') -> list[str]:
     """Returns the texts of a folder or brown.zip, by default that of $NLTK_DATA, with tags ('The/at jury/nn')."""
     folders = [*os.environ.get('NLTK_DATA', '').split(os.pathsep), '~/nltk_data', '/usr/share/nltk_data']
@@ -70,8 +69,6 @@ def examples(ids_T: jax.Array, positions_B: jax.Array, n: int) -> tuple[jax.Arra
 
 
 # --- the network (section 2) -----------------------------------------------------------------------------------------
-
-
 def init(key: jax.Array, frequencies_V: np.ndarray, n: int, m: int, h: int, direct: bool) -> Theta:
     """Returns the initial theta = (b, d, W, U, H, C); b is the log-frequencies, so the others need not learn them."""
     V, P = len(frequencies_V), (n - 1) * m
@@ -97,8 +94,6 @@ def nll(theta: Theta, contexts_BxN: jax.Array, targets_B: jax.Array, y: Logits =
 
 
 # --- training (section 2.1) ------------------------------------------------------------------------------------------
-
-
 def learning_rate(s: argparse.Namespace, step: int, num_steps: int) -> float:
     """Returns the rate of a step: a cosine from the peak to 0, or the paper's epsilon_0 / (1 + r t), t in words."""
     if s.paper:  # a rate for each word, and `update` takes the mean over the words of a batch
@@ -119,19 +114,20 @@ def update(
 
 def train(theta: Theta, ids_T: jax.Array, s: argparse.Namespace, loss: Loss = nll) -> Iterator[tuple[Theta, float]]:
     """Yields theta and the mean NLL after each pass over the training words, which has a random order of its own."""
-    rng, steps = np.random.default_rng(s.seed), s.train // s.batch_size
+    rng, steps, start = np.random.default_rng(s.seed), s.train // s.batch_size, time.monotonic()
     for epoch in range(s.epochs):
         order, means = rng.permutation(s.train)[: steps * s.batch_size].reshape(steps, s.batch_size), []
         for step, positions_B in enumerate(order, start=epoch * steps):
             rate = learning_rate(s, step, s.epochs * steps)
             theta, mean = update(theta, ids_T, positions_B, rate, 1e-4 if s.paper else s.decay, s.n, loss)
             means.append(mean)
+            if len(means) % -(-steps // 20) == 0:  # twenty times a pass; the perplexity is that of one batch
+                done = f'epoch {epoch + 1}: {len(means) / steps:4.0%}, train {math.exp(mean):.1f}'
+                print(f'{done}, {(time.monotonic() - start) / 60:.1f} minutes', end='\r', file=sys.stderr, flush=True)
         yield theta, float(np.mean(means))
 
 
 # --- what it can do (section 4) --------------------------------------------------------------------------------------
-
-
 def perplexity(theta: Theta, ids_T: jax.Array, span: range, n: int, loss: Loss = nll) -> float:
     """Returns exp of the mean NLL of the words of a span."""
     block_nll = jax.jit(lambda theta, ids_T, positions_B: loss(theta, *examples(ids_T, positions_B, n)))
@@ -160,12 +156,14 @@ def settings(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or '').partition('\n')[0])
     parser.add_argument('--brown', default='', help='the folder of Brown, or brown.zip; else below $NLTK_DATA')
     defaults = {'n': 5, 'm': 30, 'h': 100, 'rate': 2.0, 'decay': 1e-5, 'epochs': 6, 'batch_size': 128, 'seed': 1}
-    defaults |= {'min_count': 4, 'max_vocabulary': 16_383, 'train': 800_000, 'valid': 200_000}
-    for name, default in defaults.items():
-        parser.add_argument(f'--{name}', type=type(default), default=default, help=f'{default} by default')
+    defaults |= {'min_count': 4, 'max_vocabulary': 16_383, 'train': 800_000, 'valid': 0}
+    for name, value in defaults.items():
+        parser.add_argument(f'--{name}', type=type(value), default=value, help=f'{value or "train / 4"} by default')
     parser.add_argument('--direct', action='store_true', help='direct connections W from the features to the output')
     parser.add_argument('--paper', action='store_true', help="the paper's rate 1e-3 / (1 + 1e-8 t) and decay 1e-4")
-    return parser.parse_args(arguments)
+    s = parser.parse_args(arguments)
+    s.valid = s.valid or s.train // 4
+    return s
 
 
 def prepare(s: argparse.Namespace) -> tuple[list[str], jax.Array, Theta]:
@@ -184,9 +182,10 @@ def main() -> None:
     """Trains a network and prints its perplexities, some words and some neighbours."""
     s, start = settings(), time.monotonic()
     vocabulary, ids_T, theta = prepare(s)
+    valid, test = range(s.train, s.train + s.valid), range(s.train + s.valid, min(s.train + 2 * s.valid, len(ids_T)))
+    print(f'{s.train:,} words to train on, {len(valid):,} to validate, {len(test):,} to test, of {len(ids_T):,}')
+    print(f'|V| = {len(vocabulary):,}, {sum(a.size for a in theta.values()):,} parameters', flush=True)
     passes = train(theta, ids_T, s)
-    valid, test = range(s.train, s.train + s.valid), range(s.train + s.valid, len(ids_T))
-    print(f'{len(ids_T):,} words, |V| = {len(vocabulary):,}, {sum(a.size for a in theta.values()):,} parameters')
     for epoch, (theta, mean) in enumerate(passes, start=1):
         perplexities = f'train {math.exp(mean):.1f}, valid {perplexity(theta, ids_T, valid, s.n):.1f}'
         print(f'epoch {epoch}: {perplexities}, {(time.monotonic() - start) / 60:.1f} minutes', flush=True)

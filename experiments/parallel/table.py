@@ -12,11 +12,14 @@ import pathlib
 import shlex
 import sys
 
+import jax
+
 from configs import ap_news
 from experiments import results, study
 from experiments.parallel import counts, program
 from nplm_jax import config as config_lib
 from nplm_jax.runs import provenance
+from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.text import markdown_table, save_figure
 
 HERE = pathlib.Path(__file__).parent
@@ -28,10 +31,15 @@ DEVICES = tuple(2**i for i in range(13))
 
 
 def measure() -> None:
-    """Compiles every mesh and writes compiled.json."""
-    meshes = {f'{d}x{m}': program.measure(MODEL, VOCABULARY, BATCH, d, m) for d, m in MESHES}
-    record = {'meshes': meshes, 'command': shlex.join(['python', *sys.argv]), **provenance.provenance()}
-    results.write(HERE / 'compiled.json', record)
+    """Compiles every mesh and writes compiled.json after each."""
+    needed, present = max(d * m for d, m in MESHES), jax.device_count()
+    if needed > present:
+        raise BadInput('--measure', f'needs {needed} devices, there are {present}; set JAX_NUM_CPU_DEVICES={needed}')
+    facts = {'command': shlex.join(['python', *sys.argv]), **provenance.provenance()}
+    meshes: dict[str, dict[str, float]] = {}
+    for d, m in MESHES:
+        meshes[f'{d}x{m}'] = program.measure(MODEL, VOCABULARY, BATCH, d, m)
+        results.write(HERE / 'compiled.json', {'meshes': meshes, **facts})
 
 
 def compiled() -> str:

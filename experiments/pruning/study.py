@@ -69,17 +69,19 @@ def grid() -> Iterator[dict[str, Any]]:
         yield {'model.family': 'modified_kneser_ney', **dict(zip(PRUNING, keys))}
 
 
-def measure(corpus: str) -> dict[str, Any]:
-    """Returns what all tables show of a corpus."""
+def measure(corpus: str) -> Iterator[dict[str, Any]]:
+    """Yields what all tables show of a corpus, after each model."""
     changes = wikitext2.BY_ARTICLES if corpus == 'wikitext2' else {}
     settings = config_lib.from_config(parts.override(CORPORA[corpus].get_config('modified_kneser_ney_5'), changes))
     data = loading.load_dataset(settings)
-    rows = []
+    measured: dict[str, Any] = {'words': len(data.train), 'models': []}
     for changes in grid():
-        rows.append({**changes, **_measure_model(config_lib.replace(settings, changes), data)})
-        print(json.dumps(rows[-1]), flush=True)
-    compared = {'contexts': _compare_contexts(data), 'mixtures': _compare_mixtures(data)}
-    return {'models': rows, **compared, 'words': len(data.train)}
+        row = {**changes, **_measure_model(config_lib.replace(settings, changes), data)}
+        measured['models'].append(row)
+        print(json.dumps(row), flush=True)
+        yield measured
+    yield (measured := {**measured, 'contexts': _compare_contexts(data)})
+    yield {**measured, 'mixtures': _compare_mixtures(data)}
 
 
 def _measure_model(settings: Settings, data: Dataset) -> dict[str, Any]:
@@ -203,7 +205,7 @@ def main(flags: study.Flags) -> None:
     for name in names:
         with warnings.catch_warnings():
             warnings.simplefilter('ignore', kneser_ney.DiscountWarning)
-            results.write(RESULTS / f'{name}.json', {**measure(name), **facts})
+            results.write_each(RESULTS / f'{name}.json', ({**measured, **facts} for measured in measure(name)))
 
 
 def tables(_: study.Flags) -> str:

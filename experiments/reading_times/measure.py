@@ -234,7 +234,7 @@ def define(parser: study.StudyParser) -> None:
     parser.add_argument('--runs', nargs='+', required=True, help='the folders of the runs')
     parser.add_argument('--data', required=True, help='a clone of the corpus')
     parser.add_argument('--cache', default='', help='the folder of the surprisals; default: .natural_stories in --runs')
-    parser.add_argument('--output', default=str(RESULTS / 'gains.json'), help='the file of the results')
+    parser.add_output_path(RESULTS / 'gains.json')
 
 
 def main(flags: study.Flags) -> None:
@@ -244,7 +244,7 @@ def main(flags: study.Flags) -> None:
     folders = [expand('--runs', folder) for folder in flags.runs]
     cache = expand('--cache', flags.cache) if flags.cache else folders[0] / '.natural_stories'
     measured: Mapping[str, Any] = measure_all(folders, flags.data, cache)
-    results.write(expand('--output', flags.output), {**measured, **source})
+    results.write(flags.output, {**measured, **source})
 
 
 if __name__ == '__main__':

@@ -175,24 +175,38 @@ def _kill_worker(address: str, after: float) -> bool:
     return True
 
 
-def measure_workers(path: str, numbers: list[int], folder: pathlib.Path) -> list[dict[str, Any]]:
-    """Measures the processes of this machine, and clusters of some numbers of workers."""
+def measure_workers(path: str, numbers: list[int], folder: pathlib.Path) -> Iterator[dict[str, Any]]:
+    """Yields rows of the processes of this machine, then of clusters of some numbers of workers, after each."""
     rows = [{'workers': 0, **run_child(path, '')}]
+    yield {'rows': rows}
     for number in tqdm(numbers, 'clusters', disable=None):
         with start_cluster(number, folder) as (address, _):
             rows.append({'workers': number, **run_child(path, address)})
         if rows[-1]['digest'] != rows[0]['digest']:
             raise BadInput(f'{number} workers', 'not the words and counts of one machine')
-    return rows
+        yield {'rows': rows}
 
 
-def measure_kills(path: str, number: int, folder: pathlib.Path) -> dict[str, Any]:
-    """Kills one of two workers in each run, after a time within the run."""
+def rehearse(path: str, folder: pathlib.Path) -> Iterator[dict[str, Any]]:
+    """Yields a run on eight workers beside its plan."""
+    *_, measured = measure_workers(path, [8], folder)
+    row, planned = measured['rows'][-1], plan(measured['rows'][-1]['words'])
+    figures = {
+        key: {'measured': sum(row[stage][key] for stage in STAGES), 'planned': planned[key]} for key in REHEARSED
+    }
+    yield {'words': row['words'], 'workers': 8, 'row': row, 'figures': figures}
+
+
+def measure_kills(path: str, number: int, folder: pathlib.Path) -> Iterator[dict[str, Any]]:
+    """Kills one of two workers in each run, after a time within the run. Yields all runs, after each."""
     with start_cluster(2, folder) as (address, _):
         without = run_child(path, address)
         random.seed(0)
         delays = [random.uniform(0.15, 0.85) * without['all_seconds'] for _ in range(number)]
-        return {'without': without, 'runs': [run_child(path, address, delay) for delay in tqdm(delays, disable=None)]}
+        runs = []
+        for delay in tqdm(delays, disable=None):
+            runs.append(run_child(path, address, delay))
+            yield {'without': without, 'runs': runs}
 
 
 def num_ngrams(words: float) -> float:
@@ -279,7 +293,7 @@ def define(parser: study.StudyParser) -> None:
     parser.add_argument('--workers', type=study.counts, default=[2, 4, 8], metavar='N,...', help='numbers of workers')
     parser.add_count('--kills', 0, 'kill a worker in each of so many runs instead', least=0)
     parser.add_switch('--rehearse', 'compare a run on 8 workers with its plan instead')
-    parser.add_argument('--output', type=pathlib.Path, help='the file of the results; default: in results')
+    parser.add_output_path(help='the file of the results; default: in results')
     parser.add_argument('--child', action='store_true', help=argparse.SUPPRESS)
     parser.add_argument('--scheduler', default='', help=argparse.SUPPRESS)
 
@@ -291,22 +305,19 @@ def main(flags: study.Flags) -> None:
         return
     path = str(expand('TEXT', flags.text).absolute())
     require(os.path.isfile(path), 'TEXT', flags.text, 'is no file')
+    from nplm_jax.distributed import dask_cluster  # noqa: F401, PLC0415 (says at once if the package is missing)
+
     facts = {**provenance.of_module('experiments.scale.cluster'), 'load_before': os.getloadavg()}
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
         if flags.rehearse:
-            name, (_, row) = 'rehearsal', measure_workers(path, [8], folder)
-            planned = plan(row['words'])
-            figures = {
-                key: {'measured': sum(row[stage][key] for stage in STAGES), 'planned': planned[key]}
-                for key in REHEARSED
-            }
-            measured: dict[str, Any] = {'words': row['words'], 'workers': 8, 'row': row, 'figures': figures}
+            name, states = 'rehearsal', rehearse(path, folder)
         elif flags.kills:
-            name, measured = 'kills', measure_kills(path, flags.kills, folder)
+            name, states = 'kills', measure_kills(path, flags.kills, folder)
         else:
-            name, measured = 'cluster', {'rows': measure_workers(path, flags.workers, folder)}
-    results.write(flags.output or RESULTS / f'{name}.json', {**measured, **facts})
+            name, states = 'cluster', measure_workers(path, flags.workers, folder)
+        output = flags.output or RESULTS / f'{name}.json'
+        results.write_each(output, ({**measured, **facts} for measured in states))
 
 
 if __name__ == '__main__':

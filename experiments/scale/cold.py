@@ -109,7 +109,7 @@ def define(parser: study.StudyParser) -> None:
     parser.add_argument('--kenlm', type=pathlib.Path, help="KenLM's folder with lmplz")
     parser.add_argument('--memory', default='2G', help='of lmplz: its option -S')
     parser.add_count('--rounds', 3, 'how often each program runs')
-    parser.add_argument('--output', type=pathlib.Path, default=RESULTS / 'cold.json', help='the file of the results')
+    parser.add_output_path(RESULTS / 'cold.json')
 
 
 def main(flags: study.Flags) -> None:
@@ -122,11 +122,12 @@ def main(flags: study.Flags) -> None:
         with open(text, 'rb') as lines:
             (folder / 'test.txt').write_bytes(b''.join(itertools.islice(lines, TEST_LINES)))
         programs = commands(text, folder, flags.kenlm.resolve(), flags.memory)
+        facts = {**provenance.of_module('experiments.scale.cold'), 'text_bytes': os.path.getsize(text)}
+        facts |= {'order': ORDER, 'lmplz_memory': flags.memory}
         for number in tqdm(range(flags.rounds), 'rounds', disable=None):
             order = sorted(programs, reverse=bool(number % 2))
             rounds.append({name: run_once(programs[name], folder) for name in order})
-    facts = {**provenance.of_module('experiments.scale.cold'), 'text_bytes': os.path.getsize(text)}
-    results.write(flags.output, {'rounds': rounds, 'order': ORDER, 'lmplz_memory': flags.memory, **facts})
+            results.write(flags.output, {'rounds': rounds, **facts})
 
 
 if __name__ == '__main__':

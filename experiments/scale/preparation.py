@@ -135,7 +135,7 @@ def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
     parser.add_argument('texts', nargs='*', metavar='TEXT', help='files')
     parser.add_argument('--tokens', choices=FILES, default='words', help='tokens of the text')
-    parser.add_argument('--output', type=pathlib.Path, help='the file of the results; default: in results')
+    parser.add_output_path(help='the file of the results; default: in results')
     parser.add_argument('--child', choices=('start', 'learn'), help=argparse.SUPPRESS)
 
 
@@ -144,11 +144,14 @@ def main(flags: study.Flags) -> None:
     if flags.child:
         print(json.dumps({'start': start, 'learn': learn}[flags.child](*flags.texts, flags.tokens)))
         return
-    for path in flags.texts:
-        require(os.path.isfile(path), 'TEXT', path, 'is no file')
+    for file in flags.texts:
+        require(os.path.isfile(file), 'TEXT', file, 'is no file')
     facts = {**provenance.of_module('experiments.scale.preparation'), 'load_before': os.getloadavg()}
-    texts = [measure(path, flags.tokens) for path in flags.texts]
-    results.write(flags.output or RESULTS / f'{FILES[flags.tokens]}.json', {'texts': texts, **facts})
+    path = flags.output or RESULTS / f'{FILES[flags.tokens]}.json'
+    texts: list[dict[str, Any]] = []
+    for file in flags.texts:
+        texts.append(measure(file, flags.tokens))
+        results.write(path, {'texts': texts, **facts})
 
 
 if __name__ == '__main__':

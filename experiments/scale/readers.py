@@ -86,8 +86,11 @@ def _write(path: pathlib.Path, paragraphs: list[str]) -> None:
             file.write(data)
 
 
-def measure(megabytes: int) -> dict[str, Any]:
-    """Returns what each format took."""
+def measure(megabytes: int) -> Iterator[dict[str, Any]]:
+    """Yields what each format took, after each."""
+    import backports.zstd  # noqa: F401, PLC0415 (says before the first format if an optional package is missing)
+    import pyarrow.parquet  # noqa: F401, PLC0415
+
     paragraphs = list(_paragraphs(megabytes * 10**6 // _REPEATS))
     measured: dict[str, Any] = {'provenance': provenance.provenance(), 'megabytes': megabytes, 'formats': {}}
     with tempfile.TemporaryDirectory() as folder:
@@ -98,7 +101,7 @@ def measure(megabytes: int) -> dict[str, Any]:
             output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
             measured['formats'][suffix] = {'file_bytes': path.stat().st_size} | json.loads(output)
             path.unlink()
-    return measured
+            yield measured
 
 
 def table() -> str:
@@ -123,7 +126,7 @@ def define(parser: study.StudyParser) -> None:
 
 def main(flags: study.Flags) -> None:
     """Measures, and prints the table."""
-    results.write(_RESULTS, measure(flags.megabytes))
+    results.write_each(_RESULTS, measure(flags.megabytes))
     print(table())
 
 

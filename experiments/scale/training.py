@@ -92,20 +92,16 @@ def main(flags: study.Flags) -> None:
     states = {name: train(runs[name], flags.chunks, *state[:2]) for name, state in states.items()}  # compiles
     speeds: dict[str, list[float]] = {name: [] for name in runs}
     resident = [memory()]
+    first, words = next(iter(runs)), {name: len(run.data.train) for name, run in runs.items()}
+    facts = {'words': words, **provenance.of_module('experiments.scale.training')}
     for _ in range(flags.rounds):
         for name, run in runs.items():
             states[name] = train(run, flags.chunks, *states[name][:2])
             speeds[name].append(states[name][2])
         resident.append(memory())
-    first = next(iter(runs))
-    facts = {
-        'words': {name: len(run.data.train) for name, run in runs.items()},
-        'speeds': speeds,
-        'ratios': {n: statistics.median(a / b for a, b in zip(speeds[n], speeds[first])) for n in runs},
-        'resident': resident,
-        **provenance.of_module('experiments.scale.training'),
-    }
-    results.write(RESULTS / 'training.json', facts)
+        ratios = {n: statistics.median(a / b for a, b in zip(speeds[n], speeds[first])) for n in runs}
+        measured = {'speeds': speeds, 'ratios': ratios, 'resident': resident}
+        results.write(RESULTS / 'training.json', {**facts, **measured})
 
 
 if __name__ == '__main__':

@@ -113,7 +113,7 @@ def define(parser: study.StudyParser) -> None:
     parser.add_count('--trials', TRIALS, f'trials of each search; default: {TRIALS}')
     parser.add_argument('--config', default=str(CONFIG), help='the config file; default: that of the study')
     parser.add_argument('--workdir', default='runs/search-study', help='the folder of the searches')
-    parser.add_argument('--output', default=str(RESULTS), help='the folder of the results')
+    parser.add_output_path(RESULTS, folder=True)
 
 
 def measure(flags: study.Flags) -> None:
@@ -121,7 +121,7 @@ def measure(flags: study.Flags) -> None:
     from nplm_jax.runs import process  # noqa: PLC0415 (JAX takes a second)
 
     process.set_up_process()
-    output = expand('--output', flags.output)
+    output = flags.output
     for seed in flags.seeds:
         for method in flags.methods:
             workdir, config = expand('--workdir', flags.workdir), pathlib.Path(flags.config)
@@ -133,7 +133,7 @@ def measure(flags: study.Flags) -> None:
 
 def show(flags: study.Flags) -> str:
     """Returns the table of the results that there are."""
-    folder = expand('--output', flags.output)
+    folder = flags.output
     return make_table([results.read(folder, path.stem) for path in sorted(folder.glob('*.json'))])
 
 

@@ -15,7 +15,7 @@ import collections
 import os
 import pathlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -162,8 +162,12 @@ def generated(size: int, num_words: int = 600_000) -> dataset.Dataset:
     return dataset.from_corpus(corpus, words)
 
 
-def time_outputs() -> dict[str, Any]:
-    """Returns, by |V| and output, the words a second of each turn; the outputs take turns in one process."""
+def time_outputs() -> Iterator[dict[str, Any]]:
+    """Yields, by |V| and output, the words a second of each turn, after each |V|.
+
+    The outputs take turns in one process.
+    """
+    facts = {'load_before': os.getloadavg()[0], **provenance.of_module('experiments.section5.trees')}
     seconds: dict[str, dict[str, list[int]]] = {}
     for size in SIZES:
         data = generated(size)
@@ -179,7 +183,7 @@ def time_outputs() -> dict[str, Any]:
                     taken = time.perf_counter() - started
                     rates[name].append(round(len(nll_S) * run.settings.train.batch_size / taken))
         seconds[f'{size}'] = rates
-    return seconds
+        yield {'words_per_second': seconds, **facts}
 
 
 def _prepare(kind: str, data: dataset.Dataset) -> TrainingRun:
@@ -244,8 +248,7 @@ def main(flags: study.Flags) -> None:
         for name, _, run in pairs:
             take(name, run)
     elif flags.time:
-        measured = {'load_before': os.getloadavg()[0], 'words_per_second': time_outputs()}
-        results.write(RESULTS / 'tree_speed.json', {**measured, **provenance.of_module('experiments.section5.trees')})
+        results.write_each(RESULTS / 'tree_speed.json', time_outputs())
     else:
         print(study.shown(table, flags))
 

@@ -94,14 +94,14 @@ def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
     parser.add_argument('--runs', required=True, help='the folder of the trained networks')
     parser.add_switch('--word2vec', 'train and measure word2vec on the training words')
-    parser.add_argument('--output', default=str(RESULTS), help='the folder of the results')
+    parser.add_output_path(RESULTS, folder=True)
     parser.add_switch('--again', 'measure what has been measured too')
 
 
 def main(flags: study.Flags) -> None:
     """Measures what is missing."""
     process.set_up_process()
-    folder, output, data = expand('--runs', flags.runs), expand('--output', flags.output), tasks.data_folder()
+    folder, output, data = expand('--runs', flags.runs), flags.output, tasks.data_folder()
     runs = sorted(path for path in folder.glob('*') if catalog.is_finished(path))
     require(len(runs) > 0, '--runs', str(folder), 'holds no finished run')
     output.mkdir(parents=True, exist_ok=True)

@@ -55,7 +55,7 @@ def define(parser: study.StudyParser) -> None:
     parser.add_argument('--visitors', type=study.positive(int), default=20, help='visitors of the explorer at once')
     parser.add_switch('--no_training', 'no training beside the explorer')
     parser.add_argument('--workdir', default='', help='where the runs are kept; default: nowhere')
-    parser.add_argument('--output', default=str(RESULTS / 'soak.json'), help='the file with the results')
+    parser.add_output_path(RESULTS / 'soak.json')
 
 
 def main(flags: study.Flags) -> None:
@@ -66,7 +66,7 @@ def main(flags: study.Flags) -> None:
         folder = pathlib.Path(flags.workdir or temporary)
         folder.mkdir(parents=True, exist_ok=True)
         measured = measure(folder, flags.minutes, flags.visitors, not flags.no_training)
-    results.write(pathlib.Path(flags.output), measured)
+    results.write(flags.output, measured)
 
 
 def tables() -> str:

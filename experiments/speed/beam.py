@@ -9,6 +9,7 @@ Everything is run once before, so that nothing is compiled while the clock runs.
 """
 
 import functools
+import sys
 import time
 
 import numpy as np
@@ -56,6 +57,7 @@ def main(flags: study.Flags) -> None:
         ratios = searches[-1] / searches[0], searches[-1] / samples
         times = (f'{seconds:.3f} s' for seconds in (*searches, samples))
         rows.append([family, *times, *(f'{ratio:.2f}' for ratio in ratios)])
+        print(*rows[-1], file=sys.stderr)
     contexts = (f'after {context} words' for context in flags.contexts)
     header = ['network', *contexts, f'{flags.width} samples', 'last / first', 'last / samples']
     print(markdown_table(header, rows))

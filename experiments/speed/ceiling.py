@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import importlib.util
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
 
-from experiments.speed.problem import PRECISIONS
 
-
-def flops_per_second(repeats: int = 8) -> dict[str, dict[str, float]]:
+def flops_per_second(precisions: Sequence[str], repeats: int = 8) -> dict[str, dict[str, float]]:
     """Returns, by precision and library, float operations a second of a square product."""
     n = 2048 if jax.default_backend() == 'cpu' else 8192
     products = {'jax': _jax_product, **({'torch': _torch_product} if importlib.util.find_spec('torch') else {})}
-    best = {precision: dict.fromkeys(products, 0.0) for precision in PRECISIONS}
-    runs = {(p, name): make(n, p) for p in PRECISIONS for name, make in products.items()}
+    best = {precision: dict.fromkeys(products, 0.0) for precision in precisions}
+    runs = {(p, name): make(n, p) for p in precisions for name, make in products.items()}
     for run in runs.values():
         run()
     for _ in range(repeats):

@@ -58,7 +58,7 @@ def define(parser: study.StudyParser) -> None:
     parser.add_argument('--seconds', type=float, default=1.0, help='about how long a turn takes')
     parser.add_count('--rounds', 5, 'turns of each side that are timed')
     parser.add_count('--starts', 3, 'how often each side compiles each entry')
-    problem.add_output(parser, HERE / 'results' / 'commits.json')
+    parser.add_output_path(HERE / 'results' / 'commits.json')
 
 
 def entries(flags: study.Flags) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -135,34 +135,26 @@ def make_table(measured: dict[str, Any]) -> str:
     return f'{markdown_table(HEADER, lines)}\n\n{about}'
 
 
-def measure(flags: study.Flags, base: pathlib.Path) -> dict[str, Any]:
-    """Returns everything that commits.json holds."""
-    load_before, commit = os.getloadavg()[0], checkouts.commit_of(base)
-    with contextlib.ExitStack() as stack:
-        sides = {side: Checkout(folder, stack) for side, folder in zip(SIDES, (base, HERE.parents[1]))}
-        raced = [race(flags, sides, *entry) for entry in entries(flags)]
-    return {
-        'base': commit,
+def measure(flags: study.Flags) -> Iterator[dict[str, Any]]:
+    """Yields everything that commits.json holds, after each contestant."""
+    base = checkouts.find('--base', flags.base)
+    facts = {
+        'base': checkouts.commit_of(base),
         'batch': flags.batch,
         'steps': flags.steps,
         'rounds': flags.rounds,
-        'load_before': load_before,
-        'load_after': os.getloadavg()[0],
-        'raced': raced,
+        'load_before': os.getloadavg()[0],
         **provenance.of_module('experiments.speed.commits'),
     }
+    raced = []
+    with contextlib.ExitStack() as stack:
+        sides = {side: Checkout(folder, stack) for side, folder in zip(SIDES, (base, HERE.parents[1]))}
+        for entry in entries(flags):
+            raced.append(race(flags, sides, *entry))
+            yield {**facts, 'load_after': os.getloadavg()[0], 'raced': raced}
 
 
-def main(flags: study.Flags) -> None:
-    """Measures, and prints the table."""
-    base = checkouts.find('--base', flags.base)
-    problem.record(flags, lambda: measure(flags, base))
-    print(show(flags))
-
-
-def show(flags: study.Flags) -> str:
-    """Returns the table of the file of results."""
-    return make_table(problem.recorded(flags))
+main, show = problem.commands(measure, make_table)
 
 
 if __name__ == '__main__':

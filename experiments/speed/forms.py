@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -143,7 +143,7 @@ def define(parser: study.StudyParser) -> None:
     parser.add_argument('--widths', type=study.counts, action='append', metavar='N[,N]', help=widths)
     parser.add_count('--steps', 6, 'updates of a turn')
     parser.add_count('--rounds', 8, 'turns of each form that are timed')
-    problem.add_output(parser, HERE / 'results' / 'forms.json')
+    parser.add_output_path(HERE / 'results' / 'forms.json')
 
 
 def make_turn(flags: study.Flags, loss: Loss, vocab_minor: bool, precision: str, widths: list[int]) -> problem.Turn:
@@ -174,14 +174,16 @@ def make_turn(flags: study.Flags, loss: Loss, vocab_minor: bool, precision: str,
     return turn
 
 
-def measure(flags: study.Flags) -> dict[str, Any]:
-    """Returns everything that forms.json holds."""
+def measure(flags: study.Flags) -> Iterator[dict[str, Any]]:
+    """Yields everything that forms.json holds, after each shape."""
     require(flags.batch % EXAMPLES == 0, '--batch', flags.batch, f'must be a multiple of {EXAMPLES}')
     require(flags.vocabulary % WORDS == 0, '--vocabulary', flags.vocabulary, f'must be a multiple of {WORDS}')
-    problem.set_up()
-    rates = []
-    for widths in flags.widths or WIDTHS:
+    for widths in flags.widths or ():
         require(len(widths) <= len(MATRICES), '--widths', widths, f'must be at most {len(MATRICES)} integers')
+    problem.set_up()
+    facts = {'batch': flags.batch, 'vocabulary': flags.vocabulary, **provenance.of_module('experiments.speed.forms')}
+    rates: list[dict[str, Any]] = []
+    for widths in flags.widths or WIDTHS:
         turns = {
             (name, precision): make_turn(flags, *form, precision, widths)
             for precision in problem.PRECISIONS
@@ -197,8 +199,7 @@ def measure(flags: study.Flags) -> dict[str, Any]:
             }
             for (name, precision), turn_seconds in seconds.items()
         ]
-    about = {'batch': flags.batch, 'vocabulary': flags.vocabulary}
-    return {**about, 'rates': rates, **provenance.of_module('experiments.speed.forms')}
+        yield {**facts, 'rates': rates}
 
 
 def make_table(measured: dict[str, Any]) -> str:

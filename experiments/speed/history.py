@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from configs import brown
-from experiments import study
+from experiments import results, study
 from experiments.speed import checkouts, problem
 from experiments.speed.checkouts import Checkout
 from nplm_jax.runs import provenance
@@ -38,7 +38,7 @@ def define(parser: study.StudyParser) -> None:
     parser.add_argument('--checkout', default=str(HERE.parents[1]), metavar='FOLDER', help='the checkout')
     parser.add_count('--rounds', 7, 'turns of each network that are timed')
     parser.add_count('--updates', 20, 'updates of a turn')
-    problem.add_output(parser, HERE / 'history.json')
+    parser.add_output_path(HERE / 'history.json')
 
 
 def product_rate(matrix: np.ndarray, repeats: int = 3) -> float:
@@ -137,8 +137,9 @@ def main(flags: study.Flags) -> None:
     """Measures if told to, and prints the table."""
     if flags.add:
         folder = checkouts.find('--checkout', flags.checkout)
-        entries = problem.recorded(flags)['entries'] if problem.output_path(flags).exists() else []
-        problem.record(flags, lambda: {'entries': add(entries, measure(folder, flags.rounds, flags.updates))})
+        entries = problem.recorded(flags)['entries'] if flags.output.exists() else []
+        entry = measure(folder, flags.rounds, flags.updates)
+        results.write(flags.output, {'entries': add(entries, entry)})
     print(study.shown(show, flags))
 
 

@@ -16,7 +16,7 @@ import random
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,7 @@ def define(parser: study.StudyParser) -> None:
     parser.add_argument('--run', default='runs/brown-mkn5', help='the run of an n-gram model')
     parser.add_count('--sentences', 10_000, 'sentences to compare', least=CONTEXTS)
     parser.add_count('--rounds', 5, 'turns of each contestant')
-    problem.add_output(parser, RESULTS)
+    parser.add_output_path(RESULTS)
 
 
 def seconds(call: Callable[[], Any]) -> tuple[float, Any]:
@@ -113,18 +113,18 @@ def compare(ours: kenlm.Model, theirs: Any, texts: list[str]) -> dict[str, Any]:
     }
 
 
-def measure(flags: study.Flags) -> dict[str, Any]:
-    """Returns all results."""
+def measure(flags: study.Flags) -> Iterator[dict[str, Any]]:
+    """Yields all results."""
     import kenlm as module  # noqa: PLC0415 (an optional package)
 
+    texts = sentences(flags.sentences)
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / 'model.arpa'
         cli.main(['export', flags.run, '--to=arpa', f'--output={path}'])
         their_load, theirs = seconds(lambda: module.Model(str(path)))
         our_load, ours = seconds(lambda: kenlm.Model(path))
         run_load, _ = seconds(lambda: kenlm.Model(flags.run))
-        texts = sentences(flags.sentences)
-        return {
+        yield {
             **provenance.of_module('experiments.speed.next_words'),
             'vocabulary': len(ours.vocabulary),
             'arpa_bytes': path.stat().st_size,

@@ -15,6 +15,7 @@ import os
 import pathlib
 import statistics
 import tempfile
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -44,7 +45,7 @@ def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
     parser.add_count('--tokens', 200, 'tokens of a turn', least=2)
     parser.add_count('--rounds', 5, 'turns of each contestant')
-    problem.add_output(parser, RESULTS)
+    parser.add_output_path(RESULTS)
 
 
 def read_by_ours(model: NeuralLanguageModel, ids_T: np.ndarray) -> np.ndarray:
@@ -98,16 +99,16 @@ def measure_network(changes: dict[str, Any], flags: study.Flags) -> dict[str, An
     }
 
 
-def measure(flags: study.Flags) -> dict[str, Any]:
-    """Returns all results."""
+def measure(flags: study.Flags) -> Iterator[dict[str, Any]]:
+    """Yields all results, after each network."""
     cores = len(os.sched_getaffinity(0))
     require(cores == 1, 'processor cores', cores, 'must be 1: put `taskset -c 0` before the command')
-    return {
-        **provenance.of_module('experiments.speed.onnx_tokens'),
-        'vocabulary': brown.VOCABULARY,
-        'load': os.getloadavg()[0],
-        'networks': {name: measure_network(changes, flags) for name, changes in NETWORKS.items()},
-    }
+    facts = {**provenance.of_module('experiments.speed.onnx_tokens'), 'vocabulary': brown.VOCABULARY}
+    facts['load'] = os.getloadavg()[0]
+    networks = {}
+    for name, changes in NETWORKS.items():
+        networks[name] = measure_network(changes, flags)
+        yield {**facts, 'networks': networks}
 
 
 def make_table(measured: dict[str, Any]) -> str:

@@ -8,9 +8,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-import pathlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import jax
@@ -25,8 +24,6 @@ from nplm_jax.config import Settings
 from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import Params
-from nplm_jax.utils.errors import require
-from nplm_jax.utils.io import expand
 
 __all__ = ['PRECISIONS', 'ROWS', 'LARGE', 'Problem', 'Turn', 'make_problem', 'alternate']
 
@@ -153,46 +150,26 @@ def alternate(turns: Mapping[Name, Turn], rounds: int) -> dict[Name, list[float]
     return seconds
 
 
-def add_output(parser: study.StudyParser, default: pathlib.Path) -> None:
-    """Adds --output, the file that `record` writes and `recorded` reads."""
-    parser.add_argument('--output', default=str(default), metavar='FILE.json', help='the file of the results')
-
-
-def record(flags: study.Flags, measure: Callable[[], dict[str, Any]]) -> None:
-    """Writes what `measure` returns to the file of --output; its folder is made first."""
-    path = output_path(flags)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    results.write(path, measure())
-
-
 def recorded(flags: study.Flags) -> dict[str, Any]:
     """Returns what the file of --output holds. Raises: BadInput when it is missing or damaged."""
-    path = output_path(flags)
-    return results.read(path.parent, path.stem)
+    return results.read(flags.output.parent, flags.output.stem)
 
 
 def commands(
-    measure: Callable[[study.Flags], dict[str, Any]], make_table: Callable[[dict[str, Any]], str]
+    measure: Callable[[study.Flags], Iterable[dict[str, Any]]], make_table: Callable[[dict[str, Any]], str]
 ) -> tuple[Callable[[study.Flags], None], Callable[[study.Flags], str]]:
     """Returns what `study.run` takes as `measure` and `show`, of a study whose results are the file of --output.
 
     Args:
-        measure: Returns what the file holds.
+        measure: Yields what the file holds, again after each row.
         make_table: Returns the table of what the file holds.
     """
 
     def main(flags: study.Flags) -> None:
-        record(flags, lambda: measure(flags))
+        results.write_each(flags.output, measure(flags))
         print(show(flags))
 
     def show(flags: study.Flags) -> str:
         return make_table(recorded(flags))
 
     return main, show
-
-
-def output_path(flags: study.Flags) -> pathlib.Path:
-    """Returns the file of --output."""
-    path = expand('--output', flags.output)
-    require(path.suffix == '.json', '--output', flags.output, 'must end in .json')
-    return path

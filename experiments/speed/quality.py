@@ -26,7 +26,6 @@ from ml_collections import ConfigDict, config_flags
 
 from experiments import results, study
 from nplm_jax.runs import command_line, provenance, reporting
-from nplm_jax.utils import io as io_lib
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.text import markdown_table
 
@@ -53,7 +52,7 @@ def define(parser: study.StudyParser) -> None:
     target = "validation perplexity to reach; default: the paper's for the row"
     parser.add_argument('--target', type=float, help=target)
     parser.add_switch('--warm', 'let it use the programs that earlier runs compiled')
-    parser.add_argument('--output', default=str(HERE / 'results'), metavar='FOLDER', help='the folder of the results')
+    parser.add_output_path(HERE / 'results', folder=True)
 
 
 def read_config(file: str, keys: Sequence[str]) -> tuple[ConfigDict, dict[str, Any]]:
@@ -175,16 +174,14 @@ def make_table(folder: pathlib.Path) -> str:
 
 def main(keys: Sequence[str], flags: study.Flags) -> None:
     """Runs a row, and prints the table."""
-    folder = io_lib.expand('--output', flags.output)
-    folder.mkdir(parents=True, exist_ok=True)
     measured = measure(flags, keys)
-    results.write(folder / f'quality_{measured["name"]}.json', measured)
+    results.write(flags.output / f'quality_{measured["name"]}.json', measured)
     print(show(flags))
 
 
 def show(flags: study.Flags) -> str:
     """Returns the table of the folder of results."""
-    return make_table(io_lib.expand('--output', flags.output))
+    return make_table(flags.output)
 
 
 if __name__ == '__main__':

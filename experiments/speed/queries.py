@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,7 +55,7 @@ def define(parser: study.StudyParser) -> None:
     parser.add_argument('--text', default='', metavar='FILE', help='the text to score, a sentence per line')
     parser.add_argument('--also', nargs='*', default=[], metavar='FILE', help='ARPA files that are compared alone')
     parser.add_count('--rounds', 3, 'turns of each contestant')
-    problem.add_output(parser, RESULTS)
+    parser.add_output_path(RESULTS)
 
 
 class Load(NamedTuple):
@@ -121,8 +121,8 @@ def timed(call: Callable[[], int]) -> float:
     return call() / (time.process_time() - before)
 
 
-def measure(flags: study.Flags) -> dict[str, Any]:
-    """Returns all results."""
+def measure(flags: study.Flags) -> Iterator[dict[str, Any]]:
+    """Yields all results."""
     paths = {name: expand(f'--{name}', getattr(flags, name)) for name in ('query', 'arpa', 'text')}
     for name, path in paths.items():
         require(path.is_file(), f'--{name}', str(path), 'must be a file')
@@ -148,7 +148,7 @@ def measure(flags: study.Flags) -> dict[str, Any]:
             rates['score_lines'].append(timed(lambda: sum(len(line.ids_T) for line in model.score_lines(lines))))
             rates['full_scores'].append(timed(lambda: sum(len([*model.full_scores(line)]) for line in few)))
             rates['BaseScore'].append(timed(lambda: one_by_one(model, few)))
-        return {
+        yield {
             **provenance.of_module('experiments.speed.queries'),
             'order': model.order,
             'vocabulary': len(model.vocabulary),

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import itertools
 import json
 import os
 import pathlib
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -41,7 +42,7 @@ def define(parser: study.StudyParser) -> None:
     parser.add_count('--block_size', 0, "examples whose scores ours holds at once; 0: the config's", least=0)
     parser.add_count('--steps', 10, 'updates of a turn')
     parser.add_count('--rounds', 5, 'turns of each contestant that are timed')
-    problem.add_output(parser, HERE / 'results' / 'race.json')
+    parser.add_output_path(HERE / 'results' / 'race.json')
     keep = 'keep the peak memory that --output has; default: measure it'
     parser.add_argument('--no-memory', '--nomemory', dest='memory', action='store_false', help=keep)
 
@@ -61,14 +62,13 @@ def entered(named: Sequence[str] | None) -> list[str]:
     return list(named or [name for name in made if name not in missing])
 
 
-def race_row(flags: study.Flags, row: str, names: Sequence[str]) -> dict[str, Any]:
-    """Races contestants on one network. Returns: words a second of each turn, and peak memory."""
+def race_row(flags: study.Flags, row: str, names: Sequence[str], earlier: Mapping[Any, Any]) -> dict[str, Any]:
+    """Races contestants on one network. Returns: words a second of each turn, and peak memory unless it is known."""
     make_config, V = problem.ROWS[row]
     B, S = flags.batch, flags.steps
     shared = problem.make_problem(make_config(), V, B, S, flags.rounds + 1, flags.block_size)
     entries = [(name, precision) for precision in flags.precisions for name in names]
-    find_memory = peak_memory if flags.memory else earlier_memory
-    memory = {entry: find_memory(flags, row, *entry) for entry in entries}
+    memory = {entry: earlier.get((row, *entry)) or peak_memory(flags, row, *entry) for entry in entries}
     turns = {entry: contestants.find(entry[0])(shared, entry[1]) for entry in entries}
     seconds = problem.alternate(turns, flags.rounds)
     raced = [
@@ -136,22 +136,26 @@ def make_table(measured: dict[str, Any]) -> str:
     return f'{markdown_table(HEADER, lines)}\n\n{about}\nCeiling of matrix products: {ceiling}.'
 
 
-def measure(flags: study.Flags) -> dict[str, Any]:
-    """Returns everything that race.json holds."""
+def measure(flags: study.Flags) -> Iterator[dict[str, Any]]:
+    """Yields everything that race.json holds, after each row."""
     problem.set_up()
     names = entered(flags.contestants)
+    entries = itertools.product(flags.rows, names, flags.precisions)
+    earlier = {} if flags.memory else {entry: earlier_memory(flags, *entry) for entry in entries}
     measured = {
         'batch': flags.batch,
         'steps': flags.steps,
         'rounds': flags.rounds,
         'load_before': os.getloadavg()[0],
-        'ceiling': ceiling.flops_per_second(),
-        'rows': [race_row(flags, row, names) for row in flags.rows],
         **provenance.of_module('experiments.speed.race'),
+        'ceiling': ceiling.flops_per_second(flags.precisions),
+        'rows': [],
     }
     if importlib.util.find_spec('torch'):
         measured['versions']['torch'] = importlib.import_module('torch').__version__
-    return measured
+    for row in flags.rows:
+        measured['rows'].append(race_row(flags, row, names, earlier))
+        yield measured
 
 
 main, show = problem.commands(measure, make_table)

@@ -11,12 +11,13 @@ from __future__ import annotations
 import os
 import pathlib
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from configs import brown
-from experiments import study
+from experiments import results, study
 from experiments.speed import contestants, problem
 from nplm_jax.runs import provenance
 from nplm_jax.utils.text import markdown_table, save_figure
@@ -36,7 +37,7 @@ def define(parser: study.StudyParser) -> None:
     parser.add_count('--block_size', 0, "examples whose scores ours holds at once; 0: the config's", least=0)
     work = 'Gflop of matrix products in a turn, which has 2 to 50 updates'
     parser.add_argument('--work', type=float, default=60.0, help=work)
-    problem.add_output(parser, HERE / 'results' / 'scaling.json')
+    parser.add_output_path(HERE / 'results' / 'scaling.json')
 
 
 def point(flags: study.Flags, V: int, B: int) -> dict[str, list[float]]:
@@ -48,16 +49,6 @@ def point(flags: study.Flags, V: int, B: int) -> dict[str, list[float]]:
     turns = {f'{name}, {precision}': contestants.find(name)(shared, precision) for name, precision in raced}
     seconds = problem.alternate(turns, flags.rounds)
     return {name: [round(S * B / s, 1) for s in turn_seconds] for name, turn_seconds in seconds.items()}
-
-
-def measure_axis(flags: study.Flags, axis: str) -> list[dict[str, Any]]:
-    """Returns all points of one axis."""
-    points = []
-    for value in AXES[axis]:
-        size = {**FIXED, axis: value}
-        points.append({axis: value, 'words_per_second': point(flags, size['vocabulary'], size['batch'])})
-        print(f'{axis} {value:,} measured', file=sys.stderr)
-    return points
 
 
 def _names(points: list[dict[str, Any]]) -> list[str]:
@@ -102,21 +93,26 @@ def draw(measured: dict[str, Any], path: pathlib.Path) -> None:
     save_figure(figure, path)
 
 
-def measure(flags: study.Flags) -> dict[str, Any]:
-    """Returns everything that scaling.json holds."""
+def measure(flags: study.Flags) -> Iterator[dict[str, Any]]:
+    """Yields everything that scaling.json holds, after each point."""
     problem.set_up()
-    return {
-        'rounds': flags.rounds,
-        'load_before': os.getloadavg()[0],
-        'axes': {axis: measure_axis(flags, axis) for axis in flags.axes},
-        **provenance.of_module('experiments.speed.scaling'),
-    }
+    facts = {'rounds': flags.rounds, 'load_before': os.getloadavg()[0]}
+    facts |= provenance.of_module('experiments.speed.scaling')
+    axes: dict[str, list[dict[str, Any]]] = {}
+    for axis in flags.axes:
+        axes[axis] = []
+        for value in AXES[axis]:
+            size = {**FIXED, axis: value}
+            rates = point(flags, size['vocabulary'], size['batch'])
+            axes[axis].append({axis: value, 'words_per_second': rates})
+            print(f'{axis} {value:,} measured', file=sys.stderr)
+            yield {**facts, 'axes': axes}
 
 
 def main(flags: study.Flags) -> None:
     """Measures, draws the figure, and prints the tables."""
-    problem.record(flags, lambda: measure(flags))
-    draw(problem.recorded(flags), problem.output_path(flags).with_suffix('.png'))
+    results.write_each(flags.output, measure(flags))
+    draw(problem.recorded(flags), flags.output.with_suffix('.png'))
     print(show(flags))
 
 

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
     parser.add_names('--sizes', eight_seeds.SIZES, 'the networks')
     parser.add_count('--rounds', 2, 'sweeps of each mode')
-    problem.add_output(parser, HERE / 'results' / 'vectorize.json')
+    parser.add_output_path(HERE / 'results' / 'vectorize.json')
 
 
 def write_text(path: pathlib.Path, V: int, words: int) -> None:
@@ -107,15 +108,15 @@ def make_table(measured: dict[str, Any]) -> str:
     return f'{markdown_table(HEADER, lines)}\n\n{about}load {measured["load_before"]:.1f} before.'
 
 
-def measure_all(flags: study.Flags) -> dict[str, Any]:
-    """Returns everything that vectorize.json holds."""
+def measure_all(flags: study.Flags) -> Iterator[dict[str, Any]]:
+    """Yields everything that vectorize.json holds, after each network."""
     problem.set_up()
-    return {
-        'rounds': flags.rounds,
-        'load_before': os.getloadavg()[0],
-        'rows': [measure(size, flags.rounds) for size in flags.sizes],
-        **provenance.of_module('experiments.speed.vectorize'),
-    }
+    facts = {'rounds': flags.rounds, 'load_before': os.getloadavg()[0]}
+    facts |= provenance.of_module('experiments.speed.vectorize')
+    rows = []
+    for size in flags.sizes:
+        rows.append(measure(size, flags.rounds))
+        yield {**facts, 'rows': rows}
 
 
 main, show = problem.commands(measure_all, make_table)

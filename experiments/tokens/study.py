@@ -268,7 +268,7 @@ def define(parser: study.StudyParser) -> None:
     parser.add_argument('--rows', default=','.join(BUDGETS), help='rows between commas')
     parser.add_argument('--share', type=study.positive(float), default=1.0, help='of the processor seconds')
     parser.add_argument('--core', type=int, default=0, help='the core that the runs use')
-    parser.add_argument('--output', default=str(RESULTS), help='the folder of the results')
+    parser.add_output_path(RESULTS, folder=True)
     parser.add_argument('--run', help=argparse.SUPPRESS)
     parser.add_argument('--updates', type=int, help=argparse.SUPPRESS)
 
@@ -280,7 +280,7 @@ def main(flags: study.Flags) -> None:
         given = getattr(flags, flag)
         require(set(given.split(',')) <= set(known), f'--{flag}', given, f'must be among {", ".join(known)}')
     if flags.run is None:
-        measure_all(flags, workdir, expand('--output', flags.output))
+        measure_all(flags, workdir, flags.output)
         return
     os.sched_setaffinity(0, {flags.core})
     process.set_up_process()

@@ -17,7 +17,9 @@ comparable with RUN's.
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
+import os
 import pathlib
 import shlex
 import shutil
@@ -25,8 +27,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from nplm_jax.cli.parser import Parser
+from nplm_jax.data import formats
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand, sha256, write_atomically
+from nplm_jax.utils.shell import command_line
 from nplm_jax.utils.text import to_json
 
 if TYPE_CHECKING:
@@ -41,17 +45,32 @@ FAMILY = 'arpa'  # the `model.family` of an imported run
 def main(argv: Sequence[str]) -> None:
     """Imports the file."""
     parser = Parser('import', __doc__)
-    parser.add_argument('format', choices=['arpa'], help='format of the file')
+    parser.add_argument('format', type=_format, metavar='arpa', help='format of the file')
     parser.add_argument('file', metavar='FILE', help='model to import')
-    parser.add_argument('--workdir', required=True, metavar='DIR', help='output directory; required')
+    parser.add_argument('--workdir', default='', metavar='DIR', help='output directory; required')
     vocabulary = 'use the vocabulary of this run; default: that of the file'
     parser.add_argument('--vocabulary', default='', metavar='RUN', help=vocabulary)
     parser.add_plugins()
     flags = parser.parse_args(argv)
+    require(bool(flags.workdir), '--workdir', flags.workdir, 'required: the folder of the run to write')
 
     path, folder = expand('FILE', flags.file), expand('--workdir', flags.workdir)
     sizes = import_arpa(path, folder, flags.vocabulary, shlex.join(['nplm', 'import', *argv]))
     print(f'{folder}: {sizes}')
+
+
+def _format(value: str) -> str:
+    """Returns the format, which comes before the file. Raises what argparse reports for another value."""
+    if value == 'arpa':
+        return value
+    command = command_line(['nplm', 'import', 'arpa', value, f'--workdir=runs/{name_of(pathlib.Path(value))}'])
+    advice = f'; to import the file, run: {command}' if '.' in value or os.path.exists(value) else ''
+    raise argparse.ArgumentTypeError(f'{value!r}: must be arpa{advice}')
+
+
+def name_of(path: pathlib.Path) -> str:
+    """Returns the name of an ARPA file without its endings, as `news` of news.arpa.gz."""
+    return (path.with_suffix('') if path.suffix in formats.COMPRESSED else path).stem
 
 
 def import_arpa(path: pathlib.Path, folder: pathlib.Path, vocabulary_of: str, command: str) -> str:
@@ -116,7 +135,7 @@ def read_arpa(path: pathlib.Path) -> tuple[Settings, Vocabulary, BackoffModel]:
     corpus = {'name': 'text', 'tokens': 'whitespace', 'lowercase': False, 'split_possessive': False}
     corpus |= {'boundary_tokens': PARAGRAPH_BOUNDARY in vocabulary.ids}
     keys = {'corpus': corpus, 'model': {'family': FAMILY, 'n': max(model.n, 2)}}
-    settings = config_lib.from_config({'name': workdir.safe_folder_name(path.stem), **keys})
+    settings = config_lib.from_config({'name': workdir.safe_folder_name(name_of(path)), **keys})
     tokenizer = WordTokenizer(
         boundary_tokens=settings.corpus.boundary_tokens, split_punctuation=False, match_quotes=False, is_verbatim=True
     )

@@ -21,7 +21,7 @@ def main(argv: Sequence[str]) -> None:
     """Writes the file."""
     parser = Parser('pack', __doc__)
     parser.add_argument('run', metavar='RUN', help='folder of a run, such as runs/brown-mlp9')
-    parser.add_argument('output', metavar='FILE.nplm', help='file to write')
+    parser.add_output('file to write', name='output', metavar='FILE.nplm')
     parser.add_plugins()
     flags = parser.parse_args(argv)
     path = expand('FILE', flags.output)

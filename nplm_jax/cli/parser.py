@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import os
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,6 +16,8 @@ from nplm_jax.utils.text import to_json
 TEXT_START = """If the run's corpus has paragraph marks, every line, prompt or item is scored after an unscored <p>,
 unless it begins with a mark itself; otherwise it is scored without a context. Where line ends are tokens
 (corpus.tokens=pieces, characters or bytes), it is scored after a line end."""
+
+EXISTS = 'exists; give another name, or --overwrite'  # the answer to an output that would be replaced
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
@@ -34,6 +37,7 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, command: str, description: str | None) -> None:
         super().__init__(f'nplm {command}', description=description, formatter_class=_Formatter, allow_abbrev=False)
         self._max_runs: int | None = 0
+        self._output: argparse.Action | None = None
         self._owned: list[tuple[argparse.Action, str]] = []
         self.register('type', float, _finite)
         self.register('type', int, _int32)
@@ -116,9 +120,22 @@ class Parser(argparse.ArgumentParser):
         """Adds --json."""
         self.add_switch('--json', 'print one JSON object')
 
+    def add_output(self, help: str, name: str = '--output', metavar: str | None = None, required: bool = False) -> None:
+        """Adds --output, a file to write, and --overwrite; `parse_args` refuses a file that exists without it.
+
+        Args:
+            help: What it is.
+            name: `output` for a positional argument.
+            metavar: How --help shows its value.
+            required: Whether the flag must be given.
+        """
+        options: dict[str, Any] = {'default': '', 'required': required} if name.startswith('-') else {}
+        self._output = self.add_argument(name, help=help, metavar=metavar, **options)
+        self.add_owned('output', '--overwrite', action='store_true', help='replace the output if it exists')
+
     def add_results(self, help: str = 'JSON file to write the results to; default: none') -> None:
         """Adds the flags of the commands that write results: --output, with its help, and --json; `print_results`."""
-        self.add_argument('--output', default='', help=help)
+        self.add_output(help)
         self.add_json()
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> argparse.Namespace:  # type: ignore[override]
@@ -141,6 +158,8 @@ class Parser(argparse.ArgumentParser):
             require(one, 'RUN', flags.workdir, 'expected exactly one run')
         if isinstance(figure := getattr(flags, 'figure', ''), str):  # that of a study has no value
             require(not figure or figure.endswith('.png'), '--figure', figure, 'must end in .png')
+        if self._output and flags.output:
+            require_new(self._output.option_strings[0] if self._output.option_strings else 'FILE', flags)
         for action, owner in self._owned:
             value = getattr(flags, action.dest)
             belongs = value == action.default or bool(getattr(flags, owner))
@@ -159,6 +178,19 @@ class Parser(argparse.ArgumentParser):
         """Raises BadInput for a value that is none of the choices of a flag; argparse calls this."""
         if action.choices is not None:
             require_one_of('/'.join(action.option_strings) or action.dest, value, action.choices)
+
+
+def require_new(key: str, flags: argparse.Namespace, path: str | os.PathLike[str] = '') -> None:
+    """Raises BadInput if a file or a folder with files that a command would write is there, without --overwrite.
+
+    Args:
+        key: The flag that names it.
+        flags: The flags, `overwrite` among them.
+        path: The file or folder; by default that of --output, of which only a file is refused.
+    """
+    found = expand(key, path or flags.output)
+    is_taken = found.is_file() or (bool(path) and found.is_dir() and any(found.iterdir()))
+    require(flags.overwrite or not is_taken, key, str(found), EXISTS)
 
 
 def _finite(text: str) -> float:

@@ -11,6 +11,7 @@ from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.text import markdown_table, save_figure
 
 BEST = '*'
+_LEGEND = f'{BEST} marks the best of the comparable runs'
 
 
 def check_finished(folders: Sequence[str]) -> None:
@@ -78,7 +79,7 @@ def make(
     columns: Mapping[str, Sequence[float | None]] | None = None,
     marked: str = '',
 ) -> str:
-    """Returns a Markdown table of runs; BEST marks the best of the runs on the same words.
+    """Returns a Markdown table of runs; BEST marks the best of the comparable runs; a line below says so.
 
     Runs with different tokens get columns of the perplexity per word and the bits per byte of the test text.
 
@@ -106,7 +107,8 @@ def make(
         cells = [_cell(header, column[i], i in best.get(header, ())) for header, column in numbers.items()]
         seconds = f'{row["seconds"]:,.0f}' if row['state'] == 'finished' else row['state']
         rows.append([names[i], row['corpus'], row['model'], row['vocabulary'] or '-', *cells, seconds, row['date']])
-    return markdown_table(['run', 'corpus', 'model', 'vocabulary', *numbers, 'seconds', 'date'], rows)
+    table = markdown_table(['run', 'corpus', 'model', 'vocabulary', *numbers, 'seconds', 'date'], rows)
+    return f'{table}\n\n{_LEGEND}' if any(best.values()) else table
 
 
 def _cell(header: str, number: float | None, is_best: bool) -> str:

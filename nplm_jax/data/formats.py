@@ -14,22 +14,30 @@ from typing import IO, Any, BinaryIO
 from nplm_jax.utils.errors import BadInput, first_line
 from nplm_jax.utils.io import is_unicode
 
-COMPRESSIONS = ('.gz', '.zst')
+COMPRESSIONS = ('.gz', '.zst')  # of texts, by their names
 TABLES = ('.parquet', '.arrow')
 
+_MAGIC = {b'\x1f\x8b': '.gz', b'BZh': '.bz2', b'\xfd7zXZ\0': '.xz', b'\x28\xb5\x2f\xfd': '.zst'}
+COMPRESSED = tuple(_MAGIC.values())  # the usual endings of names
 _MAX_LINE_BYTES = 2**28  # of .jsonl
 _ROWS = 256  # of .parquet, that are read at a time
 _INSTALL = 'pip install "nplm-jax[corpora]"'
 
 
+def find_compression(opened: io.BufferedReader) -> str:
+    """Returns how a file is compressed by its first bytes, which stay unread: .gz, .bz2, .xz, .zst or ''."""
+    start = opened.peek(max(map(len, _MAGIC)))
+    return next((compression for magic, compression in _MAGIC.items() if start.startswith(magic)), '')
+
+
 @contextlib.contextmanager
-def decompress(name: str, opened: io.BufferedReader, compression: str) -> Iterator[BinaryIO]:
+def decompress(name: str, opened: io.BufferedReader, compression: str) -> Iterator[io.BufferedReader]:
     """Opens the content of a file that may be compressed.
 
     Args:
         name: The beginning of error messages.
         opened: The file.
-        compression: One of COMPRESSIONS, which is undone, or ''.
+        compression: What `find_compression` returns, which is undone.
 
     Yields:
         The content, for reading.
@@ -48,6 +56,14 @@ def decompress(name: str, opened: io.BufferedReader, compression: str) -> Iterat
             content = io.BufferedReader(gzip.GzipFile(fileobj=opened))
             if not opened.peek(1):
                 raise EOFError  # GzipFile reads an empty file as an empty text
+        elif compression == '.bz2':
+            import bz2  # noqa: PLC0415 (Python can be built without it)
+
+            content = io.BufferedReader(bz2.BZ2File(opened))  # it raises OSError for damaged content
+        elif compression == '.xz':
+            import lzma  # noqa: PLC0415 (Python can be built without it)
+
+            content, errors = io.BufferedReader(lzma.LZMAFile(opened)), (lzma.LZMAError,)
         yield content
     except EOFError:
         raise BadInput(name, 'truncated') from None

@@ -20,7 +20,7 @@ from tensorboardX.summary import scalar
 
 from nplm_jax.inference.perplexity import nll_to_perplexity
 from nplm_jax.models.ngram import estimators
-from nplm_jax.runs.catalog import ANY_KEY, INFINITE, NUMBER, RESULTS, has_shape, is_finished
+from nplm_jax.runs.catalog import ANY_KEY, INFINITE, NUMBER, RESULTS, has_shape, is_finished, read_run
 from nplm_jax.training import reporter
 from nplm_jax.training.flops import Cost
 from nplm_jax.training.schedule import Progress, Schedule
@@ -51,16 +51,12 @@ class Reporter(reporter.Reporter):
         self._nll: list[np.ndarray] = []  # of the updates since the last line
         self._sum_nll, self._num_nll = 0.0, 0  # of those since the last validation
 
-    def start(self, progress: Progress, schedule: Schedule, batch_size: int, cost: Cost) -> None:
-        """Opens the files and the bar.
-
-        Args:
-            progress: How far the run is.
-            schedule: When the run reports.
-            batch_size: Words an update.
-            cost: What a word costs.
-        """
+    def start(
+        self, progress: Progress, schedule: Schedule, batch_size: int, cost: Cost, sampled_words: int = 0
+    ) -> None:
+        """Opens the files and the bar; see `training.reporter.Reporter`."""
         self._schedule, self._batch_size, self._cost = schedule, batch_size, cost
+        self._sample = f' on {sampled_words:,} sampled words' if sampled_words else ''
         rows = [row for row in read_metrics(self._path) if row['step'] <= progress.step]
         self._validated = max((row['step'] for row in rows if 'valid_perplexity' in row), default=0)
         write_atomically(self._path, ''.join(json.dumps(row) + '\n' for row in rows))
@@ -115,10 +111,10 @@ class Reporter(reporter.Reporter):
         self._sum_nll, self._num_nll, self._validated = 0.0, 0, progress.step
         self._write(progress, valid_perplexity=valid)
         is_best = progress.best_step == progress.step
+        perplexity = f'{train}valid perplexity {valid:.2f}{self._sample}'
         note = 'best so far' if is_best else f'best was {nll_to_perplexity(progress.best_valid_nll):.2f}'
         self._bar.write(
-            f'{self._label}epoch {self._epoch(progress):.2f}: {train}valid perplexity {valid:.2f} ({note}), '
-            f'after {progress.seconds:.0f} s'
+            f'{self._label}epoch {self._epoch(progress):.2f}: {perplexity} ({note}), after {progress.seconds:.0f} s'
         )
 
     def sampled(self, text: str) -> None:
@@ -128,7 +124,8 @@ class Reporter(reporter.Reporter):
     def postprocessed(self, what: str, before: float, after: float) -> None:
         """Shows the validation perplexity before and after."""
         change = ' to '.join(f'{nll_to_perplexity(nll):.2f}' for nll in (before, after))
-        self._bar.write(f'{self._label}{what[0].upper()}{what[1:]} changed the valid perplexity from {change}')
+        changed = f'{what[0].upper()}{what[1:]} changed the valid perplexity from {change}{self._sample}'
+        self._bar.write(f'{self._label}{changed}')
 
     def close(self) -> None:
         """Flushes and closes what `start` opened. On a full disk every file is closed, and the error raised at last."""
@@ -223,6 +220,16 @@ def next_steps(folder: pathlib.Path, family: str, modules: Sequence[str] = ()) -
 
 
 def _last_finished_beside(folder: pathlib.Path) -> pathlib.Path | None:
-    """Returns the run that was finished last of the others in the same folder; None without others."""
+    """Returns the run of the same text in the same folder that was finished last; None without such a run."""
     others = [path for path in folder.parent.iterdir() if path.name != folder.name and is_finished(path)]
+    others = [path for path in others if _have_one_text(folder, path)]
     return max(others, key=lambda path: (path / RESULTS).stat().st_mtime, default=None)
+
+
+def _have_one_text(folder: pathlib.Path, other: pathlib.Path) -> bool:
+    """Returns whether the perplexities or the bits per byte of two runs are comparable."""
+    try:
+        runs = [read_run(path) for path in (folder, other)]
+    except BadInput:  # a damaged run
+        return False
+    return runs[0].text == runs[1].text or runs[0].has_test_text_of(runs[1])

@@ -20,7 +20,7 @@ from nplm_jax.config import Settings
 from nplm_jax.data import dataset
 from nplm_jax.distributed import multihost, sharding
 from nplm_jax.inference import generation
-from nplm_jax.inference.perplexity import evaluate_sample
+from nplm_jax.inference.perplexity import evaluate_sample, sample_spans
 from nplm_jax.models.body import Body
 from nplm_jax.models.mixture import CachedScores, Scores
 from nplm_jax.models.network import Network
@@ -218,7 +218,10 @@ class Trainer:
         self._store, self._reporter, self._interrupted = store, reporter, interrupted
         self._should_prune = should_prune
         self._started = (time.perf_counter() if started is None else started) - self.progress.seconds
-        reporter.start(self.progress, run.schedule, run.program.batch_size, run.cost)
+        valid = run.data.valid
+        num_words = sum(map(len, sample_spans(valid, self._num_valid_words or len(valid))))
+        sampled_words = num_words if num_words < len(valid) else 0
+        reporter.start(self.progress, run.schedule, run.program.batch_size, run.cost, sampled_words)
 
     @property
     def done(self) -> bool:
@@ -325,9 +328,9 @@ class Trainer:
         if train.calibrate:
             self.best = calibration.calibrate(self.model(self.best), data)
             nll, self.best_scores = self._score_valid(self.best)
-            changes.append(
-                f'calibration on {calibration.num_words(data):,} of the {len(data.valid):,} validation words'
-            )
+            fitted, valid = calibration.num_words(data), len(data.valid)
+            words = f'all {valid:,}' if fitted == valid else f'{fitted:,} of the {valid:,}'
+            changes.append(f'calibration on {words} validation words')
         if changes:
             seconds = self.progress.seconds + time.perf_counter() - started
             self.progress = dataclasses.replace(self.progress, seconds=seconds, postprocessed_nll=nll)
@@ -369,11 +372,15 @@ class Trainer:
         Returns:
             The mean NLL, nats per word, and log P of each word if the last evaluation predicts the same words.
         """
-        settings, model = self.run.settings, CachedScores(self.model(params))
-        num_words = settings.train.valid_words or settings.eval.words
+        model, num_words = CachedScores(self.model(params)), self._num_valid_words
         score = evaluate_sample(model, self.run.data.tokens_T, self.run.data.valid, num_words)
         nll = float(multihost.broadcast_from_primary(np.float64(score.nll_per_word)))
-        return nll, model.scores if num_words == settings.eval.words else {}
+        return nll, model.scores if num_words == self.run.settings.eval.words else {}
+
+    @property
+    def _num_valid_words(self) -> int:
+        """The most words of a validation; 0 for all words."""
+        return self.run.settings.train.valid_words or self.run.settings.eval.words
 
     def _sample(self, params: Params) -> str:
         """Returns a text of `train.sample_words` words by these parameters; its random numbers are always the same."""

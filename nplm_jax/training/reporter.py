@@ -9,8 +9,18 @@ from nplm_jax.training.schedule import Progress, Schedule
 class Reporter:
     """Receives training events and ignores them. `runs.reporting.Reporter` writes files and moves a progress bar."""
 
-    def start(self, progress: Progress, schedule: Schedule, batch_size: int, cost: Cost) -> None:
-        """Called once, before the first chunk."""
+    def start(
+        self, progress: Progress, schedule: Schedule, batch_size: int, cost: Cost, sampled_words: int = 0
+    ) -> None:
+        """Called once, before the first chunk.
+
+        Args:
+            progress: How far the run is.
+            schedule: When the run reports.
+            batch_size: Words an update.
+            cost: What a word costs.
+            sampled_words: The words of a validation if it predicts a sample of the validation words; 0 for all words.
+        """
 
     def trained(self, progress: Progress, nll_S: np.ndarray) -> None:
         """Called after each chunk with the mean NLL of each of its batches."""

@@ -17,7 +17,6 @@ from typing import IO, Any
 
 from nplm_jax.utils.errors import BadInput, require
 
-_BLOCK = 2**17  # bytes that are read at once
 _MAX_BYTES = 2**32
 _MAX_BYTES_JSON = 2**26
 _MAX_JSON_DEPTH = 50
@@ -203,26 +202,6 @@ def read_lines(path: pathlib.Path) -> Iterator[tuple[int, str]]:
         BadInput: The file cannot be read or is not text; the message names file and line.
     """
     return decode_lines(path, read_bytes(str(path), path))
-
-
-def read_blocks(path: pathlib.Path, size: int = _BLOCK) -> Iterator[tuple[int, str]]:
-    """Reads the lines that `read_lines` reads, `size` bytes or a line more at once, in little memory.
-
-    Yields:
-        The number of the first line, and the text of the lines.
-
-    Raises:
-        BadInput: The same as of `read_lines`.
-    """
-    with open_regular(str(path), path) as file:
-        _check_size(str(path), file, _MAX_BYTES)
-        number = 1
-        while data := file.read(size) + file.readline():
-            text = data.decode(errors='replace').removeprefix('\ufeff' if number == 1 else '')
-            if '\0' in text or '\ufffd' in text:  # a line is no text, or has this character
-                text = ''.join(line for _, line in decode_lines(path, data, number))
-            yield number, text
-            number += data.count(b'\n')
 
 
 def decode_lines(path: pathlib.Path, data: bytes, first: int = 1) -> Iterator[tuple[int, str]]:

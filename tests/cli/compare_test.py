@@ -33,7 +33,8 @@ def recorded(folder):
 
 
 def test_the_table_has_what_the_runs_recorded_and_marks_the_best(folders, nplm_command):
-    (header, _, *rows), stderr = nplm_command('compare', folders / 'counts', folders / 'network')
+    (header, _, *rows, empty, legend), stderr = nplm_command('compare', folders / 'counts', folders / 'network')
+    assert not empty and legend == '* marks the best of the comparable runs'
     assert cells(header) == ['run', 'corpus', 'model', 'vocabulary', 'train', 'valid', 'test', 'seconds', 'date']
     assert [cells(row)[0] for row in rows] == ['counts', 'network'] and not stderr
     for row, name in zip(rows, ('counts', 'network')):
@@ -180,7 +181,8 @@ def test_the_list_has_finished_unfinished_and_damaged_runs(folders, nplm_command
         f'{root}/{name}' for name in ('counts', 'sweep/network', 'unfinished')
     ]
     assert [' * ' in row for row in rows[:3]] == [False, True, False] and 'not finished' in rows[2]
-    assert rows[3].startswith(f'{root}/broken/config.json: cannot be read') and len(rows) == 4
+    assert rows[3] == '' and rows[4].startswith('* marks')
+    assert rows[5].startswith(f'{root}/broken/config.json: cannot be read') and len(rows) == 6
     (output,), _ = nplm_command('runs', root, '--json')
     found = json.loads(output)
     assert [run['state'] for run in found['runs']] == ['finished', 'finished', 'not finished']
@@ -208,8 +210,8 @@ def test_info_shows_what_the_files_say(folders, nplm_command):
     assert 'results.json' in text and 'mixed with the trigram, learned' in text
     (output,), _ = nplm_command('info', folders / 'network', '--json')
     info = json.loads(output)
-    saved = json.loads((folders / 'network' / 'config.json').read_text())
-    assert {'format': 1, **info['config'], 'sha256': saved['sha256']} == saved
+    config = json.loads((folders / 'network' / 'config.json').read_text())
+    assert {'format': 1, **info['config'], 'sha256': config['sha256']} == config
     assert info['results'] == results and info['files']['vocabulary.txt'] > 0
 
 
@@ -240,7 +242,7 @@ def same_text(tmp_path_factory):
 
 
 def test_runs_of_words_and_bytes_are_compared_by_bits_per_byte(same_text, nplm_command):
-    (header, _, *rows), (warning,) = nplm_command('compare', same_text / 'words', same_text / 'bytes')
+    (header, _, *rows, _, _), (warning,) = nplm_command('compare', same_text / 'words', same_text / 'bytes')
     results = [recorded(same_text / name) for name in ('words', 'bytes')]
     columns = list(zip(*map(cells, rows)))
     bits = [r['bits_per_byte']['test'] for r in results]

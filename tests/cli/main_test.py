@@ -1,5 +1,6 @@
 """What all commands share: help, runs by position or by --workdir, wrong folders."""
 
+import importlib
 import io
 import re
 import shlex
@@ -36,6 +37,50 @@ def test_help_has_an_example_what_comes_out_and_every_default(name):
     for entry in entries:
         words = ' '.join(entry.split())
         assert words.startswith('-h') or 'default: ' in words or words.endswith('required'), words
+
+
+WRITERS = {  # the commands that write an output, and words for what they read, none of which is there
+    'adapt': ['runs/x'],
+    'export': ['runs/x', '--to=hf'],
+    'features': ['runs/x', '--export'],
+    'filter': ['docs.txt', '--model=runs/x', '--below=9'],
+    'mix': ['runs/x', 'runs/y'],
+    'pack': ['runs/x'],
+    'pairs': ['pairs.csv', '--model=runs/x'],
+    'prune': ['x.arpa', '--entropy=1'],
+    'reading-times': ['times.csv', '--model=runs/x'],
+    'surprisal': ['runs/x', '--table=x.csv'],
+}
+
+
+def test_every_command_with_an_output_can_overwrite_it():
+    helps = {name: run_help(*name.split()) for name in all_commands()}
+    have_output = {name for name, text in helps.items() if '  --output ' in text or name == 'pack'}
+    assert have_output == {name for name, text in helps.items() if '  --overwrite ' in text}
+    assert have_output == WRITERS.keys() & helps.keys()
+
+
+def main(name, *words):
+    importlib.import_module(all_commands()[name].module).main([*WRITERS[name], *words])
+
+
+@pytest.mark.parametrize('name', sorted(WRITERS.keys() & all_commands().keys()))
+def test_an_output_that_exists_is_refused_before_anything_is_read(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / 'docs.txt').write_text('a b\n')
+    output = tmp_path / 'out' if name in ('export', 'features') else tmp_path / 'docs2.txt'
+    written = output / 'features.txt' if output.name == 'out' else output
+    output.mkdir() if written != output else None
+    written.write_text('hours of work')
+    words = [str(output)] if name == 'pack' else [f'--output={output}']
+    with pytest.raises(BadInput) as caught:
+        main(name, *words)
+    assert caught.value.key == ('FILE' if name == 'pack' else '--output') and '--overwrite' in caught.value.problem
+    assert written.read_text() == 'hours of work'
+    try:
+        main(name, *words, '--overwrite')
+    except BadInput as error:
+        assert '--overwrite' not in error.problem  # what it reads is not there
 
 
 IMPORTS = """

@@ -103,7 +103,7 @@ def test_a_row_that_ends_its_process_is_one_line(monkeypatch):
 @pytest.mark.parametrize(
     'error,reason',
     [
-        (jax.errors.JaxRuntimeError('RESOURCE_EXHAUSTED: Out of memory: 1 GB\nmore'), 'out of memory (RESOURCE_EXHAUS'),
+        (jax.errors.JaxRuntimeError('RESOURCE_EXHAUSTED: Out of memory: 1 GB\nmore'), 'RESOURCE_EXHAUSTED'),
         (jax.errors.JaxRuntimeError('INTERNAL: ptxas\nmore'), 'JaxRuntimeError: INTERNAL: ptxas'),
         (ModuleNotFoundError("No module named 'torch'", name='torch'), 'needs the package torch: pip install torch'),
     ],

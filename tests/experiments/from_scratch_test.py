@@ -150,14 +150,22 @@ def test_its_updates_are_those_of_the_library(scratch, monkeypatch, direct, rule
 def test_it_runs_from_the_command_line(scratch, tiny_brown):
     flags = [f'--{name}={value}' for name, value in (TINY | {'epochs': 2}).items()]
     done = call_main(scratch.main, ['nplm_from_scratch.py', *flags, '--direct'])
-    assert done.returncode == 0 and done.stderr == ''
-    size, *epochs, test, sample, _, _, _, last = done.stdout.splitlines()
+    assert done.returncode == 0
+    shown = re.findall(r'epoch (\d): [ \d]{3}%, train \d+\.\d, \d\.\d minutes\r', done.stderr)
+    assert shown == ['1'] * 16 + ['2'] * 16
+    words, size, *epochs, test, sample, _, _, _, last = done.stdout.splitlines()
     num_words = sum(len(scratch.to_words(text)) for text in scratch.read_brown())
-    assert size == f'{num_words:,} words, |V| = 33, {33 * (1 + 5 * 30 + 100) + 100 * (1 + 4 * 30):,} parameters'
+    assert words == f'800 words to train on, 100 to validate, 100 to test, of {num_words:,}'
+    assert size == f'|V| = 33, {33 * (1 + 5 * 30 + 100) + 100 * (1 + 4 * 30):,} parameters'
     assert [line.partition(':')[0] for line in epochs] == ['epoch 1', 'epoch 2']
     assert 1 < float(test.removeprefix('test perplexity: ')) < 33
     assert sample.startswith('sample: <p> ') and '<rare>' not in sample and len(sample.split()) == 32
     assert last.startswith('neighbours of the: ') and len(last.split()) == 8
+
+
+@pytest.mark.parametrize('train,valid,expected', [(800_000, 0, 200_000), (60_000, 0, 15_000), (60_000, 70, 70)])
+def test_without_a_number_of_validation_words_it_is_a_quarter_of_the_training_words(scratch, train, valid, expected):
+    assert scratch.settings([f'--train={train}', f'--valid={valid}']).valid == expected
 
 
 def test_without_brown_it_says_how_to_get_it(scratch, tmp_path, monkeypatch):

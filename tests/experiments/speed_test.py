@@ -109,6 +109,22 @@ def test_a_contestant_that_is_named_and_not_installed_ends_the_race_in_one_line(
     assert capsys.readouterr().err.endswith(': needs the package torch: pip install torch\n')
 
 
+@pytest.mark.parametrize('precisions', [['float32'], ['bfloat16'], ['float32', 'bfloat16']])
+def test_a_ceiling_is_measured_of_the_precisions_that_race(small_race, monkeypatch, precisions, tmp_path):
+    products = []
+    monkeypatch.setattr(ceiling, '_jax_product', lambda n, precision: lambda: products.append(precision))
+    start_study(race, *small_race, '--contestants=ours', f'--precisions={",".join(precisions)}')
+    measured = json.loads((tmp_path / 'race.json').read_text())
+    assert set(products) == {*precisions} == {*measured['ceiling']}
+
+
+def test_a_race_without_memory_is_refused_before_anything_is_measured(small_race, monkeypatch):
+    start_study(race, *small_race, '--contestants=ours', '--precisions=float32')
+    monkeypatch.setattr(ceiling, 'flops_per_second', None)
+    with pytest.raises(SystemExit, match='^2$'):
+        start_study(race, *small_race, '--no-memory', '--contestants=ours', '--precisions=float32,bfloat16')
+
+
 @pytest.mark.parametrize('flag', ['--no-memory', '--nomemory'])
 def test_a_race_without_memory_keeps_what_an_earlier_race_measured(small_race, capsys, monkeypatch, flag):
     with pytest.raises(SystemExit, match='^2$'):
@@ -154,12 +170,10 @@ def test_a_checkout_without_git_is_one_line(tmp_path, capsys):
 def test_time_to_quality_takes_the_keys_of_a_config():
     config, values = quality.read_config('sentences', ['--config.train.epochs=7', '--config.model.h=3'])
     assert values == {'train.epochs': 7, 'model.h': 3} and (config.train.epochs, config.model.h) == (7, 3)
-    for words, said in (
-        (('nosuch', []), '--config=nosuch: no such config'),
-        (('sentences', ['--config.h=3']), '--config.h'),
-    ):
-        with pytest.raises(BadInput, match=f'^{said}'):
+    for words, key in ((('nosuch', []), '--config'), (('sentences', ['--config.h=3']), '--config.h')):
+        with pytest.raises(BadInput) as caught:
             quality.read_config(*words)
+        assert caught.value.key == key
 
 
 def test_a_size_without_plain_jax_is_shown_and_drawn(tmp_path, capsys):
@@ -274,4 +288,4 @@ def test_queries_name_the_file_that_is_missing(tmp_path, missing):
     (tmp_path / 'file').touch()
     flags = dict.fromkeys(('query', 'arpa', 'text'), str(tmp_path / 'file')) | {missing: 'none'}
     with pytest.raises(BadInput, match=f"--{missing}='none': must be a file"):
-        queries.measure(argparse.Namespace(**flags, rounds=1))
+        next(queries.measure(argparse.Namespace(**flags, rounds=1)))

@@ -2,8 +2,12 @@
 
 import argparse
 import ast
+import contextlib
 import datetime
 import functools
+import importlib
+import json
+import os
 import pathlib
 import re
 import shlex
@@ -14,7 +18,7 @@ import pytest
 from deleted_apps import went_with_an_app
 from studies import entry, start
 
-from experiments import study
+from experiments import results, study
 
 ROOT = pathlib.Path(__file__).parents[2]
 PRINTED = re.compile(r'python -m (experiments(?:\.\w+)+)(.*)')
@@ -113,6 +117,77 @@ def test_what_is_missing_or_cannot_be_is_one_line(module, tmp_path, monkeypatch,
     assert err.count('\n') == 1 and not list(tmp_path.iterdir())
     names = words[-1].split('=')[-1] if words else ''
     assert names in err or 'pip install' in err or 'devices' in err
+
+
+def outputs() -> list[str]:
+    """Returns the studies that have --output."""
+    found = []
+    for module in programs():
+        options = entry(module)
+        parser = study.make_parser(options['doc'], options.get('define', lambda parser: None), 'show' in options)
+        found += [module] if '--output' in parser.format_help() and 'measure' in options else []
+    return found
+
+
+@pytest.mark.parametrize('module', outputs())
+def test_an_output_that_cannot_be_written_is_refused_before_anything_is_measured(module, tmp_path, capsys):
+    def measure(flags):
+        raise AssertionError('measured')
+
+    (tmp_path / 'file').write_text('')
+    needed = {'reading_times.measure': ['--runs=x', '--data=x'], 'tokens.study': ['--workdir=x']}
+    needed |= dict.fromkeys(('similarity.measure', 'minimal_pairs.measure'), ['--runs=x'])
+    words = [*needed.get(module.removeprefix('experiments.'), []), f'--output={tmp_path}/file/below/x.json']
+    with pytest.raises(SystemExit, match='^2$'):
+        study.run(**{**entry(module), 'measure': measure, 'measure_if': '', 'argv': words})
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(
+        f"--output='{tmp_path}/file/below/x.json': cannot be written: {tmp_path}/file is not a folder"
+    )
+
+
+INTERRUPTED = {  # by study: what measures a row, where the results hold the rows, the words, what is not there
+    'minimal_pairs.harness': ('compare', 'models', ['--runs=x'], ['measure.find_runs', 'pairs_lib.load']),
+    'parallel.table': ('program.measure', 'meshes', ['--measure'], []),
+    'scale.cluster': ('run_child', 'rows', ['text', '--workers=1,2'], ['start_cluster']),
+    'scale.cold': ('run_once', 'rounds', ['text', '--kenlm=.'], []),
+    'scale.preparation': ('measure', 'texts', ['text', 'text', 'text'], []),
+    'speed.commits': ('race', 'raced', [], ['checkouts.find', 'checkouts.commit_of', 'Checkout']),
+    'speed.onnx_tokens': ('measure_network', 'networks', [], []),
+    'speed.race': ('race_row', 'rows', [], ['problem.set_up', 'ceiling.flops_per_second']),
+    'speed.scaling': ('point', 'axes', ['--axes=batch'], ['problem.set_up']),
+    'speed.vectorize': ('measure', 'rows', [], ['problem.set_up']),
+}
+
+
+@pytest.mark.parametrize('name', INTERRUPTED)
+def test_a_study_that_is_interrupted_keeps_the_rows_that_it_has_measured(name, tmp_path, monkeypatch):
+    function, key, words, missing = INTERRUPTED[name]
+    try:
+        module = importlib.import_module(f'experiments.{name}')
+    except ModuleNotFoundError:
+        pytest.skip('needs an optional package')
+    monkeypatch.chdir(tmp_path)
+    for file in ('text', 'lmplz'):
+        (tmp_path / file).write_text('a\n')
+    rows = iter([{'digest': ''}] * (2 if name == 'scale.cold' else 1))  # a round of which has two programs
+
+    def measure_row(*_):
+        for row in rows:
+            return row
+        raise KeyboardInterrupt
+
+    write, written = results.write, tmp_path / 'x.json'
+    monkeypatch.setattr(results, 'write', lambda _, measured: write(written, measured))
+    for path in missing:
+        found = contextlib.nullcontext(('', None)) if path == 'start_cluster' else ('a', 'b')
+        monkeypatch.setattr(f'experiments.{name}.{path}', lambda *_, found=found: found)
+    monkeypatch.setattr(f'experiments.{name}.{function}', measure_row)
+    monkeypatch.setattr(jax, 'device_count', lambda: 8)
+    monkeypatch.setattr(os, 'sched_getaffinity', lambda _: {0})
+    with pytest.raises(SystemExit, match='^130$'):
+        study.run(module.__doc__, define=module.define, measure=module.main, argv=words)
+    assert len(json.loads(written.read_text())[key]) == 1
 
 
 def test_a_time_of_day_is_the_next_one():

@@ -178,7 +178,7 @@ def read_emissions(folder: pathlib.Path, data: bytes) -> None:
 
 
 def _emissions(save: Callable[..., None]) -> bytes:
-    arrays = {f'utterance-{i}': np.random.default_rng(i).uniform(-9, 0, (20 + i, 4)) for i in range(3)}
+    arrays = {f'utterance-{i}': np.log(np.random.default_rng(i).dirichlet(np.ones(4), 20 + i)) for i in range(3)}
     save(file := io.BytesIO(), **arrays, single=arrays['utterance-0'].astype(np.float32))
     return file.getvalue()
 

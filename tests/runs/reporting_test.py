@@ -164,6 +164,18 @@ def test_a_change_after_training_is_said_with_the_perplexity_before_and_after(tm
     assert lines()[0] == [expected]
 
 
+def test_a_perplexity_of_a_sample_says_of_how_many_words_it_is(tmp_path, lines):
+    reporter = Reporter(tmp_path)
+    reporter.start(Progress(), SCHEDULE, 3, COST, sampled_words=20_000)
+    reporter.trained(Progress(step=4, train_seconds=1.0), np.ones(4))
+    reporter.validated(Progress(step=4, best_step=4, valid_nll=2.0))
+    reporter.postprocessed('suffix smoothing', np.log(62.08), np.log(61.28))
+    reporter.close()
+    validated, smoothed = (line for line in lines()[0] if 'valid perplexity' in line)
+    assert 'valid perplexity 7.39 on 20,000 sampled words (best so far), after' in validated
+    assert smoothed.endswith('from 62.08 to 61.28 on 20,000 sampled words')
+
+
 def test_what_to_do_next_quotes_the_folder(tmp_path):
     folder = tmp_path / "it's a run"
     folder.mkdir()
@@ -188,7 +200,7 @@ def test_what_to_do_next_quotes_the_folder(tmp_path):
 def test_every_next_step_runs(family, commands, folders, tmp_path, monkeypatch, nplm_command):
     monkeypatch.chdir(tmp_path)
     (tmp_path / 'runs').mkdir()
-    for name in ('counts', 'network'):
+    for name in ('counts', 'network', 'other'):
         shutil.copytree(folders / name, tmp_path / 'runs' / name)
     changes = {'model.family': family, **({'train.epochs': 1} if parts.is_neural(family) else {'model.n': 3})}
     changes |= {'train.bptt_length': 4} if family == 'lstm' else {}
@@ -200,6 +212,7 @@ def test_every_next_step_runs(family, commands, folders, tmp_path, monkeypatch, 
     steps = [shlex.split(line, comments=True) for line in next_steps(run, family).splitlines() if line[:1] == ' ']
     steps = [words[len(nplm_words()) :] for words in steps]
     assert [words[0] for words in steps] == commands
+    assert steps[-1][2] in ('runs/counts', 'runs/network')  # not runs/other, which is of another text
     for words in [words for words in steps if words[0] in all_commands()]:
         if words[-2:] == ['<', 'text.txt']:
             monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(b'i like dog')))

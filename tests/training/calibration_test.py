@@ -125,7 +125,7 @@ def test_training_ends_with_calibration_which_changes_only_b(tmp_path):
         assert (name == BIAS) != (np.asarray(value) == np.asarray(plain[name])).all()
     assert reporter.changes == [
         (
-            f'calibration on {len(DATA.valid)} of the {len(DATA.valid)} validation words',
+            f'calibration on all {len(DATA.valid)} validation words',
             progress.best_valid_nll,
             pytest.approx(np.log(perplexity.perplexity(NeuralLanguageModel(network, best), DATA.tokens_T, DATA.valid))),
         )

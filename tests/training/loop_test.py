@@ -51,11 +51,14 @@ def test_training_learns():
 
 def test_a_validation_during_training_predicts_a_sample_and_the_last_evaluation_all_words():
     settings = small_settings({'train.valid_words': 20})
-    trainer = Trainer(prepare_run(settings, DATA), None, RecordingReporter())
+    trainer = Trainer(prepare_run(settings, DATA), None, reporter := RecordingReporter())
     best, progress = fit(trainer)
     model = NeuralLanguageModel(Network.make(settings, len(DATA.vocabulary)), best)
     sampled = evaluate_sample(model, DATA.tokens_T, DATA.valid, 20)
-    assert sampled.words < len(DATA.valid)
+    assert reporter.sampled_words == sampled.words < len(DATA.valid)
+    whole = RecordingReporter()
+    Trainer(prepare_run(small_settings(), DATA), None, whole)
+    assert whole.sampled_words == 0
     assert progress.best_valid_nll == pytest.approx(sampled.nll_per_word, rel=1e-6)
     valid = evaluation.measure(model, DATA, settings.eval, None, trainer.best_scores)['perplexity']['valid']
     assert valid == pytest.approx(validation_score(settings, best).perplexity, rel=1e-6)

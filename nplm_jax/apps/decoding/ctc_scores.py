@@ -129,10 +129,12 @@ class WordScorer:
 
 
 class Hotwords:
-    """Words that are worth more.
+    """Words that are worth more, or with a negative weight less.
 
     Attributes:
-        partial: The score of each beginning of a word: the share of the shortest one's characters, times the weight.
+        words: The words.
+        lent: What each beginning of a word is lent, none if the weight is negative: the share of the shortest one's
+            characters, times the weight.
     """
 
     def __init__(self, hotwords: Iterable[str] | None = None, weight: float = 10.0) -> None:
@@ -146,12 +148,12 @@ class Hotwords:
         check_number('hotword_weight', weight)
         require(math.isfinite(weight), 'hotword_weight', weight, 'must be finite')
         self._weight = weight
-        self._words = {word for phrase in phrases for word in phrase.split()}
-        self.partial: dict[str, float] = {}
-        for word in sorted(self._words, key=len):
+        self.words = {word: None for phrase in phrases for word in phrase.split()}
+        self.lent: dict[str, float] = {}
+        for word in sorted(self.words, key=len) if weight > 0 else ():
             for length in range(1, len(word) + 1):
-                self.partial.setdefault(word[:length], weight * length / len(word))
+                self.lent.setdefault(word[:length], weight * length / len(word))
 
     def score(self, word: str) -> float:
         """Returns the score of a complete word."""
-        return self._weight if word in self._words else 0.0
+        return self._weight if word in self.words else 0.0

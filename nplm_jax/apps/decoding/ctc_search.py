@@ -7,6 +7,7 @@ S results.
 from __future__ import annotations
 
 import array
+import bisect
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -22,13 +23,13 @@ _ROWS = 1000  # of parts outside the beam; a row that is dropped is computed aga
 
 
 class Text:
-    """Complete words: `before`, then `word`; `score` is that of the model and of the hotwords."""
+    """Complete words: `before`, then `word`; `score` is that of the model, and `bonus` that of the hotwords."""
 
-    __slots__ = ('after', 'before', 'number', 'score', 'state', 'word')
+    __slots__ = ('after', 'before', 'bonus', 'number', 'score', 'state', 'word')
 
-    def __init__(self, number: int, before: Text | None, word: str, score: float, state: Any) -> None:
-        self.number, self.before, self.word, self.score, self.state = number, before, word, score, state
-        self.after: dict[str, Text] = {}
+    def __init__(self, number: int, before: Text | None, word: str, score: float, bonus: float, state: Any) -> None:
+        self.number, self.before, self.word, self.score, self.bonus = number, before, word, score, bonus
+        self.state, self.after = state, dict[str, Text]()
 
     def words(self, most: float = math.inf) -> list[str]:
         """Returns the last words, in reading order."""
@@ -47,18 +48,22 @@ class Prefixes:
     the words before it.
 
     Attributes:
+        hotwords: The hotwords.
         texts: The complete words.
-        text_scores: The score of each.
+        text_scores: The score of each by the model.
+        text_bonuses: The score of each by the hotwords.
         parts: The parts of words; the first is empty.
-        part_scores: The score of each.
+        part_scores: The score of each by the model.
+        part_bonuses: What the hotwords lend to each.
     """
 
     def __init__(self, labels: Sequence[Label], lm: WordScorer | None, hotwords: Hotwords, state: Any) -> None:
-        self._labels, self._lm, self._hotwords = labels, lm, hotwords
+        self._labels, self._lm, self.hotwords = labels, lm, hotwords
         self._is_blank_N = np.array([label.is_blank for label in labels])
         self._begins_N = np.array([label.begins_word for label in labels])
-        self.texts, self.text_scores = [Text(0, None, '', 0.0, state)], array.array('d', [0.0])
-        self.parts, self.part_scores = [('', False)], array.array('d', [0.0])
+        self.texts, self.parts = [Text(0, None, '', 0.0, 0.0, state)], [('', False)]
+        self.text_scores, self.text_bonuses = array.array('d', [0.0]), array.array('d', [0.0])
+        self.part_scores, self.part_bonuses = array.array('d', [0.0]), array.array('d', [0.0])
         self._numbers = {('', False): 0}
         self._rows: dict[int, np.ndarray] = {}  # of a part, the part after each label; -1 before it is needed
 
@@ -98,7 +103,8 @@ class Prefixes:
             unknown = self._lm.score_partial_token(partial) if self._lm and partial else 0.0
             self._numbers[key] = len(self.parts)
             self.parts.append(key)
-            self.part_scores.append(self._hotwords.partial.get(partial, unknown))
+            self.part_scores.append(unknown)
+            self.part_bonuses.append(self.hotwords.lent.get(partial, unknown) - unknown)
         return self._numbers[key]
 
     def complete(self, text: Text, word: str) -> Text:
@@ -107,10 +113,11 @@ class Prefixes:
             return text
         if word not in text.after:
             score, state = self._lm.score(text.state, word) if self._lm else (0.0, None)
-            score += text.score + self._hotwords.score(word)
-            text.after[word] = Text(len(self.texts), text, word, score, state)
+            score, bonus = text.score + score, text.bonus + self.hotwords.score(word)
+            text.after[word] = Text(len(self.texts), text, word, score, bonus, state)
             self.texts.append(text.after[word])
             self.text_scores.append(score)
+            self.text_bonuses.append(bonus)
         return text.after[word]
 
     def distinct(self, beams: Beams, words: int) -> list[int]:
@@ -138,23 +145,32 @@ class Limits(NamedTuple):
 
 
 class Beams(NamedTuple):
-    """Hypotheses, best first: texts, parts of words, labels in the last frame, and log-probabilities."""
+    """Hypotheses, best first.
+
+    Attributes:
+        text_B: Their texts.
+        part_B: Their parts of words.
+        last_B: Their labels in the last frame.
+        logit_B: Log-probabilities of all their alignments.
+        path_B: Log-probabilities of the most probable ones.
+    """
 
     text_B: np.ndarray
     part_B: np.ndarray
     last_B: np.ndarray
     logit_B: np.ndarray
+    path_B: np.ndarray
 
 
 class Step(NamedTuple):
-    """For each hypothesis the place of the one before it in the last frame, and its label."""
+    """The last step of the most probable alignment of each hypothesis: its place one frame before, and its label."""
 
     before_B: np.ndarray
     label_B: np.ndarray
 
 
 class Result(NamedTuple):
-    """A text, the frames of its words, its log-probability, and the total."""
+    """A text, the frames of its words in the most probable alignment, its log-probability, and the total."""
 
     text: Text
     frames: list[tuple[int, int]]
@@ -182,7 +198,7 @@ def search(
     """
     prefixes = Prefixes(labels, lm, hotwords, lm.get_start_state() if lm and state is None else state)
     blank = next(i for i, label in enumerate(labels) if label.is_blank)
-    beams = Beams(np.zeros(1, np.int64), np.zeros(1, np.int64), np.full(1, blank), np.zeros(1))
+    beams = Beams(np.zeros(1, np.int64), np.zeros(1, np.int64), np.full(1, blank), np.zeros(1), np.zeros(1))
     steps: list[Step] = []
     order = lm.order if lm else 1
     history = None if order is None else max(1, order - 1)
@@ -192,12 +208,13 @@ def search(
             kept = prefixes.distinct(beams, history)
             beams, step = Beams(*(x_B[kept] for x_B in beams)), Step(*(x_B[kept] for x_B in step))
         steps.append(step)
-    found: dict[Text, tuple[float, float, int]] = {}  # log P, that of the best hypothesis, its place
-    for place, (number, part, _, logit) in enumerate(zip(*(x_B.tolist() for x_B in beams))):
+    found: dict[Text, tuple[float, float, int]] = {}  # log P, that of the best alignment, its place
+    for place, (number, part, _, logit, path) in enumerate(zip(*(x_B.tolist() for x_B in beams))):
         text = prefixes.complete(prefixes.texts[number], prefixes.parts[part][0])
         total, best, best_place = found.get(text, (-math.inf, -math.inf, 0))
-        found[text] = float(np.logaddexp(total, logit)), *max((best, best_place), (logit, place))
-    scores = {text: row[0] + text.score + (lm.score_end(text.state) if lm else 0.0) for text, row in found.items()}
+        found[text] = float(np.logaddexp(total, logit)), *max((best, best_place), (path, place))
+    ends = {text: lm.score_end(text.state) if lm else 0.0 for text in found}
+    scores = {text: row[0] + text.score + text.bonus + ends[text] for text, row in found.items()}
     least = max(scores.values()) + limits.beam_prune_logp
     ranked = sorted((text for text in found if scores[text] >= least), key=scores.__getitem__, reverse=True)
     paths_FxS = _paths(steps, np.array([found[text][2] for text in ranked]))
@@ -213,18 +230,46 @@ def _advance(prefixes: Prefixes, beams: Beams, log_p_N: np.ndarray, limits: Limi
     is_used_N[log_p_N.argmax()] = True
     labels_K = np.flatnonzero(is_used_N)
     text_BxK, part_BxK = prefixes.extend(beams, labels_K)
-    logit_C = (beams.logit_B[:, None] + log_p_N[labels_K]).ravel()
+    logit_C, path_C = ((x_B[:, None] + log_p_N[labels_K]).ravel() for x_B in (beams.logit_B, beams.path_B))
     key_C = ((text_BxK * len(prefixes.parts) + part_BxK) * len(log_p_N) + labels_K).ravel()
-    order_C = np.lexsort((-logit_C, key_C))  # of each key, the most probable candidate is first
+    order_C = np.lexsort((-path_C, key_C))  # of each key, the most probable alignment is first
     starts_G = np.flatnonzero(np.diff(key_C[order_C], prepend=-1))
     best_G, logit_G = order_C[starts_G], np.logaddexp.reduceat(logit_C[order_C], starts_G)
     text_G, part_G = text_BxK.ravel()[best_G], part_BxK.ravel()[best_G]
     score_G = logit_G + np.frombuffer(prefixes.text_scores)[text_G] + np.frombuffer(prefixes.part_scores)[part_G]
     kept = np.flatnonzero(score_G >= score_G.max() + limits.beam_prune_logp)
     kept = kept[np.argsort(-score_G[kept], kind='stable')[: limits.beam_width]]
+    if prefixes.hotwords.words:
+        total_G = score_G + np.frombuffer(prefixes.text_bonuses)[text_G]
+        if prefixes.hotwords.lent:
+            lifted_G = total_G + np.frombuffer(prefixes.part_bonuses)[part_G]
+            kept = np.union1d(kept, _lifted(score_G, lifted_G, limits))
+        kept = kept[np.argsort(-total_G[kept], kind='stable')]
     before_B, place_B = np.divmod(best_G[kept], len(labels_K))
     label_B = labels_K[place_B]
-    return Beams(text_G[kept], part_G[kept], label_B, logit_G[kept]), Step(before_B, label_B)
+    return Beams(text_G[kept], part_G[kept], label_B, logit_G[kept], path_C[best_G[kept]]), Step(before_B, label_B)
+
+
+def _lifted(score_G: np.ndarray, lifted_G: np.ndarray, limits: Limits) -> list[int]:
+    """Returns the places of the hypotheses that hotwords keep, at most `beam_width`.
+
+    A hypothesis gives way only to hypotheses that are better both with and without hotwords: to one that is better by
+    more than `beam_prune_logp`, or to `beam_width` of them.
+
+    Args:
+        score_G: The scores without hotwords.
+        lifted_G: The scores with hotwords and with what is lent.
+        limits: What is kept.
+    """
+    prune, order_G = limits.beam_prune_logp, np.argsort(-score_G, kind='stable')
+    ahead_G = np.searchsorted(-score_G[order_G], prune - score_G)  # how many have a score that is better by more
+    is_near_G = (ahead_G == 0) | (np.maximum.accumulate(lifted_G[order_G])[ahead_G - 1] + prune <= lifted_G)
+    better: list[tuple[int, int]] = []  # for each place how many are better in both
+    lifted: list[float] = []  # of those with a better score, sorted
+    for place in order_G[is_near_G[order_G]].tolist():
+        better.append((len(lifted) - bisect.bisect_right(lifted, lifted_G[place]), place))
+        bisect.insort(lifted, lifted_G[place])
+    return [place for count, place in sorted(better)[: limits.beam_width] if count < limits.beam_width]
 
 
 def _paths(steps: Sequence[Step], places_S: np.ndarray) -> np.ndarray:

@@ -10,9 +10,15 @@ log P and `beta`, plus `alpha` times log P of the end. `unk_score_offset`,
 a negative number, is added to log10 P of a word outside `unigrams`. It is also added to the total while the last,
 incomplete word is a prefix of no word in `unigrams`, times its length / 6 beyond six characters.
 
+Each complete hotword adds `hotword_weight` to the score. While it is being spelled, its beginning is lent a share of
+the weight, that of its characters. This keeps hypotheses in addition to those kept without hotwords: a hypothesis
+gives way only to hypotheses that are better both with and without hotwords. What is lent never counts in a result, so
+a text changes only if more hotwords are found. A negative weight lends nothing: among the texts kept without hotwords,
+those with fewer of them rank higher.
+
 Differences: the vocabulary of every model is known, not that of ARPA files alone; a text that ends with a space is not
 followed by an unknown word; `▁⁇▁` ends a word in each hypothesis on its own; the frames of words are those of the most
-probable alignment.
+probable alignment of the text; hotwords displace no other hypotheses; values within [0, 1] are never read as logits.
 
 Dims: F frames, N labels.
 
@@ -27,6 +33,7 @@ import copy
 import functools
 import math
 import os
+import warnings
 import weakref
 from collections.abc import Iterable
 from multiprocessing.context import ForkServerContext, SpawnContext
@@ -42,6 +49,8 @@ from nplm_jax.utils.errors import BadInput, require
 
 WordFrames = tuple[str, tuple[int, int]]  # a word, its first frame and the frame after its last one
 _MIN_P = 1e-15  # of a label
+_ROUNDING = 2**-7  # of the sum of probabilities in bfloat16: of the sum of a softmax, and of its results
+_MAX_MISSING = 0.1  # of the sum of probabilities
 
 
 class OutputBeam(NamedTuple):
@@ -143,18 +152,21 @@ class BeamSearchDecoderCTC:
         """Returns what the search ends with, different texts, best first.
 
         Args:
-            logits: Probabilities, log-probabilities or logits of the labels, F x N. They are probabilities if they are
-                at least 0 and each frame sums to one; otherwise frames are normalised.
+            logits: Probabilities, log-probabilities or logits of the labels, F x N. Values within [0, 1] are
+                probabilities, and each frame must sum to one, apart from rounding in float16, bfloat16 or uint8. Frames
+                are normalised.
             beam_width: The most hypotheses that are kept after each frame.
             beam_prune_logp: How far below the best one others are kept, as a negative number.
             token_min_logp: Labels with a smaller log-probability are skipped, except the best of the frame.
             prune_history: Keep only the best of hypotheses that the model cannot distinguish.
-            hotwords: Words that are worth more. The model need not know them.
-            hotword_weight: Added for each of them.
+            hotwords: Words that are worth more, also as phrases. The model need not know them. A warning names those
+                that the labels cannot spell. They keep up to `beam_width` hypotheses more.
+            hotword_weight: Added for each of them that is complete.
             lm_start_state: `last_lm_state` of what was said before.
 
         Raises:
-            BadInput: The logits have another shape or are no numbers, or an option is none that is allowed.
+            BadInput: The logits have another shape, are no numbers, or are probabilities of which a frame does not sum
+                to one; or an option is none that is allowed.
         """
         limits = Limits(beam_width, beam_prune_logp, token_min_logp, prune_history)
         beams = []
@@ -203,6 +215,8 @@ class BeamSearchDecoderCTC:
         lm, allowed = self._language_model, 'must be None, or with a model the last_lm_state of an earlier result'
         require(state is None or (lm is not None and isinstance(state, kenlm.State)), 'lm_start_state', state, allowed)
         words = Hotwords(hotwords, hotword_weight)
+        if unspellable := self._alphabet.unspellable(words.words):
+            warnings.warn(f'hotwords={unspellable}: ignored, the labels cannot spell them', stacklevel=3)
         return search(self._log_p(logits), self._alphabet.parsed_labels(), lm, words, limits, state)
 
     def _log_p(self, logits: np.ndarray) -> np.ndarray:
@@ -217,10 +231,26 @@ class BeamSearchDecoderCTC:
         require(shape[1] == columns, 'logits', shape, f'must have {columns} columns, one a label and one the blank')
         finite = bool((values_FxN < np.inf).all() and (values_FxN > -np.inf).any(axis=1).all())
         require(finite, 'logits', shape, 'must be numbers: no NaN, no infinity, in each frame one above -infinity')
-        if (values_FxN >= 0).all() and np.allclose(values_FxN.sum(axis=1), 1, atol=1e-3):
-            return np.log(np.clip(values_FxN, _MIN_P, 1))
+        if ((values_FxN >= 0) & (values_FxN <= 1 + _ROUNDING)).all():
+            return _log_of_probabilities(values_FxN)
         log_p_FxN = values_FxN - np.logaddexp.reduce(values_FxN, axis=1, keepdims=True)
         return np.clip(log_p_FxN, math.log(_MIN_P), 0)
+
+
+def _log_of_probabilities(p_FxN: np.ndarray) -> np.ndarray:
+    """Returns the logarithms of rounded probabilities. Raises BadInput for the first frame that is no distribution.
+
+    Rounding a distribution of N labels changes its sum by 2^-8 at most in bfloat16, by less in float16, and by N / 510
+    in multiples of 1 / 255 (uint8); with many labels that much is no rounding error but lost labels.
+    """
+    sums_Fx1 = p_FxN.sum(axis=1, keepdims=True)
+    tolerance = max(_ROUNDING, min(p_FxN.shape[1] / 510, _MAX_MISSING))
+    if (wrong_F := np.abs(sums_Fx1[:, 0] - 1) > tolerance).any():
+        frame = int(wrong_F.argmax())
+        problem = f'frame {frame} sums to {sums_Fx1[frame, 0]:.4g}; values within [0, 1] are read as probabilities, '
+        problem += 'and those of each frame must sum to 1: remove padding, or give log-probabilities'
+        raise BadInput('logits', problem, value=p_FxN.shape)
+    return np.log(np.clip(p_FxN / sums_Fx1, _MIN_P, 1))
 
 
 def build_ctcdecoder(

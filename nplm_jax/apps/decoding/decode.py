@@ -3,7 +3,8 @@
     nplm decode runs/brown-lstm runs/brown-kneser_ney_5 --emissions=test.npz --tokens=tokens.txt --lexicon=lexicon.txt
     nplm decode runs/brown-lstm --emissions=valid.npz --tokens=... --lexicon=... --references=valid.txt --tune
 
-The file of --emissions has an array for each utterance, frames x tokens, natural log-probabilities. That of --tokens
+The file of --emissions has an array for each utterance, frames x tokens, natural log-probabilities; the probabilities
+of each frame must sum to one. That of --tokens
 has a token a line, in the order of the columns, among them the blank and the token between words. That of --lexicon has
 lines `word t o k e n s |`; a word may have several. Out-of-vocabulary words are scored as <rare>. That of --references
 has lines `UTTERANCE words`. RUN may also be an ARPA file. Needs the package flashlight-text.
@@ -132,4 +133,6 @@ def read_references(flags: argparse.Namespace, utterances: dict[str, object]) ->
     words = {row[0]: row[1:] for row in rows if row}
     for name in utterances:
         require(name in words, '--references', flags.references, f'has no line of the utterance {name!r}')
-    return {name: words[name] for name in utterances}
+    references = {name: words[name] for name in utterances}
+    require(any(references.values()), '--references', flags.references, 'has no words; the error rate is undefined')
+    return references

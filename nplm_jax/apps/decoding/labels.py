@@ -76,6 +76,22 @@ class Alphabet:
         """Returns what each label does."""
         return [self._rule(label) for label in self.labels]
 
+    def unspellable(self, words: Iterable[str]) -> list[str]:
+        """Returns the words that no sequence of labels spells."""
+        rules = [rule for rule in self.parsed_labels() if rule.text]
+        first, later = {rule.text for rule in rules}, {rule.text for rule in rules if not rule.begins_word}
+        longest = max(map(len, first), default=0)
+
+        def can_spell(word: str) -> bool:
+            ends = {0}
+            for end in range(1, len(word) + 1):
+                starts = ends.intersection(range(end - longest, end))
+                if any(word[start:end] in (later if start else first) for start in starts):
+                    ends.add(end)
+            return len(word) in ends
+
+        return [word for word in words if not can_spell(word)]
+
     def _rule(self, label: str) -> Label:
         if not label:
             return Label('', is_blank=True)

@@ -1,13 +1,14 @@
 """Alternatives in the n-best formats of Moses and Kaldi, re-ranked by a model and the scores that they come with.
 
-Moses: `id ||| words ||| scores ||| ...`. Kaldi: `UTTERANCE-N words`, and files of `UTTERANCE-N cost`, as
-`nbest-to-linear` writes them.
+Moses: `id ||| words ||| scores ||| ...`. Spaces around the separators are not part of a field. An empty second field is
+an empty sentence. Kaldi: `UTTERANCE-N words`, and files of `UTTERANCE-N cost`, as `nbest-to-linear` writes them.
 """
 
 import argparse
 import dataclasses
 import math
 import pathlib
+import re
 import sys
 from collections.abc import Sequence
 from typing import Self
@@ -21,6 +22,8 @@ from nplm_jax.utils.io import expand, read_lines
 from nplm_jax.utils.text import to_json
 
 SEPARATOR = ' ||| '
+_BLANKS = ' \t\r'
+_SEPARATOR = re.compile(rf'[{_BLANKS}]*\|\|\|[{_BLANKS}]*')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +90,7 @@ def read(flags: argparse.Namespace, lines: Sequence[str], weights: Weights) -> l
     files = [expand('--score_files', name) for name in flags.score_files.split(',') if name]
     if flags.format == 'moses':
         require(not files, '--score_files', flags.score_files, 'requires --format=kaldi')
-        num_scores = len(_score_texts(lines[0].split(SEPARATOR)) if flags.tune else weights.scores)
+        num_scores = len(_score_texts(_split_moses(lines[0])) if flags.tune else weights.scores)
         alternatives = [_parse_moses(number, line, num_scores) for number, line in enumerate(lines, start=1)]
     else:
         fit = bool(flags.tune) or len(weights.scores) == len(files)
@@ -97,6 +100,11 @@ def read(flags: argparse.Namespace, lines: Sequence[str], weights: Weights) -> l
     return _with_references(flags, alternatives) if flags.tune else alternatives
 
 
+def _split_moses(line: str) -> list[str]:
+    """Returns the fields of a line of Moses, without the spaces around them."""
+    return _SEPARATOR.split(line.strip(_BLANKS))
+
+
 def _score_texts(fields: Sequence[str]) -> list[str]:
     """Returns the numbers of the third field of Moses, without names such as `LM0=`."""
     return [text for text in (fields[2].split() if len(fields) > 2 else []) if not text.endswith('=')]
@@ -104,8 +112,8 @@ def _score_texts(fields: Sequence[str]) -> list[str]:
 
 def _parse_moses(number: int, line: str, num_scores: int) -> Alternative:
     """Reads a line of Moses; the third field is left unread if there are to be no scores."""
-    fields = line.split(SEPARATOR)
-    if len(fields) < 2 or not fields[1].strip():
+    fields = _split_moses(line)
+    if len(fields) < 2 or not fields[0]:
         raise BadInput(f'stdin:{number}', f'expected id{SEPARATOR}words')
     numbers = 'a number' if num_scores == 1 else f'{num_scores} numbers'
     problem = f'expected id{SEPARATOR}words{SEPARATOR}{numbers}'
@@ -152,9 +160,11 @@ def _with_references(flags: argparse.Namespace, alternatives: Sequence[Alternati
         what = 'the line of an id, from 0'
         references = {str(number - 1): line.split() for number, line in read_lines(path)}
     for number, alternative in enumerate(alternatives, start=1):
-        if (key := alternative.fields[0].strip()) not in references:
+        if (key := alternative.fields[0]) not in references:
             raise BadInput(f'stdin:{number}', f'{path} has no reference of {key!r}; it needs {what}')
-    return [dataclasses.replace(a, reference=references[a.fields[0].strip()]) for a in alternatives]
+    found = [dataclasses.replace(a, reference=references[a.fields[0]]) for a in alternatives]
+    require(any(a.reference for a in found), '--tune', flags.tune, 'has no words; the error rate is undefined')
+    return found
 
 
 def show(

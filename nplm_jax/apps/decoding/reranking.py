@@ -60,8 +60,9 @@ def bleu_statistics(words: Words, reference: Words) -> list[int]:
 
 
 def word_error_rate(statistics_S: np.ndarray) -> float:
-    """Returns edits over the words of the references."""
-    return float(statistics_S[0] / max(statistics_S[1], 1))
+    """Returns edits over the words of the references; infinity for edits without such words."""
+    edits, words = statistics_S[:2].tolist()
+    return edits / words if words else math.inf if edits else 0.0
 
 
 def bleu_error(statistics_S: np.ndarray) -> float:

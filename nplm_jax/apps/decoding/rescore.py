@@ -3,7 +3,8 @@
     nplm score --nbest runs/NAME --score_weights=1,0.5 < alternatives
     nplm score --nbest runs/NAME --tune=references < alternatives
 
-Reads lines `id ||| words ||| scores ||| ...`, the format of Moses; only the first two fields are needed. Prints the
+Reads lines `id ||| words ||| scores ||| ...`, the format of Moses; only the first two fields are needed. Spaces around
+the separators are not part of a field. No words are an empty sentence, whose log10p is 0 without --end. Prints the
 alternatives of each id, the likeliest first, with ` ||| log10p` appended. With --score_weights, the numbers in the
 third field count too (names such as `LM0=` are skipped): the largest total is first, and ` ||| log10p ||| total` is
 appended. The total is --model_weight times log10p, plus --word_weight times the number of words, plus each of the

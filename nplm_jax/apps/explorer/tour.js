@@ -74,6 +74,7 @@ at("hidden").onkeydown = (event) => {
 };
 
 function drawNext() {
+  at("rare").hidden = ![...shown.words, ...shown.next, ...(shown.ngram?.words ?? [])].some((row) => row.word === "<rare>");
   const largest = shown.next[0].p;
   at("next").replaceChildren(heads("word", "score y", "probability", ""), ...shown.next.map((row) =>
     make("tr", {}, make("td", { textContent: row.word }), number(row.score.toFixed(2)), number(percent(row.p)), bar(row.p, largest))));
@@ -119,7 +120,7 @@ function drawCurve(training) {
   const state = training.finished ? "Finished" : "Not finished";
   at("progress").textContent = `${state}: update ${training.step.toLocaleString("en")}, epoch ${training.epoch.toFixed(2)}` +
     ({ undefined: ".", null: ".", 0: "; not validated yet: the cells are the initial numbers." }[shown?.best_step]
-      ?? `; the cells are those of the best validation so far, update ${shown.best_step.toLocaleString("en")}.`);
+      ?? `; the cells are those of the best validation${training.finished ? "" : " so far"}, update ${shown.best_step.toLocaleString("en")}.`);
   if (!points.length) return;
   const last = Math.max(...points.map((point) => point[0]), 1), logs = points.map((point) => Math.log(point[1]));
   const low = Math.min(...logs), high = Math.max(...logs, low + 0.01);

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from nplm_jax.cli.parser import Parser
+from nplm_jax.cli.parser import Parser, require_new
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand
 from nplm_jax.utils.text import markdown_table, to_json
@@ -39,9 +39,12 @@ def main(argv: Sequence[str]) -> None:
     parser.add_switch('--maps', 'draw maps of the features')
     parser.add_switch('--export', 'write the features in the formats of other tools')
     parser.add_argument('--output', default='.', help='folder for maps and files')
+    parser.add_owned('export', '--overwrite', action='store_true', help='replace the files if they exist')
     parser.add_json()
     flags = parser.parse_args(argv)
     folder = expand('--output', flags.output)
+    for name in ('features.txt', 'features.bin', 'projector') if flags.export else ():
+        require_new('--output', flags, folder / name)
 
     from nplm_jax.apps.features import brown_tags, embeddings
     from nplm_jax.cli.loaded_models import load_models

@@ -25,7 +25,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from nplm_jax.cli.parser import Parser, finite_numbers
+from nplm_jax.cli.parser import EXISTS, Parser, finite_numbers
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand
 from nplm_jax.utils.text import to_json
@@ -59,7 +59,7 @@ def main(argv: Sequence[str]) -> None:
         _require_writable('--figure', flags.figure, figure.parent)
     layout = documents.Layout(flags.field, flags.documents == 'paragraphs', flags.column)
     files = [file for path in flags.files for file in sources.find_files('FILE', path)]
-    outputs = _plan_outputs(files, flags.output)
+    outputs = _plan_outputs(files, flags.output, flags.overwrite)
     if 0 < len(outputs) < len(files):
         print(f'already there: {len(files) - len(outputs):,} of {len(files):,} files', file=sys.stderr)
         if not any(bound and bound.is_share for bound in (above, below)):
@@ -114,6 +114,7 @@ def _parse_flags(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument('--above', default='', metavar='P', help=above)
     output = 'file to write, or for several files a folder, in which each has its name; default: none'
     parser.add_argument('--output', default='', help=output)
+    parser.add_owned('output', '--overwrite', action='store_true', help='replace the output if it exists')
     parser.add_argument('--field', default='text', metavar='COLUMN', help='column of the text in .jsonl and .parquet')
     column = 'add the perplexity as this column of the output; default: no column'
     parser.add_owned('output', '--column', default='', help=column)
@@ -141,8 +142,10 @@ def _parse_bound(flag: str, text: str) -> Bound | None:
     return Bound(value / 100 if is_share else value, is_share)
 
 
-def _plan_outputs(files: Sequence[pathlib.Path], output: str) -> dict[pathlib.Path, pathlib.Path]:
-    """Returns the file to write for each file, none without --output, and none for files that an earlier command wrote.
+def _plan_outputs(files: Sequence[pathlib.Path], output: str, overwrite: bool) -> dict[pathlib.Path, pathlib.Path]:
+    """Returns the file to write for each file; none without --output.
+
+    Files that an earlier command wrote are left out, without --overwrite.
 
     Raises:
         BadInput: No output can be written, or all are there, or one that is there is no earlier output.
@@ -160,11 +163,12 @@ def _plan_outputs(files: Sequence[pathlib.Path], output: str) -> dict[pathlib.Pa
         allowed = f'must be of the format of {file}, {kind_of(file) or "text"}'
         require(kind_of(written) == kind_of(file), '--output', str(written), allowed)
         outputs[file] = written
-    missing = {file: written for file, written in outputs.items() if not os.path.lexists(written)}
     inputs = {file.resolve() for file in files}
+    missing = {f: written for f, written in outputs.items() if overwrite or not os.path.lexists(written)}
     for file, written in outputs.items():
-        is_earlier = bool(missing) and written.is_file() and written.resolve() not in inputs
-        require(file in missing or is_earlier, '--output', str(written), 'exists; give another name or remove it')
+        require(written.resolve() not in inputs, '--output', str(written), 'is a file to filter; give another name')
+        is_earlier = bool(missing) and written.is_file()
+        require(file in missing or is_earlier, '--output', str(written), EXISTS)
     folder = path if is_folder else path.parent
     try:
         if is_folder:

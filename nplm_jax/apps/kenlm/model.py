@@ -26,7 +26,7 @@ import numpy as np
 from nplm_jax.apps.kenlm.readers import Context, MixtureReader, NetworkReader, NgramReader, Reader
 from nplm_jax.data.tokenizers.tokenizer import PARAGRAPH_BOUNDARY, Tokenizer
 from nplm_jax.data.tokenizers.words import KENLM_WORD
-from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
+from nplm_jax.data.vocabulary import RARE, RARE_ID, Vocabulary
 from nplm_jax.inference import scoring
 from nplm_jax.inference.scoring import Line
 from nplm_jax.models.mixture import normalize_weights
@@ -104,7 +104,7 @@ class Model:
         self.path: bytes | list[bytes] = os.fsencode(self._names[0]) if is_one else [*map(os.fsencode, self._names)]
         parts = [_open(name) for name in self._names]
         part = parts[0] if is_one and weights is None else _mix(self._names, parts, weights)
-        self._reader, self.vocabulary, self._end, self._split, _ = part
+        self._reader, self.vocabulary, _, self._end, self._split, _ = part
         self.order = self._reader.order
         self._ids = {word: i for i, word in enumerate(self.vocabulary)}
         if self._end is not None:
@@ -239,6 +239,7 @@ class _Part(NamedTuple):
     Attributes:
         reader: Its reader.
         words: Its words.
+        begin: The id of `<s>`, which is no word.
         end: The id of the end of a sentence.
         split: Cuts a sentence into words.
         tokenizer: That of a run; None of an ARPA file, whose words are separated by blanks.
@@ -246,6 +247,7 @@ class _Part(NamedTuple):
 
     reader: Reader
     words: list[str]
+    begin: int | None
     end: int | None
     split: Callable[[str], list[str]]
     tokenizer: Tokenizer | None = None
@@ -266,21 +268,24 @@ def _open(path: str) -> _Part:
         return _from_ngrams(*arpa.read(file, as_kenlm=True), KENLM_WORD.findall)
     _, vocabulary, model = loading.load(file)
     begin, is_lossless = scoring.LineStart.of(vocabulary).prefix, vocabulary.tokenizer.is_lossless
+    if not is_lossless:  # tokens that are pieces of text can have any spelling
+        sentence_marks.check_words(path, vocabulary)
     if isinstance(model, BackoffModel) and begin and not is_lossless:
         part = _from_ngrams(*sentence_marks.split(model, vocabulary), vocabulary.tokenize)
         return part._replace(tokenizer=vocabulary.tokenizer)
     renamed = {} if is_lossless else {PARAGRAPH_BOUNDARY: sentence_marks.END}
-    words = [arpa.UNKNOWN, *(renamed.get(word, word) for word in vocabulary.words[1:])]
+    unknown = RARE if arpa.UNKNOWN in vocabulary.ids else arpa.UNKNOWN
+    words = [unknown, *(renamed.get(word, word) for word in vocabulary.words[1:])]
     padded = (*[RARE_ID] * ((model.n or 1) - 1), *begin)  # as `nplm score` reads a line
     reader = NgramReader(model, padded) if isinstance(model, BackoffModel) else NetworkReader(model, begin)
-    return _Part(reader, words, begin[-1] if begin else None, vocabulary.tokenize, vocabulary.tokenizer)
+    return _Part(reader, words, None, begin[-1] if begin else None, vocabulary.tokenize, vocabulary.tokenizer)
 
 
 def _from_ngrams(model: BackoffModel, vocabulary: Vocabulary, split: Callable[[str], list[str]]) -> _Part:
     """Returns a model with `<s>` and `</s>`."""
-    begin = tuple(vocabulary.ids[mark] for mark in (sentence_marks.BEGIN,) if mark in vocabulary.ids)
-    end, words = vocabulary.ids.get(sentence_marks.END), [arpa.UNKNOWN, *vocabulary.words[1:]]
-    return _Part(NgramReader(model, begin, begin), words, end, split)
+    begin, end = map(vocabulary.ids.get, arpa.SENTENCE_MARKS)
+    begins, words = () if begin is None else (begin,), [arpa.UNKNOWN, *vocabulary.words[1:]]
+    return _Part(NgramReader(model, begins, begins), words, begin, end, split)
 
 
 def _mix(names: Sequence[str], parts: Sequence[_Part], weights: Sequence[float] | None) -> _Part:
@@ -290,8 +295,8 @@ def _mix(names: Sequence[str], parts: Sequence[_Part], weights: Sequence[float] 
     are_numbers = len(shares) == len(parts) and all(isinstance(share, numbers) for share in shares)
     require(are_numbers, 'weights', weights, f'must be {len(parts)} numbers, one a model')
     (weights_M,) = normalize_weights('weights', weights, shares)
-    words = [word for word in parts[0].words if word != sentence_marks.BEGIN]
-    ids = [{word: i for i, word in enumerate(part.words) if word != sentence_marks.BEGIN} for part in parts]
+    ids = [{word: i for i, word in enumerate(part.words) if i != part.begin} for part in parts]
+    words = [*ids[0]]
     for name, ids_of_words in zip(names, ids):
         problem = f'its words ({len(ids_of_words):,}) are not those of {names[0]} ({len(words):,}): see nplm import'
         require(ids_of_words.keys() == ids[0].keys(), 'path', name, f'{problem} --vocabulary')
@@ -302,7 +307,7 @@ def _mix(names: Sequence[str], parts: Sequence[_Part], weights: Sequence[float] 
     split = cutters[0][2] if cutters else parts[0].split
     ids_MxV = np.array([[ids_of_words[word] for word in words] for ids_of_words in ids])
     end = None if parts[0].end is None else words.index(parts[0].words[parts[0].end])
-    return _Part(MixtureReader([part.reader for part in parts], weights_M, ids_MxV), words, end, split)
+    return _Part(MixtureReader([part.reader for part in parts], weights_M, ids_MxV), words, None, end, split)
 
 
 def _items(values: Iterable[Any]) -> list[Any]:

@@ -37,7 +37,7 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument('--entropy', type=float, metavar='THRESHOLD', help=entropy)
     words = 'file of the words that stay, separated by white space; default: all words'
     parser.add_argument('--limit_vocab_file', default='', metavar='FILE', help=words)
-    parser.add_argument('--output', required=True, metavar='FILE', help='ARPA file to write; required')
+    parser.add_output('ARPA file to write; required', metavar='FILE', required=True)
     flags = parser.parse_args(argv)
     if flags.entropy is None and not flags.limit_vocab_file:
         raise BadInput('--entropy', 'missing; give --entropy=THRESHOLD or --limit_vocab_file=FILE')

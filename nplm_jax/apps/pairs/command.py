@@ -81,7 +81,7 @@ def _parse_flags(argv: Sequence[str]) -> argparse.Namespace:
         help = f'the column of the critical words of the {name} sentences, as they stand there; default: none'
         parser.add_argument(f'--region_{name}', default='', metavar='COLUMN', help=help)
     parser.add_context('sentence')
-    parser.add_argument('--output', default='', help='.csv, .tsv or .parquet with one row a pair; default: none')
+    parser.add_output('.csv, .tsv or .parquet with one row a pair; default: none')
     parser.add_json()
     return parser.parse_args(argv)
 

@@ -91,7 +91,7 @@ def _parse_flags(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument('--frequency', default='', metavar='COLUMN', help=frequency)
     parser.add_context()
     parser.add_argument('--folds', type=int, default=10, metavar='K', help='folds of the cross-validation over items')
-    parser.add_argument('--output', default='', help='.csv, .tsv or .parquet with the predictors; default: none')
+    parser.add_output('.csv, .tsv or .parquet with the predictors; default: none')
     parser.add_figure('draw the gains with their intervals into this file; default: no figure')
     parser.add_json()
     return parser.parse_args(argv)

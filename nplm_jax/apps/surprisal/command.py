@@ -99,7 +99,7 @@ def _parse_flags(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument('--table', default='', help='table of words; default: text on stdin')
     parser.add_columns()
     parser.add_owned('table', '--sentence', default='', metavar='COLUMN', help=helps['sentence'])
-    parser.add_argument('--output', default='', help='.tsv, .csv or .parquet; default: TSV on stdout')
+    parser.add_output('.tsv, .csv or .parquet; default: TSV on stdout')
     parser.add_argument('--punctuation', default='attached', choices=('attached', 'word'), help=helps['punctuation'])
     parser.add_context()
     parser.add_argument('--tokens', default='', choices=('words', 'whitespace'), help=helps['tokens'])

@@ -22,15 +22,15 @@ import numpy as np
 
 from nplm_jax.data.vocabulary import RARE, Vocabulary
 from nplm_jax.models.ngram import sentence_marks
-from nplm_jax.models.ngram.arpa_blocks import BlockParser
+from nplm_jax.models.ngram.arpa_blocks import BlockParser, parse_number
+from nplm_jax.models.ngram.arpa_files import read_blocks
 from nplm_jax.models.ngram.backoff import BackoffModel, renumber
 from nplm_jax.models.ngram.counts import NgramTable, find
+from nplm_jax.models.ngram.sentence_marks import UNKNOWN, UNKNOWN_IN_CAPITALS
 from nplm_jax.models.ngram.sorting import sort_with_order
 from nplm_jax.utils.errors import BadInput
-from nplm_jax.utils.io import read_blocks, write_atomically
-from nplm_jax.utils.progress import progress_bar
+from nplm_jax.utils.io import write_atomically
 
-UNKNOWN, UNKNOWN_IN_CAPITALS = '<unk>', '<UNK>'
 SENTENCE_MARKS = (sentence_marks.BEGIN, sentence_marks.END)
 _ZERO = -99.0  # the log10 of probability zero
 _KENLM_UNKNOWN = -100.0  # the log10 that KenLM gives to an unknown word if a file has no <unk>
@@ -49,9 +49,7 @@ def write(model: BackoffModel, vocabulary: Vocabulary, path: pathlib.Path) -> No
     """
     if len(vocabulary) != model.table.vocabulary_size:
         raise BadInput(path, f'a vocabulary of {len(vocabulary)} words for a model of {model.table.vocabulary_size}')
-    reserved = [w for w in (UNKNOWN, UNKNOWN_IN_CAPITALS, *SENTENCE_MARKS) if w in vocabulary.ids]
-    if reserved:
-        raise BadInput(path, f'the vocabulary has {reserved[0]!r} as a word, which ARPA files reserve')
+    sentence_marks.check_words(str(path), vocabulary)
     write_with_marks(*sentence_marks.split(model, vocabulary), path)
 
 
@@ -148,7 +146,7 @@ def _parse(path: pathlib.Path, ids: dict[str, int]) -> Iterator[tuple[int, Calla
     sizes: list[int] = []  # of the sections, according to the header
     in_header, order, count, number = False, 0, 0, 1
     parser: BlockParser | None = None  # of all orders but the first
-    for first, text, data in _read_blocks(path):
+    for first, text, data in read_blocks(path, _BLOCK):
         if parser and (parsed := parser.parse(data, order)) and (order < len(sizes) or not parsed[-1].any()):
             ids_KxI, log_p_I, log_b_I = parsed
             if (log_b_I <= -_ZERO).all() and (log_b_I > -math.inf).all():
@@ -192,16 +190,6 @@ def _parse(path: pathlib.Path, ids: dict[str, int]) -> Iterator[tuple[int, Calla
             count += len(rows)
             yield order, functools.partial(_encode, path, order, order == len(sizes), lines, rows, ids)
     raise BadInput(f'{path}:{number}', 'not an ARPA file, or cut short: no \\end\\')
-
-
-def _read_blocks(path: pathlib.Path) -> Iterator[tuple[int, str, bytes]]:
-    """Yields the same as `read_blocks`, and the text as bytes, with a progress bar."""
-    total = path.stat().st_size if path.is_file() else 0
-    with progress_bar(total, f'reading {path.name}', ' bytes') as bar:
-        for first, text in read_blocks(path, _BLOCK):
-            data = text.encode()
-            bar.update(len(data))
-            yield first, text, data
 
 
 def _parse_size(fields: list[str], order: int) -> int | None:
@@ -277,7 +265,7 @@ def _floats(texts: Sequence[str]) -> np.ndarray:
     """Returns numbers; of a text that is none, infinity, and of all after it."""
     numbers: list[float] = []
     with contextlib.suppress(ValueError):
-        numbers.extend(map(float, map(str.encode, texts)))  # `float` of a string also takes digits of other scripts
+        numbers.extend(map(parse_number, map(str.encode, texts)))
     return np.pad(numbers, (0, len(texts) - len(numbers)), constant_values=math.inf)
 
 

@@ -9,11 +9,13 @@ Dims: I n-grams of a block, K words of an n-gram, T words, S fields.
 """
 
 import contextlib
+import re
 import secrets
 from collections.abc import Mapping
 
 import numpy as np
 
+_NUMBER = re.compile(rb'[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|-inf')
 _LANE = 8  # bytes of a number
 _MASKS = np.array([256**i - 1 for i in range(_LANE + 1)], np.uint64)  # of the first i bytes
 _DIGITS = np.uint64(0x3030303030303030)  # eight digits zero
@@ -106,15 +108,22 @@ class BlockParser:
         return np.where(self._hashes_V[places_T] == hashes_T, self._ids_V[places_T], -1)
 
 
+def parse_number(field: bytes) -> float:
+    """Returns the number of a field, which has a form that KenLM reads. Raises ValueError for any other field."""
+    if not _NUMBER.fullmatch(field):  # Python's `float` also takes underscores, nan, infinity, and white space around
+        raise ValueError(f'not a number: {field!r}')
+    return float(field)
+
+
 def _lanes(data: bytes) -> np.ndarray:
     """Returns for each byte of data the number of it and the seven bytes after it."""
     return np.ndarray((len(data) - _LANE + 1,), '<u8', data, strides=(1,))
 
 
 def _floats(bytes_L: np.ndarray, lanes: np.ndarray, starts_I: np.ndarray, lengths_I: np.ndarray) -> np.ndarray | None:
-    """Returns the numbers of fields, those of Python's `float`; None if a field is no number.
+    """Returns the numbers of fields, those of `parse_number`; None if a field is no number.
 
-    A field of the form -12.3456 is the integer of its digits over a power of ten; `float` reads any other.
+    A field of the form -12.3456 is the integer of its digits over a power of ten; `parse_number` reads any other.
     """
     is_negative_I = bytes_L[starts_I] == ord('-')
     first_I, size_I = starts_I + is_negative_I, lengths_I - is_negative_I
@@ -137,7 +146,7 @@ def _floats(bytes_L: np.ndarray, lanes: np.ndarray, starts_I: np.ndarray, length
     np.negative(values_I, out=values_I, where=is_negative_I)
     with contextlib.suppress(ValueError):
         for row in np.flatnonzero(~is_plain_I):
-            values_I[row] = float(bytes_L[starts_I[row] : starts_I[row] + lengths_I[row]].tobytes())
+            values_I[row] = parse_number(bytes_L[starts_I[row] : starts_I[row] + lengths_I[row]].tobytes())
         return values_I
     return None
 

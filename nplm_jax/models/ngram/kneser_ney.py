@@ -4,6 +4,7 @@ Both subtract a discount from every count and give the freed mass to the shorter
 contexts from the number of different words that stand before an n-gram, not from how often it occurs.
 """
 
+import fractions
 import warnings
 from collections.abc import Callable, Sequence
 
@@ -138,9 +139,10 @@ def context_probabilities(counts: NgramCounts) -> list[np.ndarray]:
     """
     context_p, num_words = [], int(counts.counts[0].sum())
     for k in range(2, counts.table.n + 1):
-        parts = counts.table.blocks(k, counts.scratch.block)
-        occurrences = np.concatenate([part.sum_by_context(counts.counts[k - 1][part.nodes]) for part in parts])
-        occurrences = occurrences.astype(np.int64)
+        writer = counts.scratch.writer(np.int64)
+        for part in counts.table.blocks(k, counts.scratch.block):
+            writer.append(part.sum_by_context(counts.counts[k - 1][part.nodes]))
+        occurrences = writer.finish()
         discounts = np.array([0.0, *(_estimate(occurrences, is_modified=True) or FALLBACK_MODIFIED)])
         context_p.append((occurrences - discounts[np.minimum(occurrences, 3)]) / num_words)
     return context_p
@@ -223,13 +225,16 @@ def _estimate_discounts(adjusted: list[np.ndarray], is_modified: bool) -> list[n
 def _estimate(adjusted: np.ndarray, is_modified: bool) -> list[float] | None:
     """Returns the discounts of the counts 1, 2, 3+ of one order, or None if the counts do not give them."""
     parts = [np.bincount(np.minimum(adjusted[block], 5), minlength=6) for block in blocks(len(adjusted), BLOCK)]
-    n1, n2, n3, n4 = np.sum(parts, axis=0)[1:5].tolist()
-    y = n1 / max(n1 + 2 * n2, 1)
+    # An order without n-grams has no block.
+    n1, n2, n3, n4 = np.sum([np.zeros(6, np.int64), *parts], axis=0)[1:5].tolist()
+    if not (n1 and n2 and (n3 or not is_modified)):
+        return None
+    y = fractions.Fraction(n1, n1 + 2 * n2)
     estimated = [y, y, y]
-    if is_modified and n1 and n2 and n3:
+    if is_modified:
+        # Exact, because a discount of 0 is used, and one that is below 0 is not.
         estimated = [1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3]
-    has_counts = n1 and n2 and (n3 or not is_modified)
-    return estimated if has_counts and all(0 < d <= j for j, d in enumerate(estimated, start=1)) else None
+    return list(map(float, estimated)) if min(estimated) >= 0 else None
 
 
 def _apply_discounts(

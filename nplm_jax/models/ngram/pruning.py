@@ -38,7 +38,7 @@ def keep_frequent(counts: NgramCounts, thresholds: Sequence[int]) -> list[np.nda
         thresholds: For each order the largest number of occurrences that is left out; 0 for order 1.
 
     Raises:
-        BadInput: No n-gram of an order is left.
+        BadInput: No n-gram of an order is left that has some.
     """
     table = counts.table
     is_kept = [np.ones(table.size(1), bool)]
@@ -47,7 +47,7 @@ def keep_frequent(counts: NgramCounts, thresholds: Sequence[int]) -> list[np.nda
         # A context may occur less often than what follows it: the words before the span are not counted.
         for block in table.blocks(k, counts.scratch.block):
             is_kept[k - 2][block.contexts] |= block.sum_by_context(is_kept[k - 1][block.nodes]) > 0
-    emptied = next((k for k, kept in enumerate(is_kept, start=1) if not kept.any()), 0)
+    emptied = next((k for k, kept in enumerate(is_kept, start=1) if len(kept) and not kept.any()), 0)
     value = ' '.join(map(str, thresholds))
     require(not emptied, 'ngram.prune', value, f'leaves no n-gram of order {emptied}; give smaller numbers')
     return is_kept

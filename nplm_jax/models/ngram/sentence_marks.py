@@ -17,15 +17,23 @@ from nplm_jax.models.ngram.counts import NgramTable, find
 from nplm_jax.utils.errors import BadInput
 
 BEGIN, END = '<s>', '</s>'
+UNKNOWN, UNKNOWN_IN_CAPITALS = '<unk>', '<UNK>'
 _ROUNDING = 1e-4  # of logarithms with seven digits, and of their sums; nats
+
+
+def check_words(key: str, vocabulary: Vocabulary) -> None:
+    """Raises BadInput, which begins with `key`, if words of a vocabulary have the names of special words of KenLM."""
+    reserved = [word for word in (UNKNOWN, UNKNOWN_IN_CAPITALS, BEGIN, END) if word in vocabulary.ids]
+    if reserved:
+        raise BadInput(key, f'the vocabulary has {reserved[0]!r} as a word, which KenLM and ARPA files reserve')
 
 
 def split(model: BackoffModel, vocabulary: Vocabulary) -> tuple[BackoffModel, Vocabulary]:
     """Makes `</s>` of `<p>`, and adds `<s>` as the last word: what `nplm score` reads before a line.
 
     The n-grams that begin with `<s>` have the probabilities after `<p>` with unknown words before it. No other
-    probability changes: `</s>` stays a word that others follow, unless no n-gram goes on across `<p>`, as in a model
-    of lines, whose n-grams are then those of lmplz. `<s>` has probability zero.
+    probability changes. If an n-gram continues across `<p>`, `</s>` stays a word that others follow. A bigram model and
+    a model of lines have no such n-gram; theirs are then the n-grams of lmplz. `<s>` has probability zero.
 
     Args:
         model: A model.
@@ -149,7 +157,7 @@ def _begin(model: BackoffModel, mark: int) -> list[tuple[np.ndarray, np.ndarray,
 
 def _without_followers(model: BackoffModel, mark: int) -> BackoffModel:
     """Returns a model without the n-grams that begin with a mark; as it is if an n-gram has the mark in its middle."""
-    table, size, has_middle = model.table, model.table.vocabulary_size, model.n < 3
+    table, size, has_middle = model.table, model.table.vocabulary_size, model.n < 2
     for k in range(2, model.n):
         ends = np.flatnonzero(table.keys[k - 1] % size == mark)
         has_middle |= bool(model.log_b[k - 1][ends].any() or np.isin(table.prefixes(k + 1), ends).any())

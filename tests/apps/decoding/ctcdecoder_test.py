@@ -8,6 +8,7 @@ import math
 import multiprocessing
 import pickle
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -15,6 +16,7 @@ from configs import sentences
 from nplm_jax import kenlm
 from nplm_jax.apps.decoding import ctc_search
 from nplm_jax.apps.decoding.ctc_search import Prefixes
+from nplm_jax.apps.decoding.labels import Alphabet
 from nplm_jax.decoding import BeamSearchDecoderCTC, build_ctcdecoder
 from nplm_jax.runs import experiment
 from nplm_jax.utils.errors import BadInput
@@ -206,6 +208,36 @@ def test_the_search_finds_what_a_search_over_all_alignments_finds(arpa, labels, 
     assert decoder.decode(logits_FxN, hotwords=hotwords, hotword_weight=2.5, **EXHAUSTIVE) == best
 
 
+def frames_of_words(path, labels):
+    """The first frame of each word of an alignment, and the frame after its last label."""
+    words, start, is_open = [], 0, False
+    for number, group in itertools.groupby(path):
+        label, end = labels[number], start + len([*group])
+        is_open = is_open and label[:1] not in (' ', '▁')
+        if label.strip(' ▁'):
+            words[-1:] = [(words[-1][0], end)] if is_open else [*words[-1:], (start, end)]
+            is_open = True
+        start = end
+    return words
+
+
+@pytest.mark.parametrize('labels', [['', ' ', 'a', 'b'], ['▁a', 'b', '▁', '']])
+def test_frames_are_those_of_the_most_probable_alignment_of_the_text(labels):
+    paths_PxF = np.array([*itertools.product(range(len(labels)), repeat=5)])
+    rows, frames = {}, [frames_of_words(path, labels) for path in paths_PxF.tolist()]
+    for row, path in enumerate(paths_PxF):
+        text = ''.join(labels[i] for i, _ in itertools.groupby(path)).replace('▁', ' ')
+        rows.setdefault(' '.join(text.split()), []).append(row)
+    decoder = build_ctcdecoder(labels)
+    for seed in range(60):
+        logits_FxN = np.random.default_rng(seed).normal(size=(5, len(labels))) * 0.3
+        log_p_P = logits_FxN[np.arange(5), paths_PxF].sum(axis=1)
+        for beam in decoder.decode_beams(logits_FxN, **EXHAUSTIVE):
+            best = max(log_p_P[rows[beam.text]])
+            expected = [frames[row] for row in rows[beam.text] if log_p_P[row] > best - 1e-9]
+            assert [place for _, place in beam.text_frames] in expected
+
+
 def test_a_part_of_an_unknown_word_is_pruned_and_one_of_a_hotword_is_not(arpa):
     labels = ['', ' ', 'a', 'b']
     logits_FxN = np.log(one_hot(labels, 'bbb') * 0.6 + one_hot(labels, 'aaa') * 0.4 + 1e-9)
@@ -309,6 +341,126 @@ def test_no_frames_are_no_text_and_a_trailing_space_is_no_word(arpa):
     path = [*'bugs', ' ', *'bun', '', *'ny']
     spoken, spaced = (decoder.decode_beams(one_hot(LABELS, p))[0] for p in (path, [*path, ' ']))
     assert spaced.text == spoken.text and spaced.lm_score == pytest.approx(spoken.lm_score)
+
+
+LETTERS = ['', ' ', *'abcdefghijklmnopqrstuvwxyz']
+
+
+def spoken(text, p=0.8):
+    """Probabilities of letters, F x N: each letter of a text has `p` in its frame."""
+    said_FxN = one_hot(LETTERS, text)
+    return said_FxN * p + (1 - said_FxN) * (1 - p) / (len(LETTERS) - 1)
+
+
+def rounded(p_FxN, form):
+    if form == 'uint8':
+        return np.round(p_FxN * 255).astype(np.uint8) / 255
+    if form == 'softmax in bfloat16':
+        odds_FxN = np.exp(np.log(p_FxN).astype(ml_dtypes.bfloat16))
+        return (odds_FxN / odds_FxN.sum(axis=1, keepdims=True, dtype=ml_dtypes.bfloat16)).astype(np.float32)
+    return p_FxN.astype(form)
+
+
+@pytest.mark.parametrize('form', ['float16', ml_dtypes.bfloat16, 'uint8', 'float32', 'softmax in bfloat16'])
+def test_rounded_probabilities_are_probabilities(form):
+    decoder, rng = build_ctcdecoder(LETTERS), np.random.default_rng(0)
+    for p in (0.5, 0.9, 0.9999):
+        assert decoder.decode(rounded(spoken('the cat', p), form)) == 'the cat'
+    for scale in (0.02, 0.1, 1.0):
+        p_FxN = rng.dirichlet(np.full(len(LETTERS), scale), 40).clip(1e-12)
+        p_FxN /= p_FxN.sum(axis=1, keepdims=True)
+        log_p_FxN = decoder._log_p(rounded(p_FxN, form))
+        np.testing.assert_allclose(np.logaddexp.reduce(log_p_FxN, axis=1), 0, atol=1e-9)
+        likely = p_FxN > 0.1
+        np.testing.assert_allclose(log_p_FxN[likely], np.log(p_FxN[likely]), atol=0.08)
+
+
+def test_probabilities_log_probabilities_and_logits_are_one_result():
+    decoder, p_FxN = build_ctcdecoder(LETTERS), spoken('the cat')
+    p_FxN *= np.random.default_rng(0).uniform(0.5, 1, p_FxN.shape)  # no two texts are equally probable
+    p_FxN /= p_FxN.sum(axis=1, keepdims=True)
+    expected = decoder.decode_beams(p_FxN)
+    for values_FxN in (p_FxN * 0.9985, np.log(p_FxN), np.log(p_FxN) + 3, np.log(p_FxN) - [[9.0]]):
+        found = decoder.decode_beams(values_FxN)
+        assert [beam.text for beam in found] == [beam.text for beam in expected]
+        np.testing.assert_allclose([beam.lm_score for beam in found], [beam.lm_score for beam in expected], atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    'frame,change,total',
+    [(7, lambda p: np.r_[p, np.zeros((2, 28))], '0'), (2, lambda p: p * (np.arange(7) != 2)[:, None], '0'),
+     (0, lambda p: p * 0.5, '0.5'), (3, lambda p: p * np.where(np.arange(7) < 3, 1, 1.2)[:, None], '1.2'),
+     (0, np.zeros_like, '0')],
+)  # fmt: skip
+def test_probabilities_of_which_a_frame_does_not_sum_to_one_are_refused(frame, change, total):
+    with pytest.raises(BadInput) as caught:
+        build_ctcdecoder(LETTERS).decode(change(spoken('the cat')))
+    assert caught.value.key == 'logits' and f'frame {frame} sums to {total};' in caught.value.problem
+
+
+def noisy(seed):
+    """Probabilities of the words of a text with some other letters that are nearly as probable."""
+    rng = np.random.default_rng(seed)
+    p_FxN = spoken('the cat sat', 0.7) + 0.3 * rng.dirichlet(np.full(len(LETTERS), 0.05), 11)
+    return p_FxN / p_FxN.sum(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize('weight', [-1e6, -1000, -10, 1, 10, 1000, 1e6])
+def test_the_beginning_of_a_hotword_changes_no_text(weight):
+    decoder = build_ctcdecoder(LETTERS)
+    for p, hotwords in itertools.product((0.3, 0.5, 0.8, 0.99), (['catalogue'], ['cathedral', 'theatres'])):
+        text = decoder.decode(spoken('the cat', p), hotwords=hotwords, hotword_weight=weight)
+        assert text == 'the cat'  # all hotwords have more letters than there are frames
+
+
+@pytest.mark.parametrize('weight', [-1000, -3, 2, 10, 1000])
+@pytest.mark.parametrize('seed', range(8))
+def test_hotwords_change_a_text_only_for_more_of_them(weight, seed):
+    decoder, logits_FxN = build_ctcdecoder(LETTERS), noisy(seed)
+    hotwords = [['the', 'catalogue'], ['he', 'at'], ['cab', 'sad', 'thesaurus'], ['a', 'saturday']][seed % 4]
+    plain, hot = (decoder.decode_beams(logits_FxN, **options)[0] for options in (
+        {}, {'hotwords': hotwords, 'hotword_weight': weight}))  # fmt: skip
+    counts = [sum(word in hotwords for word in beam.text.split()) for beam in (plain, hot)]
+    assert hot.lm_score == pytest.approx(hot.logit_score + weight * counts[1])
+    assert hot.lm_score >= plain.lm_score + weight * counts[0] - 1e-9
+    assert hot.text == plain.text or weight * (counts[1] - counts[0]) > 0
+    if weight < 0:
+        assert hot.logit_score > plain.logit_score - 10  # kept without hotwords
+
+
+def test_the_best_text_survives_one_that_completes_a_hotword_sooner():
+    # 'bunny b' has its bonus while the letters of 'bunny' are still being spoken.
+    labels = ['', ' ', *'buny']
+    p_FxN = one_hot(labels, ['b', 'u', 'u', 'n', '', 'n', 'y', '']) + 0.05
+    p_FxN /= p_FxN.sum(axis=1, keepdims=True)
+    for weight in (10, 1000):
+        assert build_ctcdecoder(labels).decode(p_FxN, hotwords=['bunny'], hotword_weight=weight) == 'bunny'
+    decoder = build_ctcdecoder(LETTERS)
+    for hotwords, text in ((['cat'], 'cat cat'), (['the', 'catalogue'], 'the the'), (['cab'], 'cab cab')):
+        assert decoder.decode(spoken('the cat', 0.5), hotwords=hotwords, hotword_weight=1000) == text
+
+
+def test_hotwords_that_cannot_be_spelled_are_named_in_one_warning():
+    p_FxN = spoken('the cat')
+    with pytest.warns(UserWarning) as caught:
+        text = build_ctcdecoder(LETTERS).decode(p_FxN, hotwords=['NASA cat', 'naïve', '', 'dog'])
+    assert text == 'the cat' and len(caught) == 1
+    assert all((name in str(caught[0].message)) == (name in ('NASA', 'naïve')) for name in ('NASA', 'naïve', 'dog'))
+
+
+@pytest.mark.parametrize(
+    'labels,unspellable',
+    [
+        (['', ' ', 'a', 'b'], ['abc']),
+        (['▁a', 'b', 'ab', ''], ['abc', 'aa']),
+        (['▁', 'ab', 'a', ''], ['abc', 'b', 'abb']),
+        (['a', '##b', '[PAD]'], ['abc', 'aa']),
+        (['▁⁇▁', '▁b', 'ab', ''], ['abc', 'a', 'aa', 'abb']),
+    ],
+)
+def test_unspellable_words(labels, unspellable):
+    words = ['abc', 'a', 'b', 'aa', 'ab', 'abb']
+    assert Alphabet.build_alphabet(labels).unspellable(words) == unspellable
 
 
 @pytest.mark.parametrize(

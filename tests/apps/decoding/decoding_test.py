@@ -4,6 +4,7 @@ import itertools
 import math
 import zipfile
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -183,6 +184,7 @@ def test_the_command(files, nplm_command):
         ('tokens', '_\n|\na\nb\n', "blank='-': must be one of the tokens"),
         ('tokens', '-\n|\na\nb\nb\n', 'must have 5 columns, one a token'),
         ('references', 'one a\n', "has no line of the utterance 'two'"),
+        ('references', 'one\ntwo\n', 'has no words; the error rate is undefined'),
         ('emissions', 'no zip', 'cannot be read ('),
     ],
 )
@@ -213,6 +215,42 @@ def test_bad_emissions_are_one_line(files, tmp_path, capsys, arrays, message):
         cli.main(files(emissions='bad.npz'))
     error = capsys.readouterr().err
     assert stop.value.code == 2 and message in error and error.count('\n') == 1
+
+
+DISTRIBUTION = np.log([[0.7, 0.1, 0.1, 0.1], [0.1, 0.1, 0.1, 0.7], [0.05, 0.5, 0.25, 0.2], [0.9, 0.04, 0.03, 0.03]])
+
+
+@pytest.mark.parametrize(
+    'emissions_FxN,frame,total',
+    [
+        (DISTRIBUTION.T, 0, '1.75'),  # as many frames as tokens
+        (np.r_[DISTRIBUTION, np.full((1, 4), -np.inf)], 4, '0'),
+        (np.r_[DISTRIBUTION, np.full((2, 4), -1e4)], 4, '0'),  # padded
+        (np.r_[DISTRIBUTION, np.zeros((2, 4))], 4, '4'),
+        (DISTRIBUTION * 0.5, 0, '1.785'),
+    ],
+)
+def test_a_frame_that_is_no_distribution_is_named(files, tmp_path, capsys, emissions_FxN, frame, total):
+    np.savez(tmp_path / 'bad.npz', good=DISTRIBUTION, bad=emissions_FxN)
+    with pytest.raises(SystemExit):
+        cli.main(files(emissions='bad.npz'))
+    assert f'--emissions: bad={emissions_FxN.shape}' in (error := capsys.readouterr().err)
+    assert f'of frame {frame} sum to {total},' in error
+    with pytest.raises(BadInput) as caught:
+        decoding.check_emissions('x', emissions_FxN, 4)
+    assert caught.value.key == 'x' and ('transposed' in caught.value.problem) == (len(emissions_FxN) == 4)
+    with pytest.raises(BadInput) as caught:
+        decoding.check_emissions('x', np.zeros((4, 3)), 4)
+    assert 'transposed' in caught.value.problem
+
+
+@pytest.mark.parametrize('dtype', ['float16', ml_dtypes.bfloat16])
+@pytest.mark.parametrize('tokens', [4, 28, 10_000])
+def test_rounded_log_probabilities_are_distributions(dtype, tokens):
+    logits_FxN = np.random.default_rng(tokens).normal(size=(5, tokens)) * [[0.0], [1.0], [3.0], [10.0], [30.0]]
+    log_p_FxN = logits_FxN - np.logaddexp.reduce(logits_FxN, axis=1, keepdims=True)
+    rounded_FxN = log_p_FxN.astype(dtype).astype(np.float32)
+    assert np.array_equal(decoding.check_emissions('x', rounded_FxN, tokens), rounded_FxN)
 
 
 @pytest.mark.parametrize('header', ['{[]: 1}', "{1: 2, 'descr': 3}"])

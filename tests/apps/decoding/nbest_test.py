@@ -1,5 +1,6 @@
 """Re-ranking of n-best lists of Moses and Kaldi, with weights that are given or tuned."""
 
+import argparse
 import io
 import json
 import math
@@ -115,11 +116,13 @@ WRONG = [
     (MOSES, ['--measure=bleu'], "--measure='bleu': requires --tune"),
     (MOSES + '\n2 ||| a ||| 1', ['--tune=references'], "stdin:5: references has no reference of '2'; it needs the"),
     (MOSES + '\n1 ||| a', ['--tune=references'], 'stdin:5: expected id ||| words ||| a number'),
+    (MOSES, ['--tune=empty'], "--tune='empty': has no words"),
     (MOSES, ['--tune=nowhere'], 'nowhere: cannot be read'),
     (MOSES, ['--score_files=costs.txt'], "--score_files='costs.txt': requires --format=kaldi"),
     (MOSES, ['--word_weight=nan'], "argument --word_weight: 'nan': must be finite"),
     ('0 ||| a\nb', [], 'stdin:2: expected id ||| words'),
-    ('0 ||| ', [], 'stdin:1: expected id ||| words'),
+    ('0 ||| a\n||| b', [], 'stdin:2: expected id ||| words'),
+    ('0 ||| ||| a', [], 'stdin: holds no words'),
     ('a', ['--stream'], 'unrecognized arguments: --stream'),
     ('0 ||| a ||| 1 2', ['--score_weights=1'], 'stdin:1: expected id ||| words ||| a number'),
     ('0 ||| a', ['--score_weights=1'], 'stdin:1: expected id ||| words ||| a number'),
@@ -132,6 +135,7 @@ WRONG = [
 @pytest.mark.parametrize('text, arguments, message', WRONG)
 def test_one_line_names_file_and_line(text, arguments, message, score, lines, tmp_path):
     (tmp_path / 'bad').write_text('u-a-1 1\nu-b-1 one\n')
+    (tmp_path / 'empty').write_text('\n\n')
     with pytest.raises(SystemExit) as stop:
         score(text, *arguments)
     _, stderr = lines()
@@ -161,6 +165,26 @@ def test_alternatives_are_ranked_within_their_ids(score, folders, lines, monkeyp
     monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(b'i like milk')))
     cli.main(['score', str(folders / 'network')])
     assert f'Total: {found[1][1]} ' in '\n'.join(lines()[0])
+
+
+@pytest.mark.parametrize('separator', ['|||', ' |||', '||| ', '  |||  ', '\t|||\t'])
+@pytest.mark.parametrize('before, after', [('', ''), (' ', ' '), ('\t', '\r')])
+def test_spaces_around_fields_change_nothing(separator, before, after):
+    flags = argparse.Namespace(format='moses', score_files='', tune='')
+    rows = [('3', 'the jury', '-2'), ('3', '', '-2'), ('3', 'the jury', ''), ('4', 'a  b', 'LM= -1 -2'), ('5', '')]
+    read = nbest.read(flags, [f'{before}{separator.join(row)}{after}' for row in rows], nbest.Weights())
+    assert [tuple(a.fields) for a in read] == rows
+    assert [a.words for a in read] == [row[1] for row in rows]
+
+
+def test_an_empty_translation_is_an_empty_sentence_of_its_list(score):
+    text = '3 ||| i like dog ||| -2\n 3 ||| ||| -9\n3 |||  ||| -8\n3 ||| i dog |||'
+    found, _ = score(text)
+    assert found[:2] == ['3 |||  ||| -9 ||| 0', '3 |||  ||| -8 ||| 0']  # log10 P of no words
+    assert [line.rsplit(' ||| ', 1)[0] for line in found[2:]] == ['3 ||| i like dog ||| -2', '3 ||| i dog ||| ']
+    (line,), _ = score(text, '--end', '--json')
+    totals = {a['words']: a['total'] for a in json.loads(line)['alternatives']}
+    assert totals[''] < totals['i like dog'] < 0
 
 
 def test_scores_on_the_line_are_weighed_in_and_their_names_skipped(score, folders):

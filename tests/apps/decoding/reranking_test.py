@@ -1,5 +1,7 @@
 """The search for weights of n-best lists against brute force, and its measures by hand and against NLTK's."""
 
+import math
+
 import numpy as np
 import pytest
 from nltk.translate.bleu_score import corpus_bleu
@@ -13,6 +15,8 @@ def test_the_word_error_rate_is_that_of_all_texts_together():
     pairs = [('a b c', 'a c'), ('', 'x y z'), ('a', 'a')]
     sums_S = np.sum([reranking.edit_statistics(a.split(), b.split()) for a, b in pairs], axis=0)
     assert reranking.word_error_rate(sums_S) == pytest.approx((1 + 3 + 0) / (2 + 3 + 1))
+    empty = np.array(reranking.edit_statistics(['a'], [])), np.array(reranking.edit_statistics([], []))
+    assert list(map(reranking.word_error_rate, empty)) == [math.inf, 0.0]
 
 
 def test_bleu_is_that_of_nltk():

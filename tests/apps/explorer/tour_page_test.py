@@ -71,7 +71,7 @@ def test_the_ngram_stands_beside_it_and_the_curve_is_drawn(browser):
     assert texts(browser, '#orders li') == ['“love …”: followed by 1 different word']
     assert browser.find_elements('css selector', '#curve polyline.valid')
     assert 'Finished: update' in texts(browser, '#progress')[0]
-    assert 'the cells are those of the best validation so far, update ' in texts(browser, '#progress')[0]
+    assert 'the cells are those of the best validation, update ' in texts(browser, '#progress')[0]
 
 
 def test_a_silent_server_is_named_and_the_next_text_is_shown(browser):

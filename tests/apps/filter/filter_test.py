@@ -265,7 +265,10 @@ def test_the_same_command_goes_on_with_the_files_that_are_missing(bound, folders
     assert {name: (output / name).stat().st_mtime_ns for name in times} == times
     with pytest.raises(SystemExit):
         cli.main([*map(str, command)])  # all are there: perhaps by another bound
-    assert lines()[1] == [f"--output='{output}/docs.jsonl': exists; give another name or remove it"]
+    assert lines()[1] == [f"--output='{output}/docs.jsonl': exists; give another name, or --overwrite"]
+    out, _ = nplm_command(*command, '--overwrite')
+    assert len(json.loads(out[0])['files']) == 3
+    assert {file.name: file.read_bytes() for file in output.iterdir()} == before
 
 
 def test_a_file_is_not_taken_for_its_own_output(folders, docs, tmp_path, lines):
@@ -274,7 +277,7 @@ def test_a_file_is_not_taken_for_its_own_output(folders, docs, tmp_path, lines):
     files = [str(docs), str(tmp_path / 'more' / 'b.jsonl')]
     with pytest.raises(SystemExit):
         cli.main(['filter', *files, f'--model={folders / "counts"}', '--above=1', f'--output={tmp_path}'])
-    assert lines()[1] == [f"--output='{docs}': exists; give another name or remove it"]
+    assert lines()[1] == [f"--output='{docs}': is a file to filter; give another name"]
 
 
 # --- bad input ---------------------------------------------------------------------------------------------------
@@ -291,7 +294,7 @@ BAD = {
     'a figure of what is kept': ([*BELOW, '--figure=a.png'], "--figure='a.png': must be without --below and --above"),
     'a figure in no folder': (['--figure={dir}/no/x.png'], '/no is no folder that can be written'),
     'a column that is no text': ([*BELOW, '--column=\udcff'], "--column='\\udcff': not valid Unicode"),
-    'an output that exists': (['--below=9', '--output={dir}/docs.jsonl'], 'exists; give another name or remove it'),
+    'its own output': (['--below=9', '--output={dir}/docs.jsonl', '--overwrite'], 'is a file to filter'),
     'another format': (['--below=9', '--output={dir}/out.parquet'], 'must be of the format of '),
     'no folder': (['--below=9', '--output={dir}/no/out.jsonl'], '/no is no folder that can be written'),
     'a missing column': (['--field=body'], "docs.jsonl:1: no column 'body'; it has 'id', 'text', 'price'"),

@@ -1,6 +1,7 @@
 """KenLM's interface: numbers by hand, those of KenLM itself, those of `nplm score`, and all next words at once."""
 
 import copy
+import dataclasses
 import importlib.util
 import io
 import itertools
@@ -150,6 +151,29 @@ def after(model, words, state=None):
 def total_of_score(nplm_command, monkeypatch, text, *arguments):
     monkeypatch.setattr('sys.stdin', io.TextIOWrapper(io.BytesIO(text.encode())))
     return json.loads('\n'.join(nplm_command('score', *arguments, '--json')[0]))['lines'][0]
+
+
+@pytest.mark.parametrize('name', ['<s>', '</s>', '<unk>', '<UNK>'])
+def test_a_run_whose_text_has_the_name_of_a_mark_as_a_word_is_refused(runs, monkeypatch, name):
+    for run in ('counts', 'network', 'unmarked'):
+        settings, vocabulary, model = kenlm_model.loading.load(runs / run)
+        words = dataclasses.replace(vocabulary, words=(*vocabulary.words[:-1], name))
+        with monkeypatch.context() as patched, pytest.raises(BadInput) as caught:
+            patched.setattr(kenlm_model.loading, 'load', lambda _, found=(settings, words, model): found)
+            kenlm.Model(runs / run)
+        assert caught.value.key == str(runs / run) and repr(name) in caught.value.problem
+
+
+@pytest.mark.parametrize('name', ['<s>', '</s>', '<unk>'])
+def test_a_token_of_a_lossless_tokenizer_may_have_the_name_of_a_mark(runs, monkeypatch, name):
+    settings, vocabulary, model = kenlm_model.loading.load(runs / 'characters')
+    words = dataclasses.replace(vocabulary, words=(*vocabulary.words[:-1], name))
+    expected = kenlm.Model(runs / 'characters').score('der Hund')
+    monkeypatch.setattr(kenlm_model.loading, 'load', lambda _: (settings, words, model))
+    reader = kenlm.Model(runs / 'characters')
+    assert reader.score('der Hund') == expected and len({*reader.vocabulary}) == len(words)
+    mixed = kenlm.Model([runs / 'characters', runs / 'characters'])
+    assert mixed.score('der Hund') == pytest.approx(expected) and len(mixed.vocabulary) == len(words)
 
 
 # --- ARPA files ------------------------------------------------------------------------------------------

@@ -1,6 +1,10 @@
 """ARPA files: what is written comes back, and what is not ARPA is refused by its line."""
 
+import bz2
 import contextlib
+import functools
+import gzip
+import lzma
 import re
 import tracemalloc
 import types
@@ -10,7 +14,7 @@ import pytest
 
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.vocabulary import RARE, Vocabulary
-from nplm_jax.models.ngram import arpa, counts, kneser_ney, unsmoothed
+from nplm_jax.models.ngram import arpa, arpa_files, counts, kneser_ney, unsmoothed
 from nplm_jax.models.ngram.arpa_blocks import BlockParser
 from nplm_jax.utils.errors import BadInput
 
@@ -155,7 +159,8 @@ def test_sentence_marks_that_are_used_are_words(tmp_path):
 @pytest.mark.parametrize(
     'old, new, message',
     [
-        (FILE, '', ':1: not an ARPA file, or cut short: no \\end\\'),
+        (FILE, '', ': is empty'),
+        (FILE, '\n', ':1: not an ARPA file, or cut short: no \\end\\'),
         (FILE, 'Lorem ipsum\n', ':1: not an ARPA file: expected the line \\data\\'),
         ('ngram 2', 'ngram 3', r':4: not an ARPA file: expected ngram 2=SIZE or \1-grams:'),
         ('ngram 2=2', '# a comment\nngram 2=2', r':4: not an ARPA file: expected ngram 2=SIZE or \1-grams:'),
@@ -205,7 +210,7 @@ NAMES = 'a é \xa0 日\u3000本語 eightlet nineletter nineletters sixteen-lette
 def varied_file(path, separators):
     """Writes a file with all pairs of words, and numbers in many forms."""
     rng = np.random.default_rng(0)
-    weights = [*NUMBERS, '0.25', '+0.5', '1_0.5', '98.99999999', '']
+    weights = [*NUMBERS, '0.25', '+0.5', '98.99999999', '']
     pairs = [f'{a}{separators[1]}{b}' for a in NAMES for b in NAMES]
     lines = [f'-1{separators[0]}{name}' for name in NAMES]
     for i, (pair, weight) in enumerate(zip(pairs, rng.choice(weights, len(pairs)))):
@@ -250,6 +255,35 @@ def test_only_four_blanks_of_ascii_separate_fields(tmp_path, block):
             arpa.read(path)
 
 
+PLAIN = '-0.5 -1 -0 0 -.5 -2. -1e-3 -1.5E+0 -1e1 -00.5'.split()
+NO_NUMBERS = """-0_5 -1_0.5 -٠.5 -５ nan -nan NaN inf infinity -infinity -Infinity -INF -0x1 -1e -1e+ -e5 - -. . --1
+-1,5 1/2 -0.5\f -0.5\v -0.5\x1c -0.5f -1e5.0""".replace('\n', ' ').split(' ')
+
+
+@pytest.mark.parametrize('field', [*PLAIN, '-inf', '0.5', '+0.5', *NO_NUMBERS])
+def test_numbers_are_those_that_kenlm_reads(tmp_path, block, field):
+    kenlm = pytest.importorskip('kenlm', reason='pip install kenlm')
+    path = tmp_path / 'model.arpa'
+    header = '\\data\\\nngram 1=4\nngram 2=2\n\n\\1-grams:\n-1\t<unk>\n-1\t<s>\t-0.5\n-1\t</s>\n'
+    for text in (
+        f'{header}-1\ta\t-0.3\n\n\\2-grams:\n-0.7\t<s> a\n{field}\ta </s>\n\n\\end\\\n',
+        f'{header}{field}\ta\t-0.3\n\n\\2-grams:\n-0.7\t<s> a\n-0.2\ta </s>\n\n\\end\\\n',
+        f'{header}-1\ta\t{field}\n\n\\2-grams:\n-0.7\t<s> a\n-0.2\ta </s>\n\n\\end\\\n',
+        f'{header}-1\ta\t-0.3\n\n\\2-grams:\n-0.7\t<s> a\n-0.2\ta </s>\t{field}\n\n\\end\\\n',
+    ):
+        path.write_text(text, encoding='utf-8')
+        try:
+            expected = kenlm.Model(str(path)).score('a')
+        except OSError:
+            with pytest.raises(BadInput):
+                arpa.read(path, as_kenlm=True)
+        else:
+            model, words = arpa.read(path, as_kenlm=True)
+            begin, a, end = words.encode(['<s>', 'a', '</s>'])
+            found = model.next_word(np.array([[begin]]))[0, a] + model.next_word(np.array([[a]]))[0, end]
+            assert found / np.log(10) == pytest.approx(expected, rel=1e-6)
+
+
 def test_an_ngram_whose_beginning_is_missing_is_refused(tmp_path, block):
     path = tmp_path / 'model.arpa'
     longer = FILE.replace('ngram 2=2', 'ngram 2=2\nngram 3=1').replace('\\end\\', '\\3-grams:\n-1\tb b a\n\n\\end\\')
@@ -292,9 +326,70 @@ def test_reading_shows_its_progress_in_bytes(tmp_path, monkeypatch):
         assert (total, description, unit) == (path.stat().st_size, 'reading large.arpa', ' bytes')
         yield types.SimpleNamespace(update=steps.append)
 
-    monkeypatch.setattr(arpa, 'progress_bar', bar)
+    monkeypatch.setattr(arpa_files, 'progress_bar', bar)
     arpa.read(path)
     assert len(steps) > 1 and sum(steps) == path.stat().st_size
+
+
+COMPRESS = {'gz': gzip.compress, 'bz2': bz2.compress, 'xz': functools.partial(lzma.compress, preset=0)}
+
+
+@pytest.mark.parametrize('suffix', COMPRESS)
+def test_a_compressed_file_is_read_whatever_its_name(tmp_path, block, suffix):
+    (tmp_path / 'plain.arpa').write_text(FILE)
+    (tmp_path / 'packed.arpa').write_bytes(COMPRESS[suffix](FILE.encode()))
+    (model, words), (expected, same_words) = (arpa.read(tmp_path / f'{name}.arpa') for name in ('packed', 'plain'))
+    assert words == same_words
+    contexts = np.arange(3)[:, None]
+    np.testing.assert_array_equal(model.next_word(contexts), expected.next_word(contexts))
+
+
+@pytest.mark.parametrize('suffix', COMPRESS)
+def test_a_damaged_or_truncated_compressed_file_is_refused(tmp_path, suffix):
+    path = varied_file(tmp_path / 'damaged.arpa', '\t ')
+    data = COMPRESS[suffix](path.read_bytes())
+    for part in (data[:-30], data[: len(data) // 2], data[:20], data[:40] + bytes(40 * [7]) + data[80:]):
+        path.write_bytes(part)
+        with pytest.raises(BadInput) as caught:
+            arpa.read(path)
+        assert caught.value.key.split(':')[0] == str(path)
+
+
+@pytest.mark.parametrize('suffix', COMPRESS)
+def test_a_small_file_of_a_large_text_is_refused_in_little_memory(tmp_path, monkeypatch, suffix):
+    monkeypatch.setattr(arpa_files, '_FREE_BYTES', 2**16)
+    monkeypatch.setattr(arpa_files, '_MAX_LINE', 2**16)
+    path, lines = tmp_path / 'model.arpa', b'\\data\\\nngram 1=99999999\n\\1-grams:\n'
+    for data in (lines + b'a' * 2**22, lines + b'\n' * 2**20):
+        path.write_bytes(COMPRESS[suffix](data))
+        tracemalloc.start()
+        try:
+            with pytest.raises(BadInput):
+                arpa.read(path)
+            assert tracemalloc.get_traced_memory()[1] < 2**22
+        finally:
+            tracemalloc.stop()
+
+
+FOREIGN = {
+    'empty': b'',
+    'Git LFS pointer': b'version https://git-lfs.github.com/spec/v1\noid sha256:4d7a21\nsize 12345\n',
+    'web page': b'\n<!DOCTYPE html>\n<html><body>404</body></html>\n',
+    'binary file of KenLM': b'mmap lm http://kheafield.com/code format version 5\n\0\0\0\x80?',
+    'binary file of IRSTLM': b'blmt 3 12 14 9\n',
+    'iARPA': b'iARPA\n\n\\data\\\n',
+    'zip archive': b'PK\3\4\x14\0\0\0',
+    'tar archive': b'lm.arpa'.ljust(257, b'\0') + b'ustar\x0000',
+}
+
+
+@pytest.mark.parametrize('kind', FOREIGN)
+def test_a_foreign_file_is_named(tmp_path, kind):
+    for data in (FOREIGN[kind], *(compress(FOREIGN[kind]) for compress in COMPRESS.values())):
+        (tmp_path / 'model.arpa').write_bytes(data)
+        with pytest.raises(BadInput) as caught:
+            arpa.read(tmp_path / 'model.arpa')
+        assert caught.value.key == str(tmp_path / 'model.arpa') and kind in caught.value.problem
 
 
 def test_bytes_that_are_not_text_and_a_missing_file(tmp_path):

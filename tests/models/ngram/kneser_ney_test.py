@@ -1,6 +1,7 @@
 """Both Kneser-Neys against plain implementations of their formulas, on random text."""
 
 import collections
+import fractions
 import functools
 import math
 
@@ -10,10 +11,11 @@ import pytest
 from nplm_jax.data.corpora import Span
 from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models.ngram import kneser_ney
-from nplm_jax.models.ngram.counts import count
+from nplm_jax.models.ngram.counts import LineMarks, count
 
 V = 101
 TRAIN, TEST = Span(0, 1500), Span(1500, 1560)
+LINE = 1  # the mark between lines
 
 
 def stream():
@@ -27,18 +29,35 @@ def stream():
     return tokens
 
 
+def stream_counts(words, n):
+    """Returns for each order the adjusted counts of the n-grams of a stream, which unknown words precede."""
+    padded = [0] * (n - 1) + [int(t) for t in words]
+    counts = {n: collections.Counter(tuple(padded[t : t + n]) for t in range(len(words)))}
+    for k in range(n - 1, 0, -1):
+        longer = {tuple(padded[t + n - k - 1 : t + n]) for t in range(len(words))}
+        counts[k] = collections.Counter(ngram[1:] for ngram in longer)
+    return counts
+
+
+def line_counts(lines, n):
+    """Returns the same of lines, each of them between two marks `LINE`: what lmplz calls <s> and </s>."""
+    occurrences = {k: collections.Counter() for k in range(1, n + 1)}
+    for words in ((LINE, *line, LINE) for line in lines):
+        for stop in range(2, len(words) + 1):
+            for k in range(1, min(n, stop) + 1):
+                occurrences[k][words[stop - k : stop]] += 1
+    counts = {n: occurrences[n]}
+    for k in range(1, n):
+        counts[k] = collections.Counter(ngram[1:] for ngram in occurrences[k + 1])
+        counts[k] |= {ngram: c for ngram, c in occurrences[k].items() if k > 1 and ngram[0] == LINE}
+    return counts
+
+
 class Reference:
     """Recursive formulas over dictionaries of tuples."""
 
-    def __init__(self, tokens, n, modified, min_count=1):
-        self.modified, self.min_count = modified, min_count
-        padded = [0] * (n - 1) + [int(t) for t in tokens[: TRAIN.stop]]
-        top = collections.Counter(tuple(padded[t : t + n]) for t in range(len(TRAIN)))
-        kinds = {n: set(top)}
-        self.counts = {n: top}
-        for k in range(n - 1, 0, -1):
-            kinds[k] = {tuple(padded[t + n - k : t + n]) for t in range(len(TRAIN))}
-            self.counts[k] = collections.Counter(ngram[1:] for ngram in kinds[k + 1])
+    def __init__(self, counts, size, modified, min_count=1):
+        self.size, self.modified, self.min_count, self.counts = size, modified, min_count, counts
         self.discounts = {k: self._discounts(list(c.values())) for k, c in self.counts.items()}
         self.followers = collections.defaultdict(list)
         for counts in self.counts.values():
@@ -48,33 +67,38 @@ class Reference:
 
     def _discounts(self, values):
         n1, n2, n3, n4 = (values.count(j) for j in (1, 2, 3, 4))
-        y = n1 / (n1 + 2 * n2)
+        if not (n1 and n2 and (n3 or not self.modified)):
+            return [0, 0.5, 1, 1.5] if self.modified else [0, 0.5, 0.5, 0.5]
+        y = fractions.Fraction(n1, n1 + 2 * n2)
         if not self.modified:
             return [0, y, y, y]
-        return [0, 1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3]
+        discounts = [0, 1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3]
+        return discounts if min(discounts) >= 0 else [0, 0.5, 1, 1.5]
 
     def p(self, history, word):
         k = len(history) + 1
-        lower = 1 / V if k == 1 else self.p(history[1:], word)
+        lower = 1 / self.size if k == 1 else self.p(history[1:], word)
         followers = self.followers.get(history, [])
         if not followers:
             return lower
         counts = {w: self.counts[k][(*history, w)] for w in followers}
         total = sum(counts.values())
         least = self.min_count if k > 2 else 1
-        kept = {w: (c - self.discounts[k][min(c, 3)]) / total for w, c in counts.items() if c >= least}
+        kept = {w: (c - float(self.discounts[k][min(c, 3)])) / total for w, c in counts.items() if c >= least}
         free = 1 - sum(kept.values())
         if self.modified or k == 1:
             return kept.get(word, 0) + free * lower
+        if len(kept) == self.size:
+            return counts[word] / total
         if word in kept:
             return kept[word]
         return free * lower / (1 - sum(self.p(history[1:], w) for w in kept))
 
 
 FITTED = {
-    'backoff': lambda t, n: kneser_ney.fit_backoff(count(t, TRAIN, n, V)),
-    'published': lambda t, n: kneser_ney.fit_backoff(count(t, TRAIN, n, V), min_count=1),
-    'modified': lambda t, n: kneser_ney.fit_modified(count(t, TRAIN, n, V)),
+    'backoff': kneser_ney.fit_backoff,
+    'published': functools.partial(kneser_ney.fit_backoff, min_count=1),
+    'modified': kneser_ney.fit_modified,
 }
 
 
@@ -82,8 +106,9 @@ FITTED = {
 @pytest.mark.parametrize('form', FITTED)
 def test_it_is_the_published_formula(form, n):
     tokens_T = stream()
-    model = FITTED[form](tokens_T, n)
-    reference = Reference(tokens_T, n, form == 'modified', 2 if form == 'backoff' else 1)
+    model = FITTED[form](count(tokens_T, TRAIN, n, V))
+    counts = stream_counts(tokens_T[: TRAIN.stop], n)
+    reference = Reference(counts, V, form == 'modified', 2 if form == 'backoff' else 1)
     words = [int(t) for t in tokens_T]
     expected = [math.log(reference.p(tuple(words[t - n + 1 : t]), words[t])) for t in range(TEST.start, TEST.stop)]
     np.testing.assert_allclose(model.score(tokens_T, TEST), expected, rtol=1e-5)
@@ -124,6 +149,45 @@ def test_a_discount_that_cannot_be_estimated_is_a_stated_one_with_a_warning():
     np.testing.assert_allclose(p, [1 / 6, 2.5 / 6, 2.5 / 6], rtol=1e-6)
     with pytest.warns(kneser_ney.DiscountWarning, match='of order 1: using the fixed discount 0.5$'):
         kneser_ney.fit_backoff(count(tokens_T, Span(0, 6), 1, 3))
+
+
+@pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
+@pytest.mark.parametrize('form', FITTED)
+def test_small_texts_of_lines_at_any_order(form):
+    # Most orders are above the longest line. There the model has no n-gram, and falls back on the order below.
+    rng = np.random.default_rng(1)
+    for _ in range(40):
+        n, size = int(rng.integers(1, 7)), int(rng.integers(4, 9))
+        lines = [tuple(rng.integers(2, size - 1, rng.integers(1, 5)).tolist()) for _ in range(int(rng.integers(1, 9)))]
+        tokens_T = np.array([LINE, *(word for line in lines for word in (*line, LINE))])
+        model = FITTED[form](count(tokens_T, Span(1, len(tokens_T)), n, size, marks=LineMarks(LINE, None)))
+        reference = Reference(line_counts(lines, n), size, form == 'modified', 2 if form == 'backoff' else 1)
+        histories = {(LINE, *line)[:stop][-(n - 1) :] for line in lines for stop in range(1, len(line) + 2)}
+        histories = sorted(histories) if n > 1 else [()]
+        contexts = np.array([(*[0] * n, *history)[len(history) :] for history in histories])
+        expected = [[float(reference.p(history, w)) for w in range(size)] for history in histories]
+        np.testing.assert_allclose(np.exp(model.next_word(contexts)), expected, rtol=1e-5, atol=1e-7)
+        np.testing.assert_allclose(np.sum(expected, 1), 1, rtol=1e-6)
+
+
+def test_an_order_above_the_longest_line_is_that_of_lmplz():
+    # lmplz -o 6 --discount_fallback, built from kpu/kenlm at 4cb443e, of the lines `a b`, `b a` and `c a a`.
+    tokens_T = np.array([1, 2, 3, 1, 3, 2, 1, 4, 2, 2, 1])
+    with pytest.warns(kneser_ney.DiscountWarning, match='of orders 1, 2, 3, 4, 5, 6:'):
+        model = kneser_ney.fit_modified(count(tokens_T, Span(1, 11), 6, 5, marks=LineMarks(1, None)))
+    begin = [x.stop - x.start for x in model.table.beginning_with(1)]
+    assert [model.table.size(k) for k in range(1, 7)] == [5, 9, 7, 4, 1, 0] and begin == [1, 3, 3, 3, 1, 0]
+    lmplz = [-0.6218041, -0.07485986, -0.08245072, -0.03680265]  # log10 P of c, a, a and the end
+    np.testing.assert_allclose(model.score(tokens_T, Span(7, 11)) / math.log(10), lmplz, atol=1e-6)
+
+
+def test_a_discount_of_zero_stays_zero():
+    # n1..n4 = 6, 3, 4, 0: Y = 1/2, D2 = 2 - 3 * 0.5 * 4/3 = 0. lmplz keeps it too.
+    counts_of_words = [1] * 6 + [2] * 3 + [3] * 4
+    tokens_T = np.repeat(np.arange(13), counts_of_words)
+    p = np.exp(kneser_ney.fit_modified(count(tokens_T, Span(0, 24), 1, 13)).next_word(np.zeros((1, 0), int)))[0]
+    discounts = np.repeat([0.5, 0.0, 3.0], [6, 3, 4])
+    np.testing.assert_allclose(p, (counts_of_words - discounts + discounts.sum() / 13) / 24, rtol=1e-6)
 
 
 def test_estimated_discounts_do_not_warn(recwarn):

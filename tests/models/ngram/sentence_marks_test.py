@@ -29,6 +29,13 @@ def stream():
     return tokens_T.astype(np.int32)
 
 
+def count_lines(n):
+    """Counts lines of one or two words, which have n-grams of orders 1 to 4."""
+    rng = np.random.default_rng(6)
+    tokens_T = np.array([2, *(word for _ in range(200) for word in (*rng.integers(3, V, rng.integers(1, 3)), 2))])
+    return counts.count(tokens_T, Span(1, len(tokens_T)), n, V, marks=counts.LineMarks(2, None))
+
+
 MODELS = {
     'plain': lambda t: kneser_ney.fit_modified(counts.count(t, TRAIN, 4, V)),
     'back-off': lambda t: kneser_ney.fit_backoff(counts.count(t, TRAIN, 5, V)),
@@ -37,6 +44,8 @@ MODELS = {
     'pruned, in the middle': lambda t: kneser_ney.fit_modified(counts.count(t, Span(10, 3000), 4, V), (0, 1, 2, 3)),
     'quantized': lambda t: quantize(kneser_ney.fit_modified(counts.count(t, TRAIN, 4, V)), 8),
     'pruned and quantized': lambda t: quantize(kneser_ney.fit_modified(counts.count(t, TRAIN, 4, V), (0, 0, 1, 1)), 16),
+    'above the longest line': lambda _: kneser_ney.fit_modified(count_lines(6)),
+    'above the longest line, back-off': lambda _: kneser_ney.fit_backoff(count_lines(6)),
 }
 UNIGRAM = {'unigram': lambda t: kneser_ney.fit_modified(counts.count(t, TRAIN, 1, V))}
 ZEROS = {'zeros': lambda t: unsmoothed.unsmoothed_backoff(counts.count(t, TRAIN, 3, V))}
@@ -72,6 +81,12 @@ def test_export_and_import_give_the_same_probabilities_also_across_marks(tmp_pat
     np.testing.assert_allclose(again.next_word(contexts), model.next_word(contexts), rtol=5e-6, atol=5e-6)
 
 
+def test_an_order_without_ngrams_is_in_the_file(tmp_path):
+    arpa.write(MODELS['above the longest line'](None), WORDS, tmp_path / 'model.arpa')
+    text = (tmp_path / 'model.arpa').read_text()
+    assert 'ngram 5=0\nngram 6=0\n' in text and text.endswith('\\5-grams:\n\n\\6-grams:\n\n\\end\\\n')
+
+
 def test_a_file_has_sentence_marks_and_no_paragraph_mark(tmp_path):
     model = kneser_ney.fit_modified(counts.count(np.array([1, 2, 1, 3, 1, 2]), Span(0, 6), 2, 4))
     arpa.write(model, Vocabulary((RARE, '<p>', 'a', 'b'), (0,) * 4), tmp_path / 'model.arpa')
@@ -84,14 +99,12 @@ def test_a_file_has_sentence_marks_and_no_paragraph_mark(tmp_path):
         'b',
         '<s>',
         '<unk> </s>',
-        '</s> a',
-        '</s> b',
         'a </s>',
         'b </s>',
         '<s> a',
         '<s> b',
     ]
-    assert lines[4][0] == '-99' and lines[6][0] == lines[10][0]
+    assert lines[4][0] == '-99'
 
 
 def test_a_file_of_another_tool_whose_line_end_begins_ngrams_is_refused(tmp_path):

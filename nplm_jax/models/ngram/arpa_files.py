@@ -1,0 +1,82 @@
+"""Reading ARPA files block by block, compressed or not; a file of another kind is refused by its name."""
+
+import io
+import os
+import pathlib
+from collections.abc import Iterator
+
+from nplm_jax.data import formats
+from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.io import decode_lines, open_regular
+from nplm_jax.utils.progress import progress_bar
+
+_MAX_BYTES = 2**32  # of the text
+_MAX_RATIO, _FREE_BYTES = 200, 2**26  # a compressed text of more bytes than these is not that many times its file
+_MAX_LINE = 2**20  # bytes
+_START = 512  # bytes that tell the kind of a file
+_IRSTLM = 'convert it with `compile-lm --text=yes FILE FILE.arpa`'
+_FOREIGN = {
+    b'version https://git-lfs': 'a Git LFS pointer, not the model; run `git lfs pull` to get the model',
+    b'mmap lm http://kheafield.com/code': 'a binary file of KenLM; use the ARPA file that it was built from',
+    b'iarpa': f'an iARPA file of IRSTLM; {_IRSTLM}',
+    b'blmt': f'a binary file of IRSTLM; {_IRSTLM}',
+    b'srilm_binary': 'a binary file of SRILM; convert it with `ngram -lm FILE -write-lm FILE.arpa`',
+    b'<!doctype html': 'a web page, not the model; download it again',
+    b'<html': 'a web page, not the model; download it again',
+    b'<?xml': 'an XML file, not the model; download it again',
+    b'pk\3\4': 'a zip archive; unpack it first',
+}
+
+
+def read_blocks(path: pathlib.Path, size: int) -> Iterator[tuple[int, str, bytes]]:
+    """Yields the lines of a file, `size` bytes or a line more at once, with a progress bar.
+
+    The text may be compressed with gzip, bzip2, xz or Zstandard. The first bytes decide, not the name of the file.
+
+    Args:
+        path: The file.
+        size: The number of bytes.
+
+    Yields:
+        The number of the first line, from 1; the text of the lines; and the same as bytes.
+
+    Raises:
+        BadInput: The file cannot be read, is damaged, too large or no text; or it is empty or a file of another kind,
+            which the message names.
+    """
+    name = str(path)
+    with open_regular(name, path) as opened:
+        file_size = os.fstat(opened.fileno()).st_size
+        compression = formats.find_compression(opened)
+        max_bytes = min(_MAX_BYTES, max(_FREE_BYTES, _MAX_RATIO * file_size)) if compression else _MAX_BYTES
+        with (
+            formats.decompress(name, opened, compression) as content,
+            progress_bar(file_size, f'reading {path.name}', ' bytes') as bar,
+        ):
+            _refuse_foreign(name, content)
+            number, num_bytes, position = 1, 0, 0
+            while data := content.read(size) + content.readline(_MAX_LINE):
+                num_bytes += len(data)
+                if num_bytes > max_bytes:
+                    raise BadInput(name, f'too large ({max_bytes:,} bytes of text at most)')
+                if not data.endswith(b'\n') and content.peek(1):
+                    line = number + data.count(b'\n')
+                    raise BadInput(f'{name}:{line}', f'not an ARPA file: a line of more than {_MAX_LINE:,} bytes')
+                text = data.decode(errors='replace').removeprefix('\ufeff' if number == 1 else '')
+                if '\0' in text or '\ufffd' in text:  # a line is no text, or has this character
+                    text = ''.join(line for _, line in decode_lines(path, data, number))
+                bar.update(opened.tell() - position)
+                yield number, text, text.encode()
+                number, position = number + data.count(b'\n'), opened.tell()
+
+
+def _refuse_foreign(name: str, content: io.BufferedReader) -> None:
+    """Raises BadInput if a file is empty or of a known kind that is no ARPA file."""
+    start = content.peek(_START)[:_START]
+    if not start:
+        raise BadInput(name, 'is empty')
+    if start[257:262] == b'ustar':
+        raise BadInput(name, 'is a tar archive; unpack it first')
+    for magic, kind in _FOREIGN.items():
+        if start.lstrip().lower().startswith(magic):
+            raise BadInput(name, f'is {kind}')
