@@ -6,10 +6,7 @@ import re
 from typing import NamedTuple
 
 import pytest
-from deleted_apps import DELETED, lost_names, went_with_an_app
 from small_world import SmallWorld
-
-from nplm_jax.cli.commands import all_commands
 
 ROOT = pathlib.Path(__file__).parents[1]
 PAGES = [
@@ -92,18 +89,6 @@ def why_not_run(command: str) -> str:
     return next((reason for text, reason in NOT_RUN.items() if text in command), '') or next(missing, next(by_ci, ''))
 
 
-def uses_a_deleted_app(code: str) -> bool:
-    """Whether a command or a program runs or imports what went with an app that was deleted."""
-    if not DELETED:
-        return False
-    known = {name.partition(' ')[0] for name in all_commands()}
-    commands = [name for name in re.findall(r'\bnplm (?!-)([\w-]+)', code) if name not in known]
-    flags = '--nbest' in code and 'score --nbest' not in all_commands()
-    modules = [m for m in re.findall(r'-m (experiments[.\w]+)', code) if went_with_an_app(f'{m.replace(".", "/")}.py')]
-    names = [name for name in lost_names() if re.search(rf'(nplm_jax\.|import .*)\b{name}\b', code)]
-    return bool(commands or flags or modules or names)
-
-
 @pytest.fixture(scope='session')
 def small_world(tmp_path_factory):
     world = SmallWorld(tmp_path_factory.mktemp('world'))
@@ -113,8 +98,6 @@ def small_world(tmp_path_factory):
 
 @pytest.mark.parametrize('block', blocks(), ids=lambda block: block.place)
 def test_a_block_of_the_documentation_runs(block, small_world, tmp_path):
-    if uses_a_deleted_app(block.code):
-        pytest.skip('uses an app that was deleted')
     if block.language == 'python':
         (tmp_path / 'block.py').write_text(block.code)
         run = [] if why_not_run(block.code) else ['python block.py']
@@ -130,8 +113,6 @@ def test_a_block_of_the_documentation_runs(block, small_world, tmp_path):
 
 @pytest.mark.parametrize('section', SCRIPTS_PAGE.read_text().split('\n## ')[1:4], ids=lambda text: text.split('\n')[0])
 def test_the_page_of_scripts_without_blanks_quotes_what_its_commands_print(section, small_world, tmp_path):
-    if DELETED:
-        pytest.skip('uses apps that may be deleted')
     (block,) = re.findall(r'^```bash\n(.*?)^```', section, re.DOTALL | re.MULTILINE)
     (quoted,) = re.findall(r'^```text\n(.*?)^```', section, re.DOTALL | re.MULTILINE)
     small_world.copy(tmp_path, set())
@@ -149,18 +130,3 @@ def test_ci_runs_the_commands_that_are_left_to_it():
         for command in commands(block.code):
             if block.language == 'bash' and command.startswith(RUN_BY_CI):
                 assert all(part in ci for part in command.split(' && ')), block.place
-
-
-def test_nothing_is_left_out_but_what_the_small_world_lacks():
-    assert set(NOT_RUN.values()) == {
-        'installs',
-        'is not installed',
-        'needs the internet',
-        'needs a cluster',
-        'needs a server',
-        'needs an accelerator',
-        'needs rare words',
-        'needs an exported graph',
-    }
-    for block in blocks():
-        assert block.language == 'python' or commands(block.code), f'{block.place}: a block without a command'

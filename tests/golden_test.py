@@ -1,6 +1,6 @@
-"""Small trainings of every kind end where the golden record says, to the rounding of sums; see tests/golden/record.py.
+"""Small trainings of every kind end where the golden record says, to the rounding of sums; see tools/golden/record.py.
 
-`python -m tests.golden.record --compare=tests/golden/golden.json` compares bit for bit.
+`python -m tools.golden.record --compare=tools/golden/golden.json` compares bit for bit.
 """
 
 import copy
@@ -14,7 +14,7 @@ import jax
 import pytest
 from helpers import others_slow
 
-from tests.golden import record
+from tools.golden import record
 
 GOLDEN = json.loads(record.RECORD.read_text(encoding='utf-8'))
 PERPLEXITY = {'float32': 1e-3, 'bfloat16': 2e-2}  # relative

@@ -1,6 +1,6 @@
 """What Sphinx does for this site: links to sources lead to the site's pages of them, and |V| in a docstring stays.
 
-The tables of keys, commands and modules are in the pages themselves; `python -m tests.docs_test` writes them.
+The tables of keys, commands and modules are in the pages themselves; `python -m tools.reference_pages` writes them.
 """
 
 from __future__ import annotations

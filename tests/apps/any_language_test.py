@@ -4,12 +4,13 @@ import json
 
 import numpy as np
 import pytest
-from deleted_apps import of_app, require_app
 from helpers import write_arpa
 from texts import CHINESE, GERMAN, SCRIPTS, repeated
 
 from configs import text as text_config
 from nplm_jax import parts
+from nplm_jax.apps.explorer import view
+from nplm_jax.apps.export import huggingface
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.cli import loaded_models
 from nplm_jax.cli.commands import all_commands
@@ -131,7 +132,6 @@ def test_tokens_are_shown_with_their_blanks_and_bytes(runs, nplm_command):
 
 
 def test_neighbours_of_a_piece_are_asked_for_by_its_text(runs, nplm_command):
-    require_app('features')
     rows, stderr = nplm_command('features', runs / 'network', '--words=hat ␣hat qqq')
     assert [row.split()[1] for row in rows[2:]] == ['hat', '␣hat'] and stderr == ['not in the vocabulary: qqq']
     assert rows[2].split('|')[2] == rows[3].split('|')[2]  # no piece is hat without a blank
@@ -154,7 +154,6 @@ def test_scores_are_of_the_same_text_without_a_note(runs, monkeypatch, nplm_comm
 
 
 def test_alternatives_are_ranked(runs, monkeypatch, nplm_command):
-    require_app('decoding')
     lists = '1 ||| 而人生人 ||| 0\n1 ||| 人人生而自由 ||| 0'
     rows, stderr = score(monkeypatch, nplm_command, runs / 'chinese', lists, '--nbest')
     assert stderr == [] and rows[0].startswith('1 ||| 人人生而自由')
@@ -212,7 +211,7 @@ def test_an_arpa_file_of_pieces_comes_back_the_same(runs, nplm_command, monkeypa
 
 @pytest.mark.parametrize('name', RUNS)
 def test_the_explorer_appends_and_drops_tokens(runs, name):
-    view, models = of_app('explorer.view'), loaded_models.load_models([str(runs / name)])
+    models = loaded_models.load_models([str(runs / name)])
     text = ''
     for step in range(8):
         tokens = models.tokenize(text, '')
@@ -241,7 +240,7 @@ def test_a_line_of_hugging_faces_model_begins_and_ends_with_the_line_end(runs, t
     pytest.importorskip('safetensors', reason='pip install safetensors')
     loaded = loading.load(runs / 'network')
     settings, words, model = loaded.settings, loaded.vocabulary, loaded.model
-    of_app('export.huggingface').write_folder(model, words, settings, tmp_path / 'hf')
+    huggingface.write_folder(model, words, settings, tmp_path / 'hf')
     read = lambda name: json.loads((tmp_path / 'hf' / name).read_text())  # noqa: E731
     (line_end,) = LineStart.of(words).prefix
     generation = read('generation_config.json')
@@ -256,7 +255,7 @@ def test_hugging_faces_model_of_pieces_gives_the_same_ids_and_probabilities(runs
     transformers = pytest.importorskip('transformers', reason='pip install transformers')
     loaded = loading.load(runs / 'network')
     settings, words, model = loaded.settings, loaded.vocabulary, loaded.model
-    of_app('export.huggingface').write_folder(model, words, settings, tmp_path / 'hf')
+    huggingface.write_folder(model, words, settings, tmp_path / 'hf')
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / 'hf', trust_remote_code=True)
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / 'hf', trust_remote_code=True)
     text = f'{GERMAN}{HOSTILE}\n{"".join(SCRIPTS.values())}'

@@ -4,11 +4,13 @@ import warnings
 
 import numpy as np
 import pytest
-from deleted_apps import DELETED, of_app
 
 import nplm_jax
 from configs import sentences, text
 from nplm_jax import parts
+from nplm_jax.apps.explorer import view
+from nplm_jax.apps.kenlm.model import Model
+from nplm_jax.apps.surprisal import measurement, stimuli
 from nplm_jax.cli import loaded_models
 from nplm_jax.inference import generation, scoring
 from nplm_jax.models.ngram.kneser_ney import DiscountWarning
@@ -41,7 +43,6 @@ def runs(tmp_path_factory):
 
 
 def by_surprisal(folders, models, line):
-    measurement, stimuli = of_app('surprisal.measurement'), of_app('surprisal.stimuli')
     loaded = {name: nplm_jax.load(folder) for name, folder in zip(models.names, folders)}
     if len(loaded) > 1:
         loaded = measurement.add_mixture(loaded, models.mixture.weights_QxM.mean(0).tolist())
@@ -51,11 +52,11 @@ def by_surprisal(folders, models, line):
 
 
 def by_kenlm(folders, models, line):
-    return of_app('kenlm.model.Model')(folders if len(folders) > 1 else folders[0]).score(line, eos=False)
+    return Model(folders if len(folders) > 1 else folders[0]).score(line, eos=False)
 
 
 def by_explorer(folders, models, line):
-    prediction = of_app('explorer.view').predict(models, models.tokenize(line, ''), 1)[0]
+    prediction = view.predict(models, models.tokenize(line, ''), 1)[0]
     return -prediction.bits_T.sum() * np.log10(2)
 
 
@@ -78,5 +79,5 @@ def test_a_text_has_one_probability_in_every_command(runs, tokens, names):
     models = loaded_models.load_models(list(map(str, folders)))
     encoded = models.vocabulary.encode(models.tokenize(line, ''))
     (scored,) = scoring.score(models.mixture, [encoded], models.line_start)
-    found = {name: read(folders, models, line) for name, read in READERS.items() if name not in DELETED}
+    found = {name: read(folders, models, line) for name, read in READERS.items()}
     assert found == pytest.approx(dict.fromkeys(found, scored.log10_p_T.sum()), abs=1e-6)

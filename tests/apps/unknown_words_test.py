@@ -5,9 +5,9 @@ import itertools
 import warnings
 
 import pytest
-from deleted_apps import of_app
 
 import nplm_jax
+from nplm_jax.apps.kenlm.model import Model
 
 KNOWN, UNKNOWN = 'i like dog', 'zebra okapi gnu'
 ITEMS = 12
@@ -64,8 +64,8 @@ def test_a_command_warns_of_unknown_words(name, folders, tmp_path, nplm_command,
 
 PYTHON = {
     'surprisal': lambda run, text: nplm_jax.surprisal(run, text.split()),
-    'kenlm': lambda run, text: of_app('kenlm.model').Model(run).score(text),
-    'kenlm, lines': lambda run, text: list(of_app('kenlm.model').Model(run).score_lines([text])),
+    'kenlm': lambda run, text: Model(run).score(text),
+    'kenlm, lines': lambda run, text: list(Model(run).score_lines([text])),
 }
 
 

@@ -575,7 +575,7 @@ def _wait_for_updates(process, folder, more):
         time.sleep(0.01)
 
 
-@pytest.mark.slow  # tests/faults kills in chosen phases
+@pytest.mark.slow  # tools/faults kills in chosen phases
 def test_killed_at_random_moments_ends_the_same(novel, tmp_path):
     flags, whole = novel
     rng = random.Random(7)

@@ -5,13 +5,14 @@ import re
 
 import numpy as np
 import pytest
-from deleted_apps import of_app
 from helpers import write_arpa
 
 import nplm_jax
 from configs import sentences
 from configs import text as text_config
 from nplm_jax import parts
+from nplm_jax.apps.kenlm.model import Model
+from nplm_jax.apps.surprisal.frames import surprisal
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models import mixture
@@ -78,10 +79,8 @@ MIXED = {
     'generate': lambda pair: cli.main(['generate', *pair]),
     'mix': lambda pair: cli.main(['mix', '--to=arpa', f'--output={pair[0]}/x', '--weights=0.5,0.5', *pair]),
     'compare': lambda pair: cli.main(['compare', *pair, f'--text={pair[0]}/config.json', '--weights=0.5,0.5']),
-    'surprisal': lambda pair: of_app('surprisal.frames.surprisal')(
-        {name: nplm_jax.load(name) for name in pair}, ['he']
-    ),
-    'kenlm': lambda pair: of_app('kenlm.model.Model')(pair),
+    'surprisal': lambda pair: surprisal({name: nplm_jax.load(name) for name in pair}, ['he']),
+    'kenlm': lambda pair: Model(pair),
 }
 
 
@@ -102,7 +101,7 @@ def test_runs_of_one_vocabulary_and_several_tokenizers_are_not_mixed(mixed, orde
 def test_an_arpa_file_is_mixed_as_the_run_beside_it_cuts_a_sentence_whatever_their_order(pair_of_tokenizers, tmp_path):
     run, file = str(pair_of_tokenizers[0]), str(tmp_path / 'lm.arpa')
     write_arpa(run, file)
-    scores = [of_app('kenlm.model.Model')(pair).score('he was kind.') for pair in ([run, file], [file, run])]
+    scores = [Model(pair).score('he was kind.') for pair in ([run, file], [file, run])]
     assert scores[0] == pytest.approx(scores[1], abs=1e-5)
 
 

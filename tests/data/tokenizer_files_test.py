@@ -6,7 +6,6 @@ import json
 import sys
 
 import pytest
-from deleted_apps import require_app
 from helpers import corpus_settings, register
 
 from configs import text as text_config
@@ -83,7 +82,6 @@ def test_a_new_kind_of_token_trains_scores_and_generates(train, call):
 
 
 def test_surprisal_has_the_new_kind_of_token(train, call):
-    require_app('surprisal')
     header, first, *_ = (line.split('\t') for line in call('The cat', 'surprisal', train('letters')))
     assert dict(zip(header, first))['tokens'] == 't h e'
 

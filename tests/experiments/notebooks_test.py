@@ -9,7 +9,6 @@ import tempfile
 import matplotlib
 import matplotlib.pyplot as plt
 import pytest
-from deleted_apps import went_with_an_app
 
 ROOT = pathlib.Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / 'experiments' / 'notebooks').glob('*.ipynb'))
@@ -89,8 +88,6 @@ def test_a_text_of_the_readers_own_goes_through(run, tmp_path):
     paragraphs = (f'The jury said that it was over on day {i}. Nobody asked number {i % 7} why.' for i in range(150))
     (tmp_path / 'own.txt').write_text('\n\n'.join(paragraphs), encoding='utf-8')
     path = ROOT / 'experiments' / 'notebooks' / 'your_own_text.ipynb'
-    if went_with_an_app(path.relative_to(ROOT).as_posix()):
-        pytest.skip('it uses an app that was deleted')
     names = run(path, {'TEXT': str(tmp_path / 'own.txt'), 'SENTENCE': 'The jury said it was over.', 'EPOCHS': 1})
     assert names['sentence'] == ['the', 'jury', 'said', 'it', 'was', 'over', '.']
     assert names['words'].counts[0] > 100 and 'macdonald' not in names['words'].ids
@@ -98,8 +95,6 @@ def test_a_text_of_the_readers_own_goes_through(run, tmp_path):
 
 def test_your_own_text_is_short():
     path = ROOT / 'experiments' / 'notebooks' / 'your_own_text.ipynb'
-    if went_with_an_app(path.relative_to(ROOT).as_posix()):
-        pytest.skip('it uses an app that was deleted')
     assert len(json.loads(path.read_text(encoding='utf-8'))['cells']) <= 20
 
 

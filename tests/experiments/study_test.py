@@ -15,7 +15,6 @@ import time
 
 import jax
 import pytest
-from deleted_apps import went_with_an_app
 from studies import entry, start
 
 from experiments import results, study
@@ -83,7 +82,7 @@ def words_of(command: str) -> list[str]:
 
 
 def test_every_printed_command_is_of_a_study_and_every_study_has_one_entry():
-    assert {m for m in printed() if not went_with_an_app(f'{m.replace(".", "/")}.py')} == set(programs())
+    assert set(printed()) == set(programs())
     for module, program in programs().items():
         *_, call = program.body
         assert re.match(r'\w+\.run\(__doc__, ', ast.unparse(call)), module

@@ -32,12 +32,12 @@ import numpy as np
 
 from configs import sentences
 from nplm_jax import parts
+from nplm_jax.apps.explorer import feature_map, view
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.cli.commands import all_commands
 from nplm_jax.models.ngram import archives, storage
 from nplm_jax.runs import experiment
 from nplm_jax.utils.errors import BadInput
-from tests.deleted_apps import of_app
 from tests.fuzz import damage
 
 SECONDS = 60  # that a command may take
@@ -285,7 +285,6 @@ def call(command: str, arguments: Sequence[str]) -> tuple[int, str, str]:
 
 def _predict(models: Any) -> None:
     """Does what the explorer does for its first visitor, without a page."""
-    feature_map, view = of_app('explorer.feature_map'), of_app('explorer.view')
 
     for _, features_VxM in models.word_features():
         feature_map.project(features_VxM)

@@ -27,6 +27,7 @@ import numpy as np
 from configs import sentences
 from experiments import results, study
 from nplm_jax import config as config_lib
+from nplm_jax.apps.decoding import decode
 from nplm_jax.cli import score
 from nplm_jax.data import corpora, vocabulary, wikitext2
 from nplm_jax.data.sources import Piece
@@ -41,7 +42,6 @@ from nplm_jax.runs.results import format_results
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.text import markdown_table, to_json
-from tests.deleted_apps import of_app
 from tests.fuzz.damage import Reader
 from tests.helpers import corpus_settings
 
@@ -172,9 +172,9 @@ def _packed() -> bytes:
 
 def read_emissions(folder: pathlib.Path, data: bytes) -> None:
     path = _file(folder, data, 'emissions.npz')
-    arrays = of_app('decoding.decode').read_emissions(argparse.Namespace(emissions=str(path)), 4)
+    arrays = decode.read_emissions(argparse.Namespace(emissions=str(path)), 4)
     np.savez(folder / 'again.npz', **arrays)
-    again = _again(of_app('decoding.decode').read_emissions, argparse.Namespace(emissions=str(folder / 'again.npz')), 4)
+    again = _again(decode.read_emissions, argparse.Namespace(emissions=str(folder / 'again.npz')), 4)
     assert again.keys() == arrays.keys() and all(np.array_equal(again[name], arrays[name]) for name in arrays)
 
 

@@ -8,10 +8,10 @@ import random
 
 import numpy as np
 import pytest
-from deleted_apps import of_app
 
 from configs import text as text_config
 from nplm_jax import parts
+from nplm_jax.apps.kenlm.model import Model
 from nplm_jax.inference import scoring
 from nplm_jax.models.ngram import arpa
 from nplm_jax.runs import experiment, loading
@@ -61,7 +61,7 @@ def check(rng, folder):
     for name in ('run', 'run/model.arpa'):
         if name != 'run':
             arpa.write(model, known, folder / name)
-        reader = of_app('kenlm.model').Model(folder / name)
+        reader = Model(folder / name)
         scores = list(reader.score_lines(map(' '.join, map(known.tokenize, lines))))
         found[name] = scoring.total(scores).perplexity
         one_by_one = sum(map(reader.score, map(' '.join, map(known.tokenize, lines))))

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from deleted_apps import of_app
 from helpers import make_model
 
+from nplm_jax.apps.surprisal import next_word_statistics
 from nplm_jax.inference import generation, scoring
 from nplm_jax.models import mixture, neural
 
@@ -50,10 +50,9 @@ def test_each_part_of_a_mixture_reads_the_prompt_once(read):
 
 @pytest.mark.parametrize('family', FAMILIES)
 def test_surprisal_reads_the_context_of_all_items_once(family, read, monkeypatch):
-    surprisal = of_app('surprisal.next_word_statistics')
-    monkeypatch.setattr(surprisal, 'MAX_TOKENS', 8)
+    monkeypatch.setattr(next_word_statistics, 'MAX_TOKENS', 8)
     model, lines = make_model(V, FAMILIES[family]), [CONTEXT[:8], CONTEXT[8:16]]
-    found = surprisal.next_word_statistics(model, lines, [CONTEXT, CONTEXT], V)
+    found = next_word_statistics.next_word_statistics(model, lines, [CONTEXT, CONTEXT], V)
     assert sum(read) == PREFILLED[family] + 2 * 8
     for line, statistics in zip(lines, found):
         expected = model.score_lines([np.append(CONTEXT, line)])[0][40:]

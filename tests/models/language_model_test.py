@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from deleted_apps import of_app
 from helpers import DATA, make_model
 
+from nplm_jax.apps.adaptive.ngram_cache import NgramCache
 from nplm_jax.data.corpora import Span
 from nplm_jax.models import mixture
 from nplm_jax.models.ngram import class_ngram, interpolated, kneser_ney
@@ -37,7 +37,7 @@ MODELS = {
     'recurrent network': lambda: network('lstm'),
     'n-gram': lambda: kneser_ney.fit_modified(count(DATA.tokens_T, DATA.train, 4, V)),
     'class n-gram': classes,
-    'cache': lambda: of_app('adaptive.ngram_cache.NgramCache')(V, 2, 50, 1.0),
+    'cache': lambda: NgramCache(V, 2, 50, 1.0),
     'mixture': mixed,
     'scores kept': lambda: mixture.CachedScores(network('nplm')),
 }

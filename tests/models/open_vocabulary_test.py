@@ -5,9 +5,9 @@ import math
 
 import numpy as np
 import pytest
-from deleted_apps import of_app
 from helpers import make_model
 
+from nplm_jax.apps.adaptive.ngram_cache import NgramCache
 from nplm_jax.data import characters
 from nplm_jax.data.characters import END, NUM_CHARACTERS
 from nplm_jax.data.corpora import Corpus, Span
@@ -158,7 +158,7 @@ MODELS = {
     'add_delta': lambda: unsmoothed.add_delta(counts.count(TOKENS, Span(0, len(TEXT)), 2, len(KNOWN)), 0.5),
     'interpolated': lambda: interpolated.fit(TOKENS, Span(0, 12), Span(12, 20), len(KNOWN)),
     'mixture': lambda: mixture.equal([network(), trigram()]),
-    'cache': lambda: of_app('adaptive.ngram_cache.NgramCache')(len(KNOWN), 2, 5, 1.0),
+    'cache': lambda: NgramCache(len(KNOWN), 2, 5, 1.0),
 }
 
 

@@ -13,7 +13,6 @@ import zipfile
 
 import numpy as np
 import pytest
-from deleted_apps import require_app
 
 import nplm_jax
 from configs import sentences, text
@@ -98,7 +97,6 @@ def test_pieces_and_their_tokenizer(tmp_path):
 
 
 def test_the_spelling_of_unknown_words(tmp_path, lines):
-    require_app('new_words')
     words = 'the cat saw a dog and the dog saw a cat while one {} slept .\n'
     (tmp_path / 'text.txt').write_text(
         ''.join(words.format('z' + chr(97 + i % 26) * (i // 26 + 1)) for i in range(200))

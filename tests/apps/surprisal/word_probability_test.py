@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 import pytest
-from deleted_apps import of_app
 from texts import GERMAN, repeated
 
 from configs import text as text_config
 from nplm_jax import parts
+from nplm_jax.apps.export import huggingface
 from nplm_jax.apps.surprisal import measurement, stimuli
 from nplm_jax.config import Settings
 from nplm_jax.data.tokenizers.byte_level import ByteTokenizer, to_alphabet
@@ -207,7 +207,7 @@ def minicons_and_run(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv('HF_MODULES_CACHE', str(folder / 'modules'))
         patch.setenv('HF_HUB_OFFLINE', '1')
-        of_app('export.huggingface').write_folder(model, words, settings, folder / 'hf')
+        huggingface.write_folder(model, words, settings, folder / 'hf')
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder / 'hf', trust_remote_code=True)
         network = transformers.AutoModelForCausalLM.from_pretrained(folder / 'hf', trust_remote_code=True)
         yield scorers.IncrementalLMScorer(network, 'cpu', tokenizer=tokenizer), loaded

@@ -6,11 +6,11 @@ import random
 
 import numpy as np
 import pytest
-from deleted_apps import of_app
 
 from configs import sentences
 from configs import text as text_config
 from nplm_jax import parts
+from nplm_jax.apps.kenlm.model import Model
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.data import brown, vocabulary
 from nplm_jax.inference import scoring
@@ -157,8 +157,7 @@ def test_score_kenlm_and_the_exported_file_give_one_number(small, tmp_path, fami
     known, model = loaded.vocabulary, loaded.model
     arpa.write(model, known, tmp_path / 'model.arpa')
     again, words = sentence_marks.merge(tmp_path / 'model.arpa', *arpa.read(tmp_path / 'model.arpa'))
-    kenlm = of_app('kenlm.model')
-    readers = kenlm.Model(tmp_path / 'run'), kenlm.Model(tmp_path / 'model.arpa')
+    readers = Model(tmp_path / 'run'), Model(tmp_path / 'model.arpa')
     texts = ['w1 w3', 'w2', 'w1 w4 w9 w21 w3', 'w0 unknown w5']
     ids = [np.append(known.encode(text.split()), known.ids['<p>']) for text in texts]
     scored = scoring.score(model, ids, scoring.LineStart.of(known))

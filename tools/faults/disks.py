@@ -1,0 +1,102 @@
+"""A disk that is full, and a folder that cannot be written."""
+
+import contextlib
+import os
+import pathlib
+import random
+import signal
+import subprocess
+from collections.abc import Iterator
+
+from tools.faults import runs
+from tools.faults.child import PHASES
+
+
+def mounts() -> str:
+    """Why no file system can be mounted here; nothing where one can."""
+    return '' if os.geteuid() == 0 and not _run('unshare', '--mount', 'true') else 'mounts a file system: needs root'
+
+
+@contextlib.contextmanager
+def small_disk(folder: pathlib.Path, size: str = '8m') -> Iterator[pathlib.Path]:
+    """A file system of its own at `folder`, gone afterwards."""
+    folder.mkdir(parents=True)
+    assert not (error := _run('mount', '-t', 'tmpfs', '-o', f'size={size}', 'tmpfs', folder)), error
+    try:
+        yield folder
+    finally:
+        _run('umount', '--lazy', folder)
+
+
+@contextlib.contextmanager
+def read_only(folder: pathlib.Path) -> Iterator[None]:
+    """Nothing in `folder` can be written, by root neither."""
+    assert not (error := _run('mount', '--bind', folder, folder)), error
+    try:
+        assert not (error := _run('mount', '-o', 'remount,ro,bind', folder)), error
+        yield
+    finally:
+        _run('umount', '--lazy', folder)
+
+
+def fill(folder: pathlib.Path, pages: int = 0) -> pathlib.Path:
+    """Leaves so many pages of 4,096 bytes free. Returns: the file that takes the others."""
+    with (filler := folder / 'filler').open('wb', buffering=0) as file:
+        with contextlib.suppress(OSError):
+            while True:
+                file.write(bytes(4096))
+        file.truncate(file.tell() - 4096 * pages)
+    return filler
+
+
+def full(
+    folder: pathlib.Path, base: runs.Base, phase: str, visit: int = 1, imported: bool = False, pages: int = 0
+) -> dict:
+    """The disk of the run's folder is full from some phase on, but for some pages; then there is space again."""
+    with small_disk(folder):
+        run = runs.Held(folder / 'run', base.flags, base.cache, imported)
+        assert run.reaches(phase, visit)
+        filler = fill(folder, pages)
+        before = runs.checkpoints(folder / 'run')
+        code, stderr = run.end()
+        kept = not runs.lost(before, runs.checkpoints(folder / 'run'))
+        filler.unlink()
+        same, *_ = runs.finish(folder / 'run', base, imported)
+    said = runs.said(stderr, folder)
+    name = 'disk filled by it' if pages else 'disk full'
+    return dict(fault=name, phase=phase, visit=visit, pages=pages, exit=code, kept=kept, same=same, said=said)
+
+
+def unwritable(folder: pathlib.Path, base: runs.Base, phase: str = '', imported: bool = False) -> dict:
+    """The run's folder is read-only, empty or of a run killed in `phase`; then it is not, and it is finished."""
+    folder.mkdir()
+    if phase:
+        run = runs.Held(folder, base.flags, base.cache, imported)
+        assert run.reaches(phase)
+        run.hurt(signal.SIGKILL)
+    before = runs.checkpoints(folder)
+    with read_only(folder):
+        code, stderr = runs.Held(folder, base.flags, base.cache, imported).end()
+    kept = before == runs.checkpoints(folder)
+    same, *_ = runs.finish(folder, base, imported)
+    said = runs.said(stderr, folder)
+    return dict(fault='folder read-only', phase=phase or 'files', exit=code, kept=kept, same=same, said=said)
+
+
+def measure(folder: pathlib.Path, base: runs.Base, rng: random.Random) -> Iterator[dict]:
+    """A full disk in each phase, twice where it comes more than once, and one that fills within a save at eight places.
+
+    Then three folders that cannot be written.
+    """
+    for number, phase in enumerate([*PHASES, 'step', 'evaluation', 'checkpoint', 'checkpoint']):
+        visit = rng.randint(1, 8 if phase in PHASES[3:6] else 1)
+        yield full(folder / f'disk{number}', base, phase, visit, imported=phase != 'start')
+    for pages in range(2, 18, 2):
+        yield full(folder / f'pages{pages}', base, 'checkpoint', rng.randint(1, 4), imported=True, pages=pages)
+    for phase in ('', 'step', 'figure'):
+        yield unwritable(folder / f'unwritable{phase}', base, phase, imported=True)
+
+
+def _run(*command) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stderr if done.returncode else ''

@@ -1,0 +1,97 @@
+"""Several processes that train one run together on the loopback, each held and hurt as `runs.Held` is."""
+
+import dataclasses
+import os
+import pathlib
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+from nplm_jax.utils.processes import free_port
+from tools.faults import runs
+
+HEARTBEAT = 5  # seconds; the shortest that the program takes
+LONGEST_END = 60.0  # seconds in which a process has to end once another was hurt
+Ends = list[tuple[int | None, str]]  # the exit code and stderr of each; None: it had not ended
+
+
+@dataclasses.dataclass(frozen=True)
+class Base(runs.Base):
+    """What every broken run of some processes is compared with."""
+
+    processes: int
+
+
+def flags(folder: pathlib.Path) -> tuple[str, ...]:
+    """Returns flags that make 100 updates in 20 chunks, 5 evaluations and 4 checkpoints."""
+    return (
+        *runs.text(folder), '--config.train.epochs=1', '--config.train.evaluate_every=20',
+        '--config.train.checkpoint_every=25', '--config.train.log_every=5', '--config.train.steps_per_execution=5',
+    )  # fmt: skip
+
+
+def unbroken(folder: pathlib.Path, processes: int, own_flags: tuple[str, ...] = ()) -> Base:
+    """Trains without a fault, with `flags` or other ones; each process keeps its compiled programs."""
+    folder.mkdir(exist_ok=True)
+    mesh = f'--config.parallel.data={processes}'
+    base = Base((*(own_flags or flags(folder)), mesh), folder / 'cache', {}, processes)
+    ends = Group(folder / 'unbroken', base).ends(900)
+    assert [(c, s) for c, s in ends] == [(0, '')] * processes, ends
+    return dataclasses.replace(base, unbroken=outcome(folder / 'unbroken'))
+
+
+def outcome(folder: pathlib.Path) -> dict:
+    """Returns `runs.outcome`, of the checkpoints only the newest and the number: SIGTERM adds one where it comes."""
+    outcome = runs.outcome(folder)
+    return {**outcome, 'checkpoints': (outcome['checkpoints'][-1], len(outcome['checkpoints']))}
+
+
+class Group:
+    """The processes of one run, from their start to their ends."""
+
+    def __init__(
+        self,
+        folder: pathlib.Path,
+        base: Base,
+        flags_of: Callable[[int], Sequence[str]] = lambda i: (),
+        prepare_of: Callable[[int], Callable[[], None] | None] = lambda i: None,
+        addresses: Sequence[str] = (),
+    ) -> None:
+        """Starts all.
+
+        Args:
+            folder: The folder of the run.
+            base: Its flags, and how many processes it has.
+            flags_of: The flags that one process has and the others have not.
+            prepare_of: What one process does before all else.
+            addresses: The coordinator's HOST:PORT for each process; default: a free port of this machine.
+        """
+        addresses = addresses or [f'localhost:{free_port()}'] * base.processes
+        self.processes = []
+        for i, address in enumerate(addresses):
+            cache = base.cache / str(i)  # JAX keeps the programs of the first process alone
+            cache.mkdir(parents=True, exist_ok=True)
+            own = ('--distributed', f'--heartbeat={HEARTBEAT}', f'--coordinator={address}', f'--process_id={i}')
+            arguments = (*base.flags, *own, f'--processes={base.processes}', *flags_of(i))
+            self.processes.append(runs.Held(folder, arguments, cache, True, prepare_of(i)))
+
+    def reaches(self, holder: int, phase: str, visit: int = 1) -> bool:
+        """Holds one process at the beginning of a phase and lets the others go. Returns: False when it ended before."""
+        for i, process in enumerate(self.processes):
+            if i != holder:
+                process.let_go()
+        return self.processes[holder].reaches(phase, visit)
+
+    def send(self, number: int, victims: Iterable[int]) -> None:
+        """Sends a signal to some, which may have ended."""
+        for i in victims:
+            if self.processes[i].alive():
+                os.kill(self.processes[i].pid, number)
+
+    def ends(self, seconds: float = LONGEST_END) -> Ends:
+        """Lets all go to their ends; those that have not ended after so many seconds are killed."""
+        until, ends = time.monotonic() + seconds, []
+        for process in self.processes:
+            process.let_go()
+        for process in self.processes:
+            ends.append(process.end(max(0.1, until - time.monotonic())))
+        return ends

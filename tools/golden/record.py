@@ -1,0 +1,382 @@
+"""The golden record: what small trainings of every kind end with, bit for bit, so that a change of form shows itself.
+
+    python -m tools.golden.record --output=FILE [--brown] [--only=CASE,...]
+    python -m tools.golden.record --compare=tools/golden/golden.json [--brown] [--only=CASE,...]
+
+--output writes the record of this code. --compare makes all cases again, prints `same` or what differs for each, and
+ends with exit code 1 where anything does. The bits are those of one processor with one number of cores and one version
+of each package (the head of the record names them); tests/golden_test.py compares with tolerances instead, anywhere.
+A change that is meant to change numbers records anew and says so.
+
+Only `get_config`, `experiment.run`, `experiment.load`, `generation.sample`, the protocol's `next_word` and the files of
+a run's folder are used. Parameters are a sorted list of checksums, so that their names do not matter.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import io
+import json
+import math
+import pathlib
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from absl import logging
+from ml_collections import ConfigDict
+
+from configs import brown, text
+from nplm_jax import parts
+from nplm_jax.inference import generation
+from nplm_jax.runs import experiment
+
+RECORD = pathlib.Path(__file__).parent / 'golden.json'
+UPDATES = 200  # of each small network
+BROWN = 'brown_mlp9'
+
+# What the small networks share: 50 updates an epoch, 4 lines of metrics.jsonl from training and 2 from validation.
+NETWORK = {
+    'model.precision': 'float32',
+    'output.precision': 'float32',
+    'corpus.train': 4800.0,
+    'corpus.valid': 600.0,
+    'model.n': 4,
+    'model.m': 6,
+    'model.h': 8,
+    'model.dropout': 0.25,
+    'train.batch_size': 96,
+    'train.epochs': 4,
+    'train.patience': 100,
+    'train.evaluate_every': 100,
+    'train.checkpoint_every': 1000,
+    'train.log_every': 50,
+    'train.steps_per_execution': 25,
+}
+DIRECT = {**NETWORK, 'model.direct': True, 'output.block_size': 32}  # three blocks a batch; the others take one
+RECURRENT = {**NETWORK, 'optimizer.clip_norm': 0.25, 'optimizer.learning_rate': 10.0}
+COUNTS = {'corpus.train': 4800.0, 'corpus.valid': 600.0, 'model.n': 3}
+BFLOAT16 = {'output.precision': 'bfloat16'}
+SAMPLED = {'output.kind': 'sampled', 'output.samples': 50}
+NCE = {'output.kind': 'nce', 'output.samples': 50}
+CLASSES = {'output.kind': 'two_level', 'output.num_shortlist': 40, 'output.classes': 12}
+LOG_UNIFORM = {'output.proposal': 'log_uniform'}
+# The paper's recipe: 200 updates of 8 words in one epoch, at a rate that moves the parameters in so few.
+PAPER = {
+    'corpus.train': 1600.0,
+    'model.dropout': 0.0,
+    'model.unigram_bias': False,
+    'train.batch_size': 8,
+    'train.epochs': 1,
+    'optimizer.name': 'paper',
+    'optimizer.paper.epsilon_0': 0.1,
+    'optimizer.paper.r': 1e-3,
+}
+
+# What each case overrides in configs/text.py.
+CASES: dict[str, dict[str, Any]] = {
+    'direct': DIRECT,
+    'direct_bfloat16': {**DIRECT, **BFLOAT16},
+    'no_direct': NETWORK,
+    'no_direct_bfloat16': {**NETWORK, **BFLOAT16},
+    'no_hidden': {**DIRECT, 'model.h': 0},
+    'no_hidden_bfloat16': {**DIRECT, 'model.h': 0, **BFLOAT16},
+    'no_dropout': {**DIRECT, 'model.dropout': 0.0},
+    'rnn': {**RECURRENT, 'model.family': 'rnn', 'optimizer.learning_rate': 2.0},  # at 10 rounding shows itself
+    'rnn_bfloat16': {**RECURRENT, 'model.family': 'rnn', 'optimizer.learning_rate': 2.0, **BFLOAT16},
+    'gru': {**RECURRENT, 'model.family': 'gru'},
+    'gru_bfloat16': {**RECURRENT, 'model.family': 'gru', **BFLOAT16},
+    'lstm': {**RECURRENT, 'model.family': 'lstm'},
+    'lstm_bfloat16': {**RECURRENT, 'model.family': 'lstm', **BFLOAT16},
+    'lstm_regularised': {
+        **RECURRENT,
+        'model.family': 'lstm',
+        'optimizer.name': 'adam',
+        'optimizer.learning_rate': 0.01,
+        'model.layers': 2,
+        'model.tied': True,
+        'model.variational': True,
+        'model.word_dropout': 0.1,
+        'model.output_dropout': 0.1,
+        'recurrent.weight_dropout': 0.2,
+        'recurrent.activation_penalty': 0.5,
+        'recurrent.slowness_penalty': 0.5,
+        'train.average': 0.9,
+        **NCE,
+    },
+    'residual': {
+        **NETWORK,
+        'model.family': 'residual',
+        'optimizer.learning_rate': 0.3,
+        'model.layers': 2,
+        'model.tied': True,
+        **SAMPLED,
+    },
+    'sampled_direct': {**DIRECT, **SAMPLED},
+    'sampled_no_direct': {**NETWORK, **SAMPLED, **LOG_UNIFORM},
+    'nce_direct': {**DIRECT, **NCE},
+    'nce_no_direct': {**NETWORK, **NCE, **LOG_UNIFORM},
+    'classes_direct': {**DIRECT, **CLASSES},
+    'classes_no_direct': {**NETWORK, **CLASSES},
+    'adam': {**DIRECT, 'optimizer.name': 'adam', 'optimizer.learning_rate': 0.01},
+    'rowwise_adam': {**DIRECT, **SAMPLED, 'optimizer.name': 'rowwise_adam', 'optimizer.learning_rate': 0.01},
+    'adagrad': {
+        **DIRECT,
+        'optimizer.name': 'adagrad',
+        'optimizer.learning_rate': 0.5,
+        'optimizer.schedule': 'linear',
+        'optimizer.warmup': 20,
+    },
+    'momentum': {
+        **DIRECT,
+        'optimizer.momentum': 0.9,
+        'optimizer.clip_norm': 0.5,
+        'optimizer.learning_rate': 0.2,
+        'optimizer.schedule': 'constant',
+    },
+    'paper': {**DIRECT, **PAPER},
+    'sampled_paper': {**DIRECT, **SAMPLED, **PAPER},
+    'maximum_likelihood': {**COUNTS, 'model.family': 'maximum_likelihood'},
+    'add_delta': {**COUNTS, 'model.family': 'add_delta'},
+    'backoff': {**COUNTS, 'model.family': 'backoff'},
+    'interpolated': {**COUNTS, 'model.family': 'interpolated'},
+    'kneser_ney': {**COUNTS, 'model.family': 'kneser_ney', 'model.n': 4},
+    'modified_kneser_ney': {**COUNTS, 'model.family': 'modified_kneser_ney', 'model.n': 4},
+    'classes': {**COUNTS, 'model.family': 'classes', 'ngram.classes': 20},
+}
+
+CONTEXTS_BXN = ((1, 5, 9), (7, 3, 2))  # ids in reading order: frequent words; the first begins the samples
+SAMPLES, WORDS = 3, 12
+FIRST_WORDS = 8  # whose log-probabilities are recorded as numbers, the others' in a checksum alone
+
+
+def make_text() -> str:
+    """A text of about 6,000 words in paragraphs, always the same.
+
+    Words are about as frequent as Zipf's law has it. Paragraphs have topics, adjectives and verbs go with their nouns,
+    so that there is something to learn from the words before. Of `random` only what no version changes is used.
+
+    Returns: sentences of lower case words and punctuation, a blank line between paragraphs.
+    """
+    rng = random.Random(2003)
+
+    def pick(words: Sequence[str]) -> str:
+        place = rng.random() * sum(1 / rank for rank in range(1, len(words) + 1))
+        for rank, word in enumerate(words, start=1):
+            place -= 1 / rank
+            if place < 0:
+                return word
+        return words[-1]
+
+    def syllable(number: int) -> str:
+        return 'bdfgklmnprstvz'[number % 14] + 'aeiou'[number // 14 % 5]
+
+    def invent(count: int, ending: str) -> list[str]:
+        return [syllable(i) + syllable(i // 2 + 11) + ending for i in range(count)]
+
+    nouns, verbs, adjectives = invent(96, 'n'), invent(48, 'th'), invent(40, 'sh')
+    topics = [nouns[t::6] for t in range(6)]
+
+    def noun_phrase(topic: Sequence[str]) -> list[str]:
+        noun = pick(topic if rng.random() < 0.7 else nouns)
+        near = adjectives[nouns.index(noun) % 8 :: 8]
+        middle = [pick(near if rng.random() < 0.8 else adjectives)] if rng.random() < 0.4 else []
+        return [pick(('the', 'a', 'this', 'every', 'no')), *middle, noun]
+
+    def sentence(topic: Sequence[str]) -> str:
+        subject = noun_phrase(topic)
+        near = verbs[nouns.index(subject[-1]) % 12 :: 12]
+        words = [*subject, pick(near if rng.random() < 0.8 else verbs), *noun_phrase(topic)]
+        if rng.random() < 0.5:
+            words += [pick(('in', 'with', 'under', 'without', 'near')), *noun_phrase(topic)]
+        if rng.random() < 0.3:
+            words += [',', pick(('and', 'but', 'or')), pick(verbs), pick(('again', 'here', 'never', 'soon'))]
+        return ' '.join([*words, '.' if rng.random() < 0.9 else '?'])
+
+    return '\n\n'.join(' '.join(sentence(topics[p % 6]) for _ in range(11)) for p in range(54)) + '\n'
+
+
+def make_config(case: str, folder: pathlib.Path) -> ConfigDict:
+    """The config of a case; that of a small one has the text written into `folder`.
+
+    Args:
+        case: one of CASES, or BROWN.
+        folder: where the text goes.
+
+    Returns:
+        what `experiment.run` takes.
+    """
+    if case == BROWN:
+        config = brown.get_config('mlp9')
+        config.train.epochs = 1
+        return config
+    (path := folder / 'text.txt').write_text(make_text(), encoding='utf-8')
+    config = text.get_config()
+    config.update_from_flattened_dict(
+        {'name': case, 'corpus.path': str(path), 'corpus.count_over': 'all', **CASES[case]}
+    )
+    config.update_from_flattened_dict(
+        parts.resets(config, parts.PARTS)
+    )  # cases share keys that some of them do not read
+    return config
+
+
+def record(case: str, sampling: bool = True) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Runs one case in a folder of its own.
+
+    Args:
+        case: one of CASES, or BROWN.
+        sampling: whether text is sampled too, which takes a second to compile.
+
+    Returns:
+        the case's record as JSON gives it back, and the commit, versions and device that it was made with.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        config, run = make_config(case, folder), folder / 'run'
+        with contextlib.redirect_stdout(io.StringIO()):
+            experiment.run(config, run)
+            model = experiment.load(run).model
+        results = json.loads((run / 'results.json').read_text(encoding='utf-8'))
+        found = {key: results[key] for key in ('vocabulary', 'words', 'perplexity', 'impossible_words')}
+        if 'mixture' in results:  # of networks alone
+            lines = (run / 'metrics.jsonl').read_text(encoding='utf-8').splitlines()
+            found |= {key: results[key] for key in ('updates', 'best_update', 'mixture')}
+            found['metrics'] = [_numbers_of(json.loads(line)) for line in lines]
+            found['arrays'] = _checksums(model.params)
+        else:
+            found['next_word'] = _describe(model.next_word(np.array(CONTEXTS_BXN, np.int32)))
+        if sampling:
+            prompt_N = np.array(CONTEXTS_BXN[0], np.int32)
+            found['samples'] = generation.sample(model, prompt_N, words=WORDS, samples=SAMPLES, seed=1).tolist()
+    return json.loads(json.dumps(found)), {key: results[key] for key in ('commit', 'versions', 'device')}
+
+
+def differences(found: Mapping[str, Any], recorded: Mapping[str, Any]) -> list[str]:
+    """What is not the same, bit for bit.
+
+    Args:
+        found: the record of a case, made now.
+        recorded: that of the same case, made before.
+
+    Returns:
+        a line for each part that differs; none when all is the same.
+    """
+    lines = []
+    for part in sorted({*found, *recorded}):
+        now, then = found.get(part), recorded.get(part)
+        if _exact(now) == _exact(then):
+            continue
+        if part == 'arrays' and now and then:
+            known = {_exact(array) for array in now}
+            others = [
+                f'{dtype}{shape}' for shape, dtype, checksum in then if _exact([shape, dtype, checksum]) not in known
+            ]
+            lines.append(f'arrays: {len(then)} were recorded, {len(now)} found; missing: {", ".join(others) or "none"}')
+            continue
+        now, then = dict(_leaves(now)), dict(_leaves(then))
+        places = [place for place in {**then, **now} if _exact(now.get(place)) != _exact(then.get(place))]
+        example = f'{part}{places[0]}: {then.get(places[0])} was recorded, {now.get(places[0])} found'
+        lines.append(f'{example}; {len(places)} of {len(then)} places differ{_largest(now, then)}')
+    return lines
+
+
+def _largest(now: Mapping[str, Any], then: Mapping[str, Any]) -> str:
+    """The largest relative difference of numbers that both have, in words; nothing where there is none."""
+    pairs = [(now[place], then[place]) for place in then if place in now]
+    relative = [abs(a - b) / abs(b) for a, b in pairs if isinstance(a, float) and isinstance(b, float) and b]
+    return f', largest relative difference {max(relative):.2g}' if relative else ''
+
+
+def _leaves(value: Any, place: str = '') -> Iterator[tuple[str, Any]]:
+    """The numbers, texts and nulls of a JSON value, each with where it stands."""
+    if isinstance(value, dict | list):
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _leaves(inner, f'{place}[{key}]')
+    else:
+        yield place, value
+
+
+def _exact(value: Any) -> str:
+    """JSON, in which two floats are alike only if all their bits are, and the order of keys does not matter."""
+    return json.dumps(value, sort_keys=True)
+
+
+def _numbers_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A line of metrics.jsonl without what a clock made."""
+    return {key: row[key] for key in ('step', 'train_perplexity', 'valid_perplexity') if key in row}
+
+
+def _checksums(params: Any) -> list[list[Any]]:
+    """Shape, dtype and sha256 of every array of a pytree, sorted."""
+    arrays = [np.asarray(leaf) for leaf in jax.tree.leaves(params)]
+    return sorted([list(a.shape), str(a.dtype), hashlib.sha256(a.tobytes()).hexdigest()] for a in arrays)
+
+
+def _describe(log_p_BxV: np.ndarray) -> dict[str, Any]:
+    """All log-probabilities as a checksum, and those of the first words, null for minus infinity, as numbers."""
+    first = [[p if math.isfinite(p) else None for p in row[:FIRST_WORDS].tolist()] for row in log_p_BxV]
+    return {'first': first, 'all': _checksums(log_p_BxV)[0]}
+
+
+def _to_text(value: Any, depth: int, margin: str = '\n') -> str:
+    """JSON with a line for each value of the outer `depth` levels. margin: what a line of this level begins with."""
+    if not depth or not value or not isinstance(value, dict | list):
+        return json.dumps(value)
+    deeper = margin + ' '
+    if isinstance(value, list):
+        return '[' + ','.join(deeper + _to_text(x, depth - 1, deeper) for x in value) + margin + ']'
+    lines = (f'{deeper}{json.dumps(key)}: {_to_text(x, depth - 1, deeper)}' for key, x in value.items())
+    return '{' + ','.join(lines) + margin + '}'
+
+
+def main() -> None:
+    """Reads the flags, runs the cases and writes the record or compares with it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument('--output', type=pathlib.Path, help='the file to write')
+    what.add_argument('--compare', type=pathlib.Path, help='the file to compare with')
+    parser.add_argument('--brown', action='store_true', help='MLP9 on Brown for one epoch too: minutes')
+    parser.add_argument('--only', default='', help='these cases, with commas between')
+    flags = parser.parse_args()
+    names = [*CASES, *[BROWN] * flags.brown]
+    chosen = flags.only.split(',') if flags.only else names
+    if unknown := {*chosen} - {*names, BROWN}:
+        parser.error(f'--only: no such case: {", ".join(sorted(unknown))}; there are {", ".join([*CASES, BROWN])}')
+    jax.config.update('jax_platforms', 'cpu')  # the only one whose bits are promised
+    jax.config.update('jax_enable_compilation_cache', False)  # each process compiles for itself
+    logging.set_verbosity(logging.WARNING)  # Orbax tells much at the level below
+    recorded = json.loads(flags.compare.read_text(encoding='utf-8')) if flags.compare else None
+    cases, source, failed = {}, {}, False
+    for case in chosen:
+        started = time.perf_counter()
+        cases[case], source = record(case)
+        took = f'{time.perf_counter() - started:.1f} s'
+        if recorded is None:
+            print(f'{case}: {took}', flush=True)
+        else:
+            before = {**recorded['cases'], BROWN: recorded.get(BROWN)}.get(case)
+            lines = ['it is not in the record'] if before is None else differences(cases[case], before)
+            failed = failed or bool(lines)
+            print('\n  '.join([f'{case}: {"differs" if lines else "same"}, {took}', *lines]), flush=True)
+    if recorded is None:
+        of_brown = {BROWN: cases.pop(BROWN)} if BROWN in cases else {}
+        head = {**source, 'text_sha256': hashlib.sha256(make_text().encode()).hexdigest()}
+        flags.output.write_text(_to_text({**head, 'cases': cases, **of_brown}, 4) + '\n', encoding='utf-8')
+    elif failed and any(recorded[key] != source[key] for key in ('versions', 'device')):
+        print(
+            f'made with {recorded["versions"]} on {recorded["device"]}, compared with {source["versions"]} on '
+            f'{source["device"]}: other bits need not be a mistake'
+        )
+    sys.exit(int(failed))
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,51 @@
+"""Changes the package at random places, one at a time, and counts the changes that the tests notice.
+
+python -m tools.mutants --measure [--seed=1] [--size=240] [--rooms data models]    goes on where it was
+python -m tools.mutants --again --budget=8      runs again what survived, after tests were added
+python -m tools.mutants --report --seed=1       writes results/seed_1.json, which `python -m tools.mutants.table` prints
+python -m tools.mutants --slow=3                lists tests of 3 s or more that run no line that no other test runs
+python -m tools.mutants --coverage cli runs     finds which lines the tests of other rooms run
+"""
+
+import argparse
+import pathlib
+import tempfile
+
+from tools.mutants import covering, processes, study
+
+
+def measure_coverage(rooms: list[str]) -> None:
+    """Runs the tests of rooms unchanged, and keeps which lines they run."""
+    processes.import_heavy()
+    with tempfile.TemporaryDirectory() as folder:
+        root = processes.copy_repository(pathlib.Path(folder))
+        covering.measure(root, study.test_files(root, rooms))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--measure', action='store_true', help='run the mutants that were not run yet')
+    parser.add_argument('--again', action='store_true', help='run also those that survived')
+    parser.add_argument('--report', action='store_true', help='write the results')
+    parser.add_argument('--coverage', nargs='+', default=[], metavar='ROOM')
+    parser.add_argument('--slow', type=float, metavar='SECONDS', help='list slow tests that run no line alone')
+    parser.add_argument('--seed', type=int, default=1)
+    parser.add_argument('--size', type=int, default=240)
+    parser.add_argument('--rooms', nargs='+', default=study.ROOMS, choices=study.ROOMS, metavar='ROOM')
+    parser.add_argument('--budget', type=float, default=study.BUDGET, help='seconds of computing for each mutant')
+    parser.add_argument('--base', default='main', help='the commit whose tests count as the first ones')
+    asked = parser.parse_args()
+    if asked.coverage:
+        measure_coverage(asked.coverage)
+    if asked.slow:
+        files = study.test_files(processes.ROOT, study.ROOMS + study.ALSO)
+        for seconds, test in covering.superfluous(covering.measure(processes.ROOT, files, kept_only=True), asked.slow):
+            print(f'{seconds:.1f} s {test}')
+    if asked.measure or asked.again:
+        study.run(asked.seed, asked.size, asked.rooms, asked.again, asked.budget)
+    if asked.report:
+        study.report(asked.seed, asked.size, asked.rooms, asked.base)
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,182 @@
+"""Runs the tests on each mutant of a sample; a run that was stopped goes on where it was."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import itertools
+import json
+import pathlib
+import subprocess
+import tempfile
+from collections.abc import Iterable
+from importlib import metadata
+from typing import Any
+
+from nplm_jax.utils.io import write_atomically
+from tools.mutants import covering, processes, sites, table
+
+HERE = pathlib.Path(__file__).parent
+ROOMS = ('outputs', 'training', 'distributed', 'inference', 'data', 'models')
+ALSO = ('utils', 'cli', 'runs', 'experiments')  # asked, if measured, where no test of its own room runs a line
+BUDGET = 4.0  # seconds of computing for the tests of a mutant
+KILLED, TIMEOUT, SURVIVED, UNCOVERED = 'killed', 'timeout', 'survived', 'no test runs it'
+UNDECIDED = 'undecided'  # the machine gave too little time to tell
+
+
+def run(seed: int, size: int, rooms: list[str], again: bool, budget: float) -> None:
+    """Runs the tests on the mutants of a sample that have no outcome yet.
+
+    Args:
+        seed: Of the sample.
+        size: Number of mutants in the sample.
+        rooms: The rooms whose mutants are run.
+        again: Whether those that survived, but for equivalent ones, are run again.
+        budget: Seconds of computing for the tests of a mutant.
+    """
+    processes.import_heavy()
+    with tempfile.TemporaryDirectory() as name:
+        root = processes.copy_repository(pathlib.Path(name))
+        sample, _ = draw(root, size, seed)
+        before = {key(record): record for record in records(seed)}
+        todo = [mutant for mutant in _side_by_side(sample) if mutant.room in rooms]
+        todo = [mutant for mutant in todo if _is_due(before.get(key(mutant)), again)]
+        todo.sort(key=lambda mutant: key(mutant) not in before)  # first those that survived
+        tests = covering.Tests(root, covering.measure(root, test_files(root, ROOMS + ALSO), kept_only=True))
+        for number, mutant in enumerate(todo, 1):
+            record = try_mutant(root, mutant, tests, budget)
+            with _file(seed).open('a') as file:
+                file.write(json.dumps(record) + '\n')
+            said = f'{record["path"]}:{record["line"]}: {record["before"]}  ->  {record["after"]}'
+            print(f'{number}/{len(todo)} {record["outcome"]} {record["seconds"]} s {said}', flush=True)
+
+
+def draw(root: pathlib.Path, size: int, seed: int) -> tuple[list[sites.Mutant], dict[str, int]]:
+    """See `sites.draw`; it takes minutes for the first time, and the sample is kept."""
+    file = covering.CACHE / f'sample-{covering.digest(root)}-{size}-{seed}.json'
+    if not file.exists():
+        sample, places = sites.draw(sites.find(root), root, size, seed)
+        write_atomically(file, json.dumps([[dataclasses.asdict(mutant) for mutant in sample], places]))
+    rows, places = json.loads(file.read_text())
+    sample = [sites.Mutant(**{**row, 'start': tuple(row['start']), 'end': tuple(row['end'])}) for row in rows]
+    return sample, places
+
+
+def try_mutant(root: pathlib.Path, mutant: sites.Mutant, tests: covering.Tests, budget: float) -> dict[str, Any]:
+    """Changes a copy of the repository, runs the tests and changes it back. Returns what is recorded."""
+    path, (files, nodeids) = root / mutant.path, tests.of(mutant)
+    source = path.read_text()
+    changed = mutant.apply(source)
+    failed, code, seconds = root.parent / 'failed', 0, 0.0
+    failed.unlink(missing_ok=True)
+    if files:
+        chosen = processes.Chosen(nodeids, budget, failed)
+        try:
+            path.write_text(changed)
+            log = root.parent / 'mutant.log'
+            limit = budget + 2 * tests.slowest(nodeids)  # a slow test that begins late is no endless loop
+            code, seconds = processes.run_pytest(root, ['-x', *files], chosen, log, limit + 10)
+        finally:
+            path.write_text(source)
+    if code == 5:
+        raise RuntimeError(f'{files}: no tests were collected')
+    if not files:
+        outcome = UNCOVERED
+    elif code is None:  # in an endless loop, or waiting for the machine
+        outcome = TIMEOUT if seconds >= limit else UNDECIDED
+    elif code in (0, 2) and not failed.exists():  # 2: the time was over before all tests had run
+        outcome = SURVIVED
+    elif failed.exists() or code < 0 or code == 4:  # 4: a module that the tests' surroundings import does not run
+        outcome = KILLED
+    else:
+        raise RuntimeError(f'pytest ended with {code}: {log.read_text()[-2000:]}')
+    by = failed.read_text() if failed.exists() else ''
+    record = {**dataclasses.asdict(mutant), **_difference(source, changed), 'outcome': outcome}
+    return {**record, 'by': by, 'seconds': round(seconds, 1), 'whole_files': not nodeids, 'time_over': code == 2}
+
+
+def report(seed: int, size: int, rooms: list[str], base: str) -> None:
+    """Writes results/seed_SEED.json: each mutant with its outcome by the tests of a commit (`first`), and by all.
+
+    A room's mutants, which are in random order, are those before the first that is not decided.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        root = processes.copy_repository(pathlib.Path(name))
+        sample, places = draw(root, size, seed)
+    sample = [mutant for mutant in sample if mutant.room in rooms]
+    rows = {key(record): record for record in records(seed)}  # the last one of each
+    for row in rows.values():
+        row['first'] = (
+            row['outcome'] if row['outcome'] not in (KILLED, TIMEOUT) or _is_of(base, row['by']) else SURVIVED
+        )
+    decided = [
+        list(itertools.takewhile(lambda m: rows.get(key(m), {}).get('outcome', UNDECIDED) != UNDECIDED, in_room))
+        for in_room in ([m for m in sample if m.room == room] for room in rooms)
+    ]
+    sample = [mutant for mutants in decided for mutant in mutants]
+    fields = ('path', 'line', 'operator', 'before', 'after', 'first', 'outcome', 'by', 'seconds')
+    lines = ',\n'.join(json.dumps({field: rows[key(mutant)][field] for field in fields}) for mutant in sample)
+    head = {
+        'command': f'python -m tools.mutants --measure --seed={seed} --size={size}',
+        'seed': seed,
+        'places': {room: number for room, number in places.items() if room in rooms},
+        'first': _git('rev-parse', '--short=12', base).strip(),
+        'cosmic-ray': metadata.version('cosmic-ray'),
+        # It imports JAX, which `processes.import_heavy` has to do after its settings.
+        **importlib.import_module('nplm_jax.runs.provenance').provenance(),
+    }
+    path = HERE / 'results' / f'seed_{seed}.json'
+    write_atomically(path, f'{json.dumps(head)[:-1]}, "records": [\n{lines}\n]}}\n')
+
+
+def records(seed: int) -> list[dict[str, Any]]:
+    """Returns what was recorded so far, in that order."""
+    file = _file(seed)
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def key(mutant: sites.Mutant | dict[str, Any]) -> tuple[str, str, int]:
+    """Names a mutant."""
+    fields = mutant if isinstance(mutant, dict) else dataclasses.asdict(mutant)
+    return fields['path'], fields['operator'], fields['occurrence']
+
+
+def test_files(root: pathlib.Path, rooms: Iterable[str]) -> list[str]:
+    """Returns the test files of rooms, and files that are named themselves, below the root."""
+    folders = [root / 'tests' / room for room in rooms]
+    found = [path for f in folders for path in ([f] if f.is_file() else sorted(f.rglob('*_test.py')))]
+    return [path.relative_to(root).as_posix() for path in found]
+
+
+def _file(seed: int) -> pathlib.Path:
+    return covering.CACHE / f'seed_{seed}.jsonl'
+
+
+def _is_of(base: str, test: str) -> bool:
+    """Returns whether a test, by its node id, is one of a commit; true for an import that fails or a time-out."""
+    file, _, name = test.partition('::')
+    return not name or f'def {name.split("[")[0]}(' in _git('show', f'{base}:{file}')
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(['git', *arguments], cwd=processes.ROOT, capture_output=True, text=True).stdout
+
+
+def _side_by_side(sample: list[sites.Mutant]) -> list[sites.Mutant]:
+    """Orders a sample so that a run which is stopped has tried the same share of each room, in its random order."""
+    by_room = [[m for m in sample if m.room == room] for room in sorted({m.room for m in sample})]
+    ranked = [(i / len(mutants), m.room, m) for mutants in by_room for i, m in enumerate(mutants)]
+    return [mutant for _, _, mutant in sorted(ranked, key=lambda r: r[:2])]
+
+
+def _is_due(record: dict[str, Any] | None, again: bool) -> bool:
+    if record is None or record['outcome'] == UNDECIDED:
+        return True
+    return again and record['outcome'] in (SURVIVED, UNCOVERED) and table.key(record) not in table.equivalents()
+
+
+def _difference(source: str, changed: str) -> dict[str, Any]:
+    """Returns the first line that differs, before and after; no line after it where one was left out."""
+    before, after = ([(n, line) for n, line in enumerate(s.splitlines(), 1) if line.strip()] for s in (source, changed))
+    line, old, new = next((number, old, new) for (number, old), (_, new) in zip(before, after) if old != new)
+    return {'line': line, 'before': old.strip(), 'after': '' if len(after) < len(before) else new.strip()}
