@@ -1,14 +1,13 @@
 """The documentation's blocks of commands and of Python run as they are printed, in the world of small_world.py."""
 
 import importlib.util
-import pathlib
 import re
 from typing import NamedTuple
 
 import pytest
+from helpers import ROOT
 from small_world import SmallWorld
 
-ROOT = pathlib.Path(__file__).parents[1]
 PAGES = [
     ROOT / 'README.md',
     ROOT / 'CONTRIBUTING.md',

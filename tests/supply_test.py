@@ -1,7 +1,6 @@
 """The lock, the oldest versions, the licence and the wheel agree with what is required."""
 
 import ast
-import pathlib
 import re
 import shutil
 import subprocess
@@ -9,10 +8,9 @@ import sys
 import tomllib
 import zipfile
 
+from helpers import ROOT
 from packaging.markers import Marker
 from packaging.requirements import Requirement
-
-ROOT = pathlib.Path(__file__).parents[1]
 
 
 def requirements(name):

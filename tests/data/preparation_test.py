@@ -12,7 +12,7 @@ import types
 
 import numpy as np
 import pytest
-from helpers import BLANKS, corpus_settings
+from helpers import BLANKS, ROOT, corpus_settings
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -255,7 +255,7 @@ def test_killed_in_the_middle_leaves_nothing_that_is_used(large, tmp_path):
         'sources.read_pieces = killed\n'
         "corpora.load(corpus_settings('text', path=sys.argv[1]))\n"
     )
-    root = pathlib.Path(__file__).parents[2]
+    root = ROOT
     env = {**os.environ, 'PYTHONPATH': os.pathsep.join(map(str, (root, root / 'tests')))}
     assert subprocess.run([sys.executable, '-c', script, large.path], env=env).returncode == -9
     (folder,) = (tmp_path / 'cache' / 'texts').iterdir()

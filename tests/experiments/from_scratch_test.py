@@ -3,7 +3,6 @@
 import ast
 import functools
 import importlib
-import pathlib
 import random
 import re
 import sys
@@ -12,7 +11,7 @@ import zipfile
 import jax
 import numpy as np
 import pytest
-from helpers import assert_close, call_main, corpus_settings, make_model, small_settings, start_training
+from helpers import ROOT, assert_close, call_main, corpus_settings, make_model, small_settings, start_training
 from small_world import SENTENCES
 
 from nplm_jax.data import brown as brown_files
@@ -21,7 +20,7 @@ from nplm_jax.data.corpora import Span
 from nplm_jax.inference.perplexity import perplexity
 from nplm_jax.training import step as step_lib
 
-FOLDER = pathlib.Path(__file__).parents[2] / 'experiments' / 'notebooks'
+FOLDER = ROOT / 'experiments' / 'notebooks'
 LETTERS = {'C': 'C_VxM', 'H': 'H_KxP', 'd': 'd_K', 'U': 'U_VxK', 'b': 'b_V', 'W': 'W_VxP'}
 V = 2000
 NETWORK = {'model.n': 5, 'model.m': 30, 'model.h': 50, 'model.dropout': 0.0, 'optimizer.momentum': 0.0}

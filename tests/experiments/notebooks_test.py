@@ -2,15 +2,14 @@
 
 import json
 import os
-import pathlib
 import re
 import tempfile
 
 import matplotlib
 import matplotlib.pyplot as plt
 import pytest
+from helpers import ROOT
 
-ROOT = pathlib.Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / 'experiments' / 'notebooks').glob('*.ipynb'))
 _LEFT_OUT = 'batches sampled moments regularised residual averages tied transformer_n lstm'.split()
 LITTLE = {  # replaces values of the cell that is tagged `parameters`

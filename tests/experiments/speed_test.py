@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import pathlib
 import re
 import subprocess
 import sys
@@ -10,6 +9,7 @@ import sys
 import jax
 import numpy as np
 import pytest
+from helpers import ROOT
 
 from configs import brown
 from experiments import study
@@ -17,7 +17,6 @@ from experiments.speed import ceiling, commits, contestants, forms, history, qua
 from experiments.speed import problem as problem_lib
 from nplm_jax.utils.errors import BadInput
 
-ROOT = pathlib.Path(__file__).parents[2]
 TORCH = ('torch_eager', pytest.param('torch_compile', marks=pytest.mark.slow))
 
 

@@ -8,18 +8,17 @@ import functools
 import importlib
 import json
 import os
-import pathlib
 import re
 import shlex
 import time
 
 import jax
 import pytest
+from helpers import ROOT
 from studies import entry, start
 
 from experiments import results, study
 
-ROOT = pathlib.Path(__file__).parents[2]
 PRINTED = re.compile(r'python -m (experiments(?:\.\w+)+)(.*)')
 END = re.compile(r'`| &&| -->|\s#|  |(?<!\.)[.;,]$')  # what follows a command: prose, or another command
 WRONG = {  # words after the module, of which one names what is missing or cannot be

@@ -6,13 +6,12 @@ The cases that the search of tests/fuzz found are here too.
 import contextlib
 import json
 import os
-import pathlib
 import re
 import signal
 import tracemalloc
 
 import pytest
-from helpers import corpus_settings
+from helpers import ROOT, corpus_settings
 
 from configs import sentences
 from experiments import results, study
@@ -27,7 +26,6 @@ from nplm_jax.models.ngram import arpa
 from nplm_jax.runs import catalog, loading, reporting, workdir
 from nplm_jax.utils.errors import BadInput
 
-ROOT = pathlib.Path(__file__).parents[2]
 WORDS = Vocabulary((RARE, 'the'), (0, 1))
 READERS = {
     'arpa': arpa.read,

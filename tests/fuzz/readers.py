@@ -23,6 +23,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+from helpers import ROOT
 
 from configs import sentences
 from experiments import results, study
@@ -186,7 +187,7 @@ def _emissions(save: Callable[..., None]) -> bytes:
 
 @functools.cache
 def _tokenizer(kind: str) -> PieceTokenizer:
-    text = (pathlib.Path(__file__).parents[2] / 'LICENSE').read_text() + ' Übung 日本。' * 9
+    text = (ROOT / 'LICENSE').read_text() + ' Übung 日本。' * 9
     return PieceTokenizer(piece_model=kind, pieces=300).learn([lambda: [Piece(text, True)]], map)
 
 

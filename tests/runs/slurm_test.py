@@ -25,7 +25,7 @@ def sweep():
 @pytest.fixture(scope='module', autouse=True)
 def node(tmp_path_factory):
     folder = tmp_path_factory.mktemp('slurm')
-    script = str(ROOT / 'tests' / 'slurm_node.sh')
+    script = str(ROOT / 'tools' / 'slurm_node.sh')
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv('SLURM_CONF', str(folder / 'slurm.conf'))
         patch.setenv('JAX_PLATFORMS', 'cpu')

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import pathlib
 import re
 import subprocess
 import sys
@@ -13,6 +12,7 @@ import jax.numpy as jnp
 import jaxlib
 import numpy as np
 import pytest
+from helpers import ROOT
 from packaging.requirements import Requirement
 
 from configs import sentences
@@ -21,7 +21,6 @@ from nplm_jax.runs import catalog, experiment, loading
 from nplm_jax.utils import jax_settings
 from nplm_jax.utils.errors import BadInput
 
-ROOT = pathlib.Path(__file__).parents[2]
 REQUIREMENTS = [line for line in (ROOT / 'requirements.txt').read_text().splitlines() if line[0] != '#']
 OTHERS = {
     'JAX_ENABLE_X64': '1',

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import pathlib
 import shutil
 import socket
 import subprocess
@@ -11,8 +10,8 @@ import time
 import urllib.parse
 
 import pytest
+from helpers import ROOT
 
-ROOT = pathlib.Path(__file__).parents[3]
 BROWSER, DRIVER = shutil.which('chromium'), shutil.which('chromedriver')
 FLAGS = (  # a new browser in a machine without internet, as any user
     *('--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--window-size=1200,1300'),

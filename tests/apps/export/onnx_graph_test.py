@@ -1,14 +1,13 @@
 """Networks as ONNX graphs: the same probabilities in ONNX Runtime, word by word."""
 
 import json
-import pathlib
 import re
 import types
 
 import jax
 import numpy as np
 import pytest
-from helpers import SENSES, make_model, small_settings
+from helpers import ROOT, SENSES, make_model, small_settings
 
 from nplm_jax import parts
 from nplm_jax.apps.export import onnx_graph
@@ -17,7 +16,6 @@ from nplm_jax.data.corpora import Span
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.utils.errors import BadInput
 
-ROOT = pathlib.Path(__file__).parents[3]
 V, T = 200, 50
 OUTPUTS = {'two_level': {'output.num_shortlist': 20, 'output.classes': 30}}
 OUTPUTS |= dict.fromkeys(('sampled', 'nce'), {'output.samples': 9})

@@ -2,18 +2,19 @@
 
 import csv
 import json
+import os
 import pathlib
 import zipfile
 
 import numpy as np
 import pytest
+from helpers import ROOT
 
 from nplm_jax.apps.pairs import minimal_pairs, pair_table
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.utils.errors import BadInput
 
-ROOT = pathlib.Path(__file__).parents[3]
-BLIMP = ROOT.parent / 'shared' / 'data' / 'blimp.zip'
+BLIMP = pathlib.Path(os.environ.get('NPLM_DATA', ''), 'blimp.zip')
 PARADIGMS = ('adjunct_island', 'causative')
 TABLE = """good,bad,kind,verb_good,verb_bad
 i like dog,i dog like,order,like,dog like
@@ -89,7 +90,7 @@ def test_a_region_is_found_without_the_punctuation_around_it(tmp_path):
     assert table.regions == [slice(3, 4), slice(2, 4)]
 
 
-@pytest.mark.skipif(not BLIMP.is_file(), reason='needs BLiMP in ../shared/data')
+@pytest.mark.skipif(not BLIMP.is_file(), reason='needs blimp.zip in NPLM_DATA')
 def test_the_counts_are_those_that_the_study_committed(brown_bigram, tmp_path, nplm_command):
     committed = json.loads((ROOT / 'experiments/minimal_pairs/results/kneser_ney_2.json').read_text())['counts']
     with zipfile.ZipFile(BLIMP) as archive:

@@ -4,20 +4,21 @@ import csv
 import datetime
 import json
 import math
+import os
 import pathlib
 import random
 import re
 
 import numpy as np
 import pytest
+from helpers import ROOT
 
 from nplm_jax.apps.reading_times import figure, gains, word_table
 from nplm_jax.apps.surprisal.stimuli import ColumnNames
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.utils.errors import BadInput
 
-ROOT = pathlib.Path(__file__).parents[3]
-STORIES = ROOT.parent / 'shared' / 'data' / 'natural_stories' / 'processed_wordinfo.tsv'
+STORIES = pathlib.Path(os.environ.get('NPLM_DATA', ''), 'natural_stories', 'processed_wordinfo.tsv')
 WORDS = ('i', 'like', 'dog', 'love', 'coffee', 'hate', 'milk')
 
 
@@ -35,7 +36,7 @@ def write_table(path, num_items=12, size=9, seed=1, **changes):
     return path
 
 
-@pytest.mark.skipif(not STORIES.is_file(), reason='needs Natural Stories in ../shared/data')
+@pytest.mark.skipif(not STORIES.is_file(), reason='needs natural_stories/ in NPLM_DATA')
 @pytest.mark.parametrize('scale,time,measure', [('log', 'gmeanItemRT', 'log'), ('ms', 'meanItemRT', 'mean')])
 def test_the_gain_on_natural_stories_is_that_of_the_study(scale, time, measure, brown_bigram, tmp_path, nplm_command):
     header, *lines = STORIES.read_text().splitlines()

@@ -2,11 +2,11 @@
 
 import csv
 import io
-import pathlib
 import re
 import sys
 
 import pytest
+from helpers import ROOT
 
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.data.text_checks import describe_oov
@@ -119,7 +119,7 @@ def test_a_table_of_sentences_in_conditions(folders, surprisal, tmp_path):
 
 
 def test_the_columns_of_the_example_in_r_are_those_that_the_command_writes(folders, surprisal):
-    page = pathlib.Path(__file__).parents[3] / 'docs' / 'howto' / 'surprisal.md'
+    page = ROOT / 'docs' / 'howto' / 'surprisal.md'
     (code,) = re.findall(r'```r\n(.*?)```', page.read_text(), re.DOTALL)
     (formula,) = re.findall(r'lmer\(log\(rt\) ~ (.*?), data', code, re.DOTALL)
     (scaled,) = re.findall(r'across\(c\((.*?)\)', code)

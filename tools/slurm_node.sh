@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A SLURM of one node, this machine, that touches nothing outside one folder but the packages it installs.
-#   tests/slurm_node.sh start DIR    installs slurm-wlm and munge if missing (Debian, Ubuntu), starts, waits until idle
-#   tests/slurm_node.sh stop DIR     ends what start began
+#   tools/slurm_node.sh start DIR    installs slurm-wlm and munge if missing (Debian, Ubuntu), starts, waits until idle
+#   tools/slurm_node.sh stop DIR     ends what start began
 # Then SLURM_CONF=DIR/slurm.conf makes sbatch, srun and squeue mean this one. Needs root and a new DIR; no systemd.
 set -euo pipefail
 verb=${1:?start or stop} dir=$(realpath -m "${2:?a folder}")
