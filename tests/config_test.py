@@ -4,7 +4,7 @@ import json
 
 import pytest
 from flax.traverse_util import flatten_dict
-from helpers import default_settings
+from helpers import default_settings, refuses
 
 from configs import brown, default
 from nplm_jax import config as config_lib
@@ -16,8 +16,6 @@ from nplm_jax.runs.experiment import load_settings
 from nplm_jax.utils import checked_fields
 from nplm_jax.utils.checked_fields import flatten
 from nplm_jax.utils.errors import BadInput
-
-pytestmark = pytest.mark.quick
 
 
 def config(changes=None):
@@ -168,19 +166,17 @@ def test_a_shortlist_or_classes_that_the_vocabulary_cannot_fill_are_one_line():
 def test_an_unknown_and_a_mistyped_key_are_one_line():
     tree = config().to_dict()
     tree['model']['hidden'] = 3
-    with pytest.raises(
-        BadInput, match='^model.hidden: unknown key; allowed here: family, unigram_bias, n, m, h, direct'
-    ):
+    with refuses('model.hidden'):
         config_lib.from_config(tree)
     del tree['model']['hidden']
     for value in ('6', 6.0, True, None):
         tree['train']['epochs'] = value
-        with pytest.raises(BadInput, match='^train.epochs=.*must be of type int$'):
+        with refuses('train.epochs'):
             config_lib.from_config(tree)
-    with pytest.raises(BadInput, match='^ngram.bits=8.0: must be of type int$'):
+    with refuses('ngram.bits'):
         config_lib.from_config({'ngram.bits': 8.0})
     tree['train'] = 3
-    with pytest.raises(BadInput, match='^train=3: must be a section'):
+    with refuses('train'):
         config_lib.from_config(tree)
 
 
@@ -189,9 +185,9 @@ def test_a_config_json_has_every_key_and_one_format():
     record = config_lib.to_record(settings)
     assert config_lib.from_record(json.loads(json.dumps(record))) == settings
     for number in (2, None, '1'):
-        with pytest.raises(BadInput, match=f'^format={number!r}: must be 1, the only format that this version reads$'):
+        with refuses('format'):
             config_lib.from_record({**record, 'format': number})
-    with pytest.raises(BadInput, match='^format=None: must be 1'):
+    with refuses('format'):
         config_lib.from_record(config_lib.to_dict(settings))
     damaged = {**record, 'model': {**record['model'], 'h': 8}}
     with pytest.raises(BadInput) as caught:
@@ -213,9 +209,9 @@ def test_a_config_json_has_every_key_and_one_format():
     del record['corpus']['test']  # recorded before the key existed: the rest of the stream
     assert config_lib.from_record(record).corpus.test == 0
     del record['eval']['words']
-    with pytest.raises(BadInput, match='^eval.words: missing$'):
+    with refuses('eval.words'):
         config_lib.from_record(record)
-    with pytest.raises(BadInput, match='^eval.hidden: unknown key; allowed here: train_words, words$'):
+    with refuses('eval.hidden'):
         config_lib.from_record({**record, 'eval': {'train_words': 0, 'words': 0, 'hidden': 3}})
 
 
@@ -224,7 +220,7 @@ def test_a_folder_of_another_format_is_refused_in_one_line_by_every_reader(tmp_p
     record = {**config_lib.to_record(default_settings()), 'format': number}
     (tmp_path / 'config.json').write_text(json.dumps(record))
     for read in (workdir.read_settings, catalog.read_run, lambda folder: workdir.check(folder, default_settings())):
-        with pytest.raises(BadInput, match=rf'config.json: cannot be read \(format={number}: must be 1, '):
+        with refuses('config.json'):
             read(tmp_path)
 
 
@@ -303,7 +299,7 @@ def test_another_choice_resets_the_keys_of_the_row_that_it_does_not_read_and_no_
     read = {key for key, value in counts.items() if value != config_lib.FIELDS[key].default}
     assert {key.partition('.')[0] for key in read} == {'name', 'corpus', 'model'}
     assert {key for key in read if key.startswith('model')} == {'model.family', 'model.n'}
-    with pytest.raises(BadInput, match='^optimizer.row_adaptivity=0.7: not read by optimizer.name=adam, '):
+    with refuses('optimizer.row_adaptivity'):
         load_settings(parts.override(row, {'optimizer.name': 'adam', 'optimizer.row_adaptivity': 0.7}))
     load_settings(parts.override(row, {'optimizer.name': 'adam'}))
 
@@ -311,14 +307,14 @@ def test_another_choice_resets_the_keys_of_the_row_that_it_does_not_read_and_no_
 @pytest.mark.parametrize(
     'changes,message',
     [
-        ({'model.hh': 1}, 'model.hh: unknown key'),
-        ({'model.n': 2.5}, 'model.n=2.5: must be of type int'),
-        ({'model': 1}, 'model=1: must be a section'),
-        ({'corpus.path': 'caf\udce9.txt'}, 'must be valid Unicode; rename the file'),
+        ({'model.hh': 1}, 'model.hh'),
+        ({'model.n': 2.5}, 'model.n'),
+        ({'model': 1}, 'model'),
+        ({'corpus.path': 'caf\udce9.txt'}, 'corpus.path'),
     ],
 )
 def test_an_impossible_change_of_a_config_is_one_line(changes, message):
-    with pytest.raises(BadInput, match=message):
+    with refuses(message):
         load_settings(parts.override(brown.get_config(), changes))
 
 

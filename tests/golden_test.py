@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 import pytest
-from helpers import others_slow
+from helpers import others_nightly
 
 from tools.golden import record
 
@@ -82,7 +82,7 @@ def test_it_ends_where_it_did(case: str) -> None:
 
 
 @pytest.mark.usefixtures('optimised')
-@pytest.mark.parametrize('case', others_slow(['direct', 'sampled_direct', 'lstm'], ['direct']))
+@pytest.mark.parametrize('case', others_nightly(['direct', 'sampled_direct', 'lstm'], ['direct']))
 def test_it_ends_where_it_did_when_compiled_as_a_users_program_is(case: str) -> None:
     test_it_ends_where_it_did(case)
 

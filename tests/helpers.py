@@ -47,6 +47,7 @@ from nplm_jax.training.optimizers import hyperparameters_of
 from nplm_jax.training.schedule import Progress, Schedule
 from nplm_jax.training.step import Program, RunInputs, TrainState
 from nplm_jax.utils import plugins
+from nplm_jax.utils.errors import BadInput
 
 ROOT = pathlib.Path(__file__).parents[1]
 # A small window that trains in a second, without what would make two ways of computing it differ.
@@ -92,6 +93,14 @@ ENERGY = 'experiments.section5.plugins.energy:Energy'
 SENSES = 'experiments.section5.plugins.senses:Senses'
 IMPORTANCE = 'experiments.section5.plugins.importance:ImportanceSampling'
 SPARSE = {'output.samples': 9, 'output.num_shortlist': 5, 'output.classes': 4, 'optimizer.momentum': 0.0}
+
+
+@contextlib.contextmanager
+def refuses(key: str | os.PathLike[str]) -> Iterator[pytest.ExceptionInfo[BadInput]]:
+    """Checks that a block raises BadInput of a key. Of a key that begins with a path, the last names are enough."""
+    with pytest.raises(BadInput) as caught:
+        yield caught
+    assert f'/{caught.value.key}'.endswith(f'/{key}'), caught.value
 
 
 def default_settings(changes: Mapping[str, Any] | None = None) -> Settings:
@@ -429,9 +438,9 @@ def wait_until(condition: Callable[[], Any], seconds: float, explain: Callable[[
         time.sleep(0.1)
 
 
-def others_slow(names, quick):
-    """Returns parameters of a test, of which all but `quick` have the marker `slow`."""
-    return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in names]
+def others_nightly(names, quick):
+    """Returns parameters of a test, of which all but `quick` have the marker `nightly`."""
+    return [name if name in quick else pytest.param(name, marks=pytest.mark.nightly) for name in names]
 
 
 def covering_pairs(

@@ -5,13 +5,13 @@ import json
 
 import numpy as np
 import pytest
+from helpers import refuses
 
 from configs import text as text_config
 from nplm_jax import parts
 from nplm_jax.cli import loaded_models
 from nplm_jax.inference import generation
 from nplm_jax.runs import experiment, loading
-from nplm_jax.utils.errors import BadInput
 
 
 @pytest.fixture(scope='module')
@@ -70,5 +70,5 @@ def test_unknown_words_are_counted_and_named(quotes):
 
 
 def test_a_prompt_of_other_bytes_is_one_line(quotes):
-    with pytest.raises(BadInput, match=r"^--prompt='i .udcff': is not UTF-8$"):
+    with refuses('--prompt'):
         loaded_models.load_models([str(quotes)]).tokenize_prompt('i \udcff', 'auto')

@@ -1,7 +1,7 @@
 import json
 
 import pytest
-from helpers import corpus_settings
+from helpers import corpus_settings, refuses
 
 from nplm_jax.data import corpora, sources
 from nplm_jax.data.corpora import Span
@@ -115,10 +115,9 @@ def test_a_test_set_of_lines_ends_with_a_line(tmp_path):
 def test_more_words_than_the_text_has_are_refused(tmp_path):
     (tmp_path / 'a.txt').write_text(' '.join(f'w{i}' for i in range(100)))
     for tokens in ('words', 'bytes'):
-        expected = 'corpus.train=60, corpus.valid=30, corpus.test=20: are 110 words together; the corpus has 100 words'
-        with pytest.raises(BadInput, match=f'^{expected}$'):
+        with refuses('corpus.train=60, corpus.valid=30, corpus.test=20'):
             text(tmp_path / 'a.txt', boundary_tokens=False, tokens=tokens, train=60.0, valid=30.0, test=20.0)
-    with pytest.raises(BadInput, match='^corpus.train=0.8, corpus.valid=0.1, corpus.test=0.2: are 110 words'):
+    with refuses('corpus.train=0.8, corpus.valid=0.1, corpus.test=0.2'):
         text(tmp_path / 'a.txt', boundary_tokens=False, test=0.2)
 
 
@@ -160,8 +159,7 @@ def test_a_corpus_with_a_file_each_is_shortened_to_the_beginning_of_each(tmp_pat
 def test_a_length_that_the_text_lacks_or_that_empties_a_set_is_refused(tmp_path, tokens):
     (tmp_path / 'a.txt').write_text(' '.join(f'w{i}' for i in range(100)))
     for words in (9, 101):
-        allowed = rf'^corpus.words={words}: must be 0 \(all\) or 10 to 100, the words of the corpus$'
-        with pytest.raises(BadInput, match=allowed):
+        with refuses('corpus.words'):
             text(tmp_path / 'a.txt', boundary_tokens=False, tokens=tokens, words=words)
     assert all(map(len, text(tmp_path / 'a.txt', boundary_tokens=False, tokens=tokens, words=10).splits.values()))
     (tmp_path / 'a.txt').write_text(' '.join(f'w{i}' for i in range(24)))
@@ -187,7 +185,7 @@ def test_files_of_their_own_to_validate_and_test_on(tmp_path):
     assert {k: corpus.words[s.start : s.stop] for k, s in corpus.splits.items()} == {
         'train': ['train', 'words'], 'valid': ['valid', 'words'], 'test': ['test', 'words'],
     }  # fmt: skip
-    with pytest.raises(BadInput, match="corpus.test_path='': needed when corpus.valid_path is given"):
+    with refuses('corpus.test_path'):
         text(tmp_path / 'train', valid_path=paths['valid_path'])
 
 
@@ -208,12 +206,12 @@ def test_a_text_that_is_none(tmp_path, content, message):
 
 
 def test_a_text_that_is_missing(tmp_path):
-    with pytest.raises(BadInput, match=r"^corpus.path='.*nowhere': no such file or folder$"):
+    with refuses('corpus.path'):
         text(tmp_path / 'nowhere')
-    with pytest.raises(BadInput, match="^corpus.path='': a UTF-8 text file or a folder of such files$"):
+    with refuses('corpus.path'):
         text('')
     (tmp_path / 'empty').mkdir()
-    with pytest.raises(BadInput, match='this folder contains no files'):
+    with refuses('corpus.path'):
         text(tmp_path / 'empty')
 
 

@@ -1,12 +1,9 @@
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from nplm_jax.data import corpora, dataset, vocabulary
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.word_stream import WordStream
-
-pytestmark = pytest.mark.quick
 
 
 def test_windows_by_hand():

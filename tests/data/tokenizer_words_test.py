@@ -1,7 +1,7 @@
 import warnings
 
 import pytest
-from helpers import corpus_settings
+from helpers import corpus_settings, refuses
 
 from configs import ap_news as ap_news_config
 from nplm_jax.data import corpora, vocabulary
@@ -10,8 +10,6 @@ from nplm_jax.data.tokenizers import proper_nouns as finding
 from nplm_jax.data.tokenizers.words import WordTokenizer, is_number
 from nplm_jax.runs import experiment
 from nplm_jax.utils.errors import BadInput
-
-pytestmark = pytest.mark.quick
 
 NEWS = {
     '1995/01.txt': 'WASHINGTON (AP) The vote was on Monday. Officials said that Mr. Obadiah paid $1,995.50.\n\n'
@@ -121,15 +119,15 @@ def test_a_text_without_capitals_has_no_proper_nouns_to_find(tmp_path):
 
 def test_what_is_no_folder_of_news(news):
     for path in ('', str(news / 'nowhere'), str(news / '1995' / '01.txt')):
-        with pytest.raises(BadInput, match=f"^corpus.path='{path}': must be a folder of text files of AP News"):
+        with refuses('corpus.path'):
             ap_news(path)
     (news / 'empty').mkdir()
-    with pytest.raises(BadInput, match='this folder contains no files'):
+    with refuses('corpus.path'):
         ap_news(news / 'empty')
 
 
 def test_a_folder_smaller_than_the_papers_corpus_says_what_to_set(news):
-    with pytest.raises(BadInput, match='corpus.train=1.39945e.07, .*leave no valid words; the corpus has'):
+    with refuses('corpus.train=1.39945e+07, corpus.valid=963138'):
         ap_news(news, train=13_994_528.0, valid=963_138.0)
 
 

@@ -2,14 +2,12 @@ import itertools
 
 import numpy as np
 import pytest
-from helpers import corpus_settings
+from helpers import corpus_settings, refuses
 
 from nplm_jax.data import corpora, vocabulary
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.word_stream import WordStream
 from nplm_jax.utils.errors import BadInput
-
-pytestmark = pytest.mark.quick
 
 WORDS = 'the cat the dog a cat the bird a mouse'.split()
 
@@ -30,7 +28,7 @@ def test_rare_words_share_one_symbol():
 
 @pytest.mark.parametrize('text', ['the jury', b'the jury'])
 def test_a_string_is_not_read_as_its_letters(text):
-    with pytest.raises(BadInput, match=r"^words=b?'the jury': must be a sequence of words, not one string; split it"):
+    with refuses('words'):
         vocabulary.build(WORDS).encode(text)
 
 
@@ -47,7 +45,7 @@ def test_counting_over_train_only():
 
 def test_nothing_left_is_refused():
     corpus = corpora.Corpus(Span(0, 6), Span(6, 8), Span(8, 10), WordStream.from_words(WORDS))
-    with pytest.raises(BadInput, match=r'corpus.min_count=9: leaves fewer than two words'):
+    with refuses('corpus.min_count'):
         vocabulary.for_corpus(corpus, corpus_settings('text', min_count=9))
 
 
@@ -60,16 +58,16 @@ def test_saved_and_loaded(tmp_path):
 @pytest.mark.parametrize(
     'text,message',
     [
-        ('<rare>\t1\nthe 4\n', r'v.txt:2: expected word, tab, count'),
-        ('<rare>\t1\nthe\t-4\n', r'v.txt:2: expected'),
-        ('the\t4\n', r'v.txt:1: the first word must be <rare>'),
-        ('<rare>\t1\nthe\t4\nthe\t4\n', r"v.txt:3: 'the' is repeated"),
-        ('<rare>\t1\nthe\t4\ndog\t1', r'v.txt:3: expected word, tab, count'),  # cut short: it may have been 12
+        ('<rare>\t1\nthe 4\n', 'v.txt:2'),
+        ('<rare>\t1\nthe\t-4\n', 'v.txt:2'),
+        ('the\t4\n', 'v.txt:1'),
+        ('<rare>\t1\nthe\t4\nthe\t4\n', 'v.txt:3'),
+        ('<rare>\t1\nthe\t4\ndog\t1', 'v.txt:3'),  # cut short: it may have been 12
     ],
 )
 def test_a_damaged_file_is_named(tmp_path, text, message):
     (tmp_path / 'v.txt').write_text(text)
-    with pytest.raises(BadInput, match=message):
+    with refuses(message):
         vocabulary.load(tmp_path / 'v.txt')
 
 

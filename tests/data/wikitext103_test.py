@@ -5,13 +5,13 @@ import re
 import zipfile
 
 import pytest
+from helpers import refuses
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nplm_jax.data import wikitext2, wikitext103
 from nplm_jax.data.sources import Piece
 from nplm_jax.data.tokenizers.words import WordTokenizer
-from nplm_jax.utils.errors import BadInput
 
 TRAIN = ' \n = Lobster = \n \n A <unk> lobster \u00e9 . \n It = red = here \n \n = = Shell = = \n \n One . \n'
 TRAIN += ' \n = A Town = \n \n It is a <unk> . \n'
@@ -62,14 +62,14 @@ def check(path):
 def test_other_bytes_are_refused(archive, tmp_path):
     folder = unpack(archive)
     (folder / 'wiki.valid.tokens').write_text('changed')
-    with pytest.raises(BadInput, match=r'wiki.valid.tokens is damaged or another file \(sha1 differs\)'):
+    with refuses('corpus.path'):
         check(folder)
     (folder / 'wiki.valid.tokens').unlink()
-    with pytest.raises(BadInput, match='wiki.valid.tokens: cannot be read'):
+    with refuses('wikitext-103/wiki.valid.tokens'):
         check(folder)
     (folder / 'wiki.train.tokens').unlink()
     for path in ('', str(folder), str(tmp_path / 'nowhere')):
-        with pytest.raises(BadInput, match="^corpus.path='.*': no such file, or no wiki.train.tokens in it; give wiki"):
+        with refuses('corpus.path'):
             check(path)
 
 
@@ -80,12 +80,12 @@ def test_a_damaged_archive_is_one_line(archive):
     for damaged in (data[:-1], data[: len(data) // 2], data.replace(b'wiki.train', b'wiki.trein'), stored):
         archive.write_bytes(damaged)
         for read in (check, lambda path: list(wikitext103.pieces(str(path), 'train'))):
-            with pytest.raises(BadInput, match=r'wikitext-103-v1.zip: damaged or not wikitext-103-v1.zip \('):
+            with refuses('wikitext-103-v1.zip'):
                 read(archive)
     with zipfile.ZipFile(archive, 'w') as other:
         for split in TEXTS:
             other.writestr(f'wikitext-103/wiki.{split}.tokens', 'other words')
-    with pytest.raises(BadInput, match="^corpus.path='.*zip': wiki.train.tokens is damaged or another file"):
+    with refuses('corpus.path'):
         check(archive)
 
 

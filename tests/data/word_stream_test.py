@@ -1,13 +1,10 @@
 """Streams of words as numbers of types."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nplm_jax.data.word_stream import TypeNumbers, WordStream
-
-pytestmark = pytest.mark.quick
 
 WORDS = st.lists(st.sampled_from('a b c d e f'.split()))
 

@@ -36,7 +36,7 @@ def test_a_status_of_a_collective_is_a_lost_process_and_a_mistake_in_python_is_n
     assert multihost.is_lost_process(error) is expected
 
 
-@pytest.mark.parametrize('lost', [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize('lost', [0, pytest.param(1, marks=pytest.mark.nightly)])
 def test_a_loss_ends_the_other_process_outside_collectives_too(lost, tmp_path):
     port = free_port()
     code = (
@@ -68,7 +68,7 @@ def listens(port):
     return False
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_process_that_waits_for_others_hears_sigterm_at_once(tmp_path):
     port = free_port()
     flags = (f'--coordinator=localhost:{port}', '--processes=2', '--process_id=0', f'--workdir={tmp_path}/run')

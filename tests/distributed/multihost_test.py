@@ -10,14 +10,13 @@ import time
 import jax
 import numpy as np
 import pytest
-from helpers import ROOT, command
+from helpers import ROOT, command, refuses
 
 from configs import sentences
 from nplm_jax import config as config_lib
 from nplm_jax.data import word_codes
 from nplm_jax.distributed import multihost
 from nplm_jax.runs import loading
-from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.processes import free_port
 
 MESH = ('--config.parallel.data=2', '--config.parallel.model=2')
@@ -112,7 +111,7 @@ def joined(monkeypatch):
 
 @pytest.mark.parametrize('wrong', ['', 'host', ':1234', 'host:', 'host:12x', 'host:\u0661', 'host:0', 'host:65536'])
 def test_a_coordinator_is_a_host_and_a_port(joined, wrong):
-    with pytest.raises(BadInput, match='^--coordinator=.*: must be HOST:PORT$'):
+    with refuses('--coordinator'):
         multihost.start(wrong, 1, 0, 100, list)
     assert not joined
 
@@ -219,13 +218,13 @@ def unbroken(brown_part, tmp_path_factory):
     return outcome(folder)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_part_of_brown_by_two_processes(brown_part, unbroken, tmp_path):
     finish(start(tmp_path / 'one', brown_part))
     assert unbroken == pytest.approx(outcome(tmp_path / 'one'), rel=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_lost_process_ends_the_other_and_the_next_start_goes_on(brown_part, unbroken, tmp_path):
     folder = tmp_path / 'run'
     for lost in (1, 0):  # the worker, then the coordinator
@@ -245,7 +244,7 @@ def test_a_lost_process_ends_the_other_and_the_next_start_goes_on(brown_part, un
     assert outcome(folder) == unbroken
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_sigterm_to_one_process_stops_all(brown_part, unbroken, tmp_path):
     processes = start_two(tmp_path / 'run', brown_part)
     _wait_for_a_checkpoint(tmp_path / 'run', processes)

@@ -7,7 +7,6 @@ import pytest
 from experiments.accelerator import compile
 
 pytestmark = [
-    pytest.mark.tpu,
     pytest.mark.skipif(
         importlib.util.find_spec('libtpu') is None, reason='needs experiments/accelerator/requirements.txt'
     ),

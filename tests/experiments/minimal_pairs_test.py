@@ -6,7 +6,7 @@ import zipfile
 
 import numpy as np
 import pytest
-from helpers import corpus_settings
+from helpers import corpus_settings, refuses
 
 from experiments import results
 from experiments.minimal_pairs import measure, pairs, table
@@ -64,18 +64,18 @@ def test_the_pairs_of_a_zip_are_read_by_file():
 @pytest.mark.parametrize(
     'data,message',
     [
-        (b'no zip', 'zip: is no readable zip'),
-        (archive(other__c='x'), 'zip: holds no data/\\*.jsonl'),
-        (archive(data__a=''), 'pairs=0: zip holds none'),
-        (archive(data__a=entry() + '\n{"sentence_good": "A."}'), 'data/a.jsonl, line 2: lacks sentence_bad, UID, li'),
-        (archive(data__a=entry(sentence_bad=3)), 'line 1: lacks sentence_bad$'),
-        (archive(data__a=entry(sentence_good=' ')), 'line 1: lacks sentence_good$'),
-        (archive(data__a='[1]'), 'line 1: lacks sentence_good, sentence_bad'),
-        (archive(data__a=entry() + '\nno'), 'line 2: is no JSON'),
+        (b'no zip', 'zip'),
+        (archive(other__c='x'), 'zip'),
+        (archive(data__a=''), 'pairs'),
+        (archive(data__a=entry() + '\n{"sentence_good": "A."}'), 'zip: data/a.jsonl, line 2'),
+        (archive(data__a=entry(sentence_bad=3)), 'zip: data/a.jsonl, line 1'),
+        (archive(data__a=entry(sentence_good=' ')), 'zip: data/a.jsonl, line 1'),
+        (archive(data__a='[1]'), 'zip: data/a.jsonl, line 1'),
+        (archive(data__a=entry() + '\nno'), 'zip: data/a.jsonl, line 2'),
     ],
 )
 def test_a_file_that_holds_no_pairs_is_one_line(data, message):
-    with pytest.raises(BadInput, match=message) as error:
+    with refuses(message) as error:
         pairs.parse(data, 'zip')
     assert '\n' not in str(error.value)
 
@@ -87,7 +87,7 @@ def test_a_vocabulary_covers_pairs_by_their_differing_words_or_in_full():
     assert encoded.subsets['full'].tolist() == [True, False, False, False]
     assert encoded.rows_Px2.tolist() == [[0, 1], [2, 3], [0, 3], [2, 2]]  # sentences that are read alike are one
     assert VOCABULARY.decode(encoded.lines[2]) == ['the', '<rare>', 'sleeps', '.']
-    with pytest.raises(BadInput, match="agreement, column 'sentence': empty"):
+    with refuses("agreement, column 'sentence'"):
         pairs.to_stimuli([PAIRS[0]._replace(bad=' ')])
 
 

@@ -110,7 +110,7 @@ def test_it_is_committed_as_it_ran(path):
     assert not re.search(r'/(tmp|home|root|work|Users|usr|var)\b', text)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @each_notebook
 def test_it_runs_in_a_kernel(path, tmp_path, monkeypatch):
     nbclient = pytest.importorskip('nbclient', reason='needs what pip install ".[notebooks]" brings')

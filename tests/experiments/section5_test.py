@@ -5,7 +5,7 @@ import pathlib
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import DATA, SENSES, make_model
+from helpers import DATA, SENSES, make_model, refuses
 
 from experiments import results, study
 from experiments.section5 import open_vocabulary, paired, priors, senses, trees
@@ -104,5 +104,5 @@ def test_tables_are_written_between_their_marks(tmp_path):
         paired.write_tables(page, {'one': table, 'two': 'x'})
         expected = f'a\n<!-- one -->\n\n{table}\n\n<!-- end -->\nb\n<!-- two -->\n\nx\n\n<!-- end -->\nc\n'
         assert page.read_text() == expected
-    with pytest.raises(BadInput, match="page.md='three': needs the lines <!-- three --> and <!-- end -->"):
+    with refuses('page.md'):
         paired.write_tables(page, {'three': 'y'})

@@ -5,7 +5,7 @@ import types
 
 import numpy as np
 import pytest
-from helpers import make_model
+from helpers import make_model, refuses
 
 from experiments.similarity import measure, table, tasks
 from nplm_jax.utils.errors import BadInput
@@ -66,16 +66,16 @@ def test_analogies_leave_out_the_words_that_are_asked():
 @pytest.mark.parametrize(
     'read,text,message',
     [
-        (tasks.read_pairs, 'a\tb\t1\na b 2', 'line 2: must be two words and a number'),
-        (tasks.read_pairs, 'a\tb\tmuch', 'line 1: must be two words'),
-        (tasks.read_pairs, '# a\tb\t1\n', 'pairs=0'),
-        (tasks.read_analogies, ': section\na b c', 'line 2: must be four words'),
-        (tasks.read_analogies, ': section\n', 'questions=0'),
+        (tasks.read_pairs, 'a\tb\t1\na b 2', 'task, line 2'),
+        (tasks.read_pairs, 'a\tb\tmuch', 'task, line 1'),
+        (tasks.read_pairs, '# a\tb\t1\n', 'pairs'),
+        (tasks.read_analogies, ': section\na b c', 'task, line 2'),
+        (tasks.read_analogies, ': section\n', 'questions'),
     ],
 )
 def test_a_task_that_is_damaged_is_one_line(read, text, message, tmp_path):
     (tmp_path / 'task').write_text(text)
-    with pytest.raises(BadInput, match=message):
+    with refuses(message):
         read(tmp_path / 'task')
 
 

@@ -17,7 +17,7 @@ from experiments.speed import ceiling, commits, contestants, forms, history, qua
 from experiments.speed import problem as problem_lib
 from nplm_jax.utils.errors import BadInput
 
-TORCH = ('torch_eager', pytest.param('torch_compile', marks=pytest.mark.slow))
+TORCH = ('torch_eager', pytest.param('torch_compile', marks=pytest.mark.nightly))
 
 
 @pytest.fixture(params=['mlp1', 'mlp3', 'mlp9'])  # direct and hidden, direct alone, hidden alone
@@ -245,7 +245,7 @@ def test_the_history_has_one_entry_a_commit_and_device_by_date():
     assert history.add(old, new) == [old[2], new, old[1]]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_measured_checkout_is_an_entry_of_the_history(tmp_path):
     script('history', '--add', '--rounds=1', '--updates=2', f'--output={tmp_path / "history.json"}')
     (entry,) = json.loads((tmp_path / 'history.json').read_text())['entries']
@@ -255,7 +255,7 @@ def test_a_measured_checkout_is_an_entry_of_the_history(tmp_path):
         assert rate > 0 and per_gflop > 0 and row['seconds_to_first_update'] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_checkout_raced_with_itself_trains_the_same(tmp_path):
     few = ('--rows=mlp9', '--precisions=float32', '--kinds=nce', '--batch=16', '--steps=2', '--rounds=1', '--starts=1')
     script('commits', f'--base={ROOT}', *few, '--seconds=0.01', f'--output={tmp_path / "commits.json"}')
@@ -263,14 +263,14 @@ def test_a_checkout_raced_with_itself_trains_the_same(tmp_path):
     assert [entry['largest_difference_of_losses'] for entry in raced] == [0, 0]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_sweeps_that_are_compared_end_the_same(tmp_path):
     script('vectorize', '--sizes=large', '--rounds=1', f'--output={tmp_path / "vectorize.json"}')
     (row,) = json.loads((tmp_path / 'vectorize.json').read_text())['rows']
     assert row['vocabulary'] == 16_384 and row['largest_relative_difference'] < 1e-5
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_time_to_quality_is_when_the_target_is_first_reached(tmp_path):
     often = ('--config.train.evaluate_every=50', '--config.train.epochs=100')
     script('quality', '--config=configs/sentences.py', '--target=2', f'--output={tmp_path}', *often)

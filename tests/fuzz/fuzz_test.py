@@ -18,7 +18,7 @@ def test_a_few_damaged_files(reader):
     search.search_few(reader, reader.cases[0])
 
 
-@pytest.mark.fuzz
+@pytest.mark.nightly
 @each
 def test_many_damaged_files(reader):
     search.search_many(reader, reader.cases[1])
@@ -29,7 +29,7 @@ def test_a_damaged_folder_in_every_command(folders):
     search_folders(1, [folders / 'network', folders / 'counts'])
 
 
-@pytest.mark.fuzz
+@pytest.mark.nightly
 def test_many_damaged_folders_in_every_command(tmp_path):
     search_folders(40, make_runs(tmp_path))
 

@@ -11,7 +11,7 @@ import signal
 import tracemalloc
 
 import pytest
-from helpers import ROOT, corpus_settings
+from helpers import ROOT, corpus_settings, refuses
 
 from configs import sentences
 from experiments import results, study
@@ -147,7 +147,7 @@ LARGE = {  # how a line begins, and what fills it
 }
 
 
-@pytest.mark.fuzz
+@pytest.mark.nightly
 @pytest.mark.parametrize('reader', LARGE)
 def test_a_line_of_a_hundred_megabytes_is_refused_in_seconds(tmp_path, reader):
     begin, fillings = LARGE[reader]
@@ -157,7 +157,7 @@ def test_a_line_of_a_hundred_megabytes_is_refused_in_seconds(tmp_path, reader):
             assert 'row.json' in refusal(READERS[reader], tmp_path / 'row.json')
 
 
-@pytest.mark.fuzz
+@pytest.mark.nightly
 def test_a_word_of_a_hundred_megabytes_is_a_word(tmp_path):
     (tmp_path / 'v').write_text('<rare>\t1\n' + 'x' * 10**8 + '\t3\n')
     (tmp_path / 't').write_text('a b ' + 'x' * 10**8)
@@ -299,7 +299,7 @@ def test_results_that_cannot_be_shown_are_none(tmp_path, change):
 def test_a_table_of_results_of_another_form_ends_in_one_line(tmp_path):
     (tmp_path / 'a.json').write_text('{"perplexity": 3}')
     for make in (lambda f: f['perplexity']['test'], lambda f: f['seconds'], lambda f: f'{f:.1f}', lambda f: f.x):
-        with pytest.raises(BadInput, match='^results: are not of the form that this table shows'):
+        with refuses('results'):
             study.shown(lambda _, make=make: make(results.read(tmp_path, 'a')), study.Flags())
 
 

@@ -85,7 +85,7 @@ def test_a_few_small_texts_have_one_perplexity(tmp_path):
     search(tmp_path, 6, 1)
 
 
-@pytest.mark.fuzz
+@pytest.mark.nightly
 def test_many_small_texts_have_one_perplexity(tmp_path):
     search(tmp_path, 300, 2)
 

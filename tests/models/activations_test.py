@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import DATA, first_batch, others_slow, small_settings
+from helpers import DATA, first_batch, others_nightly, small_settings
 
 from nplm_jax import parts
 from nplm_jax.models.network import Network
@@ -32,7 +32,7 @@ def gradients(network, run):
     return result.nll, result.grads, result.carry
 
 
-@pytest.mark.parametrize('family', others_slow(FAMILIES, ('residual', 'lstm', 'transformer')))
+@pytest.mark.parametrize('family', others_nightly(FAMILIES, ('residual', 'lstm', 'transformer')))
 def test_gradients_are_near_and_parameters_states_and_sums_are_float32(family):
     found = {}
     for platform in ('cpu', 'tpu'):

@@ -2,14 +2,13 @@
 
 import numpy as np
 import pytest
-from helpers import DATA, make_model
+from helpers import DATA, make_model, refuses
 
 from nplm_jax.apps.adaptive.ngram_cache import NgramCache
 from nplm_jax.data.corpora import Span
 from nplm_jax.models import mixture
 from nplm_jax.models.ngram import class_ngram, interpolated, kneser_ney
 from nplm_jax.models.ngram.counts import count
-from nplm_jax.utils.errors import BadInput
 
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
 
@@ -60,7 +59,7 @@ def test_a_slice_a_span_and_nothing_choose_the_words_that_are_scored(model):
         (slice(7, 7), slice(0, 0)),
     ):
         np.testing.assert_allclose(model.score(TEXT, span), log_p_T[chosen], atol=1e-5)
-    with pytest.raises(BadInput, match='must be a Span or a slice without a step'):
+    with refuses('span'):
         model.score(TEXT, slice(0, 6, 2))
 
 

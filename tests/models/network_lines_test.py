@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import make_batch, make_network, others_slow
+from helpers import make_batch, make_network, others_nightly, refuses
 
 from configs import sentences, text
 from nplm_jax import parts
@@ -16,7 +16,6 @@ from nplm_jax.models import body
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.models.ngram import estimators
 from nplm_jax.runs import evaluation, experiment, loading
-from nplm_jax.utils.errors import BadInput
 
 FAMILIES = [*parts.NETWORKS]
 QUICK = 'residual', 'lstm', 'transformer'
@@ -64,7 +63,7 @@ def test_a_decoder_begins_anew_after_the_end_of_a_line(family):
     np.testing.assert_allclose(read[:, 2], model.predict(model.prefill(np.array([[1]]))), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize('family', others_slow(filter('nplm'.__ne__, FAMILIES), QUICK))
+@pytest.mark.parametrize('family', others_nightly(filter('nplm'.__ne__, FAMILIES), QUICK))
 def test_the_gradient_of_an_update_is_that_of_its_lines_alone(family):
     network, params = make(family)
     stream, key = network.__class__(network.body, network.output, V), jax.random.key(0)
@@ -123,7 +122,7 @@ def test_a_body_that_cannot_begin_anew_refuses_lines(monkeypatch):
     monkeypatch.setattr(parts, 'part_class', lambda key, name: Forgetful if name == 'lstm' else part_class(key, name))
     config = parts.override(sentences.get_config(), {'model.family': 'nplm', 'corpus.context': 'line'})
     settings = replace(experiment.load_settings(config), {'model.family': 'lstm'})
-    with pytest.raises(BadInput, match="corpus.context='line': must be stream for model.family=lstm"):
+    with refuses('corpus.context'):
         estimators.check_context(settings)
 
 
@@ -149,5 +148,5 @@ def test_a_run_over_lines_scores_a_line_as_it_does_in_the_text(family, tmp_path)
     log_p_T = np.concatenate([line.log10_p_T for line in scored]) * scoring.LOG_10
     np.testing.assert_allclose(log_p_T, model.score(data.tokens_T, data.test)[ends[0] : ends[-1]], rtol=1e-4, atol=1e-4)
     assert results['words']['test'] == len(data.test)
-    with pytest.raises(BadInput, match="corpus.context='line': needs corpus.boundary_tokens=True"):
+    with refuses('corpus.context'):
         experiment.load_settings(parts.override(config, {'corpus.boundary_tokens': False}))

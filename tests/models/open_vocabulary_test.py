@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from helpers import make_model
+from helpers import make_model, refuses
 
 from nplm_jax.apps.adaptive.ngram_cache import NgramCache
 from nplm_jax.data import characters
@@ -18,7 +18,6 @@ from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.ngram import counts, interpolated, kneser_ney, unsmoothed
 from nplm_jax.models.open_vocabulary import OpenVocabulary, bits_per_character, count_characters
 from nplm_jax.models.spelled_words import Spelling
-from nplm_jax.utils.errors import BadInput
 
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
 
@@ -90,7 +89,7 @@ def test_any_string_without_a_blank_has_a_probability_and_others_are_refused():
     words = ['x', '日本語', '\x00', '\U0010ffff', '<rare>', END, 'a' * 1000]
     assert np.isfinite(spelling.log_probabilities(words)).all()
     for word in ('', 'a b', 'a\n', '\u3000', '\x1c', '\ud800'):
-        with pytest.raises(BadInput, match='^word=.*must be one or more characters, without blanks'):
+        with refuses('word'):
             spelling.log_probabilities(['b', word])
 
 
@@ -101,7 +100,7 @@ def test_the_blanks_are_those_at_which_a_text_is_cut():
 
 
 def test_a_vocabulary_of_words_is_no_vocabulary_of_characters():
-    with pytest.raises(BadInput, match='must have <end>'):
+    with refuses('characters'):
         Spelling(BIGRAM, KNOWN, KNOWN)
 
 
@@ -129,7 +128,7 @@ def test_the_contexts_of_a_character_do_not_reach_into_another_word():
 
 
 def test_a_split_without_rare_words_is_refused():
-    with pytest.raises(BadInput, match=r'^valid=\[\]: has no words to spell'):
+    with refuses('valid'):
         characters.build_dataset({'train': ['ab'], 'valid': [], 'test': ['a']}, 2)
 
 
@@ -223,5 +222,5 @@ def test_bits_per_character_by_hand():
 
 def test_a_spelling_of_the_words_outside_another_vocabulary_is_refused():
     other = Vocabulary((RARE, 'x', 'y'), (1, 1, 1))
-    with pytest.raises(BadInput, match='spelling.vocabulary=.*must be the vocabulary of the model, 3 words'):
+    with refuses('spelling.vocabulary'):
         OpenVocabulary(BIGRAM, other, Spelling(BIGRAM, CHARACTERS, KNOWN))

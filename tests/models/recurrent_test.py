@@ -8,7 +8,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
-from helpers import DATA, check_resumed, features_of, first_batch, make_batch, make_model, make_network, small_settings
+from helpers import (
+    DATA,
+    check_resumed,
+    features_of,
+    first_batch,
+    make_batch,
+    make_model,
+    make_network,
+    refuses,
+    small_settings,
+)
 
 from configs import sentences
 from nplm_jax import parts
@@ -76,12 +86,12 @@ def test_no_two_masks_of_dropout_share_their_random_numbers(monkeypatch):
 @pytest.mark.parametrize(
     'changes,message',
     [
-        ({'recurrent.slowness_penalty': 1.0, 'train.bptt_length': 1}, '^train.bptt_length=1: must be 2 or more'),
-        ({'model.family': 'residual', 'model.n': 2, 'residual.averages': 0}, '^residual.averages=0: must be 1 or more'),
+        ({'recurrent.slowness_penalty': 1.0, 'train.bptt_length': 1}, 'train.bptt_length'),
+        ({'model.family': 'residual', 'model.n': 2, 'residual.averages': 0}, 'residual.averages'),
     ],
 )
 def test_what_a_body_cannot_have_is_one_line(changes, message):
-    with pytest.raises(BadInput, match=message):
+    with refuses(message):
         make_network(
             V, {'model.family': 'lstm', 'model.direct': False, 'train.batch_size': 8, 'train.bptt_length': 4, **changes}
         )
@@ -316,7 +326,7 @@ def settings_of(family, **changes):
     return small_settings({**model, **optimizer, 'train.batch_size': 12, 'train.bptt_length': 4, **changes})
 
 
-SLOW_FAMILIES = [pytest.param(family, marks=pytest.mark.slow) for family in ('rnn', 'gru')]
+SLOW_FAMILIES = [pytest.param(family, marks=pytest.mark.nightly) for family in ('rnn', 'gru')]
 
 
 @pytest.mark.parametrize('family', ['lstm', *SLOW_FAMILIES])

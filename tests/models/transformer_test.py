@@ -4,11 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import make_batch, make_network
+from helpers import make_batch, make_network, refuses
 
 from nplm_jax.data.corpora import Span
 from nplm_jax.models.neural import NeuralLanguageModel
-from nplm_jax.utils.errors import BadInput
 
 V, M, K, H, R, LAYERS = 23, 6, 8, 2, 5, 2
 WORDS_T = np.random.default_rng(0).integers(1, V, 1000)
@@ -92,10 +91,10 @@ def test_no_gradient_reaches_the_words_of_the_update_before():
 @pytest.mark.parametrize(
     'changes,message',
     [
-        ({'transformer.heads': 3}, '^transformer.heads=3: must be a divisor of model.h=8'),
-        ({'transformer.memory': 0}, '^transformer.memory=0: must be at least 1'),
+        ({'transformer.heads': 3}, 'transformer.heads'),
+        ({'transformer.memory': 0}, 'transformer.memory'),
     ],
 )
 def test_what_it_cannot_have_is_one_line(changes, message):
-    with pytest.raises(BadInput, match=message):
+    with refuses(message):
         make(**changes)

@@ -3,12 +3,9 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from softmax_reference import named
 
 from nplm_jax.outputs import softmax
-
-pytestmark = pytest.mark.quick
 
 V = 31
 

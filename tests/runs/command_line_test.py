@@ -3,12 +3,10 @@
 import sys
 
 import pytest
+from helpers import refuses
 
 from configs import brown, text
 from nplm_jax.runs.command_line import load_config
-from nplm_jax.utils.errors import BadInput
-
-pytestmark = pytest.mark.quick
 
 
 @pytest.mark.parametrize(
@@ -42,15 +40,15 @@ def test_a_file_in_the_working_folder_comes_first(tmp_path, monkeypatch):
     [
         (
             'configs/nope.py',
-            "^--config='configs/nope.py': no such config; available: ap_news, .*, or the path of a config file$",
+            '--config',
         ),
-        ('configs/text.py:nope', ':nope: no such row; rows are one_minute'),
-        ('configs/default.py:mlp9', 'this config has no rows'),
-        ('broken.py', "^--config='broken.py': ZeroDivisionError: division by zero$"),
+        ('configs/text.py:nope', 'configs/text.py:nope'),
+        ('configs/default.py:mlp9', '--config'),
+        ('broken.py', '--config'),
     ],
 )
 def test_a_wrong_file_or_row_is_one_line(tmp_path, monkeypatch, file, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / 'broken.py').write_text('1 / 0')
-    with pytest.raises(BadInput, match=message):
+    with refuses(message):
         load_config(file)

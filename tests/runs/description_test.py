@@ -17,7 +17,6 @@ def describe(**values):
     return description.describe_model(config_lib.from_config({f'model.{key}': x for key, x in values.items()}).model)
 
 
-@pytest.mark.quick
 @pytest.mark.parametrize(
     'values, said',
     [

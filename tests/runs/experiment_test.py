@@ -2,12 +2,11 @@
 
 import json
 import math
-import re
 import warnings
 
 import numpy as np
 import pytest
-from helpers import register
+from helpers import refuses, register
 
 from configs import sentences, text
 from nplm_jax import parts
@@ -42,11 +41,10 @@ def test_an_experiment_on_the_first_words_is_not_resumed_with_others(tmp_path):
     assert 'Only its first 100 words were used' in card.make(run)
     assert 'late' not in experiment.load(tmp_path / 'run').vocabulary.ids
     longer = parts.override(shorter, {'corpus.words': 200})
-    with pytest.raises(BadInput, match='corpus.words'):
+    with refuses('--workdir'):
         experiment.run(longer, tmp_path / 'run')
 
 
-@pytest.mark.quick
 @pytest.mark.parametrize('family', parts.NGRAM_MODELS)
 def test_a_count_based_run_writes_its_results_and_is_loaded_with_the_same_perplexity(family, tmp_path):
     with warnings.catch_warnings():
@@ -71,11 +69,7 @@ def test_a_run_of_a_family_that_is_not_installed_names_it_and_those_that_are(tmp
     register(monkeypatch, 'model.family', 'bag', 'bag_of_features:BagOfFeatures')
     experiment.run(config('bag'), tmp_path / 'run')
     monkeypatch.undo()
-    known = f'{", ".join((*parts.NETWORKS, *parts.NGRAM_MODELS))}, or {plugins.IMPORT_PATH}'
-    expected = (
-        f"{tmp_path / 'run'}: the code of its model is not installed (model.family='bag': must be one of {known})"
-    )
-    with pytest.raises(BadInput, match=f'^{re.escape(expected)}$'):
+    with refuses('run'):
         experiment.load(tmp_path / 'run')
 
 
@@ -89,7 +83,7 @@ def test_a_count_based_run_is_loaded_without_its_text_but_not_without_its_model_
     words, model = loaded.vocabulary, loaded.model
     (tmp_path / 'run' / 'model.safetensors').unlink()
     (tmp_path / 'gone').rename(tmp_path / 'text')
-    with pytest.raises(BadInput, match='/run/model.safetensors: missing; run the training command again$'):
+    with refuses('run/model.safetensors'):
         experiment.load(tmp_path / 'run')
     experiment.run(c, tmp_path / 'run')
     contexts = np.arange(len(words))[:, None]
@@ -97,17 +91,17 @@ def test_a_count_based_run_is_loaded_without_its_text_but_not_without_its_model_
     np.testing.assert_array_equal(model.next_word(contexts), again.next_word(contexts))
     (tmp_path / 'run' / 'model.safetensors').unlink()
     (tmp_path / 'text').write_text('a b c a b c a b c a b c a c d')
-    with pytest.raises(BadInput, match='was started on a different text'):
+    with refuses('--workdir'):
         experiment.run(c, tmp_path / 'run')
 
 
 def test_the_interpolated_model_is_a_trigram():
-    with pytest.raises(BadInput, match='^model.n=4: must be 3: the interpolated model is a trigram$'):
+    with refuses('model.n'):
         experiment.load_settings(config('interpolated', 4))
 
 
 def test_an_order_that_no_text_needs_is_refused():
-    with pytest.raises(BadInput, match='^model.n=101: must be 100 or less for a count-based model$'):
+    with refuses('model.n'):
         experiment.load_settings(config('kneser_ney', 101))
 
 
@@ -169,7 +163,7 @@ def test_cached_scores_ask_the_model_once(tmp_path):
 )
 def test_a_path_that_cannot_be_a_folder_is_one_line(folder, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(BadInput, match=f'^{message}$'):
+    with refuses('--workdir'):
         experiment.run(config('nplm'), folder)
     with pytest.raises(BadInput):
         loading.load(folder)

@@ -5,10 +5,9 @@ import subprocess
 import sys
 
 import pytest
-from helpers import LONG_RUN, ROOT, command, job_output, launch, launch_process, wait_until
+from helpers import LONG_RUN, ROOT, command, job_output, launch, launch_process, refuses, wait_until
 
 from nplm_jax.runs import launchers, workdir
-from nplm_jax.utils.errors import BadInput
 
 SENTENCES = '--config=configs/sentences.py'
 SWEEP = """
@@ -45,7 +44,7 @@ def test_what_is_asked_of_slurm():
     expected = {'partition': 'gpu', 'time': '60', 'setup': 'module load cuda', 'mem': '8GB'}
     assert launchers.parse_slurm_options(options) == expected
     for wrong in ('time', 'time=', 'time=1:00', 'nodes=0', 'job_name=x'):
-        with pytest.raises(BadInput, match=f"^--slurm='{wrong}': must be "):
+        with refuses('--slurm'):
             launchers.parse_slurm_options([wrong])
 
 
@@ -55,10 +54,10 @@ def run(folder, launcher, **options):
 
 def test_without_slurm_or_with_processes_that_its_nodes_do_not_divide(tmp_path, monkeypatch):
     monkeypatch.setenv('PATH', str(tmp_path))
-    with pytest.raises(BadInput, match="^--launcher='slurm': sbatch not found"):
+    with refuses('--launcher'):
         run(tmp_path, 'slurm')
     (tmp_path / 'sbatch').touch(mode=0o755)
-    with pytest.raises(BadInput, match='^--processes=3: must be a multiple of nodes=2'):
+    with refuses('--processes'):
         run(tmp_path, 'slurm', processes=3, asked={'nodes': '2'})
 
 
@@ -92,7 +91,7 @@ def test_nothing_is_submitted_while_squeue_does_not_tell_what_is_queued(tmp_path
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv('PATH', str(tmp_path), prepend=os.pathsep)
     job = launchers.Job('a', tmp_path / 'run', ('launch.py',))
-    with pytest.raises(BadInput, match="^--launcher='slurm': squeue does not answer, so jobs could be submitted twice"):
+    with refuses('--launcher'):
         launchers.run([job], True, tmp_path / 'logs', lambda _: True, {})
     assert not (tmp_path / 'sbatch.flags').exists()
 
@@ -123,7 +122,7 @@ def test_a_sweep_as_jobs_of_this_machine(tmp_path):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_ctrl_c_ends_the_jobs_of_this_machine_with_all_saved(tmp_path):
     folder = tmp_path / 'run'
     flags = (*LONG_RUN, '--launcher=local', f'--workdir={folder}')

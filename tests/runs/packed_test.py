@@ -13,6 +13,7 @@ import zipfile
 
 import numpy as np
 import pytest
+from helpers import refuses
 
 import nplm_jax
 from configs import sentences, text
@@ -215,7 +216,7 @@ def entry(name, mode=stat.S_IFREG | 0o644):
 )
 def test_a_member_that_no_model_has_is_refused(tmp_path, cache, entries):
     (path := tmp_path / 'bad.nplm').write_bytes(seal(entries))
-    with pytest.raises(BadInput, match=r'unexpected file .* in the archive$'):
+    with refuses('RUN'):
         catalog.expand_run(path)
     assert {p.name for p in tmp_path.iterdir()} == {'bad.nplm'}
 
@@ -224,13 +225,13 @@ def test_bombs_are_refused_before_anything_is_written(tmp_path, cache):
     bomb = entry('model.safetensors')
     bomb.compress_type = zipfile.ZIP_DEFLATED
     (tmp_path / 'bomb.nplm').write_bytes(seal([(bomb, bytes(10**8))]))
-    with pytest.raises(BadInput, match='in the archive'):
+    with refuses('RUN'):
         catalog.expand_run(tmp_path / 'bomb.nplm')
     stored = seal([(entry('config.json'), b'{}')])[:-64]
     place = stored.index(b'PK\x01\x02') + 24  # the size in the central directory
     declared = stored[:place] + (2**31).to_bytes(4, 'little') + stored[place + 4 :]
     (tmp_path / 'big.nplm').write_bytes(declared + hashlib.sha256(declared).hexdigest().encode())
-    with pytest.raises(BadInput, match='declares more bytes than it has'):
+    with refuses('RUN'):
         catalog.expand_run(tmp_path / 'big.nplm')
     assert not cache.exists()
 
@@ -248,7 +249,9 @@ def test_parameters_of_another_network_are_refused(runs, tmp_path):
     del config['sha256']
     config['model']['h'] = 6
     (folder / 'config.json').write_text(json.dumps(config))
-    with pytest.raises(BadInput, match='parameters.safetensors: .*: its shape or type is not that of the network'):
+    with refuses(
+        'cache/models/badf7cd66dcf8f90dcd2837fc2dbb5ad836832f4dcd44e355d090f1d5881d602/model/parameters.safetensors'
+    ):
         nplm_jax.load(folder)
 
 

@@ -7,7 +7,6 @@ import subprocess
 import pytest
 from helpers import LONG_RUN, ROOT, command, job_output, launch_process, outcome, wait_until
 
-pytestmark = pytest.mark.slurm
 SHORT = ('--config=configs/sentences.py', '--config.train.epochs=20')
 SWEEP = """
 from configs import sentences

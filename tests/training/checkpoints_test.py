@@ -9,6 +9,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 from absl import logging
+from helpers import refuses
 
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.utils.errors import BadInput
@@ -262,5 +263,5 @@ def test_a_pipe_or_a_link_is_refused_before_it_is_read(tmp_path, make):
     file = filled(tmp_path / 'c') / '3' / '_CHECKPOINT_METADATA'
     file.unlink()
     make(file)
-    with pytest.raises(BadInput, match='_CHECKPOINT_METADATA: is a link or a pipe'):
+    with refuses('c/3/_CHECKPOINT_METADATA'):
         CheckpointStore(tmp_path / 'c', read_only=True)

@@ -9,8 +9,6 @@ from nplm_jax.training.flops import Cost, cost_of, product_flops
 from nplm_jax.training.loop import prepare_run
 from nplm_jax.utils import chips
 
-pytestmark = pytest.mark.quick
-
 V = len(DATA.vocabulary)
 N, M, K = 3, 4, 5  # context words, features, hidden units
 P = N * M

@@ -80,7 +80,7 @@ def test_samples_are_logged_and_change_no_bit():
     assert all(len(text.split()) == 5 for text in reporter.samples)
 
 
-SLOW_KINDS = [pytest.param(kind, marks=pytest.mark.slow) for kind in ('sampled', 'two_level', 'nce')]
+SLOW_KINDS = [pytest.param(kind, marks=pytest.mark.nightly) for kind in ('sampled', 'two_level', 'nce')]
 
 
 @pytest.mark.parametrize('kind', ['full', *SLOW_KINDS])

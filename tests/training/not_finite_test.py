@@ -57,7 +57,9 @@ def save_at_4(store, settings, **changes):
     store.save(4, state, state.params, dataclasses.asdict(Progress(step=4)))
 
 
-SLOW_KINDS = [pytest.param(kind, marks=pytest.mark.slow) for kind in ('lstm', 'two_level', 'two_level with momentum')]
+SLOW_KINDS = [
+    pytest.param(kind, marks=pytest.mark.nightly) for kind in ('lstm', 'two_level', 'two_level with momentum')
+]
 
 
 @pytest.mark.parametrize('kind', ['window', 'nce', *SLOW_KINDS])

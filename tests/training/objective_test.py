@@ -8,8 +8,6 @@ from helpers import features_of, make_batch, make_network
 
 from nplm_jax.training import objective
 
-pytestmark = pytest.mark.quick
-
 V = 31
 
 

@@ -11,6 +11,7 @@ from helpers import (
     check_together,
     default_settings,
     make_batch,
+    refuses,
     run_chunk,
     same_bits,
     small_settings,
@@ -277,13 +278,13 @@ def test_a_factory_of_a_number_is_used_where_the_rate_is_constant():
 
 
 def test_an_optimizer_that_needs_more_than_gradients_is_refused_in_one_line(tmp_path):
-    with pytest.raises(BadInput, match=r'^optimizer.name=.*must work .* gradients alone \(TypeError: '):
+    with refuses('optimizer.name'):
         train(by_name(f'{__name__}:needs_a_value'), tmp_path)
 
 
 def test_an_average_beside_the_evaluation_parameters_is_refused(tmp_path):
     changes = {'optimizer.name': 'optax.contrib:schedule_free_adamw', 'train.average': 0.9}
-    with pytest.raises(BadInput, match='^train.average=0.9: must be 0 with a schedule-free optimizer'):
+    with refuses('train.average'):
         train(small_settings(changes), tmp_path)
 
 
@@ -292,5 +293,5 @@ def noisy(learning_rate):
 
 
 def test_a_random_key_in_the_state_is_refused_at_the_start():
-    with pytest.raises(BadInput, match=r'must keep its random keys as jax.random.key_data'):
+    with refuses('optimizer.name'):
         optimizer_plugin.load('my:noisy', noisy, {})(0.1).init({'d_K': jnp.zeros(3)})

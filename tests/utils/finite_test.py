@@ -7,8 +7,6 @@ import pytest
 from nplm_jax.utils import finite
 from nplm_jax.utils.errors import NonFiniteError
 
-pytestmark = pytest.mark.quick
-
 
 @pytest.mark.parametrize('bad', [np.nan, np.inf, -np.inf])
 def test_the_first_array_with_a_number_that_is_not_finite_is_named(bad):

@@ -7,8 +7,6 @@ import pytest
 
 from nplm_jax.utils import nn
 
-pytestmark = pytest.mark.quick
-
 
 def test_dropout_zeroes_its_share_and_keeps_the_mean():
     dropped = nn.dropout(jax.random.key(0), jnp.ones((400, 300)), 0.25)

@@ -1,12 +1,9 @@
 import math
 
 import matplotlib.figure
-import pytest
 
 from nplm_jax.utils.io import parse_json
 from nplm_jax.utils.text import markdown_table, null_to_inf, save_figure, to_json
-
-pytestmark = pytest.mark.quick
 
 
 def test_json_has_no_infinite_number():

@@ -11,6 +11,7 @@ import pickle
 import ml_dtypes
 import numpy as np
 import pytest
+from helpers import refuses
 
 from configs import sentences
 from nplm_jax import kenlm
@@ -315,12 +316,12 @@ def test_weights_are_changed_as_transformers_changes_them(arpa):
 
 def test_a_decoder_without_its_model_is_one_line(arpa, monkeypatch):
     decoder = build_ctcdecoder(LABELS, arpa('bugs'))
-    with monkeypatch.context() as patch, pytest.raises(BadInput, match='the pool was made before the decoder'):
+    with monkeypatch.context() as patch, refuses('decoder'):
         patch.setattr(BeamSearchDecoderCTC, 'model_container', {})  # as in a process that was forked before
         decoder.decode(LOGITS)
     decoder.cleanup()
     for use in (lambda: decoder.decode(LOGITS), lambda: decoder.reset_params(alpha=1.0)):
-        with pytest.raises(BadInput, match=r'decoder: its model is not in this process: cleanup\(\) was called'):
+        with refuses('decoder'):
             use()
 
 
@@ -467,70 +468,70 @@ def test_unspellable_words(labels, unspellable):
 @pytest.mark.parametrize(
     'arguments,message',
     [
-        ({'labels': 'abc'}, "labels='abc': must be a list of strings"),
-        ({'labels': []}, r'labels=\[\]: must be a list of strings'),
-        ({'labels': None}, 'labels=None: must be a list of strings'),
-        ({'labels': 5}, 'labels=5: must be a list of strings'),
-        ({'labels': ['a', 1]}, r"labels=\['a', 1\]: must be a list of strings"),
-        ({'labels': ['a', 'b', 'a']}, r"labels=\['a'\]: must be different"),
-        ({'labels': ['a', '', '<pad>']}, r"labels=\[''\]: must be different"),
-        ({'labels': ['▁a', ' ']}, r"labels=\[' '\]: must be without spaces"),
-        ({'kenlm_model': 'none.arpa'}, 'no ARPA file or run is there'),
-        ({'kenlm_model': 5}, 'kenlm_model=5: must be a path, a loaded model, a list of these or a kenlm.Model'),
-        ({'kenlm_model': [5]}, r'kenlm_model=\[5\]: must be a path, a loaded model, a list of these'),
-        ({'kenlm_model': None, 'kenlm_model_path': 5}, 'kenlm_model_path=5: must be a path'),
-        ({'kenlm_model_path': 'x'}, "kenlm_model_path='x': is another name of kenlm_model"),
-        ({'kenlm_model': None, 'unigrams': ['a']}, r"unigrams=\['a'\]: requires kenlm_model"),
-        ({'labels': [' ', *'BUGSNY']}, "labels=.*no word that the model knows, such as 'bugs', can be spelled in them"),
-        ({'unigrams': ['x']}, "unigrams='x': no word of them is in the vocabulary"),
-        ({'unigrams': 'bugs'}, "unigrams='bugs': must be strings"),
-        ({'unigrams': 5}, 'unigrams=5: must be strings'),
-        ({'unigrams': iter([])}, 'unigrams=.*: has no word left: an iterator can be read once'),
-        ({'alpha': None}, 'alpha=None: must be a number'),
-        ({'beta': None}, 'beta=None: must be a number'),
-        ({'lm_score_boundary': None}, 'lm_score_boundary=None: must be True or False'),
-        ({'alpha': '0.5'}, "alpha='0.5': must be a number"),
-        ({'alpha': math.nan}, 'alpha=nan: must be a number'),
-        ({'beta': math.inf}, 'beta=inf: must be finite'),
-        ({'unk_score_offset': True}, 'unk_score_offset=True: must be a number'),
-        ({'lm_score_boundary': 1}, 'lm_score_boundary=1: must be True or False'),
+        ({'labels': 'abc'}, 'labels'),
+        ({'labels': []}, 'labels'),
+        ({'labels': None}, 'labels'),
+        ({'labels': 5}, 'labels'),
+        ({'labels': ['a', 1]}, 'labels'),
+        ({'labels': ['a', 'b', 'a']}, 'labels'),
+        ({'labels': ['a', '', '<pad>']}, 'labels'),
+        ({'labels': ['▁a', ' ']}, 'labels'),
+        ({'kenlm_model': 'none.arpa'}, 'path'),
+        ({'kenlm_model': 5}, 'kenlm_model'),
+        ({'kenlm_model': [5]}, 'kenlm_model'),
+        ({'kenlm_model': None, 'kenlm_model_path': 5}, 'kenlm_model_path'),
+        ({'kenlm_model_path': 'x'}, 'kenlm_model_path'),
+        ({'kenlm_model': None, 'unigrams': ['a']}, 'unigrams'),
+        ({'labels': [' ', *'BUGSNY']}, 'labels'),
+        ({'unigrams': ['x']}, 'unigrams'),
+        ({'unigrams': 'bugs'}, 'unigrams'),
+        ({'unigrams': 5}, 'unigrams'),
+        ({'unigrams': iter([])}, 'unigrams'),
+        ({'alpha': None}, 'alpha'),
+        ({'beta': None}, 'beta'),
+        ({'lm_score_boundary': None}, 'lm_score_boundary'),
+        ({'alpha': '0.5'}, 'alpha'),
+        ({'alpha': math.nan}, 'alpha'),
+        ({'beta': math.inf}, 'beta'),
+        ({'unk_score_offset': True}, 'unk_score_offset'),
+        ({'lm_score_boundary': 1}, 'lm_score_boundary'),
     ],
 )
 def test_what_makes_no_decoder_is_one_line(arpa, arguments, message):
-    with pytest.raises(BadInput, match=message):
+    with refuses(message):
         build_ctcdecoder(**{'labels': LABELS, 'kenlm_model': arpa('bugs'), **arguments})
 
 
 def test_a_model_without_the_end_of_sentences_and_a_damaged_one_are_one_line(tmp_path):
     (tmp_path / 'lm.arpa').write_text('\\data\\\nngram 1=2\n\n\\1-grams:\n-1\t<unk>\n-0.1\ta\n\n\\end\\\n')
-    with pytest.raises(BadInput, match='lm_score_boundary=True: the model has no mark at the end'):
+    with refuses('lm_score_boundary'):
         build_ctcdecoder(LABELS, tmp_path / 'lm.arpa')
     assert build_ctcdecoder(['a'], tmp_path / 'lm.arpa', lm_score_boundary=False).decode(np.eye(2)) == 'a'
     (tmp_path / 'lm.arpa').write_bytes(b'mmap lm http://kheafield.com/code format version 5\n\0')
-    with pytest.raises(BadInput, match='lm.arpa'):
+    with refuses('lm.arpa'):
         build_ctcdecoder(LABELS, tmp_path / 'lm.arpa')
 
 
 @pytest.mark.parametrize(
     'logits,options,message',
     [
-        (LOGITS[0], {}, r'logits=\(8,\): must have two dimensions, frames x 8 labels'),
-        (LOGITS[:, :7], {}, r'logits=\(13, 7\): must have 8 columns'),
-        (np.full((3, 8), np.nan), {}, r'logits=\(3, 8\): must be numbers: no NaN'),
-        (np.full((3, 8), np.inf), {}, r'logits=\(3, 8\): must be numbers: no NaN, no infinity'),
-        (np.full((3, 8), -np.inf), {}, r'logits=\(3, 8\): .* in each frame one above -infinity'),
-        ([['a'] * 8], {}, 'logits: must be numbers, frames x labels'),
-        (LOGITS, {'beam_width': 0}, 'beam_width=0: must be 1 or more'),
-        (LOGITS, {'beam_width': 2.5}, 'beam_width=2.5: must be 1 or more'),
-        (LOGITS, {'beam_prune_logp': 1.0}, 'beam_prune_logp=1.0: must be a number, at most 0'),
-        (LOGITS, {'token_min_logp': None}, 'token_min_logp=None: must be a number'),
-        (LOGITS, {'hotwords': 'bugs'}, "hotwords='bugs': must be a list of strings"),
-        (LOGITS, {'hotwords': ['bugs', 1]}, r'hotwords=\[1\]: must be strings'),
-        (LOGITS, {'hotwords': 3}, 'hotwords=3: must be a list of strings'),
-        (LOGITS, {'hotword_weight': 'x'}, "hotword_weight='x': must be a number"),
-        (LOGITS, {'lm_start_state': 'x'}, "lm_start_state='x': must be None, or with a model"),
+        (LOGITS[0], {}, 'logits'),
+        (LOGITS[:, :7], {}, 'logits'),
+        (np.full((3, 8), np.nan), {}, 'logits'),
+        (np.full((3, 8), np.inf), {}, 'logits'),
+        (np.full((3, 8), -np.inf), {}, 'logits'),
+        ([['a'] * 8], {}, 'logits'),
+        (LOGITS, {'beam_width': 0}, 'beam_width'),
+        (LOGITS, {'beam_width': 2.5}, 'beam_width'),
+        (LOGITS, {'beam_prune_logp': 1.0}, 'beam_prune_logp'),
+        (LOGITS, {'token_min_logp': None}, 'token_min_logp'),
+        (LOGITS, {'hotwords': 'bugs'}, 'hotwords'),
+        (LOGITS, {'hotwords': ['bugs', 1]}, 'hotwords'),
+        (LOGITS, {'hotwords': 3}, 'hotwords'),
+        (LOGITS, {'hotword_weight': 'x'}, 'hotword_weight'),
+        (LOGITS, {'lm_start_state': 'x'}, 'lm_start_state'),
     ],
 )
 def test_what_cannot_be_decoded_is_one_line(arpa, logits, options, message):
-    with pytest.raises(BadInput, match=message):
+    with refuses(message):
         build_ctcdecoder(LABELS, arpa('bugs')).decode(logits, **options)

@@ -7,6 +7,7 @@ import zipfile
 import ml_dtypes
 import numpy as np
 import pytest
+from helpers import refuses
 
 from configs import sentences
 from nplm_jax import decoding, kenlm
@@ -104,8 +105,7 @@ def test_duplicates_of_a_spelling_hide_no_word_and_a_seventh_homophone_is_refuse
     emissions_FxN = np.log(np.array([[0.1, 0.1, 0.7, 0.1], [0.1, 0.7, 0.1, 0.1]], np.float32))
     found = decoding.Decoder(None, TOKENS, lexicon).decode(emissions_FxN)
     assert {h.words for h in found} >= {(word,) for word in words[:6]}
-    message = r"lexicon='a \|': spells 7 words \(w0, .*w6\); flashlight-text allows 6"
-    with pytest.raises(BadInput, match=message):
+    with refuses('lexicon'):
         decoding.Decoder(None, TOKENS, {word: [['a', '|']] for word in words})
 
 
@@ -272,7 +272,7 @@ def test_weights_of_one_run_are_refused(files, capsys):
 def test_a_model_without_the_end_of_sentences_is_refused(files, tmp_path, capsys):
     text = ARPA.replace('-0.6\t</s>\n', '').replace('-0.4\tba </s>\n', '')
     (tmp_path / 'lm.arpa').write_text(text.replace('1=6', '1=5').replace('2=4', '2=3'))
-    with pytest.raises(BadInput, match='^model=<Model from lm.arpa>: has no mark at the end of sentences'):
+    with refuses('model'):
         decoding.Decoder(kenlm.Model(tmp_path / 'lm.arpa'), TOKENS, LEXICON)
     with pytest.raises(SystemExit) as stop:
         cli.main(files())
@@ -291,9 +291,9 @@ def test_an_end_of_probability_zero_leaves_finite_totals(tmp_path):
 
 
 def test_a_lexicon_in_other_tokens_is_refused_in_python(model):
-    with pytest.raises(BadInput, match=r"^lexicon='a y': must be spelled in the 4 tokens"):
+    with refuses('lexicon'):
         decoding.Decoder(model, TOKENS, {'a': [['y']]})
-    with pytest.raises(BadInput, match="^lexicon='b': no word of it is in the vocabulary of the model"):
+    with refuses('lexicon'):
         decoding.Decoder(model, TOKENS, {'b': [['b', '|']]})
-    with pytest.raises(BadInput, match='^tokens=5: must be different'):
+    with refuses('tokens'):
         decoding.Decoder(model, [*TOKENS, 'a'], LEXICON)

@@ -8,8 +8,6 @@ from nltk.translate.bleu_score import corpus_bleu
 
 from nplm_jax.apps.decoding import reranking
 
-pytestmark = pytest.mark.quick
-
 
 def test_the_word_error_rate_is_that_of_all_texts_together():
     pairs = [('a b c', 'a c'), ('', 'x y z'), ('a', 'a')]

@@ -15,8 +15,6 @@ pytest.importorskip('nicegui', reason='needs NiceGUI: pip install nicegui')
 
 from nplm_jax.apps.explorer.state import PageState  # noqa: E402
 
-pytestmark = pytest.mark.browser
-
 PHONE = {'width': 390, 'height': 844, 'deviceScaleFactor': 2, 'mobile': True}
 TEXT, WORD = 'textarea[aria-label="a beginning"]', 'input[aria-label="a word"]'
 BODY = 'return getComputedStyle(document.body).backgroundColor'

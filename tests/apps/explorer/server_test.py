@@ -6,8 +6,6 @@ import urllib.parse
 
 import pytest
 
-pytestmark = pytest.mark.browser  # needs NiceGUI
-
 
 @pytest.mark.parametrize('path', ['/', '/_nicegui_ws/socket.io/?EIO=4&transport=polling&implicit_handshake=1'])
 def test_the_page_and_its_socket_answer_to_no_other_host_and_no_other_origin(served, path):

@@ -10,7 +10,6 @@ from nplm_jax import parts
 from nplm_jax.runs import experiment
 
 pytest.importorskip('selenium.webdriver', reason='needs Selenium: pip install selenium')
-pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(scope='module')

@@ -16,7 +16,6 @@ from nicegui.testing.user_simulation import user_simulation
 from nplm_jax.apps.explorer import batching, page, parts, server
 
 pytestmark = [
-    pytest.mark.browser,  # needs NiceGUI
     pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning'),
 ]
 

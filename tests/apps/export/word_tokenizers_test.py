@@ -1,12 +1,11 @@
 """Tokenizers for Hugging Face cut a text as ours do."""
 
 import pytest
-from helpers import corpus_settings
+from helpers import corpus_settings, refuses
 
 from nplm_jax.apps.export.word_tokenizers import special_tokens, word_tokenizer
 from nplm_jax.data import vocabulary
 from nplm_jax.data.corpora import make_tokenizer
-from nplm_jax.utils.errors import BadInput
 
 TEXT = (
     "The Dog's well-known 3.14, 1990's don’t-say “it”\t(50% off)\n\n21st -3 $5 9:30 U.S. e\u0301 a_b x.1 1.x 5-a <p>"
@@ -44,5 +43,5 @@ def test_a_text_without_marks_begins_after_the_rare_word():
 
 def test_a_vocabulary_with_the_padding_symbol_is_refused():
     pytest.importorskip('tokenizers', reason='pip install tokenizers')
-    with pytest.raises(BadInput, match="^--to='hf': the vocabulary has the word <pad>"):
+    with refuses('--to'):
         word_tokenizer(make_tokenizer(corpus_settings('text')), {'<rare>': 0, '<pad>': 1})

@@ -14,7 +14,7 @@ import warnings
 
 import numpy as np
 import pytest
-from helpers import ROOT, make_model
+from helpers import ROOT, make_model, refuses
 from texts import GERMAN, repeated
 
 import nplm_jax
@@ -440,7 +440,7 @@ def test_a_packed_model_and_a_run_by_its_name_are_the_run(runs, tmp_path, nplm_c
     assert named.score('i like coffee') == expected and pickle.loads(pickle.dumps(named)).path == named.path
     cut = (tmp_path / 'model.nplm').read_bytes()[:-9]
     (tmp_path / 'cut.nplm').write_bytes(cut)
-    with pytest.raises(BadInput, match='not a model of nplm pack, or cut'):
+    with refuses('RUN'):
         kenlm.Model('cut.nplm')
 
 
@@ -453,7 +453,7 @@ def test_sentences_are_cut_at_six_blanks_and_files_at_four(tmp_path, weather):
 
 def test_a_run_without_marks_has_no_ends_of_sentences(runs, nplm_command, monkeypatch):
     model = kenlm.Model(runs / 'unmarked')
-    with pytest.raises(BadInput, match='^eos=True: must be False'):
+    with refuses('eos'):
         model.score('i like')
     line = total_of_score(nplm_command, monkeypatch, 'i like coffee', runs / 'unmarked')
     assert model.score('i like coffee', eos=False) == pytest.approx(line['total'], abs=1e-5)

@@ -6,7 +6,7 @@ import functools
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import make_model
+from helpers import make_model, refuses
 
 import nplm_jax
 from nplm_jax.apps.new_words import induction as new_words
@@ -19,7 +19,6 @@ from nplm_jax.inference import generation
 from nplm_jax.inference.loaded_model import LoadedModel
 from nplm_jax.models.ngram.counts import count
 from nplm_jax.models.ngram.unsmoothed import add_delta
-from nplm_jax.utils.errors import BadInput
 
 V = 23
 COUNTS = (211, *range(131, 131 - V + 1, -1))
@@ -223,21 +222,21 @@ TEXT = np.arange(60, dtype=np.int32) % V
 @pytest.mark.parametrize(
     'arguments,message',
     [
-        ({'words': 'w3'}, "word='w3': is known already; must be a word outside the vocabulary"),
-        ({'words': RARE}, "word='<rare>': is known already"),
-        ({'words': 'wag'}, "word='wag': occurs in none of the 4 lines; must occur in one"),
-        ({'words': ['wug', 'wug']}, "word='wug': must be given once"),
-        ({'words': []}, r'words=\[\]: must be one new word or more'),
-        ({'lines': ['a wug']}, "words='a wug': must be a sequence of words, not one string"),
-        ({'counts': {'wug': 0}}, r"counts\['wug'\]=0: must be 1 or more occurrences"),
-        ({'vocabulary': Vocabulary((RARE, 'w1'), (1, 1))}, 'vocabulary=2: must have the 23 words of the network'),
+        ({'words': 'w3'}, 'word'),
+        ({'words': RARE}, 'word'),
+        ({'words': 'wag'}, 'word'),
+        ({'words': ['wug', 'wug']}, 'word'),
+        ({'words': []}, 'words'),
+        ({'lines': ['a wug']}, 'words'),
+        ({'counts': {'wug': 0}}, "counts['wug']"),
+        ({'vocabulary': Vocabulary((RARE, 'w1'), (1, 1))}, 'vocabulary'),
         (
             {'model': add_delta(count(TEXT, Span(0, 60), 2, V), 0.1)},
-            'model=.*: must be one network; other models have no features of words',
+            'model',
         ),
         (
             {'model': make_model(V, {'output.kind': 'two_level', 'output.num_shortlist': 5, 'output.classes': 4})},
-            "output layer='TwoLevelSoftmax': cannot take new words; the networks of output.kind full, sampled and nce",
+            'output layer',
         ),
     ],
 )
@@ -245,7 +244,7 @@ def test_what_cannot_be_done_ends_in_one_line(arguments, message):
     usual = {'model': make('nplm'), 'vocabulary': VOCABULARY, 'words': 'wug', 'lines': LINES}
     given = {**usual, **arguments}
     run = LoadedModel(Settings(), given.pop('vocabulary'), given.pop('model'))
-    with pytest.raises(BadInput, match=message) as error:
+    with refuses(message) as error:
         nplm_jax.induce(run, **given)
     assert '\n' not in str(error.value)
 
@@ -253,11 +252,11 @@ def test_what_cannot_be_done_ends_in_one_line(arguments, message):
 @pytest.mark.parametrize(
     'values,message',
     [
-        ({'rule': 'median'}, "rule='median': must be posterior or mean"),
-        ({'following': -1}, 'following=-1: must be 0 or more words'),
-        ({'candidates': 0}, 'candidates=0: must be 1 or more words'),
+        ({'rule': 'median'}, 'rule'),
+        ({'following': -1}, 'following'),
+        ({'candidates': 0}, 'candidates'),
     ],
 )
 def test_a_weighting_that_does_not_exist_ends_in_one_line(values, message):
-    with pytest.raises(BadInput, match=message):
+    with refuses(message):
         dataclasses.replace(Weighting(), **values)

@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from helpers import refuses
 
 from nplm_jax.apps.surprisal import stimuli, stimulus_files
 from nplm_jax.utils.errors import BadInput
@@ -108,7 +109,7 @@ def test_a_column_without_a_type_of_parquet_is_text(column, expected, tmp_path):
 
 def test_one_line_says_what_parquet_refuses(tmp_path):
     pytest.importorskip('pyarrow')
-    with pytest.raises(BadInput, match=r'x.parquet: cannot be written as .parquet \(.*surrogates'):
+    with refuses('x.parquet'):
         stimulus_files.write(tmp_path / 'x.parquet', {'item': ['\ud800']})
     assert not (tmp_path / 'x.parquet').exists()
 
@@ -157,23 +158,23 @@ def test_one_line_names_row_and_column(text, tmp_path):
 
 def test_bytes_that_are_no_text_are_named_by_line(tmp_path):
     (tmp_path / 'x.tsv').write_bytes(b'item\tzone\tword\n1\t1\tcaf\xe9\n')
-    with pytest.raises(BadInput, match=r'x.tsv:2: not UTF-8 text \(byte 7 of the line\)'):
+    with refuses('x.tsv:2'):
         stimulus_files.read(tmp_path / 'x.tsv')
 
 
 def test_a_quoted_cell_with_nothing_in_it_is_empty(tmp_path):
     (tmp_path / 'x.tsv').write_text('item\tzone\tword\n1\t1\t""\n')
-    with pytest.raises(BadInput, match="x.tsv:2, column 'word': empty$"):
+    with refuses("x.tsv:2, column 'word'"):
         stimulus_files.read(tmp_path / 'x.tsv')
 
 
 def test_other_files_are_refused(tmp_path):
     (tmp_path / 'x.parquet').write_text('no')
-    with pytest.raises(BadInput, match='x.parquet: '):
+    with refuses('x.parquet'):
         stimulus_files.read(tmp_path / 'x.parquet')
-    with pytest.raises(BadInput, match=r"--table='x.xlsx': must end in .tsv, .csv, .parquet"):
+    with refuses('--table'):
         stimulus_files.read(stimulus_files.pathlib.Path('x.xlsx'))
-    with pytest.raises(BadInput, match='x.csv: cannot be read'):
+    with refuses('x.csv'):
         stimulus_files.read(tmp_path / 'x.csv')
 
 
@@ -195,11 +196,10 @@ def test_cells_of_a_frame(cells, message):
 
 @pytest.mark.parametrize('cell,kind', [([1], 'list'), ({'a': 1}, 'dict'), (np.array([1]), 'ndarray')])
 def test_an_item_that_cannot_be_compared_is_refused(cell, kind):
-    message = f"frame, row 2, column 'item': holds {kind}, which names no item"
     columns = {'item': [1, cell], 'zone': [1, 1], 'word': ['a', 'b']}
-    with pytest.raises(BadInput, match=message):
+    with refuses("frame, row 2, column 'item'"):
         stimuli.from_columns(columns, 'frame')
-    with pytest.raises(BadInput, match=message):
+    with refuses("frame, row 2, column 'item'"):
         stimuli.from_sentences({'item': [1, cell], 'text': ['a', 'b']}, 'text', 'frame')
 
 
@@ -209,7 +209,7 @@ def test_a_time_after_the_year_9999_is_one_line(unit, tmp_path):
     times = pyarrow.array([2**48 if unit == 'ms' else 2**58], pyarrow.timestamp(unit))
     table = {'item': [1], 'zone': [1], 'word': ['a'], 'time': times}
     parquet.write_table(pyarrow.table(table), tmp_path / 'x.parquet')
-    with pytest.raises(BadInput, match='x.parquet: cannot be read'):
+    with refuses('x.parquet'):
         stimulus_files.read(tmp_path / 'x.parquet')
 
 
@@ -224,7 +224,7 @@ CROSSED = {
 def test_several_columns_identify_an_item_together():
     found = stimuli.from_columns(CROSSED, 'table', stimuli.ColumnNames(('item', 'condition')))
     assert list(found.items) == [range(0, 2), range(2, 4), range(4, 5)]
-    with pytest.raises(BadInput, match="zone '1' comes after zone '2' of the same item; .*--item=item,condition"):
+    with refuses('table, row 3'):
         stimuli.from_columns(CROSSED, 'table')
     without = {key: cells for key, cells in CROSSED.items() if key != 'zone'}
     for names in (('item',), ('item', 'condition')):
@@ -233,7 +233,7 @@ def test_several_columns_identify_an_item_together():
         has = "it has 'item', 'condition', 'word'; it numbers the words of each item"
         assert str(error.value) == f"zone column='zone': table has no such column; {has}"
     unsorted = {key: cells[2:] + cells[:2] + cells[2:3] for key, cells in CROSSED.items()}
-    with pytest.raises(BadInput, match="table, row 6: item '1, b' began at row 1 and"):
+    with refuses('table, row 6'):
         stimuli.from_columns(unsorted, 'table', stimuli.ColumnNames(('item', 'condition')))
 
 

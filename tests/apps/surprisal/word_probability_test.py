@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from helpers import refuses
 from texts import GERMAN, repeated
 
 from configs import text as text_config
@@ -18,7 +19,6 @@ from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.inference.loaded_model import LoadedModel
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.runs import experiment, loading
-from nplm_jax.utils.errors import BadInput
 
 TOKENS = ('<rare>', 'a', 'b', 'Ġa', 'Ġb', 'Ċ', '.')
 IDS = {token: i for i, token in enumerate(TOKENS)}
@@ -81,7 +81,6 @@ def probability(word, after, ends=tuple(BLANK)):
     return p * P[IDS[tokens[-1]], list(ends)].sum()
 
 
-@pytest.mark.quick
 def test_first_words_have_the_probability_of_the_definition():
     _, columns = measure(WORDS)
     p = 2.0 ** -columns['surprisal_net']
@@ -96,7 +95,6 @@ def test_words_after_a_word_have_the_probability_of_the_definition():
     np.testing.assert_allclose(p, [probability(word, 'b') for word in WORDS], rtol=1e-9)
 
 
-@pytest.mark.quick
 def test_the_probabilities_of_all_words_in_a_place_sum_to_one(monkeypatch):
     """Without line ends, marks and <rare>, every text is words of two letters, and nothing else has a probability."""
     p_VxV = P.copy()
@@ -185,9 +183,7 @@ def test_pieces_have_no_frequency_of_words():
 
 def test_words_have_no_sum_of_their_own():
     model = LoadedModel(Settings(), Vocabulary(('<rare>', 'a'), (1, 2)), MODEL.model)
-    with pytest.raises(
-        BadInput, match='^word_probability=.sum.: does not apply to a model of corpus.tokens=whitespace'
-    ):
+    with refuses('word_probability'):
         found = stimuli.from_text('a', 'text')
         measurement.measure({'net': model}, found, measurement.Options(word_probability='sum'))
 

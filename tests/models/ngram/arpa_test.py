@@ -11,6 +11,7 @@ import types
 
 import numpy as np
 import pytest
+from helpers import refuses
 
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.vocabulary import RARE, Vocabulary
@@ -143,7 +144,7 @@ def test_kenlm_scores_an_unknown_word_in_capitals_alike(tmp_path):
 
 def test_a_file_with_both_unknown_words_is_refused(tmp_path, block):
     (tmp_path / 'model.arpa').write_text(FILE.replace('-1\tb', '-1\t<UNK>'), encoding='utf-8')
-    with pytest.raises(BadInput, match=':10: an n-gram that occurs twice'):
+    with refuses('model.arpa:10'):
         arpa.read(tmp_path / 'model.arpa')
 
 
@@ -251,7 +252,7 @@ def test_only_four_blanks_of_ascii_separate_fields(tmp_path, block):
     assert arpa.read(path)[1].words == (RARE, '\xa0', '1\u30000')
     for text in ('-0.75\ta b\xa0', '-0.75\xa0a b', '\xa0-0.75\ta b', '-٠.75\ta b', '-0.75\x1fa b', '-0.75\fa b'):
         path.write_text(FILE.replace('-0.75\ta b', text), encoding='utf-8')
-        with pytest.raises(BadInput, match=':13: '):
+        with refuses('model.arpa:13'):
             arpa.read(path)
 
 
@@ -288,7 +289,7 @@ def test_an_ngram_whose_beginning_is_missing_is_refused(tmp_path, block):
     path = tmp_path / 'model.arpa'
     longer = FILE.replace('ngram 2=2', 'ngram 2=2\nngram 3=1').replace('\\end\\', '\\3-grams:\n-1\tb b a\n\n\\end\\')
     path.write_text(longer, encoding='utf-8')
-    with pytest.raises(BadInput, match=":18: 'b b a' has a prefix that is not an n-gram of the order below"):
+    with refuses('model.arpa:18'):
         arpa.read(path)
 
 
@@ -395,9 +396,9 @@ def test_a_foreign_file_is_named(tmp_path, kind):
 def test_bytes_that_are_not_text_and_a_missing_file(tmp_path):
     path = tmp_path / 'model.arpa'
     path.write_bytes(b'\\data\\\nngram 1=1\n\xff\xfe')
-    with pytest.raises(BadInput, match=r'model\.arpa:3: not UTF-8 text'):
+    with refuses('model.arpa:3'):
         arpa.read(path)
-    with pytest.raises(BadInput, match='cannot be read'):
+    with refuses('none.arpa'):
         arpa.read(tmp_path / 'none.arpa')
 
 
@@ -406,7 +407,7 @@ def test_bytes_that_are_not_text_and_a_missing_file(tmp_path):
 )
 def test_a_vocabulary_that_cannot_be_written_is_refused(tmp_path, words, message):
     model = unsmoothed.unsmoothed_backoff(counts.count(np.array([1, 2, 1, 2]), Span(0, 4), 2, 3))
-    with pytest.raises(BadInput, match=message):
+    with refuses('model.arpa'):
         arpa.write(model, Vocabulary(words, (0,) * len(words)), tmp_path / 'model.arpa')
     assert not list(tmp_path.iterdir())
 
@@ -431,5 +432,5 @@ def test_the_rare_word_symbol_is_no_word_of_a_file(tmp_path):
     (tmp_path / 'file.arpa').write_text(
         FILE.replace('-1	b', f'-1	{RARE}').replace('a b', f'a {RARE}').replace('b  a', f'{RARE} a')
     )
-    with pytest.raises(BadInput, match=f'has the word {RARE}'):
+    with refuses('file.arpa'):
         arpa.read(tmp_path / 'file.arpa')

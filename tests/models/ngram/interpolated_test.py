@@ -111,7 +111,7 @@ def test_more_iterations_never_hurt_the_validation_words():
     assert all(b < a for a, b in zip(nll, nll[1:]))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_brown(brown_data):
     data = brown_data()
     tokens_T = np.asarray(data.tokens_T)

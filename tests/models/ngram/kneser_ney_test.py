@@ -195,7 +195,7 @@ def test_estimated_discounts_do_not_warn(recwarn):
     assert not recwarn.list
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     'fit, n, valid, test',
     [
@@ -213,7 +213,7 @@ def test_brown(brown_data, fit, n, valid, test):
     assert evaluate(model, tokens_T, data.test).perplexity == pytest.approx(test, abs=0.05)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize('n, test', [(3, 332.6), (4, 330.5), (5, 329.8)])
 def test_modified_agrees_with_the_standard_toolkit_on_cased_brown(brown_data, n, test):
     data = brown_data(',cased')

@@ -5,14 +5,13 @@ import json
 import numpy as np
 import pytest
 from fuzz.folders import sealed
-from helpers import DATA, default_settings
+from helpers import DATA, default_settings, refuses
 
 from nplm_jax import parts
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.vocabulary import RARE, Vocabulary
 from nplm_jax.models.ngram import archives, class_ngram, estimators, interpolated, kneser_ney, storage
 from nplm_jax.models.ngram.counts import count
-from nplm_jax.utils.errors import BadInput
 
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
 V = len(DATA.vocabulary)
@@ -50,13 +49,11 @@ def test_a_damaged_file_is_refused(tmp_path):
         damaged = bytearray(data)
         damaged[place] ^= 1 << int(rng.integers(8))
         path.write_bytes(damaged)
-        with pytest.raises(
-            BadInput, match=r'model.safetensors: damaged \(wrong checksum or malformed header\); delete it'
-        ):
+        with refuses('model.safetensors'):
             storage.load(path, V)
     for length in (0, 10, len(data) // 2, len(data) - 1):
         path.write_bytes(data[:length])
-        with pytest.raises(BadInput, match='damaged'):
+        with refuses('model.safetensors'):
             storage.load(path, V)
 
 
@@ -101,7 +98,7 @@ def saved(tmp_path):
 def test_arrays_that_are_no_model_are_refused_under_a_right_checksum(change, saved):
     arrays, metadata = archives.read(saved)
     archives.write(saved, NOT_ARRAYS[change](arrays), metadata)
-    with pytest.raises(BadInput, match='model.safetensors: damaged, '):
+    with refuses('model.safetensors'):
         storage.load(saved, V)
 
 
@@ -110,7 +107,7 @@ def test_a_structure_that_is_no_model_is_refused_under_a_right_checksum(structur
     arrays, _ = archives.read(saved)
     arrays |= {'codes': np.full(len(arrays['log_p.2']), 9, np.uint8), 'values': np.zeros(9)}
     archives.write(saved, arrays, {'model': json.dumps(NOT_A_STRUCTURE[structure])})
-    with pytest.raises(BadInput, match='model.safetensors: damaged, '):
+    with refuses('model.safetensors'):
         storage.load(saved, V)
 
 
@@ -131,7 +128,7 @@ def test_a_structure_that_is_no_model_is_refused_under_a_right_checksum(structur
 )
 def test_a_malformed_entry_of_the_header_is_refused_under_a_right_checksum(entry, saved):
     saved.write_bytes(sealed(saved.read_bytes(), {'x': entry}))
-    with pytest.raises(BadInput, match='model.safetensors: damaged'):
+    with refuses('model.safetensors'):
         storage.load(saved, V)
 
 
@@ -140,7 +137,7 @@ def test_a_malformed_entry_of_the_header_is_refused_under_a_right_checksum(entry
 )
 def test_what_holds_no_arrays_is_refused(content, tmp_path):
     (path := tmp_path / storage.MODEL_FILE).write_bytes(content)
-    with pytest.raises(BadInput, match='model.safetensors: damaged'):
+    with refuses('model.safetensors'):
         storage.load(path, V)
 
 
@@ -155,7 +152,7 @@ def test_the_package_safetensors_reads_the_file(tmp_path):
 
 def test_another_vocabulary_is_refused(tmp_path):
     storage.save(kneser_ney.fit_modified(count(DATA.tokens_T, DATA.train, 2, V)), path := tmp_path / storage.MODEL_FILE)
-    with pytest.raises(BadInput, match=f"={V}: has so many words, and the run's vocabulary {V + 1}"):
+    with refuses('model.safetensors'):
         storage.load(path, V + 1)
 
 

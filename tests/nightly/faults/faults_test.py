@@ -97,27 +97,23 @@ def test_the_readmes_table_is_what_was_measured_and_all_came_back():
     assert {row[1] for row in rows} >= set(PHASES)
 
 
-@pytest.mark.faults
 @pytest.mark.parametrize('fault', kills.SIGNALS)
 def test_hurt_once_in_every_phase(base, tmp_path, fault):
     records = kills.chain(tmp_path / 'run', base, fault, rng, imported=True)
     assert [r['phase'] for r in records if not recovered(r)] == [] and len(records) == len(PHASES), records
 
 
-@pytest.mark.faults
 @needs_mount
 @pytest.mark.parametrize('phase', PHASES)
 def test_a_disk_that_is_full_from_each_phase_on(base, tmp_path, phase):
     assert recovered(record := disks.full(tmp_path / 'disk', base, phase)), record
 
 
-@pytest.mark.faults
 @pytest.mark.parametrize('fault', network.FAULTS)
 def test_each_fault_of_a_download(tmp_path, fault):
     assert recovered(record := serve(tmp_path / 'here', fault)), record
 
 
-@pytest.mark.faults
 @pytest.mark.parametrize('damaged', [damage.every_checkpoint, damage.compiled])
 def test_damage_to_all_there_is(base, tmp_path, damaged):
     assert recovered(record := damaged(tmp_path / 'run', base, rng, imported=True)), record

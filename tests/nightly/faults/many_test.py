@@ -35,7 +35,6 @@ def check(records, number):
     assert len(records) == number and all(map(many_table.recovered, records)), records
 
 
-@pytest.mark.faults
 def test_kill_and_sigterm_of_the_first_another_and_all(pair, tmp_path):
     hurts = [
         lambda *a: many.signalled(*a[:2], 'another', 'checkpoint', a[2], signal.SIGKILL),
@@ -49,7 +48,6 @@ def test_kill_and_sigterm_of_the_first_another_and_all(pair, tmp_path):
     assert records[0]['others_said'].startswith(many.LOST) and records[2]['exit'] == records[2]['others'] == [143]
 
 
-@pytest.mark.faults
 def test_a_process_that_hangs_and_one_that_goes_on(pair, tmp_path):
     hurts = [
         lambda *a: many.stopped(*a[:2], 'another', 'step', a[2], 'hangs'),
@@ -60,7 +58,6 @@ def test_a_process_that_hangs_and_one_that_goes_on(pair, tmp_path):
     assert records[0]['others'] == [1] and records[2]['exit'] == records[2]['others'] == [0]
 
 
-@pytest.mark.faults
 @pytest.mark.skipif(bool(disks.mounts()) or not shutil.which('ip'), reason='makes networks: needs root and iproute2')
 def test_a_network_that_is_cut(pair, tmp_path):
     hurts = [
@@ -71,20 +68,17 @@ def test_a_network_that_is_cut(pair, tmp_path):
     check(chain(tmp_path / 'run', pair, hurts, rng), 3)
 
 
-@pytest.mark.faults
 @pytest.mark.parametrize('same_port', [False, True])
 def test_two_groups_in_one_folder(pair, tmp_path, same_port):
     check(chain(tmp_path / 'run', pair, [lambda *a: many.two_groups(*a[:2], same_port, a[2])], rng), 1)
 
 
-@pytest.mark.faults
 @pytest.mark.parametrize('how', ['text', 'config'])
 def test_one_process_with_another_input(pair, tmp_path, how):
     check(records := chain(tmp_path / 'run', pair, [lambda *a: many.another_input(*a, how)], rng), 1)
     assert records[0]['exit'] == [2]
 
 
-@pytest.mark.faults
 @pytest.mark.parametrize('fault,phase', [('kill -9', 'checkpoint'), ('SIGTERM', 'step')])
 def test_a_vectorized_sweep(tmp_path, fault, phase):
     base = sweep_faults.unbroken(tmp_path / 'base')
@@ -93,7 +87,6 @@ def test_a_vectorized_sweep(tmp_path, fault, phase):
     assert sweep_faults.finished(folder, base)
 
 
-@pytest.mark.faults
 def test_a_job_of_this_machine_whose_training_is_killed(tmp_path):
     base = job_faults.unbroken(tmp_path / 'base', 1)
     record = job_faults.hurt(tmp_path / 'run', base, 'local.1.0', 'kill -9', 'first')
