@@ -15,7 +15,6 @@ from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models.mixture import CachedScores
 from nplm_jax.models.ngram import interpolated, kneser_ney
 from nplm_jax.runs import card, catalog, experiment, loading
-from nplm_jax.utils import plugins
 from nplm_jax.utils.errors import BadInput
 
 

@@ -94,14 +94,9 @@ def test_long_names_are_no_path_and_a_teacher_that_cannot_be_read_is_named(train
 def test_a_teacher_that_cannot_teach_is_one_line(trained, tmp_path):
     counted = nplm_jax.train('sentences', tmp_path / 'counted', {'model.family': 'interpolated', 'model.n': 3}).folder
     (tmp_path / 'begun').mkdir()
-    for name in (
-        tmp_path / 'none': f"no finished run at '{tmp_path}/none'",
-        f'{trained},{tmp_path}/none': f"no finished run at '{tmp_path}/none'",
-        tmp_path / 'begun': f"no finished run at '{tmp_path}/begun'",
-        f'{trained},{trained}': 'names a run twice',
-        counted: f'must name networks; {counted} is a count-based model',
-        tmp_path / 'student': f'must not name --workdir={tmp_path}/student, the run that is to learn',
-    }.items():
+    refused = [tmp_path / 'none', f'{trained},{tmp_path}/none', tmp_path / 'begun']  # no finished run
+    refused += [f'{trained},{trained}', counted, tmp_path / 'student']  # twice, a count-based model, the student itself
+    for name in refused:
         with refuses('output.teacher') as caught:
             train(tmp_path / 'student', name)
         assert '\n' not in str(caught.value) and not (tmp_path / 'student').exists()
