@@ -268,7 +268,7 @@ def refuse_arpa(folders: Sequence[str], key: str) -> None:
 
 def _is_arpa(folder: str) -> bool:
     path = expand('RUN', folder)
-    return path.is_file() and path.suffix != packed.SUFFIX and arpa_files.is_arpa(path)
+    return path.is_file() and not packed.is_packed(path) and arpa_files.is_arpa(path)
 
 
 def _load(folder: str) -> LoadedModel:
