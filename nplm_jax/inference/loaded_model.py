@@ -1,6 +1,7 @@
 """A trained model with its settings and its vocabulary: the object that `nplm_jax.load` and `nplm_jax.train` return."""
 
 import dataclasses
+import os
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 from nplm_jax.config import Settings
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.models.language_model import LanguageModel
+from nplm_jax.utils.errors import require
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -30,11 +32,30 @@ class LoadedModel:
     folder: pathlib.Path | None = None
     results: Mapping[str, Any] | None = None
 
+    def __post_init__(self) -> None:
+        if isinstance(self.model, LanguageModel):  # so that it is mixed only with models of the same words
+            self.model.vocabulary = self.vocabulary
+
     def __repr__(self) -> str:
         name, family = self.settings.name[:60], self.settings.model.family[:30]
         return f'<LoadedModel {name}: {family}, {len(self.vocabulary):,} words, {self.model!r}>'
 
 
 def model_of(model: LoadedModel | LanguageModel) -> LanguageModel:
-    """Returns the language model of a loaded model, and any other language model as it is."""
+    """Returns the language model of a loaded model, and any other language model as it is.
+
+    Raises:
+        BadInput: It is neither.
+    """
+    allowed = 'must be what nplm_jax.load returns, or a language model'
+    require(isinstance(model, (LoadedModel, LanguageModel)), 'model', _shown(model), allowed)
     return model.model if isinstance(model, LoadedModel) else model
+
+
+def check_loaded(key: str, model: Any) -> None:
+    """Raises BadInput unless the argument `key` is a loaded model."""
+    require(isinstance(model, LoadedModel), key, _shown(model), 'must be what nplm_jax.load returns')
+
+
+def _shown(value: Any) -> Any:
+    return value if isinstance(value, (str, os.PathLike)) else type(value).__name__

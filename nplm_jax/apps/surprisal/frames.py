@@ -13,7 +13,7 @@ from nplm_jax.apps.surprisal import stimuli as stimuli_lib
 from nplm_jax.apps.surprisal.measurement import Options, add_mixture, measure
 from nplm_jax.apps.surprisal.stimuli import ColumnNames, Columns, Stimuli
 from nplm_jax.data import text_checks
-from nplm_jax.inference.loaded_model import LoadedModel
+from nplm_jax.inference.loaded_model import LoadedModel, check_loaded
 from nplm_jax.models.spelled_words import Spelling
 from nplm_jax.utils.errors import require
 
@@ -61,9 +61,15 @@ def surprisal(
         A frame of the same kind, with more columns; of a list a list of dicts, one a word.
 
     Raises:
-        BadInput: The frame is not as described; the message names row and column.
+        BadInput: The model is no loaded model, or the frame is not as described; the message names row and column.
     """
-    models = dict(model) if isinstance(model, Mapping) else {model.settings.name: model}
+    if isinstance(model, Mapping):
+        models = dict(model)
+        for name, loaded in models.items():
+            check_loaded(f'model[{name!r}]', loaded)
+    else:
+        check_loaded('model', model)
+        models = {model.settings.name: model}
     models = models if weights is None else add_mixture(models, weights)
     options = Options(punctuation, context, tokens, hyphens, spillover, word_probability)
     names = ColumnNames((item,) if isinstance(item, str) else tuple(item), zone, word)
