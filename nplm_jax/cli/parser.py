@@ -38,6 +38,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(f'nplm {command}', description=description, formatter_class=_Formatter, allow_abbrev=False)
         self._max_runs: int | None = 0
         self._output: argparse.Action | None = None
+        self._may_be_folder = False
         self._owned: list[tuple[argparse.Action, str]] = []
         self.register('type', float, _finite)
         self.register('type', int, _int32)
@@ -120,17 +121,28 @@ class Parser(argparse.ArgumentParser):
         """Adds --json."""
         self.add_switch('--json', 'print one JSON object')
 
-    def add_output(self, help: str, name: str = '--output', metavar: str | None = None, required: bool = False) -> None:
-        """Adds --output, a file to write, and --overwrite; `parse_args` refuses a file that exists without it.
+    def add_output(
+        self,
+        help: str,
+        name: str = '--output',
+        metavar: str | None = None,
+        required: bool = False,
+        may_be_folder: bool = False,
+    ) -> None:
+        """Adds --output, a file to write, and --overwrite.
+
+        `parse_args` refuses a file that cannot be written, or that exists without --overwrite.
 
         Args:
             help: What it is.
             name: `output` for a positional argument.
             metavar: How --help shows its value.
             required: Whether the flag must be given.
+            may_be_folder: Whether it can be a folder; the command then calls `require_writable`.
         """
         options: dict[str, Any] = {'default': '', 'required': required} if name.startswith('-') else {}
         self._output = self.add_argument(name, help=help, metavar=metavar, **options)
+        self._may_be_folder = may_be_folder
         self.add_owned('output', '--overwrite', action='store_true', help='replace the output if it exists')
 
     def add_results(self, help: str = 'JSON file to write the results to; default: none') -> None:
@@ -160,8 +172,14 @@ class Parser(argparse.ArgumentParser):
             require(one, 'RUN', flags.workdir, 'expected exactly one run')
         if isinstance(figure := getattr(flags, 'figure', ''), str):  # that of a study has no value
             require(not figure or figure.endswith('.png'), '--figure', figure, 'must end in .png')
-        if self._output and flags.output:
-            require_new(self._output.option_strings[0] if self._output.option_strings else 'FILE', flags)
+            if figure:
+                require_writable('--figure', figure)
+        if self._output and (flags.output or self._output.required):
+            key = self._output.option_strings[0] if self._output.option_strings else 'FILE'
+            require(bool(flags.output), key, '', 'must be a file')
+            require_new(key, flags)
+            if not self._may_be_folder:
+                require_writable(key, flags.output)
         for action, owner in self._owned:
             value = getattr(flags, action.dest)
             belongs = value == action.default or bool(getattr(flags, owner))
@@ -197,6 +215,22 @@ def require_new(key: str, flags: argparse.Namespace, path: str | os.PathLike[str
     found = expand(key, path or flags.output)
     is_taken = found.is_file() or (bool(path) and found.is_dir() and any(found.iterdir()))
     require(flags.overwrite or not is_taken, key, str(found), EXISTS)
+
+
+def require_writable(key: str, path: str | os.PathLike[str], is_folder: bool = False) -> None:
+    """Raises BadInput unless a file or a folder can be written.
+
+    Args:
+        key: The flag that names it.
+        path: The file or folder. If it is missing, the folder that it is in must exist.
+        is_folder: Whether it is a folder.
+    """
+    found = expand(key, path)
+    is_other = found.is_dir() != is_folder and found.exists()
+    require(not is_other, key, str(path), f'must be a {"folder" if is_folder else "file"}')
+    folder = found if found.is_dir() else found.parent
+    is_writable = folder.is_dir() and os.access(folder, os.W_OK)
+    require(is_writable, key, str(path), f'must be in a folder that exists and is writable; {folder} is not')
 
 
 def _finite(text: str) -> float:

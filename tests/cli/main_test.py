@@ -83,6 +83,40 @@ def test_an_output_that_exists_is_refused_before_anything_is_read(name, tmp_path
         assert '--overwrite' not in error.problem  # what it reads is not there
 
 
+def bad_outputs(name, tmp_path):
+    """Returns outputs that cannot be written, in a folder with a file and a folder."""
+    (tmp_path / 'docs.txt').write_text('a b\n')
+    (tmp_path / 'file').write_text('')
+    (tmp_path / 'folder.txt').mkdir()
+    below = '' if name == 'features' else '/x.txt'  # its output is a folder, which may be missing
+    outputs = [f'no/folder{below}', f'file{below}']
+    outputs += [] if name in ('export', 'features', 'filter') else ['folder.txt']  # their outputs may be folders
+    outputs += [''] if name in ('export', 'pack', 'prune') else []  # they need one
+    return outputs
+
+
+@pytest.mark.parametrize('name', sorted(WRITERS.keys() & all_commands().keys()))
+def test_an_output_that_cannot_be_written_is_refused_before_anything_is_read(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for output in bad_outputs(name, tmp_path):
+        with pytest.raises(BadInput) as caught:
+            main(name, output if name == 'pack' else f'--output={output}')
+        assert (caught.value.key, caught.value.value) == ('FILE' if name == 'pack' else '--output', output)
+    assert not (tmp_path / 'no').exists()
+
+
+@pytest.mark.parametrize('name', sorted({'compare', 'filter', 'reading-times', 'surprisal'} & all_commands().keys()))
+def test_a_figure_that_cannot_be_written_is_refused_before_anything_is_read(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / 'file').write_text('')
+    (tmp_path / 'folder.png').mkdir()
+    words = {**WRITERS, 'compare': ['runs/x'], 'filter': ['runs/x', '--input', 'docs.txt']}[name]
+    for figure in ('no/x.png', 'file/x.png', 'folder.png'):
+        with pytest.raises(BadInput) as caught:
+            importlib.import_module(all_commands()[name].module).main([*words, f'--figure={figure}'])
+        assert (caught.value.key, caught.value.value) == ('--figure', figure)
+
+
 IMPORTS = """
 import contextlib, io, sys
 from nplm_jax.cli.__main__ import main
