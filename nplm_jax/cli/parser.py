@@ -13,9 +13,11 @@ from nplm_jax.utils.errors import BadInput, did_you_mean, require, require_one_o
 from nplm_jax.utils.io import expand, write_atomically
 from nplm_jax.utils.text import to_json
 
-TEXT_START = """If the run's corpus has paragraph marks, every line, prompt or item is scored after an unscored <p>,
-unless it begins with a mark itself; otherwise it is scored without a context. Where line ends are tokens
-(corpus.tokens=pieces, characters or bytes), it is scored after a line end."""
+CONTEXT = """If the run's corpus has paragraph marks, every line, prompt or item is scored after an unscored <p>;
+otherwise it is scored without a context. Where line ends are tokens (corpus.tokens=pieces, characters or bytes), it is
+scored after a line end."""
+TEXT_START = f"""{CONTEXT}
+Boundary tokens in the text itself (<s>, </s>, <p>, <text>) are skipped, unless line ends are tokens."""
 
 EXISTS = 'exists; give another name, or --overwrite'  # the answer to an output that would be replaced
 

@@ -51,7 +51,7 @@ def main(argv: Sequence[str]) -> None:
     require(not flags.figure or not has_bound, '--figure', flags.figure, 'must be without --below and --above')
 
     from nplm_jax.apps.filter import documents
-    from nplm_jax.data import formats, sources, text_checks
+    from nplm_jax.data import formats, sources
 
     if fault := formats.find_fault(flags.column):
         raise BadInput('--column', fault, value=flags.column)
@@ -88,7 +88,7 @@ def main(argv: Sequence[str]) -> None:
         except OSError as error:
             raise BadInput('--figure', f'cannot be written ({error.strerror or error})', value=flags.figure) from None
     share = results['oovs'] / max(results['words'], 1)
-    if warning := text_checks.describe_oov(share):
+    if warning := job.scorer.models.describe_oov(share):
         print(warning, file=sys.stderr)
     if flags.json:
         print(to_json(results))

@@ -82,7 +82,9 @@ def surprisal(
         """Returns the columns that are added to the words."""
         measured = measure(models, stimuli, options, spelling)
         share = 1 - sum(measured['in_vocabulary']) / len(stimuli.words)
-        if spelling is None and (warning := text_checks.describe_oov(share)):
+        loaded = next(iter(models.values()))
+        warning = text_checks.describe_oov(share, 'words', loaded.settings.corpus, len(loaded.vocabulary))
+        if spelling is None and warning:
             warnings.warn(warning.removeprefix('warning: '), stacklevel=3)
         return measured
 
