@@ -38,8 +38,8 @@ def surprisal(
     """Adds surprisal, entropy and other columns to the words of an experiment; docs/reference/surprisal.md has all.
 
     Args:
-        model: What `nplm_jax.load` returns, or several of these by the names that the columns are to have. They must
-            have one vocabulary.
+        model: What `nplm_jax.load` returns, whose columns have the name of its folder, as those of `nplm surprisal`; or
+            several of these by the names that the columns are to have. They must have one vocabulary.
         frame: A pandas or a Polars frame with one row a word, the rows of an item together and in the order of their
             zones; or a list of words, which are one item.
         item: The column of items, texts that do not depend on one another; or the columns that together identify them.
@@ -63,7 +63,7 @@ def surprisal(
     Raises:
         BadInput: The frame is not as described; the message names row and column.
     """
-    models = dict(model) if isinstance(model, Mapping) else {model.settings.name: model}
+    models = dict(model) if isinstance(model, Mapping) else {model.name or model.settings.name: model}
     models = models if weights is None else add_mixture(models, weights)
     options = Options(punctuation, context, tokens, hyphens, spillover, word_probability)
     names = ColumnNames((item,) if isinstance(item, str) else tuple(item), zone, word)
