@@ -42,8 +42,8 @@ class Parser(argparse.ArgumentParser):
         self._output: argparse.Action | None = None
         self._may_be_folder = False
         self._owned: list[tuple[argparse.Action, str]] = []
-        self.register('type', float, _finite)
-        self.register('type', int, _int32)
+        self.register('type', float, finite_number)
+        self.register('type', int, integer)
 
     def add_runs(self, at_most: int | None = None, loads: bool = True) -> None:
         """Adds the folders of runs: positional, or each after a --workdir; `parse_args` puts all into `workdir`.
@@ -200,10 +200,22 @@ class Parser(argparse.ArgumentParser):
         print(message, file=sys.stderr)
         sys.exit(2)
 
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        """Returns the value of a flag. Raises BadInput if its type refuses the text; argparse calls this."""
+        try:
+            return super()._get_value(action, arg_string)
+        except argparse.ArgumentError as error:
+            raise BadInput(_key(action), error.message, value=arg_string) from None
+
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """Raises BadInput for a value that is none of the choices of a flag; argparse calls this."""
         if action.choices is not None:
-            require_one_of('/'.join(action.option_strings) or action.dest, value, action.choices)
+            require_one_of(_key(action), value, action.choices)
+
+
+def _key(action: argparse.Action) -> str:
+    """Returns what messages call a flag or an argument."""
+    return '/'.join(action.option_strings) or action.dest
 
 
 def require_new(key: str, flags: argparse.Namespace, path: str | os.PathLike[str] = '') -> None:
@@ -235,17 +247,25 @@ def require_writable(key: str, path: str | os.PathLike[str], is_folder: bool = F
     require(is_writable, key, str(path), f'must be in a folder that exists and is writable; {folder} is not')
 
 
-def _finite(text: str) -> float:
-    """Returns the number of a flag. Raises what argparse reports if it is none, or not finite."""
-    if not math.isfinite(number := float(text)):
-        raise argparse.ArgumentTypeError(f'{text!r}: must be finite')
+def finite_number(text: str) -> float:
+    """Returns the number of a flag. Raises ArgumentTypeError, which says what is allowed, if it is no finite number."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise argparse.ArgumentTypeError('must be a finite number')
     return number
 
 
-def _int32(text: str) -> int:
-    """Returns the integer of a flag. Raises what argparse reports if it is none, or has more than 32 bits."""
-    if not -(2**31) <= (number := int(text)) < 2**31:
-        raise argparse.ArgumentTypeError(f'{text[:100]!r}: must be from -2**31 to 2**31 - 1')
+def integer(text: str) -> int:
+    """Returns the integer of a flag. Raises ArgumentTypeError, which says what is allowed, if it is none of 32 bits."""
+    try:
+        number = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError('must be an integer') from None
+    if not -(2**31) <= number < 2**31:
+        raise argparse.ArgumentTypeError('must be an integer from -2**31 to 2**31 - 1')
     return number
 
 

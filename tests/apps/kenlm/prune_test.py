@@ -233,7 +233,7 @@ def test_an_empty_highest_order_is_left_alone(folders, tmp_path, nplm_command):
 BAD = [
     ([], '--entropy: missing; give --entropy=THRESHOLD or --limit_vocab_file=FILE'),
     (['--entropy=0'], '--entropy=0.0: must be above 0 and below 1, such as 1e-7'),
-    (['--entropy=x'], "argument --entropy: invalid float value: 'x'"),
+    (['--entropy=x'], "--entropy='x': must be a finite number"),
     (['--entropy=0.999'], '--entropy=0.999: leaves no n-gram of order 3; give a smaller number'),
     (['--limit_vocab_file={dir}/no'], "/no': cannot be read"),
     (['--limit_vocab_file={dir}/words'], 'none of its words is in '),
