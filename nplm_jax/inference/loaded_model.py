@@ -24,6 +24,7 @@ class LoadedModel:
         model: The model itself; its methods take and return word ids.
         folder: The folder of the run, of a packed model that in the cache; None for a model that was made from others.
         results: The content of results.json; None for an unfinished run or a model that was made from others.
+        name: The name of the folder or of the packed file, as commands show it; empty for a model made from others.
     """
 
     settings: Settings
@@ -31,6 +32,7 @@ class LoadedModel:
     model: LanguageModel
     folder: pathlib.Path | None = None
     results: Mapping[str, Any] | None = None
+    name: str = ''
 
     def __post_init__(self) -> None:
         if isinstance(self.model, LanguageModel):  # so that it is mixed only with models of the same words
