@@ -173,6 +173,10 @@ def test_an_unknown_and_a_mistyped_key_are_one_line():
         tree['train']['epochs'] = value
         with refuses('train.epochs'):
             config_lib.from_config(tree)
+    for kind in checked_fields.OPTION_TYPES:
+        with pytest.raises(BadInput) as caught:
+            checked_fields.check_value(None, kind, 'x')
+        assert kind.__name__ not in caught.value.problem.split()
     with refuses('ngram.bits'):
         config_lib.from_config({'ngram.bits': 8.0})
     tree['train'] = 3

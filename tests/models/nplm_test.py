@@ -11,6 +11,7 @@ from nplm_jax.data.dataset import Batch
 from nplm_jax.models import nplm
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.training import step
+from nplm_jax.utils.errors import BadInput
 
 V = 31
 SHAPES = [(4, 3, 5, True), (4, 3, 5, False), (3, 7, 0, True), (2, 1, 1, False)]  # n, m, h, direct
@@ -108,6 +109,30 @@ def test_every_context_word_matters_and_its_place_too():
         changed = nplm.logits(params, CONTEXTS.at[:, k].set((CONTEXTS[:, k] + 1) % V))
         assert float(jnp.abs(changed - base).max(1).min()) > 1e-4
     assert float(jnp.abs(nplm.logits(params, CONTEXTS[:, ::-1]) - base).max()) > 1e-3
+
+
+OTHERS = {
+    'two_level': {'output.kind': 'two_level', 'output.num_shortlist': 7, 'output.classes': 4},
+    'gru': {'model.family': 'gru', 'model.direct': False, 'train.bptt_length': 1},
+    'residual': {'model.family': 'residual', 'model.direct': False, 'train.bptt_length': 1},
+}
+
+
+@pytest.mark.parametrize('name', OTHERS)
+def test_equation_1_refuses_the_parameters_of_another_network(name):
+    network = make_network(V, OTHERS[name])
+    params = jax.eval_shape(lambda: network.init(jax.random.key(0)))
+    with pytest.raises(BadInput) as caught:
+        jax.eval_shape(nplm.logits, params, CONTEXTS)
+    assert caught.value.key == 'params' and caught.value.value == sorted(params)
+
+
+@pytest.mark.parametrize('missing', ['C_VxM', 'b_V', 'H_KxP', 'd_K', 'U_VxK'])
+def test_equation_1_refuses_parameters_without_one_of_its_arrays(missing):
+    params = make(4, 3, 5, True)[1]
+    with pytest.raises(BadInput) as caught:
+        nplm.logits({name: params[name] for name in params if name != missing}, CONTEXTS)
+    assert caught.value.key == 'params' and missing not in caught.value.value
 
 
 def test_b_starts_from_the_unigram_bias():

@@ -14,6 +14,7 @@ from nplm_jax.apps.explorer import tour
 from nplm_jax.data.vocabulary import RARE
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.runs import experiment, reporting
+from nplm_jax.utils.errors import BadInput
 
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
 
@@ -104,6 +105,14 @@ def test_an_impossible_context_is_named(shown, text, message):
 def test_other_runs_are_refused_and_the_family_is_named(folders, names):
     with refuses('--tour'):
         tour.Tour.load([str(folders / name) for name in names])
+
+
+def test_an_output_layer_whose_rows_are_not_words_is_refused(tmp_path):
+    changes = {'output.kind': 'tree', 'train.epochs': 1, 'train.evaluate_every': 0}
+    experiment.run(parts.override(sentences.get_config(), changes), tmp_path / 'run')
+    with pytest.raises(BadInput) as caught:
+        tour.Tour.load([str(tmp_path / 'run')])
+    assert (caught.value.key, caught.value.value) == ('output.kind', 'tree')
 
 
 def test_a_run_in_training_is_watched_and_a_newer_checkpoint_is_taken(folders, tmp_path):
