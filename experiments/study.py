@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import math
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
 
-from nplm_jax.cli.parser import Parser
+from nplm_jax.cli.parser import Parser, finite_number, integer
 from nplm_jax.runs.signals import Terminated
 from nplm_jax.utils.errors import BadInput, NonFiniteError, require
 from nplm_jax.utils.io import expand
@@ -42,7 +41,7 @@ class StudyParser(Parser):
 
         def names(text: str) -> list[str]:
             if not set(text.split(',')) <= set(allowed):
-                raise argparse.ArgumentTypeError(f'{text!r}: must be some of {", ".join(allowed)}')
+                raise argparse.ArgumentTypeError(f'must be some of {", ".join(allowed)}')
             return text.split(',')
 
         words = f'{help}: some of {", ".join(allowed)}; default: {default}'
@@ -53,8 +52,8 @@ class StudyParser(Parser):
         """Adds a flag that takes an integer from `least` on."""
 
         def count(text: str) -> int:
-            if not least <= (number := int(text)) < 2**31:
-                raise argparse.ArgumentTypeError(f'{text!r}: must be from {least} to 2**31 - 1')
+            if (number := integer(text)) < least:
+                raise argparse.ArgumentTypeError(f'must be from {least} to 2**31 - 1')
             return number
 
         self.add_argument(flag, type=count, default=default, metavar='N', help=help)
@@ -100,8 +99,8 @@ def positive(kind: type[int] | type[float]) -> Callable[[str], float]:
     """Returns the type of a flag whose value is a number above zero."""
 
     def parse(text: str) -> float:
-        if not 0 < (number := kind(text)) < math.inf:
-            raise argparse.ArgumentTypeError(f'{text!r}: must be above 0')
+        if not 0 < (number := integer(text) if kind is int else finite_number(text)):
+            raise argparse.ArgumentTypeError('must be above 0')
         return number
 
     parse.__name__ = kind.__name__
@@ -113,7 +112,7 @@ def time_of_day(text: str) -> float:
     try:
         clock = datetime.datetime.strptime(text, '%H:%M').time()
     except ValueError:
-        raise argparse.ArgumentTypeError(f'{text!r}: must be a time of day, such as 17:30') from None
+        raise argparse.ArgumentTypeError('must be a time of day, such as 17:30') from None
     now = datetime.datetime.now()
     then = datetime.datetime.combine(now.date(), clock)
     return (then if then > now else then + datetime.timedelta(days=1)).timestamp()
@@ -182,7 +181,7 @@ def counts(text: str) -> list[int]:
     """Returns the positive integers of a flag, such as 5,500. Raises what argparse reports of other words."""
     words = text.split(',')
     if not all(re.fullmatch('[0-9]{1,9}', word) and int(word) for word in words):
-        raise argparse.ArgumentTypeError(f'{text!r}: must be positive integers separated by commas')
+        raise argparse.ArgumentTypeError('must be positive integers separated by commas')
     return [int(word) for word in words]
 
 

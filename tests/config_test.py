@@ -175,9 +175,13 @@ def test_an_unknown_and_a_mistyped_key_are_one_line():
     del tree['model']['hidden']
     for value in ('6', 6.0, True, None):
         tree['train']['epochs'] = value
-        with pytest.raises(BadInput, match='^train.epochs=.*must be of type int$'):
+        with pytest.raises(BadInput, match='^train.epochs=.*must be an integer$'):
             config_lib.from_config(tree)
-    with pytest.raises(BadInput, match='^ngram.bits=8.0: must be of type int$'):
+    for kind in checked_fields.OPTION_TYPES:
+        with pytest.raises(BadInput) as caught:
+            checked_fields.check_value(None, kind, 'x')
+        assert kind.__name__ not in caught.value.problem.split()
+    with pytest.raises(BadInput, match='^ngram.bits=8.0: must be an integer$'):
         config_lib.from_config({'ngram.bits': 8.0})
     tree['train'] = 3
     with pytest.raises(BadInput, match='^train=3: must be a section'):
@@ -312,7 +316,7 @@ def test_another_choice_resets_the_keys_of_the_row_that_it_does_not_read_and_no_
     'changes,message',
     [
         ({'model.hh': 1}, 'model.hh: unknown key'),
-        ({'model.n': 2.5}, 'model.n=2.5: must be of type int'),
+        ({'model.n': 2.5}, 'model.n=2.5: must be an integer'),
         ({'model': 1}, 'model=1: must be a section'),
         ({'corpus.path': 'caf\udce9.txt'}, 'must be valid Unicode; rename the file'),
     ],

@@ -11,6 +11,7 @@ import pathlib
 import re
 import statistics
 import sys
+import tomllib
 
 import pytest
 import yaml
@@ -75,6 +76,12 @@ def test_every_page_that_the_code_names_is_there():
     code = [path.read_text() for path in (ROOT / 'nplm_jax').rglob('*.py')]
     named = {page for text in code for page in re.findall(r'\bdocs/[\w/]+\.md', text)}
     assert [page for page in named if not (ROOT / page).is_file() and not went_with_an_app(page)] == []
+
+
+def test_the_page_of_installation_has_every_extra():
+    text = (ROOT / 'docs' / 'howto' / 'install.md').read_text()
+    extras = tomllib.loads((ROOT / 'pyproject.toml').read_text())['project']['optional-dependencies']
+    assert set(re.findall(r'^\| `pip install -e "\.\[(\w+)\]"`', text, re.MULTILINE)) == set(extras)
 
 
 def test_every_page_is_in_the_table_of_contents():

@@ -120,7 +120,7 @@ def test_stopped_and_resumed_is_bit_for_bit_the_same(tmp_path):
             r'model.layers=3: not read by model.family=my_parts:WeightedMean, which reads .*options.power$',
         ),
         ({'model.options.power': -1.0}, r'model.options.power=-1.0: must be 0 or more'),
-        ({'optimizer.options.momentum': 'x'}, r"optimizer.options.momentum='x': must be of type float"),
+        ({'optimizer.options.momentum': 'x'}, r"optimizer.options.momentum='x': must be a number"),
         ({'model.family': 'my_parts:Missing'}, r"model.family='my_parts:Missing': my_parts has no Missing"),
         ({'model.family': 'my_parts:'}, r"model.family='my_parts:': must have a name after the colon"),
         (
@@ -131,7 +131,7 @@ def test_stopped_and_resumed_is_bit_for_bit_the_same(tmp_path):
         ({'model.family': 'my_parts:sums'}, r"model.family='my_parts:sums': must be a class"),
         ({'optimizer.schedule': 'my_parts:sums'}, r"optimizer.schedule='my_parts:sums': must be a class"),
         ({'optimizer.schedule_options.hold': 0}, r'optimizer.schedule_options.hold=0: must be 1 or more'),
-        ({'corpus.token_options.num_letters': '4'}, r"corpus.token_options.num_letters='4': must be of type int"),
+        ({'corpus.token_options.num_letters': '4'}, r"corpus.token_options.num_letters='4': must be an integer"),
         ({'corpus.token_options.size': 4}, r'corpus.token_options.size: unknown key; allowed here: num_letters'),
         (
             {'output.kind': 'my_parts:WeightedMean'},
@@ -171,7 +171,7 @@ TRAPS = {  # a class in a user's module -> the key that names it, and what is sa
     """@dataclasses.dataclass(frozen=True, kw_only=True)
 class Mine(Window):
     width: int = 'three'
-""": ('model.family', "model.options.width='three': must be of type int$"),
+""": ('model.family', "model.options.width='three': must be an integer$"),
     """@dataclasses.dataclass(frozen=True, kw_only=True)
 class Mine(Window):
     width: Annotated[int, between(1, 8)] = 99

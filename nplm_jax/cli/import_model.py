@@ -67,7 +67,7 @@ def _format(value: str) -> str:
         return value
     command = command_line(['nplm', 'import', 'arpa', value, f'--workdir=runs/{name_of(pathlib.Path(value))}'])
     advice = f'; to import the file, run: {command}' if '.' in value or os.path.exists(value) else ''
-    raise argparse.ArgumentTypeError(f'{value!r}: must be arpa{advice}')
+    raise argparse.ArgumentTypeError(f'must be arpa{advice}')
 
 
 def name_of(path: pathlib.Path) -> str:

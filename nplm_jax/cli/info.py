@@ -18,7 +18,7 @@ from nplm_jax.cli.parser import Parser
 from nplm_jax.utils.text import to_json
 
 if TYPE_CHECKING:
-    from nplm_jax.config import PaperRow
+    from nplm_jax.config import Settings
 
 
 def main(argv: Sequence[str]) -> None:
@@ -50,10 +50,10 @@ def main(argv: Sequence[str]) -> None:
         }
     info['files'] = {p.name: _size(p) for p in sorted(run.folder.iterdir()) if not p.name.startswith('.')}
     info['config'] = config_lib.to_dict(run.settings)
-    print(to_json(info) if flags.json else make_text(info, run.settings.paper))
+    print(to_json(info) if flags.json else make_text(info, run.settings))
 
 
-def make_text(info: Mapping[str, Any], paper: PaperRow) -> str:
+def make_text(info: Mapping[str, Any], settings: Settings) -> str:
     """Returns the text that the command prints."""
     from nplm_jax.runs.results import format_results
     from nplm_jax.utils.checked_fields import flatten
@@ -66,7 +66,7 @@ def make_text(info: Mapping[str, Any], paper: PaperRow) -> str:
     files = (f'{name} ({size / 1e6:,.1f} MB)' if size >= 1e5 else name for name, size in info['files'].items())
     lines.append(f'files: {", ".join(files)}')
     if results and not results.get('imported'):
-        lines.append(format_results(results, paper))
+        lines.append(format_results(results, settings.paper, settings.corpus))
     for part in ('results', 'config'):
         lines += [f'{part}:', *(f'  {key} = {value!r}' for key, value in flatten(info[part]).items())]
     return '\n'.join(lines)

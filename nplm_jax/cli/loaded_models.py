@@ -154,6 +154,10 @@ class LoadedModels:
         count = f'{len(unknown):,} of {len(words):,} words ({share}) are not in the vocabulary, read as {RARE}'
         return f'{count}: {" ".join(different[:_MAX_NAMED])}{more}'
 
+    def describe_oov(self, share: float, words: str = 'words') -> str:
+        """Returns what `text_checks.describe_oov` does of these models."""
+        return text_checks.describe_oov(share, words, self.settings[0].corpus, len(self.vocabulary))
+
     def warn_unknown(self, words: Sequence[str], is_measured: bool = True) -> None:
         """Names the words outside the vocabulary on stderr, and warns if they are too many.
 
@@ -164,7 +168,7 @@ class LoadedModels:
         if self.vocabulary.tokenizer.is_lossless:  # knows every text
             return
         share = sum(word not in self.vocabulary.ids for word in words) / max(len(words), 1)
-        warning = text_checks.describe_oov(share) if is_measured else ''
+        warning = self.describe_oov(share) if is_measured else ''
         for line in filter(None, (self.describe_unknown(words), warning)):
             print(line, file=sys.stderr)
 
@@ -204,7 +208,7 @@ class LoadedModels:
                 f'its corpus.* are not those of {folders[0]}; {_import_advice(folders[0])}',
             )
         data = loading.prepare_recorded(self.settings[0], *folders)
-        if warning := text_checks.describe_oov(max(data.oov().values()), 'validation or test words'):
+        if warning := self.describe_oov(max(data.oov().values()), 'validation or test words'):
             print(warning, file=sys.stderr)
         by_lines = (s for s in self.settings if estimators.reads_lines(s, data))
         return estimators.read(next(by_lines, self.settings[0]), data)
@@ -268,7 +272,7 @@ def refuse_arpa(folders: Sequence[str], key: str) -> None:
 
 def _is_arpa(folder: str) -> bool:
     path = expand('RUN', folder)
-    return path.is_file() and path.suffix != packed.SUFFIX and arpa_files.is_arpa(path)
+    return path.is_file() and not packed.is_packed(path) and arpa_files.is_arpa(path)
 
 
 def _load(folder: str) -> LoadedModel:

@@ -13,9 +13,11 @@ from nplm_jax.utils.errors import BadInput, did_you_mean, require, require_one_o
 from nplm_jax.utils.io import expand, write_atomically
 from nplm_jax.utils.text import to_json
 
-TEXT_START = """If the run's corpus has paragraph marks, every line, prompt or item is scored after an unscored <p>,
-unless it begins with a mark itself; otherwise it is scored without a context. Where line ends are tokens
-(corpus.tokens=pieces, characters or bytes), it is scored after a line end."""
+CONTEXT = """If the run's corpus has paragraph marks, every line, prompt or item is scored after an unscored <p>;
+otherwise it is scored without a context. Where line ends are tokens (corpus.tokens=pieces, characters or bytes), it is
+scored after a line end."""
+TEXT_START = f"""{CONTEXT}
+Boundary tokens in the text itself (<s>, </s>, <p>, <text>) are skipped, unless line ends are tokens."""
 
 EXISTS = 'exists; give another name, or --overwrite'  # the answer to an output that would be replaced
 
@@ -38,9 +40,10 @@ class Parser(argparse.ArgumentParser):
         super().__init__(f'nplm {command}', description=description, formatter_class=_Formatter, allow_abbrev=False)
         self._max_runs: int | None = 0
         self._output: argparse.Action | None = None
+        self._may_be_folder = False
         self._owned: list[tuple[argparse.Action, str]] = []
-        self.register('type', float, _finite)
-        self.register('type', int, _int32)
+        self.register('type', float, finite_number)
+        self.register('type', int, integer)
 
     def add_runs(self, at_most: int | None = None, loads: bool = True) -> None:
         """Adds the folders of runs: positional, or each after a --workdir; `parse_args` puts all into `workdir`.
@@ -120,17 +123,28 @@ class Parser(argparse.ArgumentParser):
         """Adds --json."""
         self.add_switch('--json', 'print one JSON object')
 
-    def add_output(self, help: str, name: str = '--output', metavar: str | None = None, required: bool = False) -> None:
-        """Adds --output, a file to write, and --overwrite; `parse_args` refuses a file that exists without it.
+    def add_output(
+        self,
+        help: str,
+        name: str = '--output',
+        metavar: str | None = None,
+        required: bool = False,
+        may_be_folder: bool = False,
+    ) -> None:
+        """Adds --output, a file to write, and --overwrite.
+
+        `parse_args` refuses a file that cannot be written, or that exists without --overwrite.
 
         Args:
             help: What it is.
             name: `output` for a positional argument.
             metavar: How --help shows its value.
             required: Whether the flag must be given.
+            may_be_folder: Whether it can be a folder; the command then calls `require_writable`.
         """
         options: dict[str, Any] = {'default': '', 'required': required} if name.startswith('-') else {}
         self._output = self.add_argument(name, help=help, metavar=metavar, **options)
+        self._may_be_folder = may_be_folder
         self.add_owned('output', '--overwrite', action='store_true', help='replace the output if it exists')
 
     def add_results(self, help: str = 'JSON file to write the results to; default: none') -> None:
@@ -160,8 +174,14 @@ class Parser(argparse.ArgumentParser):
             require(one, 'RUN', flags.workdir, 'expected exactly one run')
         if isinstance(figure := getattr(flags, 'figure', ''), str):  # that of a study has no value
             require(not figure or figure.endswith('.png'), '--figure', figure, 'must end in .png')
-        if self._output and flags.output:
-            require_new(self._output.option_strings[0] if self._output.option_strings else 'FILE', flags)
+            if figure:
+                require_writable('--figure', figure)
+        if self._output and (flags.output or self._output.required):
+            key = self._output.option_strings[0] if self._output.option_strings else 'FILE'
+            require(bool(flags.output), key, '', 'must be a file')
+            require_new(key, flags)
+            if not self._may_be_folder:
+                require_writable(key, flags.output)
         for action, owner in self._owned:
             value = getattr(flags, action.dest)
             belongs = value == action.default or bool(getattr(flags, owner))
@@ -180,10 +200,22 @@ class Parser(argparse.ArgumentParser):
         print(message, file=sys.stderr)
         sys.exit(2)
 
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        """Returns the value of a flag. Raises BadInput if its type refuses the text; argparse calls this."""
+        try:
+            return super()._get_value(action, arg_string)
+        except argparse.ArgumentError as error:
+            raise BadInput(_key(action), error.message, value=arg_string) from None
+
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """Raises BadInput for a value that is none of the choices of a flag; argparse calls this."""
         if action.choices is not None:
-            require_one_of('/'.join(action.option_strings) or action.dest, value, action.choices)
+            require_one_of(_key(action), value, action.choices)
+
+
+def _key(action: argparse.Action) -> str:
+    """Returns what messages call a flag or an argument."""
+    return '/'.join(action.option_strings) or action.dest
 
 
 def require_new(key: str, flags: argparse.Namespace, path: str | os.PathLike[str] = '') -> None:
@@ -199,17 +231,41 @@ def require_new(key: str, flags: argparse.Namespace, path: str | os.PathLike[str
     require(flags.overwrite or not is_taken, key, str(found), EXISTS)
 
 
-def _finite(text: str) -> float:
-    """Returns the number of a flag. Raises what argparse reports if it is none, or not finite."""
-    if not math.isfinite(number := float(text)):
-        raise argparse.ArgumentTypeError(f'{text!r}: must be finite')
+def require_writable(key: str, path: str | os.PathLike[str], is_folder: bool = False) -> None:
+    """Raises BadInput unless a file or a folder can be written.
+
+    Args:
+        key: The flag that names it.
+        path: The file or folder. If it is missing, the folder that it is in must exist.
+        is_folder: Whether it is a folder.
+    """
+    found = expand(key, path)
+    is_other = found.is_dir() != is_folder and found.exists()
+    require(not is_other, key, str(path), f'must be a {"folder" if is_folder else "file"}')
+    folder = found if found.is_dir() else found.parent
+    is_writable = folder.is_dir() and os.access(folder, os.W_OK)
+    require(is_writable, key, str(path), f'must be in a folder that exists and is writable; {folder} is not')
+
+
+def finite_number(text: str) -> float:
+    """Returns the number of a flag. Raises ArgumentTypeError, which says what is allowed, if it is no finite number."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise argparse.ArgumentTypeError('must be a finite number')
     return number
 
 
-def _int32(text: str) -> int:
-    """Returns the integer of a flag. Raises what argparse reports if it is none, or has more than 32 bits."""
-    if not -(2**31) <= (number := int(text)) < 2**31:
-        raise argparse.ArgumentTypeError(f'{text[:100]!r}: must be from -2**31 to 2**31 - 1')
+def integer(text: str) -> int:
+    """Returns the integer of a flag. Raises ArgumentTypeError, which says what is allowed, if it is none of 32 bits."""
+    try:
+        number = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError('must be an integer') from None
+    if not -(2**31) <= number < 2**31:
+        raise argparse.ArgumentTypeError('must be an integer from -2**31 to 2**31 - 1')
     return number
 
 

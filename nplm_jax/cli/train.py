@@ -8,7 +8,8 @@
 CONFIG is the name of a config of this package, or the path of a file with a function `get_config`; ROW is one of its
 rows. Prints a table of perplexities. The same command resumes a run that was stopped. Further flags: --distributed
 with --coordinator, --processes, --process_id and --heartbeat for several processes; --launcher with --slurm for a
-SLURM job. Exit codes: 0 finished, 1 failed, 2 bad input, 130 (Ctrl-C) or 143 (SIGTERM) stopped with everything saved.
+SLURM job; --storage and --jobs with --search; --scheduler for a Dask cluster. Exit codes: 0 finished, 1 failed, 2 bad
+input, 130 (Ctrl-C) or 143 (SIGTERM) stopped with everything saved.
 """
 
 import functools
@@ -35,6 +36,11 @@ def make_parser(command: str, description: str | None) -> Parser:
         '--config.KEY', metavar='VALUE', help='config key, such as --config.model.h=50; default: the value of the row'
     )
     parser.add_argument('--workdir', metavar='DIR', help='output directory; default: runs/NAME, then the changed keys')
+    if command == 'train':
+        minutes = 'minutes of training: choose the network that suits this text and machine; default: that of CONFIG'
+        parser.add_argument('--minutes', metavar='N', help=minutes)
+        trials = "run trials of the config file's search(trial) until there are N; default: one run of the config"
+        parser.add_argument('--search', metavar='N', help=trials)
     parser.add_switch('--print_config', 'print every config key with its meaning, and exit')
     return parser
 

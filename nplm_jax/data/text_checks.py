@@ -4,14 +4,20 @@ import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 
+from nplm_jax.config import CorpusSettings
 from nplm_jax.data.tokenizers.tokenizer import RARE, SKIPPED, UNKNOWN
 
 MAX_OOV = 0.05  # share of unknown words above which perplexities do not say which model is better
 MIN_LINES = 10  # of a text in which lines may be recognised as paragraphs
 
-_MOST = 0.5  # share of unknown words above which the text is unlike the training text
-_OTHER_TEXT = 'are its language, case and tokens (punctuation, subwords) those of the training text?'
-_MORE_WORDS = 'a lower corpus.min_count leaves fewer words unknown, and corpus.tokens=pieces none'
+_CONSEQUENCE = (
+    'they are scored as one word, so compare the result only with models of the same vocabulary; check that language, '
+    'case and punctuation are those of the training text'
+)
+_ADVICE = {  # by what `limiting_key` returns
+    'max_vocabulary': 'a larger corpus.max_vocabulary leaves fewer words unknown',
+    'min_count': 'a lower corpus.min_count leaves fewer words unknown',
+}
 _MIN_CHARACTERS = 20  # of a text whose blanks are counted
 _MIN_BLANKS = 0.05  # share of the characters; English has 0.17, German 0.14, Chinese nearly none
 _MIN_ENDS = 0.8  # share of lines that end as sentences do
@@ -19,12 +25,23 @@ _WRAPPED = 0.8  # median length of lines as a share of the longest ones, from wh
 _SENTENCE_END = re.compile(r'[.!?…。！？][\s"\'’”»)\]]*$')
 
 
-def describe_oov(share: float, words: str = 'words') -> str:
+def limiting_key(corpus: CorpusSettings, vocabulary_size: int) -> str:
+    """Returns the key of `corpus.*` that keeps words out of a vocabulary; empty if none does."""
+    if corpus.max_vocabulary and vocabulary_size >= corpus.max_vocabulary:
+        return 'max_vocabulary'
+    return 'min_count' if corpus.min_count > 1 else ''
+
+
+def describe_oov(
+    share: float, words: str = 'words', corpus: CorpusSettings | None = None, vocabulary_size: int = 0
+) -> str:
     """Returns a warning with advice where the share of unknown words is above MAX_OOV, else an empty string.
 
     Args:
         share: The share of words outside the vocabulary.
         words: Which words it is of.
+        corpus: The settings of the vocabulary, if they are known.
+        vocabulary_size: |V|.
 
     Examples:
         >>> describe_oov(0.05)
@@ -35,8 +52,8 @@ def describe_oov(share: float, words: str = 'words') -> str:
     if share <= MAX_OOV:
         return ''
     unknown = f'{share:.1%} of the {words} are unknown ({RARE}), more than {MAX_OOV:.0%}'
-    consequence = 'they are scored as one word, so compare the result only with models of the same vocabulary'
-    return f'warning: {unknown}: {consequence}; {_OTHER_TEXT if share > _MOST else _MORE_WORDS}'
+    advice = _ADVICE.get(limiting_key(corpus, vocabulary_size), '') if corpus else ''
+    return f'warning: {unknown}: {_CONSEQUENCE}{advice and f"; {advice}, and corpus.tokens=pieces none"}'
 
 
 def describe_written(written: Mapping[str, int]) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import numpy as np
 
 from nplm_jax.config import CorpusSettings
+from nplm_jax.data import text_checks
 from nplm_jax.data.corpora import Corpus, Span
 from nplm_jax.data.tokenizers import tokenizer_files
 from nplm_jax.data.tokenizers.tokenizer import BOUNDARY_TOKENS, RARE, SPECIAL_TOKENS, Tokenizer, check_tokens
@@ -165,8 +166,7 @@ def for_corpus(corpus: Corpus, settings: CorpusSettings) -> Vocabulary:
         vocabulary = from_counts(frequencies, settings.min_count, settings.max_vocabulary, marks)
     else:
         vocabulary = from_counts({token: frequencies.get(token, 0) for token in tokens}, min_count=0)
-    is_cut = settings.max_vocabulary and len(vocabulary) >= settings.max_vocabulary
-    key = 'max_vocabulary' if is_cut else 'min_count' if settings.min_count > 1 else 'train'
+    key = text_checks.limiting_key(settings, len(vocabulary)) or 'train'
     has_words = len({*vocabulary.words} - {*SPECIAL_TOKENS}) > 1
     require(has_words, f'corpus.{key}', getattr(settings, key), 'leaves fewer than two words')
     return dataclasses.replace(vocabulary, tokenizer=corpus.tokenizer)

@@ -14,7 +14,7 @@ import numpy as np
 
 from nplm_jax.data.tokenizers.tokenizer import Tokenizer
 from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
-from nplm_jax.inference.loaded_model import LoadedModel, model_of
+from nplm_jax.inference.loaded_model import LoadedModel, check_loaded, model_of
 from nplm_jax.inference.scoring import LineStart
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.spelled_words import Spelling
@@ -66,6 +66,8 @@ def encode_prompt(words: Sequence[str], model: LoadedModel | Vocabulary) -> np.n
         words: The words of the prompt; may be empty. A boundary token at their beginning takes the place of `<p>`.
         model: The loaded model, or its vocabulary.
     """
+    if not isinstance(model, Vocabulary):
+        check_loaded('model', model)
     vocabulary = model.vocabulary if isinstance(model, LoadedModel) else model
     ids, start = vocabulary.encode(words), LineStart.of(vocabulary)
     prefix = () if len(ids) and ids[0] in start.marks else start.prefix
@@ -105,7 +107,7 @@ def sample(
     model = model_of(model)
     num_blocks = -(-samples // BLOCK)
     size = -(-samples // num_blocks)
-    prompted, blocks = model.prefill(np.asarray(prompt_N, np.int32)[None]), []
+    prompted, blocks = model.prefill(np.asarray(prompt_N)[None]), []
     for first in range(0, num_blocks * size, size):
         numbers_B = np.arange(first, first + size)
         state, ids_TxB = model.reorder(prompted, np.zeros(size, np.int32)), []
@@ -150,7 +152,7 @@ def beam(
     """
     require(words >= 1, 'words', words, 'must be 1 or more')
     require(width >= 1, 'beam', width, 'must be 1 or more')
-    state = model.prefill(np.asarray(prompt_N, np.int32)[None])
+    state = model.prefill(np.asarray(prompt_N)[None])
     ids_KxT, log_p_K = np.zeros((1, 0), np.int32), np.zeros(1)
     for position in range(words):
         log_p_KxV = np.array(model.predict(state), np.float64)

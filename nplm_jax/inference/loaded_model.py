@@ -1,6 +1,7 @@
 """A trained model with its settings and its vocabulary: the object that `nplm_jax.load` and `nplm_jax.train` return."""
 
 import dataclasses
+import os
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 from nplm_jax.config import Settings
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.models.language_model import LanguageModel
+from nplm_jax.utils.errors import require
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -22,6 +24,7 @@ class LoadedModel:
         model: The model itself; its methods take and return word ids.
         folder: The folder of the run, of a packed model that in the cache; None for a model that was made from others.
         results: The content of results.json; None for an unfinished run or a model that was made from others.
+        name: The name of the folder or of the packed file, as commands show it; empty for a model made from others.
     """
 
     settings: Settings
@@ -29,6 +32,11 @@ class LoadedModel:
     model: LanguageModel
     folder: pathlib.Path | None = None
     results: Mapping[str, Any] | None = None
+    name: str = ''
+
+    def __post_init__(self) -> None:
+        if isinstance(self.model, LanguageModel):  # so that it is mixed only with models of the same words
+            self.model.vocabulary = self.vocabulary
 
     def __repr__(self) -> str:
         name, family = self.settings.name[:60], self.settings.model.family[:30]
@@ -36,5 +44,20 @@ class LoadedModel:
 
 
 def model_of(model: LoadedModel | LanguageModel) -> LanguageModel:
-    """Returns the language model of a loaded model, and any other language model as it is."""
+    """Returns the language model of a loaded model, and any other language model as it is.
+
+    Raises:
+        BadInput: It is neither.
+    """
+    allowed = 'must be what nplm_jax.load returns, or a language model'
+    require(isinstance(model, (LoadedModel, LanguageModel)), 'model', _shown(model), allowed)
     return model.model if isinstance(model, LoadedModel) else model
+
+
+def check_loaded(key: str, model: Any) -> None:
+    """Raises BadInput unless the argument `key` is a loaded model."""
+    require(isinstance(model, LoadedModel), key, _shown(model), 'must be what nplm_jax.load returns')
+
+
+def _shown(value: Any) -> Any:
+    return value if isinstance(value, (str, os.PathLike)) else type(value).__name__

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from nplm_jax.data.corpora import Span
-from nplm_jax.data.vocabulary import RARE_ID
+from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
 from nplm_jax.utils.errors import require
 
 State = Any  # decoding state: what a model needs of the words read so far
@@ -29,9 +29,13 @@ class LanguageModel(abc.ABC):
 
     Attributes:
         n: The order: a word is predicted from the n - 1 words before it, or from all if None.
+        vocabulary_size: V; None if the model does not say. Ids are then not checked.
+        vocabulary: The words, once the model is that of a `LoadedModel`. Models of other words cannot be mixed with it.
     """
 
     n: int | None
+    vocabulary_size: int | None = None
+    vocabulary: Vocabulary | None = None
 
     def __repr__(self) -> str:
         return f'<{", ".join(filter(None, (type(self).__name__, f"n={self.n}", self._describe_size())))}>'
@@ -46,11 +50,17 @@ class LanguageModel(abc.ABC):
         Args:
             tokens_T: Ids of the stream.
             span: Which words are scored: a Span, a slice without a step, or None for all.
+
+        Raises:
+            BadInput: The ids are not a sequence of whole numbers below V.
         """
+        require(np.ndim(tokens_T) == 1, 'tokens', np.shape(tokens_T), 'must be one sequence of word ids')
         if not isinstance(span, Span):
             start, stop, step = (span or slice(None)).indices(len(tokens_T))
             require(step == 1, 'span', span, 'must be a Span or a slice without a step')
             span = Span(start, max(start, stop))
+        first = max(0, span.start - self.n) if self.n else 0
+        check_ids('tokens', tokens_T[first : span.stop], self.vocabulary_size)
         return self.score_span(tokens_T, span)
 
     @abc.abstractmethod
@@ -68,7 +78,7 @@ class LanguageModel(abc.ABC):
 
     def prefill(self, ids_SxL: np.ndarray) -> State:
         """Returns the decoding state after the first words of each stream: here the last n - 1 of them, or all."""
-        return last_words(check_contexts(ids_SxL), self.n)
+        return last_words(check_contexts(ids_SxL, self.vocabulary_size), self.n)
 
     def predict(self, state: State) -> jax.Array | np.ndarray:
         """Returns log P of all words as the next word of each stream, S x V, nats."""
@@ -101,6 +111,7 @@ class LanguageModel(abc.ABC):
         The context of a line's first words is padded with rare-word symbols. A model without an order reads each line
         as a stream of its own.
         """
+        check_lines(lines, self.vocabulary_size)
         if self.n is None:
             return [self.score(line, Span(0, len(line))) for line in lines]
         stream_T, line_slices = join_lines(lines, self.n - 1)
@@ -143,8 +154,33 @@ def last_words(ids_SxL: np.ndarray, n: int | None) -> np.ndarray:
     return np.pad(ids_SxL, ((0, 0), (n - 1, 0)), constant_values=RARE_ID)[:, ids_SxL.shape[1] :]
 
 
-def check_contexts(contexts_BxN: Any) -> np.ndarray:
-    """Returns contexts as int32. Raises BadInput unless they are a matrix with one context per row."""
+def check_ids(key: str, ids: Any, vocabulary_size: int | None) -> None:
+    """Raises BadInput unless all ids are those of words.
+
+    Args:
+        key: The name of the argument, for the message.
+        ids: The ids; an empty array may have any type.
+        vocabulary_size: V; None if it is not known.
+    """
+    ids = np.asarray(ids)
+    if not ids.size:
+        return
+    require(np.issubdtype(ids.dtype, np.integer), key, str(ids.dtype), 'must be word ids, which are whole numbers')
+    if vocabulary_size is not None:
+        allowed = f'is outside the vocabulary of {vocabulary_size:,} words; must be 0 to {vocabulary_size - 1:,}'
+        for extreme in (int(ids.min()), int(ids.max())):
+            require(0 <= extreme < vocabulary_size, key, extreme, allowed)
+
+
+def check_lines(lines: Sequence[np.ndarray], vocabulary_size: int | None) -> None:
+    """Raises BadInput unless all lines hold ids of words; see `check_ids`."""
+    if full := [line for line in lines if len(line)]:
+        check_ids('lines', np.concatenate(full), vocabulary_size)
+
+
+def check_contexts(contexts_BxN: Any, vocabulary_size: int | None) -> np.ndarray:
+    """Returns contexts as int32. Raises BadInput unless they are a matrix of word ids with one context per row."""
     contexts_BxN = np.asarray(contexts_BxN)
     require(contexts_BxN.ndim == 2, 'contexts', contexts_BxN.shape, 'must be a matrix of word ids, one context per row')
+    check_ids('contexts', contexts_BxN, vocabulary_size)
     return contexts_BxN.astype(np.int32)

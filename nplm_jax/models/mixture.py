@@ -13,10 +13,10 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from nplm_jax.data.corpora import Span
-from nplm_jax.models.language_model import LanguageModel, State, join_lines, last_words
+from nplm_jax.models.language_model import LanguageModel, State, check_lines, join_lines, last_words
 from nplm_jax.models.ngram.counts import with_history
 from nplm_jax.utils import mapped_arrays
-from nplm_jax.utils.errors import require
+from nplm_jax.utils.errors import BadInput, require
 
 ROUNDING = 0.005  # of a weight that is printed with two digits
 Scores: TypeAlias = dict[tuple[str, Span], np.ndarray]  # log P of the words of spans, by the digest of their stream
@@ -65,6 +65,10 @@ class Mixture(LanguageModel):
     """
 
     def __init__(self, models: Sequence[LanguageModel], weights_QxM: np.ndarray, bins: ContextBins) -> None:
+        """Takes the models, weights and bins. Raises BadInput if the models differ in their words."""
+        check_models(models)
+        self.vocabulary_size = next((m.vocabulary_size for m in models if m.vocabulary_size is not None), None)
+        self.vocabulary = next((m.vocabulary for m in models if m.vocabulary is not None), None)
         self.models = tuple(models)
         self.weights_QxM = weights_QxM
         self.bins = bins
@@ -82,6 +86,7 @@ class Mixture(LanguageModel):
 
     def score_lines(self, lines: Sequence[np.ndarray]) -> list[np.ndarray]:
         """See `LanguageModel.score_lines`."""
+        check_lines(lines, self.vocabulary_size)
         stream_T, line_slices = join_lines(lines, self.bins.num_context)
         weights_MxT = self.weights_QxM.T[:, self.bins.of_stream(stream_T, Span(0, len(stream_T)))]
         scores = zip(*(model.score_lines(lines) for model in self.models))
@@ -142,6 +147,7 @@ class CachedScores(LanguageModel):
     ) -> None:
         """Takes the model, its scores that are already known, and a callback for the number of words of each piece."""
         self._model, self._scored, self.n = model, scored, model.n
+        self.vocabulary_size, self.vocabulary = model.vocabulary_size, model.vocabulary
         self.scores = dict(scores or {})
         self._scores_of_lines: dict[tuple[bytes, ...], list[np.ndarray]] = {}
         self._stream: tuple[np.ndarray, str] | None = None
@@ -176,6 +182,7 @@ class CachedScores(LanguageModel):
 
     def score_lines(self, lines: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Returns the model's scores; those of the last lines are kept."""
+        check_lines(lines, self.vocabulary_size)
         contents = tuple(np.asarray(line, np.int32).tobytes() for line in lines)
         if contents not in self._scores_of_lines:
             self._scores_of_lines = {contents: self._model.score_lines(lines)}
@@ -186,9 +193,28 @@ class CachedScores(LanguageModel):
         return self._model.next_word(contexts_BxN)
 
 
+def check_models(models: Sequence[LanguageModel]) -> None:
+    """Raises BadInput unless these are language models over the same words, as far as the models know them.
+
+    Args:
+        models: One model or more. Every model of this package knows V; those of a `LoadedModel` know the words too.
+    """
+    require(len(models) > 0, 'models', list(models), 'a mixture needs one model or more')
+    for i, model in enumerate(models):
+        allowed = 'must be a language model, such as the `model` that nplm_jax.load returns'
+        require(isinstance(model, LanguageModel), f'models[{i}]', type(model).__name__, allowed)
+    sizes = [model.vocabulary_size for model in models if model.vocabulary_size is not None]
+    require(len({*sizes}) < 2, 'models', sizes, 'have vocabularies of these sizes; must have one vocabulary')
+    known = [(i, model.vocabulary) for i, model in enumerate(models) if model.vocabulary is not None]
+    for i, vocabulary in known:
+        difference = vocabulary.difference(known[0][1], f'models[{known[0][0]}]')
+        if difference:
+            raise BadInput(f'models[{i}]', f'{difference}; models of one mixture must have one vocabulary')
+
+
 def equal(models: Sequence[LanguageModel]) -> Mixture:
     """Mixes models with fixed equal weights (section 4.2: 0.5 for the network and 0.5 for the trigram)."""
-    return Mixture(models, np.full((1, len(models)), 1 / len(models)), ContextBins())
+    return Mixture(models, np.full((1, len(models)), 1 / max(len(models), 1)), ContextBins())
 
 
 def normalize_weights(key: str, value: Any, weights: Sequence[float]) -> np.ndarray:
@@ -236,7 +262,7 @@ def fit(
         >>> np.exp(mixture.next_word(np.array([[1]]))).round(2)
         array([[0.17, 0.17, 0.67]], dtype=float32)
     """
-    require(len(models) > 0, 'models', models, 'a mixture needs one model or more')
+    check_models(models)
     bins = bins or ContextBins()
     log_p_MxT = _scores(models, tokens_T, valid)
     return Mixture(models, fit_weights(log_p_MxT, bins.of_stream(tokens_T, valid), bins.num_bins, iterations), bins)

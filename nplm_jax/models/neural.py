@@ -17,7 +17,7 @@ from nplm_jax.data.corpora import Span
 from nplm_jax.data.vocabulary import RARE_ID
 from nplm_jax.distributed.sharding import DATA, ONE_DEVICE, MeshSharding
 from nplm_jax.models.body import Body, State, by_example
-from nplm_jax.models.language_model import LanguageModel, check_contexts
+from nplm_jax.models.language_model import LanguageModel, check_contexts, check_lines
 from nplm_jax.models.network import Network, block_size
 from nplm_jax.models.ngram.counts import with_history
 from nplm_jax.outputs.output_layer import Features, Params
@@ -68,6 +68,7 @@ class NeuralLanguageModel(LanguageModel):
         self.network = network
         self.params = params
         self.sharding = sharding
+        self.vocabulary_size = network.vocabulary_size
         self.n = None if network.body.reach is None else network.body.reach + 1
 
     def _describe_size(self) -> str:
@@ -114,6 +115,7 @@ class NeuralLanguageModel(LanguageModel):
 
     def score_lines(self, lines: Sequence[np.ndarray]) -> list[np.ndarray]:
         """See `LanguageModel.score_lines`. Lines are read in parallel; of equal beginnings only one is scored."""
+        check_lines(lines, self.vocabulary_size)
         log_p = [np.zeros(0, np.float32)] * len(lines)
         blocks, order = group_lines(lines)
         num_lines = min(MAX_LINES, max(MIN_LINES, 1 << max(0, len(order) - 1).bit_length()))
@@ -163,7 +165,7 @@ class NeuralLanguageModel(LanguageModel):
 
     def prefill(self, ids_SxL: np.ndarray) -> DecodingState:
         """See `LanguageModel.prefill`. A rare-word symbol precedes the words; a window has one in each free place."""
-        ids_SxL, body = check_contexts(ids_SxL), self.network.body
+        ids_SxL, body = check_contexts(ids_SxL, self.vocabulary_size), self.network.body
         ids_SxL = np.pad(ids_SxL, ((0, 0), (body.lookback + 1, 0)), constant_values=RARE_ID)
         if body.reach is not None:
             ids_SxL = ids_SxL[:, -max(body.reach, body.lookback + 1) :]

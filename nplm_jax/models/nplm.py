@@ -18,20 +18,29 @@ from nplm_jax.utils.checked_fields import Count, CountOrZero, Share, at_least, k
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.nn import AxisName, Key, dropout, uniform
 
+_WITHOUT_HIDDEN, _HIDDEN = {'C_VxM', 'b_V'}, {'H_KxP', 'd_K', 'U_VxK'}
+
 
 def logits(params: Params, contexts_BxN: jax.Array) -> jax.Array:
     """Computes equation 1, the unnormalised log-probability of every word after each context.
 
     Args:
         params: The six arrays by name. Without W there are no direct connections; without U, H and d no hidden layer.
+            The rows of C, U, W and b are words; those of `output.kind=tree` are nodes, under the same names.
         contexts_BxN: Word ids in reading order, int32.
 
     Returns:
         y_BxV, float32. The softmax of a row is P(w | context) of the paper.
 
+    Raises:
+        BadInput: The arrays are not those of the paper's network, or the contexts are no matrix.
+
     References:
         The paper's equation 1, section 2.
     """
+    allowed = "must be those of the paper's network: C_VxM, b_V, with or without W_VxP, and H_KxP, d_K, U_VxK together"
+    is_papers = params.keys() - {'W_VxP'} in (_WITHOUT_HIDDEN, _WITHOUT_HIDDEN | _HIDDEN)
+    require(is_papers, 'params', sorted(params), allowed)
     if contexts_BxN.ndim != 2:
         allowed = 'must be batch x context words, in reading order, the most recent word last'
         raise BadInput(f'contexts of shape {contexts_BxN.shape}', allowed)

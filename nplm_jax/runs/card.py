@@ -54,7 +54,7 @@ def make(run: Run, hugging_face: bool = False) -> str:
         f'## Training data\n\n{data} Tokens: {_sizes(results)}.',
     ]
     if numbers:
-        sentences = ' '.join([*notes(results), _denominators(results)])
+        sentences = ' '.join([*notes(results, settings.corpus), _denominators(results)])
         parts.append(f'## Results\n\n{perplexity_table(results, settings.paper)}\n\n{sentences}')
     parts += [f'## Training\n\n{_training(run)}', f'## Intended use and limitations\n\n{_limitations(run)}']
     return '\n\n'.join(parts) + '\n'

@@ -134,7 +134,7 @@ def expand_run(folder: str | os.PathLike[str]) -> pathlib.Path:
         BadInput: A packed model cannot be read or is damaged.
     """
     path = find_run(folder)
-    return packed.unpack(path) if path.suffix == packed.SUFFIX and path.is_file() else path
+    return packed.unpack(path) if packed.is_packed(path) else path
 
 
 def split_names(value: str) -> list[str]:

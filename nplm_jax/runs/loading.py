@@ -47,14 +47,14 @@ def load(folder: Path, plugins: Sequence[str] = ()) -> LoadedModel:
             a plug-in whose module was not named; or it has a network, and the settings of JAX cannot serve.
     """
     allow([plugins] if isinstance(plugins, str) else plugins)
-    folder = catalog.expand_run(folder)
+    name, folder = os.path.basename(os.path.abspath(folder)), catalog.expand_run(folder)
     settings = workdir.read_settings(folder)
     words = workdir.read_vocabulary(folder)
     results = catalog.finished(folder)
     if parts.is_neural(settings.model.family):
-        return LoadedModel(settings, words, load_network(folder, settings, words)[0], folder, results)
+        return LoadedModel(settings, words, load_network(folder, settings, words)[0], folder, results, name)
     if (file := folder / storage.MODEL_FILE).exists():
-        return LoadedModel(settings, words, storage.load(file, len(words)), folder, results)
+        return LoadedModel(settings, words, storage.load(file, len(words)), folder, results, name)
     if source := (results or {}).get('imported'):
         raise BadInput(file, f'missing; run `nplm import` again on {source}')
     try:

@@ -55,6 +55,17 @@ def write(path: pathlib.Path, files: Mapping[str, pathlib.Path]) -> None:
         file.write(digest.encode())
 
 
+def is_packed(path: pathlib.Path) -> bool:
+    """Returns whether a file is a packed model, by its name or by its end; a renamed one is one too."""
+    if path.suffix == SUFFIX or not path.is_file():
+        return path.is_file()
+    try:
+        with open_regular(str(path), path) as file:
+            return _find_comment(file) is not None
+    except BadInput:  # cannot be read: the next reader says so
+        return False
+
+
 def unpack(path: pathlib.Path) -> pathlib.Path:
     """Returns the folder in the cache that a packed model was unpacked to, now or earlier; its name is the file's.
 
@@ -78,10 +89,7 @@ def unpack(path: pathlib.Path) -> pathlib.Path:
 
 def _check(path: pathlib.Path, file: IO[bytes]) -> str:
     """Returns the digest of a packed model. Raises BadInput if it is not that of the bytes, or of another format."""
-    comment = re.escape(_COMMENT).replace(r'\{\}', r'(\d+)').encode() + rb'([0-9a-f]{64})'
-    size = file.seek(0, os.SEEK_END)
-    file.seek(max(0, size - len(_COMMENT) - _DIGITS - 20))
-    match = re.search(comment + rb'\Z', file.read())
+    match = _find_comment(file)
     if not match:
         raise BadInput('RUN', 'not a model of nplm pack, or cut', value=str(path))
     if int(match[1]) != FORMAT:
@@ -89,6 +97,14 @@ def _check(path: pathlib.Path, file: IO[bytes]) -> str:
     if match[2].decode() != _digest(file):
         raise BadInput('RUN', 'damaged (checksum mismatch); pack or download it again', value=str(path))
     return match[2].decode()
+
+
+def _find_comment(file: IO[bytes]) -> re.Match[bytes] | None:
+    """Returns the match of the format and the digest at the end of a packed model; None for another file."""
+    comment = re.escape(_COMMENT).replace(r'\{\}', r'(\d+)').encode() + rb'([0-9a-f]{64})'
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - len(_COMMENT) - _DIGITS - 20))
+    return re.search(comment + rb'\Z', file.read())
 
 
 def _check_members(path: pathlib.Path, entries: Iterable[zipfile.ZipInfo], size: int) -> None:

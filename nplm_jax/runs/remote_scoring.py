@@ -76,6 +76,7 @@ class RemoteModel(LanguageModel):
     def __init__(self, model: LanguageModel, source: Callable[[], Source]) -> None:
         """Takes a model, and a function that finds what a worker loads it from, which is called for a long text."""
         self.n, self._model, self._source = model.n, model, functools.cache(source)
+        self.vocabulary_size, self.vocabulary = model.vocabulary_size, model.vocabulary
 
     def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
         """See `LanguageModel.score_span`."""

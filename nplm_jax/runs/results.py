@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from nplm_jax.config import PaperRow
+from nplm_jax.config import CorpusSettings, PaperRow
 from nplm_jax.data.text_checks import describe_oov
 from nplm_jax.data.tokenizers.tokenizer import RARE
 from nplm_jax.runs.catalog import PER_UNIT, SPLITS
@@ -16,9 +16,9 @@ _MIXTURES = (
 )
 
 
-def format_results(results: Mapping[str, Any], paper: PaperRow) -> str:
+def format_results(results: Mapping[str, Any], paper: PaperRow, corpus: CorpusSettings | None = None) -> str:
     """Returns `perplexity_table` and the `notes` below it."""
-    return '\n'.join([perplexity_table(results, paper), *notes(results)])
+    return '\n'.join([perplexity_table(results, paper), *notes(results, corpus)])
 
 
 def perplexity_table(results: Mapping[str, Any], paper: PaperRow) -> str:
@@ -37,18 +37,23 @@ def perplexity_table(results: Mapping[str, Any], paper: PaperRow) -> str:
     return markdown_table(['perplexity', *SPLITS], rows)
 
 
-def notes(results: Mapping[str, Any]) -> list[str]:
+def notes(results: Mapping[str, Any], corpus: CorpusSettings | None = None) -> list[str]:
     """Returns sentences to read below the table, each where it applies.
 
     They are about unknown words, samples of the words, the calibration, the numbers per word, character and byte, the
     mixtures, and words of probability zero.
+
+    Args:
+        results: What results.json holds.
+        corpus: The section `corpus.*` of its config, for the advice about unknown words.
     """
     lines = []
     if any((oov := results.get('oov', {})).values()):
         lines.append(
             f'{RARE} stands for {oov["valid"]:.1%} of the valid words and {oov["test"]:.1%} of the test words.'
         )
-        lines += filter(None, [describe_oov(max(oov['valid'], oov['test']), 'validation or test words')])
+        share, size = max(oov['valid'], oov['test']), results.get('vocabulary', 0)
+        lines += filter(None, [describe_oov(share, 'validation or test words', corpus, size)])
     if evaluated := results.get('evaluated_train_words'):
         lines.append(f'train is estimated on {evaluated:,} sampled words (eval.train_words).')
     if fitted := results.get('calibration_words'):

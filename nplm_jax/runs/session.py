@@ -152,7 +152,7 @@ class RunSession:
         else:
             print(f'{self.folder} is already finished (give another --workdir to train again); its results:')
         shown = set() if shown is None else shown
-        new = [note for note in notes(self.results) if note not in shown]
+        new = [note for note in notes(self.results, self.settings.corpus) if note not in shown]
         print('\n'.join([perplexity_table(self.results, self.settings.paper), *new]))
         shown.update(new)
         return self.results

@@ -34,7 +34,7 @@ from nplm_jax.runs import catalog
 from nplm_jax.runs.catalog import CONFIG, CORPUS, MINUTES, VOCABULARY
 from nplm_jax.training.word_source import resolve_input
 from nplm_jax.utils import mapped_arrays, plugins
-from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.errors import BadInput, first_few, shorten
 from nplm_jax.utils.io import expand, read_bytes, read_json, remove_leftovers, sha256, write_atomically
 
 # Orbax reads the path of a checkpoint as a glob pattern, TensorStore reads \ as /, and both refuse what is not UTF-8.
@@ -42,6 +42,7 @@ _UNSAFE_CHARACTER = re.compile(r'[\[*?\\\ud800-\udfff]')
 AUTO = {**network.AUTO, 'train.input': 'auto'}  # what keys may be until a run begins
 TEACHER = 'output.teacher'
 TEXT = 'text'  # key of the text's digest beside the config keys of the other inputs
+_MAX_SHOWN = 100  # characters of a value in a message
 _MAX_IN_NAME = 40  # characters of a value in the name of a folder
 
 
@@ -87,18 +88,22 @@ def check(folder: pathlib.Path, settings: Settings) -> None:
             if any(not p.name.startswith('.') and p.name not in written_before for p in folder.iterdir()):
                 raise BadInput('--workdir', 'is not empty and not a run; give another folder', value=folder)
             return
-        _read_json(folder / CONFIG, remedy='; delete the folder or give another --workdir')
+        record = _read_record(folder, remedy='; delete the folder or give another --workdir')
         if not has_trained(folder):
-            _read_record(folder)
             return
-        recorded = config_lib.to_flat(_read_config(folder))
+        recorded = config_lib.to_flat(_check_options(folder, record))
     except OSError as error:
         raise BadInput('--workdir', f'cannot be used ({error.strerror})', value=folder) from None
     current = config_lib.to_flat(settings)
     different = sorted(k for k in current if current[k] != recorded.get(k) and not k.startswith('parallel.'))
     different = [k for k in different if current[k] != AUTO.get(k)]  # `resolve` takes the recorded value
-    if differences := '; '.join(f'{k}={recorded.get(k)!r} there, {current[k]!r} now' for k in different):
+    if different:
+        differences = first_few([f'{k}={_show(recorded.get(k))} there, {_show(current[k])} now' for k in different])
         raise BadInput('--workdir', f'belongs to another config ({differences}); {give_another(folder)}', value=folder)
+
+
+def _show(value: Any) -> str:
+    return shorten(repr(value), _MAX_SHOWN)
 
 
 def has_trained(folder: pathlib.Path) -> bool:
@@ -166,16 +171,20 @@ def _read_config(folder: pathlib.Path) -> Settings:
     if not path.exists():
         what = 'is a file; give the folder of a run' if folder.is_file() else 'no run was started there'
         raise BadInput(folder, what)
-    recorded = _read_record(folder)
+    return _check_options(folder, _read_record(folder))
+
+
+def _check_options(folder: pathlib.Path, record: Settings) -> Settings:
+    """Returns the settings of a folder with the options of their plug-ins, which are imported."""
     try:
-        return config_lib.replace(recorded, {})
+        return config_lib.replace(record, {})
     except BadInput as error:
-        raise BadInput(path, str(error)) from None
+        raise BadInput(folder / CONFIG, str(error)) from None
 
 
-def _read_record(folder: pathlib.Path) -> Settings:
-    """Returns the settings in a folder's config.json; no plug-in is imported."""
-    record = _read_json(folder / CONFIG)
+def _read_record(folder: pathlib.Path, remedy: str = '') -> Settings:
+    """Returns the settings in a folder's config.json; no plug-in is imported. For `remedy` see `_read_json`."""
+    record = _read_json(folder / CONFIG, remedy)
     try:  # the folder may be whole: another version wrote it, or a plug-in is elsewhere
         return config_lib.from_record(record)
     except BadInput as error:
@@ -406,11 +415,11 @@ def check_config(settings: Settings) -> None:
     values = {
         key: value for key, value in config_lib.to_flat(settings).items() if key not in config_lib.KEYS_OF_MACHINE
     }
-    different = multihost.differences_from_primary(values).items()
-    if differences := '; '.join(f'{key}={here!r} here, {there!r} there' for key, (here, there) in different):
+    if different := multihost.differences_from_primary(values):
+        shown = first_few([f'{k}={_show(here)} here, {_show(there)} there' for k, (here, there) in different.items()])
         raise BadInput(
             '--distributed',
-            f'the config of this process differs from that of the first ({differences}); give all processes the same',
+            f'the config of this process differs from that of the first ({shown}); give all processes the same',
         )
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ml_collections import ConfigDict
 
 T = TypeVar('T')
+_TYPE_NAMES: Mapping[Any, str] = {int: 'an integer', float: 'a number', bool: 'True or False', str: 'a string'}
 KEY, MEANING, SECTION, BUILT = 'key', 'meaning', 'section', 'built'  # in the metadata of a field
 
 
@@ -172,7 +173,7 @@ def check_value(value: Any, kind: Any, name: str) -> Any:
         require(-(2**31) <= value < 2**31, name, value, 'must be below 2**31')
     if expected is float and type(value) is int:
         value = float(value)
-    require(type(value) is expected, name, value, f'must be of type {getattr(expected, "__name__", expected)}')
+    require(type(value) is expected, name, value, f'must be {_TYPE_NAMES.get(expected, expected)}')
     if isinstance(value, str):  # of a file name in another encoding, which no JSON file of a run could hold
         require(is_unicode(value), name, value, 'must be valid Unicode; rename the file')
     for check in checks:

@@ -3,10 +3,12 @@
 import difflib
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-_MAX_CHARACTERS = 1000  # of a message, which may quote a long value
+_MAX_CHARACTERS = 1000  # of a message
+_MAX_OF_PART = 300  # of the key, and of the value
+_MAX_LISTED = 3  # items of a list in a message
 
 
 class BadInput(ValueError):
@@ -28,10 +30,9 @@ class BadInput(ValueError):
         super().__init__(self.key, self.problem, self.value)  # all of them, so that it can be pickled
 
     def __str__(self) -> str:
-        shown = '' if self.value is ... else f'={self.value!r}'
-        message = f'{self.key}{shown}: {self.problem}'
-        if len(message) > _MAX_CHARACTERS:
-            message = f'{message[: _MAX_CHARACTERS // 2]} ... {message[-_MAX_CHARACTERS // 2 :]}'
+        shown = '' if self.value is ... else f'={shorten(repr(self.value), _MAX_OF_PART)}'
+        begin = f'{shorten(self.key, _MAX_OF_PART)}{shown}: '
+        message = begin + shorten(self.problem, _MAX_CHARACTERS - len(begin))
         return ''.join(c if c.isprintable() else ascii(c)[1:-1] for c in message)
 
 
@@ -60,6 +61,32 @@ def status(error: BaseException) -> str:
 def is_out_of_memory(error: BaseException) -> bool:
     """Returns whether the host or a device has no memory left, which XLA says in the text of its error alone."""
     return isinstance(error, MemoryError) or bool(re.search('RESOURCE_EXHAUSTED|[Oo]ut of memory', str(error)))
+
+
+def shorten(text: str, limit: int) -> str:
+    """Returns a text without its middle if it has more than `limit` characters; it is cut between words if possible.
+
+    Examples:
+        >>> shorten('one two three four five six', 20)
+        'one two [... 10 characters ...] five six'
+    """
+    if len(text) <= limit:
+        return text
+    begin, end = text[: limit // 2], text[-(limit // 2) :]
+    begin = begin[: begin.rfind(' ') + 1] or begin
+    end = end[end.find(' ') :] if ' ' in end else end
+    return f'{begin}[... {len(text) - len(begin) - len(end):,} characters ...]{end}'
+
+
+def first_few(items: Sequence[str]) -> str:
+    """Returns the first three items for a message, and the number of the others.
+
+    Examples:
+        >>> first_few(['a=1', 'b=2', 'c=3', 'd=4'])
+        'a=1; b=2; c=3; and 1 more'
+    """
+    more = [f'and {len(items) - _MAX_LISTED:,} more'] if len(items) > _MAX_LISTED else []
+    return '; '.join([*items[:_MAX_LISTED], *more])
 
 
 def require(ok: bool, key: str, value: Any, problem: str) -> None:

@@ -187,7 +187,7 @@ def decode_blocks(name: str, blocks: Iterable[bytes]) -> Iterator[str]:
             text = decoder.decode(block, final=not block)
         except UnicodeDecodeError as error:
             position = num_bytes - len(error.object) + error.start  # the object ends where the block does
-            raise BadInput(name, f'not UTF-8 text (byte {position:,}); convert it first') from None
+            raise BadInput(name, _not_utf8(f'byte {position:,}')) from None
         if '\0' in text:
             position = num_characters + text.index('\0')
             raise BadInput(name, f'binary, not text (NUL at character {position:,})')
@@ -213,7 +213,7 @@ def decode_lines(path: pathlib.Path, data: bytes, first: int = 1) -> Iterator[tu
         try:
             yield number, line.decode('utf-8')
         except UnicodeDecodeError as error:
-            raise BadInput(f'{path}:{number}', f'not UTF-8 text (byte {error.start:,} of the line)') from None
+            raise BadInput(f'{path}:{number}', _not_utf8(f'byte {error.start:,} of the line')) from None
 
 
 def read_numbers(path: pathlib.Path, meaning: str) -> Iterator[tuple[int, str, int]]:
@@ -272,6 +272,11 @@ def parse_json(path: pathlib.Path, text: str, line: int = 0) -> dict[str, Any]:
         form = f'a JSON object with finite 64-bit numbers, valid Unicode and at most {_MAX_JSON_DEPTH} levels'
         raise BadInput(where, f'not {form}')
     return value
+
+
+def _not_utf8(place: str) -> str:
+    """Returns the problem of a text that is not UTF-8, with the place of the first wrong byte."""
+    return f'not UTF-8 text ({place}); convert it first: iconv -f latin1 -t utf-8 OLD > NEW'
 
 
 def is_unicode(text: str) -> bool:

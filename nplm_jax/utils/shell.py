@@ -77,12 +77,12 @@ def prepare_streams() -> None:
     """Makes printing to stdout and stderr safe.
 
     Where the shell closed one (`2>&-`), os.devnull is opened: else a file that is opened later would have the number of
-    the closed stream, and libraries would log into it. A character that the encoding of a stream lacks, as ASCII and
-    Latin-1 do, is escaped.
+    the closed stream, and libraries would log into it. Stdout is UTF-8, as the files of every command are. A character
+    that the encoding of stderr lacks, as ASCII and Latin-1 do, is escaped.
     """
     for name in ('stdout', 'stderr'):
         stream = getattr(sys, name)
         if stream is None:
             setattr(sys, name, open(os.devnull, 'w', encoding='utf-8'))
         elif isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors='backslashreplace')
+            stream.reconfigure(encoding='utf-8' if name == 'stdout' else None, errors='backslashreplace')

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 
 import numpy as np
 import pytest
@@ -535,6 +536,21 @@ def test_an_os_error_of_a_plug_in_keeps_its_traceback(nplm, tmp_path, monkeypatc
             words = ['train', 'sentences', *flags]
             call_main(lambda: cli.main(words), ['nplm', *words], tmp_path)
         launch('--config=sentences', *flags, cwd=tmp_path)
+
+
+def test_an_error_in_the_program_is_no_lost_process(monkeypatch):
+    """Of a run on several processes: it keeps its traceback, even if it reads as one of a collective does."""
+    said = []
+    monkeypatch.setattr(launch_lib, '_DISTRIBUTED', types.SimpleNamespace(value=True))
+    monkeypatch.setattr(launch_lib, 'exit_with', lambda *words: said.append(words))
+    monkeypatch.setattr(launch_lib, 'run', lambda *words: raise_(RuntimeError('UNAVAILABLE: Gloo')))
+    launch_lib.main(['launch.py'])
+    [(code, message)] = said
+    assert code == 1 and message.startswith('Traceback') and message.endswith('RuntimeError: UNAVAILABLE: Gloo')
+
+
+def raise_(error):
+    raise error
 
 
 # --- killed, stopped, gone on ----------------------------------------------------------------------------

@@ -83,6 +83,40 @@ def test_an_output_that_exists_is_refused_before_anything_is_read(name, tmp_path
         assert '--overwrite' not in error.problem  # what it reads is not there
 
 
+def bad_outputs(name, tmp_path):
+    """Returns outputs that cannot be written, in a folder with a file and a folder."""
+    (tmp_path / 'docs.txt').write_text('a b\n')
+    (tmp_path / 'file').write_text('')
+    (tmp_path / 'folder.txt').mkdir()
+    below = '' if name == 'features' else '/x.txt'  # its output is a folder, which may be missing
+    outputs = [f'no/folder{below}', f'file{below}']
+    outputs += [] if name in ('export', 'features', 'filter') else ['folder.txt']  # their outputs may be folders
+    outputs += [''] if name in ('export', 'pack', 'prune') else []  # they need one
+    return outputs
+
+
+@pytest.mark.parametrize('name', sorted(WRITERS.keys() & all_commands().keys()))
+def test_an_output_that_cannot_be_written_is_refused_before_anything_is_read(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for output in bad_outputs(name, tmp_path):
+        with pytest.raises(BadInput) as caught:
+            main(name, output if name == 'pack' else f'--output={output}')
+        assert (caught.value.key, caught.value.value) == ('FILE' if name == 'pack' else '--output', output)
+    assert not (tmp_path / 'no').exists()
+
+
+@pytest.mark.parametrize('name', sorted({'compare', 'filter', 'reading-times', 'surprisal'} & all_commands().keys()))
+def test_a_figure_that_cannot_be_written_is_refused_before_anything_is_read(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / 'file').write_text('')
+    (tmp_path / 'folder.png').mkdir()
+    words = {**WRITERS, 'compare': ['runs/x'], 'filter': ['runs/x', '--input', 'docs.txt']}[name]
+    for figure in ('no/x.png', 'file/x.png', 'folder.png'):
+        with pytest.raises(BadInput) as caught:
+            importlib.import_module(all_commands()[name].module).main([*words, f'--figure={figure}'])
+        assert (caught.value.key, caught.value.value) == ('--figure', figure)
+
+
 IMPORTS = """
 import contextlib, io, sys
 from nplm_jax.cli.__main__ import main
@@ -141,7 +175,20 @@ def test_a_number_of_a_flag_is_finite(flag, text, lines):
     *command, name = flag.split()
     with pytest.raises(SystemExit) as stop:
         cli.main([*command, 'runs/nowhere', f'{name}={text}'])
-    assert stop.value.code == 2 and lines()[1] == [f"argument {name}: '{text}': must be finite"]
+    assert stop.value.code == 2 and lines()[1] == [f"{name}='{text}': must be a finite number"]
+
+
+@pytest.mark.parametrize(
+    'kind, refused', [(int, ['x', '', '1.5', '2147483648', '9' * 5000]), (float, ['x', '', 'nan'])]
+)
+def test_a_number_that_is_none_is_refused_by_its_flag(kind, refused):
+    parser = Parser('test', None)
+    parser.add_argument('--number', '-n', type=kind, nargs='+')
+    for text in refused:
+        with pytest.raises(BadInput) as caught:
+            parser.parse_args(['--number', '1', text])
+        assert (caught.value.key, caught.value.value) == ('--number/-n', text)
+        assert 'integer' in caught.value.problem if kind is int else 'number' in caught.value.problem
 
 
 @pytest.mark.parametrize('text', ['3000000000', '-3000000000', '9' * 4000])
@@ -150,8 +197,7 @@ def test_an_integer_of_a_flag_has_32_bits(flag, text, lines):
     *command, name = flag.split()
     with pytest.raises(SystemExit) as stop:
         cli.main([*command, 'runs/nowhere', f'{name}={text}'])
-    (line,) = lines()[1]
-    assert stop.value.code == 2 and line == f"argument {name}: '{text[:100]}': must be from -2**31 to 2**31 - 1"
+    assert stop.value.code == 2 and [line.partition('=')[0] for line in lines()[1]] == [name]
 
 
 def test_no_run_or_too_many_runs_are_refused():

@@ -2,16 +2,18 @@
 
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import types
 
 import pytest
+from absl import flags
 from helpers import ROOT, call_main, usual_environment
 
 import nplm_jax
 from nplm_jax.cli import __main__ as cli
-from nplm_jax.cli import sweep, train
+from nplm_jax.cli import launch, search_flags, sweep, train
 from nplm_jax.runs import notebook
 from nplm_jax.utils.errors import BadInput
 
@@ -124,6 +126,13 @@ def test_a_program_that_is_no_notebook_shows_nothing(monkeypatch):
     assert not notebook.is_running()
     monkeypatch.setitem(sys.modules, 'IPython', types.SimpleNamespace(get_ipython=lambda: None))
     assert not notebook.is_running()
+
+
+def test_help_names_every_flag():
+    own = {flag.name for module in (launch, search_flags) for flag in flags.FLAGS.get_key_flags_for_module(module)}
+    text = ''.join(nplm(ROOT, name, '--help').stdout for name in ('train', 'sweep'))
+    hidden = {'sweep', 'grid', 'config'}  # what `nplm sweep` and CONFIG stand for
+    assert not {name for name in own - hidden if not re.search(rf'--{name}\b', text)}
 
 
 def test_a_flag_of_a_sweep_may_stand_apart_from_its_value(monkeypatch):

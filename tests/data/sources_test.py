@@ -253,7 +253,11 @@ def test_paths_without_a_file_are_one_line(tree, path, message):
 
 SOURCE = 'words and words\n\n' * 9000
 BAD = [
-    ('a.txt', b'abc \xff', r"^corpus.path='.*a.txt': not UTF-8 text \(byte 4\); convert it first$"),
+    (
+        'a.txt',
+        b'abc \xff',
+        r"^corpus.path='.*a.txt': not UTF-8 text \(byte 4\); convert it first: iconv -f latin1 -t utf-8 OLD > NEW$",
+    ),
     ('a.txt', b'\xef\xbb\xbfabc \xff', r'not UTF-8 text \(byte 7\)'),
     ('a.txt', b'abc \xe2\x82', r'not UTF-8 text \(byte 4\)'),  # a character ends in the middle
     ('a.txt', b'x' * 300_000 + b'\xff' + b'x' * 99, r'not UTF-8 text \(byte 300,000\)'),

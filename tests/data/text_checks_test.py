@@ -5,6 +5,7 @@ import textwrap
 
 import pytest
 
+from nplm_jax.config import CorpusSettings
 from nplm_jax.data import text_checks
 
 WORDS = 'the jury said that it was over and an old man in the city court would not like what it had done'.split()
@@ -61,9 +62,20 @@ def test_a_few_percent_of_unknown_words_are_no_warning():
     assert '24 of 29' not in text_checks.describe_oov(24 / 29) and '82.8%' in text_checks.describe_oov(24 / 29)
 
 
+@pytest.mark.parametrize('share', [0.06, 0.9])
 @pytest.mark.parametrize(
-    'share, advice', [(0.06, 'corpus.min_count'), (0.5, 'corpus.tokens=pieces'), (0.9, 'language')]
+    'changes, advice',
+    [
+        (None, ''),  # an ARPA file
+        ({}, ''),
+        ({'min_count': 4}, 'min_count'),
+        ({'max_vocabulary': 11}, ''),  # it has 10 words
+        ({'min_count': 4, 'max_vocabulary': 10}, 'max_vocabulary'),
+    ],
 )
-def test_a_warning_of_unknown_words_says_what_to_do(share, advice):
-    warning = text_checks.describe_oov(share)
-    assert advice in warning and 'same vocabulary' in warning and '\n' not in warning
+def test_a_warning_of_unknown_words_names_what_made_them_unknown(share, changes, advice):
+    corpus = None if changes is None else CorpusSettings(**changes)
+    warning = text_checks.describe_oov(share, corpus=corpus, vocabulary_size=10)
+    assert all(word in warning for word in ('same vocabulary', 'case', 'punctuation')) and '\n' not in warning
+    keys = {'min_count', 'max_vocabulary', 'tokens=pieces'}
+    assert {key for key in keys if f'corpus.{key}' in warning} == ({advice, 'tokens=pieces'} if advice else set())

@@ -123,17 +123,17 @@ def test_a_text_that_spells_a_special_token_is_cut_as_any_text_here_and_in_huggi
 @pytest.mark.parametrize('name', TOKENIZERS)
 def test_a_piece_of_a_corpus_has_the_tokens_of_its_text(name):
     tokenizer = TOKENIZERS[name]
-    tokens = tokenizer.read(TEXT).words()
+    tokens = tokenizer.read_piece(Piece(TEXT, True))[0].words()
     assert tokenizer.decode(tokens) == TEXT
     marks = ['<text>'] if tokenizer.boundary_tokens else []
     assert tokens == marks + tokenizer.tokenize([TEXT])[0]
-    assert tokenizer.read(TEXT, begins_text=False).words() == tokenizer.tokenize([TEXT])[0]
+    assert tokenizer.read_piece(Piece(TEXT, False))[0].words() == tokenizer.tokenize([TEXT])[0]
 
 
 @pytest.mark.parametrize('name', TOKENIZERS)
 def test_the_sizes_of_the_tokens_are_those_of_the_text(name):
     tokenizer, text = TOKENIZERS[name], 'a  b\nTür ,c\n\n 人人 '
-    types, type_ids_T = tokenizer.read(text, begins_text=False)
+    types, type_ids_T = tokenizer.read_piece(Piece(text, False))[0]
     (size,) = dataset.measure(tokenizer, types, [type_ids_T])
     assert size[1:] == (5, len(text), len(text.encode()))
 

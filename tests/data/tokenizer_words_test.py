@@ -178,7 +178,7 @@ def test_lmplz_separates_words_at_ascii_white_space_and_has_empty_lines():
 @pytest.mark.parametrize('word, expected', [('İSTANBUL', 'istanbul'), ('I\u0307', 'i'), ('ΟΔΟΣ', 'οδος')])
 def test_a_letter_in_lower_case_is_one_letter(word, expected):
     assert WordTokenizer('words', lowercase=True).tokenize([word])[0] == [expected]
-    assert WordTokenizer('words', lowercase=True).read(word).words() == [expected]
+    assert WordTokenizer('words', lowercase=True).read_piece(Piece(word, True))[0].words() == [expected]
 
 
 def test_a_capital_after_a_mark_in_the_text_opens_a_sentence():

@@ -11,8 +11,9 @@ from jax.sharding import AbstractMesh, PartitionSpec
 
 from configs import sentences
 from nplm_jax import config as config_lib
+from nplm_jax.config import ParallelSettings
 from nplm_jax.distributed.sharding import DATA as DATA_AXIS
-from nplm_jax.distributed.sharding import MODEL, ONE_DEVICE, MeshSharding
+from nplm_jax.distributed.sharding import MODEL, ONE_DEVICE, MeshSharding, make_sharding
 from nplm_jax.models.network import Network
 from nplm_jax.runs import workdir
 from nplm_jax.training.loop import prepare_run
@@ -72,6 +73,16 @@ def test_the_platform_is_that_of_the_meshs_devices_and_decides_layout_precision_
     network = Network.make(settings, 9, of_tpus.platform)
     assert network.body.precision == network.output.precision == 'bfloat16' and network.output.block_size == 1024
     assert Network.make(settings, 9, 'cpu').output.block_size == 256
+
+
+@pytest.mark.parametrize('platform', ['cpu', 'gpu'])
+@pytest.mark.parametrize('data, model, key', [(3, 1, 'data'), (-1, 3, 'model'), (3, -1, 'data'), (2, 2, 'data')])
+def test_too_few_devices_are_told_how_processors_become_more(platform, data, model, key):
+    devices = [SimpleNamespace(platform=platform)] * 2
+    with pytest.raises(BadInput) as caught:
+        make_sharding(ParallelSettings(data, model), 16, 16, False, devices)
+    assert caught.value.key == f'parallel.{key}' and caught.value.value == (model if key == 'model' else data)
+    assert ('JAX_NUM_CPU_DEVICES' in caught.value.problem) == (platform == 'cpu')
 
 
 def test_without_a_mesh_everything_stays_as_it_is():

@@ -142,11 +142,11 @@ def test_a_race_without_memory_keeps_what_an_earlier_race_measured(small_race, c
 @pytest.mark.parametrize(
     'module,words,said',
     [
-        (race, '--rows=mlp1,nosuch', "argument --rows: 'mlp1,nosuch': must be some of mlp1, mlp9, mlp10"),
-        (race, '--rounds=0', "argument --rounds: '0': must be from 1 to 2**31 - 1"),
+        (race, '--rows=mlp1,nosuch', "--rows='mlp1,nosuch': must be some of mlp1, mlp9, mlp10"),
+        (race, '--rounds=0', "--rounds='0': must be from 1 to 2**31 - 1"),
         (race, '--show --output=race.txt', "--output='race.txt': must end in .json"),
         (forms, '--batch=100', '--batch=100: must be a multiple of 128'),
-        (forms, '--widths=50,x', "argument --widths: '50,x': must be positive integers separated by commas"),
+        (forms, '--widths=50,x', "--widths='50,x': must be positive integers separated by commas"),
         (commits, '', "--base='': must be a folder with a checkout of this repository"),
         (history, '--add --checkout=nosuch', "--checkout='nosuch': must be a folder with a checkout of"),
         (quality, '--show --output=nosuch', 'nosuch: no quality_*.json; run python -m experiments.speed.quality'),

@@ -194,5 +194,5 @@ def test_a_time_of_day_is_the_next_one():
     for minutes, expected in ((90, 90), (-90, 24 * 60 - 90)):
         then = datetime.datetime.now() + datetime.timedelta(minutes=minutes)
         assert (study.time_of_day(then.strftime('%H:%M')) - time.time()) / 60 == pytest.approx(expected, abs=1)
-    with pytest.raises(argparse.ArgumentTypeError, match='25:00'):
+    with pytest.raises(argparse.ArgumentTypeError, match='time of day'):
         study.time_of_day('25:00')

@@ -264,7 +264,7 @@ WRONG = [
     (['--top_p=1.5'], 'top_p=1.5: must be'),
     (['--temperature=-1'], 'temperature=-1.0: must be 1e-6 or more and finite'),
     (['--temperature=1e-50'], 'temperature=1e-50: must be'),
-    (['--temperature=nan'], "argument --temperature: 'nan': must be finite"),
+    (['--temperature=nan'], "--temperature='nan': must be a finite number"),
     (['--beam=0'], 'beam=0: must be 1 or more'),
     (['--words=0'], 'words=0: must be 1 or more'),
     (['--samples=0'], 'samples=0: must be 1 or more'),
@@ -273,7 +273,7 @@ WRONG = [
     (['--beam=5', '--samples=2'], '--samples=2: cannot be used with --greedy or --beam'),
     (['--beam=3', '--greedy'], 'argument --greedy: not allowed with argument --beam'),
     (['--prompt=zzz yyy'], "--prompt='zzz yyy': no word of it is in the vocabulary"),
-    (['--top_k=many'], "argument --top_k: invalid int value: 'many'"),
+    (['--top_k=many'], "--top_k='many': must be an integer"),
     (['--topk=3'], 'unrecognized arguments: --topk=3'),
     (['--workdir=/nowhere'], "RUN='/nowhere': no finished run there"),
 ]

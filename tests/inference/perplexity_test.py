@@ -5,12 +5,19 @@ import math
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from deleted_apps import of_app
 from helpers import make_model
 
+from nplm_jax.config import Settings
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.dataset import Size
-from nplm_jax.inference import perplexity
+from nplm_jax.data.vocabulary import numbered
+from nplm_jax.inference import generation, perplexity
+from nplm_jax.inference.loaded_model import LoadedModel
 from nplm_jax.models import mixture
+from nplm_jax.models.language_model import LanguageModel
+from nplm_jax.models.ngram.counts import count
+from nplm_jax.models.ngram.unsmoothed import add_delta
 from nplm_jax.utils.errors import BadInput, NonFiniteError
 
 pytestmark = pytest.mark.quick
@@ -19,9 +26,14 @@ V = 13
 TOKENS = jnp.asarray(np.random.default_rng(0).integers(0, V, 1000), jnp.int32)
 
 
-class Constant:
-    def score(self, tokens_T, span):
+class Constant(LanguageModel):
+    n = 1
+
+    def score_span(self, tokens_T, span):
         return np.full(len(span), math.log(0.25), np.float32)
+
+    def next_word(self, contexts_BxN):
+        return np.full((len(contexts_BxN), 4), math.log(0.25), np.float32)
 
 
 def test_perplexity_of_a_constant_probability():
@@ -42,6 +54,56 @@ def test_no_word_has_no_perplexity():
     for tokens_T, span in ((TOKENS[:0], None), (TOKENS, Span(5, 5))):
         with pytest.raises(BadInput, match='tokens=0: give one word or more'):
             perplexity.perplexity(Constant(), tokens_T, span)
+
+
+MODELS = {
+    'network': lambda: make_model(V),
+    'counts': lambda: add_delta(count(np.asarray(TOKENS), Span(0, 1000), 3, V), 1.0),
+    'mixture': lambda: mixture.equal([make_model(V), mixture.CachedScores(make_model(V))]),
+    'adaptive': lambda: of_app('adaptive.ngram_cache').NgramCache(V, 1, 9, 1.0),
+}
+CALLS = {
+    'tokens': [lambda model, ids: perplexity.perplexity(model, ids), lambda model, ids: model.score(ids, slice(0, 2))],
+    'lines': [lambda model, ids: model.score_lines([np.array([], int), ids])],
+    'contexts': [
+        lambda model, ids: model.next_word([ids]),
+        lambda model, ids: model.prefill([ids]),
+        lambda model, ids: generation.sample(model, ids, 1, 1),
+    ],
+}
+
+
+@pytest.mark.parametrize('name', MODELS)
+@pytest.mark.parametrize('key', CALLS)
+def test_only_ids_of_words_are_scored(name, key):
+    model = MODELS[name]()
+    for call in CALLS[key]:
+        for ids, value in (([1, 1.5], 'float64'), (['a', 'b'], '<U1'), ([1, V], V), ([-1, 2], -1)):
+            with pytest.raises(BadInput) as caught:
+                call(model, np.array(ids))
+            assert (caught.value.key, caught.value.value) == (key, value)
+    with pytest.raises(BadInput) as caught:
+        perplexity.perplexity(model, TOKENS[None])
+    assert (caught.value.key, caught.value.value) == ('tokens', (1, 1000))
+
+
+@pytest.mark.parametrize('model', ['runs/a', None, [Constant()]])
+def test_only_models_are_taken(model):
+    run = LoadedModel(Settings(), numbered(V), make_model(V))
+    calls = {
+        'model': [
+            lambda: perplexity.perplexity(model, TOKENS),
+            lambda: generation.sample(model, TOKENS, 1, 1),
+            lambda: generation.encode_prompt(['a'], model),
+            lambda: of_app('surprisal.frames').surprisal(model, ['a']),
+        ],
+        "model['b']": [lambda: of_app('surprisal.frames').surprisal({'a': run, 'b': model}, ['a'])],
+        'run': [lambda: of_app('new_words.induction').induce(model, 'a', [['a']])],
+    }
+    for key, call in ((key, call) for key, those in calls.items() for call in those):
+        with pytest.raises(BadInput) as caught:
+            call()
+        assert caught.value.key == key
 
 
 def test_an_infinite_loss_is_an_infinite_perplexity():

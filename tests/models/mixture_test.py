@@ -1,9 +1,15 @@
 """Mixtures of models whose probabilities are given."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
+from nplm_jax.config import Settings
+from nplm_jax.data import vocabulary
 from nplm_jax.data.corpora import Span
+from nplm_jax.data.tokenizers.byte_level import ByteTokenizer
+from nplm_jax.inference.loaded_model import LoadedModel
 from nplm_jax.models import mixture
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.utils.errors import BadInput
@@ -13,7 +19,7 @@ pytestmark = pytest.mark.quick
 V = 3
 
 
-class Fixed:
+class Fixed(LanguageModel):
     """A model that predicts the same distribution after every context."""
 
     n = 1
@@ -21,8 +27,9 @@ class Fixed:
     def __init__(self, p_V):
         with np.errstate(divide='ignore'):
             self.log_p_V = np.log(np.array(p_V, np.float32))
+        self.vocabulary_size = len(p_V)
 
-    def score(self, tokens_T, span):
+    def score_span(self, tokens_T, span):
         return self.log_p_V[np.asarray(tokens_T)[span.start : span.stop]]
 
     def next_word(self, contexts_BxN):
@@ -48,6 +55,42 @@ def test_equal_weights_by_hand():
     expected = np.log([0.3125, 0.1875, 0.5])
     np.testing.assert_allclose(model.next_word(np.array([[1], [2]])), [expected, expected], rtol=1e-6)
     np.testing.assert_allclose(model.score(np.array([0, 2, 1]), Span(1, 3)), expected[[2, 1]], rtol=1e-6)
+
+
+MIXED = {
+    'equal': mixture.equal,
+    'fit': lambda models: mixture.fit(models, np.array([0, 1, 0, 1]), Span(0, 4)),
+    'given': lambda models: mixture.Mixture(models, np.array([[0.5, 0.5]]), mixture.ContextBins()),
+}
+WORDS = vocabulary.Vocabulary(('<rare>', 'a', 'b'), (0, 1, 1))
+
+
+def of_words(words, p_V=(0.5, 0.25, 0.25)):
+    """The model of a run over these words."""
+    return LoadedModel(Settings(), words, Fixed(p_V)).model
+
+
+@pytest.mark.parametrize('mix', MIXED.values(), ids=MIXED)
+def test_models_of_other_words_are_refused(mix):
+    smaller, others = Fixed([0.5, 0.5]), dataclasses.replace(WORDS, words=('<rare>', 'b', 'a'))
+    cut_otherwise = dataclasses.replace(WORDS, tokenizer=ByteTokenizer())
+    for models, key in (
+        ([A, smaller], 'models'),
+        ([A, mixture.equal([smaller])], 'models'),
+        ([of_words(WORDS), mixture.CachedScores(smaller)], 'models'),
+        ([of_words(WORDS), of_words(others)], 'models[1]'),
+        ([of_words(WORDS), mixture.equal([A, of_words(others)])], 'models[1]'),
+        ([of_words(WORDS), mixture.CachedScores(of_words(cut_otherwise))], 'models[1]'),
+        ([A, 'runs/a'], 'models[1]'),
+        ([], 'models'),
+    ):
+        with pytest.raises(BadInput) as caught:
+            mix(models)
+        assert caught.value.key == key
+    assert (
+        mix([of_words(WORDS), of_words(dataclasses.replace(WORDS, counts=(0, 9, 9)))]).vocabulary.words == WORDS.words
+    )
+    assert mix([A, of_words(WORDS)]).vocabulary_size == V  # a model that does not know its words
 
 
 def test_one_weight_vector_is_the_maximum_likelihood():

@@ -112,6 +112,30 @@ def test_every_context_word_matters_and_its_place_too():
     assert float(jnp.abs(nplm.logits(params, CONTEXTS[:, ::-1]) - base).max()) > 1e-3
 
 
+OTHERS = {
+    'two_level': {'output.kind': 'two_level', 'output.num_shortlist': 7, 'output.classes': 4},
+    'gru': {'model.family': 'gru', 'model.direct': False, 'train.bptt_length': 1},
+    'residual': {'model.family': 'residual', 'model.direct': False, 'train.bptt_length': 1},
+}
+
+
+@pytest.mark.parametrize('name', OTHERS)
+def test_equation_1_refuses_the_parameters_of_another_network(name):
+    network = make_network(V, OTHERS[name])
+    params = jax.eval_shape(lambda: network.init(jax.random.key(0)))
+    with pytest.raises(BadInput) as caught:
+        jax.eval_shape(nplm.logits, params, CONTEXTS)
+    assert caught.value.key == 'params' and caught.value.value == sorted(params)
+
+
+@pytest.mark.parametrize('missing', ['C_VxM', 'b_V', 'H_KxP', 'd_K', 'U_VxK'])
+def test_equation_1_refuses_parameters_without_one_of_its_arrays(missing):
+    params = make(4, 3, 5, True)[1]
+    with pytest.raises(BadInput) as caught:
+        nplm.logits({name: params[name] for name in params if name != missing}, CONTEXTS)
+    assert caught.value.key == 'params' and missing not in caught.value.value
+
+
 def test_b_starts_from_the_unigram_bias():
     bias_V = np.linspace(-3, 0, V).astype(np.float32)
     assert make(3, 2, 4, False, bias_V)[1]['b_V'].tolist() == bias_V.tolist()

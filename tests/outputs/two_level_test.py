@@ -37,7 +37,7 @@ def make(num_shortlist, max_classes, direct=True, h=5):
 def plain(network, params, contexts_BxN):
     """log P of all words, class by class. Returns: B x V."""
     y_BxV, features, layer = (
-        nplm.logits(params, contexts_BxN),
+        nplm.logits({name: array for name, array in params.items() if name != 'classes'}, contexts_BxN),
         features_of(network, params, contexts_BxN)[0],
         network.output,
     )

@@ -71,6 +71,16 @@ def pack(folder, path):
     return path
 
 
+@pytest.mark.parametrize('name', ['y.model', 'y', 'y.arpa'])
+def test_a_packed_model_may_be_renamed(runs, tmp_path, name, capsys):
+    path = pack(make(runs / 'kneser_ney'), tmp_path / 'model.nplm').rename(tmp_path / name)
+    assert nplm_jax.load(path).vocabulary == nplm_jax.load(runs / 'kneser_ney').vocabulary
+    assert nplm_jax.kenlm.Model(str(path)).order == nplm_jax.kenlm.Model(str(runs / 'kneser_ney')).order
+    capsys.readouterr()
+    cli.main(['generate', str(path), '--words=2'])
+    assert capsys.readouterr().out.strip()
+
+
 @pytest.mark.parametrize('kind', CHANGES)
 def test_what_is_packed_is_loaded_bit_for_bit(runs, tmp_path, kind):
     folder = make(runs / kind, CHANGES[kind])

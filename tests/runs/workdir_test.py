@@ -59,6 +59,23 @@ def test_a_finished_run_whose_text_has_changed_is_refused(texts, tmp_path, key):
         experiment.run(texts, tmp_path / 'run')
 
 
+def test_another_config_in_the_folder_is_refused_with_its_first_keys_and_their_number(texts, tmp_path):
+    experiment.run(texts, tmp_path / 'run')
+    texts.corpus.update(min_count=2, lowercase=False, train=0.5, valid=0.25, max_vocabulary=7)
+    with pytest.raises(BadInput) as caught:
+        workdir.check(tmp_path / 'run', experiment.load_settings(texts))
+    assert caught.value.key == '--workdir' and caught.value.value == str(tmp_path / 'run')
+    assert caught.value.problem.count(' there, ') == 3 and '; and 2 more)' in caught.value.problem
+
+
+def test_the_config_of_a_folder_is_read_once(texts, tmp_path, monkeypatch):
+    experiment.run(texts, tmp_path / 'run')
+    read, files = workdir.read_json, []
+    monkeypatch.setattr(workdir, 'read_json', lambda path: files.append(path.name) or read(path))
+    workdir.check(tmp_path / 'run', experiment.load_settings(texts))
+    assert files == ['config.json']
+
+
 def test_a_finished_run_of_an_unchanged_text_is_printed_without_reading_its_words(texts, tmp_path, monkeypatch):
     results = experiment.run(texts, tmp_path / 'run')
     (tmp_path / 'path').touch()

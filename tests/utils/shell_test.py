@@ -66,13 +66,13 @@ def test_streams_that_are_open_stay_as_they_are():
 
 
 @pytest.mark.parametrize('encoding', ['ascii', 'latin-1', 'utf-8'])
-def test_what_an_encoding_lacks_is_escaped(encoding, monkeypatch):
+def test_output_is_utf8_and_what_the_encoding_of_messages_lacks_is_escaped(encoding, monkeypatch):
     for name in ('stdout', 'stderr'):
         monkeypatch.setattr(sys, name, io.TextIOWrapper(io.BytesIO(), encoding))
     shell.prepare_streams()
-    for stream in (sys.stdout, sys.stderr):
-        print('caf\xe9 \u4e2d', file=stream, flush=True)
-        assert stream.buffer.getvalue() == 'caf\xe9 \u4e2d\n'.encode(encoding, 'backslashreplace')
+    for stream, used in ((sys.stdout, 'utf-8'), (sys.stderr, encoding)):
+        print('caf\xe9 \u4e2d \udcff', file=stream, flush=True)  # the last is a byte of a file name
+        assert stream.buffer.getvalue() == 'caf\xe9 \u4e2d \udcff\n'.encode(used, 'backslashreplace')
 
 
 PASSWORDS = [

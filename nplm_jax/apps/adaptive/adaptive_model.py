@@ -21,7 +21,7 @@ class AdaptiveModel(LanguageModel):
 
     def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:
         """See `LanguageModel.next_word`. It scores each context V times, with each word after it."""
-        contexts_BxN = check_contexts(contexts_BxN)
+        contexts_BxN = check_contexts(contexts_BxN, self.vocabulary_size)
         whole = Span(0, contexts_BxN.shape[1] + 1)
         words = range(self.vocabulary_size)
         return np.array([[self.score_span(np.append(c_N, w), whole)[-1] for w in words] for c_N in contexts_BxN])

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from nplm_jax.cli.loaded_models import load_models
-from nplm_jax.data import text_checks
 from nplm_jax.data.vocabulary import RARE_ID
 from nplm_jax.inference import generation, scoring
 from nplm_jax.inference.scoring import LOG_10, LineStart
@@ -106,7 +105,7 @@ class NplmLM(LM):
         """Scores texts, and warns on stderr if too many of their words are unknown."""
         size = sum(map(len, texts))
         share = sum(np.count_nonzero(ids_T == RARE_ID) for ids_T in texts) / max(size, 1)
-        if warning := text_checks.describe_oov(share):
+        if warning := self._loaded.describe_oov(share):
             print(warning, file=sys.stderr)
         return scoring.score(self._model, texts, self._start)
 

@@ -17,13 +17,13 @@ import errno
 import socket
 from collections.abc import Sequence
 
-from nplm_jax.cli.parser import TEXT_START, Parser
+from nplm_jax.cli.parser import CONTEXT, Parser
 from nplm_jax.utils.errors import BadInput, require
 
 
 def main(argv: Sequence[str]) -> None:
     """Loads the models and serves the page until Ctrl-C."""
-    parser = Parser('explore', f'{__doc__}\n{TEXT_START}')
+    parser = Parser('explore', f'{__doc__}\n{CONTEXT}')
     parser.add_model_flags()
     host = 'address to listen on; default: 127.0.0.1, this machine only'
     parser.add_argument('--host', default='127.0.0.1', help=host)

@@ -26,6 +26,7 @@ from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.neural import NeuralLanguageModel, jit_float32
 from nplm_jax.models.ngram.backoff import BackoffModel
 from nplm_jax.outputs.output_layer import Params
+from nplm_jax.outputs.softmax import Softmax
 from nplm_jax.runs import catalog, loading, reporting, workdir
 from nplm_jax.utils.errors import BadInput, require
 
@@ -104,7 +105,8 @@ class Tour:
         others = [pair for i, pair in enumerate(zip(models.names, models.models)) if i != place]
         require(not any(isinstance(model, NeuralLanguageModel) for _, model in others), '--tour', families, allowed)
         kind = models.settings[place].output.kind
-        require(network.params.keys() <= _SHOWN, 'output.kind', kind, 'must have one score for each word for --tour')
+        scores_words = isinstance(network.network.output, Softmax) and network.params.keys() <= _SHOWN
+        require(scores_words, 'output.kind', kind, 'must have one score for each word for --tour')
         folder, settings, newest = paths[place], models.settings[place], newest_step(paths[place])
         snapshot = Snapshot.read(folder, models, settings)
         return cls(models, settings, folder, models.names[place], next(iter(others), None), snapshot, newest)

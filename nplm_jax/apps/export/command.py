@@ -22,7 +22,7 @@ Prints the file and its size.
 import functools
 from collections.abc import Callable, Sequence
 
-from nplm_jax.cli.parser import Parser, require_new
+from nplm_jax.cli.parser import Parser, require_new, require_writable
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand, write_atomically
 
@@ -34,12 +34,13 @@ def main(argv: Sequence[str]) -> None:
     parser = Parser('export', __doc__)
     parser.add_runs(1)
     parser.add_argument('--to', choices=FORMATS, required=True, help='format; required')
-    parser.add_output('file to write, or folder for hf; required', metavar='FILE', required=True)
+    parser.add_output('file to write, or folder for hf; required', metavar='FILE', required=True, may_be_folder=True)
     parser.add_switch('--int8', "of --to=onnx: round the matrices to 8 bits by ONNX Runtime's dynamic quantization")
     flags = parser.parse_args(argv)
     require(not flags.int8 or flags.to == 'onnx', '--int8', True, 'must be with --to=onnx')
     path = expand('--output', flags.output)
     require_new('--output', flags, path)
+    require_writable('--output', flags.output, is_folder=flags.to == 'hf')
 
     from nplm_jax.apps.export import arrays, huggingface, onnx_graph
     from nplm_jax.apps.features import embeddings

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from nplm_jax.cli.parser import Parser, require_new
+from nplm_jax.cli.parser import Parser, require_new, require_writable
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand
 from nplm_jax.utils.text import markdown_table, to_json
@@ -43,6 +43,8 @@ def main(argv: Sequence[str]) -> None:
     parser.add_json()
     flags = parser.parse_args(argv)
     folder = expand('--output', flags.output)
+    if flags.export or flags.maps:
+        require_writable('--output', flags.output, is_folder=True)
     for name in ('features.txt', 'features.bin', 'projector') if flags.export else ():
         require_new('--output', flags, folder / name)
 
@@ -76,6 +78,7 @@ def main(argv: Sequence[str]) -> None:
         embeddings.write_word2vec(vocabulary, features_VxM, folder / 'features.bin', binary=True)
         embeddings.write_projector(vocabulary, features_VxM, folder / 'projector', kinds)
     if flags.maps:  # last: without scikit-learn all else is done
+        folder.mkdir(exist_ok=True)
         draw_maps(vocabulary.shown, features_VxM, kinds, folder)
 
 

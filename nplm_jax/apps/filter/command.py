@@ -26,7 +26,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from nplm_jax.cli.parser import EXISTS, Parser, finite_numbers
+from nplm_jax.cli.parser import EXISTS, Parser, finite_numbers, require_writable
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand
 from nplm_jax.utils.text import to_json
@@ -51,13 +51,11 @@ def main(argv: Sequence[str]) -> None:
     require(not flags.figure or not has_bound, '--figure', flags.figure, 'must be without --below and --above')
 
     from nplm_jax.apps.filter import documents
-    from nplm_jax.data import formats, sources, text_checks
+    from nplm_jax.data import formats, sources
 
     if fault := formats.find_fault(flags.column):
         raise BadInput('--column', fault, value=flags.column)
     figure = expand('--figure', flags.figure)
-    if flags.figure:
-        _require_writable('--figure', flags.figure, figure.parent)
     layout = documents.Layout(flags.field, flags.documents == 'paragraphs', flags.column)
     files = [file for path in flags.files for file in sources.find_files('--input', path)]
     outputs = _plan_outputs(files, flags.output, flags.overwrite)
@@ -90,7 +88,7 @@ def main(argv: Sequence[str]) -> None:
         except OSError as error:
             raise BadInput('--figure', f'cannot be written ({error.strerror or error})', value=flags.figure) from None
     share = results['oovs'] / max(results['words'], 1)
-    if warning := text_checks.describe_oov(share):
+    if warning := job.scorer.models.describe_oov(share):
         print(warning, file=sys.stderr)
     if flags.json:
         print(to_json(results))
@@ -174,16 +172,10 @@ def _plan_outputs(files: Sequence[pathlib.Path], output: str, overwrite: bool) -
         require(written.resolve() not in inputs, '--output', str(written), 'is a file to filter; give another name')
         is_earlier = bool(missing) and written.is_file()
         require(file in missing or is_earlier, '--output', str(written), EXISTS)
-    folder = path if is_folder else path.parent
     try:
         if is_folder:
-            folder.mkdir(exist_ok=True)
+            path.mkdir(exist_ok=True)
     except OSError as error:
         raise BadInput('--output', f'cannot be written ({error.strerror})', value=output) from None
-    _require_writable('--output', output, folder)
+    require_writable('--output', output, is_folder)
     return missing
-
-
-def _require_writable(flag: str, value: str, folder: pathlib.Path) -> None:
-    writable = folder.is_dir() and os.access(folder, os.W_OK)
-    require(writable, flag, value, f'{folder} is no folder that can be written')

@@ -67,7 +67,7 @@ class Scorer:
             BadInput: There is no such model, or it has no mark that ends lines.
         """
         path = expand('RUN', name)
-        if path.is_file() and path.suffix != packed.SUFFIX:
+        if path.is_file() and not packed.is_packed(path):
             settings, vocabulary, model = read_arpa(path)
             start, model = scoring.LineStart.of(vocabulary), compact(model)
             models = LoadedModels([path.stem], [settings], vocabulary, [model], model, start)

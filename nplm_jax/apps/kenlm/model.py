@@ -288,7 +288,7 @@ def _find(path: Source) -> pathlib.Path:
 def _open(path: str, source: Source) -> _Part:
     """Returns the model of an ARPA file, or of what else `loading.load` takes."""
     file = pathlib.Path(path)
-    if not isinstance(source, LoadedModel) and file.is_file() and file.suffix != packed.SUFFIX:
+    if not isinstance(source, LoadedModel) and file.is_file() and not packed.is_packed(file):
         return _from_ngrams(*arpa.read(file, as_kenlm=True), KENLM_WORD.findall)
     loaded = source if isinstance(source, LoadedModel) else loading.load(file)
     vocabulary, model = loaded.vocabulary, loaded.model

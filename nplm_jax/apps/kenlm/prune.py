@@ -44,8 +44,6 @@ def main(argv: Sequence[str]) -> None:
     in_range = flags.entropy is None or 0 < flags.entropy < 1
     require(in_range, '--entropy', flags.entropy, 'must be above 0 and below 1, such as 1e-7')
     path, output = expand('FILE', flags.file), expand('--output', flags.output)
-    require(bool(output.name) and not output.is_dir(), '--output', flags.output, 'must be a file')
-    require(output.parent.is_dir(), '--output', flags.output, 'its folder does not exist')
 
     import numpy as np
 

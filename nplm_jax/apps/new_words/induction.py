@@ -30,7 +30,7 @@ import numpy as np
 from nplm_jax.data.dataset import log_frequencies
 from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
 from nplm_jax.inference.generation import Choice, sample
-from nplm_jax.inference.loaded_model import LoadedModel
+from nplm_jax.inference.loaded_model import LoadedModel, check_loaded
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel, jit_float32
@@ -107,6 +107,7 @@ def induce(
     References:
         The paper, section 5, on words outside the vocabulary.
     """
+    check_loaded('run', run)
     words = [words] if isinstance(words, str) else list(words)
     require(len(words) > 0, 'words', words, 'must be one new word or more')
     vocabulary = run.vocabulary

@@ -18,7 +18,8 @@ def draw(models: Mapping[str, Mapping[str, Any]], path: pathlib.Path) -> None:
         models: By name the gain and its interval, nats per word.
         path: The PNG file to write.
     """
-    figure = Figure(figsize=(6, 1.4 + 0.4 * len(models)), layout='constrained')
+    width = 5 + 0.1 * max(map(len, models))  # inches: the names stand left of the axes, whose label is 4 inches wide
+    figure = Figure(figsize=(width, 1.4 + 0.4 * len(models)), layout='constrained')
     axes = figure.subplots()
     for place, row in enumerate(models.values()):
         axes.plot([1000 * end for end in row['interval']], [place, place], color='#0072B2', linewidth=1.5)
@@ -26,7 +27,7 @@ def draw(models: Mapping[str, Mapping[str, Any]], path: pathlib.Path) -> None:
     axes.axvline(0, color='black', linewidth=0.8)
     axes.set_yticks(range(len(models)), list(models), parse_math=False)
     axes.set_ylim(len(models) - 0.5, -0.5)
-    axes.set_xlabel('gain, thousandths of a nat per word, and its 95% interval')
+    figure.supxlabel('gain, thousandths of a nat per word, and its 95% interval', fontsize='medium')
     axes.grid(axis='x', alpha=0.3)
     axes.spines[['top', 'right']].set_visible(False)
     save_figure(figure, path)

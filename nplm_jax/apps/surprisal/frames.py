@@ -13,7 +13,7 @@ from nplm_jax.apps.surprisal import stimuli as stimuli_lib
 from nplm_jax.apps.surprisal.measurement import Options, add_mixture, measure
 from nplm_jax.apps.surprisal.stimuli import ColumnNames, Columns, Stimuli
 from nplm_jax.data import text_checks
-from nplm_jax.inference.loaded_model import LoadedModel
+from nplm_jax.inference.loaded_model import LoadedModel, check_loaded
 from nplm_jax.models.spelled_words import Spelling
 from nplm_jax.utils.errors import require
 
@@ -38,8 +38,8 @@ def surprisal(
     """Adds surprisal, entropy and other columns to the words of an experiment; docs/reference/surprisal.md has all.
 
     Args:
-        model: What `nplm_jax.load` returns, or several of these by the names that the columns are to have. They must
-            have one vocabulary.
+        model: What `nplm_jax.load` returns, whose columns have the name of its folder, as those of `nplm surprisal`; or
+            several of these by the names that the columns are to have. They must have one vocabulary.
         frame: A pandas or a Polars frame with one row a word, the rows of an item together and in the order of their
             zones; or a list of words, which are one item.
         item: The column of items, texts that do not depend on one another; or the columns that together identify them.
@@ -61,9 +61,15 @@ def surprisal(
         A frame of the same kind, with more columns; of a list a list of dicts, one a word.
 
     Raises:
-        BadInput: The frame is not as described; the message names row and column.
+        BadInput: The model is no loaded model, or the frame is not as described; the message names row and column.
     """
-    models = dict(model) if isinstance(model, Mapping) else {model.settings.name: model}
+    if isinstance(model, Mapping):
+        models = dict(model)
+        for name, loaded in models.items():
+            check_loaded(f'model[{name!r}]', loaded)
+    else:
+        check_loaded('model', model)
+        models = {model.name or model.settings.name: model}
     models = models if weights is None else add_mixture(models, weights)
     options = Options(punctuation, context, tokens, hyphens, spillover, word_probability)
     names = ColumnNames((item,) if isinstance(item, str) else tuple(item), zone, word)
@@ -82,7 +88,9 @@ def surprisal(
         """Returns the columns that are added to the words."""
         measured = measure(models, stimuli, options, spelling)
         share = 1 - sum(measured['in_vocabulary']) / len(stimuli.words)
-        if spelling is None and (warning := text_checks.describe_oov(share)):
+        loaded = next(iter(models.values()))
+        warning = text_checks.describe_oov(share, 'words', loaded.settings.corpus, len(loaded.vocabulary))
+        if spelling is None and warning:
             warnings.warn(warning.removeprefix('warning: '), stacklevel=3)
         return measured
 

@@ -175,16 +175,6 @@ class Tokenizer(Part, abc.ABC):
             return self.paragraphs(piece.text)
         return list(map(self.split, self.normalize(piece.text).split('\n')))
 
-    def read(self, text: str, begins_text: bool = True, begins_paragraph: bool = True) -> WordStream:
-        """Returns what `read_piece` does of a piece of a corpus, without the counts.
-
-        Args:
-            text: The text.
-            begins_text: Whether it is the first piece of its text.
-            begins_paragraph: Whether its first paragraph is a whole one, and not the rest of one.
-        """
-        return self.read_piece(Piece(text, begins_text, begins_paragraph))[0]
-
     def read_piece(self, piece: Piece) -> tuple[WordStream, dict[str, int]]:
         """Returns a piece of a corpus as one stream of tokens, with the boundary tokens.
 

@@ -37,6 +37,7 @@ class BackoffModel(LanguageModel):
 
     def __post_init__(self) -> None:
         self.n: int = len(self.log_p)
+        self.vocabulary_size: int = self.table.vocabulary_size
 
     def _describe_size(self) -> str:
         return f'{self.table.vocabulary_size:,} words, {sum(map(len, self.table.keys)):,} n-grams'

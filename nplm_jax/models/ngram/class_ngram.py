@@ -49,6 +49,7 @@ class ClassNgram(LanguageModel):
 
     def __post_init__(self) -> None:
         self.n = self.class_ngram.n
+        self.vocabulary_size: int = len(self.classes_V)
 
     def _describe_size(self) -> str:
         return f'{len(self.classes_V):,} words, {self.class_ngram.table.vocabulary_size:,} classes'
@@ -88,7 +89,7 @@ class ClassNgram(LanguageModel):
 
     def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:
         """Returns log P(w | context) for all words; contexts in reading order. float32, B x V, nats."""
-        class_log_p_BxG = self.class_ngram.next_word(_to_classes(check_contexts(contexts_BxN), self.classes_V))
+        class_log_p_BxG = self.class_ngram.next_word(self.classes_V[check_contexts(contexts_BxN, self.vocabulary_size)])
         log_p_BxV = class_log_p_BxG[:, self.classes_V] + self.log_p_V
         log_p_BxV[:, self.is_unseen_V] = self._unseen_log_p(class_log_p_BxG)[:, None]
         return log_p_BxV.astype(np.float32)

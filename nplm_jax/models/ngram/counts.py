@@ -109,7 +109,7 @@ class NgramTable:
 
     def context_nodes(self, contexts_BxN: np.ndarray, n: int) -> list[np.ndarray]:
         """Returns the nodes of the last 0..n-1 words of each context; missing words are the rare-word symbol."""
-        words_BxN = last_words(check_contexts(contexts_BxN), n + 1)
+        words_BxN = last_words(check_contexts(contexts_BxN, self.vocabulary_size), n + 1)
         return [x[:, -1] for x in self.nodes(words_BxN, n - 1)]
 
     def blocks(self, order: int, size: int) -> Iterator[Block]:

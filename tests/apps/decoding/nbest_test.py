@@ -119,7 +119,7 @@ WRONG = [
     (MOSES, ['--tune=empty'], "--tune='empty': has no words"),
     (MOSES, ['--tune=nowhere'], 'nowhere: cannot be read'),
     (MOSES, ['--score_files=costs.txt'], "--score_files='costs.txt': requires --format=kaldi"),
-    (MOSES, ['--word_weight=nan'], "argument --word_weight: 'nan': must be finite"),
+    (MOSES, ['--word_weight=nan'], "--word_weight='nan': must be a finite number"),
     ('0 ||| a\nb', [], 'stdin:2: expected id ||| words'),
     ('0 ||| a\n||| b', [], 'stdin:2: expected id ||| words'),
     ('0 ||| ||| a', [], 'stdin: holds no words'),

@@ -106,6 +106,14 @@ def test_other_runs_are_refused_and_the_family_is_named(folders, names):
         tour.Tour.load([str(folders / name) for name in names])
 
 
+def test_an_output_layer_whose_rows_are_not_words_is_refused(tmp_path):
+    changes = {'output.kind': 'tree', 'train.epochs': 1, 'train.evaluate_every': 0}
+    experiment.run(parts.override(sentences.get_config(), changes), tmp_path / 'run')
+    with pytest.raises(BadInput) as caught:
+        tour.Tour.load([str(tmp_path / 'run')])
+    assert (caught.value.key, caught.value.value) == ('output.kind', 'tree')
+
+
 def test_a_run_in_training_is_watched_and_a_newer_checkpoint_is_taken(folders, tmp_path):
     folder = tmp_path / 'run'
     shutil.copytree(folders / 'network', folder)

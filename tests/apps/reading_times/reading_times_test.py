@@ -8,6 +8,7 @@ import pathlib
 import random
 import re
 
+import matplotlib.text
 import numpy as np
 import pytest
 
@@ -206,3 +207,17 @@ def test_words_of_a_script_without_blanks_that_are_all_unknown_are_refused(folde
         cli.main(['reading-times', str(folders / 'counts'), f'--table={tmp_path / "times.csv"}'])
     (line,) = lines()[1]
     assert line.startswith("word='那只 猫 睡 。': no word is in the vocabulary: segment the training text")
+
+
+@pytest.mark.parametrize('name', ['lstm', 'novel-recurrent__minutes_2__corpus.min_count_4', 'n' * 120])
+def test_no_text_of_the_figure_is_cut_off(name, monkeypatch, tmp_path):
+    found = []
+    monkeypatch.setattr(figure, 'save_figure', lambda drawn, path: found.append(drawn))
+    figure.draw({name: {'gain': 0.01, 'interval': [0.0, 0.02]}}, tmp_path / 'gains.png')
+    found[0].draw_without_rendering()
+    width, height = found[0].bbox.size
+    labels = [text for text in found[0].findobj(matplotlib.text.Text) if text.get_text().startswith('gain')]
+    texts = [*labels, *found[0].axes[0].get_yticklabels()]
+    assert len(texts) == 2
+    for box in (text.get_window_extent() for text in texts):
+        assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+import nplm_jax
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.data.text_checks import describe_oov
 from nplm_jax.runs import loading
@@ -48,6 +49,14 @@ def test_text_of_two_runs_and_their_mixture(folders, surprisal):
         describe_oov(0.2),
         'items: 2 (separated by blank lines), words: 5',
     ]
+
+
+def test_a_function_names_the_columns_as_the_command_does(folders, surprisal, tmp_path):
+    cli.main(['pack', str(folders / 'counts'), str(tmp_path / 'small.nplm')])
+    for run in (folders / 'counts', tmp_path / 'small.nplm'):
+        rows, _ = surprisal(run, text='i like dog')
+        words = nplm_jax.surprisal(nplm_jax.load(run), 'i like dog'.split())
+        assert [*rows[0]] == [*words[0]] and f'surprisal_{run.name}' in rows[0]
 
 
 def test_a_table_keeps_its_columns_and_goes_into_files(folders, surprisal, tmp_path):
