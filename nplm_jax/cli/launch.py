@@ -58,7 +58,7 @@ _JOBS = flags.DEFINE_integer(
     'jobs', None, 'Most points or workers of a search at once; default: all points on SLURM, else 1.', 1
 )
 _SCHEDULER = flags.DEFINE_string(
-    'scheduler', None, 'tcp://HOST:PORT of Dask, whose workers prepare and count a large text; default: this machine.'
+    'scheduler', None, 'tcp://HOST:8786 of Dask, whose workers prepare and count a large text; default: this machine.'
 )
 _HEARTBEAT = flags.DEFINE_integer('heartbeat', 10, 'Seconds of silence after which a process counts as lost.', 5)
 

@@ -41,7 +41,8 @@ def special_tokens(known: Collection[str]) -> dict[str, str]:
 def word_tokenizer(ours: WordTokenizer, ids: Mapping[str, int]) -> tokenizers.Tokenizer:
     """Returns a tokenizer that cuts a text as `ours` does; kind `whitespace` expects punctuation to be split off.
 
-    Boundary tokens that are written in a text are left out, as by `ours`.
+    Boundary tokens that are written in a text are left out, as by `ours`, except `bos_token` at its beginning and
+    `eos_token` at its end: callers of transformers add these to a text, with no blank between.
 
     It cannot know proper nouns: a text has to have <proper> in their place already.
 
@@ -56,8 +57,10 @@ def word_tokenizer(ours: WordTokenizer, ids: Mapping[str, int]) -> tokenizers.To
         raise BadInput('--to', f'the vocabulary has the word {PAD}, which is reserved for padding', value='hf')
     word, blank = WORD.replace(r'[\w\p{M}]', _LETTER), r'\0 \t\n\r' if ours.is_verbatim else r'\s'
     is_words, begin, end = ours.kind == 'words', f'(?<![^{blank}])', f'(?![^{blank}])'
-    marks = '|'.join(SKIPPED)
-    without_marks = normalizers.Replace(tokenizers.Regex(marks if is_words else f'{begin}(?:{marks}){end}'), ' ')
+    roles, marks = special_tokens(ids), '|'.join(SKIPPED)
+    first, last = (f'\\A{roles["bos_token"]}', f'{roles["eos_token"]}\\z' if 'eos_token' in roles else '(?!)')
+    skipped = f'(?!{first}|{last})(?:{marks})'
+    without_marks = normalizers.Replace(tokenizers.Regex(skipped if is_words else f'{begin}{skipped}{end}'), ' ')
     steps: list[Any] = [] if ours.is_verbatim else [normalizers.NFC()]
     if ours.match_quotes:
         steps += [normalizers.Replace(old, new) for old, new in _quotes(ids, ours.kind).items()]
@@ -72,6 +75,8 @@ def word_tokenizer(ours: WordTokenizer, ids: Mapping[str, int]) -> tokenizers.To
         steps += [normalizers.Replace('İ', 'i'), normalizers.Lowercase()]
     if not is_words:
         steps.append(without_marks)
+        ends = {first: f'{roles["bos_token"]} ', last: f' {roles.get("eos_token")}'}
+        steps += [normalizers.Replace(tokenizers.Regex(pattern), mark) for pattern, mark in ends.items()]
     cuts: list[Any] = [pre_tokenizers.WhitespaceSplit()]
     if is_words or ours.is_verbatim:
         strings = tokenizers.Regex(word if is_words else f'[^{blank}]+')

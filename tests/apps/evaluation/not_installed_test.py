@@ -13,7 +13,8 @@ HARNESS = 'nplm_jax.apps.evaluation.harness'
 
 
 def test_a_missing_harness_is_one_line(monkeypatch):
-    monkeypatch.setitem(sys.modules, 'lm_eval', None)
+    for name in {'lm_eval', *(name for name in sys.modules if name.startswith('lm_eval.'))}:
+        monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.delitem(sys.modules, HARNESS, raising=False)
     monkeypatch.delitem(sys.modules, 'nplm_jax.lm_eval', raising=False)
     with pytest.raises(SystemExit, match='^lm_eval: not installed: pip install'):

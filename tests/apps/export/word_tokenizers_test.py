@@ -37,6 +37,17 @@ def test_the_tokenizer_cuts_a_text_as_ours_does(name, tokens, choices):
         assert tokenizer.encode(text).ids == words.encode(expected).tolist()
 
 
+@pytest.mark.parametrize('tokens', ['words', 'whitespace', 'lmplz'])
+@pytest.mark.parametrize('mark', ['<p>', '<rare>'])
+def test_the_mark_that_a_caller_puts_before_or_after_a_text_is_kept(tokens, mark):
+    pytest.importorskip('tokenizers', reason='pip install tokenizers')
+    words = vocabulary.build([mark, 'a', 'b'])
+    tokenizer = word_tokenizer(make_tokenizer(corpus_settings('text', tokens=tokens)), words.ids)
+    for text, expected in [('a b', 'a b'), ('a <p> b', 'a b'), (f'{mark}a b', f'{mark} a b'), (mark, mark)]:
+        assert tokenizer.encode(text).tokens == expected.split()
+        assert mark == '<rare>' or tokenizer.encode(f'{text}<p>').tokens == [*expected.split(), '<p>']
+
+
 def test_a_text_without_marks_begins_after_the_rare_word():
     assert special_tokens({'a', 'b'})['bos_token'] == '<rare>'
 
