@@ -42,7 +42,8 @@ include_patterns = [
     'experiments/section5/*.md',
     'experiments/notebooks/*.ipynb',
     'experiments/notebooks/nplm_from_scratch.md',
-    'tests/*/README.md',
+    'tests/nightly/fuzz/README.md',
+    'tools/*/README.md',
 ]
 exclude_patterns = ['.venv', '.git', 'build', 'runs', 'nplm_jax']
 smartquotes = False  # `--flag` has two hyphens
