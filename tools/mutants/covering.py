@@ -12,6 +12,7 @@ import re
 from tools.mutants import processes
 from tools.mutants.sites import Mutant
 
+KINDS = ('unit', 'integration')  # the folders of the tests that are run
 MOST_FILES = 4  # of which all tests run, where it is not known which ones run a line
 CACHE = processes.ROOT / 'build' / 'mutants'
 
@@ -45,6 +46,11 @@ def measure(root: pathlib.Path, files: list[str], limit: float = 1500, kept_only
             if found[file]['failed']:
                 print(f'{file}: fails unchanged: {found[file]["failed"]}', flush=True)
     return found
+
+
+def is_of(room: str, file: str) -> bool:
+    """Returns whether a test file is one of a room."""
+    return file.startswith(tuple(f'tests/{kind}/{room}/' for kind in KINDS))
 
 
 def superfluous(measured: dict[str, dict], slow: float) -> list[tuple[float, str]]:
@@ -92,7 +98,7 @@ class Tests:
             tests = {test for names in wanted for test in names} - set(data['failed'])
             if tests:
                 by_file[file] = sorted((data['seconds'].get(test, 0), test) for test in tests)
-        own = {file: tests for file, tests in by_file.items() if file.startswith(f'tests/{mutant.room}/')}
+        own = {file: tests for file, tests in by_file.items() if is_of(mutant.room, file)}
         others = [file for file in self._naming(mutant) if file not in self.measured]
         if not by_file or (not own and others):
             return (others or self._naming(mutant))[:MOST_FILES], []
@@ -108,13 +114,12 @@ class Tests:
     def _naming(self, mutant: Mutant) -> list[str]:
         """Returns the test files that import a module, or else name it: its own first, then those of its room."""
         stem = pathlib.Path(mutant.path).stem
-        texts = {path: path.read_text() for path in (self.root / 'tests').rglob('*_test.py')}
+        texts = {path: path.read_text() for kind in KINDS for path in (self.root / 'tests' / kind).rglob('*_test.py')}
         imports = re.compile(rf'^(from|import) .*\b{stem}\b', re.MULTILINE)
         files = [path for path, text in texts.items() if imports.search(text) or path.name == f'{stem}_test.py']
         files = files or [path for path, text in texts.items() if re.search(rf'\b{stem}\b', text)]
         found = [path.relative_to(self.root).as_posix() for path in files]
-        own_room = f'tests/{mutant.room}/'
-        return sorted(found, key=lambda f: (not f.endswith(f'/{stem}_test.py'), not f.startswith(own_room), f))
+        return sorted(found, key=lambda f: (not f.endswith(f'/{stem}_test.py'), not is_of(mutant.room, f), f))
 
     def _statements(self, path: str) -> list[tuple[int, int, bool]]:
         """Returns the first and last line of each statement, of a compound one those of its header."""

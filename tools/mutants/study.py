@@ -18,7 +18,7 @@ from tools.mutants import covering, processes, sites, table
 
 HERE = pathlib.Path(__file__).parent
 ROOMS = ('outputs', 'training', 'distributed', 'inference', 'data', 'models')
-ALSO = ('utils', 'cli', 'runs', 'experiments')  # asked, if measured, where no test of its own room runs a line
+ALSO = ('utils', 'cli', 'runs', 'golden_test.py')  # asked, if measured, where no test of its own room runs a line
 BUDGET = 4.0  # seconds of computing for the tests of a mutant
 KILLED, TIMEOUT, SURVIVED, UNCOVERED = 'killed', 'timeout', 'survived', 'no test runs it'
 UNDECIDED = 'undecided'  # the machine gave too little time to tell
@@ -143,7 +143,7 @@ def key(mutant: sites.Mutant | dict[str, Any]) -> tuple[str, str, int]:
 
 def test_files(root: pathlib.Path, rooms: Iterable[str]) -> list[str]:
     """Returns the test files of rooms, and files that are named themselves, below the root."""
-    folders = [root / 'tests' / room for room in rooms]
+    folders = [root / 'tests' / kind / room for room in rooms for kind in covering.KINDS]
     found = [path for f in folders for path in ([f] if f.is_file() else sorted(f.rglob('*_test.py')))]
     return [path.relative_to(root).as_posix() for path in found]
 
