@@ -106,7 +106,7 @@ def test_a_contestant_that_is_named_and_not_installed_ends_the_race_in_one_line(
     with pytest.raises(SystemExit, match='^1$'):
         start_study(race, *small_race, '--contestants=ours,torch_eager')
     (line,) = capsys.readouterr().err.splitlines()[-1:]
-    assert 'torch_eager' in line and 'pip install torch' in line
+    assert 'pip install torch' in line
 
 
 @pytest.mark.parametrize('precisions', [['float32'], ['bfloat16'], ['float32', 'bfloat16']])
