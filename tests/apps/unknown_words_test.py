@@ -58,7 +58,7 @@ def test_a_command_warns_of_unknown_words(name, folders, tmp_path, nplm_command,
         stdin = f'1 ||| {text}\n' if 'nbest' in name else f'{text}\n'
         monkeypatch.setattr('sys.stdin', io.TextIOWrapper(io.BytesIO(stdin.encode())))
         _, err = nplm_command(name.split()[0], folders / 'counts', *COMMANDS[name](tmp_path, text))
-        found = [line for line in err if line.startswith('warning: ') and 'of the words are unknown (<rare>)' in line]
+        found = [line for line in err if line.startswith('warning: ') and '<rare>' in line]
         assert len(found) == is_warned, err
 
 
@@ -77,11 +77,13 @@ def test_a_function_warns_of_unknown_words(name, folders):
         PYTHON[name](run, KNOWN)
         assert not caught
         PYTHON[name](run, UNKNOWN)
-    assert [str(found.message)[:40] for found in caught] == ['100.0% of the words are unknown (<rare>)']
+    (found,) = caught
+    assert '100.0%' in str(found.message)
 
 
 def test_prompts_name_their_unknown_words(folders, nplm_command):
     """They are not scored, so nothing is said about perplexities."""
     for command in ('next', 'generate'):
         _, err = nplm_command(command, folders / 'counts', '--prompt=i like zebra')
-        assert err == ['1 of 3 words (33.3%) are not in the vocabulary, read as <rare>: zebra']
+        (line,) = err
+        assert '33.3%' in line and line.endswith(' zebra')

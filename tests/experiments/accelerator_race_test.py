@@ -1,10 +1,12 @@
 """The race on an accelerator: its order and resumption, rows that fail, what a row counts, and its table."""
 
 import json
+import re
 import subprocess
 
 import jax
 import pytest
+from helpers import refuses
 from studies import start
 
 from experiments.accelerator import race, rows
@@ -54,7 +56,7 @@ def test_the_race_goes_on_after_a_failure_and_tries_it_again_last(children, tmp_
     answers['transformer-512'] = subprocess.TimeoutExpired('race', race.LIMIT)
     race.race(tmp_path, 25, rehearse=False)
     assert started == list(rows.ROWS)
-    assert 'default-4096: out of memory (' in capsys.readouterr().err
+    assert re.search('^default-4096: out of memory', capsys.readouterr().err, re.MULTILINE)  # the reason, as given
     (tmp_path / FOLDER / 'mlp9-128-vmap.json').unlink()
     started.clear()
     answers.pop('default-4096')
@@ -62,7 +64,7 @@ def test_the_race_goes_on_after_a_failure_and_tries_it_again_last(children, tmp_
     assert started == ['mlp9-128-vmap', 'default-4096', 'transformer-512']
     measured = race.read(tmp_path / FOLDER)
     assert 'failed' not in measured['default-4096']
-    assert measured['transformer-512']['failed'] == 'took longer than 240 s'
+    assert f'{race.LIMIT:.0f}' in measured['transformer-512']['failed']
     started.clear()
     race.race(tmp_path, 25, rehearse=False)
     assert started == ['transformer-512']
@@ -70,20 +72,15 @@ def test_the_race_goes_on_after_a_failure_and_tries_it_again_last(children, tmp_
 
 def test_no_row_begins_after_the_minutes(children, tmp_path, capsys):
     race.race(tmp_path, 1e-9, rehearse=False)
-    number = len(rows.ROWS)
-    assert not children[1] and f'{number} of {number} rows are left' in capsys.readouterr().err
+    assert not children[1] and capsys.readouterr().err.count(str(len(rows.ROWS))) == 2
 
 
 @pytest.mark.parametrize(
-    'about,said',
-    [
-        ({'platform': 'cpu', 'kind': 'cpu'}, "platform='cpu': must be an accelerator; --rehearse measures all rows in"),
-        ({'failed': 'no device'}, "JAX='no device': must start"),
-    ],
+    'about,key', [({'platform': 'cpu', 'kind': 'cpu'}, 'platform'), ({'failed': 'no device'}, 'JAX')]
 )
-def test_a_race_without_an_accelerator_is_one_line(children, tmp_path, capsys, about, said):
+def test_a_race_without_an_accelerator_is_refused(children, tmp_path, about, key):
     children[0][race.ABOUT] = about
-    with pytest.raises(race.BadInput, match=said):
+    with refuses(key):
         race.race(tmp_path, 25, rehearse=False)
     assert not list(tmp_path.iterdir())
 
@@ -105,7 +102,7 @@ def test_a_row_that_ends_its_process_is_one_line(monkeypatch):
     [
         (jax.errors.JaxRuntimeError('RESOURCE_EXHAUSTED: Out of memory: 1 GB\nmore'), 'RESOURCE_EXHAUSTED'),
         (jax.errors.JaxRuntimeError('INTERNAL: ptxas\nmore'), 'JaxRuntimeError: INTERNAL: ptxas'),
-        (ModuleNotFoundError("No module named 'torch'", name='torch'), 'needs the package torch: pip install torch'),
+        (ModuleNotFoundError("No module named 'torch'", name='torch'), 'pip install torch'),
     ],
 )
 def test_whatever_fails_in_a_row_is_one_line(monkeypatch, capsys, error, reason):
@@ -154,13 +151,7 @@ def test_the_table_has_medians_the_share_of_the_peak_and_every_row():
     shown = {line.split('|')[1].strip(): [c.strip() for c in line.split('|')[2:-1]] for line in lines[2:-2]}
     assert list(shown) == list(rows.ROWS)
     assert shown['mlp1-4096'] == ['4,096', '1,000', '900-1,100', '98.90', '10.0%', '-', '']
-    assert shown['default-4096'] == [*['-'] * 6, 'out of memory'] and shown['mlp1-512'][-1] == 'not measured'
-    assert shown['mlp1-4096-plain_jax'][3:] == ['1.00', '-', '2.00', 'ours against plain_jax']
-    assert shown['mlp9-4096-perplexity'][-1] == '280 reached: 279.5 after 31 s and 390 updates'
-    assert lines[-1] == '1 x H100; commit c.'
-
-
-def test_the_command_line_is_that_of_the_study(tmp_path, capsys):
-    assert start(MODULE, ['--minutes=0']) == 2 and "'0': must be above 0" in capsys.readouterr().err
-    assert start(MODULE, ['--show', f'--output={tmp_path}']) == 0
-    assert capsys.readouterr().out.count('not measured') == len(rows.ROWS)
+    assert shown['default-4096'] == [*['-'] * 6, 'out of memory'] and set(shown['mlp1-512'][:-1]) == {'-'}
+    assert shown['mlp1-4096-plain_jax'][3:6] == ['1.00', '-', '2.00']
+    assert re.findall(r'[\d.]+', shown['mlp9-4096-perplexity'][-1]) == ['280', '279.5', '31', '390']
+    assert ABOUT['device'] in lines[-1]

@@ -154,12 +154,12 @@ def test_it_runs_from_the_command_line(scratch, tiny_brown):
     assert shown == ['1'] * 16 + ['2'] * 16
     words, size, *epochs, test, sample, _, _, _, last = done.stdout.splitlines()
     num_words = sum(len(scratch.to_words(text)) for text in scratch.read_brown())
-    assert words == f'800 words to train on, 100 to validate, 100 to test, of {num_words:,}'
-    assert size == f'|V| = 33, {33 * (1 + 5 * 30 + 100) + 100 * (1 + 4 * 30):,} parameters'
+    assert re.findall(r'[\d,]*\d', words) == ['800', '100', '100', f'{num_words:,}']
+    assert re.findall(r'[\d,]*\d', size) == ['33', f'{33 * (1 + 5 * 30 + 100) + 100 * (1 + 4 * 30):,}']
     assert [line.partition(':')[0] for line in epochs] == ['epoch 1', 'epoch 2']
-    assert 1 < float(test.removeprefix('test perplexity: ')) < 33
-    assert sample.startswith('sample: <p> ') and '<rare>' not in sample and len(sample.split()) == 32
-    assert last.startswith('neighbours of the: ') and len(last.split()) == 8
+    assert 1 < float(test.rpartition(': ')[2]) < 33
+    sampled, neighbours = (line.partition(': ')[2].split() for line in (sample, last))
+    assert sampled[0] == '<p>' and '<rare>' not in sampled and len(sampled) == 31 and len(neighbours) == 5
 
 
 @pytest.mark.parametrize('train,valid,expected', [(800_000, 0, 200_000), (60_000, 0, 15_000), (60_000, 70, 70)])
@@ -172,16 +172,14 @@ def test_without_brown_it_says_how_to_get_it(scratch, tmp_path, monkeypatch):
     monkeypatch.setenv('NLTK_DATA', f'{tmp_path}/none')
     monkeypatch.setattr(scratch.pathlib.Path, 'exists', lambda path: False)  # /usr/share/nltk_data
     done = call_main(scratch.main, ['nplm_from_scratch.py'])
-    assert done.returncode == (
-        f'NLTK_DATA={tmp_path}/none: no Brown Corpus; '
-        'run `python -m nltk.downloader -d DIR brown` and set NLTK_DATA=DIR'
-    )
-    assert call_main(scratch.main, ['nplm_from_scratch.py', '--brown=here']).returncode.startswith('here: no Brown')
+    assert done.returncode.startswith(f'NLTK_DATA={tmp_path}/none: ')
+    assert 'python -m nltk.downloader' in done.returncode and '\n' not in done.returncode
+    assert call_main(scratch.main, ['nplm_from_scratch.py', '--brown=here']).returncode.startswith('here: ')
 
 
 def test_too_many_words_are_refused(scratch, tiny_brown):
     done = call_main(scratch.main, ['nplm_from_scratch.py'])
-    assert done.returncode.startswith('--train=800000 --valid=200000: must be a batch or more')
+    assert done.returncode.startswith('--train=800000 --valid=200000: ')
 
 
 def test_the_answers_to_the_exercises_run(scratch, tiny_brown, monkeypatch, capsys):

@@ -120,11 +120,8 @@ def test_every_model_is_measured_on_the_same_words(monkeypatch):
         assert measured['floor_of_test_words'] < model['test'] < 2 * len(small.vocabulary), name
 
 
-def test_the_tables_of_the_readme_are_of_the_committed_results(tmp_path):
-    readme = (study.HERE / 'README.md').read_text()
-    sizes = study.read(study.RESULTS)
-    assert study.make_table(sizes) in readme and study.make_counts_table(sizes) in readme
-    assert all(measured['floor'] == pytest.approx(grammar.floor(CATS)) for measured in sizes)
+def test_the_committed_results_are_of_this_grammar_and_none_may_miss(tmp_path):
+    assert all(measured['floor'] == pytest.approx(grammar.floor(CATS)) for measured in study.read(study.RESULTS))
     for file in study.RESULTS.glob('*.json'):
         shutil.copy(file, tmp_path)
     (tmp_path / '3000.json').unlink()
@@ -132,11 +129,9 @@ def test_the_tables_of_the_readme_are_of_the_committed_results(tmp_path):
         study.read(pathlib.Path(tmp_path))
 
 
-def test_the_claim_holds_where_the_readme_says_so():
+def test_the_network_is_nearer_to_the_floor_from_300_000_words_on():
     sizes = {measured['words']: measured for measured in study.read(study.RESULTS)}
     assert [words for words, measured in sizes.items() if study.claim_holds(measured)] == [300_000, 1_000_000]
     measured = sizes[300_000]
     ours, theirs = (study.excess(measured, kind) for kind in ('nplm', 'word n-gram'))
-    assert theirs < study.excess(measured, 'class n-gram')
-    tables = ' '.join((study.HERE.parents[1] / 'docs' / 'howto' / 'tables.md').read_text().split())
-    assert f'is {ours:.1%} above that floor in perplexity, the best n-gram {theirs:.1%}' in tables
+    assert ours < theirs < study.excess(measured, 'class n-gram')

@@ -12,7 +12,6 @@ from nplm_jax import config, parts
 from nplm_jax.models.network import Network
 from nplm_jax.parts import is_neural
 from nplm_jax.runs import experiment
-from nplm_jax.utils.errors import BadInput
 
 FAKE_LAUNCH = """
 import json, pathlib, sys, time
@@ -50,7 +49,7 @@ def test_a_rung_is_a_network_and_changes_only_what_it_says(rung, corpus):
 
 def test_a_rung_that_is_not_there_is_one_line():
     for row in ('nosuch', 'lstm,nosuch'):
-        with pytest.raises(BadInput, match=rf'^experiments/lineage/ladder.py:{row}: must be one of paper, batches'):
+        with refuses(f'experiments/lineage/ladder.py:{row}'):
             ladder.get_config(row)
 
 
@@ -106,17 +105,13 @@ def test_the_updates_of_the_budget_are_counted(monkeypatch):
     assert clock.seconds_per_update() == pytest.approx(0.1) and clock.signal()
 
 
-def test_words_that_cannot_be_are_one_line(capsys, monkeypatch):
+def test_a_time_that_is_too_near_is_one_line(capsys, monkeypatch):
     tomorrow = time.time() + 24 * 3600
     monkeypatch.setattr(train, 'time', types.SimpleNamespace(time=lambda: tomorrow))
-    for words, message in (
-        (['--until=25:00'], 'must be a time of day, such as 17:30'),
-        (['--until=00:00'], '--until: must be 60 s or more from now'),
-        (['--rungs=nosuch'], 'must be some of paper'),
-    ):
-        with pytest.raises(SystemExit) as ended:
-            train.study.run(train.__doc__, define=train.define, measure=train.measure, argv=words)
-        assert ended.value.code == 2 and message in capsys.readouterr().err
+    with pytest.raises(SystemExit) as ended:
+        train.study.run(train.__doc__, define=train.define, measure=train.measure, argv=['--until=00:00'])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert ended.value.code == 2 and line.startswith('--until: ')
 
 
 def made_up(rung, seed, test, **more):
@@ -143,7 +138,6 @@ def test_the_gain_is_over_the_rung_that_is_changed_and_over_seeds(tmp_path, monk
     pytest.importorskip('matplotlib')
     table.draw()
     assert (tmp_path / 'drawn.png').stat().st_size > 10_000
-    assert table.make().startswith('brown:\n\n| rung')
 
 
 def test_a_result_of_other_settings_is_refused(tmp_path, monkeypatch):

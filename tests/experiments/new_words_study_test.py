@@ -1,4 +1,4 @@
-"""The study of new words: which words it leaves out, what it compares, and that its tables are of what was measured."""
+"""The study of new words: which words it leaves out, and what it compares."""
 
 import dataclasses
 
@@ -13,7 +13,6 @@ from nplm_jax.data import dataset, vocabulary
 from nplm_jax.data.tokenizers.tokenizer import RARE
 from nplm_jax.data.vocabulary import RARE_ID
 
-SHOWN_NETWORKS = tuple(new_words.NETWORKS)
 CORPUS = make_corpus(num_words=1500)
 DATA = dataset.from_corpus(CORPUS, vocabulary.build(CORPUS.words))
 SMALL_TASK = {
@@ -141,11 +140,8 @@ def test_the_share_of_the_way_and_its_interval_by_hand():
     assert high == pytest.approx(499.5 + 1.96 * error, abs=0.1 * error)
 
 
-def test_the_tables_of_the_page_are_of_the_committed_results():
-    page = (new_words_table.RESULTS.parent / 'new_words.md').read_text()
-    for part in new_words_table.make(list(SHOWN_NETWORKS)).split('\n\n'):
-        assert part in page, part
+def test_a_new_word_goes_more_than_half_the_way_by_the_default_variant():
     measured = new_words_table.read('window')
     share = new_words_table.share_of_the_way(measured, 'test', measured['chosen'], 'word', '5')
-    assert share > 0.5 and 'is more than half way' in page
+    assert share > 0.5
     assert new_words.VARIANTS[measured['chosen']] == (Weighting(), 1.0)  # the default is the variant that was chosen

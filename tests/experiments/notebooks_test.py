@@ -92,11 +92,6 @@ def test_a_text_of_the_readers_own_goes_through(run, tmp_path):
     assert names['words'].counts[0] > 100 and 'macdonald' not in names['words'].ids
 
 
-def test_your_own_text_is_short():
-    path = ROOT / 'experiments' / 'notebooks' / 'your_own_text.ipynb'
-    assert len(json.loads(path.read_text(encoding='utf-8'))['cells']) <= 20
-
-
 @each_notebook
 def test_it_is_committed_as_it_ran(path):
     cells = code_cells(path)

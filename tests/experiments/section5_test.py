@@ -1,56 +1,37 @@
-"""The studies of section 5: their tables are those of the committed results, and what they compute."""
-
-import pathlib
+"""The studies of section 5: what they compute, and what they refuse."""
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import DATA, SENSES, make_model, refuses
 
-from experiments import results, study
+from experiments import study
 from experiments.section5 import open_vocabulary, paired, priors, senses, trees
 from experiments.section5.plugins import neighbours
-from nplm_jax.utils.errors import BadInput
-
-HERE = pathlib.Path(priors.__file__).parent
 
 
 @pytest.mark.parametrize(
-    'page,read,tables',
+    'words,start',
     [
-        ('priors', lambda: results.read(HERE / 'results', 'priors'), [priors.make_tables]),
-        ('senses', senses.read, [senses.make_table, senses.make_words]),
-    ],
-)
-def test_the_tables_of_a_page_are_those_of_the_committed_results(page, read, tables):
-    content = read()
-    text = (HERE / f'{page}.md').read_text()
-    for make in tables:
-        assert make(content) in text
-    assert content['commit'] and content['device'] and content['versions']['jax']
-
-
-@pytest.mark.parametrize(
-    'words,said',
-    [
-        ('--take=foo', f"--take='foo': must be NAME=RUN, NAME of {', '.join(trees.TREES)}"),
-        ('--take=../x=runs/x', f"--take='../x=runs/x': must be NAME=RUN, NAME of {', '.join(trees.TREES)}"),
-        ('--take=huffman=nosuch', 'nosuch: no run was started there'),
-        ('--write=nosuch', "--write='nosuch': needs --features=RUN"),
-        ('--write=nosuch --features=nosuch', 'nosuch: no run was started there'),
-        ('--features=runs/x', "--features='runs/x': requires --write"),
+        ('--take=foo', "--take='foo': "),
+        ('--take=../x=runs/x', "--take='../x=runs/x': "),
+        ('--take=huffman=nosuch', 'nosuch: '),
+        ('--write=nosuch', "--write='nosuch': "),
+        ('--write=nosuch --features=nosuch', 'nosuch: '),
+        ('--features=runs/x', "--features='runs/x': "),
     ],
 )  # fmt: skip
-def test_words_that_the_study_of_trees_cannot_use_are_one_line(words, said, capsys):
+def test_words_that_the_study_of_trees_cannot_use_are_one_line(words, start, capsys):
     with pytest.raises(SystemExit, match='^2$'):
         study.run(trees.__doc__, define=trees.define, measure=trees.main, show=trees.table, argv=words.split())
-    assert capsys.readouterr().err == f'{said}\n'
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(start)
 
 
-@pytest.mark.parametrize('words', ([], ['a', 'nosuch']))
-def test_folders_that_the_open_vocabulary_lacks_are_refused_before_anything_is_trained(words, monkeypatch):
+@pytest.mark.parametrize('words,key', [([], 'DIR'), (['a', 'nosuch'], 'nosuch')])
+def test_folders_that_the_open_vocabulary_lacks_are_refused_before_anything_is_trained(words, key, monkeypatch):
     monkeypatch.setattr(open_vocabulary, 'run_study', lambda *_: pytest.fail('it was trained'))
-    with pytest.raises(BadInput, match='^DIR=|^nosuch: no run was started there$'):
+    with refuses(key):
         open_vocabulary.main(study.Flags(folders=words))
 
 

@@ -9,13 +9,12 @@ import sys
 import jax
 import numpy as np
 import pytest
-from helpers import ROOT
+from helpers import ROOT, refuses
 
 from configs import brown
 from experiments import study
 from experiments.speed import ceiling, commits, contestants, forms, history, quality, queries, race, scaling, vectorize
 from experiments.speed import problem as problem_lib
-from nplm_jax.utils.errors import BadInput
 
 TORCH = ('torch_eager', pytest.param('torch_compile', marks=pytest.mark.nightly))
 
@@ -99,13 +98,15 @@ def test_without_pytorch_the_others_race_in_both_precisions(small_race, capsys):
     printed, said = capsys.readouterr()
     raced = [[cell.strip() for cell in line.split('|')[2:4]] for line in printed.splitlines()[2:6]]
     assert raced == [[name, p] for p in ('float32', 'bfloat16') for name in ('ours', 'plain_jax')]
-    assert said == 'without torch_eager, torch_compile, which need: pip install torch\n'
+    (line,) = said.splitlines()
+    assert all(word in line for word in ('torch_eager', 'torch_compile', 'pip install torch'))
 
 
 def test_a_contestant_that_is_named_and_not_installed_ends_the_race_in_one_line(small_race, capsys):
     with pytest.raises(SystemExit, match='^1$'):
         start_study(race, *small_race, '--contestants=ours,torch_eager')
-    assert capsys.readouterr().err.endswith(': needs the package torch: pip install torch\n')
+    (line,) = capsys.readouterr().err.splitlines()[-1:]
+    assert 'pip install torch' in line
 
 
 @pytest.mark.parametrize('precisions', [['float32'], ['bfloat16'], ['float32', 'bfloat16']])
@@ -128,41 +129,42 @@ def test_a_race_without_memory_is_refused_before_anything_is_measured(small_race
 def test_a_race_without_memory_keeps_what_an_earlier_race_measured(small_race, capsys, monkeypatch, flag):
     with pytest.raises(SystemExit, match='^2$'):
         start_study(race, *small_race, flag)
-    assert 'has no memory of ours in float32 on mlp1; omit it to measure the memory\n' in capsys.readouterr().err
+    assert capsys.readouterr().err.splitlines()[-1].startswith('--no-memory: ')
     start_study(race, *small_race, '--contestants=ours')
     monkeypatch.setattr(race, 'peak_memory', None)
     start_study(race, *small_race, '--contestants=ours', flag)
     assert len(re.findall(r'\| 3 +\| 1 +\|\n', capsys.readouterr().out)) == 4
     with pytest.raises(SystemExit, match='^2$'):
         start_study(race, *small_race, '--contestants=plain_jax', flag)
-    assert 'no memory of plain_jax in float32 on mlp1' in capsys.readouterr().err
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line.startswith('--no-memory: ') and all(word in line for word in ('plain_jax', 'float32', 'mlp1'))
 
 
 @pytest.mark.parametrize(
-    'module,words,said',
+    'module,words,start',
     [
-        (race, '--rows=mlp1,nosuch', "--rows='mlp1,nosuch': must be some of mlp1, mlp9, mlp10"),
-        (race, '--rounds=0', "--rounds='0': must be from 1 to 2**31 - 1"),
-        (race, '--show --output=race.txt', "--output='race.txt': must end in .json"),
-        (forms, '--batch=100', '--batch=100: must be a multiple of 128'),
-        (forms, '--widths=50,x', "--widths='50,x': must be positive integers separated by commas"),
-        (commits, '', "--base='': must be a folder with a checkout of this repository"),
-        (history, '--add --checkout=nosuch', "--checkout='nosuch': must be a folder with a checkout of"),
-        (quality, '--show --output=nosuch', 'nosuch: no quality_*.json; run python -m experiments.speed.quality'),
+        (race, '--rows=mlp1,nosuch', "--rows='mlp1,nosuch': "),
+        (race, '--rounds=0', "--rounds='0': "),
+        (race, '--show --output=race.txt', "--output='race.txt': "),
+        (forms, '--batch=100', '--batch=100: '),
+        (forms, '--widths=50,x', "--widths='50,x': "),
+        (commits, '', "--base='': "),
+        (history, '--add --checkout=nosuch', "--checkout='nosuch': "),
+        (quality, '--show --output=nosuch', 'nosuch: '),
     ],
 )  # fmt: skip
-def test_words_that_a_study_cannot_use_are_one_line(module, words, said, capsys):
+def test_words_that_a_study_cannot_use_are_one_line(module, words, start, capsys):
     with pytest.raises(SystemExit, match='^2$'):
         start_study(module, *words.split())
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(said)
+    assert line.startswith(start)
 
 
 def test_a_checkout_without_git_is_one_line(tmp_path, capsys):
     (tmp_path / 'nplm_jax').mkdir()
     with pytest.raises(SystemExit, match='^2$'):
         start_study(history, '--add', f'--checkout={tmp_path}', f'--output={tmp_path / "history.json"}')
-    assert capsys.readouterr().err.startswith(f"folder='{tmp_path}': git describe failed (")
+    assert capsys.readouterr().err.startswith(f"folder='{tmp_path}': ")
 
 
 @pytest.mark.filterwarnings('ignore:the load_module:DeprecationWarning')  # ml_collections' own
@@ -170,9 +172,8 @@ def test_time_to_quality_takes_the_keys_of_a_config():
     config, values = quality.read_config('sentences', ['--config.train.epochs=7', '--config.model.h=3'])
     assert values == {'train.epochs': 7, 'model.h': 3} and (config.train.epochs, config.model.h) == (7, 3)
     for words, key in ((('nosuch', []), '--config'), (('sentences', ['--config.h=3']), '--config.h')):
-        with pytest.raises(BadInput) as caught:
+        with refuses(key):
             quality.read_config(*words)
-        assert caught.value.key == key
 
 
 def test_a_size_without_plain_jax_is_shown_and_drawn(tmp_path, capsys):
@@ -286,5 +287,5 @@ def test_time_to_quality_is_when_the_target_is_first_reached(tmp_path):
 def test_queries_name_the_file_that_is_missing(tmp_path, missing):
     (tmp_path / 'file').touch()
     flags = dict.fromkeys(('query', 'arpa', 'text'), str(tmp_path / 'file')) | {missing: 'none'}
-    with pytest.raises(BadInput, match=f"--{missing}='none': must be a file"):
+    with refuses(f'--{missing}'):
         next(queries.measure(argparse.Namespace(**flags, rounds=1)))

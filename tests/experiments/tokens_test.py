@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from configs import rows
-from experiments.tokens import study, table, texts
+from experiments.tokens import study, texts
 from experiments.tokens.study import Run
 from nplm_jax.data import corpora
 from nplm_jax.runs import experiment, loading
@@ -87,10 +87,3 @@ def test_a_start_makes_the_runs_seed_by_seed_and_each_once():
     first = runs[: len(study.SYSTEMS)]
     assert [run.system for run in first] == list(study.SYSTEMS)
     assert {(run.row, run.corpus, run.seed) for run in first} == {('one_minute', 'brown', 1)}
-
-
-def test_the_tables_of_the_readme_are_of_the_committed_results():
-    readme = (study.HERE / 'README.md').read_text()
-    assert table.make_tables() in readme
-    if (table.RESULTS / 'reading_times.json').exists():
-        assert table.make_reading_table() in readme

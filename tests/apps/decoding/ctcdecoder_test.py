@@ -7,6 +7,7 @@ import itertools
 import math
 import multiprocessing
 import pickle
+import re
 
 import ml_dtypes
 import numpy as np
@@ -20,7 +21,6 @@ from nplm_jax.apps.decoding.ctc_search import Prefixes
 from nplm_jax.apps.decoding.labels import Alphabet
 from nplm_jax.decoding import BeamSearchDecoderCTC, build_ctcdecoder
 from nplm_jax.runs import experiment
-from nplm_jax.utils.errors import BadInput
 
 # The model, the labels and the emissions of pyctcdecode's tests, from which its examples are taken.
 BUGS_BUNNY = """\\data\\
@@ -395,9 +395,9 @@ def test_probabilities_log_probabilities_and_logits_are_one_result():
      (0, np.zeros_like, '0')],
 )  # fmt: skip
 def test_probabilities_of_which_a_frame_does_not_sum_to_one_are_refused(frame, change, total):
-    with pytest.raises(BadInput) as caught:
+    with refuses('logits') as caught:
         build_ctcdecoder(LETTERS).decode(change(spoken('the cat')))
-    assert caught.value.key == 'logits' and f'frame {frame} sums to {total};' in caught.value.problem
+    assert {str(frame), total} <= set(re.findall(r'[\d.]*\d', caught.value.problem))
 
 
 def noisy(seed):

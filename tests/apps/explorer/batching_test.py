@@ -95,7 +95,7 @@ def test_after_an_error_it_goes_on():
 
     async def run():
         batcher = Batcher(double)
-        with pytest.raises(ValueError, match='13'):
+        with pytest.raises(ValueError):
             await batcher('a', 13)
         return await batcher('a', 1)
 

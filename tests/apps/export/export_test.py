@@ -90,7 +90,8 @@ def test_eight_bits_are_of_onnx_alone(direct, tmp_path, lines):
     lines()
     with pytest.raises(SystemExit):
         cli.main(['export', str(direct), '--to=npz', '--int8', f'--output={tmp_path / "file"}'])
-    assert lines()[1] == ['--int8=True: must be with --to=onnx']
+    (line,) = lines()[1]
+    assert line.startswith('--int8=True: ')
 
 
 @pytest.mark.parametrize('name', ['features.txt', 'features.bin'])
@@ -138,19 +139,20 @@ def test_what_a_format_cannot_hold_is_one_line(folders, tmp_path, lines, name, t
 
 
 @pytest.mark.parametrize(
-    'package, to, other',
+    'package, to, command',
     [
-        ('safetensors', 'safetensors', ', or pip install safetensors'),
-        ('jax2onnx', 'onnx', ' && pip install --no-deps jax2onnx'),
+        ('safetensors', 'safetensors', 'pip install safetensors'),
+        ('jax2onnx', 'onnx', 'pip install --no-deps jax2onnx'),
     ],
 )
-def test_a_missing_package_is_named(direct, tmp_path, lines, monkeypatch, package, to, other):
+def test_a_missing_package_is_named(direct, tmp_path, lines, monkeypatch, package, to, command):
     for module in (package, f'{package}.numpy'):
         monkeypatch.setitem(__import__('sys').modules, module, None)
     lines()
     with pytest.raises(SystemExit):
         cli.main(['export', str(direct), f'--to={to}', f'--output={tmp_path / "file"}'])
-    assert lines()[1] == [f'{package}: not installed: pip install "nplm-jax[export]"{other}']
+    (line,) = lines()[1]
+    assert line.startswith(f'{package}: ') and 'pip install "nplm-jax[export]"' in line and command in line
 
 
 def test_a_file_that_cannot_be_written_is_one_line(direct, lines):

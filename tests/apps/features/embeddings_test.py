@@ -1,6 +1,7 @@
 """Neighbours, maps and exports of word features."""
 
 import json
+import re
 import sys
 
 import jax
@@ -179,16 +180,15 @@ def test_the_command(tmp_path, lines, monkeypatch):
     assert words == list(vocabulary.words)
     np.testing.assert_array_equal(vectors, jax.device_get(model.params['C_VxM']))
     assert {p.name for p in (tmp_path / 'files').rglob('*.*')} >= {'features.txt', 'vectors.tsv', 'metadata.tsv'}
-    for wrong, message in {
-        '--words=zzz yyy': "--words='zzz yyy': no word of it is in the vocabulary",
-    }.items():
-        with pytest.raises(SystemExit) as stop:
-            call(wrong)
-        assert stop.value.code == 2 and lines()[1][0].startswith(message)
+    with pytest.raises(SystemExit) as stop:
+        call('--words=zzz yyy')
+    (line,) = lines()[1]
+    assert stop.value.code == 2 and line.startswith("--words='zzz yyy': ")
     rows, _ = call()  # without tags: the most frequent words, but no special tokens
     assert {row.split()[1] for row in rows[2:]} == {*'i like dog love coffee hate milk'.split()}
     rows, stderr = call('--words=like zzz Milk')  # an unknown word hides no other
-    assert [row.split()[1] for row in rows[2:]] == ['like', 'milk'] and stderr == ['not in the vocabulary: zzz']
+    assert [row.split()[1] for row in rows[2:]] == ['like', 'milk']
+    assert len(stderr) == 1 and 'zzz' in stderr[0]
     (line,), _ = call('--words=like milk', '--json')
     found = json.loads(line)['neighbours']
     assert [row['word'] for row in found] == ['like', 'milk']
@@ -222,5 +222,4 @@ def test_the_readmes_words_are_not_chosen():
     ]
     C = np.array([[9, 9], [1, 0], [1, 0.1], [0, 1], [0.1, 1]])
     words = [',', 'cat', 'dog', 'go', 'red']
-    assert features.describe_agreement(words, C, kinds).startswith('Of the 4 most frequent words, 50% have')
-    assert features.describe_agreement(words, C, kinds).endswith('of two drawn by chance, 17% would.')
+    assert re.findall(r'[\d%]+', features.describe_agreement(words, C, kinds)) == ['4', '50%', '17%']

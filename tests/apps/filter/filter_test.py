@@ -5,6 +5,7 @@ import io
 import json
 import math
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -109,8 +110,8 @@ def test_documents_of_which_nothing_is_known_are_never_kept_below_a_bound(tmp_pa
         arguments = ('filter', tmp_path / 'lm.arpa', '--input', tmp_path / 'in.jsonl', bound, f'--output={output}')
         out, err = nplm_command(*arguments)
         assert len(rows_of(output)) == kept and f'{output}: {kept} of 3 documents' in out
-        assert '3 documents have no known word: their perplexity counts as infinite' in out
-        assert [line.startswith('warning: 100.0% of the words are unknown') for line in err] == [True]
+        assert any(line.startswith('3 documents ') for line in out)  # of which nothing is known
+        assert ['100.0%' in line for line in err] == [True]
 
 
 # --- bounds ------------------------------------------------------------------------------------------------------
@@ -173,7 +174,7 @@ def test_without_a_bound_the_distribution_is_printed(folders, docs, tmp_path, np
     assert results['lowest'][0]['perplexity'] <= results['deciles']['50%'] <= results['highest'][2]['perplexity']
     assert [row['text'] for row in results['highest'] if row['perplexity'] is None] == [*UNKNOWN]
     out, _ = nplm_command(*arguments, f'--figure={figure}')
-    assert out[0].startswith('5 documents, ') and out[0].endswith('; 3 documents without words left out')
+    assert re.findall(r'\b(\d+) documents', out[0]) == ['5', '3']
     assert out[-1].endswith(results['highest'][-1]['text']) and figure.read_bytes().startswith(b'\x89PNG')
 
 
@@ -282,13 +283,14 @@ def test_the_same_command_goes_on_with_the_files_that_are_missing(bound, folders
     (output / 'b.jsonl').unlink()
     times = {file.name: file.stat().st_mtime_ns for file in output.iterdir()}
     out, errors = nplm_command(*command)
-    assert 'already there: 2 of 3 files' in errors
+    assert any(re.findall(r'\d+', line) == ['2', '3'] for line in errors)
     assert [written['file'] for written in json.loads(out[0])['files']] == [str(files[1])]
     assert {file.name: file.read_bytes() for file in output.iterdir()} == before
     assert {name: (output / name).stat().st_mtime_ns for name in times} == times
     with pytest.raises(SystemExit):
         cli.main([*map(str, command)])  # all are there: perhaps by another bound
-    assert lines()[1] == [f"--output='{output}/docs.jsonl': exists; give another name, or --overwrite"]
+    (line,) = lines()[1]
+    assert line.startswith(f"--output='{output}/docs.jsonl': ") and '--overwrite' in line
     out, _ = nplm_command(*command, '--overwrite')
     assert len(json.loads(out[0])['files']) == 3
     assert {file.name: file.read_bytes() for file in output.iterdir()} == before
@@ -300,37 +302,38 @@ def test_a_file_is_not_taken_for_its_own_output(folders, docs, tmp_path, lines):
     files = [str(docs), str(tmp_path / 'more' / 'b.jsonl')]
     with pytest.raises(SystemExit):
         cli.main(['filter', str(folders / 'counts'), '--input', *files, '--above=1', f'--output={tmp_path}'])
-    assert lines()[1] == [f"--output='{docs}': is a file to filter; give another name"]
+    (line,) = lines()[1]
+    assert line.startswith(f"--output='{docs}': ")
 
 
 # --- bad input ---------------------------------------------------------------------------------------------------
 
 BELOW = ['--below=9', '--output={dir}/out.jsonl']
 BAD = {
-    'no number': (['--below=x', BELOW[1]], "--below='x': must be a perplexity above 0, such as 300, or a share"),
-    'no share': (['--above=100%', BELOW[1]], "--above='100%': must be a perplexity above 0"),
-    'not finite': (['--below=inf', BELOW[1]], "--below='inf': must be a perplexity above 0"),
-    'no order': ([*BELOW, '--above=9'], "--above='9': must be less than --below=9"),
-    'no output': (['--below=9'], "--below='9': requires --output"),
-    'no reason for an output': ([BELOW[1]], 'requires --below or --above, or --column'),
-    'no output for a column': (['--column=p'], "--column='p': requires --output"),
-    'a figure of what is kept': ([*BELOW, '--figure=a.png'], "--figure='a.png': must be without --below and --above"),
-    'a figure in no folder': (['--figure={dir}/no/x.png'], '/no is not'),
-    'a column that is no text': ([*BELOW, '--column=\udcff'], "--column='\\udcff': not valid Unicode"),
-    'its own output': (['--below=9', '--output={dir}/docs.jsonl', '--overwrite'], 'is a file to filter'),
-    'another format': (['--below=9', '--output={dir}/out.parquet'], 'must be of the format of '),
-    'no folder': (['--below=9', '--output={dir}/no/out.jsonl'], '/no is not'),
-    'a missing column': (['--field=body'], "docs.jsonl:1: no column 'body'; it has 'id', 'text', 'price'"),
-    'a column that is there': ([*BELOW, '--column=price'], "docs.jsonl:1: already has a column 'price'"),
-    'no model': (['RUN={dir}/no'], "must be a finished run, a packed model or an ARPA file"),
-    'a file twice': (['{dir}/docs.jsonl', '--below=9', '--output={dir}/kept'], 'another file is named docs.jsonl too'),
-    'no file': (['{dir}/no.jsonl'], 'no such file or folder'),
-    'arrow': (['{dir}/a.arrow'], 'must be .jsonl, .parquet or text, not .arrow'),
-    'a column of a text': (['{dir}/a.txt', '--column=p', '--output={dir}/kept'], 'a.txt is text, which has no columns'),
-    'a line that is no text': (['{dir}/bad.txt'], 'bad.txt:2: not UTF-8 text (byte 1 of the line)'),
-    'a damaged line': (['{dir}/bad.jsonl'], 'bad.jsonl:2: not JSON in UTF-8'),
-    'a damaged table': (['{dir}/bad.parquet'], 'bad.parquet: damaged or not .parquet'),
-    'no marks': (['RUN={other}', '--end'], '--end=True: the model has no paragraph marks, which end lines'),
+    'no number': (['--below=x', BELOW[1]], "--below='x': "),
+    'no share': (['--above=100%', BELOW[1]], "--above='100%': "),
+    'not finite': (['--below=inf', BELOW[1]], "--below='inf': "),
+    'no order': ([*BELOW, '--above=9'], "--above='9': "),
+    'no output': (['--below=9'], "--below='9': "),
+    'no reason for an output': ([BELOW[1]], '--output='),
+    'no output for a column': (['--column=p'], "--column='p': "),
+    'a figure of what is kept': ([*BELOW, '--figure=a.png'], "--figure='a.png': "),
+    'a figure in no folder': (['--figure={dir}/no/x.png'], '--figure='),
+    'a column that is no text': ([*BELOW, '--column=\udcff'], "--column='\\udcff': "),
+    'its own output': (['--below=9', '--output={dir}/docs.jsonl', '--overwrite'], "docs.jsonl': "),
+    'another format': (['--below=9', '--output={dir}/out.parquet'], "/out.parquet': "),
+    'no folder': (['--below=9', '--output={dir}/no/out.jsonl'], '--output='),
+    'a missing column': (['--field=body'], 'docs.jsonl:1: '),
+    'a column that is there': ([*BELOW, '--column=price'], 'docs.jsonl:1: '),
+    'no model': (['RUN={dir}/no'], "/no': "),
+    'a file twice': (['{dir}/docs.jsonl', '--below=9', '--output={dir}/kept'], "docs.jsonl': "),
+    'no file': (['{dir}/no.jsonl'], '/no.jsonl'),
+    'arrow': (['{dir}/a.arrow'], "/a.arrow': "),
+    'a column of a text': (['{dir}/a.txt', '--column=p', '--output={dir}/kept'], "--column='p': "),
+    'a line that is no text': (['{dir}/bad.txt'], 'bad.txt:2: '),
+    'a damaged line': (['{dir}/bad.jsonl'], 'bad.jsonl:2: '),
+    'a damaged table': (['{dir}/bad.parquet'], 'bad.parquet: '),
+    'no marks': (['RUN={other}', '--end'], '--end=True: '),
 }  # fmt: skip
 
 
@@ -364,7 +367,8 @@ def test_a_figure_that_cannot_be_written_is_named(folders, docs, tmp_path, monke
     monkeypatch.setattr(distribution, 'save_figure', refuse)
     with pytest.raises(SystemExit):
         cli.main(['filter', str(folders / 'counts'), '--input', str(docs), f'--figure={tmp_path / "x.png"}'])
-    assert lines()[1] == [f"--figure='{tmp_path}/x.png': cannot be written (No space left on device)"]
+    (line,) = lines()[1]
+    assert line.startswith(f"--figure='{tmp_path}/x.png': ") and 'No space left on device' in line
 
 
 @pytest.mark.parametrize('event', ('damage', 'Ctrl-C', 'SIGTERM'))

@@ -240,7 +240,7 @@ def test_too_many_unknown_words_cause_one_warning(tmp_path, texts, share, eos, a
         else:
             [model.score(text, eos=eos) for text in texts]
     assert len(caught) == bool(share)
-    assert all(str(found.message).startswith(f'{share} of the words are unknown (<rare>)') for found in caught)
+    assert all(share in str(found.message) for found in caught)
 
 
 @pytest.mark.parametrize('words_at_once', [2**18, 3])
@@ -543,49 +543,48 @@ def test_all_next_words_of_an_ngram_model_take_a_fiftieth_of_the_time_of_single_
 
 def test_bad_input_is_one_line(weather, runs, tmp_path):
     state, foreign = begin(weather), begin(kenlm.Model(tmp_path / 'weather.arpa'))
-    for call, message in (
-        (lambda: kenlm.Model(tmp_path / 'none'), r"path='.*none': no ARPA file or run is there"),
-        (lambda: kenlm.Model(tmp_path), r'no run'),
-        (lambda: kenlm.Model([]), r'path=\[\]: must be the path of an ARPA file or a run'),
-        (lambda: kenlm.Model(None), 'path=None: must be the path'),
-        (lambda: kenlm.Model([weather.path, 5]), r'path=.*5\]: must be the path'),
-        (lambda: kenlm.Model([weather.path, runs / 'lstm']), r'path=.*lstm.: its words \(\d+\) are not those of'),
-        (lambda: kenlm.Model([weather.path] * 2, [0.5]), r'weights=\[0.5\]: must be 2 numbers, one a model'),
-        (lambda: kenlm.Model([weather.path] * 2, [0.5, 'x']), 'must be 2 numbers'),
-        (lambda: kenlm.Model([weather.path] * 2, [0.5, 0.1]), 'must be 0 or more each, and sum to one'),
-        (lambda: kenlm.Model([weather.path] * 2, 5), 'weights=5: must be 2 numbers'),
-        (lambda: kenlm.Model([weather.path] * 2, np.array(5.0)), 'must be 2 numbers'),
-        (lambda: weather.score(None), 'text=None: must be a string'),
-        (lambda: weather.BaseScore(state, 5, state), 'text=5: must be a string'),
-        (lambda: weather.BaseScore(foreign, 'rain', state), 'another model has written it'),
-        (lambda: weather.next_words([state, foreign]), 'another model has written it'),
+    for call, key in (
+        (lambda: kenlm.Model(tmp_path / 'none'), 'path'),
+        (lambda: kenlm.Model(tmp_path), tmp_path.name),
+        (lambda: kenlm.Model([]), 'path'),
+        (lambda: kenlm.Model(None), 'path'),
+        (lambda: kenlm.Model([weather.path, 5]), 'path'),
+        (lambda: kenlm.Model([weather.path, runs / 'lstm']), 'path'),
+        (lambda: kenlm.Model([weather.path] * 2, [0.5]), 'weights'),
+        (lambda: kenlm.Model([weather.path] * 2, [0.5, 'x']), 'weights'),
+        (lambda: kenlm.Model([weather.path] * 2, [0.5, 0.1]), 'weights'),
+        (lambda: kenlm.Model([weather.path] * 2, 5), 'weights'),
+        (lambda: kenlm.Model([weather.path] * 2, np.array(5.0)), 'weights'),
+        (lambda: weather.score(None), 'text'),
+        (lambda: weather.BaseScore(state, 5, state), 'text'),
+        (lambda: weather.BaseScore(foreign, 'rain', state), 'state'),
+        (lambda: weather.next_words([state, foreign]), 'state'),
     ):
-        with pytest.raises(BadInput, match=message) as error:
+        with refuses(key) as error:
             call()
         assert '\n' not in str(error.value)
 
 
 @pytest.mark.parametrize(
-    'old, new, message',
+    'old, new',
     [
-        ('-0.3\train and\t-0.45', '-0.3\train and\tnan', 'log10 back-off weight nan: must be finite and at most 99'),
-        ('-0.3\train and\t-0.45', '-0.3\train and\tinf', 'log10 back-off weight inf: must be finite and at most 99'),
-        ('-0.3\train and\t-0.45', '-0.3\train and\t-inf', 'log10 back-off weight -inf: must be finite and at most 99'),
-        ('-0.3\train and\t-0.45', '-0.3\train and\t100', 'log10 back-off weight 100: must be finite and at most 99'),
-        ('-0.02\t<s> rain and wind', '-0.02\t<s> rain and wind\t-0.1', 'log10 back-off weight -0.1: the longest n-gr'),
-        ('-0.02\t<s> rain and wind', '-0.02\t<s> rain and wind\tnan', 'log10 back-off weight nan: the longest n-grams'),
-        ('-0.3\train and\t-0.45', '-0.3\train and\t-0.45\t-1', 'not an ARPA file: expected log10 probability, 2 words'),
-        ('-0.3\train and\t-0.45', '0.3\train and\t-0.45', 'not an ARPA file: expected log10 probability, 2 words'),
+        ('-0.3\train and\t-0.45', '-0.3\train and\tnan'),
+        ('-0.3\train and\t-0.45', '-0.3\train and\tinf'),
+        ('-0.3\train and\t-0.45', '-0.3\train and\t-inf'),
+        ('-0.3\train and\t-0.45', '-0.3\train and\t100'),
+        ('-0.02\t<s> rain and wind', '-0.02\t<s> rain and wind\t-0.1'),
+        ('-0.02\t<s> rain and wind', '-0.02\t<s> rain and wind\tnan'),
+        ('-0.3\train and\t-0.45', '-0.3\train and\t-0.45\t-1'),
+        ('-0.3\train and\t-0.45', '0.3\train and\t-0.45'),
     ],
 )
-def test_odd_numbers_in_a_file_are_refused_where_kenlm_refuses_them(tmp_path, old, new, message):
+def test_odd_numbers_in_a_file_are_refused_where_kenlm_refuses_them(tmp_path, old, new):
     path = tmp_path / 'odd.arpa'
     assert old in WEATHER
     path.write_text(WEATHER.replace(old, new))
     number = next(i for i, line in enumerate(path.read_text().splitlines(), start=1) if line == new)
-    with pytest.raises(BadInput) as error:
+    with refuses(f'{path}:{number}'):
         kenlm.Model(path)
-    assert str(error.value).startswith(f'{path}:{number}: {message}')
 
 
 def test_a_weight_of_zero_at_the_highest_order_and_none_below_are_taken(tmp_path, weather):

@@ -44,11 +44,9 @@ def test_text_of_two_runs_and_their_mixture(folders, surprisal):
         assert p[2] == pytest.approx((p[0] + p[1]) / 2, rel=1e-5)
     assert rows[3]['length_prev1'] == '' and rows[4]['length_prev1'] == '1'
     assert [row['scored_as'] for row in rows] == ['word', 'word', '<rare>', 'word', 'word']
-    assert rows[0]['starts_after'] == '<p>' and stderr == [
-        '1 of 5 words (20.0%) are not in the vocabulary, read as <rare>: zzz',
-        describe_oov(0.2),
-        'items: 2 (separated by blank lines), words: 5',
-    ]
+    unknown, warning, summary = stderr
+    assert rows[0]['starts_after'] == '<p>' and warning == describe_oov(0.2)
+    assert '20.0%' in unknown and unknown.endswith(' zzz') and re.findall(r'\d+', summary) == ['2', '5']
 
 
 def test_a_function_names_the_columns_as_the_command_does(folders, surprisal, tmp_path):
@@ -97,11 +95,9 @@ def test_flags_reach_the_measurement(folders, surprisal):
     (row,), stderr = surprisal(folders / 'network', '--context=I like yyy', text='dog')
     expected = -model.next_word(words.encode(['i', 'like', 'yyy'])[None])[0, words.ids['dog']] / 0.6931471805599453
     assert float(row['surprisal_network']) == pytest.approx(expected, rel=1e-5) and row['starts_after'] == 'i like yyy'
-    assert stderr == [
-        '1 of 4 words (25.0%) are not in the vocabulary, read as <rare>: yyy',
-        describe_oov(0.25),
-        'items: 1 (one per line), words: 1',
-    ]
+    unknown, warning, summary = stderr
+    assert '25.0%' in unknown and unknown.endswith(' yyy') and warning == describe_oov(0.25)
+    assert re.findall(r'\d+', summary) == ['1', '1']
     (row,), _ = surprisal(folders / 'network', '--punctuation=word', text='"dog",')
     assert row['tokens'] == '" dog " ,' and row['length'] == '3'
     (row,), _ = surprisal(folders / 'network', '--tokens=whitespace', text='dog,')
@@ -112,7 +108,8 @@ def test_flags_reach_the_measurement(folders, surprisal):
 
 def test_a_line_is_an_item_and_the_command_says_how_many_it_read(folders, surprisal):
     rows, stderr = surprisal(folders / 'network', text='i like dog\ni hate milk\n')
-    assert [row['item'] for row in rows] == list('111222') and stderr == ['items: 2 (one per line), words: 6']
+    assert [row['item'] for row in rows] == list('111222')
+    assert [re.findall(r'\d+', line) for line in stderr] == [['2', '6']]
 
 
 def test_a_table_of_sentences_in_conditions(folders, surprisal, tmp_path):
