@@ -316,7 +316,8 @@ REFUSED += [('query', 'json'), ('query', 'stream'), ('query', 'open')]
 def test_what_a_format_cannot_be_combined_with(form, flag, folders, call, lines):
     with pytest.raises(SystemExit):
         call('i', folders / 'network', f'--format={form}', f'--{flag}')
-    assert lines()[1] == [f'--{flag}=True: not with --format={form}']
+    (line,) = lines()[1]
+    assert line.startswith(f'--{flag}=True: ') and f'--format={form}' in line
 
 
 @pytest.mark.parametrize('form', ['sota_lm', 'query'])
@@ -361,7 +362,8 @@ def test_a_run_given_twice_is_refused(folders, call, lines):
     run = folders / 'network'
     with pytest.raises(SystemExit):
         call('a', f'--workdir={run}', f'--workdir={run}')
-    assert lines()[1] == [f"RUN='{run}': is given twice"]
+    (line,) = lines()[1]
+    assert line.startswith(f"RUN='{run}': ")
 
 
 def test_as_a_real_process_whose_reader_goes_away(folders):

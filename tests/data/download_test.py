@@ -76,7 +76,8 @@ def test_the_next_source_is_tried_after_a_failure(lines, error, reason):
 
     assert download.try_sources('it', 'Free.', 3_100_000, {'a': fail, 'b': lambda: 3}, 'key', 'bring it') == 3
     begin = f'Free. Downloading 3 MB, once, into {download.cache_folder()}'
-    assert lines()[1] == [begin, f'it from a failed ({reason}); trying b']
+    first, second = lines()[1]
+    assert first == begin and f'({reason})' in second
     with refuses('key'):
         download.try_sources('it', 'Free.', 3_100_000, {'a': fail}, 'key', 'bring it')
-    assert lines()[1][-1] == f'it from a failed ({reason}); no source is left'
+    assert f'({reason})' in lines()[1][-1]

@@ -22,6 +22,7 @@ from nplm_jax.data.sources import Piece
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.data.word_stream import WordStream
 from nplm_jax.utils import mapped_arrays, plugins, workers
+from nplm_jax.utils.errors import BadInput
 
 TEXT = "The dog's bone , 3.5 of them .\n\nMr Smith saw Mr Smith\n \nand the Dogs'\n\n\nI said , Mr Smith came\n"
 CHOICES = dict.fromkeys(('lowercase', 'split_possessive', 'boundary_tokens', 'numbers', 'proper_nouns'), st.booleans())
@@ -237,8 +238,9 @@ def test_a_file_that_changes_meanwhile_is_one_line(large, monkeypatch):
 def test_a_cache_that_cannot_be_written_is_one_line(large, monkeypatch, tmp_path):
     (tmp_path / 'file').write_text('')
     monkeypatch.setenv('NPLM_JAX_CACHE', str(tmp_path / 'file' / 'cache'))
-    with refuses('file/cache/texts/2eba12c89762ba09'):
+    with pytest.raises(BadInput) as caught:
         corpora.load(large)
+    assert caught.value.key.startswith(f'{tmp_path}/file/cache/texts/')
 
 
 def test_killed_in_the_middle_leaves_nothing_that_is_used(large, tmp_path):

@@ -294,11 +294,11 @@ def test_a_zst_that_is_damaged_or_ends_in_the_middle(tmp_path):
     file = tmp_path / 'a.zst'
     for end in (0, 3, 100, len(data) - 1):
         file.write_bytes(data[:end])
-        with refuses("corpus.path='/tmp/pytest-of-root/pytest-285/test_a_zst_that_is_damaged_or_0/a.zst'"):
+        with refuses("a.zst'"):
             read(file)
     for damaged in (b'no zstd at all', data + b'more'):
         file.write_bytes(damaged)
-        with refuses("corpus.path='/tmp/pytest-of-root/pytest-285/test_a_zst_that_is_damaged_or_0/a.zst'"):
+        with refuses("a.zst'"):
             read(file)
 
 

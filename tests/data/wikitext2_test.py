@@ -124,7 +124,7 @@ def test_folders_that_will_not_do(tmp_path):
     with refuses('corpus.path (valid file)'):
         load(folder)
     (folder / 'valid.txt').write_bytes(b'abc \xff')
-    with refuses("corpus.path='/tmp/pytest-of-root/pytest-285/test_folders_that_will_not_do0/a/valid.txt'"):
+    with refuses("a/valid.txt'"):
         load(folder)
     (folder / 'valid.txt').unlink()
     with refuses('corpus.path'):
