@@ -245,4 +245,5 @@ def test_what_is_said_where_there_is_no_run_names_a_command_of_nplm(lines, monke
 def test_an_unknown_command_lists_those_there_are(lines):
     with pytest.raises(SystemExit) as stop:
         cli.main(['guess'])
-    assert stop.value.code == 2 and lines()[1][0].startswith('guess: ')
+    line = lines()[1][0]
+    assert stop.value.code == 2 and line.startswith('guess: ') and 'train, sweep, generate, score, ' in line

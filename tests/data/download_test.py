@@ -75,9 +75,9 @@ def test_the_next_source_is_tried_after_a_failure(lines, error, reason):
         raise error
 
     assert download.try_sources('it', 'Free.', 3_100_000, {'a': fail, 'b': lambda: 3}, 'key', 'bring it') == 3
-    begin = f'Free. Downloading 3 MB, once, into {download.cache_folder()}'
     first, second = lines()[1]
-    assert first == begin and f'({reason})' in second
+    assert first.startswith('Free. ') and '3 MB' in first and str(download.cache_folder()) in first
+    assert f'({reason})' in second
     with refuses('key'):
         download.try_sources('it', 'Free.', 3_100_000, {'a': fail}, 'key', 'bring it')
     assert f'({reason})' in lines()[1][-1]
