@@ -96,8 +96,8 @@ def test_the_folder_of_a_run_made_of_fifos(tmp_path):
     for name in ('config.json', 'corpus.json', 'results.json'):
         os.mkfifo(tmp_path / name)
     with within(20):
-        assert 'config.json' in refusal(workdir.check, tmp_path, settings)
-        assert 'corpus.json' in refusal(workdir.record_inputs, tmp_path, settings, loading.load_dataset(settings))
+        assert str(tmp_path) in refusal(workdir.check, tmp_path, settings)
+        assert str(tmp_path) in refusal(workdir.record_inputs, tmp_path, settings, loading.load_dataset(settings))
         assert catalog.finished(tmp_path) is None
 
 
