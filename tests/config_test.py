@@ -4,7 +4,7 @@ import json
 
 import pytest
 from flax.traverse_util import flatten_dict
-from helpers import default_settings, refuses
+from helpers import default_settings, numbers, one_line, refuses
 
 from configs import brown, default
 from nplm_jax import config as config_lib
@@ -57,72 +57,72 @@ def test_replace_changes_the_keys_given_and_no_other():
 
 
 IMPOSSIBLE = [
-    ('model.n', 1, 'must be 2 or more'),
-    ('model.m', 0, 'must be 1 or more'),
-    ('model.h', -1, 'must be 0 or more'),
-    ('model.h', 0, 'must be 1 or more, or model.direct=True'),
-    ('model.dropout', 1.0, 'must be at least 0 and below 1'),
-    ('model.layers', 0, 'must be 1 or more'),
-    ('model.word_dropout', -0.1, 'must be at least 0 and below 1'),
-    ('model.output_dropout', -0.5, r'must be -1 \(as dropout\), or at least 0 and below 1'),
-    ('model.precision', 'float16', 'must be one of float32, bfloat16, auto'),
-    ('recurrent.weight_dropout', 1.0, 'must be at least 0 and below 1'),
-    ('recurrent.activation_penalty', -1.0, 'must be 0 or more'),
-    ('recurrent.slowness_penalty', -1.0, 'must be 0 or more'),
-    ('residual.averages', -1, 'must be at least 0 and at most 16'),
-    ('residual.expansion', 0, 'must be 1 or more'),
-    ('train.average', 1.1, 'must be at least 0 and at most 1'),
-    ('train.average_start', 1.0, 'must be at least 0 and below 1'),
-    ('model.layer_dropout', -0.5, 'must be -1 .as dropout., or at least 0 and below 1'),
-    ('optimizer.name', 'sdg', 'must be one of sgd, adam, rowwise_adam, adagrad, paper'),
-    ('optimizer.schedule', 'cos', 'must be one of constant, linear, cosine'),
-    ('optimizer.learning_rate', 0.0, 'must be above 0 and finite'),
-    ('optimizer.learning_rate', float('inf'), 'must be above 0 and finite'),
-    ('optimizer.learning_rate', float('nan'), 'must be above 0'),
-    ('optimizer.momentum', 1.0, 'must be at least 0 and below 1'),
-    ('optimizer.warmup', -1, 'must be 0 or more'),
-    ('optimizer.clip_norm', -1.0, 'must be 0 or more'),
-    ('optimizer.decay', -1e-5, 'must be 0 or more'),
-    ('optimizer.paper.r', float('inf'), 'must be 0 or more'),
-    ('optimizer.paper.epsilon_0', -1.0, 'must be above 0'),
-    ('optimizer.paper.decay', -1.0, 'must be 0 or more'),
-    ('corpus.name', 'browne', 'must be one of brown, ap_news, wikitext2, wikitext103, gutenberg, text, sentences'),
-    ('corpus.path', 'my.txt', 'corpus.name=brown does not use it'),
-    ('corpus.tokens', 'letters', 'must be one of words, whitespace'),
-    ('corpus.count_over', 'test', 'must be one of all, train'),
-    ('corpus.min_count', 0, 'must be 1 or more'),
-    ('corpus.max_vocabulary', 2, r'must be 0 \(no limit\) or 3 or more'),
-    ('corpus.train', 0.0, 'must be above 0 and below 1, a fraction of the stream, or 2 or more words'),
-    ('corpus.valid', 1.0, 'must be above 0 and below 1'),
-    ('corpus.test', 1.0, r'must be 0 \(the rest of the stream\), above 0 and below 1, a fraction of the stream, or 2'),
-    ('model.family', 'trigram', 'must be one of nplm, residual, '),
-    ('output.kind', 'hierarchical', 'must be one of full, sampled, nce, two_level'),
-    ('output.precision', 'float16', 'must be one of float32, bfloat16, auto'),
-    ('output.block_size', -1, 'must be 0 or more'),
-    ('output.samples', 0, 'must be 1 or more'),
-    ('output.proposal', 'uniform', 'must be one of unigram, log_uniform'),
-    ('output.num_shortlist', -1, 'must be 0 or more'),
-    ('output.classes', 0, 'must be 1 or more'),
-    ('ngram.delta', -1.0, 'must be at least 0 and at most 1000000'),
-    ('ngram.classes', 0, 'must be 1 or more'),
-    ('ngram.bits', 4, 'must be one of 0, 8, 16'),
-    ('parallel.data', 0, r'must be -1 \(all remaining devices\) or 1 or more'),
-    ('parallel.model', -2, 'must be -1'),
-    ('parallel.mode', 'pjit', 'must be one of shard_map, pmap'),
-    *((f'train.{key}', 0, 'must be 1 or more') for key in ('batch_size', 'epochs', 'patience', 'checkpoint_every')),
-    *((f'train.{key}', 0, 'must be 1 or more') for key in ('log_every', 'steps_per_execution', 'bptt_length')),
-    ('train.evaluate_every', -1, 'must be 0 or more'),
-    ('paper.valid', -1.0, 'must be 0 or more'),
-    ('seed', -1, 'must be 0 or more'),
-    ('name', 'a/b', 'must be a printable name without a slash'),
+    ('model.n', 1),
+    ('model.m', 0),
+    ('model.h', -1),
+    ('model.h', 0),
+    ('model.dropout', 1.0),
+    ('model.layers', 0),
+    ('model.word_dropout', -0.1),
+    ('model.output_dropout', -0.5),
+    ('model.precision', 'float16'),
+    ('recurrent.weight_dropout', 1.0),
+    ('recurrent.activation_penalty', -1.0),
+    ('recurrent.slowness_penalty', -1.0),
+    ('residual.averages', -1),
+    ('residual.expansion', 0),
+    ('train.average', 1.1),
+    ('train.average_start', 1.0),
+    ('model.layer_dropout', -0.5),
+    ('optimizer.name', 'sdg'),
+    ('optimizer.schedule', 'cos'),
+    ('optimizer.learning_rate', 0.0),
+    ('optimizer.learning_rate', float('inf')),
+    ('optimizer.learning_rate', float('nan')),
+    ('optimizer.momentum', 1.0),
+    ('optimizer.warmup', -1),
+    ('optimizer.clip_norm', -1.0),
+    ('optimizer.decay', -1e-5),
+    ('optimizer.paper.r', float('inf')),
+    ('optimizer.paper.epsilon_0', -1.0),
+    ('optimizer.paper.decay', -1.0),
+    ('corpus.name', 'browne'),
+    ('corpus.path', 'my.txt'),
+    ('corpus.tokens', 'letters'),
+    ('corpus.count_over', 'test'),
+    ('corpus.min_count', 0),
+    ('corpus.max_vocabulary', 2),
+    ('corpus.train', 0.0),
+    ('corpus.valid', 1.0),
+    ('corpus.test', 1.0),
+    ('model.family', 'trigram'),
+    ('output.kind', 'hierarchical'),
+    ('output.precision', 'float16'),
+    ('output.block_size', -1),
+    ('output.samples', 0),
+    ('output.proposal', 'uniform'),
+    ('output.num_shortlist', -1),
+    ('output.classes', 0),
+    ('ngram.delta', -1.0),
+    ('ngram.classes', 0),
+    ('ngram.bits', 4),
+    ('parallel.data', 0),
+    ('parallel.model', -2),
+    ('parallel.mode', 'pjit'),
+    *((f'train.{key}', 0) for key in ('batch_size', 'epochs', 'patience', 'checkpoint_every')),
+    *((f'train.{key}', 0) for key in ('log_every', 'steps_per_execution', 'bptt_length')),
+    ('train.evaluate_every', -1),
+    ('paper.valid', -1.0),
+    ('seed', -1),
+    ('name', 'a/b'),
 ]
 
 
-@pytest.mark.parametrize('key,value,allowed', IMPOSSIBLE)
-def test_an_impossible_value_is_one_line_with_key_value_and_what_is_allowed(key, value, allowed):
-    with pytest.raises(BadInput, match=f'^{key}=.*{allowed}') as caught:
+@pytest.mark.parametrize('key,value', IMPOSSIBLE)
+def test_an_impossible_value_is_one_line_with_key_and_value(key, value):
+    with refuses(key) as caught:
         load_settings(config({key: value}))
-    assert repr(value) in str(caught.value) and '\n' not in str(caught.value)
+    one_line(str(caught.value), f'{key}={value!r}')
 
 
 @pytest.mark.parametrize(
@@ -154,13 +154,11 @@ def test_a_shortlist_or_classes_that_the_vocabulary_cannot_fill_are_one_line():
         assert Network.make(default_settings({**fits, 'output.kind': kind}), 10).vocabulary_size == 10
     unused = {'output.kind': 'full', 'output.samples': 11, 'output.num_shortlist': 12}
     assert Network.make(default_settings(unused), 10).vocabulary_size == 10
-    for kind, key, value, allowed in [
-        ('two_level', 'num_shortlist', 10, 'must be below 10, the size of the vocabulary'),
-        ('two_level', 'classes', 7, 'must be 6 or less, the number of words outside output.num_shortlist'),
-    ]:
-        settings = default_settings({**fits, 'output.kind': kind, f'output.{key}': value})
-        with pytest.raises(BadInput, match=f'^output.{key}={value}: {allowed}$'):
+    for key, value, limit in [('output.num_shortlist', 10, '10'), ('output.classes', 7, '6')]:
+        settings = default_settings({**fits, 'output.kind': 'two_level', key: value})
+        with refuses(key) as caught:
             Network.make(settings, 10)
+        assert caught.value.value == value and numbers(caught.value.problem) == [limit]
 
 
 def test_an_unknown_and_a_mistyped_key_are_one_line():
@@ -231,58 +229,52 @@ def test_a_folder_of_another_format_is_refused_in_one_line_by_every_reader(tmp_p
 # --- keys that nothing reads -----------------------------------------------------------------------------
 
 NPLM = 'model.unigram_bias, model.n, model.m, model.h, model.direct, model.dropout'
-UNREAD = [
-    ({'model.layers': 3}, f'model.layers=3: not read by model.family=nplm, which reads {NPLM}'),
-    ({'model.tied': True}, f'model.tied=True: not read by model.family=nplm, which reads {NPLM}'),
-    ({'train.bptt_length': 8}, f'train.bptt_length=8: not read by model.family=nplm, which reads {NPLM}'),
+UNREAD = [  # changes, the keys of them that nothing reads, and keys that are read instead
+    ({'model.layers': 3}, ['model.layers'], NPLM),
+    ({'model.tied': True}, ['model.tied'], NPLM),
+    ({'train.bptt_length': 8}, ['train.bptt_length'], NPLM),
     (
         {'model.family': 'lstm', 'residual.averages': 2, 'model.n': 4},
-        'model.n=4, residual.averages=2: not read by model.family=lstm, which reads model.unigram_bias, .*'
+        ['model.n', 'residual.averages'],
         'recurrent.slowness_penalty',
     ),
     (
         {'model.family': 'kneser_ney', 'model.h': 5},
-        'model.h=5: not read by model.family=kneser_ney, which reads model.n, ngram.bits, ngram.prune_entropy',
+        ['model.h'],
+        'model.n, ngram.bits, ngram.prune_entropy',
     ),
-    (
-        {'model.family': 'kneser_ney', 'output.kind': 'nce'},
-        "output.kind='nce': not read by model.family=kneser_ney, .*",
-    ),
-    ({'model.family': 'kneser_ney', 'train.epochs': 5}, 'train.epochs=5: not read by model.family=kneser_ney, .*'),
-    (
-        {'model.family': 'kneser_ney', 'ngram.prune': '0 1'},
-        "ngram.prune='0 1': not read by model.family=kneser_ney, .*",
-    ),
-    ({'ngram.classes': 9}, f'ngram.classes=9: not read by model.family=nplm, which reads {NPLM}'),
+    ({'model.family': 'kneser_ney', 'output.kind': 'nce'}, ['output.kind'], 'ngram.bits'),
+    ({'model.family': 'kneser_ney', 'train.epochs': 5}, ['train.epochs'], 'ngram.bits'),
+    ({'model.family': 'kneser_ney', 'ngram.prune': '0 1'}, ['ngram.prune'], 'ngram.bits'),
+    ({'ngram.classes': 9}, ['ngram.classes'], NPLM),
     (
         {'optimizer.name': 'adam', 'optimizer.momentum': 0.9},
-        'optimizer.momentum=0.9: not read by optimizer.name=adam, which reads optimizer.learning_rate, '
-        'optimizer.schedule, optimizer.warmup, optimizer.table_rate, optimizer.clip_norm, optimizer.decay',
+        ['optimizer.momentum'],
+        'optimizer.learning_rate, optimizer.schedule, optimizer.warmup, optimizer.table_rate, optimizer.clip_norm, '
+        'optimizer.decay',
     ),
     (
         {'optimizer.name': 'paper', 'optimizer.learning_rate': 0.1},
-        'optimizer.learning_rate=0.1: not read by optimizer.name=paper, which reads optimizer.paper.epsilon_0, .*',
+        ['optimizer.learning_rate'],
+        'optimizer.paper.epsilon_0',
     ),
     (
         {'output.samples': 9},
-        'output.samples=9: not read by output.kind=full, which reads output.precision, output.block_size, '
-        'output.teacher, output.teacher_weight, '
-        'train.calibrate, train.suffix_smoothing',
+        ['output.samples'],
+        'output.precision, output.block_size, output.teacher, output.teacher_weight, train.calibrate, '
+        'train.suffix_smoothing',
     ),
-    (
-        {'output.kind': 'tree', 'train.calibrate': True},
-        'train.calibrate=True: not read by output.kind=tree, which reads output.tree',
-    ),
+    ({'output.kind': 'tree', 'train.calibrate': True}, ['train.calibrate'], 'output.tree'),
 ]
 
 
-@pytest.mark.parametrize('changes,message', UNREAD)
-def test_a_key_that_nothing_reads_is_one_line_with_the_keys_that_are_read(changes, message):
-    with pytest.raises(BadInput, match=f'^{message}$') as caught:
+@pytest.mark.parametrize('changes,unread,read', UNREAD)
+def test_a_key_that_nothing_reads_is_one_line_with_the_keys_that_are_read(changes, unread, read):
+    with pytest.raises(BadInput) as caught:
         load_settings(config(changes))
-    assert '\n' not in str(caught.value)
-    unread = str(caught.value).partition(': ')[0]
-    load_settings(config({key: value for key, value in changes.items() if f'{key}=' not in unread}))
+    line = one_line(str(caught.value), ', '.join(f'{key}={changes[key]!r}' for key in unread))
+    assert read in line
+    load_settings(config({key: value for key, value in changes.items() if key not in unread}))
 
 
 def test_an_optimizer_by_import_path_has_rates_of_its_own_unless_one_is_given():

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -101,6 +102,18 @@ def refuses(key: str | os.PathLike[str]) -> Iterator[pytest.ExceptionInfo[BadInp
     with pytest.raises(BadInput) as caught:
         yield caught
     assert f'/{caught.value.key}'.endswith(f'/{key}'), caught.value
+
+
+def one_line(text: str, key: str | os.PathLike[str]) -> str:
+    """Returns the only line of a text, as BadInput prints it: it begins with a key."""
+    (line,) = text.splitlines()
+    assert line.startswith((f'{key}=', f'{key}: ')), line
+    return line
+
+
+def numbers(text: str) -> list[str]:
+    """Returns the numbers in a text, as they are written: `['1,800', '50', '7.39']`."""
+    return re.findall(r'(?<![\w.-])\d+(?:,\d{3})*(?:\.\d+)?(?:e[+-]?\d+)?', text)
 
 
 def default_settings(changes: Mapping[str, Any] | None = None) -> Settings:

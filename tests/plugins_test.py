@@ -8,7 +8,7 @@ import re
 import sys
 
 import pytest
-from helpers import ROOT, check_resumed, launch, plugin_folder, refuses, small_settings
+from helpers import ROOT, check_resumed, launch, numbers, one_line, plugin_folder, refuses, small_settings
 
 import nplm_jax
 from nplm_jax import parts
@@ -16,7 +16,6 @@ from nplm_jax.runs import loading
 from nplm_jax.runs.experiment import load_settings
 from nplm_jax.training.optimizers import make_optimizer
 from nplm_jax.utils import plugins
-from nplm_jax.utils.errors import BadInput
 
 PAGE = (ROOT / 'docs' / 'howto' / 'plugins.md').read_text()
 PARTS, CONFIG, OF_A_ROW = re.findall(r'```python\n(.*?)```', PAGE, re.DOTALL)
@@ -64,7 +63,8 @@ def test_they_train_sweep_score_and_generate(scratch, nplm_command, monkeypatch)
     assert config['optimizer']['schedule_options'] == {'hold': 10}
     assert config['corpus']['token_options'] == {'num_letters': 4}
     refused = launch(*flags, f'--workdir={folders[1]}', '--config.model.options.power=1', cwd=scratch)
-    assert 'belongs to another config (model.options.power=2.0 there, 1.0 now' in refused.stderr
+    line = one_line(refused.stderr, '--workdir')
+    assert 'model.options.power=2.0' in line and '1.0' in numbers(line)
 
     monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(b'one plus two is three .\n')))
     with refuses('output.kind'):
@@ -107,46 +107,35 @@ def test_stopped_and_resumed_is_bit_for_bit_the_same(tmp_path):
 
 @pytest.mark.usefixtures('scratch')
 @pytest.mark.parametrize(
-    'changes,message',
+    'key,value,said',
     [
-        (
-            {'model.options.powr': 1.0},
-            r'model.options.powr: unknown key; allowed here: power; did you mean model.options.power[?]$',
-        ),
-        (
-            {'model.layers': 3},
-            r'model.layers=3: not read by model.family=my_parts:WeightedMean, which reads .*options.power$',
-        ),
-        ({'model.options.power': -1.0}, r'model.options.power=-1.0: must be 0 or more'),
-        ({'optimizer.options.momentum': 'x'}, r"optimizer.options.momentum='x': must be a number"),
-        ({'model.family': 'my_parts:Missing'}, r"model.family='my_parts:Missing': my_parts has no Missing"),
-        ({'model.family': 'my_parts:'}, r"model.family='my_parts:': must have a name after the colon"),
-        (
-            {'model.family': 'my_partz:Body'},
-            r"model.family='my_partz:Body': there is no module my_partz in the working",
-        ),
-        ({'model.family': 'broken:Body'}, r"model.family='broken:Body': importing broken failed .SyntaxError: "),
-        ({'model.family': 'my_parts:sums'}, r"model.family='my_parts:sums': must be a class"),
-        ({'optimizer.schedule': 'my_parts:sums'}, r"optimizer.schedule='my_parts:sums': must be a class"),
-        ({'optimizer.schedule_options.hold': 0}, r'optimizer.schedule_options.hold=0: must be 1 or more'),
-        ({'corpus.token_options.num_letters': '4'}, r"corpus.token_options.num_letters='4': must be an integer"),
-        ({'corpus.token_options.size': 4}, r'corpus.token_options.size: unknown key; allowed here: num_letters'),
-        (
-            {'output.kind': 'my_parts:WeightedMean'},
-            r"output.kind='my_parts:WeightedMean': must be a subclass of nplm_jax",
-        ),
-        ({'optimizer.name': 'my_parts:sums'}, r"optimizer.name='my_parts:sums': must take the argument learning_rate"),
-        ({'optimizer.name': 'my_parts:WeightedMean'}, r"optimizer.name='my_parts:WeightedMean': must be a function"),
-        ({'corpus.name': 'my_parts:signum'}, r"corpus.name='my_parts:signum': must take no argument"),
-        ({'corpus.name': 'program:texts'}, r"corpus.name='program:texts': importing program failed .SystemExit: 3.$"),
-        ({'model.family': ':Body'}, r"model.family=':Body': must be an import path, package.module:Name$"),
+        ('model.options.powr', 1.0, 'model.options.power'),
+        ('model.layers', 3, 'options.power'),
+        ('model.options.power', -1.0, '0'),
+        ('optimizer.options.momentum', 'x', 'number'),
+        ('model.family', 'my_parts:Missing', 'Missing'),
+        ('model.family', 'my_parts:', ''),
+        ('model.family', 'my_partz:Body', 'my_partz'),
+        ('model.family', 'broken:Body', 'SyntaxError: '),
+        ('model.family', 'my_parts:sums', 'class'),
+        ('optimizer.schedule', 'my_parts:sums', 'class'),
+        ('optimizer.schedule_options.hold', 0, '1'),
+        ('corpus.token_options.num_letters', '4', 'int'),
+        ('corpus.token_options.size', 4, 'num_letters'),
+        ('output.kind', 'my_parts:WeightedMean', 'nplm_jax'),
+        ('optimizer.name', 'my_parts:sums', 'learning_rate'),
+        ('optimizer.name', 'my_parts:WeightedMean', ''),
+        ('corpus.name', 'my_parts:signum', ''),
+        ('corpus.name', 'program:texts', 'SystemExit: 3'),
+        ('model.family', ':Body', 'package.module:Name'),
     ],
 )
-def test_a_mistake_is_one_line(changes, message, tmp_path):
+def test_a_mistake_is_one_line(key, value, said, tmp_path):
     (tmp_path / 'broken.py').write_text('def f(:\n')
     (tmp_path / 'program.py').write_text('raise SystemExit(3)')
-    with pytest.raises(BadInput, match=f'^{message}'):
-        load_settings({**NAMES, **changes})
+    with refuses(key) as caught:
+        load_settings({**NAMES, key: value})
+    assert said in caught.value.problem and '\n' not in str(caught.value)
 
 
 @pytest.mark.parametrize('made', ["'one text'", '[]', '[1]', "{'train': ['a b']}"])
@@ -162,38 +151,38 @@ def test_a_factory_of_optax_is_an_optimizer(tmp_path):
     check_resumed(small_settings({**changes, 'optimizer.learning_rate': 0.02}), tmp_path)
 
 
-TRAPS = {  # a class in a user's module -> the key that names it, and what is said of it
+TRAPS = {  # a class in a user's module -> the key that names it, the key that is refused, and a name that is said
     """class Mine(Window):
     width: int = 3
-""": ('model.family', 'must be a frozen dataclass$'),
+""": ('model.family', 'model.family', 'dataclass'),
     """@dataclasses.dataclass(frozen=True, kw_only=True)
 class Mine(Window):
     width: int = 'three'
-""": ('model.family', "model.options.width='three': must be an integer$"),
+""": ('model.family', 'model.options.width', 'int'),
     """@dataclasses.dataclass(frozen=True, kw_only=True)
 class Mine(Window):
     width: Annotated[int, between(1, 8)] = 99
-""": ('model.family', 'model.options.width=99: must be at least 1 and at most 8$'),
+""": ('model.family', 'model.options.width', '8'),
     """@dataclasses.dataclass(frozen=True, kw_only=True)
 class Mine(Window):
     sizes: tuple = (1, 2)
-""": ('model.family', 'its option sizes must be a bool, int, float or str, or be declared with built'),
+""": ('model.family', 'model.family', 'sizes'),
     """@dataclasses.dataclass(frozen=True, kw_only=True)
 class Mine(Window):
     names: 'ClassVar[Missing]' = ()
-""": ('model.family', 'an annotation cannot be evaluated .name .Missing. is not defined.$'),
+""": ('model.family', 'model.family', 'Missing'),
     """@dataclasses.dataclass(frozen=True, kw_only=True)
 class Mine(Window):
     init: int = 3
-""": ('model.family', 'its field init has the name of a method of Body$'),
+""": ('model.family', 'model.family', 'init'),
     """@dataclasses.dataclass(frozen=True, kw_only=True)
 class Mine(Cosine):
     decay: float = 0.5
-""": ('optimizer.schedule', 'its field decay would read optimizer.decay, which it cannot; give it another name$'),
+""": ('optimizer.schedule', 'optimizer.schedule', 'optimizer.decay'),
     """@dataclasses.dataclass(frozen=True, kw_only=True)
 class Mine(WordTokenizer):
     seed: int = shared('seed')
-""": ('corpus.tokens', 'its field seed would read seed, which it cannot; give it another name$'),
+""": ('corpus.tokens', 'corpus.tokens', 'seed'),
 }
 HEAD = """import dataclasses
 from typing import Annotated, ClassVar
@@ -208,12 +197,12 @@ from nplm_jax.utils.checked_fields import between, shared
 
 @pytest.mark.parametrize('number', range(len(TRAPS)))
 def test_what_an_author_could_type_wrongly_is_one_line(scratch, number):
-    code, (key, said) = list(TRAPS.items())[number]
+    code, (key, refused, said) = list(TRAPS.items())[number]
     module = f'trap_{number}'
     (scratch / f'{module}.py').write_text(HEAD + code)
-    beginning = '' if said.startswith('model.options') else f"{key}='{module}:Mine': "
-    with pytest.raises(BadInput, match=f'^{beginning}{said}'):
+    with refuses(refused) as caught:
         load_settings({'corpus.name': 'sentences', key: f'{module}:Mine'})
+    assert said in caught.value.problem and '\n' not in str(caught.value)
 
 
 def test_a_part_may_read_a_key_that_another_part_declares(scratch):

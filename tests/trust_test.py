@@ -6,6 +6,7 @@ import shutil
 import sys
 
 import pytest
+from helpers import one_line, refuses
 
 from configs import sentences
 from nplm_jax import parts
@@ -14,7 +15,6 @@ from nplm_jax.cli.commands import all_commands
 from nplm_jax.runs import catalog, experiment, loading, packed
 from nplm_jax.training import optimizers
 from nplm_jax.utils import plugins
-from nplm_jax.utils.errors import BadInput
 
 PAYLOAD = """open('executed', 'a').close()
 
@@ -121,10 +121,8 @@ def test_a_packed_model_without_arrays_is_refused_and_calls_nothing(
     packed.write(tmp_path / 'evil.nplm', {name: folder / name for name in members})
     for words in (['info'], ['compare']):
         assert nplm_command(*words, tmp_path / 'evil.nplm')[0]
-    assert refusal('score', tmp_path / 'evil.nplm').endswith(
-        '/evil/model.safetensors: missing; run the training command again'
-    )
-    with pytest.raises(BadInput, match='missing; run the training command again$'):
+    assert '/evil/model.safetensors: ' in refusal('score', tmp_path / 'evil.nplm')
+    with refuses('evil/model.safetensors'):
         loading.load(tmp_path / 'evil.nplm')
     assert not (tmp_path / 'executed').exists() and EVIL not in sys.modules
 
@@ -133,14 +131,14 @@ def test_a_module_that_ends_the_process_is_one_line(refusal, evil, tmp_path):
     folder = evil('network', {'config.json': {'model.family': 'ends:Body'}})
     (tmp_path / 'ends.py').write_text('import sys; sys.exit(0)')
     line = refusal('score', folder, '--plugins=ends')
-    assert line.endswith("model.family='ends:Body': importing ends failed (SystemExit: 0)")
+    assert "model.family='ends:Body': " in line and 'SystemExit: 0' in line
 
 
 @pytest.mark.parametrize('name', ['my_models:Body', 'my models'])
 def test_a_name_that_no_module_has_is_refused(name, refusal, folders, monkeypatch):
     monkeypatch.setenv(plugins.ENVIRONMENT, '')
     line = refusal('score', folders / 'network', f'--plugins=a, {name},')
-    assert line == f'--plugins={name!r}: must be the name of a module, such as my_models'
+    one_line(line, f'--plugins={name!r}')
 
 
 def test_a_name_covers_the_modules_of_a_package_and_no_other(monkeypatch):

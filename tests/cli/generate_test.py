@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from helpers import refuses
+from helpers import numbers, refuses
 
 from configs import text as text_config
 from nplm_jax import parts
@@ -64,9 +64,9 @@ def test_json_has_the_words_and_a_beams_probabilities(quotes, call):
 def test_unknown_words_are_counted_and_named(quotes):
     models = loaded_models.load_models([str(quotes)])
     note = models.describe_unknown(['aunt', 'zzz', '.', 'zzz'])
-    assert note == '2 of 4 words (50.0%) are not in the vocabulary, read as <rare>: zzz'
+    assert numbers(note) == ['2', '4', '50.0'] and note.endswith(': zzz')
     many = models.describe_unknown([f'z{i}' for i in range(5000)])
-    assert many.endswith(' z11 and 4,988 more')
+    assert ' z11 ' in many and ' z12' not in many and numbers(many)[-1] == '4,988'
 
 
 def test_a_prompt_of_other_bytes_is_one_line(quotes):

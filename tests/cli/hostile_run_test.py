@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 from fuzz.folders import limited
+from helpers import numbers
 
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.cli import info
@@ -33,7 +34,7 @@ def test_a_network_larger_than_the_memory_is_refused_before_anything_is_read(run
     del config['sha256']
     (run / 'config.json').write_text(json.dumps(config))
     message = refuse(lines, 'next', run)
-    assert message.startswith(f'{run}: its network needs 8,000 GB, but this machine')
+    assert message.startswith(f'{run}: ') and numbers(message.removeprefix(f'{run}: '))[0] == '8,000'
 
 
 def test_info_follows_no_link_and_counts_it_as_a_link(run, nplm_command):

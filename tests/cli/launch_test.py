@@ -17,7 +17,19 @@ import types
 
 import numpy as np
 import pytest
-from helpers import ROOT, call_main, command, launch, launch_process, outcome, plugin_folder, refuses, usual_environment
+from helpers import (
+    ROOT,
+    call_main,
+    command,
+    launch,
+    launch_process,
+    numbers,
+    one_line,
+    outcome,
+    plugin_folder,
+    refuses,
+    usual_environment,
+)
 
 from configs import sentences as sentences_config
 from configs import text as text_config
@@ -73,8 +85,8 @@ def test_the_folder_holds_what_the_readme_says(sentences):
         'words_per_second', 'flops_per_second', 'random_generator', 'command', 'commit', 'versions', 'device', 'seed',
     } <= set(results)  # fmt: skip
     assert results['parameters'] == 10 * (1 + 2 + 5) + 5 * (1 + 2 * 2)
-    assert '105 free parameters' in done.stdout and '| sentences' in done.stdout
-    assert done.stdout.startswith(f'Output directory: {folder}\n')
+    assert '105' in numbers(done.stdout) and '| sentences' in done.stdout
+    assert str(folder) in done.stdout.splitlines()[0]
     assert f'Figure: {folder / "learning_curve.png"}\n' in done.stdout
     assert [f' {name} {folder}' in done.stdout for name in ('generate', 'score', 'explore')] == [True] * 3
     assert results['words'] == {'train': 13, 'valid': 13, 'test': 13}
@@ -86,7 +98,7 @@ def test_a_finished_run_reprints_its_result(sentences):
     before = (folder / 'results.json').stat().st_mtime_ns, (folder / 'metrics.jsonl').stat().st_mtime_ns
     again = launch('--config=configs/sentences.py', f'--workdir={folder}')
     assert again.returncode == 0
-    assert f'{folder} is already finished' in again.stdout
+    assert str(folder) in again.stdout
     assert again.stdout.splitlines()[-9:] == done.stdout.splitlines()[-9:]
     assert before == ((folder / 'results.json').stat().st_mtime_ns, (folder / 'metrics.jsonl').stat().st_mtime_ns)
 
@@ -95,10 +107,8 @@ def test_another_config_in_the_folder_is_refused_with_the_keys(sentences):
     folder, _ = sentences
     done = launch('--config=configs/sentences.py', f'--workdir={folder}', '--config.model.h=7', '--config.seed=3')
     assert done.returncode == 2
-    assert done.stderr.splitlines() == [
-        f"--workdir='{folder}': belongs to another config (model.h=5 there, 7 now; seed=1 there, 3 now); "
-        f'give another folder, such as --workdir={folder}-2'
-    ]
+    line = one_line(done.stderr, f"--workdir='{folder}'")
+    assert re.search(r'model\.h=5 .*\b7 .*seed=1 .*\b3 ', line) and line.endswith(f'--workdir={folder}-2')
 
 
 # --- wrong things on the command line --------------------------------------------------------------------
@@ -308,11 +318,8 @@ def test_the_resolved_config_is_printed_and_nothing_trained(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     printed = done.stdout.splitlines()
-    assert 'model.h = 7  # default: 200; hidden units, 0 for no hidden layer; the paper: 0, 50 and 100' in printed
-    assert (
-        "model.family = 'nplm'  # network, or count-based model (from maximum_likelihood on): nplm | residual | "
-        in done.stdout
-    )
+    assert any(re.match(r'model\.h = 7  # .*\b200\b', line) for line in printed)
+    assert re.search(r"^model\.family = 'nplm'  # .*: nplm \| residual \| ", done.stdout, re.MULTILINE)
     assert len(printed) == len(flatten(text_config.get_config())) + 2 and "point 2: {'seed': 2, " in printed[-1]
     assert not [*tmp_path.iterdir()]
 
@@ -327,12 +334,11 @@ def test_help_does_not_import_jax():
 def test_a_foreign_or_unwritable_folder(tmp_path):
     (tmp_path / 'thesis.tex').write_text('years of work')
     done = launch_process('--config=configs/sentences.py', f'--workdir={tmp_path}')
-    assert (done.returncode, done.stderr) == (
-        2, f"--workdir='{tmp_path}': is not empty and not a run; give another folder\n"
-    )  # fmt: skip
+    assert done.returncode == 2
+    one_line(done.stderr, f"--workdir='{tmp_path}'")
     done = launch('--config=configs/sentences.py', f'--workdir={tmp_path}/thesis.tex/run')
     assert done.returncode == 2
-    assert done.stderr.startswith(f"--workdir='{tmp_path}/thesis.tex/run': cannot be used (")
+    one_line(done.stderr, f"--workdir='{tmp_path}/thesis.tex/run'")
     assert [p.name for p in tmp_path.iterdir()] == ['thesis.tex']
 
 
@@ -475,7 +481,7 @@ def test_a_damaged_result_is_made_again(sentences, tmp_path):
 
 
 def test_loading_what_is_no_run(tmp_path):
-    with pytest.raises(BadInput, match='no run was started there'):
+    with pytest.raises(BadInput, match=str(tmp_path)):
         experiment.load(tmp_path)
 
 
@@ -528,11 +534,12 @@ def test_only_a_failure_of_the_runs_folder_or_a_full_disk_advises_to_resume(erro
 def test_an_os_error_of_a_plug_in_keeps_its_traceback(nplm, tmp_path, monkeypatch):
     code = 'def texts():\n    return open("/nosuch/vectors.bin").read()\n'
     flags = ['--config.corpus.name=failing_text:texts', f'--workdir={tmp_path}/run']
-    with plugin_folder(tmp_path, monkeypatch, failing_text=code), pytest.raises(FileNotFoundError, match='vectors.bin'):
+    with plugin_folder(tmp_path, monkeypatch, failing_text=code), pytest.raises(FileNotFoundError) as caught:
         if nplm:
             words = ['train', 'sentences', *flags]
             call_main(lambda: cli.main(words), ['nplm', *words], tmp_path)
         launch('--config=sentences', *flags, cwd=tmp_path)
+    assert caught.value.filename == '/nosuch/vectors.bin'
 
 
 def test_an_error_in_the_program_is_no_lost_process(monkeypatch):
@@ -637,5 +644,5 @@ def test_numbers_that_are_not_finite_stop_a_run_in_one_line(novel, tmp_path):
     done = launch(*flags, f'--workdir={tmp_path / "run"}', '--config.optimizer.learning_rate=1e30')
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
-    assert line.startswith('the loss of update ') and 'lower optimizer.learning_rate' in line
+    assert ' optimizer.learning_rate' in line
     assert not (tmp_path / 'run' / 'results.json').exists()

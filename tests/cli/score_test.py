@@ -10,7 +10,7 @@ import sys
 
 import numpy as np
 import pytest
-from helpers import ROOT, corpus_settings, make_model, write_arpa
+from helpers import ROOT, corpus_settings, make_model, numbers, write_arpa
 
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.data.corpora import Span, make_tokenizer
@@ -206,20 +206,21 @@ def test_the_end_of_a_line_is_the_paragraph_mark(folders, call):
 def test_a_corpus_without_marks_has_no_end_of_a_line(folders, call, lines):
     with pytest.raises(SystemExit):
         call('other words', folders / 'other', '--end')
-    assert lines()[1] == ["--end=True: the run's corpus has no paragraph marks, which end lines"]
+    (line,) = lines()[1]
+    assert line.startswith('--end=True: ')
 
 
 def test_unknown_words_are_counted_and_named_and_many_of_them_warned_of(folders, call):
     _, stderr = call('i like dog. zzz', folders / 'network')
-    assert stderr[0] == '2 of 5 words (40.0%) are not in the vocabulary, read as <rare>: . zzz'
-    assert stderr[1].startswith('warning: 40.0% of the words are unknown (<rare>), more than 5%: ') and len(stderr) == 2
+    assert numbers(stderr[0]) == ['2', '5', '40.0'] and stderr[0].endswith(': . zzz')
+    assert stderr[1].startswith('warning: ') and numbers(stderr[1])[:2] == ['40.0', '5'] and len(stderr) == 2
     assert len(call('i like dog ' * 10 + 'zzz', folders / 'network')[1]) == 1
     assert call('i like dog', folders / 'network')[1] == []
 
 
 def test_a_text_without_blanks_is_told_in_one_line(folders, call):
     _, stderr = call('我喜欢狗，我爱咖啡，我讨厌牛奶，今天天气很好。', folders / 'network')
-    assert sum('almost no blanks (0.0% of the characters)' in line for line in stderr) == 1
+    assert sum('0.0%' in line for line in stderr) == 1
 
 
 def test_the_summary_has_the_totals_without_the_words(folders, call):
@@ -315,14 +316,16 @@ REFUSED += [('query', 'json'), ('query', 'stream'), ('query', 'open')]
 def test_what_a_format_cannot_be_combined_with(form, flag, folders, call, lines):
     with pytest.raises(SystemExit):
         call('i', folders / 'network', f'--format={form}', f'--{flag}')
-    assert lines()[1] == [f'--{flag}=True: not with --format={form}']
+    (line,) = lines()[1]
+    assert line.startswith(f'--{flag}=True: ') and f'--format={form}' in line
 
 
 @pytest.mark.parametrize('form', ['sota_lm', 'query'])
 def test_a_format_with_line_ends_needs_marks(form, folders, call, lines):
     with pytest.raises(SystemExit):
         call('other words', folders / 'other', f'--format={form}')
-    assert lines()[1] == [f"--format='{form}': the run's corpus has no paragraph marks, which end lines"]
+    (line,) = lines()[1]
+    assert line.startswith(f"--format='{form}': ")
 
 
 WRONG = [
@@ -352,14 +355,15 @@ def test_an_unfinished_run_is_refused(folders, tmp_path, call, lines):
     with pytest.raises(SystemExit):
         call('a', f'--workdir={tmp_path}')
     (message,) = lines()[1]
-    assert message.startswith(f"RUN='{tmp_path}': no finished run there; ")
+    assert message.startswith(f"RUN='{tmp_path}': ")
 
 
 def test_a_run_given_twice_is_refused(folders, call, lines):
     run = folders / 'network'
     with pytest.raises(SystemExit):
         call('a', f'--workdir={run}', f'--workdir={run}')
-    assert lines()[1] == [f"RUN='{run}': is given twice"]
+    (line,) = lines()[1]
+    assert line.startswith(f"RUN='{run}': ")
 
 
 def test_as_a_real_process_whose_reader_goes_away(folders):

@@ -14,7 +14,6 @@ from nplm_jax.cli import __main__ as cli
 from nplm_jax.cli import loaded_models
 from nplm_jax.cli.mixture_weights import read_weights
 from nplm_jax.runs import loading
-from nplm_jax.utils.errors import BadInput
 
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
 
@@ -42,19 +41,19 @@ def test_numbers_that_sum_to_one_up_to_rounding(text, expected):
 
 
 @pytest.mark.parametrize(
-    'text, message',
+    'text, key',
     [
-        ('0.7', "--weights='0.7': must be 2 numbers, one per run"),
-        ('0.7,0.2,0.1', 'must be 2 numbers'),
-        ('0.7,0.4', 'must be 0 or more each, and sum to one'),
-        ('1.5,-0.5', 'must be 0 or more each'),
-        ('0.7,,0.3', 'must be numbers with commas between them, or a file'),
-        ('1e999,0', 'must be numbers with commas between them, or a file'),
-        ('/nowhere.json', '/nowhere.json: cannot be read'),
+        ('0.7', '--weights'),
+        ('0.7,0.2,0.1', '--weights'),
+        ('0.7,0.4', '--weights'),
+        ('1.5,-0.5', '--weights'),
+        ('0.7,,0.3', '--weights'),
+        ('1e999,0', '--weights'),
+        ('/nowhere.json', '/nowhere.json'),
     ],
 )
-def test_other_weights_are_refused(text, message):
-    with pytest.raises(BadInput, match=message.replace('(', r'\(')):
+def test_other_weights_are_refused(text, key):
+    with refuses(key):
         read_weights(text, ['a', 'b'])
 
 

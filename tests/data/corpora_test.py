@@ -1,7 +1,8 @@
 import json
+import re
 
 import pytest
-from helpers import corpus_settings, refuses
+from helpers import corpus_settings, numbers, one_line, refuses
 
 from nplm_jax.data import corpora, sources
 from nplm_jax.data.corpora import Span
@@ -36,7 +37,8 @@ def test_a_sentence_a_line_is_a_paragraph_a_line_and_is_told(tmp_path, capsys):
     (tmp_path / 'a.txt').write_text(LINES)
     found = text(tmp_path / 'a.txt').words
     assert found == text(tmp_path / 'a.txt', paragraphs='lines').words and found.count('<p>') == 12
-    assert 'one sentence a line, no blank lines: each line is read as a paragraph' in capsys.readouterr().err
+    (note,) = capsys.readouterr().err.splitlines()
+    assert str(tmp_path / 'a.txt') in note
     assert text(tmp_path / 'a.txt', paragraphs='blank_lines').words.count('<p>') == 1
     assert not capsys.readouterr().err
 
@@ -61,7 +63,8 @@ def test_special_tokens_in_a_text_are_told_in_one_line(tmp_path, capsys):
 def test_a_text_without_blanks_is_told_before_training(tmp_path, capsys):
     (tmp_path / 'a.txt').write_text('我喜欢狗，我爱咖啡，我讨厌牛奶，今天天气很好。')
     text(tmp_path / 'a.txt')
-    assert 'a.txt: warning: almost no blanks (0.0% of the characters)' in capsys.readouterr().err
+    (line,) = capsys.readouterr().err.splitlines()
+    assert 'a.txt: warning: ' in line and '0.0%' in line
 
 
 def test_letters_keep_their_marks_and_curly_apostrophes_count(tmp_path):
@@ -189,20 +192,12 @@ def test_files_of_their_own_to_validate_and_test_on(tmp_path):
         text(tmp_path / 'train', valid_path=paths['valid_path'])
 
 
-@pytest.mark.parametrize(
-    'content,message',
-    [
-        (b'', 'holds no words'),
-        (b' \n\n ', 'holds no words'),
-        (b'word word word', 'only one distinct word'),
-        (b'\x89PNG\r\n\x1a\n\x00', 'not UTF-8 text \\(byte 0\\)'),
-        (b'a b \0 c', 'binary, not text'),
-    ],
-)
-def test_a_text_that_is_none(tmp_path, content, message):
+@pytest.mark.parametrize('content', [b'', b' \n\n ', b'word word word', b'\x89PNG\r\n\x1a\n\x00', b'a b \0 c'])
+def test_a_text_that_is_none(tmp_path, content):
     (tmp_path / 'a').write_bytes(content)
-    with pytest.raises(BadInput, match=f'^corpus.path=.*{message}'):
+    with pytest.raises(BadInput) as caught:
         text(tmp_path / 'a')
+    one_line(str(caught.value), 'corpus.path')
 
 
 def test_a_text_that_is_missing(tmp_path):
@@ -220,5 +215,6 @@ def test_a_text_that_is_missing(tmp_path):
 )
 def test_a_split_that_leaves_nothing(tmp_path, sizes, left):
     (tmp_path / 'a').write_text('a b c d e')
-    with pytest.raises(BadInput, match=f'leave no {left} words; the corpus has 5 words'):
+    with pytest.raises(BadInput) as caught:
         text(tmp_path / 'a', boundary_tokens=False, train=sizes[0], valid=sizes[1])
+    assert re.search(rf'\b{left}\b', caught.value.problem) and '5' in numbers(caught.value.problem)

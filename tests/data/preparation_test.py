@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import types
 
 import numpy as np
 import pytest
-from helpers import BLANKS, ROOT, corpus_settings, refuses
+from helpers import BLANKS, ROOT, corpus_settings, numbers, refuses
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +22,7 @@ from nplm_jax.data.sources import Piece
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.data.word_stream import WordStream
 from nplm_jax.utils import mapped_arrays, plugins, workers
+from nplm_jax.utils.errors import BadInput
 
 TEXT = "The dog's bone , 3.5 of them .\n\nMr Smith saw Mr Smith\n \nand the Dogs'\n\n\nI said , Mr Smith came\n"
 CHOICES = dict.fromkeys(('lowercase', 'split_possessive', 'boundary_tokens', 'numbers', 'proper_nouns'), st.booleans())
@@ -84,7 +86,8 @@ def test_special_tokens_of_a_text_in_the_cache_are_told_again(large, capsys):
     path.write_text(path.read_text() + ' <s> </s> <s>')
     for _ in range(2):
         assert {'<s>', '</s>'}.isdisjoint(corpora.load(large).words)
-        assert capsys.readouterr().err.endswith('special tokens in the text: <s> (2 times), </s> (once) skipped\n')
+        (line,) = capsys.readouterr().err.splitlines()
+        assert re.search('<s> .*, </s> ', line) and '2' in numbers(line)
 
 
 @pytest.mark.parametrize('part', [1, 7, 31])
@@ -163,7 +166,7 @@ def test_a_changed_file_is_cut_again(large, capsys):
     assert corpora.load(large).words == before and capsys.readouterr().err == ''
     path.write_text(path.read_text().replace('W1', 'X1'))
     assert corpora.load(large).words == in_memory(large).words() != before
-    assert 'has changed; tokenizing it again' in capsys.readouterr().err
+    assert str(path) in capsys.readouterr().err
 
 
 def rewrite_keeping_the_time(path, text):
@@ -186,7 +189,7 @@ def test_another_text_of_the_same_length_and_time_is_cut_again(large, write, cap
     after = corpora.load(large)
     assert (path.stat().st_size, path.stat().st_mtime_ns) == (status.st_size, status.st_mtime_ns)
     assert after.words == in_memory(large).words() != before.words
-    assert 'has changed; tokenizing it again' in capsys.readouterr().err
+    assert str(path) in capsys.readouterr().err
 
 
 def test_a_copy_of_the_same_bytes_is_not_cut_again(large, monkeypatch, capsys):
@@ -235,8 +238,9 @@ def test_a_file_that_changes_meanwhile_is_one_line(large, monkeypatch):
 def test_a_cache_that_cannot_be_written_is_one_line(large, monkeypatch, tmp_path):
     (tmp_path / 'file').write_text('')
     monkeypatch.setenv('NPLM_JAX_CACHE', str(tmp_path / 'file' / 'cache'))
-    with refuses('file/cache/texts/2eba12c89762ba09'):
+    with pytest.raises(BadInput) as caught:
         corpora.load(large)
+    assert caught.value.key.startswith(f'{tmp_path}/file/cache/texts/')
 
 
 def test_killed_in_the_middle_leaves_nothing_that_is_used(large, tmp_path):

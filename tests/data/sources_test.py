@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 import sys
 import tracemalloc
 from itertools import pairwise
@@ -235,16 +236,8 @@ def test_a_file_named_like_a_pattern_is_that_file(tree):
     assert find_files('corpus.path', str(tree / '[b].txt')) == [tree / '[b].txt']
 
 
-@pytest.mark.parametrize(
-    'path, message',
-    [
-        ('nowhere', 'no such file or folder'),
-        ('nowhere/*.txt', 'no file matches this pattern'),
-        ('*/d', 'no file matches this pattern'),
-        ('empty', 'this folder contains no files'),
-    ],
-)
-def test_paths_without_a_file_are_one_line(tree, path, message):
+@pytest.mark.parametrize('path', ['nowhere', 'nowhere/*.txt', '*/d', 'empty'])
+def test_paths_without_a_file_are_one_line(tree, path):
     (tree / 'empty').mkdir()
     with refuses('corpus.path'):
         find_files('corpus.path', str(tree / path))
@@ -254,40 +247,37 @@ def test_paths_without_a_file_are_one_line(tree, path, message):
 
 SOURCE = 'words and words\n\n' * 9000
 BAD = [
-    (
-        'a.txt',
-        b'abc \xff',
-        r"^corpus.path='.*a.txt': not UTF-8 text \(byte 4\); convert it first: iconv -f latin1 -t utf-8 OLD > NEW$",
-    ),
-    ('a.txt', b'\xef\xbb\xbfabc \xff', r'not UTF-8 text \(byte 7\)'),
-    ('a.txt', b'abc \xe2\x82', r'not UTF-8 text \(byte 4\)'),  # a character ends in the middle
-    ('a.txt', b'x' * 300_000 + b'\xff' + b'x' * 99, r'not UTF-8 text \(byte 300,000\)'),
-    ('a.txt', '\u00e9'.encode() * 200_000 + b'\0', r'binary, not text \(NUL at character 200,000\)$'),
-    ('a.txt', b'\x89PNG\r\n\x1a\n\x00', r'not UTF-8 text \(byte 0\)'),
-    ('a.gz', b'abc', r"^corpus.path='.*a.gz': damaged or not .gz \(Not a gzipped file"),
-    ('a.gz', b'', r'a.gz.: truncated$'),
-    ('a.txt.gz', gzip.compress(SOURCE.encode())[:-9], r'a.txt.gz.: truncated$'),
-    ('a.gz', gzip.compress(SOURCE.encode())[:-8] + b'\0' * 8, r'damaged or not .gz \(CRC check failed'),
-    ('a.gz', gzip.compress(b'abc \xff'), r'not UTF-8 text \(byte 4\)'),
-    ('a.jsonl', b'{"text": "a"}\n7\n', r'^/.*a.jsonl:2: not a JSON object$'),
-    ('a.jsonl', b'{"text": "a"}\n{"text": \n', r'a.jsonl:2: not JSON in UTF-8 \(Expecting value'),
-    ('a.jsonl', b'\n{"body": "a", "id": 3}', r"a.jsonl:2: no column 'text'; it has 'body', 'id'$"),
-    ('a.jsonl', b'{}', r"a.jsonl:1: no column 'text'; it has none$"),
-    ('a.jsonl', b'{"text": 3}', r"a.jsonl:1, column 'text': holds int, not text$"),
-    ('a.jsonl', b'{"text": "a\xff"}', r'a.jsonl:1: not JSON in UTF-8 \(.* byte 0xff in position 11'),
-    ('a.jsonl', b'{"text": "a\\u0000"}', r"a.jsonl:1, column 'text': binary, not text \(NUL at character 1\)$"),
-    ('a.jsonl', b'{"text": "a\\ud800"}', r"a.jsonl:1, column 'text': not valid Unicode$"),
-    ('a.jsonl', b'{"text": ' + b'[' * 99_999, r'a.jsonl:1: '),
-    ('a.jsonl', b'{"text": ' + b'1' * 9999 + b'}', r'a.jsonl:1: not JSON in UTF-8 \(Exceeds the limit'),
-    ('a.parquet.gz', b'', r"^corpus.path='.*a.parquet.gz': truncated$"),
+    ('a.txt', b'abc \xff', "a.txt'", 'byte 4'),  # file, content, end of the key, what is said of it
+    ('a.txt', b'\xef\xbb\xbfabc \xff', "a.txt'", 'byte 7'),
+    ('a.txt', b'abc \xe2\x82', "a.txt'", 'byte 4'),  # a character ends in the middle
+    ('a.txt', b'x' * 300_000 + b'\xff' + b'x' * 99, "a.txt'", 'byte 300,000'),
+    ('a.txt', '\u00e9'.encode() * 200_000 + b'\0', "a.txt'", '200,000'),
+    ('a.txt', b'\x89PNG\r\n\x1a\n\x00', "a.txt'", 'byte 0'),
+    ('a.gz', b'abc', "a.gz'", '.gz'),
+    ('a.gz', b'', "a.gz'", ''),
+    ('a.txt.gz', gzip.compress(SOURCE.encode())[:-9], "a.txt.gz'", ''),
+    ('a.gz', gzip.compress(SOURCE.encode())[:-8] + b'\0' * 8, "a.gz'", 'CRC'),
+    ('a.gz', gzip.compress(b'abc \xff'), "a.gz'", 'byte 4'),
+    ('a.jsonl', b'{"text": "a"}\n7\n', 'a.jsonl:2', 'JSON'),
+    ('a.jsonl', b'{"text": "a"}\n{"text": \n', 'a.jsonl:2', 'JSON'),
+    ('a.jsonl', b'\n{"body": "a", "id": 3}', 'a.jsonl:2', "'body', 'id'"),
+    ('a.jsonl', b'{}', 'a.jsonl:1', "'text'"),
+    ('a.jsonl', b'{"text": 3}', "a.jsonl:1, column 'text'", 'int'),
+    ('a.jsonl', b'{"text": "a\xff"}', 'a.jsonl:1', '11'),
+    ('a.jsonl', b'{"text": "a\\u0000"}', "a.jsonl:1, column 'text'", '1'),
+    ('a.jsonl', b'{"text": "a\\ud800"}', "a.jsonl:1, column 'text'", ''),
+    ('a.jsonl', b'{"text": ' + b'[' * 99_999, 'a.jsonl:1', 'JSON'),
+    ('a.jsonl', b'{"text": ' + b'1' * 9999 + b'}', 'a.jsonl:1', 'JSON'),
+    ('a.parquet.gz', b'', "a.parquet.gz'", ''),
 ]
 
 
-@pytest.mark.parametrize('name, data, message', BAD, ids=range(len(BAD)))
-def test_a_file_that_cannot_be_read_is_one_line(tmp_path, name, data, message):
+@pytest.mark.parametrize('name, data, key, said', BAD, ids=range(len(BAD)))
+def test_a_file_that_cannot_be_read_is_one_line(tmp_path, name, data, key, said):
     (tmp_path / name).write_bytes(data)
-    with pytest.raises(BadInput, match=message):
+    with refuses(key) as caught:
         read(tmp_path / name)
+    assert said in caught.value.problem and '\n' not in str(caught.value)
 
 
 def test_the_offset_of_a_bad_byte_is_right_beyond_four_gigabytes():
@@ -304,18 +294,18 @@ def test_a_zst_that_is_damaged_or_ends_in_the_middle(tmp_path):
     file = tmp_path / 'a.zst'
     for end in (0, 3, 100, len(data) - 1):
         file.write_bytes(data[:end])
-        with refuses("corpus.path='/tmp/pytest-of-root/pytest-285/test_a_zst_that_is_damaged_or_0/a.zst'"):
+        with refuses("a.zst'"):
             read(file)
     for damaged in (b'no zstd at all', data + b'more'):
         file.write_bytes(damaged)
-        with refuses("corpus.path='/tmp/pytest-of-root/pytest-285/test_a_zst_that_is_damaged_or_0/a.zst'"):
+        with refuses("a.zst'"):
             read(file)
 
 
 def test_a_fifo_and_a_folder_are_refused(tmp_path):
     os.mkfifo(tmp_path / 'fifo.jsonl')
     for name in ('fifo.jsonl', '.'):
-        with pytest.raises(BadInput, match=r'cannot be read \((neither a file nor a folder|Is a directory)'):
+        with pytest.raises(BadInput, match=str(tmp_path / name)):
             read(tmp_path / name)
     with refuses('fifo.jsonl'):
         size(tmp_path / 'fifo.jsonl')
@@ -341,18 +331,19 @@ def test_a_table_that_cannot_be_read_is_one_line(tmp_path, monkeypatch):
         else:
             with pyarrow.ipc.new_stream(str(file), table.schema) as stream:
                 stream.write_table(table)
-        for column, message in {
-            'text': "': no column 'text'; it has 'body', 'n', 'nul', 'bad'$",
-            'n': "', row 1, column 'n': holds int, not text$",
-            'nul': r"', row 2, column 'nul': binary, not text \(NUL at character 1\)$",
-            'bad': "', row [13] or later, column 'bad': not UTF-8 text$",
-        }.items():
-            with pytest.raises(BadInput, match=f"^corpus.path='.*{file.name}{message}"):
+        for column, where, said in [
+            ('text', "'", "'body', 'n', 'nul', 'bad'"),
+            ('n', "', row 1, .*'n'", 'int'),
+            ('nul', "', row 2, .*'nul'", '1'),
+            ('bad', "', row [13] .*'bad'", 'UTF-8'),
+        ]:
+            with pytest.raises(BadInput) as caught:
                 read(file, column)
+            assert re.fullmatch(f"corpus.path='{file}{where}", caught.value.key) and said in caught.value.problem
         data = file.read_bytes()
         for damaged in (b'', b'no table', data[: len(data) // 2]):
             file.write_bytes(damaged)
-            with pytest.raises(BadInput, match=f"^corpus.path='.*{file.name}': damaged or not {file.suffix} "):
+            with refuses(f"corpus.path='{file}'"):
                 read(file, 'body')
 
 
@@ -362,10 +353,9 @@ def test_a_table_that_cannot_be_read_is_one_line(tmp_path, monkeypatch):
 def test_a_missing_package_is_named(tmp_path, monkeypatch, name, package):
     monkeypatch.setitem(sys.modules, package, None)
     (tmp_path / name).write_bytes(b'abc')
-    with pytest.raises(
-        BadInput, match=rf"^corpus.path='.*{name}': needs {package}: pip install \"nplm-jax\[corpora\]\"$"
-    ):
+    with refuses(f"corpus.path='{tmp_path / name}'") as caught:
         read(tmp_path / name)
+    assert package in caught.value.problem and 'pip install "nplm-jax[corpora]"' in caught.value.problem
 
 
 def test_pieces_of_several_files_follow_the_paths(tree):

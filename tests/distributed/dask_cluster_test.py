@@ -10,7 +10,7 @@ import time
 
 import numpy as np
 import pytest
-from helpers import refuses
+from helpers import one_line, refuses
 
 # The folder of this test is named distributed too.
 pytest.importorskip('distributed.scheduler', reason='pip install "nplm-jax[cluster]"')
@@ -161,8 +161,9 @@ def test_a_task_whose_workers_have_all_ended_is_one_line(tmp_path, monkeypatch):
 
 
 def test_an_error_of_a_task_is_not_a_lost_scheduler(cluster):
-    with pytest.raises(FileNotFoundError, match='nosuch'):
+    with pytest.raises(FileNotFoundError) as caught:
         list(cluster.map(os.stat, ['/nosuch']))
+    assert caught.value.filename == '/nosuch'
 
 
 def test_a_server_that_is_no_scheduler_is_one_line_within_seconds(monkeypatch):
@@ -178,5 +179,6 @@ def test_a_server_that_is_no_scheduler_is_one_line_within_seconds(monkeypatch):
 @pytest.mark.parametrize('address', ['tcp://127.0.0.1:9', 'elsewhere', 'tls://127.0.0.1:9'])
 def test_a_scheduler_that_does_not_answer_is_one_line(address, monkeypatch):
     monkeypatch.setattr(dask_cluster, '_TIMEOUT', 1)
-    with pytest.raises(BadInput, match=rf'--scheduler={address}: .*must be tcp://HOST:PORT'):
+    with pytest.raises(BadInput) as caught:
         DaskCluster(address)
+    one_line(str(caught.value), f'--scheduler={address}')

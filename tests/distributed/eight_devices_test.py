@@ -19,7 +19,9 @@ from helpers import (
     assert_close,
     make_batch,
     make_network,
+    numbers,
     penalised_nll,
+    refuses,
     run_chunk,
     same_bits,
     small_settings,
@@ -39,7 +41,7 @@ from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.training.loop import Interrupted, Trainer, fit, prepare_run
 from nplm_jax.training.step import TrainState, execute_steps
-from nplm_jax.utils.errors import BadInput, NonFiniteError
+from nplm_jax.utils.errors import NonFiniteError
 
 pytestmark = pytest.mark.eight_devices
 
@@ -341,38 +343,33 @@ def test_an_update_whose_numbers_are_not_finite_is_named(tmp_path, kind, shape):
 
 
 @pytest.mark.parametrize(
-    'data,model,mode,message',
+    'data,model,mode,key,number',
     [
-        (
-            9,
-            1,
-            'shard_map',
-            r'^parallel.data=9: times parallel.model=1 exceeds the number of devices, 8; .* JAX_NUM_CPU_DEVICES ',
-        ),
-        (-1, 9, 'shard_map', '^parallel.model=9: must be 8 or less'),
-        (9, -1, 'shard_map', '^parallel.data=9: must be 8 or less'),
-        (5, 1, 'shard_map', '^train.batch_size=16: must be a multiple of 5, the number of devices that divide it$'),
-        (2, 2, 'pmap', '^parallel.model=2: must be 1 with parallel.mode=pmap'),
+        (9, 1, 'shard_map', 'parallel.data', '8'),
+        (-1, 9, 'shard_map', 'parallel.model', '8'),
+        (9, -1, 'shard_map', 'parallel.data', '8'),
+        (5, 1, 'shard_map', 'train.batch_size', '5'),
+        (2, 2, 'pmap', 'parallel.model', '1'),
     ],
 )
-def test_what_the_devices_cannot_do_is_one_line(data, model, mode, message):
-    with pytest.raises(BadInput, match=message):
+def test_what_the_devices_cannot_do_is_one_line(data, model, mode, key, number):
+    with refuses(key) as caught:
         sharding.make_sharding(ParallelSettings(data, model, mode), 16, 16, uses_sparse_updates=False)
+    assert number in numbers(caught.value.problem) and '\n' not in str(caught.value)
 
 
 def test_with_sparse_updates_all_devices_share_the_batch():
     build = functools.partial(sharding.make_sharding, batch_size=12, num_streams=12, uses_sparse_updates=True)
-    with pytest.raises(
-        BadInput, match='^train.batch_size=12: must be a multiple of 8, the number of devices that divide it$'
-    ):
+    with refuses('train.batch_size') as caught:
         build(ParallelSettings(2, 4, 'shard_map'))
+    assert '8' in numbers(caught.value.problem)
     assert build(ParallelSettings(2, 3, 'shard_map')).mesh.shape == {'data': 2, 'model': 3}
 
 
 def test_the_devices_of_a_batch_divide_its_streams():
-    message = '^parallel.data=8: must be a divisor of 4, the streams of train.batch_size / train.bptt_length$'
-    with pytest.raises(BadInput, match=message):
+    with refuses('parallel.data') as caught:
         sharding.make_sharding(ParallelSettings(8, 1, 'shard_map'), 16, 4, uses_sparse_updates=False)
+    assert '4' in numbers(caught.value.problem)
 
 
 @pytest.mark.parametrize('data,model,shape', [(-1, 2, (4, 2)), (2, -1, (2, 4)), (-1, 1, (8,)), (3, 2, (3, 2))])
@@ -385,9 +382,10 @@ def test_several_processes_use_all_devices_and_never_pmap(monkeypatch):
     monkeypatch.setattr(jax, 'process_count', lambda: 2)
     build = functools.partial(sharding.make_sharding, batch_size=16, num_streams=16, uses_sparse_updates=False)
     assert build(ParallelSettings(4, 2, 'shard_map')).mesh.size == 8
-    with pytest.raises(BadInput, match='^parallel.data=2: times parallel.model=2 must use all 8 devices of the 2 proc'):
+    with refuses('parallel.data') as caught:
         build(ParallelSettings(2, 2, 'shard_map'))
-    with pytest.raises(BadInput, match="^parallel.mode='pmap': must be shard_map for 2 processes$"):
+    assert '8' in numbers(caught.value.problem)
+    with refuses('parallel.mode'):
         build(ParallelSettings(8, 1, 'pmap'))
 
 

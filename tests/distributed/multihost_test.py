@@ -10,7 +10,7 @@ import time
 import jax
 import numpy as np
 import pytest
-from helpers import ROOT, command, refuses
+from helpers import ROOT, command, one_line, refuses
 
 from configs import sentences
 from nplm_jax import config as config_lib
@@ -137,7 +137,7 @@ def test_a_mesh_that_leaves_a_process_out_is_refused(tmp_path):
     process = start(tmp_path, (*SENTENCES, '--config.parallel.data=3'), **distributed)
     _, stderr = process.communicate(timeout=300)
     assert process.returncode == 2
-    assert 'parallel.data=3: times parallel.model=1 exceeds the number of devices, 2' in stderr
+    assert re.search(r'^parallel\.data=3: .*\b2\b', stderr, re.MULTILINE), stderr
 
 
 def test_another_text_in_one_process_is_reported_there(tmp_path):
@@ -146,10 +146,10 @@ def test_another_text_in_one_process_is_reported_there(tmp_path):
     flags = ('--config=configs/text.py', '--config.train.batch_size=8', '--config.corpus.min_count=1')
     first, second = start_two(tmp_path / 'run', flags, lambda i: (f'--config.corpus.path={tmp_path / f"{i}.txt"}',))
     _, stderr = second.communicate(timeout=300)
-    assert second.returncode == 2 and stderr.startswith('--distributed: this process reads a different text'), stderr
+    assert second.returncode == 2 and stderr.startswith('--distributed: '), stderr
     stdout, stderr = first.communicate(timeout=300)
-    assert first.returncode == 1 and stderr.splitlines()[-1].startswith('another process was lost ('), stderr
-    assert '\nOutput directory: ' in stdout, 'what was printed before is there, though it went into a pipe'
+    assert first.returncode == 1 and 'launch.py ' in stderr.splitlines()[-1], stderr
+    assert str(tmp_path / 'run') in stdout, 'what was printed before is there, though it went into a pipe'
 
 
 def test_another_tree_in_one_process_is_reported_there_with_its_file(tmp_path):
@@ -175,21 +175,12 @@ def test_another_config_in_one_process_is_reported_there_with_the_keys(tmp_path)
     flags = ('--config=configs/sentences.py', '--config.train.epochs=20')
     first, second = start_two(tmp_path / 'run', flags, lambda i: other[: 3 * i])
     _, stderr = second.communicate(timeout=300)
-    assert second.returncode == 2 and len(stderr.splitlines()) == 1, stderr
-    differences = re.fullmatch(
-        r'--distributed: the config of this process differs from that of the first \((.*)\); .*\n', stderr
-    )[1]
-    assert [t.partition('=')[0] for t in differences.split('; ')] == [
-        'optimizer.learning_rate',
-        'parallel.data',
-        'parallel.model',
-    ]
-    assert (
-        differences.startswith('optimizer.learning_rate=0.25 here, ')
-        and 'parallel.data=4 here, 2 there; ' in differences
-    )
+    assert second.returncode == 2, stderr
+    differences = dict(re.findall(r'([a-z_.]+)=([\w.]+)', one_line(stderr, '--distributed')))
+    assert list(differences) == ['optimizer.learning_rate', 'parallel.data', 'parallel.model']
+    assert (differences['optimizer.learning_rate'], differences['parallel.data']) == ('0.25', '4')
     _, stderr = first.communicate(timeout=300)
-    assert first.returncode == 1 and stderr.splitlines()[-1].startswith('another process was lost ('), stderr
+    assert first.returncode == 1 and 'launch.py ' in stderr.splitlines()[-1], stderr
     assert not (tmp_path / 'run' / 'results.json').exists()
 
 
@@ -236,8 +227,7 @@ def test_a_lost_process_ends_the_other_and_the_next_start_goes_on(brown_part, un
         assert time.monotonic() - killed < 30
         assert processes[1 - lost].returncode == 1, stderr[-3000:]
         last = stderr.splitlines()[-1]
-        assert last.startswith('another process was lost (')
-        assert re.search(r'resume all processes with: \S*python\S* \S*launch\.py ', last)
+        assert re.search(r' \S*python\S* \S*launch\.py ', last)
         processes[lost].communicate()
         assert processes[lost].returncode == -signal.SIGKILL and not (folder / 'results.json').exists()
     finish(*start_two(folder, brown_part))

@@ -136,19 +136,16 @@ def test_another_model_in_the_same_folder_is_another_job(folders, tmp_path):
 
 
 @pytest.mark.parametrize(
-    'changes, message',
-    [
-        ({'folders': (pathlib.Path('/nosuch'),)}, 'does not see this run; all workers must share its files'),
-        ({'digest': 'another'}, 'sees other files there, or has another version of JAX'),
-    ],
+    'changes',
+    [{'folders': (pathlib.Path('/nosuch'),)}, {'digest': 'another'}],
 )
-def test_a_worker_that_does_not_see_the_run_is_one_line(folders, cluster, changes, message):
+def test_a_worker_that_does_not_see_the_run_is_one_line(folders, cluster, changes):
     run = str(folders / 'counts')
     source = remote_scoring.Source.of([run])
     with workers.use(cluster):
         model = load_models([run]).mixture
         remote = remote_scoring.RemoteModel(model, lambda: source._replace(**changes))
-        with pytest.raises(BadInput, match=message) as error:
+        with pytest.raises(BadInput) as error:
             remote.score_lines(LINES)
     assert '\n' not in str(error.value)
 
@@ -201,7 +198,7 @@ def test_a_state_that_runs_through_a_stream_is_not_cut(cluster, call, tmp_path, 
     arguments = ['score', tmp_path / 'gru', '--stream']
     found, note = call(*arguments, f'--scheduler={cluster._client.scheduler.address}')
     assert found == call(*arguments)[0]
-    assert '--stream: cannot be cut for a model that carries a state; scored by this machine' in note
+    assert any(line.startswith('--stream: ') for line in note)
 
 
 @pytest.mark.parametrize('command', ['score', 'surprisal'])
@@ -209,4 +206,5 @@ def test_a_wrong_scheduler_is_one_line(folders, call, command, lines):
     with pytest.raises(SystemExit) as stopped:
         call(command, folders / 'counts', '--scheduler=elsewhere')
     assert stopped.value.code == 2
-    assert lines()[1] == ['--scheduler=elsewhere: must be tcp://HOST:PORT of a running `dask scheduler`']
+    (line,) = lines()[1]
+    assert line.startswith('--scheduler=elsewhere: ')

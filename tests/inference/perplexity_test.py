@@ -5,7 +5,7 @@ import math
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import make_model, refuses
+from helpers import make_model, numbers, refuses
 
 from nplm_jax.apps.adaptive.ngram_cache import NgramCache
 from nplm_jax.apps.new_words.induction import induce
@@ -150,8 +150,9 @@ def test_a_log_probability_that_is_not_a_number_is_no_perplexity():
         def score(self, tokens_T, span):
             return np.where(np.arange(span.start, span.stop) % 4 == 3, np.nan, -1.0).astype(np.float32)
 
-    with pytest.raises(NonFiniteError, match='^the log-probabilities of 2 words, first the one at 7, are not numbers$'):
+    with pytest.raises(NonFiniteError) as caught:
         perplexity.evaluate(Broken(), TOKENS, Span(4, 12))
+    assert numbers(str(caught.value)) == ['2', '7']  # so many words, and the first of them
 
 
 @pytest.mark.parametrize('changes', [{}, {'model.family': 'gru', 'model.direct': False, 'train.batch_size': 16}])

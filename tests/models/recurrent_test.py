@@ -34,7 +34,6 @@ from nplm_jax.training import step
 from nplm_jax.training.loop import Trainer, fit, prepare_run
 from nplm_jax.training.optimizers import add_weight_decay
 from nplm_jax.training.reporter import Reporter
-from nplm_jax.utils.errors import BadInput
 
 FAMILIES = ('rnn', 'gru', 'lstm')
 V, M, K = 13, 3, 5
@@ -426,17 +425,17 @@ def test_from_config_to_a_model_that_can_be_loaded(family, tmp_path):
 
 
 @pytest.mark.parametrize(
-    'key,value,message',
+    'key,value,refused',
     [
-        ('model.direct', True, 'model.direct=True: not read by model.family=gru, which reads model.unigram_bias, '),
-        ('model.h', 0, 'model.h=0: must be 1 or more for model.family=gru'),
-        ('train.bptt_length', 3, 'train.batch_size=4: must be a multiple of train.bptt_length=3'),
-        ('train.bptt_length', 0, 'train.bptt_length=0: must be 1 or more'),
-        ('optimizer.name', 'paper', 'optimizer.name=.paper.: must not be paper for model.family=gru'),
+        ('model.direct', True, 'model.direct'),
+        ('model.h', 0, 'model.h'),
+        ('train.bptt_length', 3, 'train.batch_size'),
+        ('train.bptt_length', 0, 'train.bptt_length'),
+        ('optimizer.name', 'paper', 'optimizer.name'),
     ],
 )
-def test_what_cannot_be_is_refused(key, value, message):
+def test_what_cannot_be_is_refused(key, value, refused):
     c = sentences.get_config()
     c = parts.override(c, {'model.family': 'gru', 'train.bptt_length': 2})
-    with pytest.raises(BadInput, match=f'^{message}'):
+    with refuses(refused):
         experiment.load_settings(parts.override(c, {key: value}))

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from helpers import numbers
 
 from configs import brown, sentences, text
 from nplm_jax import parts
@@ -30,10 +31,8 @@ def metadata(text):
 
 def test_numbers_their_denominators_and_the_licence(tmp_path):
     made = card.make(make_run(tmp_path, brown.get_config('mlp9')))
-    assert 'The test text has 183,224 tokens, 179,873 words, 871,125 characters, 871,125 UTF-8 bytes;' in made
-    assert '<rare> stands for 3.6% of the valid words and 3.8% of the test words.' in made
-    assert 'NLTK distributes it for non-commercial use' in made
-    assert '800,000 for training, 200,000 for validation, 183,224 for test' in made
+    assert {'183,224', '179,873', '871,125', '800,000', '200,000', '3.6', '3.8'} <= set(numbers(made))
+    assert '<rare>' in made and 'non-commercial' in made
     rows = [[cell.strip() for cell in line.split('|')[1:-1]] for line in made.splitlines() if line.startswith('|')]
     assert ['brown-mlp9', '213.6', '277.8', '252.1'] in rows
     assert all(row in rows for row in (['parameters', '1,664,733'], ['seconds', '27.1'], ['device', '1 x cpu']))
@@ -52,8 +51,8 @@ def test_pieces_have_no_unknown_words_and_bits_per_byte(tmp_path):
     config = parts.override(text.get_config(), {'corpus.path': 'x', 'corpus.tokens': 'pieces'})
     bits = {key: {'valid': 1.5, 'test': 1.25} for key in catalog.PER_UNIT}
     made = card.make(make_run(tmp_path, config, oov={}, **bits))
-    assert 'test has 179,873 words in the 183,224 tokens of the table: perplexity 1.2 per word, 1.250 bits per' in made
-    assert '<rare>' not in made and 'tell the words' not in made and 'who can tell its licence' in made
+    (line,) = (line for line in made.splitlines() if '1.250' in numbers(line))
+    assert {'179,873', '183,224', '1.2', '1.250'} <= set(numbers(line)) and '<rare>' not in made
 
 
 def test_an_infinite_perplexity_and_an_imported_model(tmp_path):

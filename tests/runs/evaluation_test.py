@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from helpers import DATA, make_model
+from helpers import DATA, make_model, numbers
 
 from configs import sentences
 from nplm_jax.config import EvalSettings, PaperRow
@@ -56,9 +56,8 @@ def test_a_run_may_validate_and_be_tested_on_samples(tmp_path):
     results = experiment.run(config, tmp_path / 'run')
     assert results['sample']['words'] == {'valid': 5, 'test': 5} and catalog.is_complete(results)
     assert not catalog.is_complete({**results, 'sample': {'words': {'valid': 5}}})
-    assert 'valid and test are estimated on 5 and 5 sampled words (eval.words); standard errors are ' in format_results(
-        results, PaperRow()
-    )
+    (line,) = (line for line in format_results(results, PaperRow()).splitlines() if 'eval.words' in line)
+    assert numbers(line)[:2] == ['5', '5']
 
 
 def test_which_words_are_predicted_is_said_before_they_are(lines):
@@ -71,7 +70,8 @@ def test_words_that_training_has_scored_are_named(lines):
     span = DATA.splits['valid']
     known = {span: np.full(len(span), -1.0)}
     evaluation.measure(MODEL, DATA, EvalSettings(train_words=20, words=0), None, known)
-    assert lines()[0] == ['Evaluating on 40 valid, 40 test, 20 train words (valid is already scored)']
+    (line,) = lines()[0]
+    assert '40 valid, 40 test, 20 train' in line and line.count('valid') == 2
 
 
 def test_a_terminal_sees_which_evaluation_is_under_way(monkeypatch):

@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
-from helpers import refuses, register
+from helpers import numbers, refuses, register
 
 from configs import sentences, text
 from nplm_jax import parts
@@ -37,7 +37,7 @@ def test_an_experiment_on_the_first_words_is_not_resumed_with_others(tmp_path):
     results = experiment.run(shorter, tmp_path / 'run')
     assert results['words'] == {'train': 80, 'valid': 0.1 * 100, 'test': 10}
     run = catalog.read_run(tmp_path / 'run')
-    assert 'Only its first 100 words were used' in card.make(run)
+    assert '100' in numbers(card.make(run))
     assert 'late' not in experiment.load(tmp_path / 'run').vocabulary.ids
     longer = parts.override(shorter, {'corpus.words': 200})
     with refuses('--workdir'):
@@ -113,9 +113,7 @@ def test_an_infinite_perplexity_says_how_many_words_were_hit(tmp_path, lines):
     assert results['perplexity'] == {'train': pytest.approx(1), 'valid': None, 'test': None}  # null: infinite
     assert results['impossible_words'] == {'train': 0, 'valid': 1, 'test': 1}
     said = lines()[0]
-    assert said[-2:] == [
-        f'1 {s} words have probability zero, so the {s} perplexity is infinite.' for s in ('valid', 'test')
-    ]
+    assert [line.split()[:2] for line in said[-2:]] == [['1', 'valid'], ['1', 'test']]
     assert '| inf' in said[-3]
 
 
@@ -184,4 +182,4 @@ def test_words_of_the_test_text_alone_are_unknown_words_of_an_own_text(tmp_path,
     results = experiment.run(config, tmp_path / 'run')
     assert results['vocabulary'] == 7 and results['oov']['test'] > 0.2
     assert math.isfinite(results['perplexity']['test'])
-    assert 'no training word is <rare>: corpus.min_count=2 or more lets a model' in capsys.readouterr().out
+    assert any('<rare>' in line and 'corpus.min_count=2' in line for line in capsys.readouterr().out.splitlines())

@@ -13,7 +13,7 @@ import zipfile
 
 import numpy as np
 import pytest
-from helpers import refuses
+from helpers import numbers, one_line, refuses
 
 import nplm_jax
 from configs import sentences, text
@@ -144,7 +144,7 @@ def test_a_full_disk_is_called_one(valid, tmp_path, cache, monkeypatch):
 
     monkeypatch.setattr('shutil.copyfileobj', full)
     message = refused('score', str(tmp_path / 'model.nplm'))
-    assert f'cannot be unpacked into {cache}' in message and message.endswith('(No space left on device)')
+    assert str(cache) in message and 'No space left on device' in message
     assert not list(cache.glob('*/*'))
 
 
@@ -160,8 +160,9 @@ def test_the_folder_of_any_name_is_a_folder_in_the_cache(valid, tmp_path, cache,
 def test_more_members_than_a_model_has_are_refused_at_once(tmp_path, cache, members):
     (path := tmp_path / 'bad.nplm').write_bytes(seal((entry(f'a.b{i}'), b'') for i in range(members)))
     started = time.process_time()
-    with pytest.raises(BadInput, match=rf'not a zip of a model \(it has {members:,} members; 100 at most\)$'):
+    with pytest.raises(BadInput) as caught:
         catalog.expand_run(path)
+    assert numbers(caught.value.problem) == [f'{members:,}', '100']
     assert time.process_time() - started < 2 and not cache.exists()
 
 
@@ -248,7 +249,7 @@ def test_bombs_are_refused_before_anything_is_written(tmp_path, cache):
 
 def test_a_packed_model_without_its_files_is_one_line(tmp_path):
     (path := tmp_path / 'bad.nplm').write_bytes(seal([(entry('config.json'), '{}')]))
-    assert 'no finished run there' in refused('score', str(path))
+    one_line(refused('score', str(path)), f"RUN='{path}'")
 
 
 def test_parameters_of_another_network_are_refused(runs, tmp_path):
@@ -259,21 +260,19 @@ def test_parameters_of_another_network_are_refused(runs, tmp_path):
     del config['sha256']
     config['model']['h'] = 6
     (folder / 'config.json').write_text(json.dumps(config))
-    with refuses(
-        'cache/models/badf7cd66dcf8f90dcd2837fc2dbb5ad836832f4dcd44e355d090f1d5881d602/model/parameters.safetensors'
-    ):
+    with refuses('model/parameters.safetensors'):
         nplm_jax.load(folder)
 
 
 def test_bad_output_and_runs_that_cannot_be_packed(runs, tmp_path):
     folder = make(runs / 'kneser_ney')
-    assert refused('pack', str(folder), str(tmp_path / 'x.zip')) == f"FILE='{tmp_path}/x.zip': must end in .nplm"
-    assert 'cannot be written (No such file' in refused('pack', str(folder), str(tmp_path / 'nowhere' / 'x.nplm'))
-    assert 'no finished run there' in refused('pack', str(tmp_path), str(tmp_path / 'x.nplm'))
+    one_line(refused('pack', str(folder), str(tmp_path / 'x.zip')), f"FILE='{tmp_path}/x.zip'")
+    assert f'{tmp_path}/nowhere' in refused('pack', str(folder), str(tmp_path / 'nowhere' / 'x.nplm'))
+    one_line(refused('pack', str(tmp_path), str(tmp_path / 'x.nplm')), f"RUN='{tmp_path}'")
     pack(folder, tmp_path / 'model.nplm')
 
 
 def test_a_model_with_another_suffix_is_told_apart_from_a_text(tmp_path):
     (tmp_path / 'text.txt').write_text('a text')
-    assert 'it is a file; nplm score RUN < ' in refused('score', str(tmp_path / 'text.txt'))
+    assert 'nplm score RUN < ' in refused('score', str(tmp_path / 'text.txt'))
     assert isinstance(catalog.expand_run(tmp_path / 'text.txt'), pathlib.Path)

@@ -13,7 +13,7 @@ import sys
 import tempfile
 
 import pytest
-from helpers import ROOT, launch, wait_until
+from helpers import ROOT, launch, numbers, one_line, wait_until
 
 from configs import brown, sentences
 from nplm_jax.cli import launch as launch_lib
@@ -51,7 +51,7 @@ def study(tmp_path):
 
 def ask(made):
     """Begins a trial in the name of another process. Returns its number."""
-    with pytest.warns(UserWarning, match='Heartbeat of storage'):
+    with pytest.warns(UserWarning, match='Heartbeat'):  # Optuna's
         return made.ask().number
 
 
@@ -106,8 +106,7 @@ def test_no_trial_is_the_best_where_their_words_differ(study):
     done = start(study, 2)
     assert done.returncode == 0, done.stderr
     assert len(ROW.findall(done.stdout)) == 2
-    line = done.stdout.splitlines()[-1]
-    assert line == 'The trials differ in their words or vocabulary: their perplexities are not comparable'
+    assert not re.search('^Best', done.stdout, re.MULTILINE)
     assert not list(study.parent.glob('runs/*.png'))
 
 
@@ -125,12 +124,12 @@ def test_a_pruned_trial_is_saved_and_trained_to_its_end_by_the_printed_command(s
     second = functools.partial(optuna.pruners.ThresholdPruner, upper=0, n_warmup_steps=2)  # validation
     monkeypatch.setattr(search, 'Search', functools.partial(search.Search, make_pruner=second))
     done = start(study, 1)
-    assert done.returncode == 0 and 'No trial is complete.' in done.stdout
+    assert done.returncode == 0
     assert ROW.findall(done.stdout) == [('trial-0000', 'pruned')]
     assert list(trials(study)[0].intermediate_values) == [1, 2] and trials(study)[0].state == TrialState.PRUNED
-    command = re.search(r'trial-0000: pruned after update 6 \(saved\); to train it to its end: (.*)', done.stdout)[1]
+    command = re.search(r'trial-0000: .*\b6\b.*: (\S*python\S* .*)', done.stdout)[1]
     resumed = launch(*command.split()[2:])
-    assert resumed.returncode == 0 and 'resumed at epoch 2.00, after update 6 of 12' in resumed.stdout
+    assert resumed.returncode == 0 and ['2.00', '6', '12'] in map(numbers, resumed.stdout.splitlines())
     assert json.loads((study.parent / 'runs' / 'trial-0000' / 'results.json').read_text())['updates'] == 12
 
 
@@ -143,9 +142,7 @@ def test_a_trial_that_diverges_or_is_refused_counts_and_the_others_run(study):
     done = start(study, 3)
     assert done.returncode == 0 and [trial.state for trial in trials(study)][1:] == [TrialState.PRUNED] * 2
     assert [trial.user_attrs.get('state') for trial in trials(study)] == [None, 'diverged', 'refused']
-    assert (
-        'trial-0001: the loss of update' in done.stderr and 'trial-0002: train.batch_size=14: must be 13' in done.stderr
-    )
+    assert 'trial-0001: ' in done.stderr and 'trial-0002: train.batch_size=14: ' in done.stderr
 
 
 def test_a_trial_that_was_stopped_goes_on_in_its_folder(study, monkeypatch):
@@ -215,7 +212,8 @@ def test_a_process_that_was_suspended_leaves_its_trial_to_the_one_that_took_it(s
 
     monkeypatch.setattr(search_trial.Report, '__call__', lose_once)
     done = start(study, 1)
-    assert done.returncode == 0 and done.stderr == 'trial-0000: was silent for too long; another process continues it\n'
+    assert done.returncode == 0
+    one_line(done.stderr, 'trial-0000')
     first, second = trials(study)
     assert (first.state, second.state) == (TrialState.FAIL, TrialState.COMPLETE) and looks == [3, 6, 9, 12]
 
@@ -235,7 +233,7 @@ def test_a_trial_waits_for_the_process_that_still_holds_its_folder(study, monkey
     monkeypatch.setattr(search_trial.experiment, 'run', run_held)
     done = start(study, 1)
     assert done.returncode == 0 and [trial.state for trial in trials(study)] == [TrialState.COMPLETE]
-    assert "trial-0000': another process is using it" in done.stderr and done.stderr.count('\n') == 1
+    assert "trial-0000': " in done.stderr and done.stderr.count('\n') == 1
 
 
 def test_a_trial_without_a_heartbeat_is_lost_as_well(study, monkeypatch):
@@ -305,45 +303,38 @@ def test_workers_get_the_scheduler(study, monkeypatch):
     monkeypatch.setattr(launch_lib, 'use_scheduler', contextlib.nullcontext)
     monkeypatch.setattr(search.launchers, 'run', lambda jobs, *_: words.extend(jobs[0].command))
     done = start(study, 2, '--launcher=local', '--scheduler=tcp://host:1')
-    assert done.returncode == 1 and done.stderr.startswith('the workers ended after 0 of 2 trials')
+    assert done.returncode == 1 and numbers(done.stderr)[:2] == ['0', '2']
     assert '--scheduler=tcp://host:1' in words and '--process_id=0' in words
 
 
 def test_what_is_missing_is_one_line(study, monkeypatch):
     monkeypatch.setitem(sys.modules, 'psycopg', None)
-    assert start(study, 2, '--storage=postgresql://me:secret@host/x').stderr == (
-        '--storage=\'postgresql+psycopg://me@host/x\': psycopg is not installed: pip install "nplm-jax[search]"\n'
-    )
+    line = one_line(start(study, 2, '--storage=postgresql://me:secret@host/x').stderr, '--storage')
+    assert "='postgresql+psycopg://me@host/x': " in line and 'pip install "nplm-jax[search]"' in line
     done = launch('--config=configs/sentences.py', '--search=2', f'--workdir={study.parent}/runs')
-    assert done.returncode == 2 and done.stderr == (
-        '--search: configs/sentences.py defines no search(trial); it returns a dictionary of keys\n'
-    )
+    assert done.returncode == 2 and 'configs/sentences.py' in one_line(done.stderr, '--search')
     monkeypatch.setattr('importlib.util.find_spec', lambda name: None)
-    assert start(study, 2).stderr == '--search: Optuna is not installed: pip install "nplm-jax[search]"\n'
+    assert 'pip install "nplm-jax[search]"' in one_line(start(study, 2).stderr, '--search')
 
 
 def test_a_database_that_holds_another_study_is_one_line(study):
     assert start(study, 1).returncode == 0
     done = start(study, 2, '--config.model.m=3')
-    assert done.returncode == 2 and 'another study of the name sentences (model.m=2 there, 3 now)' in done.stderr
+    assert done.returncode == 2 and re.search(r'\bsentences\b.*model\.m=2 .*\b3\b', done.stderr)
     study.write_text(STUDY.replace('2, 9', '2, 8'))
     done = start(study, 2)
-    assert done.returncode == 2 and '(search() has changed); give another database' in done.stderr
+    assert done.returncode == 2 and 'search()' in done.stderr
     study.write_text(STUDY)
     (trial,) = study.parent.glob('runs/trial-*')
     trial.rename(study.parent / 'moved')
     done = start(study, 1)
-    assert done.returncode == 2 and done.stderr == (
-        f"--workdir='{study.parent}/runs': has none of the 1 trials that the database has of sentences; "
-        'give the folder of the search, or another --config.name\n'
-    )
+    assert done.returncode == 2
+    one_line(done.stderr, f"--workdir='{study.parent}/runs'")
     (study.parent / 'moved').rename(trial)
     (study.parent / 'runs' / 'search.db').unlink()
     done = start(study, 2)
-    assert (
-        done.returncode == 2
-        and f"--workdir='{study.parent}/runs': has trials that the database does not know" in done.stderr
-    )
+    assert done.returncode == 2
+    one_line(done.stderr, f"--workdir='{study.parent}/runs'")
 
 
 def test_a_process_that_began_a_trial_too_many_gives_it_back(study):
@@ -359,7 +350,7 @@ def test_a_process_that_began_a_trial_too_many_gives_it_back(study):
 
 def test_a_database_that_stops_answering_is_a_failure_of_the_system_without_a_password(study):
     url = search_storage.find_url(None, study.parent)
-    with pytest.raises(OSError, match='search.db: failed'), search_storage.opened(url) as storage:
+    with pytest.raises(OSError, match='search.db'), search_storage.opened(url) as storage:
         storage.engine.dispose()
         (study.parent / 'search.db').write_bytes(b'')
         storage.get_all_studies()

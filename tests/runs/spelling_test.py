@@ -126,7 +126,7 @@ def test_words_are_scored_and_written_by_what_was_loaded(run_folder, trained):
 
 
 def test_no_spelling_there_is_one_line(folders):
-    with refuses('network /tmp/pytest-of-root/pytest-285/runs0/counts'):
+    with refuses(f'{folders}/network {folders}/counts'):
         spelling.load(folders / 'network', folders / 'counts')
 
 

@@ -5,7 +5,7 @@ import subprocess
 import time
 
 import pytest
-from helpers import ROOT, command, launch, refuses
+from helpers import ROOT, command, launch, one_line, refuses
 from ml_collections import ConfigDict
 
 from configs import brown, sentences
@@ -59,7 +59,7 @@ def test_a_stale_point_is_refused(overrides, message):
 def test_a_stale_point_stops_the_sweep_before_its_first_run(study, tmp_path):
     study.write_text(SWEEP + "    yield {'model.hidden': 3}\n")
     done = launch(f'--config={study}', '--sweep', f'--workdir={tmp_path / "runs"}')
-    assert done.returncode == 2 and done.stderr.startswith('--sweep: model.hidden: unknown key; allowed here: model.')
+    assert done.returncode == 2 and done.stderr.startswith('--sweep: model.hidden: ')
     assert done.stderr.count('\n') == 1
     assert not (tmp_path / 'runs').exists()
 
@@ -91,10 +91,8 @@ def test_names_of_points():
 
 def test_a_file_without_a_sweep(tmp_path):
     done = launch('--config=configs/sentences.py', '--sweep', f'--workdir={tmp_path / "runs"}')
-    assert done.returncode == 2 and done.stderr == (
-        '--sweep: configs/sentences.py defines no sweep(); for all combinations of some values give '
-        '--grid=model.m=10,30 --grid=model.h=20,60\n'
-    )
+    line = one_line(done.stderr, '--sweep')
+    assert done.returncode == 2 and 'configs/sentences.py' in line and '--grid=' in line
 
 
 def test_a_killed_sweep_finishes_only_what_was_missing(study, tmp_path):
@@ -110,7 +108,7 @@ def test_a_killed_sweep_finishes_only_what_was_missing(study, tmp_path):
     done = launch(*flags)
     assert done.returncode == 0, done.stderr
     assert first.stat().st_mtime_ns == before
-    assert 'h_3__seed_2 is already finished' in done.stdout
+    assert 'h_3__seed_2 ' in done.stdout
     table = (runs / 'table.md').read_text()
     assert done.stdout.partition(table)[2].startswith(f'Best on validation: {runs}/h_')
     assert done.stdout.endswith(f'Figure: {runs}/table.png\n') and (runs / 'table.png').exists()
@@ -151,9 +149,7 @@ def test_a_sweep_names_an_impossible_point_and_runs_the_others(tmp_path):
     flags = ['--config=configs/sentences.py', '--config.model.family=add_delta', f'--workdir={tmp_path / "runs"}']
     done = launch(*flags, '--grid=ngram.delta=-1,0.1,0.2')
     assert done.returncode == 0, done.stderr
-    assert [line.partition(' (ngram.delta=-1.0: ')[0] for line in done.stderr.splitlines()] == [
-        'delta_-1.0: skipped, since it is impossible'
-    ]
+    assert 'ngram.delta=-1.0: ' in one_line(done.stderr, 'delta_-1.0')
     rows = [line.split('|')[1:3] for line in (tmp_path / 'runs' / 'table.md').read_text().splitlines()[2:]]
     assert [row[0].strip() for row in rows] == ['delta_0.1', 'delta_0.2', 'delta_-1.0']
     assert rows[2][1].strip() == 'impossible' and len(list((tmp_path / 'runs').glob('*/results.json'))) == 2
@@ -163,7 +159,7 @@ def test_a_sweep_prints_each_note_once(bigrams, tmp_path, lines):
     (tmp_path / 'text').write_text('a b c d a c b d ' * 20 + 'e f')
     sweeps.run(bigrams(0.1, 0.2, 0.3), tmp_path / 'runs', '')
     out, _ = lines()
-    assert sum(line.startswith('<rare> stands for') for line in out) == 1
+    assert sum(line.startswith('<rare> ') for line in out) == 1
     assert sum(line.startswith('| perplexity') for line in out) == 3
 
 
@@ -208,9 +204,8 @@ def test_a_point_that_fails_does_not_stop_the_others(tmp_path, lines):
     assert ['refused' in row for row in table[2:6]] == [True, True, False, False]
     assert ['diverged' in row for row in table[2:6]] == [False, False, True, False]
     said = '\n'.join(lines()[1])
-    assert 'batch_size_14: train.batch_size=14: must be 13 or less' in said
-    assert 'm_1000000000: out of memory: reduce ' in said
-    assert 'learning_rate_1e30__epochs_2: the loss of update ' in said and 'lower optimizer.learning_rate' in said
+    assert 'batch_size_14: train.batch_size=14: ' in said and 'm_1000000000: ' in said
+    assert 'learning_rate_1e30__epochs_2: ' in said and ' optimizer.learning_rate' in said
 
 
 @pytest.fixture
@@ -240,7 +235,7 @@ def test_jobs_of_a_sweep_whose_text_has_changed_do_not_start(bigrams, tmp_path):
     flags = [f'--config.{key}={value}' for key, value in keys.items()]
     grid = [f'--workdir={tmp_path}/runs', '--launcher=local', '--grid=ngram.delta=0.3,0.1']
     done = launch('--config=configs/text.py', *flags, *grid)
-    assert done.returncode == 2 and 'delta_0.1: was started on a different text' in done.stderr, done.stderr
+    assert done.returncode == 2 and 'delta_0.1: ' in done.stderr, done.stderr
     assert not (tmp_path / 'runs' / 'delta_0.3').exists()
 
 
@@ -251,7 +246,7 @@ def test_points_of_other_words_have_no_best(bigrams, tmp_path):
     points = [sweeps.apply(config, {'corpus.min_count': count}) for count in (1, 25)]
     *table, line, figure = sweeps.run(points, tmp_path / 'runs', '').splitlines()
     assert len(table) == 4 and not any('best' in row for row in table) and figure.startswith('Figure: ')
-    assert line == 'The points differ in their words or vocabulary: their perplexities are not comparable'
+    assert not line.startswith('Best')
 
 
 def test_a_table_over_two_texts_is_refused(bigrams, tmp_path):
@@ -266,4 +261,4 @@ def test_a_finished_sweep_whose_text_is_gone_shows_its_table(bigrams, tmp_path, 
     table = sweeps.run(bigrams(0.1, 0.2), tmp_path / 'runs', '')
     (tmp_path / 'text').unlink()
     assert sweeps.run(bigrams(0.1, 0.2), tmp_path / 'runs', '') == table
-    assert 'is not compared with its text' in lines()[1][-1]
+    assert str(tmp_path) in lines()[1][-1]

@@ -52,24 +52,18 @@ def test_a_student_goes_on_only_with_the_teachers_that_it_began_with(trained, tm
 
 
 @pytest.mark.parametrize(
-    'changes,message',
+    'changes,key',
     [
-        ({'output__teacher_weight': 1.5}, 'output.teacher_weight=1.5: must be at least 0 and at most 1'),
-        (
-            {'output__kind': 'nce'},
-            "output.teacher='.*': must be empty for output.kind=nce, whose loss takes no teacher",
-        ),
-        ({'output__kind': 'two_level'}, "output.teacher='.*': not read by output.kind=two_level, which reads"),
-        ({'parallel__model': 2}, 'parallel.model=2: must be 1 with output.teacher and output.kind=full'),
-        (
-            {'corpus__boundary_tokens': False},
-            r"output.teacher='.*': .*first,h=5 cannot teach this run: its voc",
-        ),
-        ({'corpus__context': 'line'}, 'corpus.context=.line.: must be auto, as in .*first,h=5, which output.teacher'),
+        ({'output__teacher_weight': 1.5}, 'output.teacher_weight'),
+        ({'output__kind': 'nce'}, 'output.teacher'),
+        ({'output__kind': 'two_level'}, 'output.teacher'),
+        ({'parallel__model': 2}, 'parallel.model'),
+        ({'corpus__boundary_tokens': False}, 'output.teacher'),
+        ({'corpus__context': 'line'}, 'corpus.context'),
     ],
 )
-def test_what_a_teacher_does_not_fit_is_one_line(trained, tmp_path, changes, message):
-    with pytest.raises(BadInput, match=f'^{message}') as caught:
+def test_what_a_teacher_does_not_fit_is_one_line(trained, tmp_path, changes, key):
+    with pytest.raises(BadInput, match=f'^{key}=') as caught:
         train(tmp_path / 'student', trained, **changes)
     assert '\n' not in str(caught.value) and not (tmp_path / 'student').exists()
 

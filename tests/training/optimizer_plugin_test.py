@@ -26,7 +26,6 @@ from nplm_jax.training import step as step_lib
 from nplm_jax.training.loop import prepare_run
 from nplm_jax.training.optimizers import hyperparameters_of, make_optimizer
 from nplm_jax.training.step import RunInputs, evaluation_params
-from nplm_jax.utils.errors import BadInput
 
 STEPS = 50
 SAME = {'optimizer.tables': 'same', 'optimizer.momentum': 0.0, 'optimizer.decay': 0.0, 'model.dropout': 0.0}
@@ -252,25 +251,23 @@ def needs_a_value(learning_rate):
 
 
 @pytest.mark.parametrize(
-    'changes,message',
+    'changes,key,said',
     [
-        ({'optimizer.name': 'optax:scale_by_adam'}, "optimizer.name='optax:scale_by_adam': must take the argument lea"),
-        ({'optimizer.name': 'optax:polyak_sgd'}, "optimizer.name='optax:polyak_sgd': must take the argument learning_"),
-        ({'optimizer.name': f'{__name__}:no_rate'}, f"optimizer.name='{__name__}:no_rate': must take the argument lea"),
-        (
-            {'optimizer.name': f'{__name__}:needs_a_number'},
-            f"optimizer.name='{__name__}:needs_a_number': must work with a traced number or schedule as learning_rate",
-        ),
+        ({'optimizer.name': 'optax:scale_by_adam'}, 'optimizer.name', 'learning_rate'),
+        ({'optimizer.name': 'optax:polyak_sgd'}, 'optimizer.name', 'learning_rate'),
+        ({'optimizer.name': f'{__name__}:no_rate'}, 'optimizer.name', 'learning_rate'),
+        ({'optimizer.name': f'{__name__}:needs_a_number'}, 'optimizer.name', 'learning_rate'),
         (
             {'optimizer.name': 'optax:adamw', 'optimizer.options.weight_decay': 0.1},
-            'optimizer.options.weight_decay=0.1: must be 0: optimizer.decay is the weight decay',
+            'optimizer.options.weight_decay',
+            'optimizer.decay',
         ),
     ],
 )
-def test_a_factory_that_cannot_be_used_is_refused_in_one_line(changes, message):
-    with pytest.raises(BadInput, match=f'^{message}') as error:
+def test_a_factory_that_cannot_be_used_is_refused_in_one_line(changes, key, said):
+    with refuses(key) as caught:
         load_settings(changes)
-    assert '\n' not in str(error.value)
+    assert said in caught.value.problem and '\n' not in str(caught.value)
 
 
 def test_a_factory_of_a_number_is_used_where_the_rate_is_constant():

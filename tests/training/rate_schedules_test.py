@@ -114,16 +114,17 @@ def test_a_schedule_of_ones_own_is_swept_over_its_option(my_rates):
 
 @pytest.mark.usefixtures('my_rates')
 @pytest.mark.parametrize(
-    'changes,message',
+    'key,value,refused',
     [
-        ({'optimizer.schedule_options.factor': 2.0}, 'optimizer.schedule_options.factor=2.0: must be above 0 and at'),
-        ({'optimizer.schedule_options.fctor': 0.5}, 'optimizer.schedule_options.fctor: unknown key; allowed here: fac'),
-        ({'optimizer.name': 'paper'}, "optimizer.schedule='my_rates:Staircase'.*: not read by optimizer.name=paper"),
-        ({'optimizer.schedule': 'my_rates:Count'}, "optimizer.schedule='my_rates:Count': must be a class"),
-        ({'optimizer.schedule': 'my_rates:RateSchedule'}, 'optimizer.schedule=.*: must be a subclass of nplm_jax'),
+        ('optimizer.schedule_options.factor', 2.0, 'optimizer.schedule_options.factor=2.0'),
+        ('optimizer.schedule_options.fctor', 0.5, 'optimizer.schedule_options.fctor'),
+        ('optimizer.name', 'paper', "optimizer.schedule='my_rates:Staircase'"),
+        ('optimizer.schedule', 'my_rates:Count', "optimizer.schedule='my_rates:Count'"),
+        ('optimizer.schedule', 'my_rates:RateSchedule', "optimizer.schedule='my_rates:RateSchedule'"),
     ],
 )
-def test_a_mistake_is_one_line(changes, message):
-    with pytest.raises(BadInput, match=f'^{message}') as error:
-        load_settings({**STAIRCASE, **changes})
-    assert '\n' not in str(error.value)
+def test_a_mistake_is_one_line(key, value, refused):
+    with pytest.raises(BadInput) as caught:
+        load_settings({**STAIRCASE, key: value})
+    (line,) = str(caught.value).splitlines()
+    assert line.startswith(refused)

@@ -2,14 +2,13 @@
 
 import contextlib
 import json
-import re
 import shutil
 import signal
 
 import jax
 import numpy as np
 import pytest
-from helpers import IMPORTANCE, launch, launch_process, run_chunk
+from helpers import IMPORTANCE, launch, launch_process, numbers, one_line, run_chunk
 
 from configs import sentences
 from nplm_jax import config as config_lib
@@ -108,7 +107,7 @@ def test_each_point_gets_what_it_gets_alone_and_stops_early_alone(tmp_path):
     together, alone = train(points, tmp_path / 'together'), train(points, tmp_path / 'alone', together=False)
     for folder, diverged in (('together', together.pop()), ('alone', alone.pop())):
         assert isinstance(diverged, NonFiniteError)
-        assert re.match('the loss of update [23] ', str(diverged))  # sums in another order overflow an update later
+        assert numbers(str(diverged))[0] in ('2', '3')  # sums in another order overflow an update later
         assert not (tmp_path / folder / points[-1].name / 'results.json').exists()
     assert_same(points[:-1], tmp_path / 'together', tmp_path / 'alone')
     assert [r.get('trained_together') for r in together + alone] == [4] * 3 + [None] * 3
@@ -128,7 +127,7 @@ def test_stopped_by_a_signal_and_resumed_it_ends_the_same(tmp_path, monkeypatch)
 
     with monkeypatch.context() as patch:
         patch.setattr(reporting.Reporter, 'validated', stop)
-        with pytest.raises(Interrupted, match=r'stopped after update 15 \(saved\)'):
+        with pytest.raises(Interrupted, match=r'\b15\b'):
             train(points, tmp_path / 'parts')
     saved = []
     for point in points:
@@ -198,10 +197,8 @@ def test_each_batched_hyperparameter_changes_the_result_and_leaves_the_program_e
 
 def test_the_command_line(tmp_path):
     process = launch('--config=configs/sentences.py', '--vectorize', f'--workdir={tmp_path / "none"}')
-    assert (process.returncode, process.stderr) == (
-        2,
-        '--vectorize: needs --sweep or --grid, and no --launcher, which starts a process for each point\n',
-    ) and not (tmp_path / 'none').exists()
+    one_line(process.stderr, '--vectorize')
+    assert process.returncode == 2 and not (tmp_path / 'none').exists()
     (tmp_path / 'study.py').write_text(
         'from configs.sentences import get_config\n'
         'def sweep():\n'
@@ -213,7 +210,7 @@ def test_the_command_line(tmp_path):
     flags = [f'--config={tmp_path / "study.py"}', '--sweep', '--vectorize', f'--workdir={tmp_path / "runs"}']
     process = launch_process(*flags)  # each core is a device
     assert process.returncode == 0, process.stderr
-    assert process.stderr.startswith('batch_size_14: train.batch_size=14: must be 13 or less')
+    assert process.stderr.startswith('batch_size_14: train.batch_size=14: ')
     table, figure = (tmp_path / 'runs' / 'table.md').read_text(), tmp_path / 'runs' / 'table.png'
     best, last = process.stdout.splitlines()[-2:]
     assert process.stdout.endswith(f'{table}{best}\n{last}\n') and best.startswith('Best on validation: ')

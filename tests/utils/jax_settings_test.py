@@ -12,14 +12,13 @@ import jax.numpy as jnp
 import jaxlib
 import numpy as np
 import pytest
-from helpers import ROOT, refuses
+from helpers import ROOT, one_line, refuses
 from packaging.requirements import Requirement
 
 from configs import sentences
 from nplm_jax.inference import generation
 from nplm_jax.runs import catalog, experiment, loading
 from nplm_jax.utils import jax_settings
-from nplm_jax.utils.errors import BadInput
 
 REQUIREMENTS = [line for line in (ROOT / 'requirements.txt').read_text().splitlines() if line[0] != '#']
 OTHERS = {
@@ -42,7 +41,7 @@ def test_a_run_and_a_command_give_the_same_in_every_environment(folders, tmp_pat
     done = start('launch.py', '--config=configs/sentences.py', f'--workdir={tmp_path}/run', **OTHERS)
     assert done.returncode == 0, done.stderr
     for name in OTHERS:
-        assert f'{name}=' in done.stderr and f': ignored; runs use {name.lower()}=' in done.stderr
+        assert f'{name}=' in done.stderr and f' {name.lower()}=' in done.stderr
     perplexities = [catalog.finished(folder)['perplexity'] for folder in (folders / 'network', tmp_path / 'run')]
     assert perplexities[0] == perplexities[1]
     flags = ['generate', tmp_path / 'run', '--words=9', '--seed=3', '--json']
@@ -61,19 +60,16 @@ def seed_offset(value):
 
 
 @pytest.mark.parametrize(
-    'setting, message',
+    'setting, key',
     [
-        (
-            lambda: jax.enable_x64(True),
-            r"jax_enable_x64=True: must be False: jax.config.update\('jax_enable_x64', False\)",
-        ),
-        (lambda: jax.numpy_dtype_promotion('strict'), "jax_numpy_dtype_promotion='strict': must be 'standard': "),
-        (lambda: jax.default_prng_impl('rbg'), "jax_default_prng_impl='rbg': must be 'threefry2x32': "),
-        (lambda: jax.threefry_partitionable(False), 'jax_threefry_partitionable=False: must be True: '),
-        (lambda: seed_offset(5), 'jax_random_seed_offset=5: must be 0: '),
+        (lambda: jax.enable_x64(True), 'jax_enable_x64'),
+        (lambda: jax.numpy_dtype_promotion('strict'), 'jax_numpy_dtype_promotion'),
+        (lambda: jax.default_prng_impl('rbg'), 'jax_default_prng_impl'),
+        (lambda: jax.threefry_partitionable(False), 'jax_threefry_partitionable'),
+        (lambda: seed_offset(5), 'jax_random_seed_offset'),
     ],
 )
-def test_functions_name_a_setting_that_does_not_work_and_leave_it(folders, tmp_path, setting, message):
+def test_functions_name_a_setting_that_does_not_work_and_leave_it(folders, tmp_path, setting, key):
     model = loading.load(folders / 'counts').model
     calls = [
         lambda: experiment.run(sentences.get_config(), tmp_path / 'run'),
@@ -83,7 +79,7 @@ def test_functions_name_a_setting_that_does_not_work_and_leave_it(folders, tmp_p
     with setting():
         before = {name: getattr(jax.config, name) for name in jax_settings.REQUIRED}
         for call in calls:
-            with pytest.raises(BadInput, match=f'^{message}'):
+            with refuses(key):
                 call()
         assert before == {name: getattr(jax.config, name) for name in jax_settings.REQUIRED}
     assert not (tmp_path / 'run').exists()
@@ -95,8 +91,8 @@ def test_a_platform_that_jax_cannot_use_is_one_line(folders, tmp_path):
         ['-m', 'nplm_jax.cli', 'generate', folders / 'network'],
     ):
         done = start(*arguments, JAX_PLATFORMS='nonsense')
-        assert done.returncode == 2 and done.stderr.startswith("JAX_PLATFORMS='nonsense': cannot be used (")
-        assert len(done.stderr.splitlines()) == 1
+        assert done.returncode == 2
+        one_line(done.stderr, "JAX_PLATFORMS='nonsense'")
 
 
 def test_the_installed_jaxlib_computes_a_product_in_a_mapped_sum_as_without_compilation():

@@ -4,6 +4,7 @@ import io
 import sys
 
 import pytest
+from helpers import numbers
 
 from nplm_jax.utils.progress import INTERVAL, ProgressBar, about, progress_bar
 
@@ -33,10 +34,9 @@ def work(clock, file, total=1000):
 
 def test_a_log_gets_a_line_a_minute_with_what_is_left():
     work(Clock(), log := io.StringIO())
-    assert log.getvalue().splitlines() == [
-        'counting: 400 of 1,000 words (40%), about 3 minutes left',
-        'counting: 600 of 1,000 words (60%), about 2 minutes left',
-    ]
+    first, second = log.getvalue().splitlines()
+    assert numbers(first) == ['400', '1,000', '40', '3'] and numbers(second) == ['600', '1,000', '60', '2']
+    assert first.startswith('counting: ') and first.endswith(' minutes left')
 
 
 def test_of_work_without_a_known_end_a_log_gets_what_is_done():

@@ -142,12 +142,12 @@ def test_modified_discounts_by_hand():
 
 def test_a_discount_that_cannot_be_estimated_is_a_stated_one_with_a_warning():
     tokens_T = np.array([1, 2, 1, 2, 1, 2])  # no n-gram of count 1 but the first, none of count 2
-    with pytest.warns(kneser_ney.DiscountWarning, match='of order 1: using the fixed discounts 0.5, 1 and 1.5$'):
+    with pytest.warns(kneser_ney.DiscountWarning, match=r'\b1\b.*\b0\.5\b.*\b1\b.*\b1\.5$'):
         modified = kneser_ney.fit_modified(count(tokens_T, Span(0, 6), 1, 3))
     # Both words occur three times: 1.5 off each, and a third of the 3 that this frees.
     p = np.exp(modified.next_word(np.zeros((1, 0), int)))[0]
     np.testing.assert_allclose(p, [1 / 6, 2.5 / 6, 2.5 / 6], rtol=1e-6)
-    with pytest.warns(kneser_ney.DiscountWarning, match='of order 1: using the fixed discount 0.5$'):
+    with pytest.warns(kneser_ney.DiscountWarning, match=r'\b1\b.*\b0\.5$'):
         kneser_ney.fit_backoff(count(tokens_T, Span(0, 6), 1, 3))
 
 
@@ -173,7 +173,7 @@ def test_small_texts_of_lines_at_any_order(form):
 def test_an_order_above_the_longest_line_is_that_of_lmplz():
     # lmplz -o 6 --discount_fallback, built from kpu/kenlm at 4cb443e, of the lines `a b`, `b a` and `c a a`.
     tokens_T = np.array([1, 2, 3, 1, 3, 2, 1, 4, 2, 2, 1])
-    with pytest.warns(kneser_ney.DiscountWarning, match='of orders 1, 2, 3, 4, 5, 6:'):
+    with pytest.warns(kneser_ney.DiscountWarning, match='1, 2, 3, 4, 5, 6'):
         model = kneser_ney.fit_modified(count(tokens_T, Span(1, 11), 6, 5, marks=LineMarks(1, None)))
     begin = [x.stop - x.start for x in model.table.beginning_with(1)]
     assert [model.table.size(k) for k in range(1, 7)] == [5, 9, 7, 4, 1, 0] and begin == [1, 3, 3, 3, 1, 0]

