@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -451,9 +451,11 @@ def wait_until(condition: Callable[[], Any], seconds: float, explain: Callable[[
         time.sleep(0.1)
 
 
-def others_nightly(names, quick):
-    """Returns parameters of a test, of which all but `quick` have the marker `nightly`."""
-    return [name if name in quick else pytest.param(name, marks=pytest.mark.nightly) for name in names]
+def others_nightly(cases: Iterable[Any], quick: Container[Any]) -> list[Any]:
+    """Returns the cases of a test. A case, or a tuple whose first value is, not in `quick` has the marker `nightly`."""
+    split = [(case, case) if isinstance(case, tuple) else (case, (case,)) for case in cases]
+    is_quick = [case in quick or (isinstance(case, tuple) and case[0] in quick) for case, _ in split]
+    return [pytest.param(*values, marks=() if q else pytest.mark.nightly) for (_, values), q in zip(split, is_quick)]
 
 
 def covering_pairs(

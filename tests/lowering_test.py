@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import DATA, SPARSE, covering_pairs, small_settings
+from helpers import DATA, SPARSE, covering_pairs, others_nightly, small_settings
 from jax import export
 
 from nplm_jax import parts
@@ -80,7 +80,7 @@ def test_updates_lower_for_every_platform_as_one_loop(family, output):
 
 
 @pytest.mark.usefixtures('no_cpu')
-@pytest.mark.parametrize('family', parts.NETWORKS)
+@pytest.mark.parametrize('family', others_nightly(parts.NETWORKS, ('nplm', 'lstm')))
 def test_an_update_of_every_network_is_one_program_for_cpus_gpus_and_tpus(family):
     """A call of a library that one platform alone has, such as LAPACK, would be a custom call."""
     for kind in KINDS_OF_OUTPUT:

@@ -615,9 +615,8 @@ def test_killed_at_random_moments_ends_the_same(novel, tmp_path):
     assert outcome(folder) == outcome(whole)
 
 
-@pytest.mark.parametrize(
-    'number,code', [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.nightly)]
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize('number,code', [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_stopped_by_a_signal_saves_and_says_how_to_go_on(novel, tmp_path, number, code):
     flags, whole = novel
     process = _start(flags, tmp_path / 'run')

@@ -10,7 +10,7 @@ import time
 import jax
 import numpy as np
 import pytest
-from helpers import ROOT, command, one_line, refuses
+from helpers import ROOT, command, one_line, others_nightly, refuses
 
 from configs import sentences
 from nplm_jax import config as config_lib
@@ -59,7 +59,7 @@ def outcome(folder):
     return [*results['perplexity'].values(), results['updates']]
 
 
-@pytest.mark.parametrize('source', ['device', 'mapped'])
+@pytest.mark.parametrize('source', others_nightly(['device', 'mapped'], ('device',)))
 def test_two_processes_reach_one_processs_numbers(tmp_path, source):
     flags = (*SENTENCES, f'--config.train.input={source}')
     finish(start(tmp_path / 'one', flags))

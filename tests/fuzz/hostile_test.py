@@ -11,7 +11,7 @@ import signal
 import tracemalloc
 
 import pytest
-from helpers import ROOT, corpus_settings, refuses
+from helpers import ROOT, corpus_settings, others_nightly, refuses
 
 from configs import sentences
 from experiments import results, study
@@ -178,7 +178,7 @@ NORMALIZED = {'words': WordTokenizer('words')} | {
 
 
 @pytest.mark.parametrize('marks', MARKS)
-@pytest.mark.parametrize('tokenizer', NORMALIZED)
+@pytest.mark.parametrize('tokenizer', others_nightly(NORMALIZED, ('words',)))
 def test_a_letter_with_many_marks_takes_no_longer_than_others(tokenizer, marks):
     with within(20):
         text = NORMALIZED[tokenizer].normalize('a' + MARKS[marks] * 10**6)

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import check_resumed, make_network, small_settings
+from helpers import check_resumed, make_network, others_nightly, small_settings
 
 from nplm_jax import parts
 from nplm_jax.models import neural
@@ -86,6 +86,6 @@ def test_words_read_in_parts_have_the_same_features(network, params, sizes):
     np.testing.assert_allclose(jnp.concatenate(found, axis=1), whole, rtol=1e-4, atol=1e-5)
 
 
-@each_family
+@pytest.mark.parametrize('family', others_nightly(parts.NETWORKS, ('nplm', 'lstm')))
 def test_training_stopped_and_resumed_is_bit_for_bit_the_same(family, tmp_path):
     check_resumed(small_settings({**changes_for(family), 'train.steps_per_execution': 5}), tmp_path)

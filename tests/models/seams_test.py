@@ -18,6 +18,7 @@ from helpers import (
     SPARSE,
     covering_pairs,
     features_of,
+    others_nightly,
     register,
     regulariser,
     small_settings,
@@ -68,7 +69,7 @@ def make_settings(body, kind, **changes):
     return small_settings({**SPARSE, **model, **train, **({**tied, 'model.tied': True} if tied else {}), **changes})
 
 
-@pytest.mark.parametrize('body,kind', UPDATED)
+@pytest.mark.parametrize('body,kind', others_nightly(UPDATED, WITH_ALL))
 def test_updates_lower_the_loss_of_one_distribution(body, kind):
     recipe = {'optimizer.name': 'adam', 'optimizer.learning_rate': 0.03, 'optimizer.schedule': 'constant'}
     epochs = 9 if body.endswith('Energy') else 3  # its gradients pass through three small factors
@@ -138,7 +139,7 @@ def start(settings):
     )
 
 
-@pytest.mark.parametrize('body,kind', COMPARED)
+@pytest.mark.parametrize('body,kind', others_nightly(COMPARED, WITH_ALL))
 def test_sparse_gradients_are_the_dense_gradients_of_the_same_loss(body, kind):
     program, state, _, batch = start(make_settings(body, kind))
     network, key = program.network, jax.random.key(9)

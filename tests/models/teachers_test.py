@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import DATA, SPARSE, RecordingReporter, assert_close, run_chunk, same_bits, small_settings
+from helpers import DATA, SPARSE, RecordingReporter, assert_close, others_nightly, run_chunk, same_bits, small_settings
 
 from nplm_jax.data.dataset import make_batch
 from nplm_jax.models.network import Network
@@ -54,7 +54,7 @@ def read_by_teachers(run, num_updates):
     return found
 
 
-@pytest.mark.parametrize('teacher', BODIES)
+@pytest.mark.parametrize('teacher', others_nightly(BODIES, ('nplm', 'lstm')))
 @pytest.mark.parametrize('student', ['nplm', 'lstm'])
 def test_a_teacher_predicts_in_training_what_it_predicts_from_the_words_before(student, teacher):
     model = make_teacher(BODIES[teacher])
@@ -108,7 +108,7 @@ MOST = {**BODIES['lstm'], 'output.kind': 'sampled', 'output.samples': 9, 'optimi
 
 
 @pytest.mark.parametrize('kind', KINDS)
-@pytest.mark.parametrize('teacher', ['lstm', 'window_lstm'])
+@pytest.mark.parametrize('teacher', others_nightly(['lstm', 'window_lstm'], ('lstm',)))
 @pytest.mark.parametrize(
     'changes',
     [{'train.accumulate': 3}, {'train.input': 'mapped'}, {'train.steps_per_execution': 1}],

@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 import pytest
-from helpers import DATA, SPARSE, run_chunk, small_settings
+from helpers import DATA, SPARSE, others_nightly, run_chunk, small_settings
 
 from nplm_jax.config import replace
 from nplm_jax.training.loop import prepare_run
@@ -42,7 +42,7 @@ TAIL = {'train.average': 1.0, 'train.average_start': 0.4}
 CASES = [*((name, AVERAGE) for name in RECIPES), *((n, c) for n in ('sgd dense', 'rowwise_adam') for c in ({}, TAIL))]
 
 
-@pytest.mark.parametrize('name,average', CASES)
+@pytest.mark.parametrize('name,average', others_nightly(CASES, ('paper', 'sgd sparse', 'rowwise_adam')))
 def test_the_number_of_updates_of_an_execution_changes_nothing(name, average):
     settings = small_settings({**RECIPES[name], **average, 'train.epochs': 2})
     ends = [end(replace(settings, {'train.steps_per_execution': steps})) for steps in (1, 20, 50)]

@@ -11,6 +11,7 @@ from helpers import (
     check_together,
     default_settings,
     make_batch,
+    others_nightly,
     refuses,
     run_chunk,
     same_bits,
@@ -90,7 +91,7 @@ def start(settings):
     return network, step_lib.init_state(program, hyperparameters_of(settings)).params
 
 
-@pytest.mark.parametrize('schedule', ['cosine', 'constant'])
+@pytest.mark.parametrize('schedule', others_nightly(['cosine', 'constant'], ('cosine',)))
 @pytest.mark.parametrize('name', OPTIMIZERS)
 def test_the_losses_are_those_of_optaxs_own_loop(name, schedule):
     settings = by_name(name, {'optimizer.schedule': schedule, 'train.epochs': 1})

@@ -63,7 +63,7 @@ def test_one_frequent_word_and_many_rare_ones_are_counted(block):
 
 
 @pytest.mark.parametrize('fit', [kneser_ney.fit_backoff, kneser_ney.fit_modified])
-@pytest.mark.parametrize('block, in_memory', [(9, 0), (50, 0), (200, 10**6)])
+@pytest.mark.parametrize('block, in_memory', [pytest.param(9, 0, marks=pytest.mark.nightly), (50, 0), (200, 10**6)])
 def test_an_estimate_in_blocks_is_the_estimate_at_once_bit_for_bit(fit, block, in_memory):
     rng = np.random.default_rng(1)
     tokens_T = np.minimum(rng.zipf(1.4, 400), 29)
