@@ -48,7 +48,7 @@ include_patterns = [
 exclude_patterns = ['.venv', '.git', 'build', 'runs', 'nplm_jax']
 smartquotes = False  # `--flag` has two hyphens
 nb_execution_mode = (
-    'off'  # the notebooks are committed with their outputs; tests/experiments/notebooks_test.py runs them
+    'off'  # the notebooks are committed with their outputs; tests/nightly/experiments/notebooks_test.py runs them
 )
 myst_enable_extensions = ['html_image']
 myst_heading_anchors = 3

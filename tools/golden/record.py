@@ -5,7 +5,8 @@
 
 --output writes the record of this code. --compare makes all cases again, prints `same` or what differs for each, and
 ends with exit code 1 where anything does. The bits are those of one processor with one number of cores and one version
-of each package (the head of the record names them); tests/golden_test.py compares with tolerances instead, anywhere.
+of each package (the head of the record names them);
+tests/integration/golden_test.py compares with tolerances instead, anywhere.
 A change that is meant to change numbers records anew and says so.
 
 Only `get_config`, `experiment.run`, `experiment.load`, `generation.sample`, the protocol's `next_word` and the files of

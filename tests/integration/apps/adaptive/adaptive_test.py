@@ -1,0 +1,109 @@
+"""Models that adapt: each predicts a word before it sees it, by the formula that it states."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import features_of, make_network
+
+from nplm_jax.apps.adaptive import dynamic_evaluation
+from nplm_jax.apps.adaptive.adaptive_model import AdaptiveModel
+from nplm_jax.apps.adaptive.dynamic_evaluation import DynamicEvaluation
+from nplm_jax.apps.adaptive.neural_cache import NeuralCache
+from nplm_jax.apps.adaptive.ngram_cache import NgramCache
+from nplm_jax.data import dataset
+from nplm_jax.data.corpora import Span
+from nplm_jax.models.neural import NeuralLanguageModel
+
+V = 13
+WORDS = np.random.default_rng(0).integers(0, V, 400).astype(np.int32)
+FAMILIES = {
+    'window': {},
+    'lstm': {'model.family': 'lstm', 'model.direct': False, 'train.batch_size': 8, 'train.bptt_length': 4},
+    'residual': {
+        'model.family': 'residual', 'model.direct': False, 'model.n': 3, 'train.batch_size': 8, 'train.bptt_length': 4
+    },
+}  # fmt: skip
+
+
+@functools.cache
+def network_model(family):
+    network = make_network(V, FAMILIES[family])
+    return NeuralLanguageModel(network, jax.tree.map(lambda x: 2 * x, network.init(jax.random.key(0))))
+
+
+@functools.cache
+def dynamic(family, rate=0.02, decay=0.01, anchor_rate=0.005, segment=5):
+    model = network_model(family)
+    rms = dynamic_evaluation.root_mean_square_gradients(model, WORDS, Span(0, 200), segment, 20)
+    return DynamicEvaluation(model, rms, rate, decay, segment, anchor_rate)
+
+
+def streams(network, contexts_BxN):
+    """What `Network.features` reads for the contexts of consecutive words: one stream, or the windows."""
+    return contexts_BxN.reshape(1, -1) if network.body.trains_on_streams else contexts_BxN
+
+
+MODELS = {
+    'unigram cache': lambda: NgramCache(V, 1, 20, 2.0),
+    'trigram cache': lambda: NgramCache(V, 3, 50, 2.0),
+    'neural cache of a window': lambda: NeuralCache(network_model('window'), 30, 5.0),
+    'neural cache of an lstm': lambda: NeuralCache(network_model('lstm'), 300, 5.0),
+    'dynamic window': lambda: dynamic('window'),
+    'dynamic lstm': lambda: dynamic('lstm'),
+    'dynamic residual': lambda: dynamic('residual'),
+}
+
+
+@pytest.fixture(params=MODELS, scope='module')
+def model(request):
+    return MODELS[request.param]()
+
+
+def test_a_permuted_future_changes_no_earlier_score(model):
+    before = model.score(WORDS, Span(10, 390))
+    for t in (57, 300):
+        other = WORDS.copy()
+        other[t:] = np.random.default_rng(t).permutation(other[t:])
+        np.testing.assert_array_equal(model.score(other, Span(10, 390))[: t - 10], before[: t - 10])
+
+
+def test_a_score_is_the_next_words_probability_and_these_sum_to_one(model):
+    assert isinstance(model, AdaptiveModel)
+    log_p_T = model.score(WORDS[:60], Span(0, 60))
+    for t in (0, 1, 7, 23, 59):
+        log_p_V = model.next_word(WORDS[None, :t])[0]
+        assert np.exp(log_p_V).sum() == pytest.approx(1, abs=1e-5)
+        assert log_p_V[WORDS[t]] == pytest.approx(log_p_T[t], abs=2e-5)
+
+
+@pytest.mark.parametrize('anchor_rate', [0.0, 0.2])
+@pytest.mark.parametrize('family', FAMILIES)
+def test_dynamic_evaluation_is_its_formula(family, anchor_rate):
+    model = dynamic(family, rate=0.05, decay=0.3, anchor_rate=anchor_rate)
+    network, trained = model.model.network, model.model.params
+    tokens = jnp.asarray(WORDS[:40])
+
+    def loss(params, positions, carry):
+        contexts, targets = dataset.examples(tokens, positions, network.body.lookback + 1)
+        features, carry = features_of(network, params, streams(network, contexts), carry)
+        log_p = network.output.log_probabilities(params, features)[jnp.arange(len(targets)), targets]
+        return -log_p.mean(), (log_p, carry)
+
+    sizes = jax.tree.leaves(jax.tree.map(jnp.size, model.root_mean_squares))
+    mean = sum(map(float, jax.tree.leaves(jax.tree.map(jnp.sum, model.root_mean_squares)))) / sum(sizes)
+    gradients = jax.jit(jax.grad(loss, has_aux=True))
+    params, anchor, carry, expected = trained, trained, network.body.start(1), []
+    for first in range(0, 40, 5):
+        grads, (log_p, carry) = gradients(params, jnp.arange(first, first + 5), carry)
+        expected.append(log_p)
+        params = jax.tree.map(
+            lambda theta, theta_0, g, rms: theta
+            - 0.05 * g / (rms + 10 * mean)
+            + np.minimum(0.3 * rms / mean, 1) * (theta_0 - theta),
+            params, anchor, grads, model.root_mean_squares,
+        )  # fmt: skip
+        anchor = jax.tree.map(lambda theta_0, theta: (1 - anchor_rate) * theta_0 + anchor_rate * theta, anchor, params)
+    np.testing.assert_allclose(model.score(WORDS[:40], Span(0, 40)), np.concatenate(expected), rtol=1e-4, atol=1e-4)

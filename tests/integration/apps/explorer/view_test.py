@@ -1,0 +1,51 @@
+"""The data of the explorer's page against direct evaluation of the models."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from nplm_jax import parts
+from nplm_jax.apps.explorer import view
+from nplm_jax.cli import loaded_models
+from tests.helpers import make_model
+
+pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
+
+SIZES = {  # of any network
+    **{'model.n': 4, 'model.m': 4, 'model.h': 6, 'model.layers': 2, 'model.direct': False, 'residual.averages': 2},
+    **{'transformer.heads': 2, 'train.batch_size': 8, 'train.bptt_length': 4},
+}
+
+
+@pytest.fixture(scope='module')
+def models(folders):
+    return loaded_models.load_models([str(folders / 'network'), str(folders / 'counts')])
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize('family', parts.NETWORKS)
+def test_texts_that_are_scored_together_have_the_scores_of_each_alone(models, family):
+    network = make_model(len(models.vocabulary), {**SIZES, 'model.family': family})
+    network.params = jax.tree.map(lambda x: 2 * x + 0.1, network.params)  # far from zero, not chaotic
+    models = dataclasses.replace(models, models=[network, models.models[1]])
+    texts = [[], ['i'], ['i', 'zzz', 'milk'], ['i', 'like', 'dog'] * 25, ['dog', 'hate'] * 3, *[['i', 'love']] * 30]
+    for scores, words in zip(view.score(models, texts), texts):
+        line = models.encode_prompt(words)
+        assert scores.words == words and scores.log_p_MxT.shape == (2, len(words))
+        for model, next_V, log_p_T in zip(models.models, scores.next_MxV, scores.log_p_MxT):
+            np.testing.assert_allclose(next_V, model.next_word(line[None])[0], rtol=0, atol=1e-4)
+            expected_T = model.score_lines([line])[0][len(line) - len(words) :]
+            np.testing.assert_allclose(log_p_T, expected_T, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize('family', ['nplm', 'residual', 'lstm', 'transformer_n'])
+def test_after_the_warm_up_no_texts_compile_anything(models, family, caplog):
+    network = make_model(len(models.vocabulary), {**SIZES, 'model.family': family, 'model.n': 20})
+    models = dataclasses.replace(models, models=[network, models.models[1]])
+    view.warm_up(models, 32)
+    with jax.log_compiles():
+        for num_texts in (0, 1, 3, 20, 31):
+            view.score(models, [['i', 'like', 'dog'][: i % 4] * i for i in range(num_texts)] + [['i'] * 300])
+    assert not [record.message for record in caplog.records if 'ompil' in record.message]

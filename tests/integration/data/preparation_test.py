@@ -1,0 +1,148 @@
+"""Texts that are cut in pieces, by several processes, and kept."""
+
+import dataclasses
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from helpers import BLANKS, ROOT, corpus_settings
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nplm_jax.data import corpora, dataset, preparation, prepared_texts, sources, vocabulary
+from nplm_jax.data.sources import Piece
+from nplm_jax.utils import mapped_arrays, plugins
+
+TEXT = "The dog's bone , 3.5 of them .\n\nMr Smith saw Mr Smith\n \nand the Dogs'\n\n\nI said , Mr Smith came\n"
+CHOICES = dict.fromkeys(('lowercase', 'split_possessive', 'boundary_tokens', 'numbers', 'proper_nouns'), st.booleans())
+
+
+@given(st.fixed_dictionaries(CHOICES), st.sampled_from([10, 25, 60, 1000]))
+def test_pieces_make_the_stream_of_the_whole_text(choices, size):
+    settings = corpus_settings('text', **choices)
+    (whole,) = preparation.tokenize([lambda: [Piece(TEXT, True)]], corpora.make_tokenizer(settings))[:1]
+    borders = [0, *(i for i in range(size, len(TEXT)) if TEXT[:i].endswith('\n\n')), len(TEXT)]
+    pieces = [Piece(TEXT[a:b], a == 0) for a, b in zip(borders, borders[1:])]
+    in_pieces, lengths, *_ = preparation.tokenize([lambda: pieces], corpora.make_tokenizer(settings))
+    assert in_pieces.words() == whole.words() and lengths == (len(whole.words()),)
+
+
+@pytest.fixture
+def large(tmp_path, monkeypatch):
+    """A text that counts as large, and a cache of its own."""
+    monkeypatch.setenv('NPLM_JAX_CACHE', str(tmp_path / 'cache'))
+    monkeypatch.setattr(preparation, 'MIN_CACHED_BYTES', 100)
+    monkeypatch.setattr(dataset, 'MAX_WORDS_IN_MEMORY', 50)
+    monkeypatch.setattr(mapped_arrays, 'PART', 64)
+    monkeypatch.setattr(sources, 'PIECE_CHARACTERS', 200)
+    monkeypatch.setattr(sources, '_PART_CHARACTERS', 100)
+    words = np.random.default_rng(1).zipf(1.5, 600) % 40
+    text = '\n\n'.join(' '.join(f'W{w}' for w in words[i : i + 20]) for i in range(0, 600, 20))
+    (tmp_path / 'text.txt').write_text(text)
+    return corpus_settings('text', path=str(tmp_path / 'text.txt'))
+
+
+def in_memory(settings):
+    text = pathlib.Path(settings.path).read_text()
+    (stream,) = preparation.tokenize([lambda: [Piece(text, True)]], corpora.make_tokenizer(settings))[:1]
+    return stream
+
+
+def test_other_choices_are_kept_beside_it(large):
+    corpora.load(large)
+    cased = dataclasses.replace(large, lowercase=False)
+    assert corpora.load(cased).words == in_memory(cased).words() != corpora.load(large).words
+
+
+def test_an_edited_tokenizer_plugin_cuts_again(large, tmp_path, monkeypatch, write_module):
+    monkeypatch.setenv(plugins.ENVIRONMENT, 'edited_blanks')
+    settings = dataclasses.replace(large, tokens='edited_blanks:Blanks')
+    for source, initial in ((BLANKS, 'W'), (BLANKS.replace('[string]', '[string.lower()]'), 'w')):
+        write_module('edited_blanks', source)
+        assert {word[0] for word in corpora.load(settings).words} == {'<', initial}
+    (tmp_path / 'edited_blanks.py').write_text(BLANKS)  # while this process goes on with what it imported
+    assert {word[0] for word in corpora.load(settings).words} == {'<', 'w'}
+    write_module('edited_blanks', BLANKS)
+    assert {word[0] for word in corpora.load(settings).words} == {'<', 'W'}
+
+
+def test_a_changed_file_is_cut_again(large, capsys):
+    before = corpora.load(large).words
+    path = pathlib.Path(large.path)
+    os.utime(path, ns=(1, 1))  # only the time differs
+    assert corpora.load(large).words == before and capsys.readouterr().err == ''
+    path.write_text(path.read_text().replace('W1', 'X1'))
+    assert corpora.load(large).words == in_memory(large).words() != before
+    assert str(path) in capsys.readouterr().err
+
+
+def rewrite_keeping_the_time(path, text):
+    path.write_text(text)
+
+
+def replace_by_a_file_of_the_same_time(path, text):
+    other = path.with_suffix('.new')
+    other.write_text(text)
+    os.replace(other, path)
+
+
+@pytest.mark.parametrize('write', [rewrite_keeping_the_time, replace_by_a_file_of_the_same_time])
+def test_another_text_of_the_same_length_and_time_is_cut_again(large, write, capsys):
+    before = corpora.load(large)
+    path = pathlib.Path(large.path)
+    status = path.stat()
+    write(path, path.read_text().replace('W1 ', 'X1 '))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))  # as by `cp -p`, `rsync -t` or `tar`
+    after = corpora.load(large)
+    assert (path.stat().st_size, path.stat().st_mtime_ns) == (status.st_size, status.st_mtime_ns)
+    assert after.words == in_memory(large).words() != before.words
+    assert str(path) in capsys.readouterr().err
+
+
+def test_tokens_of_an_earlier_text_are_not_those_of_the_next(large):
+    before = corpora.load(large)
+    words = vocabulary.for_corpus(before, large)
+    path = pathlib.Path(large.path)
+    path.write_text(path.read_text().replace('W1 ', 'W2 '))
+    after = corpora.load(large)
+    token_ids = np.arange(len(before.stream.types), dtype=np.int32)
+    for stream in (before.stream, after.stream):  # the same ids of types
+        tokens_T = prepared_texts.encode(stream.type_ids_L, token_ids)
+        np.testing.assert_array_equal(tokens_T, token_ids[np.asarray(stream.type_ids_L)])
+    assert words != vocabulary.for_corpus(after, large)
+
+
+@pytest.mark.parametrize('missing', ['manifest.json', 'types.txt', 'type_ids-*'])
+def test_what_is_not_complete_is_made_again(large, missing):
+    before = corpora.load(large).words
+    (folder,) = (prepared_texts.download.cache_folder() / 'texts').iterdir()
+    (file,) = folder.glob(missing)
+    file.unlink()
+    assert corpora.load(large).words == before
+
+
+def test_killed_in_the_middle_leaves_nothing_that_is_used(large, tmp_path):
+    script = (
+        'import os, signal, sys\n'
+        'from helpers import corpus_settings\n'
+        'from nplm_jax.data import corpora, preparation, sources\n'
+        'preparation.MIN_CACHED_BYTES, sources.PIECE_CHARACTERS, sources._PART_CHARACTERS = 100, 200, 100\n'
+        'read_pieces = sources.read_pieces\n'
+        'def killed(*arguments):\n'
+        '    for number, piece in enumerate(read_pieces(*arguments)):\n'
+        '        yield piece\n'
+        '        if number == 4:\n'
+        '            os.kill(os.getpid(), signal.SIGKILL)\n'
+        'sources.read_pieces = killed\n'
+        "corpora.load(corpus_settings('text', path=sys.argv[1]))\n"
+    )
+    root = ROOT
+    env = {**os.environ, 'PYTHONPATH': os.pathsep.join(map(str, (root, root / 'tests')))}
+    assert subprocess.run([sys.executable, '-c', script, large.path], env=env).returncode == -9
+    (folder,) = (tmp_path / 'cache' / 'texts').iterdir()
+    assert not (folder / 'manifest.json').exists()
+    assert corpora.load(large).words == in_memory(large).words()
+    assert (folder / 'manifest.json').exists() and not list(folder.glob('.*.tmp'))

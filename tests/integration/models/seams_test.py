@@ -1,0 +1,201 @@
+"""Every body trains with every output layer, and sparse updates are what a dense computation gives.
+
+`BODY=NAME python -m pytest tests/integration/models/seams_test.py` tests
+one body, with all output layers that it can have.
+"""
+
+import os
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from helpers import (
+    DATA,
+    SENSES,
+    SPARSE,
+    covering_pairs,
+    features_of,
+    others_nightly,
+    register,
+    regulariser,
+    small_settings,
+    start_training,
+)
+
+from experiments.section5.plugins.importance import ImportanceSampling
+from nplm_jax import parts
+from nplm_jax.data import dataset
+from nplm_jax.models import neural
+from nplm_jax.models.body import by_example
+from nplm_jax.training import sparse_rows, step
+from nplm_jax.training.loop import prepare_run
+
+V = len(DATA.vocabulary)
+TIED = {
+    'lstm, tied': {'model.layers': 2, 'model.variational': True, 'model.dropout': 0.2, 'recurrent.weight_dropout': 0.1},
+    'residual, tied': {'model.layers': 2, 'model.word_dropout': 0.1, 'residual.averages': 2},
+}
+
+
+LAYERS = {kind: parts.part_class('output.kind', kind) for kind in parts.PARTS['output.kind'].paths}
+
+
+KINDS = {body: tuple(LAYERS) for body in (*parts.NETWORKS, 'bag', SENSES)}
+
+
+KINDS |= {body: tuple(kind for kind in LAYERS if kind != 'tree') for body in TIED}
+SPARSE_KINDS = [kind for kind, layer in LAYERS.items() if layer.uses_sparse_updates]
+ONLY = os.environ.get('BODY', '')
+
+
+KINDS = {body: kinds for body, kinds in KINDS.items() if ONLY in ('', body)}
+WITH_ALL = (ONLY, 'nplm', 'lstm', 'lstm, tied')  # a window; a state that is carried on; one table of words and outputs
+FEW = {} if ONLY else dict.fromkeys(TIED, ('full', 'two_level'))
+UPDATED = covering_pairs(KINDS | FEW, WITH_ALL, always='full')
+COMPARED = covering_pairs({body: [k for k in SPARSE_KINDS if k in kinds] for body, kinds in KINDS.items()}, WITH_ALL)
+POSITIONS = np.arange(3, 19, dtype=np.int32)  # 4 streams of 4 words; words occur more than once
+
+
+@pytest.fixture(autouse=True)
+def bag_of_features(monkeypatch):
+    """One more body than the registry has."""
+    register(monkeypatch, 'model.family', 'bag', 'bag_of_features:BagOfFeatures')
+
+
+def make_settings(body, kind, **changes):
+    body, tied = body.partition(',')[0], TIED.get(body)
+    model = {'model.family': body, 'model.direct': body == 'nplm', 'model.m': 6, 'model.h': 7, 'output.kind': kind}
+    model |= {'transformer.heads': 1}
+    train = {'train.batch_size': 16, 'train.bptt_length': 4, 'train.steps_per_execution': 100}
+    return small_settings({**SPARSE, **model, **train, **({**tied, 'model.tied': True} if tied else {}), **changes})
+
+
+@pytest.mark.parametrize('body,kind', others_nightly(UPDATED, WITH_ALL))
+def test_updates_lower_the_loss_of_one_distribution(body, kind):
+    recipe = {'optimizer.name': 'adam', 'optimizer.learning_rate': 0.03, 'optimizer.schedule': 'constant'}
+    epochs = 9 if body.endswith('Energy') else 3  # its gradients pass through three small factors
+    run = prepare_run(make_settings(body, kind, **recipe, **{'train.epochs': epochs}), DATA)
+    network, state = run.program.network, run.init_state()
+
+    @jax.jit
+    def exact(params):
+        """log P of all words at each training position, and the NLL of those that stand there."""
+        state, ids, targets = neural.stream_blocks(network, DATA.tokens_T, DATA.train, len(DATA.train))
+        features = by_example(neural.read(network, params, state, ids)[0])
+        return network.output.log_probabilities(params, features), network.output.nll(params, features, targets[0])
+
+    before = exact(state.params)[1].mean()
+    for _ in range(epochs):
+        state, nll_S = step.execute_steps(*run.chunk(state, int(state.step)))
+        assert np.isfinite(nll_S).all()
+    log_p_BxV, nll_B = exact(state.params)
+    assert nll_B.mean() < before - 0.3
+    assert log_p_BxV.shape == (len(DATA.train), V) and log_p_BxV.dtype == jnp.float32
+    np.testing.assert_allclose(np.exp(np.float64(log_p_BxV)).sum(1), 1, atol=1e-6)
+    targets = np.asarray(DATA.train_words)
+    np.testing.assert_allclose(nll_B, -np.asarray(log_p_BxV)[np.arange(len(targets)), targets], rtol=1e-5, atol=1e-5)
+
+
+def dense_loss(params, network, batch, carry, key):
+    """The loss of a sparse output layer from the scores of all words, and what the streams carry on."""
+    key, key_rows = jax.random.split(key)
+    targets, proposal = batch.targets_B, batch.extras
+    features, carry = features_of(network, params, batch.ids_SxL, carry, key)
+    if proposal is None:  # two_level's loss is exact
+        return network.output.nll(params, features, targets).mean(), carry
+    y_VxB = network.output.scorer.scores(params, features)
+    if type(network.output) is ImportanceSampling:
+        words_BxL, _, draws = network.output.rows(batch, key_rows)
+        y_BxL = jnp.take_along_axis(y_VxB.T, words_BxL, axis=1)
+        others_BxL = jnp.exp(y_BxL - draws.log_q_BxL)[:, 1:] * (words_BxL != targets[:, None])[:, 1:]
+        return jnp.mean(jnp.log(jnp.exp(y_BxL[:, 0]) + others_BxL.mean(axis=1)) - y_BxL[:, 0]), carry
+    log_odds_VxB = y_VxB - proposal.log_inclusion_prob_V[:, None]
+    _, samples_S = network.output.rows(batch, key_rows)
+    y_target_B = y_VxB[targets, jnp.arange(16)]
+    if type(network.output) is LAYERS['nce']:
+        told_B = jax.nn.softplus(-log_odds_VxB[targets, jnp.arange(16)])
+        return jnp.mean(told_B + jax.nn.softplus(log_odds_VxB[samples_S]).sum(0)), carry
+    others_SxB = jnp.where(samples_S[:, None] == targets[None, :], -jnp.inf, log_odds_VxB[samples_S])
+    return jnp.mean(jax.nn.logsumexp(jnp.vstack([others_SxB, y_target_B[None]]), axis=0) - y_target_B), carry
+
+
+def assert_close(actual, expected, atol):
+    assert jax.tree.structure(actual) == jax.tree.structure(expected)
+    for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(actual), jax.tree.leaves(expected), strict=True):
+        scale = max(1.0, float(np.abs(b).max(initial=0)))
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=atol * scale, err_msg=jax.tree_util.keystr(path))
+
+
+def start(settings):
+    """A training of parameters far from their small initial values, its batch and what its output layer draws from."""
+    program, state, inputs = start_training(settings, V, 100)
+    state = state.replace(params=jax.tree.map(lambda x: 3 * x + 0.1, state.params))
+    inputs, body = inputs.replace(extras=program.network.output.make_extras(DATA.train_words, V)), program.network.body
+    positions_SxT = POSITIONS.reshape(-1, body.bptt_length)
+    return (
+        program,
+        state,
+        inputs,
+        dataset.make_batch(DATA.tokens_T, positions_SxT, body.training_lookback, inputs.extras),
+    )
+
+
+@pytest.mark.parametrize('body,kind', others_nightly(COMPARED, WITH_ALL))
+def test_sparse_gradients_are_the_dense_gradients_of_the_same_loss(body, kind):
+    program, state, _, batch = start(make_settings(body, kind))
+    network, key = program.network, jax.random.key(9)
+
+    @jax.jit
+    def both(params):
+        gradients = sparse_rows.sparse_gradients(params, network, batch, state.carry, key, program.sharding)
+        dense = jax.grad(dense_loss, has_aux=True)(params, network, batch, state.carry, key)
+        return sparse_rows.scatter_to_dense(gradients, params, network, program.sharding), gradients.carry, *dense
+
+    grads, carry, expected, expected_carry = both(state.params)
+    assert_close(grads, expected, 1e-4 if body.startswith('residual') else 1e-6)  # norms amplify rounding
+    assert_close(carry, expected_carry, 1e-6)
+
+
+OPTIMIZERS = {
+    'adam': ({'optimizer.name': 'adam', 'optimizer.learning_rate': 0.01}, optax.adam(0.01)),
+    'clip_norm and momentum': (
+        {'optimizer.clip_norm': 0.05, 'optimizer.momentum': 0.9},
+        optax.chain(optax.clip_by_global_norm(0.05), optax.sgd(0.5, 0.9)),
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    'body,kind,optimizer',
+    [
+        *(('nplm', kind, 'adam') for kind in SPARSE_KINDS),
+        ('nplm', 'nce', 'clip_norm and momentum'),
+        ('gru', 'two_level', 'clip_norm and momentum'),
+    ],
+)
+def test_any_optimizer_updates_with_a_sparse_layer_as_with_dense_gradients(body, kind, optimizer):
+    changes, reference = OPTIMIZERS[optimizer]
+    settings = make_settings(body, kind, **changes, **{'optimizer.decay': 0.01, 'optimizer.schedule': 'constant'})
+    program, state, inputs, batch = start(settings)
+    assert not program.scatters_updates
+
+    @jax.jit
+    def expected_step(params, opt_state, carry, number):
+        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(settings.seed), 2), number)
+
+        def penalised(params):
+            loss, next_carry = dense_loss(params, program.network, batch, carry, key)
+            return loss + regulariser(params, 0.01), next_carry
+
+        grads, carry = jax.grad(penalised, has_aux=True)(params)
+        updates, opt_state = reference.update(grads, opt_state, params)
+        return optax.apply_updates(params, updates), opt_state, carry
+
+    expected = state.params, reference.init(state.params), state.carry
+    train_step = jax.jit(step.train_step, static_argnames='program')
+    for number in range(3):
+        state, _ = train_step(program, state, batch, inputs)
+        expected = expected_step(*expected, number)
+    assert_close(state.params, expected[0], 2e-5)

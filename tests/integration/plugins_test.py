@@ -1,0 +1,89 @@
+"""The plug-ins of docs/howto/plugins.md, in a folder of their own: they train, resume, sweep, score and generate."""
+
+import io
+import json
+import re
+import sys
+
+import pytest
+from helpers import ROOT, check_resumed, launch, numbers, one_line, plugin_folder, refuses, small_settings
+
+from nplm_jax.runs import loading
+from nplm_jax.utils import plugins
+
+PAGE = (ROOT / 'docs' / 'howto' / 'plugins.md').read_text()
+PARTS, CONFIG, OF_A_ROW = re.findall(r'```python\n(.*?)```', PAGE, re.DOTALL)
+NAMES = {
+    'corpus.name': 'my_parts:sums',
+    'model.family': 'my_parts:WeightedMean',
+    'output.kind': 'my_parts:SmoothedSoftmax',
+    'optimizer.name': 'my_parts:signum',
+    'optimizer.schedule': 'my_parts:InverseSqrt',
+    'corpus.tokens': 'my_parts:ShortWords',
+}
+OWN = {  # in place of what tests/helpers.py trains
+    **NAMES,
+    'model.options.power': 2.0,
+    'model.direct': False,
+    'model.h': 200,
+    'model.dropout': 0.25,
+    'optimizer.learning_rate': 0.01,
+    'optimizer.momentum': 0.0,
+}
+
+
+@pytest.fixture
+def scratch(tmp_path, monkeypatch):
+    """The working folder, with the page's files."""
+    with plugin_folder(tmp_path, monkeypatch, my_parts=PARTS, my_config=CONFIG, my_brown=OF_A_ROW):
+        yield tmp_path
+
+
+def test_they_train_sweep_score_and_generate(scratch, nplm_command, monkeypatch):
+    flags = '--config=my_config.py', '--config.optimizer.options.nesterov=true', '--config.train.epochs=2'
+    trained = launch(*flags, '--grid', 'model.options.power=0,2', '--workdir=runs', cwd=scratch)
+    assert trained.returncode == 0, trained.stderr
+    folders = [scratch / 'runs' / f'power_{power}' for power in ('0.0', '2.0')]
+    valid = [json.loads((folder / 'results.json').read_text())['perplexity']['valid'] for folder in folders]
+    assert valid[1] < valid[0] < 17  # the last word but one says more than that before it
+    config = json.loads((folders[1] / 'config.json').read_text())
+    sections = {section: config[section]['options'] for section in ('corpus', 'model', 'output', 'optimizer')}
+    assert sections == {
+        'corpus': {'count': 200, 'seed': 1},
+        'model': {'power': 2.0},
+        'output': {'smoothing': 0.1},
+        'optimizer': {'momentum': 0.9, 'nesterov': True},
+    }
+    assert config['optimizer']['schedule_options'] == {'hold': 10}
+    assert config['corpus']['token_options'] == {'num_letters': 4}
+    refused = launch(*flags, f'--workdir={folders[1]}', '--config.model.options.power=1', cwd=scratch)
+    line = one_line(refused.stderr, '--workdir')
+    assert 'model.options.power=2.0' in line and '1.0' in numbers(line)
+
+    monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(b'one plus two is three .\n')))
+    with refuses('output.kind'):
+        loading.load(folders[1])
+    printed, _ = nplm_command('score', folders[1], '--plugins=my_parts')
+    assert printed[0].startswith('one=')
+    assert loading.load(folders[1]).settings.model.options['power'] == 2.0  # named in this process
+    monkeypatch.delenv(plugins.ENVIRONMENT)
+    loading.load(folders[1], plugins=['my_parts'])
+    monkeypatch.setenv(plugins.ENVIRONMENT, 'another, my_parts')
+    printed, _ = nplm_command('generate', folders[1], '--words=6', '--samples=2')
+    assert [len(line.split()) for line in printed] == [6, 6]
+    sys.modules.pop('my_parts')
+    monkeypatch.chdir('/')
+    sys.path.remove(str(scratch))
+    with refuses('runs/power_2.0/config.json') as error:
+        loading.load(folders[1])
+    assert 'delete' not in str(error.value)  # the run is good
+
+
+@pytest.mark.usefixtures('scratch')
+def test_stopped_and_resumed_is_bit_for_bit_the_same(tmp_path):
+    check_resumed(small_settings(OWN), tmp_path)
+
+
+def test_a_factory_of_optax_is_an_optimizer(tmp_path):
+    changes = {'optimizer.name': 'optax.contrib:muon', 'optimizer.options.beta': 0.9, 'optimizer.momentum': 0.0}
+    check_resumed(small_settings({**changes, 'optimizer.learning_rate': 0.02}), tmp_path)

@@ -1,0 +1,294 @@
+"""A search: its trials are runs, it resumes, it says what is wrong, and a lost process costs one trial at most."""
+
+import contextlib
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+
+import pytest
+from helpers import ROOT, launch, one_line, wait_until
+
+from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.processes import free_port
+
+optuna = pytest.importorskip('optuna')
+
+
+TrialState = optuna.trial.TrialState
+from nplm_jax.runs import search_storage, search_trial, workdir  # noqa: E402
+
+STUDY = """
+from configs import sentences
+
+def get_config(row=''):
+    return sentences.get_config()
+
+def search(trial):
+    return {
+        'train.epochs': 4,
+        'train.evaluate_every': 0,
+        'model.h': trial.suggest_int('model.h', 2, 9),
+        'optimizer.learning_rate': trial.suggest_float('optimizer.learning_rate', 1e-3, 1.0, log=True),
+    }
+"""
+ROW = re.compile(r'\| (trial-\d+) .*\| (\w+) +\| +[\d.]+ +\|')
+
+
+@pytest.fixture
+def study(tmp_path):
+    (tmp_path / 'study.py').write_text(STUDY)
+    return tmp_path / 'study.py'
+
+
+def ask(made):
+    """Begins a trial in the name of another process. Returns its number."""
+    with pytest.warns(UserWarning, match='Heartbeat'):  # Optuna's
+        return made.ask().number
+
+
+def start(study, number, *flags):
+    return launch(f'--config={study}', f'--search={number}', f'--workdir={study.parent}/runs', *flags)
+
+
+@contextlib.contextmanager
+def opened(url):
+    """Yields the study in a database."""
+    with search_storage.opened(url) as storage:
+        yield optuna.load_study(study_name='sentences', storage=storage)
+
+
+def trials(study):
+    """Returns the trials of a search."""
+    with opened(f'sqlite:///{study.parent}/runs/search.db') as made:
+        return made.get_trials()
+
+
+def test_a_search_has_as_many_trials_as_asked_for_and_the_same_command_adds_only_what_is_missing(study):
+    done = start(study, 3)
+    assert done.returncode == 0, done.stderr
+    table = (study.parent / 'runs' / 'table.md').read_text()
+    assert table in done.stdout and len(ROW.findall(table)) == 3
+    values = [trial.value for trial in trials(study)]
+    perplexity = [json.loads(p.read_text())['perplexity'] for p in sorted(study.parent.glob('runs/*/results.json'))]
+    assert [each['valid'] for each in perplexity] == pytest.approx(
+        [v for v, t in zip(values, trials(study)) if t.state == 1]
+    )
+    again = start(study, 3)
+    assert again.returncode == 0 and again.stdout.endswith(done.stdout[done.stdout.index('| trial') :])
+    assert 'Output directory' not in again.stdout
+    assert start(study, 4).returncode == 0 and len(trials(study)) == 4
+    assert (
+        len({trial.params['model.h'] * 1000 + trial.params['optimizer.learning_rate'] for trial in trials(study)}) == 4
+    )
+
+
+def test_no_trial_is_the_best_where_their_words_differ(study):
+    study.write_text(
+        STUDY.replace("'train.epochs': 4", "'train.epochs': 1, 'corpus.max_vocabulary': 10 - 3 * trial.number")
+    )
+    done = start(study, 2)
+    assert done.returncode == 0, done.stderr
+    assert len(ROW.findall(done.stdout)) == 2
+    assert not re.search('^Best', done.stdout, re.MULTILINE)
+    assert not list(study.parent.glob('runs/*.png'))
+
+
+def test_the_printed_command_trains_the_best_trial_again(study, tmp_path):
+    done = start(study, 2)
+    best = re.search(r'Best on validation: (\S+); to train it again:\n  (.*)', done.stdout)
+    words = best[2].split()
+    assert words[1].endswith('launch.py') and launch(*words[2:], f'--workdir={tmp_path}/again').returncode == 0
+    first, again = (json.loads((pathlib.Path(p) / 'results.json').read_text()) for p in (best[1], tmp_path / 'again'))
+    assert again['perplexity'] == first['perplexity'] and first['command'].startswith(best[2])
+    assert (study.parent / 'runs' / 'slices.png').exists() and (study.parent / 'runs' / 'importance.png').exists()
+
+
+def test_a_trial_that_diverges_or_is_refused_counts_and_the_others_run(study):
+    rate = "trial.suggest_float('optimizer.learning_rate', 1e-3, 1.0, log=True)"
+    text = STUDY.replace(rate, '[0.5, 1e30, 0.5][trial.number]')
+    study.write_text(
+        text.replace("'train.epochs': 4", "'train.batch_size': [4, 4, 14][trial.number], 'train.epochs': 4")
+    )
+    done = start(study, 3)
+    assert done.returncode == 0 and [trial.state for trial in trials(study)][1:] == [TrialState.PRUNED] * 2
+    assert [trial.user_attrs.get('state') for trial in trials(study)] == [None, 'diverged', 'refused']
+    assert 'trial-0001: ' in done.stderr and 'trial-0002: train.batch_size=14: ' in done.stderr
+
+
+def test_a_trial_of_a_killed_process_is_run_again_at_once(study):
+    start(study, 1)
+    with opened(f'sqlite:///{study.parent}/runs/search.db') as made:
+        left = ask(made)  # and its process is gone
+    assert start(study, 2).returncode == 0
+    first, failed, second = trials(study)
+    assert failed.state == TrialState.FAIL and second.system_attrs['failed_trial'] == failed.number == left
+    assert first.state.is_finished() and second.state != TrialState.FAIL
+
+
+@pytest.mark.parametrize(
+    'error,code',
+    [(BadInput('--workdir', 'cannot be written', value='x'), 2), (OSError(28, 'No space left on device'), 1)],
+)
+def test_a_failure_of_the_machine_ends_the_search_and_the_same_command_continues_the_trial(
+    study, monkeypatch, error, code
+):
+    def fail(*_):
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(search_trial.experiment, 'run', fail)
+        for _ in range(search_storage.MAX_RETRIES + 1):  # it is no retry
+            done = start(study, 1)
+            assert (
+                done.returncode == code
+                and str(getattr(error, 'strerror', error)) in done.stderr
+                and done.stderr.count('\n') == 1
+            )
+    assert start(study, 1).returncode == 0
+    *failed, last = trials(study)
+    assert {trial.state for trial in failed} == {TrialState.FAIL} and last.state == TrialState.COMPLETE
+    assert {json.dumps(trial.params) for trial in failed} == {json.dumps(last.params)}
+
+
+def test_a_trial_waits_for_the_process_that_still_holds_its_folder(study, monkeypatch):
+    holder, run = contextlib.ExitStack(), search_trial.experiment.run
+    (folder := study.parent / 'runs' / 'trial-0000').mkdir(parents=True)
+    holder.enter_context(workdir.locked(folder))
+    (study.parent / 'runs' / 'trial-0000').rename(study.parent / 'held')
+    monkeypatch.setattr(search_trial, 'wait', holder.close)
+
+    def run_held(settings, folder, *rest):
+        if not folder.exists():
+            (study.parent / 'held').rename(folder)
+        return run(settings, folder, *rest)
+
+    monkeypatch.setattr(search_trial.experiment, 'run', run_held)
+    done = start(study, 1)
+    assert done.returncode == 0 and [trial.state for trial in trials(study)] == [TrialState.COMPLETE]
+    assert "trial-0000': " in done.stderr and done.stderr.count('\n') == 1
+
+
+def test_a_trial_without_a_heartbeat_is_lost_as_well(study, monkeypatch):
+    monkeypatch.setattr(search_storage, 'HEARTBEAT', 1)
+    with search_storage.opened(f'sqlite:///{study.parent}/search.db') as storage:
+        made = optuna.create_study(storage=storage)
+        ask(made)  # by a process that is killed before its first heartbeat
+
+        def is_queued():
+            search_storage.fail_silent_trials(made, storage)
+            return [trial.state for trial in made.get_trials()] == [TrialState.FAIL, TrialState.WAITING]
+
+        wait_until(is_queued, 20, lambda: str(made.get_trials()))
+
+
+def test_a_database_that_holds_another_study_is_one_line(study):
+    assert start(study, 1).returncode == 0
+    done = start(study, 2, '--config.model.m=3')
+    assert done.returncode == 2 and re.search(r'\bsentences\b.*model\.m=2 .*\b3\b', done.stderr)
+    study.write_text(STUDY.replace('2, 9', '2, 8'))
+    done = start(study, 2)
+    assert done.returncode == 2 and 'search()' in done.stderr
+    study.write_text(STUDY)
+    (trial,) = study.parent.glob('runs/trial-*')
+    trial.rename(study.parent / 'moved')
+    done = start(study, 1)
+    assert done.returncode == 2
+    one_line(done.stderr, f"--workdir='{study.parent}/runs'")
+    (study.parent / 'moved').rename(trial)
+    (study.parent / 'runs' / 'search.db').unlink()
+    done = start(study, 2)
+    assert done.returncode == 2
+    one_line(done.stderr, f"--workdir='{study.parent}/runs'")
+
+
+PROGRAMS = f'{os.environ["PATH"]}:{":".join(map(str, pathlib.Path("/usr/lib/postgresql").glob("*/bin")))}'
+# A worker of launch.py that misses heartbeats after seconds.
+WORKER = """
+import functools, sys
+from absl import app
+from nplm_jax.cli import launch
+from nplm_jax.runs import search_storage
+search_storage.HEARTBEAT = 1
+app.run(functools.partial(launch.main, program=(__file__,)), flags_parser=launch.parse_flags)
+"""
+
+
+@pytest.fixture
+def postgres():
+    """The URL of an empty database of a PostgreSQL server, which may not be root's."""
+    initdb, control = (shutil.which(name, path=PROGRAMS) for name in ('initdb', 'pg_ctl'))
+    if not (initdb and control):
+        pytest.skip('PostgreSQL is not installed')
+    pytest.importorskip('psycopg')
+    as_nobody = ['setpriv', '--reuid=65534', '--regid=65534', '--clear-groups'] if os.getuid() == 0 else []
+    with tempfile.TemporaryDirectory(dir='/tmp') as folder:  # the user has to reach it
+        if as_nobody:
+            os.chown(folder, 65534, 65534)
+
+        def run(*words):
+            # The server inherits the streams: a pipe would not end.
+            subprocess.run([*as_nobody, *words], check=True, cwd=folder, stdout=subprocess.DEVNULL)
+
+        run(initdb, '--username=me', '--auth=trust', '--no-sync', f'--pgdata={folder}/data')
+        options = f'-p {(port := free_port())} -k {folder} -c fsync=off -c listen_addresses=localhost'
+        server = (control, f'--pgdata={folder}/data', '--wait')
+        run(*server, f'--log={folder}/log', f'--options={options}', 'start')
+        try:
+            yield f'postgresql+psycopg://me:secret@localhost:{port}/postgres'
+        finally:
+            run(*server, '--mode=fast', 'stop')
+
+
+def num_of(url, state):
+    with contextlib.suppress(KeyError), opened(url) as shared:  # no such study yet
+        return len(shared.get_trials(states=(state,)))
+
+
+@pytest.mark.nightly
+def test_workers_share_a_database_and_a_killed_or_suspended_one_loses_its_own_trial_alone(study, tmp_path, postgres):
+    go, name = tmp_path / 'go', "'model.h', 2, 9"
+    wait = f"""
+    import pathlib, time
+    while trial.study.study_name == 'sentences' and trial.number < 4 and not pathlib.Path('{go}').exists():
+        time.sleep(0.1)
+"""
+    head, define, body = STUDY.partition('def search(trial):')
+    study.write_text(head + define + wait + body.replace(name, "'model.h', 5, 5"))
+    (tmp_path / 'worker.py').write_text(WORKER)
+    words = [sys.executable, tmp_path / 'worker.py', f'--config={study}', '--search=8', f'--workdir={tmp_path}/runs']
+    flags = [f'--storage={postgres}', '--launcher=local', '--jobs=4']
+    env = {**os.environ, 'PYTHONPATH': str(ROOT)}
+    log = tmp_path / 'log'
+    with log.open('wb') as file:
+        parent = subprocess.Popen([*words, *flags], env=env, stdout=file, stderr=file)
+    try:
+        children = pathlib.Path(f'/proc/{parent.pid}/task/{parent.pid}/children')
+        wait_until(lambda: num_of(postgres, TrialState.RUNNING) == 4, 60, log.read_text)
+        *killed, suspended = map(int, children.read_text().split()[:3])
+        for pid in killed:
+            os.kill(pid, signal.SIGKILL)
+        os.kill(suspended, signal.SIGSTOP)
+        go.touch()
+        wait_until(lambda: num_of(postgres, TrialState.FAIL) == 3, 60, log.read_text)
+        os.kill(suspended, signal.SIGCONT)
+        assert parent.wait(60) == 0, log.read_text()
+    finally:
+        parent.terminate()
+        parent.wait()
+    with opened(postgres) as shared:
+        made = shared.get_trials()
+    states = [trial.state for trial in made]
+    assert states.count(TrialState.COMPLETE) + states.count(TrialState.PRUNED) == 8
+    lost = [trial.number for trial in made if trial.state == TrialState.FAIL and 'point' not in trial.user_attrs]
+    assert len(lost) == 3 and {t.system_attrs.get('failed_trial') for t in made} == {None, *lost}
+    assert len(ROW.findall((tmp_path / 'runs' / 'table.md').read_text())) == 8
+    written = b''.join(path.read_bytes() for path in tmp_path.rglob('*') if path.is_file())
+    assert b'secret' not in written and b'Traceback' not in written
+    again = launch(*words[2:4], f'--workdir={tmp_path}/runs', f'--storage={postgres}')
+    assert again.returncode == 0 and 'Output directory' not in again.stdout, again.stderr

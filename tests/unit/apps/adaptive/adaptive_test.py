@@ -1,0 +1,129 @@
+"""Models that adapt: each predicts a word before it sees it, by the formula that it states."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import features_of, make_network
+
+from nplm_jax.apps.adaptive import dynamic_evaluation
+from nplm_jax.apps.adaptive.dynamic_evaluation import DynamicEvaluation
+from nplm_jax.apps.adaptive.neural_cache import NeuralCache
+from nplm_jax.apps.adaptive.ngram_cache import NgramCache
+from nplm_jax.data import dataset
+from nplm_jax.data.corpora import Span
+from nplm_jax.models import mixture
+from nplm_jax.models.neural import NeuralLanguageModel
+
+V = 13
+WORDS = np.random.default_rng(0).integers(0, V, 400).astype(np.int32)
+FAMILIES = {
+    'window': {},
+    'lstm': {'model.family': 'lstm', 'model.direct': False, 'train.batch_size': 8, 'train.bptt_length': 4},
+    'residual': {
+        'model.family': 'residual', 'model.direct': False, 'model.n': 3, 'train.batch_size': 8, 'train.bptt_length': 4
+    },
+}  # fmt: skip
+
+
+@functools.cache
+def network_model(family):
+    network = make_network(V, FAMILIES[family])
+    return NeuralLanguageModel(network, jax.tree.map(lambda x: 2 * x, network.init(jax.random.key(0))))
+
+
+@functools.cache
+def dynamic(family, rate=0.02, decay=0.01, anchor_rate=0.005, segment=5):
+    model = network_model(family)
+    rms = dynamic_evaluation.root_mean_square_gradients(model, WORDS, Span(0, 200), segment, 20)
+    return DynamicEvaluation(model, rms, rate, decay, segment, anchor_rate)
+
+
+def streams(network, contexts_BxN):
+    """What `Network.features` reads for the contexts of consecutive words: one stream, or the windows."""
+    return contexts_BxN.reshape(1, -1) if network.body.trains_on_streams else contexts_BxN
+
+
+MODELS = {
+    'unigram cache': lambda: NgramCache(V, 1, 20, 2.0),
+    'trigram cache': lambda: NgramCache(V, 3, 50, 2.0),
+    'neural cache of a window': lambda: NeuralCache(network_model('window'), 30, 5.0),
+    'neural cache of an lstm': lambda: NeuralCache(network_model('lstm'), 300, 5.0),
+    'dynamic window': lambda: dynamic('window'),
+    'dynamic lstm': lambda: dynamic('lstm'),
+    'dynamic residual': lambda: dynamic('residual'),
+}
+
+
+@pytest.fixture(params=MODELS, scope='module')
+def model(request):
+    return MODELS[request.param]()
+
+
+def test_what_was_read_changes_what_is_predicted(model):
+    other = WORDS.copy()
+    other[200:206] = (other[200:206] + 1) % V
+    p_T, other_p_T = (np.exp(model.score(words, Span(100, 300))) for words in (WORDS, other))
+    assert np.abs(p_T - other_p_T)[106:].max() > 1e-5
+
+
+def test_each_line_starts_anew(model):
+    lines = [WORDS[:30], WORDS[:30], WORDS[5:9]]
+    first, second, _ = model.score_lines(lines)
+    np.testing.assert_array_equal(first, second)
+
+
+def test_a_mixture_with_a_cache_is_a_language_model():
+    mixed = mixture.equal([network_model('lstm'), MODELS['neural cache of an lstm']()])
+    assert np.isfinite(mixed.score(WORDS, Span(50, 60))).all()
+
+
+def test_the_ngram_cache_counts_the_remembered_words_by_hand():
+    cache = NgramCache(5, 2, 4, 1.0)
+    words = np.array([1, 2, 1, 2, 3, 1], np.int32)
+    # Before the last word: 2 1 2 3, of which 3 follows nothing; P_1(1) = (1 + 1/5) / 5.
+    assert np.exp(cache.score(words, Span(5, 6)))[0] == pytest.approx(1.2 / 5)
+    # Before the word 3: 1 2 1 2; 1 followed 2 once, and 3 never.
+    assert np.exp(cache.score(words, Span(4, 5)))[0] == pytest.approx((0.2 / 5) / 2)
+
+
+@pytest.mark.parametrize('family', FAMILIES)
+def test_the_neural_cache_is_its_formula(family):
+    model = network_model(family)
+    cache, words = NeuralCache(model, 40, 3.0), WORDS[:100]
+    contexts, _ = dataset.examples(words, jnp.arange(100), model.network.body.lookback + 1)
+    features, _ = jax.jit(features_of, static_argnums=0)(model.network, model.params, streams(model.network, contexts))
+    features = np.concatenate(list(features.values()), 1)
+    features /= np.linalg.norm(features, axis=1, keepdims=True)
+    expected = []
+    for t in range(60, 100):
+        weights = np.exp(3 * features[t - 40 : t] @ features[t])
+        with np.errstate(divide='ignore'):
+            expected.append(np.log(weights[words[t - 40 : t] == words[t]].sum() / weights.sum()))
+    np.testing.assert_allclose(cache.score(words, Span(60, 100)), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize('family', FAMILIES)
+def test_without_a_rate_it_is_the_trained_network(family):
+    still = dynamic(family, rate=0, decay=0)
+    np.testing.assert_allclose(
+        still.score(WORDS, Span(103, 371)), still.model.score(WORDS, Span(103, 371)), rtol=1e-4, atol=1e-5
+    )
+
+
+def test_the_mean_squares_of_gradients():
+    model = network_model('window')
+    found = dynamic_evaluation.root_mean_square_gradients(model, WORDS, Span(0, 200), 5, 32)
+
+    def loss(params, positions):
+        contexts, targets = dataset.examples(WORDS, positions, model.network.body.lookback + 1)
+        features, _ = features_of(model.network, params, contexts)
+        return -model.network.output.log_probabilities(params, features)[jnp.arange(5), targets].mean()
+
+    starts = [stretch + 5 * i for stretch in (0, 60) for i in range(16)]
+    gradient = jax.jit(jax.grad(loss))
+    grads = [gradient(model.params, start + jnp.arange(5)) for start in starts]
+    expected = jax.tree.map(lambda *g: np.sqrt(np.mean(np.square(g), axis=0)), *grads)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), found, expected)

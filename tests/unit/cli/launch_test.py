@@ -1,0 +1,525 @@
+"""The command line, end to end; as real processes where signals, kills and times are the point."""
+
+import errno
+import json
+import pathlib
+import random
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+
+import pytest
+from helpers import (
+    ROOT,
+    call_main,
+    launch,
+    numbers,
+    one_line,
+    plugin_folder,
+    refuses,
+)
+
+from configs import sentences as sentences_config
+from configs import text as text_config
+from nplm_jax import config as config_lib
+from nplm_jax import parts
+from nplm_jax.cli import __main__ as cli
+from nplm_jax.cli import launch as launch_lib
+from nplm_jax.runs import experiment, loading, workdir
+from nplm_jax.utils.checked_fields import flatten
+from nplm_jax.utils.errors import BadInput, Resumable
+
+# --- three sentences -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope='module')
+def sentences(tmp_path_factory):
+    folder = tmp_path_factory.mktemp('sentences') / 'run'
+    return folder, launch('--config=configs/sentences.py', f'--workdir={folder}')
+
+
+def test_the_folder_holds_what_the_readme_says(sentences):
+    folder, done = sentences
+    names = {p.name for p in folder.iterdir() if p.name != '.lock'}
+    assert names == {
+        'config.json', 'vocabulary.txt', 'metrics.jsonl', 'tensorboard', 'learning_curve.png', 'checkpoints',
+        'results.json', 'corpus.json', 'tokenizer_config.json',
+    }  # fmt: skip
+    results = json.loads((folder / 'results.json').read_text())
+    assert {
+        'name', 'corpus', 'vocabulary', 'words', 'perplexity', 'parameters', 'epochs', 'updates', 'seconds',
+        'words_per_second', 'flops_per_second', 'random_generator', 'command', 'commit', 'versions', 'device', 'seed',
+    } <= set(results)  # fmt: skip
+    assert results['parameters'] == 10 * (1 + 2 + 5) + 5 * (1 + 2 * 2)
+    assert '105' in numbers(done.stdout) and '| sentences' in done.stdout
+    assert str(folder) in done.stdout.splitlines()[0]
+    assert f'Figure: {folder / "learning_curve.png"}\n' in done.stdout
+    assert [f' {name} {folder}' in done.stdout for name in ('generate', 'score', 'explore')] == [True] * 3
+    assert results['words'] == {'train': 13, 'valid': 13, 'test': 13}
+    assert 1 < results['perplexity']['test'] < 1.5  # only the word after "i" is a guess, one in three
+
+
+def test_a_finished_run_reprints_its_result(sentences):
+    folder, done = sentences
+    before = (folder / 'results.json').stat().st_mtime_ns, (folder / 'metrics.jsonl').stat().st_mtime_ns
+    again = launch('--config=configs/sentences.py', f'--workdir={folder}')
+    assert again.returncode == 0
+    assert str(folder) in again.stdout
+    assert again.stdout.splitlines()[-9:] == done.stdout.splitlines()[-9:]
+    assert before == ((folder / 'results.json').stat().st_mtime_ns, (folder / 'metrics.jsonl').stat().st_mtime_ns)
+
+
+def test_another_config_in_the_folder_is_refused_with_the_keys(sentences):
+    folder, _ = sentences
+    done = launch('--config=configs/sentences.py', f'--workdir={folder}', '--config.model.h=7', '--config.seed=3')
+    assert done.returncode == 2
+    line = one_line(done.stderr, f"--workdir='{folder}'")
+    assert re.search(r'model\.h=5 .*\b7 .*seed=1 .*\b3 ', line) and line.endswith(f'--workdir={folder}-2')
+
+
+# --- wrong things on the command line --------------------------------------------------------------------
+
+WRONG = [
+    (('--config=configs/sentences.py', '--workdir=~nosuchuser/x'), "--workdir='~nosuchuser/x': "),
+    (
+        ('--config=configs/sentences.py', '--config.corpus.path=x'),
+        "corpus.path='x': corpus.name=sentences does not use",
+    ),
+    (
+        (
+            '--config=configs/sentences.py',
+            '--config.model.family=classes',
+            '--config.model.n=3',
+            '--config.ngram.classes=11',
+        ),
+        'ngram.classes=11: must be 10, the size of the vocabulary, or less',
+    ),
+    ((), '--config: missing; for example --config=sentences'),
+    (('--config=configs/nope.py',), "--config='configs/nope.py': no such config; available: ap_news, babylm, "),
+    (('--config=browne',), "--config='browne': no such config; available: ap_news, babylm, "),
+    (('--config=README.md',), "--config='README.md': not a config, which ends in .py; to train on a text: "),
+    (('--config=configs/default.py:mlp9',), "--config='configs/default.py:mlp9': this config has no rows"),
+    (('--config=configs/sentences.py:mlp9',), 'configs/sentences.py:mlp9: no such row; rows are interpolated, '),
+    (('--config=configs/text.py:mlp9',), 'configs/text.py:mlp9: no such row; rows are one_minute, five_minutes, '),
+    (
+        ('--config=configs/sentences.py', '--config.model.h', '50', '--config.model.n=two'),
+        "--config.model.n='two': must be an integer",
+    ),
+    (('--config=configs/sentences.py', '--config.optimizer.learning_rate=inf'), 'optimizer.learning_rate=inf: must be'),
+    (
+        ('--config=configs/brown.py:mlp2',),
+        "configs/brown.py:mlp2: MLP2 is the paper's MLP1 mixed with the trigram, half and half; run mlp1, whose table",
+    ),
+    (
+        ('--config=configs/brown.py:mlp4a',),
+        'configs/brown.py:mlp4a: no such row; rows are mlp1, mlp3, mlp5, ',
+    ),
+    (
+        ('--config=configs/brown.py:mlp1,upper',),
+        'configs/brown.py:mlp1,upper: after the row may stand cased, paper, sgd',
+    ),
+    (
+        ('--config=configs/sentences.py', '--config.model.hidden=3'),
+        '--config.model.hidden: unknown key; allowed here: model.family, model.unigram_bias, ',
+    ),
+    (('--config=configs/sentences.py', '--config.model.h=many'), "--config.model.h='many': must be an integer"),
+    (
+        ('--config=configs/sentences.py', '--config.model=3'),
+        '--config.model: unknown key; allowed here: model.family, ',
+    ),
+    (
+        ('--config=configs/sentences.py', '--config.model.m=2,3'),
+        "--config.model.m='2,3': must be an integer; for a run with each of these values: --grid=model.m=2,3",
+    ),
+    (('--config=configs/sentences.py', '--grid=model.m'), "--grid='model.m': must be KEY=VALUE,VALUE,... such as "),
+    (('--config=configs/sentences.py', '--grid', 'model.m=2,x'), "--grid: model.m='x': must be an integer"),
+    (('--config=configs/sentences.py', '--grid', 'model.dropout=0,x'), "--grid: model.dropout='x': must be a number"),
+    (
+        ('--config=configs/sentences.py', '--grid', 'model.m=2', 'model.k=3'),
+        '--grid: model.k: unknown key; allowed here: model.',
+    ),
+    (('--config=configs/sentences.py', '--grid', 'model.m=2', 'model.m=3'), "--grid='model.m=3': key given twice"),
+    (('--config=configs/sentences.py', '--grid=model.direct=1'), "--grid: model.direct='1': must be true or false"),
+    (('--config=configs/sentences.py', '--grid=model.m=3,3'), '--grid: a point is named m_3, a name that another '),
+    (('--config=configs/sentences.py', '--grid=model.n=0,1'), '--grid: model.n=0: must be 2 or more'),
+    (
+        ('--config=configs/sentences.py', '--grid=seed=1', '--sweep'),
+        '--sweep: cannot be used with --grid or KEY=VALUE; ',
+    ),
+    (
+        ('--config=configs/sentences.py', '--config.model.direct=maybe'),
+        "--config.model.direct='maybe': must be true or ",
+    ),
+    (('--config=configs/sentences.py', '--minutes', 'two'), "--minutes='two': must be a number"),
+    (('--config=configs/sentences.py', '--heartbeat=1'), "--heartbeat='1': must be an integer of 5 or more"),
+    (('--config=configs/sentences.py', '--config.seed'), '--config.seed: needs a value'),
+    (('--config=configs/sentences.py', '--sweep=2'), "--sweep='2': must be true or false"),
+    (('--config=configs/sentences.py', '--flagfile=nope'), "--flagfile='nope': cannot be read (No such file"),
+    (('--config=configs/sentences.py', '--vectorize'), '--vectorize: needs --sweep or --grid, and no --launcher'),
+    (('--config=configs/sentences.py', '--print_config', '--config.model.family=x'), "model.family='x': must be one "),
+    (
+        ('--config=configs/sentences.py', '--config.model.h.x=3'),
+        '--config.model.h.x: unknown key; allowed here: model.',
+    ),
+    (('--config=configs/sentences.py', '--config.hidden=3'), '--config.hidden: unknown key; --print_config lists all'),
+    (
+        ('--config=configs/sentences.py', '--config.h=3'),
+        '--config.h: unknown key; --print_config lists all keys; did you mean model.h?',
+    ),
+    (
+        ('--config=configs/sentences.py', '--config.modle.h=3'),
+        '--config.modle.h: unknown key; --print_config lists all ',
+    ),
+    (
+        ('--config=configs/sentences.py', '--corpus.path=a'),
+        '--corpus.path: unknown flag; --help lists the flags, --print_config the config keys; did you mean --config.',
+    ),
+    (('--config=configs/sentences.py', '--config.model.n=1'), 'model.n=1: must be 2 or more'),
+    (('--config=configs/sentences.py', '--confg=3'), '--confg: unknown flag; '),
+    (('--config=configs/sentences.py', 'model.h=3'), 'model.h=3: not a flag; set a config key with --config.KEY=VALUE'),
+    (
+        ('--config=configs/sentences.py', '--grid', 'model.layers=3,4'),
+        '--grid: model.layers=3: not read by model.family=nplm, which reads model.unigram_bias, model.n, ',
+    ),
+    (
+        ('--config=configs/sentences.py', '--config.optimizer.momentum=0.9', '--grid', 'optimizer.name=adam'),
+        "--grid: optimizer.name='adam': optimizer.momentum=0.9: not read by optimizer.name=adam, which reads ",
+    ),
+    (
+        ('--config=configs/sentences.py', '--config.model.family=kneser_ney', '--config.model.h=7'),
+        'model.h=7: not read by model.family=kneser_ney, which reads model.n, ngram.bits, ngram.prune_entropy',
+    ),
+    (('--config=configs/text.py',), "corpus.path='': a UTF-8 text file or a folder of such files"),
+    (('--config=configs/sentences.py', '--config.train.batch_size=14'), 'train.batch_size=14: must be 13 '),
+    (('--config=configs/sentences.py', '--config.train.epochs=900000000'), 'train.epochs=900000000: must make fewer '),
+]
+
+
+@pytest.mark.parametrize('arguments,message', WRONG)
+def test_one_clear_line_and_exit_code_two(arguments, message, tmp_path):
+    done = launch(f'--workdir={tmp_path / "run"}', *arguments)
+    assert done.returncode == 2
+    assert done.stderr.startswith(message) and len(done.stderr.splitlines()) == 1, done.stderr
+    assert '\\n' not in done.stderr
+    if 'ngram' not in message:  # else known only once the words are: the corrected command may use the same folder
+        assert not (tmp_path / 'run').exists()
+
+
+@pytest.mark.parametrize(
+    'line,key',
+    [('--config.model.hh=3', '--config.model.hh'), ('--nonsense', '--nonsense'), ('--config.seed=x', '--config.seed')],
+)
+def test_a_mistake_in_a_flag_file_is_one_line(line, key, tmp_path):
+    (tmp_path / 'flags').write_text(f'--config=sentences\n{line}\n')
+    done = launch(f'--flagfile={tmp_path / "flags"}', '--print_config')
+    assert done.returncode == 2 and done.stderr.startswith(key) and done.stderr.count('\n') == 1, done.stderr
+
+
+def test_the_keys_in_a_flag_file_count(tmp_path):
+    (tmp_path / 'flags').write_text('--config=sentences\n--config.model.h=7\n')
+    done = launch(f'--flagfile={tmp_path / "flags"}', '--print_config')
+    assert done.returncode == 0 and 'model.h = 7' in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize('name', ['poem.txt', 'poem', 'poem.py.txt', 'my poem.csv'])
+def test_a_text_file_is_not_executed_as_a_config(tmp_path, name):
+    (tmp_path / name).write_text('open("executed", "w")')
+    done = launch(f'--config={name}', cwd=tmp_path)
+    assert done.returncode == 2 and done.stderr.count('\n') == 1 and not (tmp_path / 'executed').exists()
+    assert shlex.split(done.stderr)[-3:] == ['train', 'text', f'--config.corpus.path={name}']
+
+
+def test_flags_set_keys_of_sections_that_a_config_lacks(tmp_path):
+    text = 'from ml_collections import ConfigDict\n\ndef get_config():\n    return ConfigDict({"name": "mine"})\n'
+    (tmp_path / 'part.py').write_text(text)
+    done = launch(f'--config={tmp_path}/part.py', '--config.model.h=7', '--config.paper.valid=3', '--print_config')
+    assert done.returncode == 0 and 'model.h = 7' in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    'argument,near',
+    [
+        ('--config.corpus.pth=a', 'corpus.path'),
+        ('--config.model.hh=3', 'model.h'),
+        ('--model.h=3', '--config.model.h'),
+        ('--learning_rate=3', '--config.optimizer.learning_rate'),
+        ('--vectorise', '--vectorize'),
+        ('--config=brown:mlp99', 'mlp9'),
+        ('--config=configs/brwn.py', 'brown'),
+    ],
+)
+def test_a_mistyped_name_is_answered_by_the_nearest(argument, near, tmp_path):
+    config = [] if argument.startswith('--config=') else ['--config=sentences']
+    done = launch(*config, argument, '--print_config', cwd=tmp_path)
+    assert done.returncode == 2 and done.stderr.count('\n') == 1
+    assert done.stderr.endswith(f'; did you mean {near}?\n'), done.stderr
+
+
+@pytest.mark.parametrize('name', ['sentences', 'sentences.py', 'configs/sentences.py', 'configs/sentences'])
+def test_from_another_folder_the_configs_beside_launch_are_found_by_name(tmp_path, name):
+    done = launch(f'--config={name}', '--print_config', cwd=tmp_path)
+    assert done.returncode == 0 and "corpus.name = 'sentences'" in done.stdout
+
+
+@pytest.mark.parametrize(
+    'text,message',
+    [
+        ('def get_config():\n    raise KeyError("x")\n', "KeyError: 'x'"),
+        ('def get_config(:\n', 'SyntaxError: invalid syntax (config.py, line 1)'),
+        ('', 'the file must define get_config()'),
+        ('class Config:\n    name = 3\n\nget_config = Config\n', 'get_config() must return a ConfigDict'),
+        ('def get_config(row):\n    return row\n', 'give a row after a colon'),
+        ('from nplm_jax.utils.errors import BadInput\nraise BadInput("path", "must be text")', 'path: must be text'),
+    ],
+)
+def test_a_config_file_that_raises_is_one_line(tmp_path, text, message):
+    (tmp_path / 'config.py').write_text(text)
+    done = launch(f'--config={tmp_path / "config.py"}')
+    assert done.returncode == 2 and done.stderr.endswith(f'{message}\n') and done.stderr.count('\n') == 1, done.stderr
+
+
+def test_the_resolved_config_is_printed_and_nothing_trained(tmp_path):
+    done = launch(
+        f'--config={ROOT}/configs/text.py', '--config.model.h=7', '--print_config', '--grid', 'seed=1,2', cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    printed = done.stdout.splitlines()
+    assert any(re.match(r'model\.h = 7  # .*\b200\b', line) for line in printed)
+    assert re.search(r"^model\.family = 'nplm'  # .*: nplm \| residual \| ", done.stdout, re.MULTILINE)
+    assert len(printed) == len(flatten(text_config.get_config())) + 2 and "point 2: {'seed': 2, " in printed[-1]
+    assert not [*tmp_path.iterdir()]
+
+
+def test_help_does_not_import_jax():
+    line = [sys.executable, '-X', 'importtime', 'launch.py', '--help']
+    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True)
+    imported = {row.rpartition('|')[2].strip() for row in done.stderr.splitlines()}
+    assert '--workdir' in done.stdout and 'jax' not in imported and 'nplm_jax.utils.errors' in imported
+
+
+@pytest.mark.parametrize('name', ['r[1]', 'a*b', 'a?b', r'a\b', 'r[1]/run'])
+def test_a_folder_whose_checkpoints_could_not_be_read_is_refused(tmp_path, monkeypatch, name):
+    with refuses('--workdir'):
+        experiment.run(sentences_config.get_config(), tmp_path / name)
+    assert not [*tmp_path.iterdir()]
+    (tmp_path / name).mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / name)
+    with refuses('--workdir'):
+        workdir.check_path(pathlib.Path('run'))
+
+
+def test_a_default_folder_has_no_character_that_is_refused(tmp_path):
+    overrides = {'corpus.path': '/home/me/novel[1]*?\\.txt', 'model.family': 'a\udc80'}
+    name = workdir.default_name(text_config.get_config(), overrides)
+    assert re.fullmatch('novel_1_-[0-9a-f]{6}__family_a_-[0-9a-f]{6}', name)
+    workdir.check_path(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    'row,overrides,name',
+    [
+        ('', {'corpus.path': '/home/me/class.txt'}, 'class'),
+        ('', {'corpus.path': 'texts/class.2.txt', 'model.h': 50, 'seed': 2}, 'class.2__h_50__seed_2'),
+        ('interpolated', {'corpus.path': '~/class'}, 'class-interpolated'),
+        ('', {'corpus.path': 'a/../class/'}, 'class'),
+        ('', {'corpus.path': '/'}, 'text'),
+        ('', {'corpus.path': 'my own class.txt'}, 'my_own_class'),
+        ('', {'corpus.path': '/a/t.txt', 'corpus.valid_path': '/a/v.txt'}, 't__valid_path_v.txt'),
+        ('', {}, 'text'),
+    ],
+)
+def test_the_default_folder_of_a_text_has_its_name(row, overrides, name):
+    assert workdir.default_name(text_config.get_config(row), overrides) == name
+
+
+def test_the_default_folder_of_a_text_with_a_long_name_keeps_the_row():
+    name = workdir.default_name(text_config.get_config('one_minute'), {'corpus.path': f'{"a" * 60}.txt', 'seed': 2})
+    assert re.fullmatch('a{40}-[0-9a-f]{6}-one_minute__seed_2', name)
+
+
+def test_the_default_folder_of_a_text_in_the_current_folder_has_the_folders_name(tmp_path, monkeypatch):
+    (tmp_path / 'class').mkdir()
+    monkeypatch.chdir(tmp_path / 'class')
+    for path in ('.', '../class'):
+        assert workdir.default_name(text_config.get_config(), {'corpus.path': path}) == 'class'
+
+
+def test_the_default_folder_of_another_config_has_its_name_once():
+    config = sentences_config.get_config()
+    assert workdir.default_name(config, {'model.h': 7}) == 'sentences__h_7'
+    config.name = 'mine'
+    assert workdir.default_name(config, {'name': 'mine', 'seed': 2}) == 'mine__seed_2'
+    config.corpus.name = 'text'  # a study of one's own, in which the text varies
+    assert workdir.default_name(config, {'corpus.path': '/a/b.txt'}) == 'mine__path_b.txt'
+
+
+def test_a_point_of_a_sweep_with_a_folder_that_is_refused_stops_it_at_once(tmp_path):
+    (tmp_path / 'sweep.py').write_text(
+        f'import sys\nsys.path.insert(0, {str(ROOT)!r})\n'
+        'from configs.sentences import get_config\n\n\ndef sweep():\n'
+        "    yield {'seed': 2}\n    yield {'name': 'a[1]'}\n"
+    )
+    done = launch(f'--config={tmp_path}/sweep.py', '--sweep', f'--workdir={tmp_path}/runs')
+    assert (done.returncode, done.stderr.splitlines()[0][: len(f"--workdir='{tmp_path}/runs/a[1]': ")]) == (
+        2,
+        f"--workdir='{tmp_path}/runs/a[1]': ",
+    )
+    assert len(done.stderr.splitlines()) == 1 and not (tmp_path / 'runs').exists()
+
+
+@pytest.mark.parametrize('name', ['.lock', 'tensorboard', 'checkpoints', 'metrics.jsonl', 'classes.txt', 'config.json'])
+def test_a_link_in_the_folder_of_a_run_is_not_followed(sentences, tmp_path, name):
+    theirs, run = tmp_path / 'theirs', tmp_path / 'run'
+    shutil.copytree(sentences[0], theirs)
+    (theirs / '.lock').write_text('theirs')
+    before = {path: path.read_bytes() for path in theirs.rglob('*') if path.is_file()}
+    for finished in (False, True):
+        run.mkdir()
+        if finished:
+            shutil.copytree(sentences[0], run, dirs_exist_ok=True)
+            (run / 'results.json').unlink()  # goes on from its checkpoints
+            shutil.rmtree(run / name) if (run / name).is_dir() else (run / name).unlink(missing_ok=True)
+        (run / name).symlink_to(theirs / name)
+        with refuses('--workdir'):
+            experiment.run(sentences_config.get_config(), run)
+        assert before == {path: path.read_bytes() for path in theirs.rglob('*') if path.is_file()}
+        shutil.rmtree(run)
+
+
+def test_the_lock_is_no_link_even_where_it_became_one_just_now(tmp_path):
+    (tmp_path / 'file').write_text('years of work')
+    (tmp_path / '.lock').symlink_to('file')
+    with refuses('--workdir'), workdir.locked(tmp_path):
+        pass
+    assert (tmp_path / 'file').read_text() == 'years of work'
+
+
+def test_the_folder_of_a_run_may_be_a_link(tmp_path):
+    (tmp_path / 'disk').mkdir()
+    (tmp_path / 'run').symlink_to('disk')
+    workdir.check(tmp_path / 'run', config_lib.from_config(sentences_config.get_config()))
+
+
+def test_a_damaged_config_in_the_folder(tmp_path):
+    for damage in ('{"seed": ', '[1, 2]', '\x80'):
+        (tmp_path / 'config.json').write_text(damage, encoding='latin-1')
+        with refuses('config.json'):
+            experiment.run(sentences_config.get_config(), tmp_path)
+
+
+def test_nobody_is_told_to_delete_a_run_whose_plugin_is_elsewhere(tmp_path, monkeypatch):
+    experiment.run(parts.override(sentences_config.get_config(), {'model.family': 'add_delta'}), tmp_path / 'run')
+    config = json.loads((tmp_path / 'run' / 'config.json').read_text())
+    config['corpus']['name'] = 'module_of_another_folder:texts'
+    del config['sha256']
+    monkeypatch.setenv('NPLM_PLUGINS', 'module_of_another_folder')
+    (tmp_path / 'run' / 'config.json').write_text(json.dumps(config))
+    with refuses('run/config.json') as refused:
+        workdir.read_settings(tmp_path / 'run')
+    assert 'delete the folder' not in str(refused.value)
+
+
+def test_what_a_kill_leaves_behind_is_no_foreign_file(tmp_path):
+    (tmp_path / '.config.json.123.tmp').write_text('{"se')
+    (tmp_path / 'corpus.json').write_text('{')  # it and the vocabulary are written before the config
+    (tmp_path / 'vocabulary.txt').write_text('')
+    workdir.check(tmp_path, config_lib.from_config(sentences_config.get_config()))
+
+
+def test_a_damaged_result_is_made_again(sentences, tmp_path):
+    shutil.copytree(sentences[0], tmp_path / 'run')
+    expected = (tmp_path / 'run' / 'results.json').read_text()
+    for damage in (expected[:90], '{}'):
+        (tmp_path / 'run' / 'results.json').write_text(damage)
+        results = experiment.run(sentences_config.get_config(), tmp_path / 'run')
+        assert results['perplexity'] == json.loads(expected)['perplexity'] and results['updates'] == 900
+
+
+def test_loading_what_is_no_run(tmp_path):
+    with pytest.raises(BadInput, match=str(tmp_path)):
+        experiment.load(tmp_path)
+
+
+def test_one_process_at_a_time(tmp_path):
+    with workdir.locked(tmp_path):
+        with refuses('--workdir'):
+            experiment.run(sentences_config.get_config(), tmp_path)
+    experiment.run(sentences_config.get_config(), tmp_path)
+
+
+def test_a_text_that_changed_is_noticed(tmp_path):
+    words = ['a b c d e f g h'] * 40
+    (tmp_path / 'text').write_text(' '.join(words))
+    config = text_config.get_config()
+    config.corpus.path, config.train.epochs, config.model.h = str(tmp_path / 'text'), 2, 3
+    data = loading.load_dataset(frozen := config_lib.from_config(config))
+    (tmp_path / 'run').mkdir()
+    workdir.record_inputs(tmp_path / 'run', frozen, data)
+    (tmp_path / 'run' / 'checkpoints' / '1').mkdir(parents=True)
+    (tmp_path / 'text').write_text(' '.join(words[:-1]) + ' h g f e d c b a')
+    with refuses('--workdir'):
+        experiment.run(config, tmp_path / 'run')
+
+
+# --- errors of the operating system ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    'error,said',
+    [
+        (OSError(errno.ENOSPC, 'No space left on device'), 'RUN: No space left on device; free some space'),
+        (OSError(errno.EDQUOT, 'Disk quota exceeded', '/x/y'), '/x/y: Disk quota exceeded; free some space'),
+        (Resumable('the database failed'), 'the database failed'),
+        (PermissionError(errno.EACCES, 'Permission denied', 'RUN/results.json'), 'RUN/results.json'),
+        (FileNotFoundError(errno.ENOENT, 'No such file or directory', '/home/me/vectors.bin'), ''),
+        (FileNotFoundError(errno.ENOENT, 'No such file or directory', 'RUN-2/results.json'), ''),
+        (OSError('of a plug-in'), ''),
+        (ConnectionResetError(errno.ECONNRESET, 'Connection reset by peer'), ''),
+    ],
+)
+def test_only_a_failure_of_the_runs_folder_or_a_full_disk_advises_to_resume(error, said, tmp_path):
+    run = tmp_path / 'run'
+    if error.filename:
+        error.filename = error.filename.replace('RUN', str(run))
+    failure = launch_lib.describe_failure(error, run)
+    assert said.replace('RUN', str(run)) in failure and bool(failure) == bool(said)
+
+
+@pytest.mark.parametrize('nplm', [False, True])
+def test_an_os_error_of_a_plug_in_keeps_its_traceback(nplm, tmp_path, monkeypatch):
+    code = 'def texts():\n    return open("/nosuch/vectors.bin").read()\n'
+    flags = ['--config.corpus.name=failing_text:texts', f'--workdir={tmp_path}/run']
+    with plugin_folder(tmp_path, monkeypatch, failing_text=code), pytest.raises(FileNotFoundError) as caught:
+        if nplm:
+            words = ['train', 'sentences', *flags]
+            call_main(lambda: cli.main(words), ['nplm', *words], tmp_path)
+        launch('--config=sentences', *flags, cwd=tmp_path)
+    assert caught.value.filename == '/nosuch/vectors.bin'
+
+
+@pytest.fixture(scope='module')
+def novel(tmp_path_factory):
+    """A made-up text long enough to be interrupted, the flags that train on it, and the unbroken run's folder."""
+    folder = tmp_path_factory.mktemp('novel')
+    rng = random.Random(0)
+    words = [f'w{int(rng.paretovariate(0.7)) % 400}' for _ in range(40_000)]
+    (folder / 'novel.txt').write_text(' '.join(words))
+    flags = [
+        '--config=configs/text.py', f'--config.corpus.path={folder / "novel.txt"}', '--config.model.h=20',
+        '--config.train.epochs=10', '--config.train.patience=10', '--config.train.checkpoint_every=50',
+        '--config.train.log_every=50',
+    ]  # fmt: skip
+    done = launch(*flags, f'--workdir={folder / "whole"}')
+    assert done.returncode == 0, done.stderr
+    return flags, folder / 'whole'
+
+
+def test_numbers_that_are_not_finite_stop_a_run_in_one_line(novel, tmp_path):
+    flags, _ = novel
+    done = launch(*flags, f'--workdir={tmp_path / "run"}', '--config.optimizer.learning_rate=1e30')
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert ' optimizer.learning_rate' in line
+    assert not (tmp_path / 'run' / 'results.json').exists()

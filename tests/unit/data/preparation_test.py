@@ -1,0 +1,178 @@
+"""Texts that are cut in pieces, by several processes, and kept."""
+
+import os
+import pathlib
+import re
+import shutil
+import sys
+import threading
+import time
+import types
+
+import numpy as np
+import pytest
+from helpers import corpus_settings, numbers, refuses
+
+from nplm_jax.data import corpora, dataset, preparation, prepared_texts, sources, vocabulary
+from nplm_jax.data.sources import Piece
+from nplm_jax.data.tokenizers.words import WordTokenizer
+from nplm_jax.data.word_stream import WordStream
+from nplm_jax.utils import mapped_arrays, plugins, workers
+from nplm_jax.utils.errors import BadInput
+
+
+def test_a_piece_may_go_on_with_a_paragraph():
+    pieces = [Piece('a b ', True), Piece('c\n\nd', False, False), Piece('e', True)]
+    stream, *_ = preparation.tokenize([lambda: pieces], WordTokenizer('words', boundary_tokens=True))
+    assert stream.words() == '<text> <p> a b c <p> d <text> <p> e'.split()
+
+
+@pytest.fixture
+def large(tmp_path, monkeypatch):
+    """A text that counts as large, and a cache of its own."""
+    monkeypatch.setenv('NPLM_JAX_CACHE', str(tmp_path / 'cache'))
+    monkeypatch.setattr(preparation, 'MIN_CACHED_BYTES', 100)
+    monkeypatch.setattr(dataset, 'MAX_WORDS_IN_MEMORY', 50)
+    monkeypatch.setattr(mapped_arrays, 'PART', 64)
+    monkeypatch.setattr(sources, 'PIECE_CHARACTERS', 200)
+    monkeypatch.setattr(sources, '_PART_CHARACTERS', 100)
+    words = np.random.default_rng(1).zipf(1.5, 600) % 40
+    text = '\n\n'.join(' '.join(f'W{w}' for w in words[i : i + 20]) for i in range(0, 600, 20))
+    (tmp_path / 'text.txt').write_text(text)
+    return corpus_settings('text', path=str(tmp_path / 'text.txt'))
+
+
+def in_memory(settings):
+    text = pathlib.Path(settings.path).read_text()
+    (stream,) = preparation.tokenize([lambda: [Piece(text, True)]], corpora.make_tokenizer(settings))[:1]
+    return stream
+
+
+def test_a_large_text_is_cut_once_and_mapped(large, monkeypatch):
+    expected = in_memory(large)
+    corpus = corpora.load(large)
+    assert isinstance(corpus.stream.type_ids_L, np.memmap)
+    assert corpus.words == expected.words() and list(corpus.stream.types) == list(expected.types)
+    monkeypatch.setattr(WordTokenizer, 'read_piece', None)  # nothing is cut again
+    again = corpora.load(large)
+    assert again.words == corpus.words and again.splits == corpus.splits
+    words = vocabulary.for_corpus(again, large)
+    assert words == vocabulary.build(expected.words())
+    data = dataset.from_corpus(again, words)
+    assert isinstance(data.tokens_T, np.memmap) and data.tokens_T.dtype == np.int32
+    np.testing.assert_array_equal(data.tokens_T, words.encode(expected.words()))
+    np.testing.assert_array_equal(dataset.from_corpus(again, words).tokens_T, data.tokens_T)
+
+
+def test_special_tokens_of_a_text_in_the_cache_are_told_again(large, capsys):
+    path = pathlib.Path(large.path)
+    path.write_text(path.read_text() + ' <s> </s> <s>')
+    for _ in range(2):
+        assert {'<s>', '</s>'}.isdisjoint(corpora.load(large).words)
+        (line,) = capsys.readouterr().err.splitlines()
+        assert re.search('<s> .*, </s> ', line) and '2' in numbers(line)
+
+
+@pytest.mark.parametrize('part', [1, 7, 31])
+def test_lines_of_lmplz_are_those_of_the_file_whatever_its_pieces(tmp_path, monkeypatch, part):
+    rng = np.random.default_rng(part)
+    lines = [' '.join(rng.choice(['a', 'b', '\u00a0', '\u2028', '\r'], k)) for k in rng.integers(0, 5, 300)]
+    lines[40] = 'c ' * 90  # longer than a piece
+    (tmp_path / 'text.txt').write_text('\n'.join([*lines, '']), newline='')
+    monkeypatch.setattr(sources, 'PIECE_CHARACTERS', 50)
+    monkeypatch.setattr(sources, '_PART_CHARACTERS', part)
+    corpus = corpora.load(corpus_settings('text', path=str(tmp_path / 'text.txt'), tokens='lmplz', lowercase=False))
+    expected = [['<p>', *line.replace('\r', ' ').split(' ')] for line in lines]
+    assert corpus.words == ['<text>', *(word for line in expected for word in line if word)]
+
+
+def test_the_code_of_a_notebook_counts_as_changed_each_time(monkeypatch):
+    monkeypatch.setitem(sys.modules, 'notebook', types.ModuleType('notebook'))
+    in_notebook = type('Blanks', (WordTokenizer,), {'__module__': 'notebook'})
+    built_in, first, second = map(preparation._code_digest, (WordTokenizer(), in_notebook(), in_notebook()))
+    assert built_in == preparation._code_digest(WordTokenizer()) and len({built_in, first, second}) == 3
+
+
+@pytest.mark.parametrize('module', ['data/tokenizers/words', 'data/word_stream', 'utils/io'])
+def test_the_digest_of_the_code_is_that_of_every_module_that_makes_words(tmp_path, monkeypatch, module):
+    package = pathlib.Path(preparation.__file__).parents[1]
+    for folder in ('data', 'utils'):
+        shutil.copytree(package / folder, tmp_path / folder, ignore=shutil.ignore_patterns('__pycache__'))
+    monkeypatch.setattr(plugins, '__file__', str(tmp_path / 'utils' / 'plugins.py'))
+    assert plugins.package_digest('data', 'utils') == preparation._CODE
+    with (tmp_path / f'{module}.py').open('a') as file:
+        file.write('# a comment')
+    assert plugins.package_digest('data', 'utils') != preparation._CODE
+
+
+def test_other_code_cuts_again_in_the_same_folder(large, monkeypatch):
+    monkeypatch.setattr(plugins, '_digests', digests := {})  # of plug-ins
+    before = corpora.load(large)
+    monkeypatch.setattr(workers, 'MAX_PROCESSES', 1)  # others do not see the change
+    monkeypatch.setattr(preparation, '_CODE', 'changed')
+
+    def read_piece(self, piece):
+        return WordStream.from_words(piece.text.lower().split()), {}
+
+    monkeypatch.setattr(WordTokenizer, 'read_piece', read_piece)
+    after = corpora.load(large)
+    assert after.words == pathlib.Path(large.path).read_text().lower().split() != before.words
+    assert len(list((prepared_texts.download.cache_folder() / 'texts').iterdir())) == 1
+    assert not digests
+    token_ids = np.arange(len(before.stream.types), dtype=np.int32)
+    for stream in (before.stream, after.stream):  # the same ids of types
+        np.testing.assert_array_equal(prepared_texts.encode(stream.type_ids_L, token_ids), stream.type_ids_L)
+
+
+def replace_by_a_file_of_the_same_time(path, text):
+    other = path.with_suffix('.new')
+    other.write_text(text)
+    os.replace(other, path)
+
+
+def test_a_copy_of_the_same_bytes_is_not_cut_again(large, monkeypatch, capsys):
+    before = corpora.load(large).words
+    path = pathlib.Path(large.path)
+    replace_by_a_file_of_the_same_time(path, path.read_text())
+    monkeypatch.setattr(WordTokenizer, 'read_piece', None)  # nothing is cut again
+    assert corpora.load(large).words == before and capsys.readouterr().err == ''
+
+
+def test_a_file_that_changes_meanwhile_is_one_line(large, monkeypatch):
+    read_pieces = sources.read_pieces
+
+    def write_meanwhile(key, file, *choices):
+        yield from read_pieces(key, file, *choices)
+        file.write_text(file.read_text() + ' more')
+
+    monkeypatch.setattr(sources, 'read_pieces', write_meanwhile)
+    with refuses('text.txt'):
+        corpora.load(large)
+    monkeypatch.undo()
+
+
+def test_a_cache_that_cannot_be_written_is_one_line(large, monkeypatch, tmp_path):
+    (tmp_path / 'file').write_text('')
+    monkeypatch.setenv('NPLM_JAX_CACHE', str(tmp_path / 'file' / 'cache'))
+    with pytest.raises(BadInput) as caught:
+        corpora.load(large)
+    assert caught.value.key.startswith(f'{tmp_path}/file/cache/texts/')
+
+
+def test_a_folder_that_was_removed_is_locked_anew(tmp_path):
+    folder, inside, most = tmp_path / 'folder', [], []
+
+    def remove():
+        with prepared_texts.locked(folder):
+            inside.append(1)
+            most.append(len(inside))
+            time.sleep(0.02)
+            shutil.rmtree(folder)
+            inside.pop()
+
+    threads = [threading.Thread(target=remove) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1] * 8

@@ -1,0 +1,187 @@
+"""A tokenizer is a file of its run; another kind is a class and a line in PARTS."""
+
+import dataclasses
+import io
+import json
+import sys
+
+import pytest
+from helpers import corpus_settings, refuses, register
+
+from configs import text as text_config
+from nplm_jax.data import corpora, dataset, vocabulary
+from nplm_jax.data.tokenizers import tokenizer_files
+from nplm_jax.data.tokenizers.tokenizer import RARE, Tokenizer, TokenSize
+from nplm_jax.data.tokenizers.words import WordTokenizer
+from nplm_jax.runs import experiment, loading
+
+TEXT = 'The dog barks, the cat sleeps. A dog sleeps.\n\nThe cats bark and the dogs sleep, said Ann.\n' * 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Letters(Tokenizer):
+    """Characters as tokens, blanks among them."""
+
+    joiner = ''
+    lowercase: bool = False
+
+    def split(self, text):
+        return list(' '.join(text.split()))
+
+    def cut(self, string, known=None):
+        return [string.lower() if self.lowercase else string]
+
+    def size(self, token):
+        return TokenSize(1, len(token.encode()))
+
+
+@pytest.fixture
+def train(tmp_path, monkeypatch):
+    """Returns a function that trains a small run on TEXT and returns its folder."""
+    register(monkeypatch, 'corpus.tokens', 'letters', f'{__name__}:Letters')
+
+    def train_run(tokens):
+        config = text_config.get_config()
+        (tmp_path / 'text.txt').write_text(TEXT)
+        config.corpus.path, config.corpus.tokens, config.corpus.min_count = str(tmp_path / 'text.txt'), tokens, 1
+        config.model.family, config.model.n, config.model.m, config.model.h = 'nplm', 4, 4, 6
+        config.train.epochs, config.train.batch_size = 1, 16
+        experiment.run(config, tmp_path / tokens)
+        return tmp_path / tokens
+
+    return train_run
+
+
+@pytest.fixture
+def call(monkeypatch, nplm_command):
+    """Runs a command of nplm with a text as its input."""
+
+    def call(text, *arguments):
+        monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(text.encode())))
+        return nplm_command(*arguments)[0]
+
+    return call
+
+
+def test_a_new_kind_of_token_trains_scores_and_generates(train, call):
+    folder = train('letters')
+    loaded = loading.load(folder)
+    settings, words = loaded.settings, loaded.vocabulary
+    assert words.tokenizer == Letters('letters', boundary_tokens=True, lowercase=True)
+    data = loading.prepare_recorded(settings, folder)
+    assert ''.join(words.decode(data.tokens_T[2:16])) == 'the dog barks,'
+    (output,) = call('The cat\n', 'score', folder, '--json')
+    assert json.loads(output)['lines'][0]['words'] == list('the cat')
+    output = call('', 'generate', folder, '--prompt=The c', '--words=5', '--samples=2')
+    assert all(line.startswith('the c') and len(line.replace('<p>', '').replace('<text>', '')) <= 10 for line in output)
+    with refuses('tokens'):
+        words.tokenizer.reading('words')
+    with refuses('--to'):
+        words.tokenizer.to_hf(words.ids)
+
+
+def test_surprisal_has_the_new_kind_of_token(train, call):
+    header, first, *_ = (line.split('\t') for line in call('The cat', 'surprisal', train('letters')))
+    assert dict(zip(header, first))['tokens'] == 't h e'
+
+
+def test_commands_follow_the_saved_rules_and_another_text_is_refused(train, call):
+    folder = train('words')
+    loaded = loading.load(folder)
+    settings, words = loaded.settings, loaded.vocabulary
+    assert words.tokenize('The dogs, said') == ['the', 'dogs', ',', 'said']
+    loading.prepare_recorded(settings, folder)
+    config = json.loads((folder / 'config.json').read_text())
+    del config['sha256']['tokenizer_config.json']
+    (folder / 'config.json').write_text(json.dumps(config))
+    rules = json.loads((folder / 'tokenizer_config.json').read_text())
+    (folder / 'tokenizer_config.json').write_text(
+        json.dumps({**rules, 'kind': 'whitespace', 'split_punctuation': False})
+    )
+    assert loading.load(folder).vocabulary.tokenize('The dogs, said') == ['the', 'dogs,', 'said']
+    (output,) = call('The dogs, said\n', 'score', folder, '--json')
+    assert json.loads(output)['lines'][0]['words'] == ['the', 'dogs,', 'said']
+    with refuses('--workdir'):
+        loading.prepare_recorded(settings, folder)
+
+
+@pytest.mark.parametrize(
+    'changes, message',
+    [
+        ({'format': 2}, 'tokenizer_config.json: format 2, this version reads 1'),
+        ({'kind': 'runes'}, "corpus.tokens='runes': must be one of words, whitespace, lmplz, pieces"),
+        ({'kind': []}, r"corpus.tokens='\[\]': must be one of"),
+        ({'lowercase': 'no'}, "tokenizer_config.json: lowercase='no' is no rule of a tokenizer of kind words"),
+        ({'merges': None}, 'tokenizer_config.json: merges=None is no rule of a tokenizer of kind words'),
+        ({'merges': []}, r'tokenizer_config.json: merges=\(\) is no rule of a tokenizer of kind words'),
+        ({'names': ['ann', {}]}, r"tokenizer_config.json: names=\['ann', {}\] is no rule of a tokenizer of kind words"),
+    ],
+)
+def test_a_file_of_another_form_is_one_line(tmp_path, changes, message):
+    values = tokenizer_files.to_dict(WordTokenizer('words'))
+    (tmp_path / 'tokenizer_config.json').write_text(json.dumps({**values, **changes}))
+    with refuses('tokenizer_config.json'):
+        tokenizer_files.load({}, tmp_path)
+
+
+def test_what_is_saved_is_loaded(tmp_path):
+    tokenizer = WordTokenizer('words', lowercase=True, proper_nouns=True, names=('ann', 'bush'))
+    tokenizer_files.save(tokenizer, {}, tmp_path)
+    assert tokenizer_files.load({}, tmp_path) == tokenizer
+
+
+def test_proper_nouns_are_learned_from_the_text_and_kept(tmp_path):
+    (tmp_path / 'text.txt').write_text(TEXT)
+    settings = corpus_settings('text', tmp_path / 'text.txt', proper_nouns=True)
+    words = vocabulary.for_corpus(corpora.load(settings), settings)
+    assert words.tokenizer.names == ('ann',)
+    vocabulary.save(words, tmp_path / 'vocabulary.txt')
+    assert vocabulary.load(tmp_path / 'vocabulary.txt').tokenize('Ann said') == ['<proper>', 'said']
+
+
+def test_a_tokenized_corpus_is_split_at_white_space_unless_another_kind_is_asked_for(monkeypatch):
+    register(monkeypatch, 'corpus.tokens', 'letters', f'{__name__}:Letters')
+    assert corpora.make_tokenizer(corpus_settings('brown')).kind == 'whitespace'
+    assert corpora.make_tokenizer(corpus_settings('text')).kind == 'words'
+    assert corpora.make_tokenizer(corpus_settings('brown', tokens='letters')).kind == 'letters'
+    with refuses('corpus.tokens'):
+        corpora.check_settings(corpus_settings('text', tokens='runes'))
+
+
+@pytest.mark.parametrize('kind', ['words', 'whitespace'])
+@pytest.mark.parametrize('lowercase', [True, False])
+def test_decoding_an_encoded_text_gives_its_tokens_with_blanks_between(kind, lowercase):
+    tokenizer = WordTokenizer(kind, lowercase=lowercase)
+    text = TEXT.lower() if lowercase else TEXT
+    once = tokenizer.decode(tokenizer.tokenize([TEXT])[0])
+    assert tokenizer.decode(tokenizer.tokenize([once])[0]) == once and once.replace(' ', '') == ''.join(text.split())
+    assert kind == 'words' or once == ' '.join(text.split())
+    cleaned = tokenizer.decode(tokenizer.tokenize([TEXT])[0], clean_up=True)
+    assert kind == 'whitespace' or cleaned.split() == text.split()
+
+
+def test_a_text_is_cut_and_fitted_to_the_words_that_are_known():
+    (tokens,) = WordTokenizer('words', lowercase=True, split_possessive=True).tokenize(
+        [" The  dog's e\u0301tude, 'no'"]
+    )
+    assert tokens == ['the', 'dog', "'s", 'étude', ',', "'", 'no', "'"]
+    (fitted,) = WordTokenizer().tokenize(['"No" — ice'], {'``', 'No', "''", '--'})
+    assert fitted == ['``', 'No', "''", '--', 'ice']
+
+
+def test_a_dataset_knows_tokens_words_and_characters(tmp_path):
+    (tmp_path / 'text.txt').write_text('ab cd\n\nab efg\n\nab h ij\n')
+    settings = corpus_settings('text', tmp_path / 'text.txt', paragraphs='blank_lines', train=6.0, valid=2.0)
+    corpus = corpora.load(settings)
+    assert corpus.words == '<text> <p> ab cd <p> ab efg <p> ab h ij'.split()
+    rare = vocabulary.build(corpus.words, min_count=2)
+    sizes = dataset.from_corpus(corpus, rare).sizes
+    assert sizes == {'train': (6, 3, 12, 12), 'valid': (2, 1, 5, 5), 'test': (3, 3, 8, 8)}
+    assert RARE in rare.words
+
+
+def test_a_token_with_a_line_end_is_refused_before_training(train, tmp_path, monkeypatch):
+    register(monkeypatch, 'corpus.tokens', 'lines', f'{__name__}:Lines')
+    with refuses('corpus.tokens'):
+        train('lines')
+    assert not (tmp_path / 'lines').exists()

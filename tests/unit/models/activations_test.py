@@ -1,0 +1,73 @@
+"""On an accelerator the arrays within and between layers are bfloat16 where products are; on a CPU they are float32."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import DATA, first_batch, others_nightly, small_settings
+
+from nplm_jax import parts
+from nplm_jax.models.network import Network
+from nplm_jax.training.loop import prepare_run
+from nplm_jax.training.objective import dense_gradients
+from nplm_jax.training.step import execute_steps
+
+STREAM = {'model.direct': False, 'model.n': 4, 'model.h': 6, 'transformer.heads': 2, 'transformer.memory': 5}
+STREAM |= {'train.batch_size': 8, 'train.bptt_length': 4, 'model.layers': 2, 'model.precision': 'bfloat16'}
+FAMILIES = [family for family in parts.NETWORKS if family != 'nplm']  # whose `precision` is that of a key
+
+
+def run_on(platform, changes):
+    """A run whose network is that of a platform, wherever it is trained."""
+    run = prepare_run(small_settings({**STREAM, **changes}), DATA)
+    network = Network.make(run.settings, DATA.vocabulary, platform)
+    return run, network
+
+
+def gradients(network, run):
+    state = run.init_state()
+    result = dense_gradients(state.params, network, first_batch(run), state.carry, jax.random.key(0))
+    return result.nll, result.grads, result.carry
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize('family', others_nightly(FAMILIES, ('residual', 'lstm', 'transformer')))
+def test_gradients_are_near_and_parameters_states_and_sums_are_float32(family):
+    found = {}
+    for platform in ('cpu', 'tpu'):
+        run, network = run_on(platform, {'model.family': family})
+        assert network.body.activations == {'cpu': 'float32', 'tpu': 'bfloat16'}[platform]
+        found[platform] = gradients(network, run)
+        assert all(leaf.dtype != jnp.bfloat16 for leaf in jax.tree.leaves(found[platform]))
+    cpu, tpu = (np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(found[p][1])]) for p in ('cpu', 'tpu'))
+    assert 0 < np.linalg.norm(tpu - cpu) < 0.02 * np.linalg.norm(cpu)
+    np.testing.assert_allclose(found['tpu'][0], found['cpu'][0], rtol=2e-3)
+
+
+@pytest.mark.parametrize('family', FAMILIES)
+def test_updates_keep_the_types_of_the_state(family):
+    run, network = run_on('tpu', {'model.family': family})
+    chunk = run.chunk(jax.eval_shape(run.init_state), 0)
+    program = dataclasses.replace(run.program, network=network)
+    state, _ = jax.eval_shape(lambda s: execute_steps(program, s, *chunk[2:5], chunk.inputs), chunk.state)
+    assert jax.tree.map(lambda x: x.dtype, state) == jax.tree.map(lambda x: x.dtype, chunk.state)
+
+
+@pytest.mark.parametrize('platform,changes', [('cpu', {}), ('tpu', {'model.precision': 'float32'})])
+def test_without_bfloat16_products_or_on_a_cpu_nothing_changes(platform, changes):
+    _, network = run_on(platform, {'model.family': 'lstm', **changes})
+    assert network.body.activations == 'float32'
+
+
+def test_the_lstms_gates_are_saved_in_bfloat16():
+    run, network = run_on('tpu', {'model.family': 'lstm', 'model.layers': 1})
+    state, batch = run.init_state(), first_batch(run)
+    text = str(jax.make_jaxpr(lambda params: dense_gradients(params, network, batch, state.carry).grads)(state.params))
+    assert 'bf16[4,2,24]' not in text  # without a key it is scored: in float32
+    key = jax.random.key(0)
+    text = str(
+        jax.make_jaxpr(lambda params: dense_gradients(params, network, batch, state.carry, key).grads)(state.params)
+    )
+    assert 'bf16[4,2,24]' in text  # T x S x 4K

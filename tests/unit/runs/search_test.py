@@ -1,0 +1,231 @@
+"""A search: its trials are runs, it resumes, it says what is wrong, and a lost process costs one trial at most."""
+
+import contextlib
+import functools
+import json
+import re
+import signal
+import sys
+
+import pytest
+from helpers import launch, numbers, one_line
+
+from configs import brown, sentences
+from nplm_jax.cli import launch as launch_lib
+from nplm_jax.utils.shell import hide_passwords
+
+optuna = pytest.importorskip('optuna')
+sa = pytest.importorskip('sqlalchemy')
+TrialState = optuna.trial.TrialState
+from nplm_jax.runs import search, search_space, search_storage, search_trial  # noqa: E402
+
+STUDY = """
+from configs import sentences
+
+def get_config(row=''):
+    return sentences.get_config()
+
+def search(trial):
+    return {
+        'train.epochs': 4,
+        'train.evaluate_every': 0,
+        'model.h': trial.suggest_int('model.h', 2, 9),
+        'optimizer.learning_rate': trial.suggest_float('optimizer.learning_rate', 1e-3, 1.0, log=True),
+    }
+"""
+ROW = re.compile(r'\| (trial-\d+) .*\| (\w+) +\| +[\d.]+ +\|')
+
+
+@pytest.fixture
+def study(tmp_path):
+    (tmp_path / 'study.py').write_text(STUDY)
+    return tmp_path / 'study.py'
+
+
+def ask(made):
+    """Begins a trial in the name of another process. Returns its number."""
+    with pytest.warns(UserWarning, match='Heartbeat'):  # Optuna's
+        return made.ask().number
+
+
+def start(study, number, *flags):
+    return launch(f'--config={study}', f'--search={number}', f'--workdir={study.parent}/runs', *flags)
+
+
+@contextlib.contextmanager
+def opened(url):
+    """Yields the study in a database."""
+    with search_storage.opened(url) as storage:
+        yield optuna.load_study(study_name='sentences', storage=storage)
+
+
+def trials(study):
+    """Returns the trials of a search."""
+    with opened(f'sqlite:///{study.parent}/runs/search.db') as made:
+        return made.get_trials()
+
+
+def test_the_search_of_brown_is_a_point_of_the_rows_of_the_paper_s_kind():
+    for row in ('quick', 'mlp1', 'mlp9', 'large'):
+        space = search_space.load(brown.__file__, brown.get_config(row))
+        trial = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=3)).ask()
+        point = space.point(trial)
+        assert point.settings.model.h == trial.params['model.h'] and point.settings.train.evaluate_every == 0
+
+
+def test_a_pruned_trial_is_saved_and_trained_to_its_end_by_the_printed_command(study, monkeypatch):
+    second = functools.partial(optuna.pruners.ThresholdPruner, upper=0, n_warmup_steps=2)  # validation
+    monkeypatch.setattr(search, 'Search', functools.partial(search.Search, make_pruner=second))
+    done = start(study, 1)
+    assert done.returncode == 0
+    assert ROW.findall(done.stdout) == [('trial-0000', 'pruned')]
+    assert list(trials(study)[0].intermediate_values) == [1, 2] and trials(study)[0].state == TrialState.PRUNED
+    command = re.search(r'trial-0000: .*\b6\b.*: (\S*python\S* .*)', done.stdout)[1]
+    resumed = launch(*command.split()[2:])
+    assert resumed.returncode == 0 and ['2.00', '6', '12'] in map(numbers, resumed.stdout.splitlines())
+    assert json.loads((study.parent / 'runs' / 'trial-0000' / 'results.json').read_text())['updates'] == 12
+
+
+def test_a_trial_that_was_stopped_goes_on_in_its_folder(study, monkeypatch):
+    looks, report = [], search_trial.Report.__call__
+
+    def stop_once(self, progress, schedule):
+        looks.append(progress.step)
+        if len(looks) == 2:
+            signal.raise_signal(signal.SIGTERM)
+        return report(self, progress, schedule)
+
+    monkeypatch.setattr(search_trial.Report, '__call__', stop_once)
+    done = start(study, 1)
+    assert done.returncode == 143 and '--search=1' in done.stderr.splitlines()[-1]
+    assert start(study, 1).returncode == 0 and looks == [3, 6, 9, 12]
+    first, second = trials(study)
+    assert (first.state, second.state) == (TrialState.FAIL, TrialState.COMPLETE)
+    assert second.params == first.params and list(second.intermediate_values) == [1, 2, 3, 4]
+    assert [path.name for path in study.parent.glob('runs/trial-*')] == ['trial-0000']
+
+
+def test_a_process_that_was_suspended_leaves_its_trial_to_the_one_that_took_it(study, monkeypatch):
+    looks, report = [], search_trial.Report.__call__
+
+    def lose_once(self, progress, schedule):
+        looks.append(progress.step)
+        if len(looks) == 2:  # what another process does after the grace period
+            made = self.trial.study
+            made.tell(self.trial.number, state=TrialState.FAIL)
+            search_storage.retry()(made, made.get_trials()[self.trial.number])
+        return report(self, progress, schedule)
+
+    monkeypatch.setattr(search_trial.Report, '__call__', lose_once)
+    done = start(study, 1)
+    assert done.returncode == 0
+    one_line(done.stderr, 'trial-0000')
+    first, second = trials(study)
+    assert (first.state, second.state) == (TrialState.FAIL, TrialState.COMPLETE) and looks == [3, 6, 9, 12]
+
+
+@pytest.mark.parametrize(
+    'body,message',
+    [
+        ("return {'model.hh': 3}", '--search: model.hh: unknown key; allowed here: model.'),
+        ("return {'model.n': 1}", '--search: model.n=1: must be 2 or more'),
+        ("return {'model.h': trial.suggest_int('h', 9, 2)}", '--search: search() of STUDY failed: ValueError: '),
+        ("raise RuntimeError('boom')", '--search: search() of STUDY failed: RuntimeError: boom'),
+        (
+            "return {'model.h': 3}",
+            '--search: search() of STUDY suggests nothing; call trial.suggest_int, suggest_float',
+        ),
+        (
+            "return {'model.h': trial.suggest_categorical('h', [(3, 4), (5, 6)])[0]}",
+            '--search: search() of STUDY: h has the choice (3, 4); choices must be numbers, ',
+        ),
+        ('return 3', '--search: 3: a point must be a dictionary of keys'),
+    ],
+)
+def test_a_search_space_that_is_none_is_one_line_before_anything_starts(study, body, message):
+    study.write_text(STUDY.partition('def search')[0] + f'def search(trial):\n    {body}\n')
+    done = start(study, 2)
+    assert done.returncode == 2 and done.stderr.startswith(message.replace('STUDY', str(study))), done.stderr
+    assert done.stderr.count('\n') == 1 and not (study.parent / 'runs').exists()
+
+
+@pytest.mark.parametrize(
+    'flags,message',
+    [
+        (['--search=0'], "--search='0': must be an integer of 1 or more"),
+        (['--search=2', '--sweep'], '--search=2: cannot be used with --sweep'),
+        (['--search=2', '--grid=model.h=3,4'], '--search=2: cannot be used with --grid'),
+        (['--search=2', '--vectorize'], '--search=2: cannot be used with --vectorize'),
+        (['--storage=postgresql://localhost/x'], '--storage: needs --search'),
+        (['--search=2', '--storage=me:secret@host'], '--storage: not a URL; must be postgresql+psycopg://USER@HOST/DATA'),
+        (['--search=2', '--storage=postgresql://me:a@secret@host/x'], '--storage: the password has an @; write it as '),
+        (['--search=2', '--storage=postgresql://u:p@ss/secret@host/db'], '--storage: the password has an @; write '),
+        (['--search=2', '--storage=postgresql://host=h password=secret'], '--storage: not a URL; must be postgresql+p'),
+        (['--search=2', '--storage=mysql://me:secret@host/x'], "--storage='mysql://me@host/x': must be postgresql+psy"),
+        (['--search=2', '--storage=postgresql://me:secret@localhost:1/x'], "--storage='postgresql+psycopg://me@localhos"),
+        (['--search=2', '--launcher=local', '--jobs=2'], '--jobs=2: SQLite is for one process; several need --storage'),
+        (['--search=2', '--jobs=2'], '--jobs=2: needs --sweep, --grid or --search, and --launcher'),
+    ],
+)  # fmt: skip
+def test_wrong_flags_are_one_line_without_a_password(study, flags, message):
+    done = launch(f'--config={study}', f'--workdir={study.parent}/runs', *flags)
+    assert done.returncode == 2 and done.stderr.startswith(message) and done.stderr.count('\n') == 1, done.stderr
+    assert 'secret' not in done.stdout + done.stderr and not list(study.parent.glob('runs/trial*'))
+
+
+def test_workers_get_the_scheduler(study, monkeypatch):
+    words = []
+    monkeypatch.setattr(launch_lib, 'use_scheduler', contextlib.nullcontext)
+    monkeypatch.setattr(search.launchers, 'run', lambda jobs, *_: words.extend(jobs[0].command))
+    done = start(study, 2, '--launcher=local', '--scheduler=tcp://host:1')
+    assert done.returncode == 1 and numbers(done.stderr)[:2] == ['0', '2']
+    assert '--scheduler=tcp://host:1' in words and '--process_id=0' in words
+
+
+def test_what_is_missing_is_one_line(study, monkeypatch):
+    monkeypatch.setitem(sys.modules, 'psycopg', None)
+    line = one_line(start(study, 2, '--storage=postgresql://me:secret@host/x').stderr, '--storage')
+    assert "='postgresql+psycopg://me@host/x': " in line and 'pip install "nplm-jax[search]"' in line
+    done = launch('--config=configs/sentences.py', '--search=2', f'--workdir={study.parent}/runs')
+    assert done.returncode == 2 and 'configs/sentences.py' in one_line(done.stderr, '--search')
+    monkeypatch.setattr('importlib.util.find_spec', lambda name: None)
+    assert 'pip install "nplm-jax[search]"' in one_line(start(study, 2).stderr, '--search')
+
+
+def test_a_process_that_began_a_trial_too_many_gives_it_back(study):
+    space = search_space.load(str(study), sentences.get_config())
+    url = search_storage.find_url(None, study.parent)
+    searching = search.Search(space, study.parent, url, 1, ('launch.py',))
+    with search_storage.opened(url) as storage:
+        made = searching.open_study(storage)
+        ask(made)
+        made.optimize(lambda trial: searching._objective(made, None, trial), n_trials=1, catch=(search._NotNeeded,))
+        assert [trial.state for trial in made.get_trials()] == [TrialState.RUNNING, TrialState.FAIL]
+
+
+def test_a_database_that_stops_answering_is_a_failure_of_the_system_without_a_password(study):
+    url = search_storage.find_url(None, study.parent)
+    with pytest.raises(OSError, match='search.db'), search_storage.opened(url) as storage:
+        storage.engine.dispose()
+        (study.parent / 'search.db').write_bytes(b'')
+        storage.get_all_studies()
+
+
+def test_a_process_that_makes_the_tables_at_the_same_time_as_another_tries_again(study, monkeypatch):
+    make, errors = optuna.storages.RDBStorage, [sa.exc.IntegrityError('CREATE TYPE', {}, Exception('duplicate key'))]
+
+    def make_late(*args, **options):
+        if errors:
+            raise errors.pop()
+        return make(*args, **options)
+
+    monkeypatch.setattr(optuna.storages, 'RDBStorage', make_late)
+    with search_storage.opened(search_storage.find_url(None, study.parent)) as storage:
+        assert storage.get_all_studies() == [] and not errors
+
+
+def test_commands_have_no_password():
+    shown = hide_passwords(
+        "launch.py --storage 'postgresql://me:a:b@c@host/x?PassWord=y&sslmode=require' --config.name=a:b@c"
+    )
+    assert shown == 'launch.py --storage HIDDEN --config.name=a:b@c'  # no plain URL

@@ -1,0 +1,209 @@
+import re
+
+import pytest
+from helpers import launch, one_line, refuses
+from ml_collections import ConfigDict
+
+from configs import brown, sentences
+from configs import text as text_config
+from nplm_jax import config as config_lib
+from nplm_jax import parts
+from nplm_jax.runs import sweeps, workdir
+from nplm_jax.utils.errors import BadInput
+
+SWEEP = """
+from configs import sentences
+
+def get_config(row=''):
+    return sentences.get_config()
+
+def sweep():
+    for h in (3, 5, 7):
+        yield {'model.h': h, 'seed': 2}
+"""
+
+
+@pytest.fixture
+def study(tmp_path):
+    (tmp_path / 'study.py').write_text(SWEEP)
+    return tmp_path / 'study.py'
+
+
+def test_every_point_of_the_brown_sweep_applies():
+    points = [sweeps.apply(brown.get_config('large'), overrides) for overrides in brown.sweep()]
+    assert len({p.name for p in points}) == 16
+    assert len({p.settings.model for p in points}) == 16
+    assert points[0].name == 'n_3__m_30__h_50__direct_False'
+
+
+@pytest.mark.parametrize(
+    'overrides,message',
+    [
+        ({'model.hidden': 3}, '--sweep: model.hidden: unknown key'),
+        ({'model.h.x': 3}, '--sweep: model.h.x: unknown key'),
+        ({'model.h': 'many'}, "--sweep: model.h='many': must be an integer"),
+        ({'model.n': 1}, '--sweep: model.n=1: must be 2 or more'),
+        ({'model.m': 3, 'model.n': 1}, '--sweep: model.m=3,model.n=1: model.n=1: must be 2 or more'),
+        ({'model.h': 0}, '--sweep: model.h=0: '),
+    ],
+)
+def test_a_stale_point_is_refused(overrides, message):
+    with refuses('--sweep'):
+        sweeps.apply(sentences.get_config(), overrides)
+
+
+def test_a_stale_point_stops_the_sweep_before_its_first_run(study, tmp_path):
+    study.write_text(SWEEP + "    yield {'model.hidden': 3}\n")
+    done = launch(f'--config={study}', '--sweep', f'--workdir={tmp_path / "runs"}')
+    assert done.returncode == 2 and done.stderr.startswith('--sweep: model.hidden: ')
+    assert done.stderr.count('\n') == 1
+    assert not (tmp_path / 'runs').exists()
+
+
+@pytest.mark.parametrize(
+    'body,message',
+    [
+        ('return []', 'sweep\\(\\) of .* yields no points'),
+        ('raise RuntimeError("boom")', 'sweep\\(\\) of .* failed: RuntimeError: boom'),
+        ('yield {1: 2}', '{1: 2}: a point must be a dictionary of keys'),
+        ('yield {"name": "table.md"}', 'a point of .* is named table.md, a name that another'),
+        ('yield 3', '3: a point must be a dictionary of keys'),
+        ('yield {"seed": 2}\n    yield {"seed": 2}', 'a point of .* is named seed_2, a name that another'),
+    ],
+)
+def test_a_sweep_that_is_none(tmp_path, body, message):
+    (tmp_path / 'study.py').write_text(f'def sweep():\n    {body}\n')
+    with refuses('--sweep'):
+        sweeps.load_points(str(tmp_path / 'study.py'), sentences.get_config())
+
+
+def test_names_of_points():
+    assert workdir.run_name({'model.h': 3, 'corpus.path': '/x/y', 'seed': 1}) == 'h_3__path_y__seed_1'
+    alike = {'optimizer.decay': 1, 'optimizer.paper.decay': 2}
+    assert workdir.run_name(alike) == 'optimizer.decay_1__optimizer.paper.decay_2'
+    assert len(workdir.run_name({f'a.b{i}': i for i in range(99)})) == 16
+    assert sweeps.apply(sentences.get_config(), {}).name == 'sentences'
+
+
+def test_a_file_without_a_sweep(tmp_path):
+    done = launch('--config=configs/sentences.py', '--sweep', f'--workdir={tmp_path / "runs"}')
+    line = one_line(done.stderr, '--sweep')
+    assert done.returncode == 2 and 'configs/sentences.py' in line and '--grid=' in line
+
+
+def test_a_grid_has_a_point_for_each_combination_of_values_of_the_keys_types():
+    axes = ['model.direct=true,False', 'model.m=3,4', 'optimizer.decay=0']
+    points, _ = sweeps.grid_points(axes, sentences.get_config())
+    values = [tuple(point.overrides[key] for key in ('model.direct', 'model.m', 'optimizer.decay')) for point in points]
+    assert values == [(True, 3, 0.0), (True, 4, 0.0), (False, 3, 0.0), (False, 4, 0.0)]
+    assert points[0].name == 'direct_True__m_3__decay_0.0' and points[2].settings.model.direct is False
+
+
+def test_an_impossible_point_of_a_grid_is_left_out():
+    points, impossible = sweeps.grid_points(['model.h=0,5', 'model.direct=False,True'], sentences.get_config())
+    assert [point.name for point in points] == ['h_0__direct_True', 'h_5__direct_False', 'h_5__direct_True']
+    assert list(impossible) == ['h_0__direct_False'] and impossible['h_0__direct_False'].startswith('model.h=0: must')
+
+
+@pytest.mark.parametrize(
+    'axes,problem',
+    [
+        (['model.h=0', 'model.direct=False'], 'model.h=0,model.direct=False: model.h=0: must be 1 or more'),
+        (['model.n=1,0'], 'model.n=1: must be 2 or more'),
+    ],
+)
+def test_a_grid_without_a_possible_point_is_refused(axes, problem):
+    with pytest.raises(BadInput) as caught:
+        sweeps.grid_points(axes, sentences.get_config())
+    assert caught.value.key == '--grid' and caught.value.problem.startswith(problem)
+
+
+def test_a_sweep_names_an_impossible_point_and_runs_the_others(tmp_path):
+    flags = ['--config=configs/sentences.py', '--config.model.family=add_delta', f'--workdir={tmp_path / "runs"}']
+    done = launch(*flags, '--grid=ngram.delta=-1,0.1,0.2')
+    assert done.returncode == 0, done.stderr
+    assert 'ngram.delta=-1.0: ' in one_line(done.stderr, 'delta_-1.0')
+    rows = [line.split('|')[1:3] for line in (tmp_path / 'runs' / 'table.md').read_text().splitlines()[2:]]
+    assert [row[0].strip() for row in rows] == ['delta_0.1', 'delta_0.2', 'delta_-1.0']
+    assert rows[2][1].strip() == 'impossible' and len(list((tmp_path / 'runs').glob('*/results.json'))) == 2
+
+
+def test_a_sweep_prints_each_note_once(bigrams, tmp_path, lines):
+    (tmp_path / 'text').write_text('a b c d a c b d ' * 20 + 'e f')
+    sweeps.run(bigrams(0.1, 0.2, 0.3), tmp_path / 'runs', '')
+    out, _ = lines()
+    assert sum(line.startswith('<rare> ') for line in out) == 1
+    assert sum(line.startswith('| perplexity') for line in out) == 3
+
+
+@pytest.mark.parametrize(
+    'axis,names',
+    [
+        ('corpus.path=a/x.txt,b/x.txt', r'path_x\.txt-\w{6}'),
+        ('corpus.path=a x,a=x,a/b__x', r'path_[abx_]+-\w{6}'),
+        ('corpus.path=小说.txt,红楼.txt', r'path__\.txt-\w{6}'),
+        (f'corpus.path={"y" * 90},{"y" * 91}', r'path_y{40}-\w{6}'),
+        ('seed=1,2', r'seed_\d'),
+    ],
+)
+def test_the_names_of_different_points_differ_and_are_plain(axis, names):
+    points, _ = sweeps.grid_points([axis], text_config.get_config())
+    made = [point.name for point in points]
+    assert len(set(made)) == axis.count(',') + 1
+    assert all(re.fullmatch(names, name) and re.fullmatch('[A-Za-z0-9_.-]+', name) for name in made)
+
+
+@pytest.fixture
+def bigrams(tmp_path):
+    """The points of a sweep over a text, by values of ngram.delta."""
+    config = text_config.get_config()
+    config = parts.override(config, {'model.family': 'add_delta', 'model.n': 2, 'corpus.min_count': 1})
+    config.corpus.path = str(tmp_path / 'text')
+    (tmp_path / 'text').write_text('a b c d a c b d ' * 20)
+    return lambda *deltas: [sweeps.apply(config, {'ngram.delta': delta}) for delta in deltas]
+
+
+def test_a_sweep_whose_text_has_changed_is_refused_before_a_point_runs(bigrams, tmp_path):
+    sweeps.run(bigrams(0.1, 0.2), tmp_path / 'runs', '')
+    table = (tmp_path / 'runs' / 'table.md').read_text()
+    (tmp_path / 'text').write_text('a c b d a b c d ' * 20)
+    with refuses('--workdir') as caught:
+        sweeps.run(bigrams(0.3, 0.1, 0.2), tmp_path / 'runs', '')
+    assert (caught.value.key, caught.value.value) == ('--workdir', f'{tmp_path}/runs')
+    assert not (tmp_path / 'runs' / 'delta_0.3').exists() and (tmp_path / 'runs' / 'table.md').read_text() == table
+
+
+def test_jobs_of_a_sweep_whose_text_has_changed_do_not_start(bigrams, tmp_path):
+    sweeps.run(bigrams(0.1), tmp_path / 'runs', '')
+    (tmp_path / 'text').write_text('a c b d a b c d ' * 20)
+    keys = {'model.family': 'add_delta', 'model.n': 2, 'corpus.min_count': 1, 'corpus.path': tmp_path / 'text'}
+    flags = [f'--config.{key}={value}' for key, value in keys.items()]
+    grid = [f'--workdir={tmp_path}/runs', '--launcher=local', '--grid=ngram.delta=0.3,0.1']
+    done = launch('--config=configs/text.py', *flags, *grid)
+    assert done.returncode == 2 and 'delta_0.1: ' in done.stderr, done.stderr
+    assert not (tmp_path / 'runs' / 'delta_0.3').exists()
+
+
+def test_points_of_other_words_have_no_best(bigrams, tmp_path):
+    (tmp_path / 'text').write_text('a b c d a c b e ' * 20 + 'f a ')
+    (point,) = bigrams(0.1)
+    config = ConfigDict(config_lib.to_dict(point.settings))
+    points = [sweeps.apply(config, {'corpus.min_count': count}) for count in (1, 25)]
+    *table, line, figure = sweeps.run(points, tmp_path / 'runs', '').splitlines()
+    assert len(table) == 4 and not any('best' in row for row in table) and figure.startswith('Figure: ')
+    assert not line.startswith('Best')
+
+
+def test_a_table_over_two_texts_is_refused(bigrams, tmp_path):
+    for delta, text in ((0.1, 'a b c d a c b d '), (0.2, 'a c b d a b c d ')):
+        (tmp_path / 'text').write_text(text * 20)
+        sweeps.run(bigrams(delta), tmp_path / 'runs', '')
+    with refuses('--workdir'):
+        sweeps.write_table(bigrams(0.1, 0.2), tmp_path / 'runs', {})
+
+
+def test_a_finished_sweep_whose_text_is_gone_shows_its_table(bigrams, tmp_path, lines):
+    table = sweeps.run(bigrams(0.1, 0.2), tmp_path / 'runs', '')
+    (tmp_path / 'text').unlink()
+    assert sweeps.run(bigrams(0.1, 0.2), tmp_path / 'runs', '') == table
+    assert str(tmp_path) in lines()[1][-1]

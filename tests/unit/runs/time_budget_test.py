@@ -1,0 +1,203 @@
+"""What `--minutes` chooses, by speeds that are made up, and a run that it starts and resumes."""
+
+import json
+
+import numpy as np
+import pytest
+from helpers import launch, numbers, refuses
+
+from configs import rows
+from configs import text as text_config
+from nplm_jax.config import flatten
+from nplm_jax.runs import experiment, time_budget
+from nplm_jax.runs.session import SharedCorpus
+from nplm_jax.utils.errors import BadInput
+
+
+def random_text(num_words):
+    words = np.random.default_rng(0).zipf(1.5, num_words) % 300
+    return '\n\n'.join(' '.join(f'w{word}' for word in words[i : i + 50]) for i in range(0, num_words, 50))
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / 'text.txt'
+    path.write_text(random_text(50_000))
+    return path
+
+
+@pytest.fixture
+def data(text):
+    return SharedCorpus(experiment.load_settings(config_of(text))).data
+
+
+def config_of(path):
+    config = text_config.get_config()
+    config.corpus.path = str(path)
+    return config
+
+
+@pytest.fixture
+def timed(monkeypatch):
+    """An update takes a millisecond with 100 units, in proportion to their power 1.4; nothing else takes time."""
+    widths = []
+
+    def measure(settings, data, folder):
+        widths.append(settings.model.h)
+        return time_budget.Timing(1e-3 * (settings.model.h / 100) ** 1.4, 0.0, 1e-12)
+
+    monkeypatch.setattr(time_budget, 'measure', measure)
+    return widths
+
+
+def choose(text, data, minutes, **typed):
+    typed = {key.replace('__', '.'): value for key, value in typed.items()}
+    config = config_of(text)
+    config.update_from_flattened_dict(typed)
+    return time_budget.choose(config, typed, minutes, rows.network, data, text.parent / 'run')
+
+
+def test_the_widest_network_that_reads_enough_words_is_chosen_and_fills_the_time(text, data, timed, monkeypatch):
+    monkeypatch.setattr(time_budget, 'MAX_PASSES', 10**6)
+    for minutes in (0.5, 2, 5):
+        choice = choose(text, data, minutes)
+        width, updates = choice.keys['model.h'], choice.keys['train.max_steps']
+
+        affordable = {w: 60 * minutes / (1e-3 * (w / 100) ** 1.4) for w in time_budget.WIDTHS}  # updates
+        assert width == max(
+            w for w, number in affordable.items() if 512 * number >= time_budget.WORDS_PER_SQUARE * w**2
+        )
+        assert updates == pytest.approx(affordable[width], abs=1)
+        passes = updates * 512 / len(data.train)
+        assert choice.keys['train.epochs'] == np.ceil(updates / (len(data.train) // 512))
+        assert choice.keys['model.dropout'] == rows.network(width, passes, len(data.train))['model.dropout']
+    assert len(timed) > 3  # the first width was not the last
+
+
+def test_a_text_is_read_in_thirty_passes_at_most(text, data, timed):
+    choice = choose(text, data, 60)
+    words = 30 * len(data.train)
+    assert choice.keys['train.max_steps'] == np.ceil(words / 512)
+    assert choice.keys['model.h'] == max(w for w in time_budget.WIDTHS if words >= time_budget.WORDS_PER_SQUARE * w**2)
+    assert '60' in numbers(choice.reasons[1])
+    assert '0.02' in numbers(choose(text, data, 0.02).reasons[1])
+
+
+def test_what_is_typed_stays(text, data, timed):
+    choice = choose(text, data, 1, model__h=48, model__dropout=0.123, output__samples=77)
+    made = time_budget.apply_keys(config_of(text), choice.keys, [])
+    assert timed == [48] and not {'model.h', 'model.dropout', 'output.samples'} & choice.keys.keys()
+    assert made.model.family == 'mogrifier' and made.model.m == 48
+
+
+@pytest.mark.parametrize(
+    'typed',
+    [
+        {'model.family': 'lstm'},
+        {'model.family': 'nplm', 'model.n': 4},
+        {'model.family': 'residual'},
+        {'optimizer.name': 'sgd'},
+        {'output.kind': 'full'},
+        {'optimizer.name': 'optax:lion'},
+    ],
+)
+def test_a_typed_part_resets_what_it_does_not_read(text, data, timed, typed):
+    config = config_of(text)
+    config.update_from_flattened_dict(typed)
+    choice = time_budget.choose(config, typed, 1, rows.network, data, text.parent / 'run')
+    made = time_budget.apply_keys(config, choice.keys, typed)
+    experiment.load_settings(made)  # no key is left that the part does not read
+    assert typed.items() <= flatten(made.to_dict()).items()
+    assert made.optimizer.learning_rate == (0.003 if ':' in made.optimizer.name else 0.008)
+
+
+def test_a_short_text_is_read_in_as_many_updates_as_planned(tmp_path, timed):
+    text = tmp_path / 'short.txt'
+    text.write_text(random_text(4_400))
+    data = SharedCorpus(experiment.load_settings(config_of(text))).data
+    keys = choose(text, data, 1).keys
+    assert len(data.train) // 512 * keys['train.epochs'] >= keys['train.max_steps']  # the rest of a batch is left out
+
+
+def test_a_time_that_is_too_short_says_what_one_pass_needs(text, data, timed):
+    needed = len(data.train) / 512 * 1e-3 * 0.64**1.4 / 60
+    with refuses('--minutes') as refused:
+        choose(text, data, needed / 3)
+    assert needed < float(str(refused.value).split()[3]) < 1.1 * needed
+    assert choose(text, data, needed * 1.01).keys['train.epochs'] == 2  # the rest of 1% begins another
+    first_pass = int(np.ceil(len(data.train) / 512))
+    assert choose(text, data, needed * 0.97).keys['train.max_steps'] == first_pass  # within 5%
+    with refuses('--minutes'):
+        choose(text, data, needed * 0.93)
+
+
+def test_a_short_text_gets_a_five_gram(tmp_path, timed):
+    text = tmp_path / 'short.txt'
+    text.write_text(random_text(3_000))
+    choice = choose(text, SharedCorpus(experiment.load_settings(config_of(text))).data, 1)
+    made = time_budget.apply_keys(config_of(text), choice.keys, [])
+    assert (made.model.family, made.model.n) == ('modified_kneser_ney', 5) and not timed
+    experiment.load_settings(made)  # no key is left that a 5-gram does not read
+    with refuses('--minutes'):
+        choose(text, SharedCorpus(experiment.load_settings(config_of(text))).data, 1, model__dropout=0.3)
+
+
+@pytest.mark.parametrize('passes', [0.9, 1.5, 3, 6, 12, 40, 200])
+def test_the_network_of_any_number_of_passes_is_allowed(passes):
+    config = text_config.get_config('one_minute')
+    config.update_from_flattened_dict(dict(rows.network(128, passes, 10**5)))
+    experiment.load_settings(config)
+
+
+def test_a_run_that_has_trained_nothing_gets_a_new_choice_unless_another_process_has_just_begun_it(
+    text, tmp_path, timed, monkeypatch
+):
+    folder = tmp_path / 'run'
+    for minutes in (1, 0.02, 0.02):  # each start was killed before its first checkpoint
+        config, _ = time_budget.resolve(config_of(text), 'configs/text.py', {}, minutes, folder)
+        record = json.loads((folder / 'minutes.json').read_text())
+        assert (record['minutes'], record['keys']['model.h']) == (minutes, config.model.h)
+    choose_alone = time_budget.choose
+
+    def choose_while_another_begins(*arguments):
+        time_budget.write_choice(folder, time_budget.Choice(1, {}, ['another']))
+        return choose_alone(*arguments)
+
+    monkeypatch.setattr(time_budget, 'choose', choose_while_another_begins)
+    with pytest.raises(BadInput) as caught:
+        time_budget.resolve(config_of(text), 'configs/text.py', {}, 0.02, folder)
+    assert (caught.value.key, caught.value.value) == ('--workdir', str(folder))
+
+
+def test_a_choice_of_a_users_function_may_have_integers_for_numbers(tmp_path):
+    def network(width, passes, words):
+        return {'model.h': width, 'model.dropout': 0.3 if passes > 2 else 0}
+
+    choice = time_budget.Choice(5.0, {'model.h': 8, 'model.dropout': 0.3}, [])
+    time_budget.write_choice(tmp_path, choice)
+    assert time_budget.read_choice(tmp_path, 6.0, network) is None  # nothing was trained
+    (tmp_path / 'checkpoints' / '5').mkdir(parents=True)
+    assert time_budget.read_choice(tmp_path, 5.0, network) == choice
+
+
+@pytest.mark.parametrize(
+    ('flags', 'message'),
+    [
+        (['--minutes=0'], '--minutes=0.0: must be a positive number'),
+        (['--minutes=inf'], '--minutes=inf: must be a positive number'),
+        (['--minutes=1', '--config.train.epochs=2'], '--config.train.epochs=2: cannot be combined with --minutes'),
+        (['--minutes=1', '--config.model.family=backoff'], "--config.model.family='backoff': cannot be combined with"),
+        (['--minutes=1', '--config.model.direct=True', '--config.model.h=0'], '--config.model.h=0: must be 1 or more'),
+        (['--minutes=1', '--sweep'], '--minutes=1.0: cannot be used with --sweep'),
+        (['--minutes=1', '--search=2'], '--search=2: cannot be used with --minutes'),
+    ],
+)
+def test_bad_input_is_one_line(text, tmp_path, flags, message):
+    done = launch('--config=text', f'--config.corpus.path={text}', f'--workdir={tmp_path / "run"}', *flags)
+    assert done.returncode == 2 and done.stderr.startswith(message) and done.stderr.count('\n') == 1
+    assert not (tmp_path / 'run').exists()
+
+
+def test_a_config_without_networks_is_refused(tmp_path):
+    done = launch('--config=sentences', '--minutes=1', f'--workdir={tmp_path / "run"}')
+    assert done.returncode == 2 and 'network(width, passes, words)' in done.stderr

@@ -1,0 +1,114 @@
+import os
+import shutil
+import threading
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+from helpers import refuses
+
+from nplm_jax.training.checkpoints import CheckpointStore
+
+STATE = {'w': jnp.zeros((3, 2)), 'n': None, 'step': jnp.zeros((), jnp.int32)}
+BEST = {'w': jnp.zeros((3, 2))}
+
+
+def at(step):
+    w = jnp.full((3, 2), step, jnp.float32)
+    return {'w': w, 'n': None, 'step': jnp.asarray(step, jnp.int32)}, {'w': -w}
+
+
+def filled(folder, steps=(1, 2, 3)):
+    store = CheckpointStore(folder)
+    for step in steps:
+        store.save(step, *at(step), {'seconds': step / 2, 'best': float('inf')})
+    store.close()
+    return folder
+
+
+def restored_step(folder):
+    store = CheckpointStore(folder)
+    restored = store.restore(STATE, BEST)
+    latest = store.latest_step()
+    store.close()
+    if restored is None:
+        return None
+    state, best, progress = restored
+    step = int(state['step'])
+    np.testing.assert_array_equal(state['w'], np.full((3, 2), step))
+    np.testing.assert_array_equal(best['w'], np.full((3, 2), -step))
+    assert state['w'].dtype == jnp.float32 and state['n'] is None
+    assert progress == {'seconds': step / 2, 'best': float('inf')}
+    assert latest == step
+    return step
+
+
+def test_the_newest_comes_back_and_old_ones_go(tmp_path):
+    assert restored_step(tmp_path / 'none') is None
+    folder = tmp_path / 'new' / 'c'
+    assert restored_step(filled(folder, (1, 2, 3, 4, 5))) == 5
+    assert sorted(int(p.name) for p in folder.iterdir() if p.name.isdigit()) == [3, 4, 5]
+
+
+def test_a_relative_folder_works(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert restored_step(filled(tmp_path.relative_to(tmp_path) / 'c')) == 3
+
+
+def test_what_a_killed_save_leaves_is_removed(tmp_path):
+    shutil.copytree(filled(tmp_path) / '3', tmp_path / '4.orbax-checkpoint-tmp')
+    (tmp_path / '4.orbax-checkpoint-tmp' / 'commit_success.txt').unlink()
+    CheckpointStore(tmp_path, read_only=True).close()
+    assert (tmp_path / '4.orbax-checkpoint-tmp').is_dir()
+    (tmp_path / '4.orbax-checkpoint-tmp-1').write_text('a file')
+    assert restored_step(tmp_path) == 3
+    assert {p.name for p in tmp_path.iterdir()} == {'1', '2', '3'}
+
+
+def test_a_save_returns_before_the_checkpoint_is_complete_and_its_arrays_may_be_donated(tmp_path, monkeypatch):
+    may_commit, rename = threading.Event(), os.rename
+    monkeypatch.setattr(os, 'rename', lambda *args: may_commit.wait(60) and rename(*args))
+    store, (state, best) = CheckpointStore(tmp_path), at(1)
+    store.save(1, state, best, {'seconds': 0.5, 'best': float('inf')})
+    assert not (tmp_path / '1').exists()
+    jax.block_until_ready(jax.jit(lambda x: x + 7, donate_argnums=0)(state['w']))
+    may_commit.set()
+    assert store.latest_step() == 1 and (tmp_path / '1').is_dir()
+    store.close()
+    assert restored_step(tmp_path) == 1
+
+
+def test_saving_below_the_newest_is_an_error_and_the_same_again_is_not(tmp_path):
+    store = CheckpointStore(filled(tmp_path))
+    store.save(3, *at(3), {})
+    with pytest.raises(RuntimeError):
+        store.save(2, *at(2), {})
+    store.close()
+
+
+def test_the_best_of_an_empty_folder_is_an_error(tmp_path):
+    store = CheckpointStore(tmp_path)
+    with refuses(tmp_path):
+        store.restore_best(BEST)
+    store.close()
+
+
+@pytest.mark.filterwarnings('ignore::DeprecationWarning')
+def test_the_coming_interface_of_orbax_reads_the_same_arrays(tmp_path):
+    v1 = getattr(ocp, 'v1', None) or pytest.skip('this Orbax has no v1')
+    read = v1.load_checkpointables(filled(tmp_path / 'c') / '3')
+    state, best = at(3)
+    np.testing.assert_array_equal(read['state']['w'], state['w'])
+    np.testing.assert_array_equal(read['best']['w'], best['w'])
+    assert int(read['state']['step']) == 3 and read['state']['n'] is None and read['progress']['seconds'] == 1.5
+
+
+@pytest.mark.parametrize('make', [os.mkfifo, lambda path: path.symlink_to('/dev/zero')], ids=['pipe', 'link'])
+def test_a_pipe_or_a_link_is_refused_before_it_is_read(tmp_path, make):
+    file = filled(tmp_path / 'c') / '3' / '_CHECKPOINT_METADATA'
+    file.unlink()
+    make(file)
+    with refuses('c/3/_CHECKPOINT_METADATA'):
+        CheckpointStore(tmp_path / 'c', read_only=True)

@@ -1,0 +1,148 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from helpers import default_settings
+
+from nplm_jax.training.optimizers import (
+    HIDDEN,
+    TABLES,
+    VECTORS,
+    clip_by_global_norm,
+    hyperparameters_of,
+    label_parameters,
+    make_optimizer,
+    paper_schedule,
+    scale_by_row_moment,
+)
+
+TABLE_NAMES = ('C_VxM', 'b_V')
+
+
+def make(changes, total_steps=100, batch_size=1):
+    """Returns the learning rate of an update's number, and the chain."""
+    common = {'optimizer.schedule': 'constant', 'optimizer.decay': 0.0, 'train.batch_size': batch_size}
+    settings = default_settings({**common, **changes})
+    hyperparameters, optimizer = hyperparameters_of(settings), make_optimizer(settings, total_steps, TABLE_NAMES)
+    return lambda step: float(optimizer.learning_rate(hyperparameters, step)), optimizer.chain(hyperparameters)
+
+
+def test_the_papers_schedule_counts_words():
+    hyperparameters = {'optimizer.paper.epsilon_0': 1e-3, 'optimizer.paper.r': 1e-8}
+    rate = lambda step, batch_size: float(paper_schedule(hyperparameters, step, batch_size))  # noqa: E731
+    assert rate(0, 1) == pytest.approx(1e-3)
+    assert rate(10**8, 1) == pytest.approx(5e-4)
+    assert rate(2 * 10**6, 50) == pytest.approx(50 * 5e-4)
+
+
+@pytest.mark.parametrize('name,end', [('constant', 2.0), ('linear', 0.0), ('cosine', 0.0)])
+def test_schedules_end_at_zero_and_warm_up(name, end):
+    changes = {'optimizer.learning_rate': 2.0, 'optimizer.schedule': name}
+    rate, _ = make(changes)
+    assert rate(0) == 2 and rate(100) == pytest.approx(end, abs=1e-6)
+    rate, _ = make({**changes, 'optimizer.warmup': 10})
+    assert [rate(step) for step in (0, 5, 10, 100)] == pytest.approx([0, 1, 2, end], abs=1e-6)
+    halfway = rate(55)  # between the warm-up's end and the run's
+    assert halfway == pytest.approx((2.0 + end) / 2, abs=1e-6)
+
+
+def rowwise_adam_by_numpy(gradients, p=1.0, b2=0.999, eps=1e-8):
+    """Returns what the rule makes of the last of some gradients of a table, V x D, in float64."""
+    nu_V = np.zeros(len(gradients[0]))
+    for g_VxD in gradients:
+        nu_V = b2 * nu_V + (1 - b2) * np.mean(np.square(g_VxD), axis=1)
+    corrected_V = nu_V / (1 - b2 ** len(gradients))
+    return gradients[-1] / (np.sqrt(corrected_V**p * corrected_V[nu_V > 0].mean() ** (1 - p)) + eps)[:, None]
+
+
+@pytest.mark.parametrize('p', [0.0, 0.5, 1.0])
+def test_rowwise_adam_has_one_second_moment_a_row_of_a_table_and_is_adam_elsewhere(p):
+    rng = np.random.default_rng(0)
+    gradients = [
+        {'C_VxM': rng.normal(size=(5, 3)), 'b_V': rng.normal(size=5), 'H': rng.normal(size=(2, 2))} for _ in range(4)
+    ]
+    for g in gradients:
+        g['C_VxM'][rng.integers(5)] = 0
+    params = jax.tree.map(jnp.zeros_like, gradients[0])
+    rates = {'optimizer.name': 'rowwise_adam', 'optimizer.row_adaptivity': p, 'optimizer.learning_rate': 1.0}
+    _, chain = make(rates)
+    adam, state = optax.scale_by_adam(), chain.init(params)
+    adam_state = adam.init(params['H'])
+    for g in gradients:
+        updates, state = chain.update(g, state, params, step=0)
+        expected, adam_state = adam.update(g['H'], adam_state)
+    updates = jax.tree.map(jnp.negative, updates)
+    np.testing.assert_allclose(updates['C_VxM'], rowwise_adam_by_numpy([g['C_VxM'] for g in gradients], p), rtol=1e-5)
+    b_Vx1 = rowwise_adam_by_numpy([g['b_V'][:, None] for g in gradients], p)
+    np.testing.assert_allclose(updates['b_V'], b_Vx1[:, 0], rtol=1e-5)
+    np.testing.assert_array_equal(updates['H'], expected)
+
+
+def test_rowwise_adam_of_some_rows_is_that_of_all_rows_with_zeros_elsewhere():
+    rule = scale_by_row_moment()
+    dense = sparse = rule.init({'C_VxM': jnp.zeros((5, 2))})
+    for rows in ([0, 3, 5], [3, 4, 5], [1, 3, 4]):  # 5 is no row
+        values = jnp.asarray(np.random.default_rng(rows).normal(size=(3, 2)), jnp.float32)
+        grads = jnp.zeros((5, 2)).at[jnp.asarray(rows)].add(values, mode='drop')
+        expected, dense = rule.update({'C_VxM': grads}, dense)
+        updates, sparse = rule.update({'C_VxM': values}, sparse, rows={'C_VxM': jnp.asarray(rows)})
+        for row, update in zip(rows, updates['C_VxM']):
+            if row < 5:
+                np.testing.assert_allclose(update, expected['C_VxM'][row], rtol=1e-6)
+        np.testing.assert_allclose(sparse.nu['C_VxM'], dense.nu['C_VxM'], rtol=1e-6)
+
+
+@pytest.mark.parametrize('max_norm', [1e-3, 1.0, 1e6])
+def test_a_gradient_whose_squares_overflow_is_clipped_and_not_zero(max_norm):
+    clip = jax.jit(clip_by_global_norm(max_norm).update)
+    for scale in (1e-3, 1.0, 1e18, 6e37):  # the squares of the last two are too large for float32
+        grads = {'a': jnp.array([3.0, 0.0]) * scale, 'b': jnp.array([[-4.0]]) * scale}
+        updates, _ = clip(grads, optax.EmptyState())
+        expected = min(1.0, max_norm / 5 / scale) * scale * np.array([3, 0, -4])
+        np.testing.assert_allclose(np.append(updates['a'], updates['b']), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize('bad', [np.inf, -np.inf, np.nan])
+def test_clipping_does_not_hide_a_gradient_that_is_not_finite(bad):
+    updates, _ = clip_by_global_norm(1.0).update([jnp.array([1.0, bad])], optax.EmptyState())
+    assert not np.isfinite(updates[0]).all()
+
+
+@pytest.mark.parametrize(
+    'name,of_optax',
+    [
+        ('sgd', lambda rate: optax.sgd(rate, momentum=0.9)),
+        ('adam', optax.adam),
+        ('adagrad', optax.adagrad),
+    ],
+)
+def test_with_traced_hyperparameters_the_updates_are_those_of_optax(name, of_optax):
+    changes = {'optimizer.name': name, 'optimizer.momentum': 0.9, 'optimizer.learning_rate': 0.3}
+    settings = default_settings({**changes, 'optimizer.schedule': 'cosine', 'optimizer.decay': 0.0})
+    chain, hyperparameters = make_optimizer(settings, 100, TABLE_NAMES).chain, hyperparameters_of(settings)
+    update = jax.jit(lambda grads, state, params, h, step: chain(h).update(grads, state, params, step=step))
+    expected = of_optax(optax.cosine_decay_schedule(0.3, 100))
+    params = {'d': jnp.arange(3.0)}
+    state, expected_state = chain(hyperparameters).init(params), expected.init(params)
+    for step in range(3):
+        grads = {'d': jnp.sin(params['d'] + step)}
+        updates, state = update(grads, state, params, hyperparameters, step)
+        expected_updates, expected_state = expected.update(grads, expected_state)
+        np.testing.assert_allclose(updates['d'], expected_updates['d'], rtol=1e-6)
+
+
+@pytest.mark.parametrize('name,factor', [('adam', 0.2), ('paper', 0.3)])
+def test_the_weight_decay_is_the_papers_under_the_papers_optimizer(name, factor):
+    decays = {'optimizer.decay': 0.2, 'optimizer.paper.decay': 0.3, 'optimizer.learning_rate': 1.0}
+    settings = default_settings(
+        {'optimizer.name': name, 'optimizer.paper.epsilon_0': 1.0, 'train.batch_size': 1, **decays}
+    )
+    optimizer = make_optimizer(settings, 100, TABLE_NAMES)
+    assert float(optimizer.table_factor(hyperparameters_of(settings), 0)) == pytest.approx(1 - factor)
+
+
+def test_parameters_are_tables_hidden_matrices_or_vectors():
+    params = {'C_VxM': jnp.zeros((3, 2)), 'b_V': jnp.zeros(3), 'H': jnp.zeros((2, 2)), 'cell': {'bias': jnp.zeros(2)}}
+    labels = label_parameters(params, TABLE_NAMES)
+    assert labels == {'C_VxM': TABLES, 'b_V': TABLES, 'H': HIDDEN, 'cell': {'bias': VECTORS}}
