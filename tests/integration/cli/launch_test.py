@@ -162,3 +162,12 @@ def test_stopped_by_a_signal_saves_and_says_how_to_go_on(novel, tmp_path, number
     done = launch(*flags, f'--workdir={tmp_path / "run"}')
     assert done.returncode == 0 and 'resumed at epoch ' in done.stdout
     assert outcome(tmp_path / 'run') == outcome(whole)
+
+
+def test_numbers_that_are_not_finite_stop_a_run_in_one_line(novel, tmp_path):
+    flags, _ = novel
+    done = launch(*flags, f'--workdir={tmp_path / "run"}', '--config.optimizer.learning_rate=1e30')
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert ' optimizer.learning_rate' in line
+    assert not (tmp_path / 'run' / 'results.json').exists()

@@ -97,6 +97,7 @@ def test_counts_are_those_of_one_process_although_workers_are_killed(cluster, tm
     assert len(killed) == 3
 
 
+@pytest.mark.nightly
 def test_a_lost_scheduler_is_one_line_and_the_next_one_does_only_what_is_missing(tmp_path):
     job_folder, tasks = tmp_path / 'job', [str(number) for number in range(40)]
     with start_cluster(1, tmp_path) as (address, scheduler), DaskCluster(address) as cluster:

@@ -22,7 +22,9 @@ SHAPE = {
     'transformer.memory': 4,
 }
 STREAMS = {'train.batch_size': 16, 'train.bptt_length': 4}
-each_family = pytest.mark.parametrize('family', parts.NETWORKS)
+each_family = pytest.mark.parametrize(
+    'family', others_nightly(parts.NETWORKS, ('nplm', 'lstm', 'mogrifier', 'transformer'))
+)
 
 
 def changes_for(family):

@@ -35,7 +35,7 @@ def make(family, **changes):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize('family', FAMILIES)
+@pytest.mark.parametrize('family', others_nightly(FAMILIES, QUICK))
 def test_the_scores_of_a_stream_are_those_of_each_line_alone(family):
     model = NeuralLanguageModel(*make(family))
     expected = np.concatenate(model.score_lines(LINES))
@@ -53,7 +53,7 @@ def test_a_short_window_scores_a_stream_as_it_predicts_each_word(n):
         assert log_p_T[t] == pytest.approx(float(model.next_word(STREAM_T[None, :t])[0, STREAM_T[t]]), abs=1e-5)
 
 
-@pytest.mark.parametrize('family', FAMILIES)
+@pytest.mark.parametrize('family', others_nightly(FAMILIES, QUICK))
 def test_a_decoder_begins_anew_after_the_end_of_a_line(family):
     model = NeuralLanguageModel(*make(family))
     fresh = model.predict(model.prefill(np.zeros((1, 0), int)))

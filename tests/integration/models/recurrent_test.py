@@ -14,6 +14,7 @@ from helpers import (
     first_batch,
     make_batch,
     make_network,
+    others_nightly,
     small_settings,
 )
 
@@ -213,7 +214,7 @@ def test_stopped_and_resumed_is_bit_for_bit_the_same(tmp_path):
     check_resumed(settings_of('lstm', **{'model.dropout': 0.2}), tmp_path, 5)
 
 
-@pytest.mark.parametrize('family', FAMILIES)
+@pytest.mark.parametrize('family', others_nightly(FAMILIES, ('lstm',)))
 def test_from_config_to_a_model_that_can_be_loaded(family, tmp_path):
     changes = {'model.h': 16, 'train.bptt_length': 2, 'optimizer.clip_norm': 1.0, 'train.epochs': 100}
     c = parts.override(sentences.get_config(), {'model.family': family, **changes})

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import IMPORTANCE, make_batch, small_settings, start_training
+from helpers import IMPORTANCE, make_batch, others_nightly, small_settings, start_training
 from softmax_reference import named
 
 from configs import sentences
@@ -142,7 +142,7 @@ def test_only_the_rows_of_the_batch_and_the_samples_move():
     assert example_rows_BxL.tolist() == [[7], [7]] and shared_S.shape == (2,)
 
 
-@pytest.mark.parametrize('kind', ['sampled', 'nce', IMPORTANCE])
+@pytest.mark.parametrize('kind', others_nightly(['sampled', 'nce', IMPORTANCE], ('nce',)))
 def test_a_vocabulary_smaller_than_the_samples_is_trained_on_and_the_results_say_how_many_were_drawn(
     kind, tmp_path, lines
 ):

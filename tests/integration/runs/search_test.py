@@ -69,6 +69,7 @@ def trials(study):
         return made.get_trials()
 
 
+@pytest.mark.nightly
 def test_a_search_has_as_many_trials_as_asked_for_and_the_same_command_adds_only_what_is_missing(study):
     done = start(study, 3)
     assert done.returncode == 0, done.stderr

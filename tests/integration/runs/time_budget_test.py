@@ -57,6 +57,7 @@ def test_a_warm_up_may_be_longer_than_the_timed_pass(text, data, tmp_path):
     assert len(data.train) / 512 < 300 < choice.keys['train.max_steps']
 
 
+@pytest.mark.nightly
 def test_a_run_of_some_minutes_is_recorded_and_resumed(text, tmp_path, timed):
     folder = tmp_path / 'run'
     command = ['--config=text', f'--config.corpus.path={text}', '--config.model.h=8', '--config.model.m=8']

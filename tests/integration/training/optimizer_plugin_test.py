@@ -210,6 +210,7 @@ def test_the_matrices_of_every_body_are_in_by_out(family):
     assert network.body.rows_are_outputs <= set(widths)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize('name', ['optax.contrib:schedule_free_adamw', 'optax.contrib:muon'])
 def test_chunks_of_any_length_give_the_same_state(name):
     ends = []
@@ -234,6 +235,21 @@ def test_searched_rates_share_a_program_and_give_single_runs(name, schedule):
     assert prepare_run(settings[0], DATA).program == prepare_run(settings[1], DATA).program
     ends = check_together(settings)
     assert not same_bits(*ends)
+
+
+def no_rate(momentum=0.9):
+    """Is no factory."""
+    return optax.trace(momentum)
+
+
+def needs_a_number(learning_rate):
+    """Is only of a rate that does not change."""
+    return optax.scale(-1.0 * learning_rate)
+
+
+def needs_a_value(learning_rate):
+    """Needs more than gradients."""
+    return optax.contrib.momo(learning_rate)
 
 
 @pytest.mark.parametrize(

@@ -196,6 +196,7 @@ def test_each_batched_hyperparameter_changes_the_result_and_leaves_the_program_e
     assert not all((a == b).all() for a, b in zip(*map(jax.tree.leaves, ends)))
 
 
+@pytest.mark.nightly
 def test_the_command_line(tmp_path):
     process = launch('--config=configs/sentences.py', '--vectorize', f'--workdir={tmp_path / "none"}')
     one_line(process.stderr, '--vectorize')

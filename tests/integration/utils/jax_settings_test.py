@@ -37,6 +37,7 @@ def start(*arguments, **variables):
     return subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=600)
 
 
+@pytest.mark.nightly
 def test_a_run_and_a_command_give_the_same_in_every_environment(folders, tmp_path, nplm_command):
     done = start('launch.py', '--config=configs/sentences.py', f'--workdir={tmp_path}/run', **OTHERS)
     assert done.returncode == 0, done.stderr

@@ -66,19 +66,6 @@ def score(monkeypatch, nplm_command, run, data, *flags):
     return nplm_command('score', run, *flags)
 
 
-def test_a_chinese_network_trains_and_its_text_is_readable(tmp_path, nplm_command, monkeypatch, capsys):
-    (tmp_path / 'text').write_text(repeated(CHINESE), encoding='utf-8')
-    changes = NETWORK | {'train.epochs': 6, 'corpus.tokens': 'pieces', 'corpus.pieces': 400}
-    changes |= {'corpus.path': str(tmp_path / 'text')}
-    experiment.run(parts.override(text_config.get_config(), changes), tmp_path / 'run')
-    assert 'blanks' not in capsys.readouterr().err
-    texts, stderr = nplm_command('generate', tmp_path / 'run', '--greedy', '--prompt=人人', '--max_new_tokens=10')
-    assert stderr == [] and texts[0].startswith('人人')
-    rows, stderr = score(monkeypatch, nplm_command, tmp_path / 'run', '人人有权', '--json')
-    (line,) = json.loads(rows[0])['lines']
-    assert stderr == [] and ''.join(line['words']) == '人人有权' and line['total'] < 0
-
-
 @pytest.mark.parametrize('name', RUNS)
 @pytest.mark.parametrize('prompt', ['', 'Jeder hat', '人人', HOSTILE])
 def test_generated_text_begins_with_the_prompt_and_never_breaks(runs, nplm_command, name, prompt):

@@ -5,11 +5,11 @@ import os
 import shutil
 
 import pytest
-from fuzz.folders import limited
 from helpers import numbers
 
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.cli import info
+from tests.nightly.fuzz.folders import limited
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import errno
 import json
 import pathlib
-import random
 import re
 import shlex
 import shutil
@@ -497,29 +496,3 @@ def test_an_os_error_of_a_plug_in_keeps_its_traceback(nplm, tmp_path, monkeypatc
             call_main(lambda: cli.main(words), ['nplm', *words], tmp_path)
         launch('--config=sentences', *flags, cwd=tmp_path)
     assert caught.value.filename == '/nosuch/vectors.bin'
-
-
-@pytest.fixture(scope='module')
-def novel(tmp_path_factory):
-    """A made-up text long enough to be interrupted, the flags that train on it, and the unbroken run's folder."""
-    folder = tmp_path_factory.mktemp('novel')
-    rng = random.Random(0)
-    words = [f'w{int(rng.paretovariate(0.7)) % 400}' for _ in range(40_000)]
-    (folder / 'novel.txt').write_text(' '.join(words))
-    flags = [
-        '--config=configs/text.py', f'--config.corpus.path={folder / "novel.txt"}', '--config.model.h=20',
-        '--config.train.epochs=10', '--config.train.patience=10', '--config.train.checkpoint_every=50',
-        '--config.train.log_every=50',
-    ]  # fmt: skip
-    done = launch(*flags, f'--workdir={folder / "whole"}')
-    assert done.returncode == 0, done.stderr
-    return flags, folder / 'whole'
-
-
-def test_numbers_that_are_not_finite_stop_a_run_in_one_line(novel, tmp_path):
-    flags, _ = novel
-    done = launch(*flags, f'--workdir={tmp_path / "run"}', '--config.optimizer.learning_rate=1e30')
-    assert done.returncode == 1
-    (line,) = done.stderr.splitlines()
-    assert ' optimizer.learning_rate' in line
-    assert not (tmp_path / 'run' / 'results.json').exists()

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ne
 
 PROMPTS = {'chinese': '那只 猫 喜欢', 'japanese': 'この 猫 は 犬', 'thai': 'แมว ตัวนี้ ชอบ'}
 RUNS = {'characters': ('', {'corpus.tokens': 'characters'}), 'words': ('_words', {'corpus.tokens': 'whitespace'})}
+RUNS['segmented'] = '_words', {'corpus.tokens': 'pieces', 'corpus.pieces': 310}
 
 
 @pytest.fixture(scope='module', params=PROMPTS)

@@ -156,16 +156,6 @@ def test_networks_whose_text_changed_are_not_mixed(tmp_path, lines):
         assert line.startswith(f"--workdir='{tmp_path}/{changed}': ")
 
 
-def test_the_result_is_printed_also_where_its_file_cannot_be_written(folders, tmp_path, lines):
-    lines()
-    runs = [folders / 'add_delta', folders / 'backoff']
-    with pytest.raises(SystemExit) as end:
-        cli.main(['mix', *map(str, runs), f'--output={tmp_path / "none" / "file.json"}'])
-    out, err = lines()
-    assert end.value.code == 1 and len(err) == 1 and 'No such file' in err[0]
-    assert any(line.startswith('| mixed, learned') for line in out)
-
-
 def test_the_mixture_of_backoff_models_becomes_one_arpa_file(folders, tmp_path, nplm_command):
     runs = [folders / 'add_delta', folders / 'backoff']
     shown = nplm_command('mix', *runs, '--to=arpa', f'--output={tmp_path}/mixed.arpa')[0]

@@ -180,6 +180,14 @@ def test_a_dataset_knows_tokens_words_and_characters(tmp_path):
     assert RARE in rare.words
 
 
+@dataclasses.dataclass(frozen=True)
+class Lines(Letters):
+    """Characters as tokens, line ends among them."""
+
+    def split(self, text):
+        return list(text)
+
+
 def test_a_token_with_a_line_end_is_refused_before_training(train, tmp_path, monkeypatch):
     register(monkeypatch, 'corpus.tokens', 'lines', f'{__name__}:Lines')
     with refuses('corpus.tokens'):

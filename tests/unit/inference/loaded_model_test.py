@@ -45,7 +45,7 @@ def test_every_reader_of_text_takes_it_and_gives_what_its_model_gives(runs, name
     np.testing.assert_array_equal(*drawn)
     log10_p = run.model.score(prompt)[-2:].sum() / np.log(10)
     rows = nplm_jax.surprisal(run, WORDS)
-    key = f'surprisal_{run.settings.name}'
+    key = f'surprisal_{run.name}'
     assert -sum(row[key] for row in rows) == pytest.approx(log10_p / np.log10(2), abs=1e-5)
     model = nplm_jax.kenlm.Model(run)
     assert model.score(' '.join(WORDS), eos=False) == pytest.approx(log10_p, abs=1e-5)

@@ -136,7 +136,7 @@ def test_the_mixtures_of_a_network_are_the_papers_and_none_is_worse_on_validatio
 
 def test_cached_scores_ask_the_model_once(tmp_path):
     class Counting:
-        calls, n = 0, None
+        calls, n, vocabulary_size, vocabulary = 0, None, 13, None
 
         def score(self, tokens_T, span):
             self.calls += 1

@@ -154,7 +154,9 @@ def test_a_part_that_cannot_be_converted_is_one_line(path, monkeypatch):
     model = make(changes_of())
     output = types.SimpleNamespace(log_probabilities=lambda params, features: np.asarray(features['U_VxK']))
     monkeypatch.setattr(type(model.network), 'output', output, raising=False)
-    network = types.SimpleNamespace(body=model.network.body, features=model.network.features, output=output)
+    network = types.SimpleNamespace(
+        body=model.network.body, features=model.network.features, output=output, vocabulary_size=model.vocabulary_size
+    )
     broken = NeuralLanguageModel(network, model.params)
     with refuses('--to'):
         onnx_graph.write_onnx(broken, None, small_settings(changes_of()), path)

@@ -2,19 +2,15 @@
 
 import csv
 import json
-import os
 import pathlib
-import zipfile
 
 import numpy as np
 import pytest
-from helpers import ROOT, refuses
+from helpers import refuses
 
 from nplm_jax.apps.pairs import minimal_pairs, pair_table
 from nplm_jax.cli import __main__ as cli
 
-BLIMP = pathlib.Path(os.environ.get('NPLM_DATA', ''), 'blimp.zip')
-PARADIGMS = ('adjunct_island', 'causative')
 TABLE = """good,bad,kind,verb_good,verb_bad
 i like dog,i dog like,order,like,dog like
 i love dog,i love dog,same,dog,dog
@@ -87,21 +83,6 @@ def test_a_region_is_found_without_the_punctuation_around_it(tmp_path):
     (tmp_path / 'pairs.jsonl').write_text(f'{json.dumps(row)}\n')
     table = pair_table.read(tmp_path / 'pairs.jsonl', pair_table.Names(regions=('a', 'b')))
     assert table.regions == [slice(3, 4), slice(2, 4)]
-
-
-@pytest.mark.skipif(not BLIMP.is_file(), reason='needs blimp.zip in NPLM_DATA')
-def test_the_counts_are_those_that_the_study_committed(brown_bigram, tmp_path, nplm_command):
-    committed = json.loads((ROOT / 'experiments/minimal_pairs/results/kneser_ney_2.json').read_text())['counts']
-    with zipfile.ZipFile(BLIMP) as archive:
-        lines = [line for name in PARADIGMS for line in archive.read(f'data/{name}.jsonl').splitlines()]
-    (tmp_path / 'blimp.jsonl').write_bytes(b'\n'.join(lines))
-    arguments = brown_bigram, f'--table={tmp_path / "blimp.jsonl"}', '--group=UID', '--context=<text> <p>', '--json'
-    (out,), _ = nplm_command('pairs', *arguments)
-    groups = json.loads(out)['models'][brown_bigram.name]['groups']
-    for name in PARADIGMS:
-        row = groups[name]
-        assert [row[key] for key in ('pairs', 'correct', 'ties')] == committed['all'][name]
-        assert [row['known'][key] for key in ('pairs', 'correct', 'ties')] == committed['full'][name]
 
 
 WRONG = [

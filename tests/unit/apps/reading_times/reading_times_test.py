@@ -4,7 +4,6 @@ import csv
 import datetime
 import json
 import math
-import os
 import pathlib
 import random
 import re
@@ -19,7 +18,6 @@ from nplm_jax.apps.surprisal.stimuli import ColumnNames
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.utils.errors import BadInput
 
-STORIES = pathlib.Path(os.environ.get('NPLM_DATA', ''), 'natural_stories', 'processed_wordinfo.tsv')
 WORDS = ('i', 'like', 'dog', 'love', 'coffee', 'hate', 'milk')
 
 
@@ -35,27 +33,6 @@ def write_table(path, num_items=12, size=9, seed=1, **changes):
     lines = [','.join(map(str, row)) for row in (['item', 'condition', 'zone', 'word', 'time'], *rows)]
     path.write_text('\n'.join(lines) + '\n')
     return path
-
-
-@pytest.mark.skipif(not STORIES.is_file(), reason='needs natural_stories/ in NPLM_DATA')
-@pytest.mark.parametrize('scale,time,measure', [('log', 'gmeanItemRT', 'log'), ('ms', 'meanItemRT', 'mean')])
-def test_the_gain_on_natural_stories_is_that_of_the_study(scale, time, measure, brown_bigram, tmp_path, nplm_command):
-    header, *lines = STORIES.read_text().splitlines()
-    lines.sort(key=lambda line: [int(cell) for cell in line.split('\t')[2:0:-1]])
-    (tmp_path / 'stories.tsv').write_text('\n'.join([header, *lines]))
-    arguments = brown_bigram, f'--time={time}', f'--scale={scale}', '--json'
-    (out,), _ = nplm_command('reading-times', f'--table={tmp_path / "stories.tsv"}', *arguments)
-    found, committed = json.loads(out), json.loads((ROOT / 'experiments/reading_times/results/gains.json').read_text())
-    row, expected = found['models'][brown_bigram.name], committed['models']['kneser_ney_2']['800000']['1']
-    assert found['counts'] == committed['stories']['counts'] and found['words'] == committed['stories']['words']
-    assert found['baseline_r2'] == pytest.approx(committed['stories']['baseline_r2'][measure], rel=1e-6)
-    assert row['perplexity'] == pytest.approx(expected['perplexity'], rel=1e-6)
-    assert row['gain'] == pytest.approx(expected[measure]['gain'], rel=1e-5)
-    np.testing.assert_allclose(row['sums'], expected[measure]['sums'], rtol=1e-4)
-    nats = [slope / math.log(2) for slope in row['slopes']]
-    np.testing.assert_allclose(nats, expected[measure]['slopes'], rtol=1e-5)
-    statistic = gains.mean_gain(np.array(expected[measure]['sums']), np.array(found['counts']))
-    assert row['interval'] == pytest.approx(gains.interval(statistic, 10), rel=1e-4)
 
 
 def test_the_predictors_that_are_written_give_the_gain(folders, tmp_path, nplm_command):
