@@ -164,6 +164,7 @@ def test_stopped_by_a_signal_saves_and_says_how_to_go_on(novel, tmp_path, number
     assert outcome(tmp_path / 'run') == outcome(whole)
 
 
+@pytest.mark.nightly
 def test_numbers_that_are_not_finite_stop_a_run_in_one_line(novel, tmp_path):
     flags, _ = novel
     done = launch(*flags, f'--workdir={tmp_path / "run"}', '--config.optimizer.learning_rate=1e30')

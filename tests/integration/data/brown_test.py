@@ -96,6 +96,7 @@ def test_each_route_that_fails_names_the_next(tmp_path, monkeypatch, lines):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.nightly
 def test_a_download_is_kept_for_the_next_time(tmp_path, monkeypatch, brown):
     original = _brown_zip().read_bytes()
     monkeypatch.setattr(download, 'nltk_folders', lambda: [])

@@ -103,7 +103,7 @@ def test_a_lost_scheduler_is_one_line_and_the_next_one_does_only_what_is_missing
     with start_cluster(1, tmp_path) as (address, scheduler), DaskCluster(address) as cluster:
         job = Job(job_folder, {}, cluster)
         threading.Thread(target=kill_after, args=(scheduler, job_folder / 'sleeps')).start()
-        with refuses('--scheduler=tcp://127.0.0.1:38401'):
+        with refuses(f'--scheduler={address}'):
             job.run('sleeps', sleep_and_write, tasks)
     done = {path.name: path.stat().st_mtime_ns for path in (job_folder / 'sleeps').glob('0*')}
     assert 0 < len(done) < len(tasks)
@@ -149,7 +149,7 @@ def test_workers_that_have_all_just_died_are_waited_for(cluster):
 def test_a_scheduler_without_workers_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr(dask_cluster, '_RESTART', 0.1)
     with start_cluster(0, tmp_path) as (address, _), DaskCluster(address) as cluster:
-        with refuses('--scheduler=tcp://127.0.0.1:56157'):
+        with refuses(f'--scheduler={address}'):
             Job(tmp_path / 'job', {}, cluster)
 
 
@@ -158,7 +158,7 @@ def test_a_task_whose_workers_have_all_ended_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr(dask_cluster, '_MAX_SILENT', 2)
     with start_cluster(1, tmp_path) as (address, _), DaskCluster(address) as cluster:
         cluster._client.retire_workers()
-        with refuses('--scheduler=tcp://127.0.0.1:53865'):
+        with refuses(f'--scheduler={address}'):
             list(cluster.map(str, [1]))
 
 
@@ -168,6 +168,7 @@ def test_an_error_of_a_task_is_not_a_lost_scheduler(cluster):
     assert caught.value.filename == '/nosuch'
 
 
+@pytest.mark.nightly
 def test_a_server_that_is_no_scheduler_is_one_line_within_seconds(monkeypatch):
     monkeypatch.setattr(dask_cluster, '_TIMEOUT', 0.5)
     with socket.create_server(('127.0.0.1', 0)) as silent:  # an HTTP server waits for the end of the request as well

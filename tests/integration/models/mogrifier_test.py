@@ -96,6 +96,7 @@ def test_no_later_word_changes_a_probability():
     assert not differs_T[:20].any() and differs_T[20:].all()
 
 
+@pytest.mark.nightly
 def test_stopped_and_resumed_is_bit_for_bit_the_same(tmp_path):
     settings = small_settings({**CHANGES, 'model.m': 8, 'model.h': 8, 'model.dropout': 0.2, 'train.batch_size': 12})
     expected, _, _ = train(settings, tmp_path / 'uninterrupted')

@@ -49,7 +49,7 @@ SPARSE_KINDS = [kind for kind, layer in LAYERS.items() if layer.uses_sparse_upda
 ONLY = os.environ.get('BODY', '')
 assert not ONLY or ONLY in KINDS, f'BODY={ONLY}: must be one of {", ".join(KINDS)}'
 KINDS = {body: kinds for body, kinds in KINDS.items() if ONLY in ('', body)}
-QUICK = (ONLY, 'nplm', 'lstm, tied')  # the others are nightly
+QUICK = (ONLY, 'nplm')  # the others are nightly
 WITH_ALL = (ONLY, 'nplm', 'lstm', 'lstm, tied')  # a window; a state that is carried on; one table of words and outputs
 FEW = {} if ONLY else dict.fromkeys(TIED, ('full', 'two_level'))
 UPDATED = covering_pairs(KINDS | FEW, WITH_ALL, always='full')
@@ -166,6 +166,7 @@ OPTIMIZERS = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     'body,kind,optimizer',
     [

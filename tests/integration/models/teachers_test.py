@@ -76,6 +76,7 @@ def test_a_teacher_predicts_in_training_what_it_predicts_from_the_words_before(s
             assert_close(p_SxTxV[s, t], expected_1xV[0], rtol=1e-3, atol=1e-6)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize('student', others_nightly(['nplm', 'lstm'], ('nplm',)))
 @pytest.mark.parametrize('kind', KINDS)
 def test_a_student_of_two_teachers_learns_their_mean(student, kind):
@@ -96,6 +97,7 @@ def test_a_student_of_two_teachers_learns_their_mean(student, kind):
     assert divergence(state.params) < 0.5 * before
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize('kind', KINDS)
 def test_without_weight_the_updates_are_those_without_a_teacher(kind):
     changes = {**BODIES['lstm'], **KINDS[kind], 'output.teacher_weight': 0.0}

@@ -86,6 +86,7 @@ def test_the_first_biases_make_the_unigram_distribution(made):
     np.testing.assert_allclose(log_p_BxV[0], log_q_V, atol=1e-5)
 
 
+@pytest.mark.nightly
 def test_a_resumed_training_has_the_bits_of_an_unbroken_one_and_generates(tmp_path):
     best = check_resumed(small_settings({**CHANGES, 'optimizer.momentum': 0.0}), tmp_path)
     model = NeuralLanguageModel(make_network(DATA.vocabulary, CHANGES), best)

@@ -92,6 +92,7 @@ def test_a_run_of_some_minutes_is_recorded_and_resumed(text, tmp_path, timed):
             time_budget.read_choice(folder, 0.0001, rows.network)
 
 
+@pytest.mark.nightly
 def test_python_trains_for_some_minutes_as_the_command_does(text, tmp_path, timed):
     changes = {'corpus.path': str(text), 'model.h': 8, 'model.m': 8, 'eval.words': 500, 'train.valid_words': 500}
     run = nplm_jax.train('text', tmp_path / 'run', changes, minutes=0.0001)

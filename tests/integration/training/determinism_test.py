@@ -28,6 +28,7 @@ def final_bits(folder):
     return [np.asarray(x).tobytes() for x in jax.tree.leaves((state, best))], results['perplexity'], progress.step
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize('devices,flags', [(1, ()), pytest.param(8, OVER_EIGHT, marks=pytest.mark.nightly)])
 def test_the_same_seed_gives_the_same_bits_in_another_process(tmp_path, devices, flags):
     env = {**usual_environment(), 'JAX_PLATFORMS': 'cpu', 'JAX_NUM_CPU_DEVICES': str(devices)}

@@ -144,6 +144,7 @@ def test_a_run_evaluates_and_returns_the_evaluation_parameters(tmp_path):
     assert not np.allclose(best['H_KxP'], state.params['H_KxP'], atol=1e-4)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize('tables', ['same', 'rowwise_adam'])
 def test_a_schedule_free_run_resumes_bit_for_bit(tables, tmp_path):
     changes = {'optimizer.tables': tables, 'optimizer.table_rate': 2.0, 'optimizer.decay': 0.01}

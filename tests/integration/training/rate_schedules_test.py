@@ -95,6 +95,7 @@ def test_a_schedule_of_ones_own_follows_the_warm_up():
     assert rates({**changes, 'optimizer.warmup': 10}, 50, (0, 5, 10, 19, 20, 49)) == pytest.approx(expected)
 
 
+@pytest.mark.nightly
 def test_a_schedule_of_ones_own_resumes_and_its_option_changes_the_result(my_rates):
     settings = [small_settings({**STAIRCASE, 'optimizer.schedule_options.factor': factor}) for factor in (0.5, 0.25)]
     ends = [check_resumed(of_factor, my_rates / str(number)) for number, of_factor in enumerate(settings)]

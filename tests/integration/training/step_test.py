@@ -74,6 +74,7 @@ def test_sparse_gradients_of_an_exact_loss_are_jaxs_of_the_mean_nll(body):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize('kind', ['sampled', 'nce', 'two_level'])
 def test_rows_that_are_updated_alone_end_as_in_an_update_of_all_rows(kind):
     settings = small_settings({**SPARSE, **NO_DROPOUT, 'output.kind': kind})

@@ -85,6 +85,7 @@ def test_smoothing_that_raises_the_validation_perplexity_is_left_out(tmp_path):
     assert np.isinf(progress.postprocessed_nll)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize('changes', [{}, TIED_LSTM], ids=['nplm', 'tied lstm'])
 def test_a_stopped_training_ends_with_the_same_bits(changes, tmp_path):
     check_resumed(small_settings({**changes, **SMOOTHED}), tmp_path)

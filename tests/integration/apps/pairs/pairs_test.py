@@ -12,6 +12,7 @@ BLIMP = pathlib.Path(os.environ.get('NPLM_DATA', ''), 'blimp.zip')
 PARADIGMS = ('adjunct_island', 'causative')
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not BLIMP.is_file(), reason='needs blimp.zip in NPLM_DATA')
 def test_the_counts_are_those_that_the_study_committed(brown_bigram, tmp_path, nplm_command):
     committed = json.loads((ROOT / 'experiments/minimal_pairs/results/kneser_ney_2.json').read_text())['counts']

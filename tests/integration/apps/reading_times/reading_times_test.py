@@ -14,6 +14,7 @@ from nplm_jax.apps.reading_times import gains
 STORIES = pathlib.Path(os.environ.get('NPLM_DATA', ''), 'natural_stories', 'processed_wordinfo.tsv')
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not STORIES.is_file(), reason='needs natural_stories/ in NPLM_DATA')
 @pytest.mark.parametrize('scale,time,measure', [('log', 'gmeanItemRT', 'log'), ('ms', 'meanItemRT', 'mean')])
 def test_the_gain_on_natural_stories_is_that_of_the_study(scale, time, measure, brown_bigram, tmp_path, nplm_command):
