@@ -20,6 +20,7 @@ from helpers import (
     make_batch,
     make_network,
     numbers,
+    others_nightly,
     penalised_nll,
     refuses,
     run_chunk,
@@ -93,7 +94,7 @@ def check_loss_and_gradients(layout, network, tolerance):
 
 
 @pytest.mark.parametrize('data,model,mode', LAYOUTS)
-@pytest.mark.parametrize('h,direct', [(5, False), (0, True), (5, True)])
+@pytest.mark.parametrize('h,direct', others_nightly([(5, False), (0, True), (5, True)], [(5, True)]))
 def test_loss_and_every_gradient_equal_one_devices(data, model, mode, h, direct):
     network = make_network(101, {'model.h': h, 'model.direct': direct, 'model.dropout': 0.2, 'output.block_size': 7})
     check_loss_and_gradients((data, model, mode), network, 1e-5)
@@ -111,7 +112,7 @@ def test_a_new_body_needs_nothing_for_a_mesh(data, model, mode):
 
 
 @pytest.mark.parametrize('data,model,mode', LAYOUTS)
-@pytest.mark.parametrize('num_rows', [3, 16, 21])
+@pytest.mark.parametrize('num_rows', others_nightly([3, 16, 21], [21]))
 def test_devices_read_rows_in_shares(data, model, mode, num_rows):
     rows, shares = np.arange(3 * num_rows).reshape(num_rows, 3), []
 
@@ -219,6 +220,7 @@ def test_the_words_that_pad_the_vocabulary_never_move(name):
     assert perplexity(run.program.network, unpadded) == pytest.approx(expected, abs=1e-4)
 
 
+@pytest.mark.nightly
 def test_three_thousand_updates_end():
     changes = {**BASE, 'train.steps_per_execution': 50, 'train.batch_size': 4}  # 55 updates an epoch
     run, state = train(on_mesh(changes, 2, 4), 55)
@@ -232,15 +234,22 @@ RECURRENT = {'model.direct': False, 'train.batch_size': 32, 'train.bptt_length':
 RECURRENT |= {'optimizer.learning_rate': 0.1, 'train.steps_per_execution': 3}
 
 
-@pytest.mark.parametrize(
-    'family,kind,layout',
+OTHERS = (
     [('lstm', 'full', (8, 1, 'pmap')), ('lstm', 'full', RECURRENT_MESHES['full'])]
     + [(family, kind, RECURRENT_MESHES[kind]) for family in FAMILIES for kind in ('sampled', 'nce', 'two_level')]
     + [(family, 'sampled', RECURRENT_MESHES['sampled']) for family in ('window_lstm', 'mogrifier', 'transformer')]
     + [(ENERGY, kind, RECURRENT_MESHES[kind]) for kind in ('sampled', 'nce')]
     + [('nplm', 'tree', (2, 4, 'shard_map')), ('lstm', 'tree', (8, 1, 'pmap'))]
-    + [('lstm', IMPORTANCE, RECURRENT_MESHES[IMPORTANCE]), ('gru', IMPORTANCE, (8, 1, 'pmap'))],
+    + [('lstm', IMPORTANCE, RECURRENT_MESHES[IMPORTANCE]), ('gru', IMPORTANCE, (8, 1, 'pmap'))]
 )
+QUICK = (
+    ('lstm', 'full', RECURRENT_MESHES['full']),
+    ('gru', 'sampled', RECURRENT_MESHES['sampled']),
+    ('nplm', 'tree', (2, 4, 'shard_map')),
+)
+
+
+@pytest.mark.parametrize('family,kind,layout', others_nightly(OTHERS, EVERY_PUSH))
 def test_other_networks_train_as_on_one_device(family, kind, layout):
     dense = {'optimizer.momentum': 0.9, 'optimizer.clip_norm': 1.0} if kind == 'full' else {}
     changes = {**SPARSE, **RECURRENT, **dense, 'model.family': family, 'output.kind': kind}
@@ -408,7 +417,7 @@ def test_one_by_one_is_no_mesh():
 
 
 @pytest.mark.parametrize('data,model', MESHES)
-@pytest.mark.parametrize('h,direct', [(5, True), (7, False), (0, True)])
+@pytest.mark.parametrize('h,direct', others_nightly([(5, True), (7, False), (0, True)], [(5, True)]))
 def test_the_compiled_update_sends_what_the_formula_says(data, model, h, direct):
     settings = small_settings({'model.h': h, 'model.direct': direct}).model
     compiled = program.compile_update(settings, 101, 24, data, model)

@@ -155,7 +155,7 @@ def test_students_that_train_together_are_those_that_train_alone():
 
 
 @pytest.mark.eight_devices
-@pytest.mark.parametrize('kind', KINDS)
+@pytest.mark.parametrize('kind', others_nightly(KINDS, ('full',)))
 @pytest.mark.parametrize('student,teacher', [('lstm', 'lstm'), ('nplm', 'lstm'), ('lstm', 'nplm')])
 @pytest.mark.parametrize('mode', ['shard_map', 'pmap'])
 def test_students_on_four_devices_are_those_of_one(mode, student, teacher, kind):
