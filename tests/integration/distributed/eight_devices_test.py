@@ -242,11 +242,7 @@ OTHERS = (
     + [('nplm', 'tree', (2, 4, 'shard_map')), ('lstm', 'tree', (8, 1, 'pmap'))]
     + [('lstm', IMPORTANCE, RECURRENT_MESHES[IMPORTANCE]), ('gru', IMPORTANCE, (8, 1, 'pmap'))]
 )
-QUICK = (
-    ('lstm', 'full', RECURRENT_MESHES['full']),
-    ('gru', 'sampled', RECURRENT_MESHES['sampled']),
-    ('nplm', 'tree', (2, 4, 'shard_map')),
-)
+EVERY_PUSH = ('lstm', 'full', (2, 4, 'shard_map')), ('gru', 'sampled', (2, 4, 'shard_map'))
 
 
 @pytest.mark.parametrize('family,kind,layout', others_nightly(OTHERS, EVERY_PUSH))
