@@ -19,7 +19,7 @@ from typing import Any
 
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parents[1]
-OURS = ('nplm_jax', 'configs', 'experiments', 'tests', 'helpers', 'conftest', 'launch')  # imported from the copy
+OURS = ('nplm_jax', 'configs', 'experiments', 'tests', 'tools', 'helpers', 'conftest', 'launch')  # imported from the copy
 # What takes the time of an import, and starts no thread before it is used.
 HEAVY = (
     'jax',
@@ -125,8 +125,6 @@ def _in_child(root: pathlib.Path, arguments: list[str], plugin: Any, log: pathli
     pytest = importlib.import_module('pytest')
     if any('eight_devices' in argument for argument in arguments):
         importlib.import_module('jax').config.update('jax_num_cpu_devices', 8)
-    else:  # else these tests would start another process
-        arguments = ['-m', 'not slow and not faults and not fuzz and not eight_devices', *arguments]
 
     def run() -> int:
         return pytest.main(['-p', 'no:cacheprovider', '-p', 'no:xdist', *arguments], plugins=[plugin])
