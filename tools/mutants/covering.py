@@ -140,4 +140,4 @@ class Tests:
     def _statement(self, mutant: Mutant) -> tuple[int, int, bool]:
         line = mutant.start[0]
         around = [s for s in self._statements(mutant.path) if s[0] <= line <= s[1]]
-        return min(around, key=lambda s: s[1] - s[0])
+        return min(around, key=lambda s: s[1] - s[0], default=(line, line, False))  # such as an `except`
