@@ -445,7 +445,9 @@ def check_inputs(settings: Settings, digests: Mapping[str, str]) -> None:
 
 
 def safe_folder_name(name: str) -> str:
-    """Returns a name of [A-Za-z0-9_.-] for a folder; one that is changed ends in a digest, so that it stays unique.
+    """Returns a name for a folder, of ASCII letters, digits, dots, hyphens and underscores.
+
+    A name that had other characters ends in a digest, which keeps it unique.
 
     Examples:
         >>> safe_folder_name('kneser_ney_5'), safe_folder_name('my text')
