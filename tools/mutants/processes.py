@@ -19,7 +19,8 @@ from typing import Any
 
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parents[1]
-OURS = ('nplm_jax', 'configs', 'experiments', 'tests', 'tools', 'helpers', 'conftest', 'launch')  # imported from the copy
+# Imported from the copy.
+OURS = ('nplm_jax', 'configs', 'experiments', 'tests', 'tools', 'helpers', 'conftest', 'launch')
 # What takes the time of an import, and starts no thread before it is used.
 HEAVY = (
     'jax',
