@@ -32,9 +32,9 @@ NOT_RUN = {
     '--launcher=local --jobs=4': 'needs a server',
     'experiments.accelerator.race': 'needs an accelerator',
 }
-# The small corpus has no word outside its vocabulary: tests/apps/new_words/spell_test.py runs these.
+# The small corpus has no word outside its vocabulary: tests/unit/apps/new_words/spell_test.py runs these.
 NOT_RUN |= dict.fromkeys(('nplm spell', 'score runs/brown-mlp9 --open'), 'needs rare words')
-# tests/apps/export/onnx_graph_test.py runs this loop on the graphs that it exports.
+# tests/unit/apps/export/onnx_graph_test.py runs this loop on the graphs that it exports.
 NOT_RUN['onnxruntime.InferenceSession'] = 'needs an exported graph'
 # Commands that stand in .ci/run as they are printed.
 RUN_BY_CI = ('ruff ', 'sphinx-build ')

@@ -332,7 +332,6 @@ def test_any_topology_resumes_on_any_other_bit_for_bit(tmp_path):
     assert_close(best, unbroken, atol=1e-5)
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize('kind,shape', [('full', (2, 4)), pytest.param('nce', (4, 2), marks=pytest.mark.nightly)])
 def test_an_update_whose_numbers_are_not_finite_is_named(tmp_path, kind, shape):
     climb = {'optimizer.learning_rate': 100.0, 'optimizer.schedule': 'linear', 'optimizer.warmup': 30}
@@ -466,10 +465,7 @@ CASES = [
 ]
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    'kind,direct,data,model,mode', [c if c in QUICK else pytest.param(*c, marks=pytest.mark.nightly) for c in CASES]
-)
+@pytest.mark.parametrize('kind,direct,data,model,mode', others_nightly(CASES, QUICK))
 def test_sparse_gradients_train_as_on_one_device_and_send_nothing_of_the_vocabulary(kind, direct, data, model, mode):
     shape = {'model.n': 3, 'model.m': 1, 'model.h': 2, 'model.direct': direct, 'train.steps_per_execution': 50}
     output = {'output.kind': kind, 'output.samples': 50, 'output.num_shortlist': 12, 'output.classes': 160}

@@ -34,7 +34,6 @@ def make(family, **changes):
     return network.__class__(network.body, network.output, V, END), params
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize('family', others_nightly(FAMILIES, QUICK))
 def test_the_scores_of_a_stream_are_those_of_each_line_alone(family):
     model = NeuralLanguageModel(*make(family))
@@ -64,7 +63,6 @@ def test_a_decoder_begins_anew_after_the_end_of_a_line(family):
     np.testing.assert_allclose(read[:, 2], model.predict(model.prefill(np.array([[1]]))), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize('family', others_nightly(filter('nplm'.__ne__, FAMILIES), QUICK))
 def test_the_gradient_of_an_update_is_that_of_its_lines_alone(family):
     network, params = make(family)

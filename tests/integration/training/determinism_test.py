@@ -29,7 +29,7 @@ def final_bits(folder):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize('devices,flags', [(1, ()), pytest.param(8, OVER_EIGHT, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize('devices,flags', [(1, ()), (8, OVER_EIGHT)])
 def test_the_same_seed_gives_the_same_bits_in_another_process(tmp_path, devices, flags):
     env = {**usual_environment(), 'JAX_PLATFORMS': 'cpu', 'JAX_NUM_CPU_DEVICES': str(devices)}
     env['JAX_ENABLE_COMPILATION_CACHE'] = 'false'  # each process compiles for itself

@@ -12,6 +12,7 @@ from helpers import (
     SPARSE,
     RecordingReporter,
     numbers,
+    others_nightly,
     same_bits,
     small_settings,
     train,
@@ -89,10 +90,7 @@ def test_samples_are_logged_and_change_no_bit():
     assert all(len(text.split()) == 5 for text in reporter.samples)
 
 
-SLOW_KINDS = [pytest.param(kind, marks=pytest.mark.nightly) for kind in ('sampled', 'two_level', 'nce')]
-
-
-@pytest.mark.parametrize('kind', ['full', *SLOW_KINDS])
+@pytest.mark.parametrize('kind', others_nightly(['full', 'sampled', 'two_level', 'nce'], ('full',)))
 def test_stopped_anywhere_and_resumed_is_bit_for_bit_the_same(tmp_path, kind):
     momentum = 0.9 if kind == 'full' else 0.0
     settings = small_settings({**SPARSE, 'output.kind': kind, 'optimizer.momentum': momentum})

@@ -1,4 +1,4 @@
-"""The notebooks run: their code here on little text; unchanged in a Jupyter kernel under the marker slow."""
+"""The notebooks run: their code here on little text; unchanged in a Jupyter kernel under the marker nightly."""
 
 import json
 import os

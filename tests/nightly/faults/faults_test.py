@@ -1,4 +1,4 @@
-"""One or two of each fault, and with -m faults one in every phase; `python -m tools.faults --measure` does hundreds."""
+"""One or two of each fault, and with `-m ''` one in every phase; `python -m tools.faults --measure` does hundreds."""
 
 import random
 import subprocess

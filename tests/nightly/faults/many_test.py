@@ -1,4 +1,4 @@
-"""The committed table of runs of several processes; with -m faults some of its rows are made again."""
+"""The committed table of runs of several processes; with `-m ''` some of its rows are made again."""
 
 import random
 import shutil

@@ -26,7 +26,7 @@ class Reader(NamedTuple):
     """A reader under search.
 
     valid: files that it reads, as bytes. read: takes a folder to work in and the bytes of a file; raises AssertionError
-    when a result differs after it is written and read again. cases: the numbers tried by default and by `-m fuzz`.
+    when a result differs after it is written and read again. cases: the numbers tried by default and by `-m ''`.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Every reader returns a result or raises BadInput for any file: few cases by default, many with -m fuzz."""
+"""Every reader returns a result or raises BadInput for any file: few cases by default, many with `-m ''`."""
 
 import json
 import pathlib

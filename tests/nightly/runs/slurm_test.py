@@ -1,12 +1,16 @@
-"""A real SLURM of one node, set up for these tests: run with -m slurm, as root on Debian or Ubuntu."""
+"""A real SLURM of one node, set up for these tests: run as root on Debian or Ubuntu."""
 
 import json
+import shutil
 import signal
 import subprocess
 
 import pytest
 from helpers import LONG_RUN, ROOT, command, job_output, launch_process, outcome, wait_until
 
+pytestmark = pytest.mark.skipif(
+    not shutil.which('slurmctld'), reason='needs SLURM, which `tools/slurm_node.sh start DIR` installs as root'
+)
 SHORT = ('--config=configs/sentences.py', '--config.train.epochs=20')
 SWEEP = """
 from configs import sentences

@@ -105,7 +105,6 @@ def check_round_trip(text):
         assert [HF[name].id_to_token(i) for i in ids] == tokens, name
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize('number', [1_000, pytest.param(10_000, marks=pytest.mark.nightly)])
 def test_random_texts_round_trip(number):
     settings(max_examples=number, database=None)(check_round_trip)()

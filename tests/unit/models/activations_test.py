@@ -32,7 +32,6 @@ def gradients(network, run):
     return result.nll, result.grads, result.carry
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize('family', others_nightly(FAMILIES, ('residual', 'lstm', 'transformer')))
 def test_gradients_are_near_and_parameters_states_and_sums_are_float32(family):
     found = {}

@@ -7,7 +7,7 @@ import math
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import DATA, SPARSE, RecordingReporter, numbers, small_settings
+from helpers import DATA, SPARSE, RecordingReporter, numbers, others_nightly, small_settings
 
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.training.loop import Trainer, fit, prepare_run
@@ -56,12 +56,7 @@ def save_at_4(store, settings, **changes):
     store.save(4, state, state.params, dataclasses.asdict(Progress(step=4)))
 
 
-SLOW_KINDS = [
-    pytest.param(kind, marks=pytest.mark.nightly) for kind in ('lstm', 'two_level', 'two_level with momentum')
-]
-
-
-@pytest.mark.parametrize('kind', ['window', 'nce', *SLOW_KINDS])
+@pytest.mark.parametrize('kind', others_nightly(KINDS, ('window', 'nce')))
 def test_a_run_that_diverges_stops_before_it_saves_what_is_not_finite(kind, store):
     error, losses = train_until_it_stops(small_settings(KINDS[kind]), store)
     saved = store.latest_step()

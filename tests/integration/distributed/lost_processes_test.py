@@ -36,7 +36,6 @@ def test_a_status_of_a_collective_is_a_lost_process_and_a_mistake_in_python_is_n
     assert multihost.is_lost_process(error) is expected
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize('lost', [0, pytest.param(1, marks=pytest.mark.nightly)])
 def test_a_loss_ends_the_other_process_outside_collectives_too(lost, tmp_path):
     port = free_port()
