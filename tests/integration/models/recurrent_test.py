@@ -12,10 +12,19 @@ from helpers import (
     check_resumed,
     features_of,
     first_batch,
-    make_batch,
-    make_network,
     others_nightly,
     small_settings,
+)
+from recurrent_networks import (
+    FAMILIES,
+    TOKENS,
+    K,
+    M,
+    batch,
+    loss,
+    make,
+    make_language_model,
+    random_carry,
 )
 
 from configs import sentences
@@ -29,35 +38,6 @@ from nplm_jax.runs import experiment, loading
 from nplm_jax.training import step
 from nplm_jax.training.loop import Trainer, fit, prepare_run
 from nplm_jax.training.reporter import Reporter
-
-FAMILIES = ('rnn', 'gru', 'lstm')
-V, M, K = 13, 3, 5
-TOKENS = jnp.asarray(np.random.default_rng(0).integers(0, V, 1500), jnp.int32)
-
-
-def make(family, dropout=0.0, **changes):
-    model = {'model.family': family, 'model.m': M, 'model.h': K, 'model.direct': False, 'model.dropout': dropout}
-    model |= changes
-    network = make_network(V, {**model, 'train.batch_size': 8, 'train.bptt_length': 4, 'output.block_size': 4})
-    return network, jax.tree.map(lambda x: 3 * x + 0.1, network.init(jax.random.key(0)))  # far from linear, no zeros
-
-
-def make_language_model(family):
-    return NeuralLanguageModel(*make(family))
-
-
-def batch(streams=2, words=6):
-    random = np.random.default_rng(1)
-    return random.integers(0, V, (streams, words)), random.integers(0, V, (streams, words))
-
-
-def random_carry(network, streams=2):
-    return jax.tree.map(lambda x: jax.random.normal(jax.random.key(5), x.shape), network.body.start(streams))
-
-
-def loss(network, params, before_SxT, targets_SxT, carry, key=None):
-    """The mean NLL of all words of the streams, and the carry after them."""
-    return network.loss(params, make_batch(before_SxT, targets_SxT), carry, key)
 
 
 def test_no_two_masks_of_dropout_share_their_random_numbers(monkeypatch):
@@ -197,10 +177,7 @@ def settings_of(family, **changes):
     return small_settings({**model, **optimizer, 'train.batch_size': 12, 'train.bptt_length': 4, **changes})
 
 
-SLOW_FAMILIES = [pytest.param(family, marks=pytest.mark.nightly) for family in ('rnn', 'gru')]
-
-
-@pytest.mark.parametrize('family', ['lstm', *SLOW_FAMILIES])
+@pytest.mark.parametrize('family', others_nightly(FAMILIES, ('lstm',)))
 def test_training_learns(family):
     settings = settings_of(family, **{'train.epochs': 30, 'train.patience': 30, 'train.steps_per_execution': 18})
     best, progress = fit(Trainer(prepare_run(settings, DATA), None, Reporter()))

@@ -13,60 +13,17 @@ import tempfile
 
 import pytest
 from helpers import ROOT, launch, one_line, wait_until
+from search_studies import ROW, STUDY, TrialState, ask, opened, optuna, start, trials
 
+from nplm_jax.runs import search_storage, search_trial, workdir
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.processes import free_port
-
-optuna = pytest.importorskip('optuna')
-
-
-TrialState = optuna.trial.TrialState
-from nplm_jax.runs import search_storage, search_trial, workdir  # noqa: E402
-
-STUDY = """
-from configs import sentences
-
-def get_config(row=''):
-    return sentences.get_config()
-
-def search(trial):
-    return {
-        'train.epochs': 4,
-        'train.evaluate_every': 0,
-        'model.h': trial.suggest_int('model.h', 2, 9),
-        'optimizer.learning_rate': trial.suggest_float('optimizer.learning_rate', 1e-3, 1.0, log=True),
-    }
-"""
-ROW = re.compile(r'\| (trial-\d+) .*\| (\w+) +\| +[\d.]+ +\|')
 
 
 @pytest.fixture
 def study(tmp_path):
     (tmp_path / 'study.py').write_text(STUDY)
     return tmp_path / 'study.py'
-
-
-def ask(made):
-    """Begins a trial in the name of another process. Returns its number."""
-    with pytest.warns(UserWarning, match='Heartbeat'):  # Optuna's
-        return made.ask().number
-
-
-def start(study, number, *flags):
-    return launch(f'--config={study}', f'--search={number}', f'--workdir={study.parent}/runs', *flags)
-
-
-@contextlib.contextmanager
-def opened(url):
-    """Yields the study in a database."""
-    with search_storage.opened(url) as storage:
-        yield optuna.load_study(study_name='sentences', storage=storage)
-
-
-def trials(study):
-    """Returns the trials of a search."""
-    with opened(f'sqlite:///{study.parent}/runs/search.db') as made:
-        return made.get_trials()
 
 
 @pytest.mark.nightly

@@ -6,22 +6,46 @@ The cases that the search of tests/nightly/fuzz found are here too.
 import contextlib
 import json
 import os
+import re
 import signal
 import tracemalloc
 
 import pytest
-from helpers import ROOT, corpus_settings, refuses
+from helpers import ROOT, corpus_settings, others_nightly, refuses
 
 from configs import sentences
 from experiments import results, study
 from nplm_jax import config as config_lib
 from nplm_jax.cli import score
 from nplm_jax.data import corpora, vocabulary, wikitext2
-from nplm_jax.data.tokenizers.byte_level import ByteTokenizer
+from nplm_jax.data.tokenizers.byte_level import ByteTokenizer, CharacterTokenizer
+from nplm_jax.data.tokenizers.pieces import PieceTokenizer
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.models.ngram import arpa
 from nplm_jax.runs import catalog, loading, reporting, workdir
 from nplm_jax.utils.errors import BadInput
+
+LARGE = {  # how a line begins, and what fills it
+    'arpa': (b'\\data\\\nngram 1=2\n\\1-grams:\n', [b'-1\tx', b'x y ', b'9', b' ', b'-0.1 a b ']),
+    'vocabulary': (b'<rare>\t1\n', [b'x', b'9', b'\t', b'x\t', b' ']),
+    'metrics': (b'{"step": 1, "epoch": 1, "seconds": 1}\n{"step": ', [b'[', b'9', b'"x', b' ']),
+    'results': (b'{"a": ', [b'[', b'9', b'{"a":', b'-']),
+}
+MARKS = {
+    'two classes': '\u0301\u0327',
+    'a mark that combines': '\u0308',
+    'halfwidth voicing, which nfkc makes a mark': '\u0308\uff9e',
+}
+NORMALIZED = {'words': WordTokenizer('words')} | {
+    f'{made.__name__} {form}': made(normalization=form)
+    for made in (ByteTokenizer, CharacterTokenizer, PieceTokenizer)
+    for form in ('nfc', 'nfkc')
+}
+RUNS = re.compile(
+    r'\b(c?pickle|cloudpickle|dill|marshal|shelve|joblib|yaml|allow_pickle)\b|(?<![\w.])(eval|exec|compile|__import__)\('
+    r'|\b(np|jnp|torch)\.load\(|\bos\.(system|popen)\(|shell=True'
+)
+LOADS_NO_OBJECT = r'np\.load\((?=.*allow_pickle=False)|allow_pickle=False'
 
 READERS = {
     'arpa': arpa.read,
@@ -245,3 +269,45 @@ def test_a_table_of_results_of_another_form_ends_in_one_line(tmp_path):
     for make in (lambda f: f['perplexity']['test'], lambda f: f['seconds'], lambda f: f'{f:.1f}', lambda f: f.x):
         with refuses('results'):
             study.shown(lambda _, make=make: make(results.read(tmp_path, 'a')), study.Flags())
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize('reader', LARGE)
+def test_a_line_of_a_hundred_megabytes_is_refused_in_seconds(tmp_path, reader):
+    begin, fillings = LARGE[reader]
+    for filling in fillings:
+        (tmp_path / 'row.json').write_bytes(begin + filling * (10**8 // len(filling)) + b'\n')
+        with within(300, megabytes=900):
+            assert 'row.json' in refusal(READERS[reader], tmp_path / 'row.json')
+
+
+@pytest.mark.nightly
+def test_a_word_of_a_hundred_megabytes_is_a_word(tmp_path):
+    (tmp_path / 'v').write_text('<rare>\t1\n' + 'x' * 10**8 + '\t3\n')
+    (tmp_path / 't').write_text('a b ' + 'x' * 10**8)
+    with within(300, megabytes=900):
+        assert len(vocabulary.load(tmp_path / 'v').words[1]) == 10**8
+        settings = corpus_settings('text', tmp_path / 't', boundary_tokens=False, lowercase=False, train=0.4, valid=0.3)
+        assert len(corpora.load(settings).words[2]) == 10**8
+
+
+@pytest.mark.parametrize('marks', MARKS)
+@pytest.mark.parametrize('tokenizer', others_nightly(NORMALIZED, ('words',)))
+def test_a_letter_with_many_marks_takes_no_longer_than_others(tokenizer, marks):
+    with within(20):
+        text = NORMALIZED[tokenizer].normalize('a' + MARKS[marks] * 10**6)
+        assert NORMALIZED[tokenizer].normalize(text) == text
+
+
+def test_nothing_that_a_file_says_is_ever_run():
+    """A config file and its sweep() are Python, and named so; all else is data. NumPy reads no objects.
+
+    What a pickle is made of may be digested; no pickle is read.
+    """
+    sources = [*ROOT.glob('nplm_jax/**/*.py'), *ROOT.glob('experiments/**/*.py'), *ROOT.glob('configs/*.py')]
+    assert len(sources) > 60
+    sources.remove(ROOT / 'nplm_jax/utils/processes.py')  # pickles for processes that it starts, and from them
+    for path in [*sources, ROOT / 'launch.py']:
+        for number, line in enumerate(path.read_text().splitlines(), start=1):
+            safe = re.sub(rf'{LOADS_NO_OBJECT}|^import pickle$|pickle\.dumps\(', '', line)
+            assert not RUNS.search(safe), f'{path}:{number}: {line}'

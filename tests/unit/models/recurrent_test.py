@@ -8,10 +8,20 @@ import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
 from helpers import (
-    make_batch,
     make_model,
     make_network,
     refuses,
+)
+from recurrent_networks import (
+    FAMILIES,
+    TOKENS,
+    M,
+    V,
+    batch,
+    loss,
+    make,
+    make_language_model,
+    random_carry,
 )
 
 from configs import sentences
@@ -20,39 +30,8 @@ from nplm_jax.data.corpora import Span
 from nplm_jax.inference import generation, scoring
 from nplm_jax.models import mixture, neural, recurrent
 from nplm_jax.models.language_model import LanguageModel
-from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.runs import experiment
 from nplm_jax.training.optimizers import add_weight_decay
-
-FAMILIES = ('rnn', 'gru', 'lstm')
-V, M, K = 13, 3, 5
-TOKENS = jnp.asarray(np.random.default_rng(0).integers(0, V, 1500), jnp.int32)
-
-
-def make(family, dropout=0.0, **changes):
-    model = {'model.family': family, 'model.m': M, 'model.h': K, 'model.direct': False, 'model.dropout': dropout}
-    model |= changes
-    network = make_network(V, {**model, 'train.batch_size': 8, 'train.bptt_length': 4, 'output.block_size': 4})
-    return network, jax.tree.map(lambda x: 3 * x + 0.1, network.init(jax.random.key(0)))  # far from linear, no zeros
-
-
-def make_language_model(family):
-    return NeuralLanguageModel(*make(family))
-
-
-def batch(streams=2, words=6):
-    random = np.random.default_rng(1)
-    return random.integers(0, V, (streams, words)), random.integers(0, V, (streams, words))
-
-
-def random_carry(network, streams=2):
-    return jax.tree.map(lambda x: jax.random.normal(jax.random.key(5), x.shape), network.body.start(streams))
-
-
-def loss(network, params, before_SxT, targets_SxT, carry, key=None):
-    """The mean NLL of all words of the streams, and the carry after them."""
-    return network.loss(params, make_batch(before_SxT, targets_SxT), carry, key)
-
 
 LOSS = jax.jit(loss, static_argnums=0)
 
@@ -176,9 +155,6 @@ def test_streams_continue_where_the_update_before_left_them():
     np.testing.assert_array_equal((read[:, 1:] - read[:, :-1]) % 900, 1)
     second_epoch = np.asarray(body.epoch_positions(3, 1, train_span, 16)).reshape(positions.shape)
     assert not np.array_equal(positions, second_epoch)  # it starts elsewhere
-
-
-SLOW_FAMILIES = [pytest.param(family, marks=pytest.mark.nightly) for family in ('rnn', 'gru')]
 
 
 def test_dropout_is_off_the_path_from_state_to_state():

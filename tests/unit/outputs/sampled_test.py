@@ -4,39 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import make_batch
-from softmax_reference import named
+from sampled_problem import V, full_loss, loss, problem
 
 from nplm_jax.outputs import sampled
-from nplm_jax.outputs.blockwise import blockwise_cross_entropy
-from nplm_jax.outputs.output_layer import Gathered
-
-V, B = 211, 9
-LAYERS = {'sampled': sampled.SampledSoftmax, 'nce': sampled.NoiseContrastive}
-
-
-def problem(widths=(7, 12), seed=0):
-    random = np.random.default_rng(seed)
-    terms = tuple((jnp.asarray(random.normal(size=(V, d)) * d**-0.5, jnp.float32),) for d in widths)
-    terms = tuple((w, jnp.asarray(random.normal(size=(B, w.shape[1])), jnp.float32)) for (w,) in terms)
-    log_q_V = sampled.log_uniform(V)
-    return terms, jnp.asarray(log_q_V, jnp.float32), jnp.asarray(random.integers(0, V, B), jnp.int32), log_q_V
-
-
-def loss(kind, samples_S, log_inclusion_prob_V, terms, b_V, targets_B):
-    """The loss and the estimate of the mean NLL, through the layer's own path from gathered rows."""
-    layer = LAYERS[kind](samples=len(samples_S), proposal='unigram', precision='float32')
-    params, features = named(terms, b_V)
-    shared = {name: table[samples_S] for name, table in params.items()}
-    per_example = {name: table[targets_B[:, None]] for name, table in params.items()}
-    proposal = sampled.ProposalDistribution(None, log_inclusion_prob_V)
-    return layer.sparse_loss(
-        Gathered(shared, per_example, samples_S), features, make_batch(targets_B, targets_B, proposal)
-    )
-
-
-def full_loss(terms, b_V, targets_B):
-    return blockwise_cross_entropy(terms, b_V, targets_B, 'float32', 4)
 
 
 @pytest.mark.parametrize('samples', [1, 20, 100, 210, V])

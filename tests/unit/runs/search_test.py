@@ -14,55 +14,16 @@ from configs import brown, sentences
 from nplm_jax.cli import launch as launch_lib
 from nplm_jax.utils.shell import hide_passwords
 
-optuna = pytest.importorskip('optuna')
 sa = pytest.importorskip('sqlalchemy')
-TrialState = optuna.trial.TrialState
+from search_studies import ROW, STUDY, TrialState, ask, optuna, start, trials  # noqa: E402
+
 from nplm_jax.runs import search, search_space, search_storage, search_trial  # noqa: E402
-
-STUDY = """
-from configs import sentences
-
-def get_config(row=''):
-    return sentences.get_config()
-
-def search(trial):
-    return {
-        'train.epochs': 4,
-        'train.evaluate_every': 0,
-        'model.h': trial.suggest_int('model.h', 2, 9),
-        'optimizer.learning_rate': trial.suggest_float('optimizer.learning_rate', 1e-3, 1.0, log=True),
-    }
-"""
-ROW = re.compile(r'\| (trial-\d+) .*\| (\w+) +\| +[\d.]+ +\|')
 
 
 @pytest.fixture
 def study(tmp_path):
     (tmp_path / 'study.py').write_text(STUDY)
     return tmp_path / 'study.py'
-
-
-def ask(made):
-    """Begins a trial in the name of another process. Returns its number."""
-    with pytest.warns(UserWarning, match='Heartbeat'):  # Optuna's
-        return made.ask().number
-
-
-def start(study, number, *flags):
-    return launch(f'--config={study}', f'--search={number}', f'--workdir={study.parent}/runs', *flags)
-
-
-@contextlib.contextmanager
-def opened(url):
-    """Yields the study in a database."""
-    with search_storage.opened(url) as storage:
-        yield optuna.load_study(study_name='sentences', storage=storage)
-
-
-def trials(study):
-    """Returns the trials of a search."""
-    with opened(f'sqlite:///{study.parent}/runs/search.db') as made:
-        return made.get_trials()
 
 
 def test_the_search_of_brown_is_a_point_of_the_rows_of_the_paper_s_kind():
