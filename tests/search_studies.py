@@ -6,13 +6,11 @@ import re
 import pytest
 from helpers import launch
 
-from nplm_jax.runs import search_storage
+optuna = pytest.importorskip('optuna', reason="needs Optuna: pip install '.[search]'")
 
-optuna = pytest.importorskip('optuna')
-
+from nplm_jax.runs import search_storage  # noqa: E402 (imports Optuna)
 
 TrialState = optuna.trial.TrialState
-
 
 STUDY = """
 from configs import sentences
