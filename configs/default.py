@@ -1,8 +1,8 @@
-"""The defaults of every key; `nplm_jax.config` has them, with their meanings. Other configs change some values."""
+"""The default of every key, from `nplm_jax.config.settings`; the other configs change some of them."""
 
 from ml_collections import ConfigDict
 
-from nplm_jax import config
+from nplm_jax.config import settings as config
 
 
 def get_config() -> ConfigDict:

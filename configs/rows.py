@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
-from nplm_jax.config import FIELDS, default_config
+from nplm_jax.config.settings import FIELDS, default_config
 from nplm_jax.utils.errors import BadInput, did_you_mean
 
 Row = Mapping[str, Any]  # values by flattened key: {'model.h': 50}

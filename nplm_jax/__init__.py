@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from nplm_jax.apps.features.embeddings import neighbours
     from nplm_jax.apps.new_words.induction import induce
     from nplm_jax.apps.surprisal.frames import surprisal
+    from nplm_jax.config.parts import override
     from nplm_jax.data.vocabulary import Vocabulary
     from nplm_jax.inference.generation import Choice, encode_prompt, sample
     from nplm_jax.inference.loaded_model import LoadedModel
@@ -27,12 +28,11 @@ if TYPE_CHECKING:
     from nplm_jax.models.language_model import LanguageModel
     from nplm_jax.models.network import Network
     from nplm_jax.models.open_vocabulary import OpenVocabulary
-    from nplm_jax.parts import override
     from nplm_jax.runs import spelling
     from nplm_jax.runs.command_line import load_config
     from nplm_jax.runs.experiment import load_settings
     from nplm_jax.runs.loading import load, load_dataset
-    from nplm_jax.runs.training import train
+    from nplm_jax.sweeps.training import train
 else:  # hidden from type checkers, for which every misspelled name would have a type else
 
     def __getattr__(name: str) -> Any:
@@ -88,12 +88,12 @@ _MODULES = {  # where each name is defined, or for a module the subpackage that 
     'mixture': 'models',
     'neighbours': 'apps.features.embeddings',
     'nplm': 'models',
-    'override': 'parts',
+    'override': 'config.parts',
     'perplexity': 'inference.perplexity',
     'sample': 'inference.generation',
     'spelling': 'runs',
     'surprisal': 'apps.surprisal.frames',
-    'train': 'runs.training',
+    'train': 'sweeps.training',
 }
 
 

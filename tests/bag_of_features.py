@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from nplm_jax.models.body import Body, BodyOutput, windows
-from nplm_jax.utils.nn import uniform
+from nplm_jax.nn import uniform
 
 
 @dataclasses.dataclass(frozen=True)

@@ -23,10 +23,10 @@ import pytest
 
 from configs import brown, sentences
 from configs import text as text_config
-from nplm_jax import config as config_lib
-from nplm_jax import parts
 from nplm_jax.cli import __main__ as cli
-from nplm_jax.models.ngram.kneser_ney import DiscountWarning
+from nplm_jax.config import parts
+from nplm_jax.config import settings as config_lib
+from nplm_jax.ngram.kneser_ney import DiscountWarning
 from nplm_jax.runs import experiment, loading
 
 jax.config.update('jax_numpy_rank_promotion', 'raise')

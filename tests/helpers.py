@@ -24,10 +24,10 @@ from absl import flags
 from absl.testing import flagsaver
 
 from configs import default
-from nplm_jax import config as config_lib
-from nplm_jax import parts
 from nplm_jax.cli import launch as launch_lib
-from nplm_jax.config import CorpusSettings, Settings
+from nplm_jax.config import parts, plugins
+from nplm_jax.config import settings as config_lib
+from nplm_jax.config.settings import CorpusSettings, Settings
 from nplm_jax.data import dataset, vocabulary
 from nplm_jax.data.corpora import Corpus, Span
 from nplm_jax.data.dataset import Batch
@@ -36,7 +36,7 @@ from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding
 from nplm_jax.models.body import State, by_example
 from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
-from nplm_jax.models.ngram import arpa
+from nplm_jax.ngram import arpa
 from nplm_jax.outputs.output_layer import Features, Params
 from nplm_jax.runs import loading
 from nplm_jax.training import step as step_lib
@@ -47,7 +47,6 @@ from nplm_jax.training.loop import Chunk, Interrupted, Trainer, TrainingRun, fit
 from nplm_jax.training.optimizers import hyperparameters_of
 from nplm_jax.training.schedule import Progress, Schedule
 from nplm_jax.training.step import Program, RunInputs, TrainState
-from nplm_jax.utils import plugins
 from nplm_jax.utils.errors import BadInput
 
 ROOT = pathlib.Path(__file__).parents[1]

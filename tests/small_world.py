@@ -158,7 +158,7 @@ def serve(address: str) -> None:
         'matplotlib.figure',
         'nltk',
         'nplm_jax.inference.generation',
-        'nplm_jax.runs.sweeps',
+        'nplm_jax.sweeps.sweeps',
         'configs.default',
     ):
         importlib.import_module(name)

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from bag_of_features import BagOfFeatures
 
+from nplm_jax.nn import uniform
 from nplm_jax.outputs.softmax import FullSoftmax, Scorer
-from nplm_jax.utils.nn import uniform
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,11 +16,11 @@ from unittest import mock
 import jax
 from absl import flags
 
-from nplm_jax import config
 from nplm_jax.cli import launch, parser
 from nplm_jax.cli.commands import all_commands
+from nplm_jax.config import settings as config
+from nplm_jax.config.parts import NETWORKS, PARTS, part_class
 from nplm_jax.models.network import Network
-from nplm_jax.parts import NETWORKS, PARTS, part_class
 from nplm_jax.utils.errors import BadInput
 from tests.helpers import SPARSE, small_settings
 

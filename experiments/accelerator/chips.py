@@ -8,7 +8,7 @@ import os
 from importlib import metadata
 from typing import Any
 
-from nplm_jax.utils import chips
+from nplm_jax.training import chips
 
 
 @dataclasses.dataclass(frozen=True)

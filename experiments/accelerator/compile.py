@@ -22,7 +22,7 @@ import jax
 from experiments import results, study
 from experiments.accelerator import by_hand, chips, flops, hlo, programs, roofline
 from experiments.accelerator.roofline import STRONG, WEAK
-from nplm_jax.runs import provenance
+from nplm_jax.reporting import provenance
 from nplm_jax.utils.errors import first_line, is_out_of_memory
 from nplm_jax.utils.io import read_json
 from nplm_jax.utils.progress import progress_bar

@@ -14,8 +14,8 @@ from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 from configs import ap_news, brown
 from experiments.accelerator.chips import Topology
 from experiments.lineage import ladder
-from nplm_jax import parts
-from nplm_jax.config import ParallelSettings, Settings, value_of
+from nplm_jax.config import parts
+from nplm_jax.config.settings import ParallelSettings, Settings, value_of
 from nplm_jax.data.corpora import Span
 from nplm_jax.distributed import sharding
 from nplm_jax.models import neural

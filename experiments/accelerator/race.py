@@ -35,11 +35,12 @@ import numpy as np
 
 from experiments import results, study
 from experiments.accelerator.rows import FULL, ROWS, SMALL
-from nplm_jax.runs import provenance, signals
+from nplm_jax.reporting import provenance
+from nplm_jax.reporting.text import markdown_table
+from nplm_jax.runs import signals
+from nplm_jax.training.chips import peak_flops
 from nplm_jax.training.loop import out_of_memory_as_bad_input
-from nplm_jax.utils.chips import peak_flops
 from nplm_jax.utils.errors import BadInput, first_line, require
-from nplm_jax.utils.text import markdown_table
 
 MODULE = 'experiments.accelerator.race'
 HERE = pathlib.Path(__file__).parent

@@ -24,16 +24,15 @@ from configs import brown, sentences
 from experiments.lineage import ladder
 from experiments.speed import contestants, problem
 from experiments.speed.commits_child import EPOCHS, make_data
-from nplm_jax import parts
-from nplm_jax.config import READS
+from nplm_jax.config import parts
+from nplm_jax.config.settings import READS
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.runs import experiment, process
-from nplm_jax.training import loop, step, vmapped
+from nplm_jax.training import finite, loop, step, vmapped
 from nplm_jax.training.loop import Chunk, TrainingRun
 from nplm_jax.training.schedule import Progress, Schedule
-from nplm_jax.utils import finite
 
 NETWORKS: dict[str, Callable[[], ConfigDict]] = {
     'mlp1': functools.partial(brown.get_config, 'mlp1'),

@@ -13,9 +13,9 @@ from experiments import results, study
 from experiments.cheaper.points import POINTS, get_config
 from nplm_jax.models.network import Network
 from nplm_jax.outputs.two_level import TwoLevelSoftmax
-from nplm_jax.runs import sweeps
+from nplm_jax.reporting.text import markdown_table
+from nplm_jax.sweeps import sweeps
 from nplm_jax.utils.errors import BadInput
-from nplm_jax.utils.text import markdown_table
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
 FULL = pathlib.Path(__file__).parents[1] / 'table1' / 'results'

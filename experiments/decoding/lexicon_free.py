@@ -24,9 +24,10 @@ from experiments import results, study
 from experiments.decoding.study import BEAM, BLANK, FRAMES_PER_SECOND, NGRAM, RESULTS, SILENCE, Speech, simulate
 from nplm_jax import decoding, kenlm
 from nplm_jax.apps.decoding import reranking
-from nplm_jax.runs import process, provenance
+from nplm_jax.reporting import provenance
+from nplm_jax.reporting.text import markdown_table
+from nplm_jax.runs import process
 from nplm_jax.utils.io import expand
-from nplm_jax.utils.text import markdown_table
 
 VALID_SENTENCES, TEST_SENTENCES = 6, 20
 DRAWS = 2000  # of sentences, for the intervals

@@ -24,9 +24,10 @@ from nplm_jax import decoding, kenlm
 from nplm_jax.apps.decoding import reranking
 from nplm_jax.data import corpora
 from nplm_jax.data.tokenizers.tokenizer import BOUNDARY_TOKENS
-from nplm_jax.runs import loading, process, provenance
+from nplm_jax.reporting import provenance
+from nplm_jax.reporting.text import markdown_table
+from nplm_jax.runs import loading, process
 from nplm_jax.utils.io import expand
-from nplm_jax.utils.text import markdown_table
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
 BLANK, SILENCE = '<blank>', '<space>'  # characters of words may be - and |

@@ -16,17 +16,18 @@ import numpy as np
 import tqdm
 
 from experiments import results, study
+from nplm_jax.data import mapped_arrays
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.inference.perplexity import nll_to_perplexity
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.neural import NeuralLanguageModel
-from nplm_jax.models.ngram.counts import with_history
-from nplm_jax.runs import loading, provenance, workdir
+from nplm_jax.ngram.counts import with_history
+from nplm_jax.reporting import provenance
+from nplm_jax.reporting.text import markdown_table
+from nplm_jax.runs import loading, workdir
 from nplm_jax.training import calibration
-from nplm_jax.utils import mapped_arrays
 from nplm_jax.utils.errors import require
-from nplm_jax.utils.text import markdown_table
 
 RESULTS = pathlib.Path(__file__).parent / 'results' / 'calibration'
 BATCH = 256  # contexts of which a count-based model computes all next words at once

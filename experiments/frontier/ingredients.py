@@ -15,7 +15,7 @@ from typing import Any
 
 from configs.brown import get_config
 from experiments import results, study
-from nplm_jax.utils.text import markdown_table
+from nplm_jax.reporting.text import markdown_table
 
 __all__ = ['get_config', 'sweep', 'POINTS']
 RESULTS = pathlib.Path(__file__).parent / 'results' / 'ingredients'

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from experiments import results, study
 from nplm_jax.apps.adaptive import command as adapt
-from nplm_jax.utils.text import markdown_table, save_figure
+from nplm_jax.reporting.text import markdown_table, save_figure
 
 HERE = pathlib.Path(__file__).parent
 RESULTS = HERE / 'results'

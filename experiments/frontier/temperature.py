@@ -19,8 +19,9 @@ from experiments import results, study
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.inference.perplexity import nll_to_perplexity
 from nplm_jax.models.language_model import LanguageModel
-from nplm_jax.runs import loading, provenance, workdir
-from nplm_jax.utils.text import markdown_table
+from nplm_jax.reporting import provenance
+from nplm_jax.reporting.text import markdown_table
+from nplm_jax.runs import loading, workdir
 
 RESULTS = pathlib.Path(__file__).parent / 'results' / 'temperature'
 INVERSE_TEMPERATURES = 0.9, 0.95, 0.975, 1.0, 1.025, 1.05, 1.1

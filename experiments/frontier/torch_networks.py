@@ -16,7 +16,8 @@ from torch.nn import functional
 
 from configs import brown, wikitext2
 from nplm_jax.data.corpora import Span
-from nplm_jax.runs import experiment, loading, provenance
+from nplm_jax.reporting import provenance
+from nplm_jax.runs import experiment, loading
 
 BURN_IN = SCORED = 512  # words before those to score that a state reads, and words that are scored at once
 STRETCHES = 32  # of a span

@@ -26,8 +26,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from experiments import results, study
+from nplm_jax.reporting.text import markdown_table
 from nplm_jax.utils.io import expand, read_json
-from nplm_jax.utils.text import markdown_table
 
 ROOT = pathlib.Path(__file__).parents[2]
 _STUDIES = ROOT / 'experiments'

@@ -22,8 +22,9 @@ from typing import Any
 from configs import text
 from experiments import results, study
 from experiments.generalization import grammar
-from nplm_jax import config as config_lib
-from nplm_jax.config import Settings
+from nplm_jax.config import settings as config_lib
+from nplm_jax.config.parts import is_neural
+from nplm_jax.config.settings import Settings
 from nplm_jax.data import dataset
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.tokenizers.tokenizer import RARE
@@ -31,13 +32,13 @@ from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.neural import NeuralLanguageModel
-from nplm_jax.models.ngram import estimators
-from nplm_jax.models.ngram.kneser_ney import DiscountWarning
-from nplm_jax.parts import is_neural
-from nplm_jax.runs import process, provenance
+from nplm_jax.ngram import estimators
+from nplm_jax.ngram.kneser_ney import DiscountWarning
+from nplm_jax.reporting import provenance
+from nplm_jax.reporting.text import markdown_table, save_figure
+from nplm_jax.runs import process
 from nplm_jax.training import loop
 from nplm_jax.training.reporter import Reporter
-from nplm_jax.utils.text import markdown_table, save_figure
 
 HERE = pathlib.Path(__file__).parent
 RESULTS = HERE / 'results'

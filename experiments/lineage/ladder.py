@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 
 from configs import brown, rows, wikitext2
-from nplm_jax import config as config_lib
-from nplm_jax import parts
-from nplm_jax.config import FIELDS
-from nplm_jax.parts import is_neural
+from nplm_jax.config import parts
+from nplm_jax.config import settings as config_lib
+from nplm_jax.config.parts import is_neural
+from nplm_jax.config.settings import FIELDS
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import read_json
 

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from experiments import results, study
 from experiments.lineage import ladder
+from nplm_jax.reporting.text import markdown_table, save_figure
 from nplm_jax.utils.errors import BadInput
-from nplm_jax.utils.text import markdown_table, save_figure
 
 FIGURE = pathlib.Path(__file__).parent / 'lineage.png'
 HEADER = [

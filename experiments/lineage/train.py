@@ -23,9 +23,9 @@ import numpy as np
 
 from experiments import results, study
 from experiments.lineage import ladder
-from nplm_jax import config as config_lib
-from nplm_jax.config import Settings
-from nplm_jax.parts import is_neural
+from nplm_jax.config import settings as config_lib
+from nplm_jax.config.parts import is_neural
+from nplm_jax.config.settings import Settings
 from nplm_jax.runs import experiment, loading, signals
 from nplm_jax.runs.signals import Terminated
 from nplm_jax.training import loop

@@ -23,9 +23,10 @@ from experiments.minimal_pairs import pairs as pairs_lib
 from experiments.minimal_pairs.pairs import Pair
 from nplm_jax.apps.pairs import minimal_pairs
 from nplm_jax.apps.surprisal.measurement import Options
-from nplm_jax.runs import loading, process, provenance
+from nplm_jax.reporting import provenance
+from nplm_jax.reporting.text import markdown_table
+from nplm_jax.runs import loading, process
 from nplm_jax.utils.io import expand
-from nplm_jax.utils.text import markdown_table
 
 RECORD = pathlib.Path(__file__).parent / 'harness.json'
 

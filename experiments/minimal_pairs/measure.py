@@ -27,7 +27,8 @@ from nplm_jax.data.corpora import Span
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.models import mixture
 from nplm_jax.models.language_model import LanguageModel
-from nplm_jax.runs import catalog, loading, process, provenance, workdir
+from nplm_jax.reporting import catalog, provenance
+from nplm_jax.runs import loading, process, workdir
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand
 

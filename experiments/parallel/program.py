@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 
 from configs import default
-from nplm_jax import config as config_lib
-from nplm_jax.config import ParallelSettings
+from nplm_jax.config import settings as config_lib
+from nplm_jax.config.settings import ParallelSettings
 from nplm_jax.distributed import sharding
 from nplm_jax.models.network import Network
 from nplm_jax.training import step as step_lib

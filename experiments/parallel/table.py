@@ -17,10 +17,10 @@ import jax
 from configs import ap_news
 from experiments import results, study
 from experiments.parallel import counts, program
-from nplm_jax import config as config_lib
-from nplm_jax.runs import provenance
+from nplm_jax.config import settings as config_lib
+from nplm_jax.reporting import provenance
+from nplm_jax.reporting.text import markdown_table, save_figure
 from nplm_jax.utils.errors import BadInput
-from nplm_jax.utils.text import markdown_table, save_figure
 
 HERE = pathlib.Path(__file__).parent
 MODEL = dataclasses.replace(config_lib.from_config(ap_news.get_config()).model, direct=True)  # as section 3.2 counts

@@ -21,19 +21,20 @@ import numpy as np
 
 from configs import brown, wikitext2
 from experiments import results, study
-from nplm_jax import config as config_lib
-from nplm_jax import parts
-from nplm_jax.config import Settings
+from nplm_jax.config import parts
+from nplm_jax.config import settings as config_lib
+from nplm_jax.config.settings import Settings
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.models import mixture
 from nplm_jax.models.language_model import LanguageModel
-from nplm_jax.models.ngram import entropy_pruning, estimators, kneser_ney, static_mixture, storage
-from nplm_jax.models.ngram.backoff import BackoffModel
-from nplm_jax.models.ngram.counts import count
-from nplm_jax.runs import loading, provenance
+from nplm_jax.ngram import entropy_pruning, estimators, kneser_ney, static_mixture, storage
+from nplm_jax.ngram.backoff import BackoffModel
+from nplm_jax.ngram.counts import count
+from nplm_jax.reporting import provenance
+from nplm_jax.reporting.text import markdown_table
+from nplm_jax.runs import loading
 from nplm_jax.utils.errors import require
-from nplm_jax.utils.text import markdown_table
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
 CORPORA = {'brown': brown, 'wikitext2': wikitext2}

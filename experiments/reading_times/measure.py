@@ -33,7 +33,8 @@ from nplm_jax.inference import scoring
 from nplm_jax.inference.loaded_model import LoadedModel
 from nplm_jax.models import mixture
 from nplm_jax.models.language_model import LanguageModel
-from nplm_jax.runs import catalog, loading, process, provenance
+from nplm_jax.reporting import catalog, provenance
+from nplm_jax.runs import loading, process
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import expand, read_bytes, read_json, write_atomically
 

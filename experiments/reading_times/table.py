@@ -18,7 +18,7 @@ import numpy as np
 
 from experiments import results, study
 from nplm_jax.apps.reading_times import gains
-from nplm_jax.utils.text import markdown_table, save_figure
+from nplm_jax.reporting.text import markdown_table, save_figure
 
 HERE = pathlib.Path(__file__).parent
 RESULTS = HERE / 'results'

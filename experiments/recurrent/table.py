@@ -14,10 +14,10 @@ from typing import Any
 from configs import brown
 from experiments import results, study
 from nplm_jax.cli import mix
-from nplm_jax.parts import is_neural
+from nplm_jax.config.parts import is_neural
+from nplm_jax.reporting.text import markdown_table
 from nplm_jax.runs import experiment
 from nplm_jax.utils.errors import BadInput
-from nplm_jax.utils.text import markdown_table
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
 TABLE_1 = pathlib.Path(__file__).parents[1] / 'table1' / 'results'

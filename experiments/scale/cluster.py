@@ -32,16 +32,16 @@ from tqdm import tqdm
 
 from configs import text
 from experiments import results, study
+from nplm_jax.config.parts import override
 from nplm_jax.data import corpora, dataset, vocabulary
-from nplm_jax.models.ngram.counts import count
-from nplm_jax.models.ngram.scratch import Scratch
-from nplm_jax.parts import override
-from nplm_jax.runs import provenance
+from nplm_jax.executors import processes, workers
+from nplm_jax.ngram.counts import count
+from nplm_jax.ngram.scratch import Scratch
+from nplm_jax.reporting import provenance
+from nplm_jax.reporting.text import markdown_table
 from nplm_jax.runs.experiment import load_settings
-from nplm_jax.utils import processes, workers
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand
-from nplm_jax.utils.text import markdown_table
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
 ORDER = 5
@@ -94,7 +94,7 @@ def start_cluster(num_workers: int, folder: pathlib.Path) -> Iterator[tuple[str,
 
 
 def _wait(address: str, num_workers: int) -> None:
-    from nplm_jax.distributed.dask_cluster import Client  # noqa: PLC0415 (an optional package)
+    from nplm_jax.executors.dask_cluster import Client  # noqa: PLC0415 (an optional package)
 
     try:
         with Client(address, timeout=60, set_as_default=False) as client:
@@ -110,7 +110,7 @@ def prepare_and_count(path: str, address: str) -> dict[str, Any]:
     with contextlib.ExitStack() as stack:
         pids: Iterable[int] = ()
         if address:
-            from nplm_jax.distributed.dask_cluster import DaskCluster  # noqa: PLC0415 (an optional package)
+            from nplm_jax.executors.dask_cluster import DaskCluster  # noqa: PLC0415 (an optional package)
 
             cluster = stack.enter_context(DaskCluster(address))
             stack.enter_context(workers.use(cluster))
@@ -167,7 +167,7 @@ def run_child(path: str, address: str, kill_after: float | None = None) -> dict[
 
 def _kill_worker(address: str, after: float) -> bool:
     """Kills a worker with SIGKILL after some seconds."""
-    from nplm_jax.distributed.dask_cluster import Client  # noqa: PLC0415 (an optional package)
+    from nplm_jax.executors.dask_cluster import Client  # noqa: PLC0415 (an optional package)
 
     time.sleep(after)
     with Client(address, timeout=60, set_as_default=False) as client:
@@ -305,7 +305,7 @@ def main(flags: study.Flags) -> None:
         return
     path = str(expand('TEXT', flags.text).absolute())
     require(os.path.isfile(path), 'TEXT', flags.text, 'is no file')
-    from nplm_jax.distributed import dask_cluster  # noqa: F401, PLC0415 (says at once if the package is missing)
+    from nplm_jax.executors import dask_cluster  # noqa: F401, PLC0415 (says at once if the package is missing)
 
     facts = {**provenance.of_module('experiments.scale.cluster'), 'load_before': os.getloadavg()}
     with tempfile.TemporaryDirectory() as temporary:

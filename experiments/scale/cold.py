@@ -24,9 +24,9 @@ import time
 from tqdm import tqdm
 
 from experiments import results, study
-from nplm_jax.runs import provenance
+from nplm_jax.reporting import provenance
+from nplm_jax.reporting.text import markdown_table
 from nplm_jax.utils.errors import require
-from nplm_jax.utils.text import markdown_table
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
 ROOT = pathlib.Path(__file__).parents[2]

@@ -27,10 +27,10 @@ import numpy as np
 from experiments import results, study
 from experiments.scale import generate
 from nplm_jax.data.corpora import Span
-from nplm_jax.models.ngram import kneser_ney, storage
-from nplm_jax.models.ngram.counts import count
-from nplm_jax.models.ngram.scratch import Scratch
-from nplm_jax.runs import provenance
+from nplm_jax.ngram import kneser_ney, storage
+from nplm_jax.ngram.counts import count
+from nplm_jax.ngram.scratch import Scratch
+from nplm_jax.reporting import provenance
 from nplm_jax.utils.errors import require
 
 ORDER = 5

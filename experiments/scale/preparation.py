@@ -25,13 +25,13 @@ from typing import Any
 
 from configs import text
 from experiments import results, study
+from nplm_jax.config.parts import override
 from nplm_jax.data import corpora, dataset, vocabulary
-from nplm_jax.parts import override
-from nplm_jax.runs import provenance
+from nplm_jax.executors import workers
+from nplm_jax.reporting import provenance
+from nplm_jax.reporting.text import markdown_table
 from nplm_jax.runs.experiment import load_settings
-from nplm_jax.utils import workers
 from nplm_jax.utils.errors import require
-from nplm_jax.utils.text import markdown_table
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
 HEADER = ['words', 'MB of text', 'types', 'first start: s', 'words/s', 'second: s', 'peak MB', 'MB in the cache']

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from experiments import results, study
-from nplm_jax.runs import provenance
+from nplm_jax.reporting import provenance
 
 _RESULTS = pathlib.Path(__file__).parent / 'results' / 'readers.json'
 _FORMATS = ('.txt', '.no_blank_lines', '.txt.gz', '.txt.zst', '.jsonl', '.jsonl.gz', '.parquet', '.arrow')

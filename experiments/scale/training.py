@@ -20,14 +20,14 @@ import jax
 
 from configs import brown
 from experiments import results, study
-from nplm_jax.config import Settings
-from nplm_jax.runs import provenance
+from nplm_jax.config.settings import Settings
+from nplm_jax.reporting import provenance
+from nplm_jax.reporting.text import markdown_table
 from nplm_jax.runs.experiment import load_settings
 from nplm_jax.runs.loading import load_dataset
 from nplm_jax.training.loop import TrainingRun, prepare_run
 from nplm_jax.training.step import TrainState, execute_steps
 from nplm_jax.utils.errors import require
-from nplm_jax.utils.text import markdown_table
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
 CONTESTANTS = {  # name -> changes of the config

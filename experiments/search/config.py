@@ -5,7 +5,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from configs import brown
-from nplm_jax import parts
+from nplm_jax.config import parts
 
 GRID = {  # 30 points
     'optimizer.learning_rate': [0.5, 1.0, 2.0, 4.0, 8.0],

@@ -15,11 +15,11 @@ from collections.abc import Callable
 from typing import Any
 
 from experiments import results, study
-from nplm_jax import parts
-from nplm_jax.runs import provenance
+from nplm_jax.config import parts
+from nplm_jax.reporting import provenance
+from nplm_jax.reporting.text import markdown_table
 from nplm_jax.runs.command_line import load_config
 from nplm_jax.utils.io import expand
-from nplm_jax.utils.text import markdown_table
 
 HERE = pathlib.Path(__file__).parent
 RESULTS = HERE / 'results'
@@ -53,8 +53,8 @@ def search(method: str, seed: int, num_trials: int, config: pathlib.Path, root: 
         config: The config file.
         root: The folder of the searches.
     """
-    from nplm_jax.runs import search as search_lib  # noqa: PLC0415 (it needs Optuna)
-    from nplm_jax.runs import search_space, search_storage  # noqa: PLC0415
+    from nplm_jax.sweeps import search as search_lib  # noqa: PLC0415 (it needs Optuna)
+    from nplm_jax.sweeps import search_space, search_storage  # noqa: PLC0415
 
     source = provenance.of_module('experiments.search.study')
     folder = root / f'{method}-{seed}'

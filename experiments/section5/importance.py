@@ -26,15 +26,15 @@ from configs import brown
 from experiments import results, study
 from experiments.section5.importance_table import FILE, tables
 from experiments.section5.plugins import bigram_proposal, importance
-from nplm_jax import config as config_lib
-from nplm_jax.config import Settings
+from nplm_jax.config import settings as config_lib
+from nplm_jax.config.settings import Settings
 from nplm_jax.data import dataset
 from nplm_jax.distributed.sharding import ONE_DEVICE
 from nplm_jax.models.body import by_example
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs import sampled
+from nplm_jax.reporting.provenance import provenance
 from nplm_jax.runs.loading import load_dataset
-from nplm_jax.runs.provenance import provenance
 from nplm_jax.training import sparse_rows, step
 from nplm_jax.training.loop import Chunk, TrainingRun, prepare_run
 from nplm_jax.training.step import TrainState

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from experiments import results, study
-from nplm_jax.utils.text import markdown_table
+from nplm_jax.reporting.text import markdown_table
 
 FILE = pathlib.Path(__file__).parent / 'results' / 'importance.json'
 TARGET = 280.0  # the paper's validation perplexity of MLP9

@@ -26,13 +26,14 @@ from experiments.section5.new_words_task import NUM_AFTER, SEED, Task, make_task
 from nplm_jax.apps.features.embeddings import neighbours
 from nplm_jax.apps.new_words import induction as new_words
 from nplm_jax.apps.new_words.induction import CONTEXT_WORDS, Weighting
-from nplm_jax.config import Settings
+from nplm_jax.config.settings import Settings
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.vocabulary import RARE_ID
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import EMBEDDING
-from nplm_jax.runs import experiment, loading, process, provenance
+from nplm_jax.reporting import provenance
+from nplm_jax.runs import experiment, loading, process
 from nplm_jax.training import loop
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.training.reporter import Reporter

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from experiments import results
-from nplm_jax.utils.text import markdown_table
+from nplm_jax.reporting.text import markdown_table
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
 RESAMPLES = 2000

@@ -23,19 +23,19 @@ import numpy as np
 from configs import brown as brown_config
 from experiments import results, study
 from experiments.section5 import open_vocabulary_table
-from nplm_jax import config as config_lib
-from nplm_jax.cli import loaded_models
+from nplm_jax.config import settings as config_lib
+from nplm_jax.config.parts import is_neural
 from nplm_jax.data import brown, characters, corpora
 from nplm_jax.data.corpora import Corpus, Span
 from nplm_jax.data.tokenizers.tokenizer import TEXT_BOUNDARY
 from nplm_jax.inference import generation
 from nplm_jax.models import mixture
-from nplm_jax.models.ngram import kneser_ney
-from nplm_jax.models.ngram.counts import count
 from nplm_jax.models.open_vocabulary import OpenVocabulary, bits_per_character, count_characters
 from nplm_jax.models.spelled_words import Spelling
-from nplm_jax.parts import is_neural
-from nplm_jax.runs import catalog, experiment, loading, process, provenance, spelling, workdir
+from nplm_jax.ngram import kneser_ney
+from nplm_jax.ngram.counts import count
+from nplm_jax.reporting import catalog, provenance
+from nplm_jax.runs import experiment, loaded_models, loading, process, spelling, workdir
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand, read_json
 

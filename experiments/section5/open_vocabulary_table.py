@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiments import results, study
-from nplm_jax.utils.text import markdown_table
+from nplm_jax.reporting.text import markdown_table
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
 

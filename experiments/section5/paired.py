@@ -15,13 +15,14 @@ import numpy as np
 
 from configs import brown
 from experiments import results
-from nplm_jax import config as config_lib
-from nplm_jax.config import Settings
+from nplm_jax.config import settings as config_lib
+from nplm_jax.config.settings import Settings
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.inference.perplexity import summarize
 from nplm_jax.models.neural import NeuralLanguageModel
-from nplm_jax.runs import loading, provenance
+from nplm_jax.reporting import provenance
+from nplm_jax.runs import loading
 from nplm_jax.training import loop
 from nplm_jax.training.reporter import Reporter
 from nplm_jax.utils.errors import require

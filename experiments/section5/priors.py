@@ -23,9 +23,9 @@ from experiments.section5.paired import BANDS, SEEDS
 from experiments.section5.plugins import neighbours
 from experiments.section5.plugins.neighbours import Neighbours
 from nplm_jax.data.dataset import Dataset
+from nplm_jax.reporting.text import markdown_table
 from nplm_jax.runs import process
 from nplm_jax.utils.io import expand
-from nplm_jax.utils.text import markdown_table
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
 KINDS = {'wordnet': neighbours.of_wordnet, 'tags': neighbours.of_tags}

@@ -23,8 +23,8 @@ from nplm_jax.apps.features.embeddings import neighbours
 from nplm_jax.data import dataset
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.models.neural import NeuralLanguageModel
+from nplm_jax.reporting.text import markdown_table
 from nplm_jax.runs import process
-from nplm_jax.utils.text import markdown_table
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
 MODULE = 'experiments.section5.senses'

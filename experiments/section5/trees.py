@@ -24,18 +24,18 @@ import numpy as np
 from configs import brown
 from experiments import results, study
 from experiments.section5.plugins import wordnet
-from nplm_jax import config as config_lib
+from nplm_jax.config import settings as config_lib
 from nplm_jax.data import dataset, vocabulary, word_codes
 from nplm_jax.data.corpora import Corpus, Span
 from nplm_jax.data.word_stream import WordStream
 from nplm_jax.models.neural import NeuralLanguageModel
-from nplm_jax.runs import provenance
+from nplm_jax.reporting import provenance
+from nplm_jax.reporting.text import markdown_table
 from nplm_jax.runs.loading import load
 from nplm_jax.training import step
 from nplm_jax.training.loop import TrainingRun, prepare_run
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand, read_json, write_atomically
-from nplm_jax.utils.text import markdown_table
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
 STUDIES = pathlib.Path(__file__).parents[1]

@@ -23,7 +23,8 @@ from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.tokenizers.tokenizer import PARAGRAPH_BOUNDARY, TEXT_BOUNDARY
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import EMBEDDING
-from nplm_jax.runs import catalog, experiment, loading, process, provenance
+from nplm_jax.reporting import catalog, provenance
+from nplm_jax.runs import experiment, loading, process
 from nplm_jax.runs.command_line import load_config
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand

@@ -27,8 +27,8 @@ import numpy as np
 
 from experiments import results, study
 from experiments.scale import generate
-from nplm_jax.runs import provenance
-from nplm_jax.utils.text import markdown_table
+from nplm_jax.reporting import provenance
+from nplm_jax.reporting.text import markdown_table
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
 ROOT = pathlib.Path(__file__).parents[2]

@@ -19,7 +19,7 @@ from experiments import study
 from experiments.speed import problem
 from nplm_jax.inference import generation
 from nplm_jax.models.neural import NeuralLanguageModel
-from nplm_jax.utils.text import markdown_table
+from nplm_jax.reporting.text import markdown_table
 
 FAMILIES = 'nplm', 'lstm', 'transformer'
 SHAPE = {'model.m': 200, 'model.h': 200, 'model.direct': False}

@@ -23,8 +23,8 @@ from configs import brown
 from experiments import study
 from experiments.speed import checkouts, problem
 from experiments.speed.checkouts import Checkout
-from nplm_jax.runs import provenance
-from nplm_jax.utils.text import markdown_table
+from nplm_jax.reporting import provenance
+from nplm_jax.reporting.text import markdown_table
 
 HERE = pathlib.Path(__file__).parent
 SIDES = ('base', 'new')

@@ -23,9 +23,9 @@ from experiments.speed import problem
 from nplm_jax.distributed import sharding
 from nplm_jax.outputs import blockwise, softmax
 from nplm_jax.outputs.blockwise import LinearTerm
-from nplm_jax.runs import provenance
+from nplm_jax.reporting import provenance
+from nplm_jax.reporting.text import markdown_table
 from nplm_jax.utils.errors import require
-from nplm_jax.utils.text import markdown_table
 
 HERE = pathlib.Path(__file__).parent
 LinearTerms = Sequence[LinearTerm]

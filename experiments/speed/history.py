@@ -22,8 +22,8 @@ from configs import brown
 from experiments import results, study
 from experiments.speed import checkouts, problem
 from experiments.speed.checkouts import Checkout
-from nplm_jax.runs import provenance
-from nplm_jax.utils.text import markdown_table
+from nplm_jax.reporting import provenance
+from nplm_jax.reporting.text import markdown_table
 
 HERE = pathlib.Path(__file__).parent
 ROWS = {'mlp1': 'mlp1', 'mlp9': 'mlp9', 'default': ''}  # name -> the row of configs/brown.py

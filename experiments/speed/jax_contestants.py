@@ -14,8 +14,8 @@ import numpy as np
 import optax
 
 from experiments.speed.problem import Problem, Turn
-from nplm_jax import config as config_lib
-from nplm_jax.config import Settings
+from nplm_jax.config import settings as config_lib
+from nplm_jax.config.settings import Settings
 from nplm_jax.data import dataset
 from nplm_jax.models.body import by_example
 from nplm_jax.models.network import Network

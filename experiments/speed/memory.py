@@ -18,7 +18,7 @@ import jax
 
 from experiments import study
 from experiments.speed import contestants, problem
-from nplm_jax.runs import provenance
+from nplm_jax.reporting import provenance
 
 _STATUS = pathlib.Path('/proc/self/status')
 

@@ -26,9 +26,9 @@ from experiments.speed import problem
 from nplm_jax import kenlm
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.data import brown
-from nplm_jax.runs import provenance
+from nplm_jax.reporting import provenance
+from nplm_jax.reporting.text import markdown_table
 from nplm_jax.utils.errors import require
-from nplm_jax.utils.text import markdown_table
 
 RESULTS = pathlib.Path(__file__).parent / 'results' / 'next_words.json'
 CONTEXTS = 64

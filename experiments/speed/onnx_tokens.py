@@ -27,9 +27,9 @@ from experiments.speed import problem
 from nplm_jax.apps.export import onnx_graph
 from nplm_jax.data.vocabulary import numbered
 from nplm_jax.models.neural import NeuralLanguageModel
-from nplm_jax.runs import provenance
+from nplm_jax.reporting import provenance
+from nplm_jax.reporting.text import markdown_table
 from nplm_jax.utils.errors import require
-from nplm_jax.utils.text import markdown_table
 
 RESULTS = pathlib.Path(__file__).parent / 'results' / 'onnx_tokens.json'
 _STREAMS = {'train.bptt_length': 16, 'train.batch_size': 512}

@@ -19,8 +19,8 @@ from ml_collections import ConfigDict
 
 from configs import brown, wikitext2
 from experiments import results, study
-from nplm_jax import config as config_lib
-from nplm_jax.config import Settings
+from nplm_jax.config import settings as config_lib
+from nplm_jax.config.settings import Settings
 from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import Params

@@ -25,9 +25,11 @@ from absl import flags as absl_flags
 from ml_collections import ConfigDict, config_flags
 
 from experiments import results, study
-from nplm_jax.runs import command_line, provenance, reporting
+from nplm_jax.reporting import metrics as reporting
+from nplm_jax.reporting import provenance
+from nplm_jax.reporting.text import markdown_table
+from nplm_jax.runs import command_line
 from nplm_jax.utils.errors import BadInput, require
-from nplm_jax.utils.text import markdown_table
 
 HERE = pathlib.Path(__file__).parent
 HEADER = [

@@ -24,9 +24,9 @@ import numpy as np
 
 from experiments import study
 from experiments.speed import ceiling, contestants, problem
-from nplm_jax.runs import provenance
+from nplm_jax.reporting import provenance
+from nplm_jax.reporting.text import markdown_table
 from nplm_jax.utils.errors import BadInput
-from nplm_jax.utils.text import markdown_table
 
 HERE = pathlib.Path(__file__).parent
 HEADER = ['row', 'contestant', 'precision', 'words/s', 'range', 'first / it', 'of ceiling', 'MB', 'start MB']

@@ -19,8 +19,8 @@ import numpy as np
 from configs import brown
 from experiments import results, study
 from experiments.speed import contestants, problem
-from nplm_jax.runs import provenance
-from nplm_jax.utils.text import markdown_table, save_figure
+from nplm_jax.reporting import provenance
+from nplm_jax.reporting.text import markdown_table, save_figure
 
 HERE = pathlib.Path(__file__).parent
 # What varies, and its values.

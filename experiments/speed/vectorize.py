@@ -22,8 +22,8 @@ import numpy as np
 
 from experiments import study
 from experiments.speed import eight_seeds, problem
-from nplm_jax.runs import provenance
-from nplm_jax.utils.text import markdown_table
+from nplm_jax.reporting import provenance
+from nplm_jax.reporting.text import markdown_table
 
 HERE = pathlib.Path(__file__).parent
 MODES = {'alone': [], 'together': ['--vectorize']}  # flags of launch.py

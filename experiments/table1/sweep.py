@@ -11,7 +11,7 @@ import pathlib
 import re
 
 from experiments import results, study
-from nplm_jax.utils.text import markdown_table
+from nplm_jax.reporting.text import markdown_table
 
 POINTS = pathlib.Path(__file__).parent / 'results' / 'sweep'
 HEADER = ['point', 'parameters', 'train', 'valid', 'test', 'seconds', '']

@@ -22,8 +22,8 @@ from configs import brown
 from experiments import results, study
 from experiments.table1.seeds import SEEDS
 from nplm_jax.models import nplm
+from nplm_jax.reporting.text import markdown_table, save_figure
 from nplm_jax.utils.errors import BadInput
-from nplm_jax.utils.text import markdown_table, save_figure
 
 HERE = pathlib.Path(__file__).parent
 SECTION5 = HERE.parent / 'section5' / 'results'

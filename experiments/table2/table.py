@@ -13,7 +13,7 @@ from typing import Any
 
 from configs import ap_news, wikitext2
 from experiments import results, study
-from nplm_jax.utils.text import markdown_table
+from nplm_jax.reporting.text import markdown_table
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
 REFERENCE = 'kneser_ney_5'  # the model that the ratios compare with, on the same words

@@ -26,7 +26,8 @@ from experiments.tokens.study import RESULTS, Run
 from nplm_jax.apps.surprisal import measurement
 from nplm_jax.apps.surprisal import stimuli as stimuli_lib
 from nplm_jax.inference import scoring
-from nplm_jax.runs import loading, process, provenance, spelling
+from nplm_jax.reporting import provenance
+from nplm_jax.runs import loading, process, spelling
 from nplm_jax.utils.io import expand, read_json, write_atomically
 
 OUTPUT = 'reading_times.json'

@@ -29,13 +29,14 @@ from ml_collections import ConfigDict
 from configs import rows, text
 from experiments import results, study
 from experiments.tokens import texts
-from nplm_jax import parts
-from nplm_jax.config import Settings
+from nplm_jax.config import parts
+from nplm_jax.config.settings import Settings
 from nplm_jax.data import corpora
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.models.open_vocabulary import OpenVocabulary
-from nplm_jax.runs import experiment, process, provenance, spelling
+from nplm_jax.reporting import provenance
+from nplm_jax.runs import experiment, process, spelling
 from nplm_jax.runs.session import SharedCorpus, open_session
 from nplm_jax.training.loop import Trainer, TrainingRun
 from nplm_jax.training.optimizers import make_optimizer

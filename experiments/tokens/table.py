@@ -16,8 +16,8 @@ from experiments import study as entry
 from experiments.tokens import reading, study, texts
 from experiments.tokens.study import HERE, RESULTS, Run
 from nplm_jax.apps.reading_times import gains
+from nplm_jax.reporting.text import markdown_table, save_figure
 from nplm_jax.utils.io import write_atomically
-from nplm_jax.utils.text import markdown_table, save_figure
 
 END = '<!-- end -->'
 CORPORA = {'brown': 'Brown', 'wikitext2': 'WikiText-2'}

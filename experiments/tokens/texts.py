@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ml_collections import ConfigDict
 
 from configs import brown, wikitext2
-from nplm_jax import parts
+from nplm_jax.config import parts
 from nplm_jax.data import corpora
 from nplm_jax.data.tokenizers.tokenizer import BOUNDARY_TOKENS, RARE, normalize
 from nplm_jax.data.wikitext2 import UNKNOWN

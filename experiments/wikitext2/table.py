@@ -12,7 +12,7 @@ from __future__ import annotations
 import pathlib
 
 from experiments import results, study
-from nplm_jax.utils.text import markdown_table
+from nplm_jax.reporting.text import markdown_table
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
 ROWS = (

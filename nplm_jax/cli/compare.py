@@ -23,12 +23,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from nplm_jax.cli.parser import TEXT_START, Parser
+from nplm_jax.reporting.text import to_json
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand, read_text
-from nplm_jax.utils.text import to_json
 
 if TYPE_CHECKING:
-    from nplm_jax.runs.catalog import Run
+    from nplm_jax.reporting.catalog import Run
 
 _HEADERS = {'perplexity': 'text', 'bits_per_byte': 'text bits/byte'}  # of columns, by what `score_text` returns
 
@@ -45,8 +45,7 @@ def main(argv: Sequence[str]) -> None:
     text = read_text('--text', expand('--text', flags.text)) if flags.text else ''
     require(bool(text.strip()) or not flags.text, '--text', flags.text, 'holds no words')
 
-    from nplm_jax.cli import run_table
-    from nplm_jax.runs import catalog
+    from nplm_jax.reporting import catalog, run_table
 
     runs = [catalog.read_run(catalog.expand_run(folder)) for folder in flags.workdir]
     names = run_table.run_names(flags.workdir)
@@ -97,12 +96,12 @@ def score_text(
         unknown), and the share of words outside the vocabulary; and which of them says what run is the best,
         `perplexity` or `bits_per_byte`. If neither does, it is empty, and a line on stderr says why.
     """
-    from nplm_jax.cli.loaded_models import load_models
-    from nplm_jax.cli.mixture_weights import read_weights
     from nplm_jax.data import unspaced_scripts
     from nplm_jax.data.text_checks import MAX_OOV
     from nplm_jax.inference import scoring
     from nplm_jax.models.mixture import ContextBins, Mixture
+    from nplm_jax.runs.loaded_models import load_models
+    from nplm_jax.runs.mixture_weights import read_weights
 
     require(not flags.weights or len(folders) > 1, '--weights', flags.weights, 'requires two or more runs')
     loaded = [load_models([folder]) for folder in folders]

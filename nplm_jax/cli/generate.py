@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from nplm_jax.cli.parser import TEXT_START, Parser
+from nplm_jax.reporting.text import to_json
 from nplm_jax.utils.errors import require
-from nplm_jax.utils.text import to_json
 
 _WORDS, _TOKENS = 50, 100  # written by default
 _TOKENS_PER_WORD = 32  # at most, where words are counted: a text may have no white space
@@ -57,10 +57,10 @@ def main(argv: Sequence[str]) -> None:
     for key, value in {**sampling, **({'open': True} if flags.open else {})}.items():
         require(not is_search, f'--{key}', value, 'cannot be used with --greedy or --beam')
 
-    from nplm_jax.cli.loaded_models import load_models
     from nplm_jax.inference import generation
     from nplm_jax.inference.generation import cut_words
     from nplm_jax.inference.scoring import LOG_10
+    from nplm_jax.runs.loaded_models import load_models
 
     samples = sampling.pop('samples', 1 if flags.greedy else 10)
     choice = generation.Choice(**({'top_k': 1} if flags.greedy else sampling), rare=flags.rare or flags.open)

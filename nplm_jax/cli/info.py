@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nplm_jax.cli.parser import Parser
-from nplm_jax.utils.text import to_json
+from nplm_jax.reporting.text import to_json
 
 if TYPE_CHECKING:
-    from nplm_jax.config import Settings
+    from nplm_jax.config.settings import Settings
 
 
 def main(argv: Sequence[str]) -> None:
@@ -28,10 +28,10 @@ def main(argv: Sequence[str]) -> None:
     parser.add_json()
     flags = parser.parse_args(argv)
 
-    from nplm_jax import config as config_lib
+    from nplm_jax.config import plugins
+    from nplm_jax.config import settings as config_lib
     from nplm_jax.data import vocabulary
-    from nplm_jax.runs import catalog
-    from nplm_jax.utils import plugins
+    from nplm_jax.reporting import catalog
 
     run = catalog.read_run(catalog.expand_run(flags.workdir[0]))
     words = run.folder / catalog.VOCABULARY
@@ -55,8 +55,8 @@ def main(argv: Sequence[str]) -> None:
 
 def make_text(info: Mapping[str, Any], settings: Settings) -> str:
     """Returns the text that the command prints."""
-    from nplm_jax.runs.results import format_results
-    from nplm_jax.utils.checked_fields import flatten
+    from nplm_jax.config.checked_fields import flatten
+    from nplm_jax.reporting.results import format_results
 
     results, words = info['results'], info['vocabulary']
     lines = [f'{info["name"]}: {info["state"]}, {info["date"]}; folder {info["folder"]}']

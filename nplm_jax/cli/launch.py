@@ -19,16 +19,17 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from absl import app, flags
 from ml_collections import ConfigDict, config_flags
 
-from nplm_jax import parts
 from nplm_jax.cli import scheduler, search_flags
-from nplm_jax.runs import catalog, launchers
+from nplm_jax.config import parts
+from nplm_jax.reporting import catalog
+from nplm_jax.reporting.shell import command_line, hide_passwords, prepare_streams, python_command
 from nplm_jax.runs.command_line import ConfigParser, check_flags, describe_config, explain, find_configs
 from nplm_jax.runs.signals import Terminated, raise_on_sigterm
+from nplm_jax.sweeps import launchers
 from nplm_jax.utils.errors import BadInput, NonFiniteError, Resumable, first_line
-from nplm_jax.utils.shell import command_line, hide_passwords, prepare_streams, python_command
 
 if TYPE_CHECKING:
-    from nplm_jax.runs.sweeps import Point
+    from nplm_jax.sweeps.sweeps import Point
 
 _argv: list[str] = []  # the words of the command line, in which ml_collections looks for overridden keys
 _CONFIG = config_flags.DEFINE_config_file(
@@ -177,8 +178,10 @@ def run(command: str, program: Sequence[str] = _MODULE) -> None:
         program: what Python runs as the process of a job.
     """
     folder, config, file, overrides = set_up(command)
-    from nplm_jax import config as config_lib
-    from nplm_jax.runs import experiment, reporting, sweeps, time_budget, workdir
+    from nplm_jax.config import settings as config_lib
+    from nplm_jax.reporting import metrics as reporting
+    from nplm_jax.runs import experiment, workdir
+    from nplm_jax.sweeps import sweeps, time_budget
     from nplm_jax.training import loop
 
     with resumable(folder, command):
@@ -248,7 +251,8 @@ def run_jobs(
     Returns:
         The names of the points whose jobs ended without a result.
     """
-    from nplm_jax.runs import sweeps, workdir
+    from nplm_jax.runs import workdir
+    from nplm_jax.sweeps import sweeps
 
     jobs = []
     if is_sweep():

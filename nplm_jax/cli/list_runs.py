@@ -10,8 +10,8 @@ best perplexity of the runs on the same words; the perplexities of different cor
 from collections.abc import Sequence
 
 from nplm_jax.cli.parser import Parser
+from nplm_jax.reporting.text import to_json
 from nplm_jax.utils.errors import require
-from nplm_jax.utils.text import to_json
 
 
 def main(argv: Sequence[str]) -> None:
@@ -21,8 +21,7 @@ def main(argv: Sequence[str]) -> None:
     parser.add_json()
     flags = parser.parse_args(argv)
 
-    from nplm_jax.cli import run_table
-    from nplm_jax.runs import catalog
+    from nplm_jax.reporting import catalog, run_table
     from nplm_jax.utils.io import expand
 
     root = expand('DIR', flags.folder)

@@ -22,9 +22,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from nplm_jax.cli.parser import Parser, print_results
+from nplm_jax.reporting.text import markdown_table
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand
-from nplm_jax.utils.text import markdown_table
 
 if TYPE_CHECKING:
     from nplm_jax.data.dataset import Dataset
@@ -48,11 +48,11 @@ def main(argv: Sequence[str]) -> None:
         _write_arpa(flags, shlex.join(['nplm', 'mix', *argv]))
         return
 
-    from nplm_jax.cli.loaded_models import load_models
     from nplm_jax.models import mixture
-    from nplm_jax.models.ngram.counts import count
-    from nplm_jax.models.ngram.interpolated import FrequencyBins
-    from nplm_jax.runs import catalog
+    from nplm_jax.ngram.counts import count
+    from nplm_jax.ngram.interpolated import FrequencyBins
+    from nplm_jax.reporting import catalog
+    from nplm_jax.runs.loaded_models import load_models
 
     loaded = load_models(flags.workdir)
     data = loaded.read_corpus(flags.workdir)
@@ -75,10 +75,10 @@ def _write_arpa(flags: argparse.Namespace, command: str) -> None:
     require(bool(flags.output), '--output', '', 'expected the ARPA file to write')
     path = expand('--output', flags.output)
 
-    from nplm_jax.cli.loaded_models import load_models
-    from nplm_jax.cli.mixture_weights import read_weights
     from nplm_jax.models import mixture
-    from nplm_jax.models.ngram import arpa, sentence_marks, static_mixture
+    from nplm_jax.ngram import arpa, sentence_marks, static_mixture
+    from nplm_jax.runs.loaded_models import load_models
+    from nplm_jax.runs.mixture_weights import read_weights
 
     loaded = load_models(flags.workdir, flags.weights)
     models, learned = loaded.backoff_models('--to=arpa'), None

@@ -10,8 +10,8 @@ character.
 from collections.abc import Sequence
 
 from nplm_jax.cli.parser import TEXT_START, Parser
+from nplm_jax.reporting.text import markdown_table, to_json
 from nplm_jax.utils.errors import require
-from nplm_jax.utils.text import markdown_table, to_json
 
 
 def main(argv: Sequence[str]) -> None:
@@ -26,8 +26,8 @@ def main(argv: Sequence[str]) -> None:
 
     import numpy as np
 
-    from nplm_jax.cli.loaded_models import load_models
     from nplm_jax.inference import generation
+    from nplm_jax.runs.loaded_models import load_models
 
     models = load_models(flags.workdir, flags.weights)
     prompt = models.tokenize_prompt(flags.prompt, flags.tokens)

@@ -26,8 +26,9 @@ def main(argv: Sequence[str]) -> None:
     flags = parser.parse_args(argv)
     path = expand('FILE', flags.output)
 
-    from nplm_jax.cli.run_table import check_finished
-    from nplm_jax.runs import catalog, loading, packed, process
+    from nplm_jax.reporting import catalog, packed
+    from nplm_jax.reporting.run_table import check_finished
+    from nplm_jax.runs import loading, process
 
     require(path.suffix == packed.SUFFIX, 'FILE', flags.output, f'must end in {packed.SUFFIX}')
     check_finished([flags.run])

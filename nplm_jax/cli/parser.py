@@ -5,13 +5,13 @@ import math
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
-from nplm_jax.utils import plugins
+from nplm_jax.config import plugins
+from nplm_jax.reporting.text import to_json
 from nplm_jax.utils.errors import BadInput, did_you_mean, require, require_one_of
 from nplm_jax.utils.io import expand, write_atomically
-from nplm_jax.utils.text import to_json
 
 CONTEXT = """If the run's corpus has paragraph marks, every line, prompt or item is scored after an unscored <p>;
 otherwise it is scored without a context. Where line ends are tokens (corpus.tokens=pieces, characters or bytes), it is
@@ -269,20 +269,9 @@ def integer(text: str) -> int:
     return number
 
 
-def finite_numbers(texts: Iterable[str], key: str, problem: str, value: Any = ...) -> list[float]:
-    """Returns the numbers of a user's text. Raises BadInput (key, problem, value) if one is no finite number."""
-    try:
-        numbers = list(map(float, texts))
-    except ValueError:
-        numbers = [math.nan]
-    if not all(map(math.isfinite, numbers)):
-        raise BadInput(key, problem, value=value)
-    return numbers
-
-
 def print_results(flags: argparse.Namespace, command: str, results: Mapping[str, Any], table: str) -> None:
     """Prints a table, or with --json the results; writes these to --output, with the command and what ran it."""
-    from nplm_jax.runs import provenance
+    from nplm_jax.reporting import provenance
 
     results = {**results, 'command': command, **provenance.provenance()}
     print(to_json(results) if flags.json else table)

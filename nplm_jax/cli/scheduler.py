@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Iterator
 
-from nplm_jax.utils import workers
+from nplm_jax.executors import workers
 
 
 @contextlib.contextmanager
@@ -12,7 +12,7 @@ def use(address: str | None) -> Iterator[None]:
     if not address:
         yield
         return
-    from nplm_jax.distributed.dask_cluster import DaskCluster
+    from nplm_jax.executors.dask_cluster import DaskCluster
 
     with DaskCluster(address) as cluster, workers.use(cluster):
         yield

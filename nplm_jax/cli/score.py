@@ -52,16 +52,16 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nplm_jax.cli.parser import TEXT_START, Parser
+from nplm_jax.reporting.text import to_json
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import decode
-from nplm_jax.utils.text import to_json
 
 if TYPE_CHECKING:
     import argparse
 
-    from nplm_jax.cli.loaded_models import LoadedModels
     from nplm_jax.data.tokenizers.tokenizer import Tokenizer
     from nplm_jax.inference.scoring import Line
+    from nplm_jax.runs.loaded_models import LoadedModels
 
 _MAX_BYTES = 2**28  # of stdin, which may have no end
 
@@ -90,9 +90,9 @@ def main(argv: Sequence[str]) -> None:
         flags.stream, flags.end, flags.tokens = is_sota_lm, True, flags.tokens or 'whitespace'
 
     from nplm_jax.cli import scheduler
-    from nplm_jax.cli.loaded_models import check_models, load_models
     from nplm_jax.data import unspaced_scripts
     from nplm_jax.data.wikitext2 import mark_rare
+    from nplm_jax.runs.loaded_models import check_models, load_models
 
     check_models(flags.workdir)  # before stdin is waited for
     with scheduler.use(flags.scheduler):

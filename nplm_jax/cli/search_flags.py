@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 from nplm_jax.utils.errors import BadInput
 
 if TYPE_CHECKING:
-    from nplm_jax.runs.search import Search
+    from nplm_jax.sweeps.search import Search
 
 _SEARCH = flags.DEFINE_integer('search', None, "Run trials of the config file's search(trial) until there are N.", 1)
 _STORAGE = flags.DEFINE_string(
@@ -61,7 +61,8 @@ def make_search(
     for module, name in _NEEDED.items():
         if importlib.util.find_spec(module) is None:
             raise BadInput('--search', f'{name} is not installed: pip install "nplm-jax[search]"')
-    from nplm_jax.runs import search, search_space, search_storage, workdir
+    from nplm_jax.runs import workdir
+    from nplm_jax.sweeps import search, search_space, search_storage
 
     assert _SEARCH.value is not None
     workdir.check_path(folder / 'trial-0000')

@@ -57,7 +57,7 @@ def start(command: str, config: str, words: Sequence[str], flags: Sequence[str])
     from absl import app
 
     from nplm_jax.cli import launch
-    from nplm_jax.utils.shell import command_line, nplm_command
+    from nplm_jax.reporting.shell import command_line, nplm_command
 
     typed = command_line([*nplm_command(), command, config, *(word.removeprefix('--grid=') for word in words), *flags])
     argv = ['nplm', f'--config={config}', *words, *flags]

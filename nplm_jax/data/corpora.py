@@ -11,15 +11,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nplm_jax import parts as parts_lib
-from nplm_jax.config import CorpusSettings, Settings
-from nplm_jax.data import brown, gutenberg, preparation, sources, text_checks, wikitext2, wikitext103
+from nplm_jax.config import parts as parts_lib
+from nplm_jax.config import plugins
+from nplm_jax.config.settings import CorpusSettings, Settings
+from nplm_jax.data import brown, gutenberg, mapped_arrays, preparation, sources, text_checks, wikitext2, wikitext103
 from nplm_jax.data.prepared_texts import PreparedText
 from nplm_jax.data.sources import Part, Piece
 from nplm_jax.data.tokenizers.tokenizer import BOUNDARY_TOKENS, Tokenizer
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.data.word_stream import WordStream
-from nplm_jax.utils import mapped_arrays, plugins
 from nplm_jax.utils.errors import BadInput, require, require_one_of
 from nplm_jax.utils.io import expand
 

@@ -13,12 +13,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nplm_jax.data import prepared_texts
+from nplm_jax.data import mapped_arrays, prepared_texts
 from nplm_jax.data.corpora import Corpus, Span, Splits
 from nplm_jax.data.keyed_permutation import permute
 from nplm_jax.data.tokenizers.tokenizer import Tokenizer
 from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
-from nplm_jax.utils import mapped_arrays
 
 MAX_WORDS_IN_MEMORY = 2**25  # words of a stream that is not held in memory
 

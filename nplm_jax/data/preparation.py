@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from nplm_jax.config import plugins
 from nplm_jax.data import prepared_texts, sources
 from nplm_jax.data.formats import COMPRESSIONS, TABLES
 from nplm_jax.data.prepared_texts import PreparedText
@@ -20,12 +21,12 @@ from nplm_jax.data.sources import Part, Piece
 from nplm_jax.data.tokenizers import tokenizer_files
 from nplm_jax.data.tokenizers.tokenizer import Tokenizer, check_tokens
 from nplm_jax.data.word_stream import TypeNumbers, WordStream
-from nplm_jax.utils import plugins, workers
-from nplm_jax.utils.jobs import Job
+from nplm_jax.executors import workers
+from nplm_jax.executors.jobs import Job
 from nplm_jax.utils.progress import ProgressBar
 
 MIN_CACHED_BYTES = 2**24  # of a text that is tokenized by several processes, and kept in the cache
-_CODE = plugins.package_digest('data', 'utils')  # now: the files may be edited while this process lasts
+_CODE = plugins.package_digest('data', 'config', 'utils')  # now: the files may be edited while this process lasts
 COMPRESSION = 8  # bytes of text in a compressed byte, about
 ParallelMap = Callable[..., Iterator[Any]]  # like `map`
 

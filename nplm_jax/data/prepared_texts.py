@@ -18,11 +18,10 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from nplm_jax.data import download
+from nplm_jax.data import download, mapped_arrays
 from nplm_jax.data.tokenizers import tokenizer_files
 from nplm_jax.data.tokenizers.tokenizer import Tokenizer
 from nplm_jax.data.word_stream import WordStream
-from nplm_jax.utils import mapped_arrays
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import open_atomically, read_json, remove_leftovers, sha256, write_atomically
 

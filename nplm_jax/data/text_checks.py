@@ -4,7 +4,7 @@ import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 
-from nplm_jax.config import CorpusSettings
+from nplm_jax.config.settings import CorpusSettings
 from nplm_jax.data.tokenizers.tokenizer import RARE, SKIPPED, UNKNOWN
 
 MAX_OOV = 0.05  # share of unknown words above which perplexities do not say which model is better

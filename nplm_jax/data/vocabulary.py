@@ -8,13 +8,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from nplm_jax.config import CorpusSettings
-from nplm_jax.data import text_checks
+from nplm_jax.config.settings import CorpusSettings
+from nplm_jax.data import mapped_arrays, text_checks
 from nplm_jax.data.corpora import Corpus, Span
 from nplm_jax.data.tokenizers import tokenizer_files
 from nplm_jax.data.tokenizers.tokenizer import BOUNDARY_TOKENS, RARE, SPECIAL_TOKENS, Tokenizer, check_tokens
 from nplm_jax.data.tokenizers.words import WordTokenizer
-from nplm_jax.utils import mapped_arrays
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import read_numbers, write_atomically
 

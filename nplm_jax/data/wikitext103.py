@@ -16,9 +16,9 @@ from typing import Any
 
 from nplm_jax.data import wikitext2
 from nplm_jax.data.sources import Piece
+from nplm_jax.data.zips import open_zip
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand, open_regular
-from nplm_jax.utils.zips import open_zip
 
 # SHA-1 of the files, as MXNet and GluonNLP record them.
 FILES = {

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nplm_jax.utils import mapped_arrays
+from nplm_jax.data import mapped_arrays
 
 
 class TypeNumbers(dict[str, int]):

@@ -15,9 +15,9 @@ import numpy as np
 from jax.experimental.layout import Layout, with_layout_constraint
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from nplm_jax.config import ParallelSettings
+from nplm_jax.config.settings import ParallelSettings
+from nplm_jax.nn import AxisName, Microbatch
 from nplm_jax.utils.errors import require
-from nplm_jax.utils.nn import AxisName, Microbatch
 
 Tree = TypeVar('Tree')
 Result = TypeVar('Result')

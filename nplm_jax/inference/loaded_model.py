@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from nplm_jax.config import Settings
+from nplm_jax.config.settings import Settings
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.utils.errors import require

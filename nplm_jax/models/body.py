@@ -28,13 +28,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from nplm_jax.config.checked_fields import key
+from nplm_jax.config.parts import Part
 from nplm_jax.data import dataset
 from nplm_jax.data.corpora import Span
+from nplm_jax.nn import AxisName, Key
 from nplm_jax.outputs.output_layer import Features, Params
 from nplm_jax.outputs.softmax import LINEAR, Scorer
-from nplm_jax.parts import Part
-from nplm_jax.utils.checked_fields import key
-from nplm_jax.utils.nn import AxisName, Key
 
 State = Any  # a pytree of arrays with one row per stream; None for a body without state
 

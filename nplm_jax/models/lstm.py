@@ -12,8 +12,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from nplm_jax.nn import Precision, matmul
 from nplm_jax.outputs.output_layer import Params
-from nplm_jax.utils.nn import Precision, matmul
 
 GATES = 'ifgo'
 Carry = tuple[jax.Array, jax.Array]  # c and h, S x K

@@ -12,10 +12,10 @@ import jax
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from nplm_jax.data import mapped_arrays
 from nplm_jax.data.corpora import Span
 from nplm_jax.models.language_model import LanguageModel, State, check_lines, join_lines, last_words
-from nplm_jax.models.ngram.counts import with_history
-from nplm_jax.utils import mapped_arrays
+from nplm_jax.ngram.counts import with_history
 from nplm_jax.utils.errors import BadInput, require
 
 ROUNDING = 0.005  # of a weight that is printed with two digits
@@ -252,8 +252,8 @@ def fit(
         iterations: Number of EM iterations from equal weights; None for the optimum.
 
     Examples:
-        >>> from nplm_jax.models.ngram.counts import count
-        >>> from nplm_jax.models.ngram.unsmoothed import add_delta
+        >>> from nplm_jax.ngram.counts import count
+        >>> from nplm_jax.ngram.unsmoothed import add_delta
         >>> tokens_T = np.array([1, 2, 1, 2, 1, 2, 1, 2])
         >>> models = [add_delta(count(tokens_T, Span(0, 6), n, 3), 1.0) for n in (1, 2)]
         >>> mixture = fit(models, tokens_T, valid=Span(6, 8))

@@ -15,11 +15,11 @@ from typing import Annotated, Any
 import jax
 import jax.numpy as jnp
 
+from nplm_jax.config.checked_fields import between, key
 from nplm_jax.models.lstm import Carry, join_gates, product, scale
 from nplm_jax.models.recurrent import Lstm
+from nplm_jax.nn import Precision, matmul, uniform
 from nplm_jax.outputs.output_layer import Params
-from nplm_jax.utils.checked_fields import between, key
-from nplm_jax.utils.nn import Precision, matmul, uniform
 
 GATES_WEIGHT = 'W'  # of the gates: D + K rows, for x and h, and G columns
 

@@ -12,20 +12,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nplm_jax import config, parts
-from nplm_jax.config import Settings
+from nplm_jax import nn
+from nplm_jax.config import parts
+from nplm_jax.config import settings as config
+from nplm_jax.config.settings import Settings
 from nplm_jax.data.dataset import Batch
 from nplm_jax.data.tokenizers.tokenizer import PARAGRAPH_BOUNDARY
 from nplm_jax.data.vocabulary import RARE_ID, Vocabulary, numbered
 from nplm_jax.distributed.sharding import NO_AXES, PADDING_BIAS, MeshAxes
 from nplm_jax.models.body import Body, BodyOutput, State, by_example
 from nplm_jax.models.teachers import Teachers
+from nplm_jax.nn import AxisName, Key
 from nplm_jax.outputs.output_layer import BIAS, EMBEDDING, Features, OutputLayer, Params
 from nplm_jax.outputs.softmax import LINEAR, FullSoftmax
 from nplm_jax.outputs.teacher import Teacher
-from nplm_jax.utils import nn
 from nplm_jax.utils.errors import BadInput, require
-from nplm_jax.utils.nn import AxisName, Key
 
 # What keys may be until a run begins, and `resolve_auto` replaces.
 AUTO = {'model.precision': 'auto', 'output.precision': 'auto', 'output.block_size': 0}

@@ -11,12 +11,12 @@ from typing import Annotated
 import jax
 import jax.numpy as jnp
 
-from nplm_jax.config import Settings
+from nplm_jax.config.checked_fields import Count, CountOrZero, Share, at_least, key
+from nplm_jax.config.settings import Settings
 from nplm_jax.models.body import Body, BodyOutput, State, windows
+from nplm_jax.nn import AxisName, Key, dropout, uniform
 from nplm_jax.outputs.output_layer import Params
-from nplm_jax.utils.checked_fields import Count, CountOrZero, Share, at_least, key
 from nplm_jax.utils.errors import BadInput, require
-from nplm_jax.utils.nn import AxisName, Key, dropout, uniform
 
 _WITHOUT_HIDDEN, _HIDDEN = {'C_VxM', 'b_V'}, {'H_KxP', 'd_K', 'U_VxK'}
 

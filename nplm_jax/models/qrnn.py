@@ -13,13 +13,13 @@ References:
 import jax
 import jax.numpy as jnp
 
-from nplm_jax.config import Settings
+from nplm_jax.config.settings import Settings
 from nplm_jax.models.body import State
 from nplm_jax.models.lstm import scale
 from nplm_jax.models.recurrent import Recurrent
+from nplm_jax.nn import Precision, matmul, uniform
 from nplm_jax.outputs.output_layer import Params
 from nplm_jax.utils.errors import require
-from nplm_jax.utils.nn import Precision, matmul, uniform
 
 _BEFORE = 'W_before_DxG'
 

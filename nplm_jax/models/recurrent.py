@@ -21,14 +21,14 @@ import flax.linen
 import jax
 import jax.numpy as jnp
 
-from nplm_jax.config import Settings
+from nplm_jax.config.checked_fields import NonNegative, Share, key
+from nplm_jax.config.settings import Settings
 from nplm_jax.models import lstm
 from nplm_jax.models.body import BodyOutput, State
 from nplm_jax.models.stream_body import StreamBody
+from nplm_jax.nn import AxisName, Key, Precision, dropout, fold_in, matmul, uniform
 from nplm_jax.outputs.output_layer import EMBEDDING, Params
-from nplm_jax.utils.checked_fields import NonNegative, Share, key
 from nplm_jax.utils.errors import require
-from nplm_jax.utils.nn import AxisName, Key, Precision, dropout, fold_in, matmul, uniform
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

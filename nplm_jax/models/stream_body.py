@@ -9,12 +9,12 @@ from typing import Annotated, Self
 import jax
 import jax.numpy as jnp
 
-from nplm_jax.config import Settings
+from nplm_jax.config.checked_fields import Count, Range, Share, built, key, shared
+from nplm_jax.config.settings import Settings
 from nplm_jax.models.body import Body
+from nplm_jax.nn import AxisName, Key, Precision, dropout
 from nplm_jax.outputs.output_layer import EMBEDDING
-from nplm_jax.utils.checked_fields import Count, Range, Share, built, key, shared
 from nplm_jax.utils.errors import require
-from nplm_jax.utils.nn import AxisName, Key, Precision, dropout
 
 ShareOrDefault = Annotated[float, Range('must be -1 (as dropout), or at least 0 and below 1', 0, below=1, also=-1)]
 

@@ -21,13 +21,13 @@ from typing import Annotated, Literal
 import jax
 import jax.numpy as jnp
 
-from nplm_jax.config import Settings
+from nplm_jax.config.checked_fields import Count, between, key
+from nplm_jax.config.settings import Settings
 from nplm_jax.models.body import BodyOutput, State
 from nplm_jax.models.stream_body import StreamBody
+from nplm_jax.nn import AxisName, Key, Precision, dropout, fold_in, matmul, uniform
 from nplm_jax.outputs.output_layer import EMBEDDING, Params
-from nplm_jax.utils.checked_fields import Count, between, key
 from nplm_jax.utils.errors import require
-from nplm_jax.utils.nn import AxisName, Key, Precision, dropout, fold_in, matmul, uniform
 
 _BASE = 10_000.0  # of the rotary angles
 

@@ -13,12 +13,12 @@ import dataclasses
 
 import jax
 
-from nplm_jax.config import Settings
+from nplm_jax.config.settings import Settings
 from nplm_jax.models.body import Body, BodyOutput, State, windows
 from nplm_jax.models.recurrent import Lstm
+from nplm_jax.nn import AxisName, Key
 from nplm_jax.outputs.output_layer import Params
 from nplm_jax.utils.errors import require
-from nplm_jax.utils.nn import AxisName, Key
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

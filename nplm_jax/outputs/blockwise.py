@@ -15,9 +15,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from nplm_jax.nn import Precision
 from nplm_jax.outputs.output_layer import Features
 from nplm_jax.outputs.teacher import Teacher, mean_probabilities
-from nplm_jax.utils.nn import Precision
 
 _product = functools.partial(jax.lax.dot_general, preferred_element_type=jnp.float32)
 _ROWS_BY_COLUMNS, _ROWS_BY_ROWS = (((1,), (0,)), ((), ())), (((1,), (1,)), ((), ()))  # which axes are contracted

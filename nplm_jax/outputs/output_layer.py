@@ -17,10 +17,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from nplm_jax import nn
+from nplm_jax.config.parts import Part
 from nplm_jax.data.dataset import Batch
 from nplm_jax.data.vocabulary import Vocabulary
-from nplm_jax.parts import Part
-from nplm_jax.utils import nn
 
 Params = dict[str, Any]  # arrays by the paper's letters, float32
 Features = dict[str, jax.Array]  # name of an output matrix -> the features that it multiplies, B x D, float32

@@ -17,14 +17,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nplm_jax.config import Settings
+from nplm_jax.config.checked_fields import Count, built, key
+from nplm_jax.config.settings import Settings
 from nplm_jax.data.dataset import Batch, unigram_log_probabilities
 from nplm_jax.data.vocabulary import Vocabulary
+from nplm_jax.nn import Precision
 from nplm_jax.outputs import softmax
 from nplm_jax.outputs.output_layer import Features, Gathered, Losses, SparseOutputLayer
 from nplm_jax.outputs.teacher import Teacher, candidate_probabilities
-from nplm_jax.utils.checked_fields import Count, built, key
-from nplm_jax.utils.nn import Precision
 
 _RESOLUTION = 2**30  # of the cumulative inclusion probabilities
 

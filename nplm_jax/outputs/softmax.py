@@ -10,14 +10,14 @@ from typing import Annotated, ClassVar
 import jax
 import jax.numpy as jnp
 
-from nplm_jax.config import Settings
+from nplm_jax.config.checked_fields import CountOrZero, between, key
+from nplm_jax.config.settings import Settings
 from nplm_jax.data.dataset import Batch
+from nplm_jax.nn import Precision, matmul
 from nplm_jax.outputs.blockwise import blockwise_cross_entropy, blockwise_distillation
 from nplm_jax.outputs.output_layer import BIAS, Features, Losses, OutputLayer, Params
 from nplm_jax.outputs.teacher import Teacher
-from nplm_jax.utils.checked_fields import CountOrZero, between, key
 from nplm_jax.utils.errors import require
-from nplm_jax.utils.nn import Precision, matmul
 
 TEACHER_WEIGHT = 0.5  # unless output.teacher_weight says otherwise
 

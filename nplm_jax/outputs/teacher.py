@@ -14,8 +14,8 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
+from nplm_jax.nn import Precision
 from nplm_jax.outputs.output_layer import Features, OutputLayer, Params
-from nplm_jax.utils.nn import Precision
 
 
 @flax.struct.dataclass

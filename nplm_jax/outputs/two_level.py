@@ -11,11 +11,11 @@ from typing import Self
 import jax
 import jax.numpy as jnp
 
+from nplm_jax import nn
+from nplm_jax.config.checked_fields import Count, CountOrZero, built, key
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.outputs import softmax
 from nplm_jax.outputs.output_layer import BIAS, ExactSparseLayer, Features, Params
-from nplm_jax.utils import nn
-from nplm_jax.utils.checked_fields import Count, CountOrZero, built, key
 from nplm_jax.utils.errors import require
 
 MASKED = -1e30  # score of padding positions in the last class

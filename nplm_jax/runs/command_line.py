@@ -16,11 +16,11 @@ from typing import Any
 from absl import flags
 from ml_collections import ConfigDict
 
-from nplm_jax import config as config_lib
-from nplm_jax.config import FIELDS, is_option
-from nplm_jax.utils.checked_fields import list_fields
+from nplm_jax.config import settings as config_lib
+from nplm_jax.config.checked_fields import list_fields
+from nplm_jax.config.settings import FIELDS, is_option
+from nplm_jax.reporting.shell import command_line, nplm_command
 from nplm_jax.utils.errors import BadInput, did_you_mean, first_line, require
-from nplm_jax.utils.shell import command_line, nplm_command
 
 _ROOT = pathlib.Path(__file__).parents[1]  # the package
 # The configs of the repository, which a wheel carries in the package.

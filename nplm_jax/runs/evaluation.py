@@ -6,16 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from nplm_jax.config import EvalSettings
+from nplm_jax.config.settings import EvalSettings
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.tokenizers.tokenizer import BOUNDARY_TOKENS
 from nplm_jax.inference import generation
 from nplm_jax.inference.perplexity import Score, evaluate, evaluate_sample, per_unit
 from nplm_jax.models import mixture
 from nplm_jax.models.language_model import LanguageModel
-from nplm_jax.models.ngram import interpolated
+from nplm_jax.ngram import interpolated
+from nplm_jax.reporting.text import markdown_table
 from nplm_jax.utils.progress import ProgressBar
-from nplm_jax.utils.text import markdown_table
 
 _MAX_WORDS = 100  # of the test words, for a table of predicted words
 _NUM_PREDICTED = 3  # words that the table shows after a context

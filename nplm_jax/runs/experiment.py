@@ -7,12 +7,12 @@ from typing import Any, TypeAlias
 
 from ml_collections import ConfigDict
 
-from nplm_jax import config as config_lib
-from nplm_jax import parts
-from nplm_jax.config import Settings
+from nplm_jax.config import parts
+from nplm_jax.config import settings as config_lib
+from nplm_jax.config.settings import Settings
 from nplm_jax.data import corpora
 from nplm_jax.data.dataset import Dataset
-from nplm_jax.models.ngram import estimators
+from nplm_jax.ngram import estimators
 from nplm_jax.runs.loading import Path, load
 from nplm_jax.runs.session import RunSession, SharedCorpus, open_session
 from nplm_jax.runs.signals import interruptible

@@ -11,19 +11,20 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import jax
 import numpy as np
 
-from nplm_jax import parts
-from nplm_jax.config import Settings
+from nplm_jax.config import parts
+from nplm_jax.config.plugins import allow
+from nplm_jax.config.settings import Settings
 from nplm_jax.data import corpora, dataset, vocabulary
 from nplm_jax.data.tokenizers import tokenizer_files
 from nplm_jax.data.tokenizers.tokenizer import Tokenizer
 from nplm_jax.inference.loaded_model import LoadedModel
 from nplm_jax.models.language_model import LanguageModel
-from nplm_jax.models.ngram import archives, estimators, storage
-from nplm_jax.runs import card, catalog, packed, workdir
+from nplm_jax.ngram import archives, estimators, storage
+from nplm_jax.reporting import card, catalog, packed
+from nplm_jax.runs import workdir
 from nplm_jax.utils import jax_settings
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import write_atomically
-from nplm_jax.utils.plugins import allow
 
 if TYPE_CHECKING:
     from nplm_jax.models.network import Network

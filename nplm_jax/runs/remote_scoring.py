@@ -22,18 +22,19 @@ from typing import NamedTuple, Self
 import jax
 import numpy as np
 
-from nplm_jax import parts
+from nplm_jax.config import parts, plugins
 from nplm_jax.data import download, prepared_texts
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.tokenizers import tokenizer_files
+from nplm_jax.executors import workers
+from nplm_jax.executors.jobs import Job
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.mixture import ContextBins, Mixture
-from nplm_jax.models.ngram import storage
-from nplm_jax.runs import catalog, loading, packed, process, workdir
-from nplm_jax.utils import plugins, workers
+from nplm_jax.ngram import storage
+from nplm_jax.reporting import catalog, packed
+from nplm_jax.runs import loading, process, workdir
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import sha256
-from nplm_jax.utils.jobs import Job
 
 _loading = threading.Lock()
 _PIECE = 2**16  # words of a task; a text of no more is scored by this process

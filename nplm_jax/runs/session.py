@@ -13,20 +13,23 @@ from typing import Any, cast
 
 import numpy as np
 
-from nplm_jax import config as config_lib
-from nplm_jax import parts
-from nplm_jax.config import Settings
+from nplm_jax.config import parts
+from nplm_jax.config import settings as config_lib
+from nplm_jax.config.settings import Settings
 from nplm_jax.data import dataset, vocabulary
 from nplm_jax.distributed import multihost
 from nplm_jax.inference import perplexity
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.network import Network
-from nplm_jax.models.ngram import estimators, storage
-from nplm_jax.runs import evaluation, figures, loading, notebook, provenance, reporting, workdir
-from nplm_jax.runs.catalog import finished
-from nplm_jax.runs.description import describe_model
+from nplm_jax.ngram import estimators, storage
+from nplm_jax.reporting import figures, notebook, provenance
+from nplm_jax.reporting import metrics as reporting
+from nplm_jax.reporting.catalog import finished
+from nplm_jax.reporting.description import describe_model
+from nplm_jax.reporting.results import notes, perplexity_table
+from nplm_jax.reporting.text import to_json
+from nplm_jax.runs import evaluation, loading, workdir
 from nplm_jax.runs.loading import Path, load_dataset
-from nplm_jax.runs.results import notes, perplexity_table
 from nplm_jax.training import calibration, checkpoints
 from nplm_jax.training.loop import ShouldPrune, Trainer, TrainingRun, make_sharding, never, prepare_run
 from nplm_jax.training.reporter import Reporter
@@ -34,7 +37,6 @@ from nplm_jax.training.schedule import Progress
 from nplm_jax.utils import jax_settings
 from nplm_jax.utils.errors import BadInput, NonFiniteError
 from nplm_jax.utils.io import expand, write_atomically
-from nplm_jax.utils.text import to_json
 
 _REMEDY = 'try another --workdir with a lower optimizer.learning_rate, or with optimizer.clip_norm'
 

@@ -6,14 +6,15 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from nplm_jax import config as config_lib
-from nplm_jax import parts
-from nplm_jax.config import Settings
+from nplm_jax.config import parts
+from nplm_jax.config import settings as config_lib
+from nplm_jax.config.settings import Settings
 from nplm_jax.data import characters, corpora, dataset, vocabulary
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.models.open_vocabulary import bits_per_character, count_characters
 from nplm_jax.models.spelled_words import Spelling
-from nplm_jax.runs import catalog, experiment, loading, workdir
+from nplm_jax.reporting import catalog
+from nplm_jax.runs import experiment, loading, workdir
 from nplm_jax.runs.loading import Path
 from nplm_jax.utils.errors import BadInput, require
 

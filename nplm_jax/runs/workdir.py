@@ -20,20 +20,19 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from nplm_jax import config as config_lib
-from nplm_jax import parts
-from nplm_jax.config import Settings
-from nplm_jax.data import corpora, vocabulary
+from nplm_jax.config import parts, plugins
+from nplm_jax.config import settings as config_lib
+from nplm_jax.config.settings import Settings
+from nplm_jax.data import corpora, mapped_arrays, vocabulary
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.tokenizers import tokenizer_files
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.distributed import multihost
 from nplm_jax.models import network
-from nplm_jax.models.ngram import storage
-from nplm_jax.runs import catalog
-from nplm_jax.runs.catalog import CONFIG, CORPUS, MINUTES, VOCABULARY
+from nplm_jax.ngram import storage
+from nplm_jax.reporting import catalog
+from nplm_jax.reporting.catalog import CONFIG, CORPUS, MINUTES, VOCABULARY
 from nplm_jax.training.word_source import resolve_input
-from nplm_jax.utils import mapped_arrays, plugins
 from nplm_jax.utils.errors import BadInput, first_few, shorten
 from nplm_jax.utils.io import expand, read_bytes, read_json, remove_leftovers, sha256, write_atomically
 

@@ -12,13 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.optimize
 
+from nplm_jax.data import mapped_arrays
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.distributed import multihost
 from nplm_jax.inference.perplexity import sample_spans
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import BIAS, Params
-from nplm_jax.utils import mapped_arrays
 from nplm_jax.utils.errors import NonFiniteError
 
 MAX_WORDS = 50_000  # largest number of validation words for the fit, spread evenly

@@ -20,8 +20,8 @@ from nplm_jax.data.dataset import Batch
 from nplm_jax.models.body import by_example
 from nplm_jax.outputs.output_layer import Gathered, Params, SparseOutputLayer
 from nplm_jax.training import sparse_rows
+from nplm_jax.training.chips import peak_flops
 from nplm_jax.training.step import Program
-from nplm_jax.utils.chips import peak_flops
 
 
 class Cost(NamedTuple):

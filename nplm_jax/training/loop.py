@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nplm_jax import parts
-from nplm_jax.config import Settings
+from nplm_jax.config import parts
+from nplm_jax.config.settings import Settings
 from nplm_jax.data import dataset
 from nplm_jax.distributed import multihost, sharding
 from nplm_jax.inference import generation
@@ -27,7 +27,7 @@ from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.models.teachers import Teachers
 from nplm_jax.outputs.output_layer import Params
-from nplm_jax.training import calibration, suffix_smoothing
+from nplm_jax.training import calibration, finite, suffix_smoothing
 from nplm_jax.training import step as step_lib
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.training.flops import Cost, cost_of
@@ -36,7 +36,6 @@ from nplm_jax.training.reporter import Reporter
 from nplm_jax.training.schedule import Progress, Schedule, make_schedule
 from nplm_jax.training.step import Program, RunInputs, TrainState
 from nplm_jax.training.word_source import WordSource, make_word_source
-from nplm_jax.utils import finite
 from nplm_jax.utils.errors import BadInput, NonFiniteError, first_line, is_out_of_memory, require
 
 

@@ -11,8 +11,8 @@ from nplm_jax.data.dataset import Batch
 from nplm_jax.distributed.sharding import NO_AXES, ONE_DEVICE, MeshAxes, MeshSharding
 from nplm_jax.models.body import State
 from nplm_jax.models.network import Network
+from nplm_jax.nn import Key
 from nplm_jax.outputs.output_layer import Params
-from nplm_jax.utils.nn import Key
 
 
 class Gradients(NamedTuple):

@@ -16,13 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from nplm_jax import config, parts
-from nplm_jax.config import HYPERPARAMETERS, Settings
-from nplm_jax.parts import Part
-from nplm_jax.training import optimizer_plugin
-from nplm_jax.training.rate_schedules import RateSchedule
-from nplm_jax.utils import plugins
-from nplm_jax.utils.checked_fields import (
+from nplm_jax.config import parts, plugins
+from nplm_jax.config import settings as config
+from nplm_jax.config.checked_fields import (
     CountOrZero,
     NonNegative,
     Options,
@@ -33,6 +29,10 @@ from nplm_jax.utils.checked_fields import (
     key,
     shared,
 )
+from nplm_jax.config.parts import Part
+from nplm_jax.config.settings import HYPERPARAMETERS, Settings
+from nplm_jax.training import optimizer_plugin
+from nplm_jax.training.rate_schedules import RateSchedule
 from nplm_jax.utils.errors import require
 
 Hyperparameters = dict[str, Any]  # scalar arrays by these keys

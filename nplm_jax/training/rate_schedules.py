@@ -11,8 +11,8 @@ from typing import Annotated, Any, ClassVar
 
 import optax
 
-from nplm_jax.parts import Part
-from nplm_jax.utils.checked_fields import Range, key
+from nplm_jax.config.checked_fields import Range, key
+from nplm_jax.config.parts import Part
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 
-from nplm_jax.config import Settings
+from nplm_jax.config.settings import Settings
 from nplm_jax.data.corpora import Span
 from nplm_jax.utils.errors import require
 

@@ -15,10 +15,10 @@ from collections.abc import Sequence
 import jax.numpy as jnp
 import numpy as np
 
+from nplm_jax.data import mapped_arrays
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.models.network import Network
 from nplm_jax.outputs.output_layer import Params
-from nplm_jax.utils import mapped_arrays
 
 MAX_LETTERS = 4  # of an ending
 

@@ -15,8 +15,8 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from nplm_jax import config as config_lib
-from nplm_jax.config import Settings
+from nplm_jax.config import settings as config_lib
+from nplm_jax.config.settings import Settings
 from nplm_jax.data.vocabulary import RARE_ID
 from nplm_jax.training.loop import Chunk, Interrupted, Trainer, out_of_memory_as_bad_input
 from nplm_jax.training.optimizers import HYPERPARAMETERS, updates_rows

@@ -299,3 +299,14 @@ def _is_plain(value: Any, depth: int) -> bool:
 def _open_without_blocking(path: str, flags: int) -> int:
     """Opens a FIFO without waiting for its writer, and a terminal without making it the controlling one."""
     return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
+
+
+def finite_numbers(texts: Iterable[str], key: str, problem: str, value: Any = ...) -> list[float]:
+    """Returns the numbers of a user's text. Raises BadInput (key, problem, value) if one is no finite number."""
+    try:
+        numbers = list(map(float, texts))
+    except ValueError:
+        numbers = [math.nan]
+    if not all(map(math.isfinite, numbers)):
+        raise BadInput(key, problem, value=value)
+    return numbers

@@ -11,7 +11,7 @@ import pytest
 from helpers import DATA, SPARSE, covering_pairs, others_nightly, small_settings
 from jax import export
 
-from nplm_jax import parts
+from nplm_jax.config import parts
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.dataset import Batch
 from nplm_jax.distributed.sharding import MeshSharding

@@ -8,8 +8,8 @@ import sys
 import pytest
 from helpers import ROOT, check_resumed, launch, numbers, one_line, plugin_folder, refuses, small_settings
 
+from nplm_jax.config import plugins
 from nplm_jax.runs import loading
-from nplm_jax.utils import plugins
 
 PAGE = (ROOT / 'docs' / 'howto' / 'plugins.md').read_text()
 PARTS, CONFIG, OF_A_ROW = re.findall(r'```python\n(.*?)```', PAGE, re.DOTALL)

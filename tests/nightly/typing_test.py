@@ -18,7 +18,7 @@ import numpy as np
 
 import nplm_jax
 from nplm_jax import Choice, LanguageModel, LoadedModel, Vocabulary
-from nplm_jax.config import Settings
+from nplm_jax.config.settings import Settings
 
 
 def read(folder: str) -> float:

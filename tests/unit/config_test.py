@@ -7,14 +7,14 @@ from flax.traverse_util import flatten_dict
 from helpers import default_settings, numbers, one_line, refuses
 
 from configs import brown, default
-from nplm_jax import config as config_lib
-from nplm_jax import parts
-from nplm_jax.config import Settings
+from nplm_jax.config import checked_fields, parts
+from nplm_jax.config import settings as config_lib
+from nplm_jax.config.checked_fields import flatten
+from nplm_jax.config.settings import Settings
 from nplm_jax.models.network import Network
-from nplm_jax.runs import catalog, workdir
+from nplm_jax.reporting import catalog
+from nplm_jax.runs import workdir
 from nplm_jax.runs.experiment import load_settings
-from nplm_jax.utils import checked_fields
-from nplm_jax.utils.checked_fields import flatten
 from nplm_jax.utils.errors import BadInput
 
 
@@ -315,7 +315,7 @@ def test_an_impossible_change_of_a_config_is_one_line(changes, message):
 
 
 def test_the_list_of_keys_is_what_the_parts_declare_each_once():
-    assert config_lib.KEYS_FILE.read_text() == parts.list_keys()  # python -m nplm_jax.parts
+    assert config_lib.KEYS_FILE.read_text() == parts.list_keys()  # python -m nplm_jax.config.parts
     declarations = {}
     for key, kind in parts.PARTS.items():
         for name in kind.paths:

@@ -8,8 +8,8 @@ from flax.traverse_util import flatten_dict
 from helpers import refuses
 
 from configs import ap_news, babylm, brown, default, gutenberg, rows, sentences, text, wikitext2, wikitext103
-from nplm_jax import parts
-from nplm_jax.config import PaperRow
+from nplm_jax.config import parts
+from nplm_jax.config.settings import PaperRow
 from nplm_jax.data.corpora import Span
 from nplm_jax.models import nplm
 from nplm_jax.models.network import Network

@@ -9,7 +9,7 @@ import pytest
 from helpers import ROOT, plugin_folder, refuses, small_settings
 
 import nplm_jax
-from nplm_jax import parts
+from nplm_jax.config import parts
 from nplm_jax.runs import loading
 from nplm_jax.runs.experiment import load_settings
 from nplm_jax.training.optimizers import make_optimizer
@@ -128,7 +128,7 @@ from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.models.nplm import Window
 from nplm_jax.outputs.softmax import FullSoftmax
 from nplm_jax.training.rate_schedules import Cosine
-from nplm_jax.utils.checked_fields import between, shared
+from nplm_jax.config.checked_fields import between, shared
 
 """
 

@@ -10,7 +10,7 @@ from studies import start
 from experiments.cheaper import table as cheaper
 from experiments.table1 import table as table1
 from experiments.table2 import table as table2
-from nplm_jax.utils.text import markdown_table
+from nplm_jax.reporting.text import markdown_table
 
 
 def test_the_table_of_cheaper_gradients_is_the_scripts_output():

@@ -9,12 +9,12 @@ import pytest
 from helpers import one_line, refuses
 
 from configs import sentences
-from nplm_jax import parts
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.cli.commands import all_commands
-from nplm_jax.runs import catalog, experiment, loading, packed
+from nplm_jax.config import parts, plugins
+from nplm_jax.reporting import catalog, packed
+from nplm_jax.runs import experiment, loading
 from nplm_jax.training import optimizers
-from nplm_jax.utils import plugins
 
 PAYLOAD = """open('executed', 'a').close()
 

@@ -15,9 +15,9 @@ import re
 import tempfile
 import time
 
-from nplm_jax.runs import provenance
+from nplm_jax.reporting import provenance
+from nplm_jax.reporting.text import markdown_table
 from nplm_jax.utils.io import write_atomically
-from nplm_jax.utils.text import markdown_table
 from tools.faults import damage, disks, group_plans, job_faults, kills, many_table, network, runs, soak, sweep_faults
 from tools.faults.child import PHASES
 

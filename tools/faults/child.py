@@ -91,7 +91,9 @@ def main(connection: Connection, flags: list[str]) -> None:
 
 
 def _wrap_all(teller: Teller) -> None:
-    from nplm_jax.runs import evaluation, figures, reporting, session, workdir  # noqa: PLC0415
+    from nplm_jax.reporting import figures  # noqa: PLC0415
+    from nplm_jax.reporting import metrics as reporting  # noqa: PLC0415
+    from nplm_jax.runs import evaluation, session, workdir  # noqa: PLC0415
     from nplm_jax.training import checkpoints, loop, step, vmapped  # noqa: PLC0415
 
     first = ['compile']

@@ -6,7 +6,7 @@ import pathlib
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from nplm_jax.utils.processes import free_port
+from nplm_jax.executors.processes import free_port
 from tools.faults import runs
 
 HEARTBEAT = 5  # seconds; the shortest that the program takes

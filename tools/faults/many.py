@@ -9,7 +9,7 @@ import random
 import signal
 import time
 
-from nplm_jax.utils.processes import free_port
+from nplm_jax.executors.processes import free_port
 from tools.faults import disks, groups, kills, net, runs
 from tools.faults.groups import Base, Ends, Group
 

@@ -5,7 +5,7 @@ import json
 import pathlib
 import re
 
-from nplm_jax.utils.text import markdown_table
+from nplm_jax.reporting.text import markdown_table
 from tools.faults.child import PHASES
 
 RESULTS = pathlib.Path(__file__).parent / 'results'

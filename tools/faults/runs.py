@@ -22,7 +22,8 @@ import numpy as np
 
 from nplm_jax.data import vocabulary
 from nplm_jax.models.network import Network
-from nplm_jax.runs import reporting, workdir
+from nplm_jax.reporting import metrics as reporting
+from nplm_jax.runs import workdir
 from nplm_jax.training import step as step_lib
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.training.optimizers import hyperparameters_of

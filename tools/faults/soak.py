@@ -13,8 +13,8 @@ import tempfile
 import time
 
 from experiments import results
-from nplm_jax.runs import provenance
-from nplm_jax.utils.text import markdown_table
+from nplm_jax.reporting import provenance
+from nplm_jax.reporting.text import markdown_table
 from tools.faults import runs
 
 FILE = pathlib.Path(__file__).with_name('soak.json')

@@ -35,7 +35,7 @@ from absl import logging
 from ml_collections import ConfigDict
 
 from configs import brown, text
-from nplm_jax import parts
+from nplm_jax.config import parts
 from nplm_jax.inference import generation
 from nplm_jax.runs import experiment
 

@@ -123,7 +123,7 @@ def report(seed: int, size: int, rooms: list[str], base: str) -> None:
         'first': _git('rev-parse', '--short=12', base).strip(),
         'cosmic-ray': metadata.version('cosmic-ray'),
         # It imports JAX, which `processes.import_heavy` has to do after its settings.
-        **importlib.import_module('nplm_jax.runs.provenance').provenance(),
+        **importlib.import_module('nplm_jax.reporting.provenance').provenance(),
     }
     path = HERE / 'results' / f'seed_{seed}.json'
     write_atomically(path, f'{json.dumps(head)[:-1]}, "records": [\n{lines}\n]}}\n')

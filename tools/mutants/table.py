@@ -9,7 +9,7 @@ import json
 import pathlib
 from typing import Any
 
-from nplm_jax.utils.text import markdown_table
+from nplm_jax.reporting.text import markdown_table
 
 HERE = pathlib.Path(__file__).parent
 HEADER = ['seed', 'room', 'places', 'mutants', 'equivalent', 'killed at first', '95% interval', 'killed now']

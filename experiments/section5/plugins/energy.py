@@ -14,15 +14,15 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from nplm_jax.config import Settings
+from nplm_jax.config.parts import part_class
+from nplm_jax.config.settings import Settings
 from nplm_jax.models import nplm
 from nplm_jax.models.body import BodyOutput, State, windows
+from nplm_jax.nn import AxisName, Key, Precision, dropout, matmul, uniform
 from nplm_jax.outputs.output_layer import BIAS, EMBEDDING, Features, Params
 from nplm_jax.outputs.sampled import SampledSoftmax
 from nplm_jax.outputs.softmax import Scorer
-from nplm_jax.parts import part_class
 from nplm_jax.utils.errors import require
-from nplm_jax.utils.nn import AxisName, Key, Precision, dropout, matmul, uniform
 
 BLOCK = 2**20  # scores that are summed at once: 4 MB, which stay in the cache
 UNITS = 4  # hidden units whose gradients are computed together

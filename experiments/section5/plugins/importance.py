@@ -21,10 +21,10 @@ import numpy as np
 
 from experiments.section5.plugins import bigram_proposal
 from experiments.section5.plugins.bigram_proposal import BigramProposal, Draws
+from nplm_jax.config.checked_fields import NonNegative, key
 from nplm_jax.data.dataset import Batch
 from nplm_jax.outputs import softmax
 from nplm_jax.outputs.output_layer import Features, Gathered, Losses, SparseOutputLayer
-from nplm_jax.utils.checked_fields import NonNegative, key
 
 REFRESH_EVERY = 50  # updates after which the cumulative sums that words are drawn by follow the counts
 MEAN_DECAY = 0.98  # decay an update of the running mean of the effective sample size

@@ -12,13 +12,12 @@ from typing import NamedTuple
 import numpy as np
 
 from experiments.section5.plugins import wordnet
-from nplm_jax.config import CorpusSettings, Settings
-from nplm_jax.data import brown
+from nplm_jax.config.settings import CorpusSettings, Settings
+from nplm_jax.data import brown, mapped_arrays
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.tokenizers.tokenizer import PARAGRAPH_BOUNDARY, TEXT_BOUNDARY
 from nplm_jax.data.tokenizers.words import split_possessive
 from nplm_jax.data.vocabulary import RARE_ID
-from nplm_jax.utils import mapped_arrays
 from nplm_jax.utils.errors import require
 
 MAX_NEIGHBOURS = 16  # L

@@ -18,13 +18,13 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from nplm_jax.config import Settings
+from nplm_jax.config.checked_fields import Count, key
+from nplm_jax.config.settings import Settings
 from nplm_jax.models.body import BodyOutput, State, windows
 from nplm_jax.models.nplm import Window
+from nplm_jax.nn import AxisName, Key, uniform
 from nplm_jax.outputs.output_layer import EMBEDDING, Params
-from nplm_jax.utils.checked_fields import Count, key
 from nplm_jax.utils.errors import require
-from nplm_jax.utils.nn import AxisName, Key, uniform
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from nplm_jax.cli.parser import Parser, print_results
+from nplm_jax.reporting.text import markdown_table
 from nplm_jax.utils.errors import require
-from nplm_jax.utils.text import markdown_table
 
 METHODS = ('ngram_cache', 'neural_cache', 'dynamic')
 
@@ -40,7 +40,7 @@ def main(argv: Sequence[str]) -> None:
     require(flags.tune_words > 0, '--tune_words', flags.tune_words, 'must be 1 or more')
 
     from nplm_jax.apps.adaptive import adaptation
-    from nplm_jax.cli.loaded_models import load_models
+    from nplm_jax.runs.loaded_models import load_models
 
     models = load_models(flags.workdir)
     data = models.read_corpus(flags.workdir)

@@ -18,9 +18,9 @@ import tokenize
 from collections.abc import Sequence
 
 from nplm_jax.cli.parser import Parser
+from nplm_jax.data.zips import open_zip
 from nplm_jax.utils.errors import BadInput, first_line, require
 from nplm_jax.utils.io import expand, open_regular, read_lines
-from nplm_jax.utils.zips import open_zip
 
 _MAX_UTTERANCES = 100_000
 _ROUNDS = 2  # of --tune: search, tune on what was found, search again
@@ -50,9 +50,9 @@ def main(argv: Sequence[str]) -> None:
 
     from nplm_jax.apps.decoding import decoder
     from nplm_jax.apps.kenlm.model import Model
-    from nplm_jax.cli.mixture_weights import read_weights
     from nplm_jax.data.vocabulary import RARE
     from nplm_jax.runs import process
+    from nplm_jax.runs.mixture_weights import read_weights
 
     tokens = [line.rstrip('\n') for _, line in read_lines(expand('--tokens', flags.tokens))]
     lexicon = read_lexicon(flags.lexicon, tokens)

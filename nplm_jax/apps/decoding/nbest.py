@@ -16,10 +16,9 @@ from typing import Self
 import numpy as np
 
 from nplm_jax.apps.decoding import reranking
-from nplm_jax.cli.parser import finite_numbers
+from nplm_jax.reporting.text import to_json
 from nplm_jax.utils.errors import BadInput, require
-from nplm_jax.utils.io import expand, read_lines
-from nplm_jax.utils.text import to_json
+from nplm_jax.utils.io import expand, finite_numbers, read_lines
 
 SEPARATOR = ' ||| '
 _BLANKS = ' \t\r'

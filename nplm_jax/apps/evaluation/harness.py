@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from nplm_jax.cli.loaded_models import load_models
 from nplm_jax.data.vocabulary import RARE_ID
 from nplm_jax.inference import generation, scoring
 from nplm_jax.inference.scoring import LOG_10, LineStart
+from nplm_jax.runs.loaded_models import load_models
 from nplm_jax.utils.errors import BadInput
 
 try:

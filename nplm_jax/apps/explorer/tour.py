@@ -17,17 +17,19 @@ import numpy as np
 import scipy.special
 
 from nplm_jax.apps.explorer.batching import MAX_BATCH
-from nplm_jax.cli.loaded_models import LoadedModels, load_models
-from nplm_jax.config import Settings
+from nplm_jax.config.settings import Settings
 from nplm_jax.data.vocabulary import RARE_ID
 from nplm_jax.inference import generation
 from nplm_jax.models import nplm
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.neural import NeuralLanguageModel, jit_float32
-from nplm_jax.models.ngram.backoff import BackoffModel
+from nplm_jax.ngram.backoff import BackoffModel
 from nplm_jax.outputs.output_layer import Params
 from nplm_jax.outputs.softmax import Softmax
-from nplm_jax.runs import catalog, loading, reporting, workdir
+from nplm_jax.reporting import catalog
+from nplm_jax.reporting import metrics as reporting
+from nplm_jax.runs import loading, workdir
+from nplm_jax.runs.loaded_models import LoadedModels, load_models
 from nplm_jax.utils.errors import BadInput, require
 
 FAMILY = 'nplm'

@@ -44,9 +44,9 @@ def main(argv: Sequence[str]) -> None:
 
     from nplm_jax.apps.export import arrays, huggingface, onnx_graph
     from nplm_jax.apps.features import embeddings
-    from nplm_jax.cli.loaded_models import load_models
-    from nplm_jax.models.ngram import arpa
-    from nplm_jax.runs import card, catalog
+    from nplm_jax.ngram import arpa
+    from nplm_jax.reporting import card, catalog
+    from nplm_jax.runs.loaded_models import load_models
 
     models = load_models(flags.workdir)
     [model], vocabulary, settings = models.models, models.vocabulary, models.settings[0]

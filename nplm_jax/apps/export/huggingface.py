@@ -13,7 +13,7 @@ import numpy as np
 
 from nplm_jax.apps.export.arrays import describe_softmax, import_safetensors
 from nplm_jax.apps.export.word_tokenizers import PAD, special_tokens, word_tokenizer
-from nplm_jax.config import Settings
+from nplm_jax.config.settings import Settings
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.inference.scoring import LineStart

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from nplm_jax.apps.export.arrays import metadata
-from nplm_jax.config import Settings
+from nplm_jax.config.settings import Settings
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.models.body import by_example
 from nplm_jax.models.language_model import LanguageModel

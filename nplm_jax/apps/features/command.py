@@ -18,9 +18,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from nplm_jax.cli.parser import Parser, require_new, require_writable
+from nplm_jax.reporting.text import markdown_table, to_json
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand
-from nplm_jax.utils.text import markdown_table, to_json
 
 if TYPE_CHECKING:
     import numpy as np
@@ -49,7 +49,7 @@ def main(argv: Sequence[str]) -> None:
         require_new('--output', flags, folder / name)
 
     from nplm_jax.apps.features import brown_tags, embeddings
-    from nplm_jax.cli.loaded_models import load_models
+    from nplm_jax.runs.loaded_models import load_models
 
     models = load_models(flags.workdir)
     family, corpus, vocabulary = models.settings[0].model.family, models.settings[0].corpus.name, models.vocabulary

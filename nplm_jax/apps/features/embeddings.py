@@ -18,7 +18,7 @@ from nplm_jax.utils.errors import BadInput, require, require_one_of
 from nplm_jax.utils.io import expand, write_atomically
 
 if TYPE_CHECKING:
-    from nplm_jax.cli.loaded_models import LoadedModels
+    from nplm_jax.runs.loaded_models import LoadedModels
 
 MAPS = ('pca', 'tsne')
 _PROJECTOR = 'embeddings {\n  tensor_path: "vectors.tsv"\n  metadata_path: "metadata.tsv"\n}\n'

@@ -26,10 +26,10 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from nplm_jax.cli.parser import EXISTS, Parser, finite_numbers, require_writable
+from nplm_jax.cli.parser import EXISTS, Parser, require_writable
+from nplm_jax.reporting.text import to_json
 from nplm_jax.utils.errors import BadInput, require
-from nplm_jax.utils.io import expand
-from nplm_jax.utils.text import to_json
+from nplm_jax.utils.io import expand, finite_numbers
 
 if TYPE_CHECKING:
     import argparse

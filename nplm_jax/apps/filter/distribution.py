@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from nplm_jax.utils.text import markdown_table, save_figure
+from nplm_jax.reporting.text import markdown_table, save_figure
 
 _EXAMPLES, _SHOWN = 3, 72  # documents at each end, and their characters
 _MAX_BINS = 24

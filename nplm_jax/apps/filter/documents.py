@@ -14,9 +14,9 @@ from typing import IO, Any, BinaryIO, NamedTuple
 import numpy as np
 
 from nplm_jax.data import formats
+from nplm_jax.reporting.text import to_json
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import decode_lines, open_atomically, open_regular
-from nplm_jax.utils.text import to_json
 
 JSON, PARQUET, TEXT = '.jsonl', '.parquet', ''
 

@@ -15,12 +15,12 @@ import numpy as np
 from nplm_jax.apps.filter import documents
 from nplm_jax.apps.filter.distribution import Distribution, quantile
 from nplm_jax.apps.filter.documents import Batch, Layout
-from nplm_jax.cli.import_model import read_arpa
-from nplm_jax.cli.loaded_models import LoadedModels, load_models
 from nplm_jax.data import sources
 from nplm_jax.inference import scoring
-from nplm_jax.models.ngram.quantization import compact
-from nplm_jax.runs import catalog, packed
+from nplm_jax.ngram.quantization import compact
+from nplm_jax.reporting import catalog, packed
+from nplm_jax.runs.imported import read_arpa
+from nplm_jax.runs.loaded_models import LoadedModels, load_models
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand
 from nplm_jax.utils.progress import ProgressBar, progress_bar

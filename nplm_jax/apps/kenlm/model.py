@@ -33,9 +33,10 @@ from nplm_jax.inference import scoring
 from nplm_jax.inference.loaded_model import LoadedModel
 from nplm_jax.inference.scoring import Line
 from nplm_jax.models.mixture import normalize_weights
-from nplm_jax.models.ngram import arpa, sentence_marks
-from nplm_jax.models.ngram.backoff import BackoffModel
-from nplm_jax.runs import catalog, loading, packed
+from nplm_jax.ngram import arpa, sentence_marks
+from nplm_jax.ngram.backoff import BackoffModel
+from nplm_jax.reporting import catalog, packed
+from nplm_jax.runs import loading
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand
 

@@ -26,7 +26,7 @@ from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand, read_text
 
 if TYPE_CHECKING:
-    from nplm_jax.models.ngram.backoff import BackoffModel
+    from nplm_jax.ngram.backoff import BackoffModel
 
 
 def main(argv: Sequence[str]) -> None:
@@ -48,7 +48,7 @@ def main(argv: Sequence[str]) -> None:
     import numpy as np
 
     from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
-    from nplm_jax.models.ngram import arpa, entropy_pruning, pruning
+    from nplm_jax.ngram import arpa, entropy_pruning, pruning
 
     listed: set[str] = set()
     if flags.limit_vocab_file:

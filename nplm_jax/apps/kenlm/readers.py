@@ -22,8 +22,8 @@ import numpy as np
 from nplm_jax.inference import scoring
 from nplm_jax.inference.scoring import LOG_10
 from nplm_jax.models.language_model import LanguageModel
-from nplm_jax.models.ngram.backoff import BackoffModel
-from nplm_jax.models.ngram.counts import find
+from nplm_jax.ngram.backoff import BackoffModel
+from nplm_jax.ngram.counts import find
 
 Words = tuple[Any, ...]
 

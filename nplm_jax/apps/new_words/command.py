@@ -21,9 +21,9 @@ import sys
 from collections.abc import Sequence
 
 from nplm_jax.cli.parser import Parser
+from nplm_jax.reporting.shell import command_line, nplm_command
+from nplm_jax.reporting.text import markdown_table, to_json
 from nplm_jax.utils.errors import require
-from nplm_jax.utils.shell import command_line, nplm_command
-from nplm_jax.utils.text import markdown_table, to_json
 
 _SHOWN = 10  # words that the network writes
 _NAMES = {'valid': 'validation', 'test': 'test', 'new': 'test, not among those of training'}
@@ -42,8 +42,8 @@ def main(argv: Sequence[str]) -> None:
     require(0 <= flags.seed < 2**31, '--seed', flags.seed, 'must be at least 0 and below 2**31')
     changes = {'model.family': flags.family, **({} if flags.n is None else {'model.n': flags.n})}
 
-    from nplm_jax.cli.run_table import check_finished
     from nplm_jax.inference import generation
+    from nplm_jax.reporting.run_table import check_finished
     from nplm_jax.runs import process, spelling
     from nplm_jax.training.loop import Interrupted
 

@@ -21,9 +21,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from nplm_jax.cli.parser import Parser
+from nplm_jax.reporting.text import markdown_table, to_json
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand
-from nplm_jax.utils.text import markdown_table, to_json
 
 if TYPE_CHECKING:
     import argparse
@@ -42,8 +42,8 @@ def main(argv: Sequence[str]) -> None:
     from nplm_jax.apps.pairs import pair_table
     from nplm_jax.apps.surprisal import stimulus_files
     from nplm_jax.apps.surprisal.measurement import Options
-    from nplm_jax.cli.loaded_models import check_models, load_models
-    from nplm_jax.cli.run_table import run_names
+    from nplm_jax.reporting.run_table import run_names
+    from nplm_jax.runs.loaded_models import check_models, load_models
 
     runs = flags.workdir
     check_models(runs)

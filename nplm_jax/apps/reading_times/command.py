@@ -25,9 +25,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from nplm_jax.cli.parser import Parser
+from nplm_jax.reporting.text import markdown_table, to_json
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand
-from nplm_jax.utils.text import markdown_table, to_json
 
 if TYPE_CHECKING:
     import argparse
@@ -42,7 +42,7 @@ def main(argv: Sequence[str]) -> None:
     from nplm_jax.apps.reading_times import gains, word_table
     from nplm_jax.apps.surprisal import measurement, stimulus_files
     from nplm_jax.apps.surprisal.stimuli import ColumnNames
-    from nplm_jax.cli.loaded_models import check_models, load_models
+    from nplm_jax.runs.loaded_models import check_models, load_models
 
     runs = flags.workdir
     check_models(runs)

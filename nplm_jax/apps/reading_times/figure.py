@@ -8,7 +8,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from nplm_jax.utils.text import save_figure
+from nplm_jax.reporting.text import save_figure
 
 
 def draw(models: Mapping[str, Mapping[str, Any]], path: pathlib.Path) -> None:

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from nplm_jax.apps.surprisal.stimuli import Stimuli
-from nplm_jax.utils.text import save_figure
+from nplm_jax.reporting.text import save_figure
 
 MAX_PANELS = 12
 MAX_CHARACTERS = 96  # of a panel, in which the last word ends later; a longer item goes on in the next one

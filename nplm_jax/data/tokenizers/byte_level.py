@@ -15,6 +15,7 @@ import regex
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
+from nplm_jax.config.checked_fields import built
 from nplm_jax.data.sources import Piece
 from nplm_jax.data.tokenizers.tokenizer import (
     BOUNDARY_TOKENS,
@@ -25,7 +26,6 @@ from nplm_jax.data.tokenizers.tokenizer import (
     normalize,
 )
 from nplm_jax.data.word_stream import WordStream
-from nplm_jax.utils.checked_fields import built
 from nplm_jax.utils.errors import BadInput
 
 _VISIBLE = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))

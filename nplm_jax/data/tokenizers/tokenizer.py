@@ -11,10 +11,10 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 import numpy as np
 import regex
 
+from nplm_jax.config.checked_fields import built
+from nplm_jax.config.parts import Part
 from nplm_jax.data.sources import BLANK_LINES, Piece
 from nplm_jax.data.word_stream import WordStream
-from nplm_jax.parts import Part
-from nplm_jax.utils.checked_fields import built
 from nplm_jax.utils.errors import BadInput, require
 
 TEXT_BOUNDARY = '<text>'  # before each text of a corpus

@@ -6,9 +6,9 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
+from nplm_jax.config.parts import part_class
 from nplm_jax.data.tokenizers.byte_level import ByteTokenizer
 from nplm_jax.data.tokenizers.tokenizer import CONFIG_FILE, RULES_FILE, Tokenizer
-from nplm_jax.parts import part_class
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import read_json, write_atomically
 

@@ -6,10 +6,10 @@ import pytest
 from texts import CHINESE, repeated
 
 from configs import text as text_config
-from nplm_jax import parts
+from nplm_jax.config import parts
 from nplm_jax.runs import experiment
 
-pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
+pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
 
 
 NETWORK = {'model.n': 4, 'model.m': 8, 'model.h': 12, 'train.epochs': 2, 'train.batch_size': 32}

@@ -7,14 +7,13 @@ import pytest
 
 import nplm_jax
 from configs import sentences, text
-from nplm_jax import parts
 from nplm_jax.apps.explorer import view
 from nplm_jax.apps.kenlm.model import Model
 from nplm_jax.apps.surprisal import measurement, stimuli
-from nplm_jax.cli import loaded_models
+from nplm_jax.config import parts
 from nplm_jax.inference import generation, scoring
-from nplm_jax.models.ngram.kneser_ney import DiscountWarning
-from nplm_jax.runs import experiment
+from nplm_jax.ngram.kneser_ney import DiscountWarning
+from nplm_jax.runs import experiment, loaded_models
 
 FAMILIES = {
     'ngram': {'model.family': 'modified_kneser_ney', 'model.n': 5},

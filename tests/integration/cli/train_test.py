@@ -14,7 +14,7 @@ from helpers import ROOT, call_main, refuses, usual_environment
 import nplm_jax
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.cli import launch, search_flags, sweep, train
-from nplm_jax.runs import notebook
+from nplm_jax.reporting import notebook
 
 SHORT = '--config.train.epochs=2', '--config.train.evaluate_every=0'
 

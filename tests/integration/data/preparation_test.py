@@ -12,9 +12,9 @@ from helpers import BLANKS, ROOT, corpus_settings
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nplm_jax.data import corpora, dataset, preparation, prepared_texts, sources, vocabulary
+from nplm_jax.config import plugins
+from nplm_jax.data import corpora, dataset, mapped_arrays, preparation, prepared_texts, sources, vocabulary
 from nplm_jax.data.sources import Piece
-from nplm_jax.utils import mapped_arrays, plugins
 
 TEXT = "The dog's bone , 3.5 of them .\n\nMr Smith saw Mr Smith\n \nand the Dogs'\n\n\nI said , Mr Smith came\n"
 CHOICES = dict.fromkeys(('lowercase', 'split_possessive', 'boundary_tokens', 'numbers', 'proper_nouns'), st.booleans())

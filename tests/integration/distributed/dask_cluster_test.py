@@ -19,16 +19,15 @@ import cloudpickle
 import distributed
 
 from experiments.scale.cluster import start_cluster
-from nplm_jax.config import CorpusSettings
+from nplm_jax.config.settings import CorpusSettings
 from nplm_jax.data import corpora, preparation
 from nplm_jax.data.corpora import Span
-from nplm_jax.distributed import dask_cluster
-from nplm_jax.distributed.dask_cluster import DaskCluster
-from nplm_jax.models.ngram import counts
-from nplm_jax.models.ngram.scratch import Scratch
-from nplm_jax.utils import jobs, workers
+from nplm_jax.executors import dask_cluster, jobs, workers
+from nplm_jax.executors.dask_cluster import DaskCluster
+from nplm_jax.executors.jobs import Job
+from nplm_jax.ngram import counts
+from nplm_jax.ngram.scratch import Scratch
 from nplm_jax.utils.errors import BadInput
-from nplm_jax.utils.jobs import Job
 
 pytestmark = pytest.mark.filterwarnings('ignore')  # of Dask
 WORDS = np.minimum(np.random.default_rng(0).zipf(1.3, 100_000), 999).astype(np.int32)

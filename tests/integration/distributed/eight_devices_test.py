@@ -29,7 +29,7 @@ from helpers import (
 )
 
 from experiments.parallel import counts, program
-from nplm_jax.config import ParallelSettings
+from nplm_jax.config.settings import ParallelSettings
 from nplm_jax.data import dataset, vocabulary
 from nplm_jax.data.corpora import Corpus, Span
 from nplm_jax.data.word_stream import WordStream

@@ -12,8 +12,8 @@ import pytest
 from helpers import ROOT, wait_until
 
 from nplm_jax.distributed import multihost
+from nplm_jax.executors.processes import free_port
 from nplm_jax.utils.errors import BadInput
-from nplm_jax.utils.processes import free_port
 
 
 @pytest.mark.parametrize(

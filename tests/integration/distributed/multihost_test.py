@@ -13,11 +13,11 @@ import pytest
 from helpers import ROOT, command, one_line, others_nightly, refuses
 
 from configs import sentences
-from nplm_jax import config as config_lib
+from nplm_jax.config import settings as config_lib
 from nplm_jax.data import word_codes
 from nplm_jax.distributed import multihost
+from nplm_jax.executors.processes import free_port
 from nplm_jax.runs import loading
-from nplm_jax.utils.processes import free_port
 
 MESH = ('--config.parallel.data=2', '--config.parallel.model=2')
 SENTENCES = (

@@ -20,13 +20,13 @@ import distributed
 
 from configs import sentences
 from experiments.scale.cluster import start_cluster
-from nplm_jax import parts
 from nplm_jax.cli import __main__ as cli
-from nplm_jax.cli.loaded_models import load_models
-from nplm_jax.distributed.dask_cluster import DaskCluster
+from nplm_jax.config import parts
+from nplm_jax.executors import workers
+from nplm_jax.executors.dask_cluster import DaskCluster
 from nplm_jax.inference import scoring
 from nplm_jax.runs import experiment, remote_scoring
-from nplm_jax.utils import workers
+from nplm_jax.runs.loaded_models import load_models
 from nplm_jax.utils.errors import BadInput
 
 pytestmark = pytest.mark.filterwarnings('ignore')  # of Dask

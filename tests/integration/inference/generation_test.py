@@ -16,7 +16,7 @@ from nplm_jax.inference.generation import Choice
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.runs import experiment
 
-pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
+pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
 
 
 @pytest.fixture(scope='module')

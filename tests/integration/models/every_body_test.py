@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from helpers import check_resumed, make_network, others_nightly, small_settings
 
-from nplm_jax import parts
+from nplm_jax.config import parts
 from nplm_jax.models import neural
 
 V, T = 30, 24

@@ -7,14 +7,14 @@ import pytest
 from helpers import make_batch, make_network, others_nightly, refuses
 
 from configs import sentences, text
-from nplm_jax import parts
-from nplm_jax.config import replace
+from nplm_jax.config import parts
+from nplm_jax.config.settings import replace
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.vocabulary import RARE_ID
 from nplm_jax.inference import scoring
 from nplm_jax.models import body
 from nplm_jax.models.neural import NeuralLanguageModel
-from nplm_jax.models.ngram import estimators
+from nplm_jax.ngram import estimators
 from nplm_jax.runs import evaluation, experiment, loading
 
 FAMILIES = [*parts.NETWORKS]

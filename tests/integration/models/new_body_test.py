@@ -14,7 +14,7 @@ from helpers import check_resumed, make_corpus, make_network, refuses, register,
 from value_projection import SCALED_SCORES, ScaledWords
 
 from configs import text
-from nplm_jax import parts
+from nplm_jax.config import parts
 from nplm_jax.data.corpora import Span
 from nplm_jax.inference import generation, scoring
 from nplm_jax.inference.perplexity import evaluate

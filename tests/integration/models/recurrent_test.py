@@ -28,7 +28,7 @@ from recurrent_networks import (
 )
 
 from configs import sentences
-from nplm_jax import parts
+from nplm_jax.config import parts
 from nplm_jax.data.corpora import Span
 from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models import recurrent, stream_body

@@ -27,7 +27,7 @@ from helpers import (
 )
 
 from experiments.section5.plugins.importance import ImportanceSampling
-from nplm_jax import parts
+from nplm_jax.config import parts
 from nplm_jax.data import dataset
 from nplm_jax.models import neural
 from nplm_jax.models.body import by_example

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from helpers import DATA, check_resumed, features_of, make_batch, make_network, refuses, small_settings
 
-from nplm_jax import parts
+from nplm_jax.config import parts
 from nplm_jax.data import vocabulary, word_codes
 from nplm_jax.inference.generation import sample
 from nplm_jax.models.neural import NeuralLanguageModel

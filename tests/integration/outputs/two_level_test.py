@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from helpers import features_of, make_batch, make_network, refuses, small_settings, start_training
 
-from nplm_jax import parts
+from nplm_jax.config import parts
 from nplm_jax.data import vocabulary
 from nplm_jax.data.corpora import Span
 from nplm_jax.models import nplm

@@ -15,9 +15,10 @@ import pytest
 from helpers import ROOT, launch, one_line, wait_until
 from search_studies import ROW, STUDY, TrialState, ask, opened, optuna, start, trials
 
-from nplm_jax.runs import search_storage, search_trial, workdir
+from nplm_jax.executors.processes import free_port
+from nplm_jax.runs import workdir
+from nplm_jax.sweeps import search_storage, search_trial
 from nplm_jax.utils.errors import BadInput
-from nplm_jax.utils.processes import free_port
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from helpers import ROOT, command, launch
 
 from configs import sentences
-from nplm_jax.runs import sweeps
+from nplm_jax.sweeps import sweeps
 
 SWEEP = """
 from configs import sentences

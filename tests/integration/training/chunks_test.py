@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from helpers import DATA, SPARSE, others_nightly, run_chunk, small_settings
 
-from nplm_jax.config import replace
+from nplm_jax.config.settings import replace
 from nplm_jax.training.loop import prepare_run
 
 NCE = {**SPARSE, 'output.kind': 'nce'}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from helpers import launch_process, usual_environment
 
-from nplm_jax import config as config_lib
+from nplm_jax.config import settings as config_lib
 from nplm_jax.runs import experiment, loading
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.training.loop import prepare_run, restore_or_init

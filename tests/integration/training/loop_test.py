@@ -22,7 +22,9 @@ from helpers import (
 from nplm_jax.inference.perplexity import evaluate, evaluate_sample
 from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
-from nplm_jax.runs import evaluation, figures, reporting
+from nplm_jax.reporting import figures
+from nplm_jax.reporting import metrics as reporting
+from nplm_jax.runs import evaluation
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.training.loop import Interrupted, Trainer, fit, prepare_run, restore_or_init
 from nplm_jax.training.reporter import Reporter

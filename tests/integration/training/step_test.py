@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from helpers import DATA, SPARSE, features_of, first_batch, others_nightly, regulariser, same_bits, small_settings
 
-from nplm_jax.config import replace
+from nplm_jax.config.settings import replace
 from nplm_jax.distributed.sharding import ONE_DEVICE
 from nplm_jax.training import sparse_rows
 from nplm_jax.training import step as step_lib

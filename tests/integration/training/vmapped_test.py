@@ -11,15 +11,18 @@ import pytest
 from helpers import IMPORTANCE, launch, launch_process, numbers, one_line, run_chunk
 
 from configs import sentences
-from nplm_jax import config as config_lib
-from nplm_jax import parts
-from nplm_jax.runs import experiment, figures, loading, reporting, sweeps
+from nplm_jax.config import parts
+from nplm_jax.config import settings as config_lib
+from nplm_jax.config.checked_fields import flatten
+from nplm_jax.reporting import figures
+from nplm_jax.reporting import metrics as reporting
+from nplm_jax.runs import experiment, loading
+from nplm_jax.sweeps import sweeps
 from nplm_jax.training import vmapped
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.training.loop import Interrupted, prepare_run
 from nplm_jax.training.optimizers import HYPERPARAMETERS, hyperparameters_of
 from nplm_jax.training.step import execute_steps
-from nplm_jax.utils.checked_fields import flatten
 from nplm_jax.utils.errors import NonFiniteError
 
 SPARSE = {'output.samples': 7, 'output.num_shortlist': 2, 'output.classes': 3}

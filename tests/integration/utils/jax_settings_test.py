@@ -17,7 +17,8 @@ from packaging.requirements import Requirement
 
 from configs import sentences
 from nplm_jax.inference import generation
-from nplm_jax.runs import catalog, experiment, loading
+from nplm_jax.reporting import catalog
+from nplm_jax.runs import experiment, loading
 from nplm_jax.utils import jax_settings
 
 REQUIREMENTS = [line for line in (ROOT / 'requirements.txt').read_text().splitlines() if line[0] != '#']

@@ -8,9 +8,10 @@ import pytest
 from helpers import DATA, refuses, small_settings
 
 from experiments.lineage import ladder, table, train
-from nplm_jax import config, parts
+from nplm_jax.config import parts
+from nplm_jax.config import settings as config
+from nplm_jax.config.parts import is_neural
 from nplm_jax.models.network import Network
-from nplm_jax.parts import is_neural
 from nplm_jax.runs import experiment
 
 FAKE_LAUNCH = """

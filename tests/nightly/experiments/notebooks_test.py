@@ -82,7 +82,7 @@ def test_the_code_runs(path, run):
     run(path, LITTLE[path.stem])
 
 
-@pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
+@pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
 def test_a_text_of_the_readers_own_goes_through(run, tmp_path):
     paragraphs = (f'The jury said that it was over on day {i}. Nobody asked number {i % 7} why.' for i in range(150))
     (tmp_path / 'own.txt').write_text('\n\n'.join(paragraphs), encoding='utf-8')

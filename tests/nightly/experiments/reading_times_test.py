@@ -11,7 +11,7 @@ from helpers import refuses
 from configs import text
 from experiments.reading_times import measure, natural_stories, table, train
 from nplm_jax.apps.surprisal import frames as surprisal_frames
-from nplm_jax.config import to_dict
+from nplm_jax.config.settings import to_dict
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.vocabulary import Vocabulary
@@ -114,7 +114,7 @@ def _write_corpus(folder):
     }
 
 
-@pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
+@pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
 @pytest.mark.filterwarnings('ignore:.*words are unknown')
 def test_the_study_on_a_made_up_corpus(tmp_path, monkeypatch):
     monkeypatch.setattr(natural_stories, 'FILES', _write_corpus(tmp_path))

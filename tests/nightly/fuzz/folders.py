@@ -31,11 +31,11 @@ from unittest import mock
 import numpy as np
 
 from configs import sentences
-from nplm_jax import parts
 from nplm_jax.apps.explorer import feature_map, view
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.cli.commands import all_commands
-from nplm_jax.models.ngram import archives, storage
+from nplm_jax.config import parts
+from nplm_jax.ngram import archives, storage
 from nplm_jax.runs import experiment
 from nplm_jax.utils.errors import BadInput
 from tests.nightly.fuzz import damage

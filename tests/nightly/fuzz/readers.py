@@ -27,22 +27,25 @@ from helpers import ROOT
 
 from configs import sentences
 from experiments import results, study
-from nplm_jax import config as config_lib
 from nplm_jax.apps.decoding import decode
 from nplm_jax.cli import score
+from nplm_jax.config import settings as config_lib
 from nplm_jax.data import corpora, vocabulary, wikitext2
 from nplm_jax.data.sources import Piece
 from nplm_jax.data.tokenizers import tokenizer_files
 from nplm_jax.data.tokenizers.pieces import PieceTokenizer
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.data.vocabulary import RARE, Vocabulary
-from nplm_jax.models.ngram import arpa, counts, storage, unsmoothed
-from nplm_jax.runs import catalog, experiment, loading, packed, reporting, sweeps
+from nplm_jax.ngram import arpa, counts, storage, unsmoothed
+from nplm_jax.reporting import catalog, packed
+from nplm_jax.reporting import metrics as reporting
+from nplm_jax.reporting.results import format_results
+from nplm_jax.reporting.text import markdown_table, to_json
+from nplm_jax.runs import experiment, loading
 from nplm_jax.runs import workdir as run_folder
-from nplm_jax.runs.results import format_results
+from nplm_jax.sweeps import sweeps
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.utils.errors import BadInput
-from nplm_jax.utils.text import markdown_table, to_json
 from tests.helpers import corpus_settings
 from tests.nightly.fuzz.damage import Reader
 

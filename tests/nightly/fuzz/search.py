@@ -24,8 +24,8 @@ from typing import Any
 import hypothesis
 from hypothesis import strategies as st
 
+from nplm_jax.reporting.text import markdown_table
 from nplm_jax.utils.errors import BadInput
-from nplm_jax.utils.text import markdown_table
 from tests.nightly.fuzz.damage import Reader, damaged
 from tests.nightly.fuzz.readers import READERS
 

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 from configs import text as text_config
-from nplm_jax import parts
 from nplm_jax.apps.kenlm.model import Model
+from nplm_jax.config import parts
 from nplm_jax.inference import scoring
-from nplm_jax.models.ngram import arpa
+from nplm_jax.ngram import arpa
 from nplm_jax.runs import experiment, loading
 from nplm_jax.utils.errors import BadInput
 
 pytestmark = [
-    pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning'),
+    pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning'),
     pytest.mark.filterwarnings('ignore:.* of the words are unknown'),
 ]
 

@@ -8,19 +8,18 @@ from helpers import write_arpa
 from texts import CHINESE, GERMAN, SCRIPTS, repeated
 
 from configs import text as text_config
-from nplm_jax import parts
 from nplm_jax.apps.explorer import view
 from nplm_jax.apps.export import huggingface
 from nplm_jax.cli import __main__ as cli
-from nplm_jax.cli import loaded_models
 from nplm_jax.cli.commands import all_commands
+from nplm_jax.config import parts
 from nplm_jax.data import vocabulary
 from nplm_jax.data.tokenizers.byte_level import ByteTokenizer
 from nplm_jax.data.vocabulary import RARE
 from nplm_jax.inference.scoring import LineStart
-from nplm_jax.runs import experiment, loading
+from nplm_jax.runs import experiment, loaded_models, loading
 
-pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
+pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
 
 RUNS = {
     'german': (GERMAN, 'pieces'),

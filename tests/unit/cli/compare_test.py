@@ -9,13 +9,13 @@ import pytest
 from helpers import numbers
 
 from configs import text as text_config
-from nplm_jax import parts
 from nplm_jax.cli import __main__ as cli
-from nplm_jax.cli import run_table
+from nplm_jax.config import parts
 from nplm_jax.inference import scoring
+from nplm_jax.reporting import run_table
 from nplm_jax.runs import experiment, loading
 
-pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
+pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
 
 TEXT = 'i like dog\ni love zzz\n\ni hate milk\n'
 

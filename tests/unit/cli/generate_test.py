@@ -8,10 +8,9 @@ import pytest
 from helpers import numbers, refuses
 
 from configs import text as text_config
-from nplm_jax import parts
-from nplm_jax.cli import loaded_models
+from nplm_jax.config import parts
 from nplm_jax.inference import generation
-from nplm_jax.runs import experiment, loading
+from nplm_jax.runs import experiment, loaded_models, loading
 
 
 @pytest.fixture(scope='module')

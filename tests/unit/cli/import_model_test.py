@@ -13,13 +13,13 @@ import pytest
 from helpers import random_contexts, write_arpa
 
 from configs import sentences
-from nplm_jax import kenlm, parts
+from nplm_jax import kenlm
 from nplm_jax.cli import __main__ as cli
-from nplm_jax.cli import loaded_models
-from nplm_jax.models.ngram import arpa, sentence_marks
-from nplm_jax.runs import experiment, loading
+from nplm_jax.config import parts
+from nplm_jax.ngram import arpa, sentence_marks
+from nplm_jax.runs import experiment, loaded_models, loading
 
-pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
+pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
 
 ARPA = r"""
 \data\

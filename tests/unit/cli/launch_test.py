@@ -22,12 +22,12 @@ from helpers import (
 
 from configs import sentences as sentences_config
 from configs import text as text_config
-from nplm_jax import config as config_lib
-from nplm_jax import parts
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.cli import launch as launch_lib
+from nplm_jax.config import parts
+from nplm_jax.config import settings as config_lib
+from nplm_jax.config.checked_fields import flatten
 from nplm_jax.runs import experiment, loading, workdir
-from nplm_jax.utils.checked_fields import flatten
 from nplm_jax.utils.errors import BadInput, Resumable
 
 # --- three sentences -------------------------------------------------------------------------------------

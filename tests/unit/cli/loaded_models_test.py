@@ -8,10 +8,10 @@ import pytest
 import unspaced_texts
 
 from configs import text as text_config
-from nplm_jax import parts
+from nplm_jax.config import parts
 from nplm_jax.runs import experiment
 
-pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
+pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
 
 PROMPTS = {'chinese': '那只 猫 喜欢', 'japanese': 'この 猫 は 犬', 'thai': 'แมว ตัวนี้ ชอบ'}
 RUNS = {'characters': ('', {'corpus.tokens': 'characters'}), 'words': ('_words', {'corpus.tokens': 'whitespace'})}

@@ -14,8 +14,8 @@ from helpers import ROOT, call_main, refuses, write_arpa
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.cli.commands import all_commands
 from nplm_jax.cli.parser import Parser
+from nplm_jax.reporting.shell import nplm_command as nplm_words
 from nplm_jax.utils.errors import BadInput
-from nplm_jax.utils.shell import nplm_command as nplm_words
 
 
 def run_help(*words):

@@ -10,17 +10,17 @@ from helpers import write_arpa
 import nplm_jax
 from configs import sentences
 from configs import text as text_config
-from nplm_jax import parts
 from nplm_jax.apps.kenlm.model import Model
 from nplm_jax.apps.surprisal.frames import surprisal
 from nplm_jax.cli import __main__ as cli
+from nplm_jax.config import parts
 from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models import mixture
-from nplm_jax.models.ngram import static_mixture
+from nplm_jax.ngram import static_mixture
 from nplm_jax.runs import experiment, loading
 from nplm_jax.utils.errors import BadInput
 
-pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
+pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
 
 
 @pytest.fixture(scope='module')

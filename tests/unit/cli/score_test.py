@@ -19,11 +19,11 @@ from nplm_jax.inference import scoring
 from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models import mixture
 from nplm_jax.models.language_model import LanguageModel
-from nplm_jax.models.ngram import kneser_ney
-from nplm_jax.models.ngram.counts import count
+from nplm_jax.ngram import kneser_ney
+from nplm_jax.ngram.counts import count
 from nplm_jax.runs import experiment, loading
 
-pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
+pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
 
 TEXT = 'i like dog\ni love zzz milk\n\ni hate'
 

@@ -11,11 +11,10 @@ import pytest
 from helpers import refuses
 
 from nplm_jax.cli import __main__ as cli
-from nplm_jax.cli import loaded_models
-from nplm_jax.cli.mixture_weights import read_weights
-from nplm_jax.runs import loading
+from nplm_jax.runs import loaded_models, loading
+from nplm_jax.runs.mixture_weights import read_weights
 
-pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
+pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
 
 
 @pytest.fixture

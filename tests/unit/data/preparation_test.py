@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 from helpers import corpus_settings, numbers, refuses
 
-from nplm_jax.data import corpora, dataset, preparation, prepared_texts, sources, vocabulary
+from nplm_jax.config import plugins
+from nplm_jax.data import corpora, dataset, mapped_arrays, preparation, prepared_texts, sources, vocabulary
 from nplm_jax.data.sources import Piece
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.data.word_stream import WordStream
-from nplm_jax.utils import mapped_arrays, plugins, workers
+from nplm_jax.executors import workers
 from nplm_jax.utils.errors import BadInput
 
 

@@ -15,7 +15,7 @@ from texts import SCRIPTS
 
 import nplm_jax
 from configs import text as text_config
-from nplm_jax import parts
+from nplm_jax.config import parts
 from nplm_jax.data import corpora, dataset, vocabulary
 from nplm_jax.data.sources import Piece
 from nplm_jax.data.tokenizers.byte_level import ALPHABET, ByteTokenizer, CharacterTokenizer, to_alphabet, to_bytes
@@ -231,7 +231,7 @@ def test_a_corpus_is_split_by_words_and_the_tokens_are_learned_from_the_training
 
 
 def registry_settings(path, **choices):
-    from nplm_jax.config import CorpusSettings  # noqa: PLC0415
+    from nplm_jax.config.settings import CorpusSettings  # noqa: PLC0415
 
     return CorpusSettings(name='text', path=str(path), **choices)
 

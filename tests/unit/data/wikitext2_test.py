@@ -8,8 +8,8 @@ import pytest
 from helpers import corpus_settings, refuses
 
 from configs import wikitext2 as wikitext2_config
-from nplm_jax import config as config_lib
-from nplm_jax import parts
+from nplm_jax.config import parts
+from nplm_jax.config import settings as config_lib
 from nplm_jax.data import corpora, download, vocabulary, wikitext2
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.tokenizers.words import WordTokenizer

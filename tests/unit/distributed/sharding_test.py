@@ -10,8 +10,8 @@ from helpers import DATA, SPARSE, refuses, small_settings
 from jax.sharding import AbstractMesh, PartitionSpec
 
 from configs import sentences
-from nplm_jax import config as config_lib
-from nplm_jax.config import ParallelSettings
+from nplm_jax.config import settings as config_lib
+from nplm_jax.config.settings import ParallelSettings
 from nplm_jax.distributed.sharding import DATA as DATA_AXIS
 from nplm_jax.distributed.sharding import MODEL, ONE_DEVICE, MeshSharding, make_sharding
 from nplm_jax.models.network import Network

@@ -16,10 +16,10 @@ from nplm_jax.inference import generation
 from nplm_jax.inference.generation import Choice
 from nplm_jax.models import mixture
 from nplm_jax.models.neural import NeuralLanguageModel
-from nplm_jax.models.ngram import counts, kneser_ney, unsmoothed
+from nplm_jax.ngram import counts, kneser_ney, unsmoothed
 from nplm_jax.runs import experiment
 
-pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
+pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
 
 
 @pytest.fixture(scope='module')

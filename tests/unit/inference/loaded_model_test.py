@@ -8,14 +8,14 @@ import pytest
 
 import nplm_jax
 from configs import sentences
-from nplm_jax import parts
+from nplm_jax.config import parts
 from nplm_jax.data import corpora, vocabulary
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.tokenizers.pieces import PieceTokenizer
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.models import mixture
 from nplm_jax.models.language_model import LanguageModel
-from nplm_jax.models.ngram.class_ngram import ClassNgram
+from nplm_jax.ngram.class_ngram import ClassNgram
 from nplm_jax.runs import experiment
 
 MAX_REPR = 200
@@ -24,7 +24,7 @@ SMALL = {'train.epochs': 1, 'train.evaluate_every': 0}
 WORDS = ['i', 'like']
 
 
-pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
+pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
 
 
 @pytest.fixture(scope='module')

@@ -10,7 +10,7 @@ from helpers import make_model, numbers, refuses
 from nplm_jax.apps.adaptive.ngram_cache import NgramCache
 from nplm_jax.apps.new_words.induction import induce
 from nplm_jax.apps.surprisal.frames import surprisal
-from nplm_jax.config import Settings
+from nplm_jax.config.settings import Settings
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.dataset import Size
 from nplm_jax.data.vocabulary import numbered
@@ -18,8 +18,8 @@ from nplm_jax.inference import generation, perplexity
 from nplm_jax.inference.loaded_model import LoadedModel
 from nplm_jax.models import mixture
 from nplm_jax.models.language_model import LanguageModel
-from nplm_jax.models.ngram.counts import count
-from nplm_jax.models.ngram.unsmoothed import add_delta
+from nplm_jax.ngram.counts import count
+from nplm_jax.ngram.unsmoothed import add_delta
 from nplm_jax.utils.errors import BadInput, NonFiniteError
 
 V = 13

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from helpers import DATA, first_batch, others_nightly, small_settings
 
-from nplm_jax import parts
+from nplm_jax.config import parts
 from nplm_jax.models.network import Network
 from nplm_jax.training.loop import prepare_run
 from nplm_jax.training.objective import dense_gradients

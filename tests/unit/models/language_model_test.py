@@ -7,10 +7,10 @@ from helpers import DATA, make_model, refuses
 from nplm_jax.apps.adaptive.ngram_cache import NgramCache
 from nplm_jax.data.corpora import Span
 from nplm_jax.models import mixture
-from nplm_jax.models.ngram import class_ngram, interpolated, kneser_ney
-from nplm_jax.models.ngram.counts import count
+from nplm_jax.ngram import class_ngram, interpolated, kneser_ney
+from nplm_jax.ngram.counts import count
 
-pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
+pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
 
 V = len(DATA.vocabulary)
 TEXT = np.asarray(DATA.tokens_T[:9])

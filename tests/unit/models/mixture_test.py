@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from helpers import refuses
 
-from nplm_jax.config import Settings
+from nplm_jax.config.settings import Settings
 from nplm_jax.data import vocabulary
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.tokenizers.byte_level import ByteTokenizer

@@ -15,11 +15,11 @@ from nplm_jax.data.vocabulary import RARE, Vocabulary, build
 from nplm_jax.data.word_stream import WordStream
 from nplm_jax.models import mixture
 from nplm_jax.models.language_model import LanguageModel
-from nplm_jax.models.ngram import counts, interpolated, kneser_ney, unsmoothed
 from nplm_jax.models.open_vocabulary import OpenVocabulary, bits_per_character, count_characters
 from nplm_jax.models.spelled_words import Spelling
+from nplm_jax.ngram import counts, interpolated, kneser_ney, unsmoothed
 
-pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
+pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
 
 CHARACTERS = Vocabulary((RARE, END, 'a', 'b'), (1, 4, 3, 2))
 KNOWN = Vocabulary((RARE, 'a', 'ab', 'the'), (2, 4, 3, 2))

@@ -25,7 +25,7 @@ from recurrent_networks import (
 )
 
 from configs import sentences
-from nplm_jax import parts
+from nplm_jax.config import parts
 from nplm_jax.data.corpora import Span
 from nplm_jax.inference import generation, scoring
 from nplm_jax.models import mixture, neural, recurrent

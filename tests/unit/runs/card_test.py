@@ -6,9 +6,10 @@ import pytest
 from helpers import numbers
 
 from configs import brown, sentences, text
-from nplm_jax import parts
 from nplm_jax.cli import __main__ as cli
-from nplm_jax.runs import card, catalog, experiment
+from nplm_jax.config import parts
+from nplm_jax.reporting import card, catalog
+from nplm_jax.runs import experiment
 
 RESULTS = {
     'name': 'brown-mlp9', 'corpus': 'brown', 'family': 'nplm', 'vocabulary': 16383,

@@ -6,11 +6,10 @@ import sys
 import pytest
 
 from configs import sentences
-from nplm_jax import config as config_lib
-from nplm_jax import parts
-from nplm_jax.cli import run_table
-from nplm_jax.runs import catalog, description, experiment
-from nplm_jax.utils import plugins
+from nplm_jax.config import parts, plugins
+from nplm_jax.config import settings as config_lib
+from nplm_jax.reporting import catalog, description, run_table
+from nplm_jax.runs import experiment
 
 
 def describe(**values):

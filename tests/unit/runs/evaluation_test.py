@@ -10,10 +10,11 @@ import pytest
 from helpers import DATA, make_model, numbers
 
 from configs import sentences
-from nplm_jax.config import EvalSettings, PaperRow
+from nplm_jax.config.settings import EvalSettings, PaperRow
 from nplm_jax.inference.perplexity import evaluate
-from nplm_jax.runs import catalog, evaluation, experiment, loading
-from nplm_jax.runs.results import format_results
+from nplm_jax.reporting import catalog
+from nplm_jax.reporting.results import format_results
+from nplm_jax.runs import evaluation, experiment, loading
 
 MODEL = make_model(len(DATA.vocabulary))
 

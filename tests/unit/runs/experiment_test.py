@@ -9,12 +9,13 @@ import pytest
 from helpers import numbers, refuses, register
 
 from configs import sentences, text
-from nplm_jax import parts
-from nplm_jax.config import from_config
+from nplm_jax.config import parts
+from nplm_jax.config.settings import from_config
 from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models.mixture import CachedScores
-from nplm_jax.models.ngram import interpolated, kneser_ney
-from nplm_jax.runs import card, catalog, experiment, loading
+from nplm_jax.ngram import interpolated, kneser_ney
+from nplm_jax.reporting import card, catalog
+from nplm_jax.runs import experiment, loading
 from nplm_jax.utils.errors import BadInput
 
 
@@ -174,7 +175,7 @@ def test_a_folder_whose_name_begins_like_a_bucket_is_a_folder(tmp_path, monkeypa
     loading.load('gs:x')
 
 
-@pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
+@pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
 def test_words_of_the_test_text_alone_are_unknown_words_of_an_own_text(tmp_path, capsys):
     (tmp_path / 'text').write_text('the dog ran . ' * 40 + 'the cat ran . ' * 5)
     config = text.get_config('modified_kneser_ney_3')

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from nplm_jax.runs import figures
+from nplm_jax.reporting import figures
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import shlex
 import subprocess
 import sys
 
-from nplm_jax.runs import provenance
+from nplm_jax.reporting import provenance
 
 
 def test_a_module_names_the_command_that_started_it(monkeypatch):

@@ -16,15 +16,15 @@ from helpers import numbers
 from tensorboardX.proto import event_pb2
 
 from configs import sentences
-from nplm_jax import parts
 from nplm_jax.cli.commands import all_commands
-from nplm_jax.config import PaperRow
+from nplm_jax.config import parts
+from nplm_jax.config.settings import PaperRow
+from nplm_jax.reporting.metrics import Reporter, next_steps, read_metrics
+from nplm_jax.reporting.results import format_results
+from nplm_jax.reporting.shell import nplm_command as nplm_words
 from nplm_jax.runs import experiment
-from nplm_jax.runs.reporting import Reporter, next_steps, read_metrics
-from nplm_jax.runs.results import format_results
 from nplm_jax.training.flops import Cost
 from nplm_jax.training.schedule import Progress, Schedule
-from nplm_jax.utils.shell import nplm_command as nplm_words
 
 SCHEDULE = Schedule(
     steps_per_epoch=4, total_steps=12, evaluate_every=4, checkpoint_every=4, log_every=2, steps_per_execution=2
@@ -198,7 +198,7 @@ def test_what_to_do_next_quotes_the_folder(tmp_path):
         ('lstm', ['generate', 'score', 'explore', 'compare']),
     ],
 )
-@pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
+@pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
 def test_every_next_step_runs(family, commands, folders, tmp_path, monkeypatch, nplm_command):
     monkeypatch.chdir(tmp_path)
     (tmp_path / 'runs').mkdir()

@@ -12,12 +12,12 @@ from helpers import launch, numbers, one_line
 
 from configs import brown, sentences
 from nplm_jax.cli import launch as launch_lib
-from nplm_jax.utils.shell import hide_passwords
+from nplm_jax.reporting.shell import hide_passwords
 
 sa = pytest.importorskip('sqlalchemy')
 from search_studies import ROW, STUDY, TrialState, ask, optuna, start, trials  # noqa: E402
 
-from nplm_jax.runs import search, search_space, search_storage, search_trial  # noqa: E402
+from nplm_jax.sweeps import search, search_space, search_storage, search_trial  # noqa: E402
 
 
 @pytest.fixture

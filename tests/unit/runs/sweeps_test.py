@@ -6,9 +6,10 @@ from ml_collections import ConfigDict
 
 from configs import brown, sentences
 from configs import text as text_config
-from nplm_jax import config as config_lib
-from nplm_jax import parts
-from nplm_jax.runs import sweeps, workdir
+from nplm_jax.config import parts
+from nplm_jax.config import settings as config_lib
+from nplm_jax.runs import workdir
+from nplm_jax.sweeps import sweeps
 from nplm_jax.utils.errors import BadInput
 
 SWEEP = """

@@ -9,9 +9,10 @@ from helpers import launch, numbers, one_line, refuses
 import nplm_jax
 from configs import rows
 from configs import text as text_config
-from nplm_jax.config import flatten
-from nplm_jax.runs import experiment, time_budget
+from nplm_jax.config.settings import flatten
+from nplm_jax.runs import experiment
 from nplm_jax.runs.session import SharedCorpus
+from nplm_jax.sweeps import time_budget
 from nplm_jax.utils.errors import BadInput
 
 

@@ -10,12 +10,12 @@ from helpers import BLANKS, refuses
 
 from configs import sentences
 from configs import text as text_config
-from nplm_jax import config as config_lib
-from nplm_jax import parts
+from nplm_jax import nn
+from nplm_jax.config import parts
+from nplm_jax.config import settings as config_lib
 from nplm_jax.data import corpora, word_codes
 from nplm_jax.distributed import multihost
 from nplm_jax.runs import experiment, loading, session, workdir
-from nplm_jax.utils import nn
 from nplm_jax.utils.errors import BadInput
 
 WORDS = ['a b c d a c b d'] * 20

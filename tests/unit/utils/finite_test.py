@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nplm_jax.utils import finite
+from nplm_jax.training import finite
 from nplm_jax.utils.errors import NonFiniteError
 
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from helpers import refuses
 
-from nplm_jax.utils import jobs
-from nplm_jax.utils.jobs import Job
-from nplm_jax.utils.workers import Processes
+from nplm_jax.executors import jobs
+from nplm_jax.executors.jobs import Job
+from nplm_jax.executors.workers import Processes
 
 HERE = Processes(1)
 

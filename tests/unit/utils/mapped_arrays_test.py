@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nplm_jax.utils import mapped_arrays
+from nplm_jax.data import mapped_arrays
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nplm_jax.utils import nn
+from nplm_jax import nn
 
 
 def test_dropout_zeroes_its_share_and_keeps_the_mean():

@@ -10,7 +10,7 @@ import sys
 import pytest
 from helpers import ROOT, refuses
 
-from nplm_jax.utils.processes import map_in_processes
+from nplm_jax.executors.processes import map_in_processes
 
 
 @pytest.mark.parametrize('num_processes', [1, 2])
@@ -41,7 +41,7 @@ def test_a_killed_process_is_one_line():
 def test_a_script_that_starts_processes_runs_once_and_leaves_none_behind(tmp_path):
     (script := tmp_path / 'script.py').write_text(
         'import operator\n'
-        'from nplm_jax.utils.processes import map_in_processes\n'
+        'from nplm_jax.executors.processes import map_in_processes\n'
         'print(list(map_in_processes(operator.neg, range(3), 2)))\n'
     )
     env = {**os.environ, 'PYTHONPATH': str(ROOT)}
@@ -56,7 +56,7 @@ def test_a_script_that_starts_processes_runs_once_and_leaves_none_behind(tmp_pat
 def test_a_process_of_multiprocessing_can_start_processes(tmp_path):
     (script := tmp_path / 'script.py').write_text(
         'import multiprocessing, operator\n'
-        'from nplm_jax.utils.processes import map_in_processes\n'
+        'from nplm_jax.executors.processes import map_in_processes\n'
         'def child():\n'
         '    print(list(map_in_processes(operator.neg, range(3), 2)))\n'
         "if __name__ == '__main__':\n"

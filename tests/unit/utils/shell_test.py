@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from nplm_jax.utils import shell
+from nplm_jax.reporting import shell
 
 
 @pytest.fixture

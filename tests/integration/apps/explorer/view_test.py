@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from helpers import others_nightly
 
-from nplm_jax import parts
 from nplm_jax.apps.explorer import view
-from nplm_jax.cli import loaded_models
+from nplm_jax.config import parts
+from nplm_jax.runs import loaded_models
 from tests.helpers import make_model
 
-pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
+pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
 
 SIZES = {  # of any network
     **{'model.n': 4, 'model.m': 4, 'model.h': 6, 'model.layers': 2, 'model.direct': False, 'residual.averages': 2},

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nplm_jax.data.corpora import Span
-from nplm_jax.models.ngram import counts, kneser_ney
-from nplm_jax.models.ngram.scratch import Scratch
-from nplm_jax.models.ngram.sorting import sort_with_order
+from nplm_jax.ngram import counts, kneser_ney
+from nplm_jax.ngram.scratch import Scratch
+from nplm_jax.ngram.sorting import sort_with_order
 from nplm_jax.utils.errors import BadInput
 
-pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
+pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
 
 
 def reference(tokens_T, span, n, size):

@@ -12,7 +12,7 @@ from helpers import refuses
 
 import nplm_jax
 from configs import sentences, text
-from nplm_jax import parts
+from nplm_jax.config import parts
 from nplm_jax.runs import experiment
 
 pytest.importorskip('lm_eval', reason='pip install lm_eval')

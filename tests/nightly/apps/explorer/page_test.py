@@ -7,7 +7,7 @@ import urllib.parse
 import pytest
 
 from configs import text as text_config
-from nplm_jax import parts
+from nplm_jax.config import parts
 from nplm_jax.runs import experiment
 
 webdriver = pytest.importorskip('selenium.webdriver', reason='needs Selenium: pip install selenium')

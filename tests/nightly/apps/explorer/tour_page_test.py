@@ -6,7 +6,7 @@ import time
 import pytest
 
 from configs import sentences
-from nplm_jax import parts
+from nplm_jax.config import parts
 from nplm_jax.runs import experiment
 
 pytest.importorskip('selenium.webdriver', reason='needs Selenium: pip install selenium')

@@ -6,7 +6,7 @@ from unittest import mock
 
 import pytest
 
-from nplm_jax.cli import loaded_models
+from nplm_jax.runs import loaded_models
 
 pytest.importorskip('nicegui', reason='needs NiceGUI: pip install nicegui')
 
@@ -16,7 +16,7 @@ from nicegui.testing.user_simulation import user_simulation
 from nplm_jax.apps.explorer import batching, page, parts, server
 
 pytestmark = [
-    pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning'),
+    pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning'),
 ]
 
 

@@ -8,7 +8,7 @@ from helpers import DATA, ENERGY, check_resumed, features_of, make_network, refu
 from jax.test_util import check_grads
 
 from experiments.section5.plugins import energy
-from nplm_jax import config as config_lib
+from nplm_jax.config import settings as config_lib
 from nplm_jax.inference.generation import sample
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.runs.experiment import load_settings

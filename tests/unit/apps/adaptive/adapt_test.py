@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from configs import text as text_config
-from nplm_jax import parts
 from nplm_jax.apps.adaptive import adaptation, dynamic_evaluation
 from nplm_jax.apps.adaptive.ngram_cache import NgramCache
+from nplm_jax.config import parts
 from nplm_jax.data.corpora import Span
 from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models import mixture

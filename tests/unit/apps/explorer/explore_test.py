@@ -7,7 +7,7 @@ import pytest
 
 from nplm_jax.cli import __main__ as cli
 
-pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
+pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
 
 WRONG = [
     (['--workdir=/nowhere'], "RUN='/nowhere': "),

@@ -9,14 +9,15 @@ import pytest
 from helpers import refuses
 
 from configs import sentences
-from nplm_jax import parts
 from nplm_jax.apps.explorer import tour
+from nplm_jax.config import parts
 from nplm_jax.data.vocabulary import RARE
 from nplm_jax.models.neural import NeuralLanguageModel
-from nplm_jax.runs import experiment, reporting
+from nplm_jax.reporting import metrics as reporting
+from nplm_jax.runs import experiment
 from nplm_jax.utils.errors import BadInput
 
-pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
+pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
 
 
 @pytest.fixture(scope='module')

@@ -8,11 +8,11 @@ import pytest
 
 from nplm_jax.apps.explorer import view
 from nplm_jax.apps.features import embeddings
-from nplm_jax.cli import loaded_models
 from nplm_jax.inference import generation
 from nplm_jax.models.mixture import ContextBins, Mixture
+from nplm_jax.runs import loaded_models
 
-pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
+pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
 
 
 WEIGHTS = 3, 1  # of the network and of the counts, up to a factor

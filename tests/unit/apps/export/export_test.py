@@ -8,10 +8,10 @@ from helpers import random_contexts
 
 from configs import sentences
 from nplm_jax.cli import __main__ as cli
-from nplm_jax.models.ngram import arpa
+from nplm_jax.ngram import arpa
 from nplm_jax.runs import experiment, loading
 
-pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
+pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
 
 
 @pytest.fixture(scope='module')

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from helpers import ROOT, SENSES, make_model, refuses, small_settings
 
-from nplm_jax import parts
 from nplm_jax.apps.export import onnx_graph
+from nplm_jax.config import parts
 from nplm_jax.data import vocabulary
 from nplm_jax.data.corpora import Span
 from nplm_jax.models.neural import NeuralLanguageModel

@@ -20,16 +20,17 @@ from texts import GERMAN, repeated
 import nplm_jax
 from configs import sentences
 from configs import text as text_config
-from nplm_jax import kenlm, parts
+from nplm_jax import kenlm
 from nplm_jax.apps.kenlm import model as kenlm_model
 from nplm_jax.apps.kenlm.readers import NetworkReader, NgramReader
-from nplm_jax.models.ngram.backoff import BackoffModel
-from nplm_jax.models.ngram.counts import NgramTable
+from nplm_jax.config import parts
+from nplm_jax.ngram.backoff import BackoffModel
+from nplm_jax.ngram.counts import NgramTable
 from nplm_jax.runs import experiment
 from nplm_jax.utils.errors import BadInput
 
 pytestmark = [
-    pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning'),
+    pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning'),
     pytest.mark.filterwarnings('ignore:.* of the words are unknown'),
 ]
 

@@ -11,14 +11,14 @@ from helpers import make_model, refuses
 import nplm_jax
 from nplm_jax.apps.new_words import induction as new_words
 from nplm_jax.apps.new_words.induction import Occurrence, Weighting
-from nplm_jax.config import Settings
+from nplm_jax.config.settings import Settings
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.tokenizers.tokenizer import RARE
 from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
 from nplm_jax.inference import generation
 from nplm_jax.inference.loaded_model import LoadedModel
-from nplm_jax.models.ngram.counts import count
-from nplm_jax.models.ngram.unsmoothed import add_delta
+from nplm_jax.ngram.counts import count
+from nplm_jax.ngram.unsmoothed import add_delta
 
 V = 23
 COUNTS = (211, *range(131, 131 - V + 1, -1))

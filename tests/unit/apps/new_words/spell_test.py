@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from configs import text as text_config
-from nplm_jax import parts
 from nplm_jax.cli import __main__ as cli
+from nplm_jax.config import parts
 from nplm_jax.models.open_vocabulary import OpenVocabulary, count_characters
 from nplm_jax.models.spelled_words import Spelling
 from nplm_jax.runs import experiment, loading, spelling
 
-pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
+pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
 
 QUICK = {
     **{'model.n': 4, 'model.m': 5, 'model.h': 16, 'optimizer.learning_rate': 0.02, 'train.batch_size': 64},

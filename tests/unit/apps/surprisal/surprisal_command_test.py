@@ -13,7 +13,7 @@ from nplm_jax.cli import __main__ as cli
 from nplm_jax.data.text_checks import describe_oov
 from nplm_jax.runs import loading
 
-pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
+pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
 
 ROWS = 'story\tzone\tword\trt\na\t1\tI\t300\na\t2\tlike\t310.5\na\t3\tzzz,\t\nb\t1\tdog\t1\n'
 

@@ -11,17 +11,17 @@ from helpers import corpus_settings, features_of, make_model, refuses
 import nplm_jax
 from nplm_jax.apps.surprisal import measurement, stimuli
 from nplm_jax.apps.surprisal.next_word_statistics import entropy, next_word_statistics
-from nplm_jax.config import Settings
+from nplm_jax.config.settings import Settings
 from nplm_jax.data import vocabulary
 from nplm_jax.data.corpora import Span, make_tokenizer
 from nplm_jax.inference.loaded_model import LoadedModel
 from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models import mixture
 from nplm_jax.models.language_model import LanguageModel
-from nplm_jax.models.ngram import kneser_ney
-from nplm_jax.models.ngram.counts import count
-from nplm_jax.models.ngram.unsmoothed import add_delta
 from nplm_jax.models.spelled_words import Spelling
+from nplm_jax.ngram import kneser_ney
+from nplm_jax.ngram.counts import count
+from nplm_jax.ngram.unsmoothed import add_delta
 from nplm_jax.utils.errors import BadInput, NonFiniteError
 
 WORDS = ('<rare>', 'the', '<p>', '<text>', 'dog', ',', '.', "'s", 'ran', 'well-known', 'a', 'cat')

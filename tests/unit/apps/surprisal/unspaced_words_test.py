@@ -6,12 +6,12 @@ import re
 import pytest
 
 from configs import text as text_config
-from nplm_jax import parts
 from nplm_jax.apps.surprisal import measurement, stimuli
+from nplm_jax.config import parts
 from nplm_jax.data import unspaced_scripts
 from nplm_jax.runs import experiment, loading
 
-pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
+pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
 
 KINDS = {
     'characters': {'corpus.tokens': 'characters'},

@@ -10,10 +10,10 @@ from helpers import refuses
 from texts import GERMAN, repeated
 
 from configs import text as text_config
-from nplm_jax import parts
 from nplm_jax.apps.export import huggingface
 from nplm_jax.apps.surprisal import measurement, stimuli
-from nplm_jax.config import Settings
+from nplm_jax.config import parts
+from nplm_jax.config.settings import Settings
 from nplm_jax.data.tokenizers.byte_level import ByteTokenizer, to_alphabet
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.inference.loaded_model import LoadedModel

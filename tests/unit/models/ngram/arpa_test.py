@@ -15,11 +15,11 @@ from helpers import refuses
 
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.vocabulary import RARE, Vocabulary
-from nplm_jax.models.ngram import arpa, arpa_files, counts, kneser_ney, unsmoothed
-from nplm_jax.models.ngram.arpa_blocks import BlockParser
+from nplm_jax.ngram import arpa, arpa_files, counts, kneser_ney, unsmoothed
+from nplm_jax.ngram.arpa_blocks import BlockParser
 from nplm_jax.utils.errors import BadInput
 
-pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
+pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
 
 V = 7
 WORDS = Vocabulary((RARE, *'abcdef'), (1,) * V)

@@ -7,7 +7,7 @@ from helpers import refuses
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.vocabulary import RARE, Vocabulary
 from nplm_jax.inference.perplexity import evaluate
-from nplm_jax.models.ngram import class_ngram
+from nplm_jax.ngram import class_ngram
 
 V = 13
 TRAIN = Span(0, 500)

@@ -8,7 +8,7 @@ from helpers import refuses
 
 from nplm_jax.data.corpora import Span
 from nplm_jax.inference.perplexity import evaluate
-from nplm_jax.models.ngram import counts, unsmoothed
+from nplm_jax.ngram import counts, unsmoothed
 from nplm_jax.utils.errors import BadInput
 
 TOKENS = np.array([1, 2, 1, 2, 3, 1], np.int32)  # a vocabulary of 5: 4 never occurs

@@ -5,13 +5,13 @@ import pytest
 from helpers import refuses
 
 from nplm_jax.data.corpora import Span
-from nplm_jax.models.ngram import entropy_pruning, kneser_ney
-from nplm_jax.models.ngram.counts import count
-from nplm_jax.models.ngram.normalization import ngram_words
-from nplm_jax.models.ngram.scratch import SCRATCH, Scratch
+from nplm_jax.ngram import entropy_pruning, kneser_ney
+from nplm_jax.ngram.counts import count
+from nplm_jax.ngram.normalization import ngram_words
+from nplm_jax.ngram.scratch import SCRATCH, Scratch
 from nplm_jax.runs.experiment import load_settings
 
-pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
+pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
 TOKENS = np.minimum(np.random.default_rng(1).zipf(1.4, 4000), 49).astype(np.int32)
 TRAIN, TEST, V = Span(10, 3500), Span(3500, 4000), 50
 FITS = {'modified': kneser_ney.fit_modified, 'back-off': kneser_ney.fit_backoff}

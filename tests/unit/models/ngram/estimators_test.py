@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from configs import sentences
-from nplm_jax import parts
-from nplm_jax.config import from_config
-from nplm_jax.models.ngram import estimators
+from nplm_jax.config import parts
+from nplm_jax.config.settings import from_config
+from nplm_jax.ngram import estimators
 from nplm_jax.runs import loading
 
-pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
+pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
 
 
 def prepare(family):

@@ -8,7 +8,7 @@ import pytest
 
 from nplm_jax.data.corpora import Span
 from nplm_jax.inference.perplexity import evaluate
-from nplm_jax.models.ngram import counts, interpolated
+from nplm_jax.ngram import counts, interpolated
 
 V = 11
 TRAIN, VALID, TEST = Span(0, 300), Span(300, 380), Span(380, 440)

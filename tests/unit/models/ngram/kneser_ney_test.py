@@ -10,8 +10,8 @@ import pytest
 
 from nplm_jax.data.corpora import Span
 from nplm_jax.inference.perplexity import evaluate
-from nplm_jax.models.ngram import kneser_ney
-from nplm_jax.models.ngram.counts import LineMarks, count
+from nplm_jax.ngram import kneser_ney
+from nplm_jax.ngram.counts import LineMarks, count
 
 V = 101
 TRAIN, TEST = Span(0, 1500), Span(1500, 1560)
@@ -151,7 +151,7 @@ def test_a_discount_that_cannot_be_estimated_is_a_stated_one_with_a_warning():
         kneser_ney.fit_backoff(count(tokens_T, Span(0, 6), 1, 3))
 
 
-@pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
+@pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
 @pytest.mark.parametrize('form', FITTED)
 def test_small_texts_of_lines_at_any_order(form):
     # Most orders are above the longest line. There the model has no n-gram, and falls back on the order below.

@@ -10,17 +10,17 @@ from helpers import refuses
 
 from configs import sentences
 from configs import text as text_config
-from nplm_jax import parts
 from nplm_jax.apps.kenlm.model import Model
 from nplm_jax.cli import __main__ as cli
+from nplm_jax.config import parts
 from nplm_jax.data import brown, vocabulary
 from nplm_jax.inference import scoring
 from nplm_jax.inference.perplexity import evaluate, perplexity
-from nplm_jax.models.ngram import arpa, estimators, lines, sentence_marks
+from nplm_jax.ngram import arpa, estimators, lines, sentence_marks
 from nplm_jax.runs import experiment, loading
 from nplm_jax.utils.errors import BadInput
 
-pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
+pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
 
 # The test perplexity (of all words, with unknown ones) and the numbers of n-grams of orders 1, 2, ... by KenLM's
 # programs, built from kpu/kenlm at 4cb443e, on the three files that `brown_lines` writes:

@@ -5,11 +5,11 @@ import pytest
 
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.vocabulary import RARE, Vocabulary
-from nplm_jax.models.ngram import kneser_ney, unsmoothed
-from nplm_jax.models.ngram.class_ngram import over_vocabulary
-from nplm_jax.models.ngram.counts import count
+from nplm_jax.ngram import kneser_ney, unsmoothed
+from nplm_jax.ngram.class_ngram import over_vocabulary
+from nplm_jax.ngram.counts import count
 
-pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
+pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
 
 INNER = Vocabulary((RARE, *'abcdefg'), (0,) * 8)
 OUTER = Vocabulary((RARE, 'x', 'c', 'a', 'y', 'z'), (0,) * 6)

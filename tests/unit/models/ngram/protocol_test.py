@@ -9,9 +9,9 @@ from nplm_jax.data.corpora import Span
 from nplm_jax.data.vocabulary import RARE, Vocabulary
 from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models import mixture
-from nplm_jax.models.ngram import arpa, class_ngram, counts, interpolated, kneser_ney, unsmoothed
+from nplm_jax.ngram import arpa, class_ngram, counts, interpolated, kneser_ney, unsmoothed
 
-pytestmark = [pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')]
+pytestmark = [pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')]
 
 V = 13
 TRAIN, VALID, TEST = Span(0, 400), Span(400, 480), Span(480, 560)

@@ -5,12 +5,12 @@ import pytest
 from helpers import DATA, default_settings, refuses
 
 from nplm_jax.data.corpora import Span
-from nplm_jax.models.ngram import estimators, kneser_ney, pruning
-from nplm_jax.models.ngram.counts import count
-from nplm_jax.models.ngram.scratch import Scratch
+from nplm_jax.ngram import estimators, kneser_ney, pruning
+from nplm_jax.ngram.counts import count
+from nplm_jax.ngram.scratch import Scratch
 from nplm_jax.runs.experiment import load_settings
 
-pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
+pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
 TOKENS = np.minimum(np.random.default_rng(1).zipf(1.4, 4000), 49).astype(np.int32)
 TRAIN, TEST = Span(10, 3500), Span(3500, 4000)
 

@@ -7,11 +7,11 @@ from helpers import DATA
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.vocabulary import RARE, Vocabulary
 from nplm_jax.inference.perplexity import evaluate
-from nplm_jax.models.ngram import arpa, counts, kneser_ney, storage, unsmoothed
-from nplm_jax.models.ngram.quantization import QuantizedArray, compact, quantize
-from nplm_jax.models.ngram.scratch import Scratch
+from nplm_jax.ngram import arpa, counts, kneser_ney, storage, unsmoothed
+from nplm_jax.ngram.quantization import QuantizedArray, compact, quantize
+from nplm_jax.ngram.scratch import Scratch
 
-pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
+pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
 TOKENS = np.minimum(np.random.default_rng(1).zipf(1.4, 4000), 299).astype(np.int32)
 TRAIN, TEST, V = Span(10, 3500), Span(3500, 4000), 300
 PRUNED = (0, 0, 1, 2)

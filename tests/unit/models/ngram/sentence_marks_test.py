@@ -7,10 +7,10 @@ from helpers import refuses
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.vocabulary import RARE, Vocabulary
 from nplm_jax.inference import scoring
-from nplm_jax.models.ngram import arpa, counts, kneser_ney, sentence_marks, static_mixture, unsmoothed
-from nplm_jax.models.ngram.quantization import quantize
+from nplm_jax.ngram import arpa, counts, kneser_ney, sentence_marks, static_mixture, unsmoothed
+from nplm_jax.ngram.quantization import quantize
 
-pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
+pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
 
 V = 40
 WORDS = Vocabulary((RARE, '<text>', '<p>', *(f'w{i}' for i in range(3, V))), (1,) * V)

@@ -7,14 +7,14 @@ import pytest
 
 from nplm_jax.data.corpora import Span
 from nplm_jax.models import mixture
-from nplm_jax.models.ngram import kneser_ney, pruning, static_mixture
-from nplm_jax.models.ngram.backoff import BackoffModel
-from nplm_jax.models.ngram.counts import count
-from nplm_jax.models.ngram.normalization import ngram_words, normalize
-from nplm_jax.models.ngram.quantization import quantize
-from nplm_jax.models.ngram.scratch import Scratch
+from nplm_jax.ngram import kneser_ney, pruning, static_mixture
+from nplm_jax.ngram.backoff import BackoffModel
+from nplm_jax.ngram.counts import count
+from nplm_jax.ngram.normalization import ngram_words, normalize
+from nplm_jax.ngram.quantization import quantize
+from nplm_jax.ngram.scratch import Scratch
 
-pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
+pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
 TOKENS = np.minimum(np.random.default_rng(1).zipf(1.4, 4000), 49).astype(np.int32)
 V = 50
 

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from helpers import DATA, default_settings, refuses
 
-from nplm_jax import parts
+from nplm_jax.config import parts
 from nplm_jax.data.corpora import Span
 from nplm_jax.data.vocabulary import RARE, Vocabulary
-from nplm_jax.models.ngram import archives, class_ngram, estimators, interpolated, kneser_ney, storage
-from nplm_jax.models.ngram.counts import count
+from nplm_jax.ngram import archives, class_ngram, estimators, interpolated, kneser_ney, storage
+from nplm_jax.ngram.counts import count
 from tests.nightly.fuzz.folders import sealed
 
-pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.models.ngram.kneser_ney.DiscountWarning')
+pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
 V = len(DATA.vocabulary)
 
 

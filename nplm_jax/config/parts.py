@@ -1,0 +1,335 @@
+"""The parts of a run: what `model.family`, `output.kind`, `optimizer.name`, ... name, and which keys each part reads.
+
+A part is a frozen dataclass whose fields are its keys. To add one, write a module and a line in PARTS, then run `python
+-m nplm_jax.config.parts`, which writes the list of all keys (`settings.KEYS_FILE`). A part outside this package is a
+plug-in: its import path stands in place of a name in PARTS, and those of its fields that are no keys of the package are
+its options. Importing this module imports no JAX; making a part imports the module of the part.
+"""
+
+import dataclasses
+import functools
+import importlib
+import json
+from collections.abc import Collection, Mapping
+from typing import Any, ClassVar, NamedTuple
+
+from ml_collections import ConfigDict
+
+from nplm_jax.config import checked_fields, plugins
+from nplm_jax.config import settings as config_lib
+from nplm_jax.config.plugins import is_path
+from nplm_jax.config.settings import FIELDS, HYPERPARAMETERS, KEYS_FILE, OPTION_SECTIONS, READS, Settings
+from nplm_jax.utils.errors import BadInput, require, require_one_of
+from nplm_jax.utils.io import write_atomically
+
+
+class Part:
+    """A part of a run; subclasses are frozen dataclasses.
+
+    A field is a key in the section of the kind of part, such as `model`: of that name, or see `checked_fields.key` and
+    `shared`. A field without default reads a key that another part declares.
+
+    Attributes:
+        also_reads: Flattened keys that are read by others where a run has this part.
+    """
+
+    also_reads: ClassVar[frozenset[str]] = frozenset()
+
+    def check(self, settings: Settings) -> None:
+        """Raises BadInput if the values of the part are not allowed, alone or with the other settings."""
+
+
+class Kind(NamedTuple):
+    """A kind of part.
+
+    Attributes:
+        default: The name of the default.
+        meaning: What the key names.
+        base: The class that plug-ins of this kind subclass; where plug-ins are functions, the class that wraps one.
+        paths: The import path of each part by its name.
+    """
+
+    default: str
+    meaning: str
+    base: str
+    paths: dict[str, str]
+
+
+NETWORKS = {
+    'nplm': 'nplm_jax.models.nplm:Window',
+    'residual': 'nplm_jax.models.residual:Residual',
+    'window_lstm': 'nplm_jax.models.window_lstm:WindowLstm',
+    'rnn': 'nplm_jax.models.recurrent:Elman',
+    'gru': 'nplm_jax.models.recurrent:Gru',
+    'lstm': 'nplm_jax.models.recurrent:Lstm',
+    'mogrifier': 'nplm_jax.models.mogrifier:Mogrifier',
+    'qrnn': 'nplm_jax.models.qrnn:Qrnn',
+    'transformer': 'nplm_jax.models.transformer:Transformer',
+    'transformer_n': 'nplm_jax.models.transformer_n:TransformerN',
+}
+NGRAM_MODELS = {
+    'maximum_likelihood': 'nplm_jax.ngram.estimators:MaximumLikelihood',
+    'add_delta': 'nplm_jax.ngram.estimators:AddDelta',
+    'backoff': 'nplm_jax.ngram.estimators:Backoff',
+    'interpolated': 'nplm_jax.ngram.estimators:Interpolated',
+    'kneser_ney': 'nplm_jax.ngram.estimators:KneserNey',
+    'modified_kneser_ney': 'nplm_jax.ngram.estimators:ModifiedKneserNey',
+    'classes': 'nplm_jax.ngram.estimators:Classes',
+}
+PARTS = {
+    'model.family': Kind(
+        'nplm',
+        'network, or count-based model (from maximum_likelihood on)',
+        'nplm_jax.models.body:Body',
+        NETWORKS | NGRAM_MODELS,
+    ),
+    'output.kind': Kind(
+        'full',
+        'output layer and its training loss',
+        'nplm_jax.outputs.output_layer:OutputLayer',
+        {
+            'full': 'nplm_jax.outputs.softmax:FullSoftmax',
+            'sampled': 'nplm_jax.outputs.sampled:SampledSoftmax',
+            'nce': 'nplm_jax.outputs.sampled:NoiseContrastive',
+            'two_level': 'nplm_jax.outputs.two_level:TwoLevelSoftmax',
+            'tree': 'nplm_jax.outputs.tree:TreeSoftmax',
+        },
+    ),
+    'optimizer.name': Kind(
+        'sgd',
+        'optimizer',
+        'nplm_jax.training.optimizers:PluginRule',
+        {
+            'sgd': 'nplm_jax.training.optimizers:GradientDescent',
+            'adam': 'nplm_jax.training.optimizers:Adam',
+            'rowwise_adam': 'nplm_jax.training.optimizers:RowwiseAdam',
+            'adagrad': 'nplm_jax.training.optimizers:Adagrad',
+            'paper': 'nplm_jax.training.optimizers:PaperRule',
+        },
+    ),
+    'optimizer.schedule': Kind(
+        'cosine',
+        'not of paper: learning rate after warm-up',
+        'nplm_jax.training.rate_schedules:RateSchedule',
+        {
+            'constant': 'nplm_jax.training.rate_schedules:Constant',
+            'linear': 'nplm_jax.training.rate_schedules:Linear',
+            'cosine': 'nplm_jax.training.rate_schedules:Cosine',
+            'trapezoid': 'nplm_jax.training.rate_schedules:Trapezoid',
+        },
+    ),
+    'corpus.tokens': Kind(
+        'words',
+        'tokenizer (of a tokenized corpus, such as brown, words means whitespace)',
+        'nplm_jax.data.tokenizers.tokenizer:Tokenizer',
+        {
+            'words': 'nplm_jax.data.tokenizers.words:WordTokenizer',
+            'whitespace': 'nplm_jax.data.tokenizers.words:WordTokenizer',
+            'lmplz': 'nplm_jax.data.tokenizers.words:WordTokenizer',
+            'pieces': 'nplm_jax.data.tokenizers.pieces:PieceTokenizer',
+            'characters': 'nplm_jax.data.tokenizers.byte_level:CharacterTokenizer',
+            'bytes': 'nplm_jax.data.tokenizers.byte_level:ByteTokenizer',
+        },
+    ),
+}
+PLUGIN = 'plug-in'  # stands for all plug-ins of a kind that are functions
+_OF_NETWORKS = ('output', 'optimizer', 'train')  # sections that only networks read
+_OWNERS = {key: kind for kind in reversed(READS) for keys in READS[kind].values() for key in keys}
+# The rates of an optimizer named by import path, such as Muon, if the user sets none; the default is too large for it.
+PLUGIN_RATES = {'optimizer.learning_rate': 0.003, 'optimizer.table_rate': 2.0}
+
+
+def check(settings: Settings) -> None:
+    """Raises BadInput for a part that does not exist, keys that the run does not read, and what its parts refuse."""
+    _check_unread(settings)
+    for key in _kinds(settings):
+        make(key, settings).check(settings)
+
+
+def is_neural(family: str) -> bool:
+    """Returns whether a `model.family` is trained by gradients; the others are estimated from counts."""
+    return family in NETWORKS or is_path(family)
+
+
+def part_class(key: str, name: str) -> type[Any]:
+    """Returns the dataclass of a part.
+
+    Args:
+        key: A key of PARTS, such as `model.family`.
+        name: Its value.
+
+    Raises:
+        BadInput: The name is unknown, or that of a plug-in that cannot be imported or is of another kind.
+    """
+    kind = PARTS[key]
+    if not is_path(name):
+        require_one_of(key, name, kind.paths, f', or {plugins.IMPORT_PATH}')
+        return _import(kind.paths[name])
+    base = _import(kind.base)
+    if key in plugins.FUNCTIONS:
+        return base
+    part = plugins.load_class(key, name, base)
+    keys = _keys_of(key, part)
+    for field in dataclasses.fields(part):
+        read = keys.get(field.name, '')
+        has_value = field.default is not dataclasses.MISSING or read in FIELDS
+        require(has_value, key, name, f'its option {field.name} needs a default')
+        is_method = callable(getattr(base, field.name, None))
+        require(not is_method, key, name, f'its field {field.name} has the name of a method of {base.__name__}')
+        # Runs that differ in HYPERPARAMETERS share a program, and runs that differ outside `corpus` share a text.
+        is_fixed = read not in HYPERPARAMETERS and (key != 'corpus.tokens' or read[:7] in ('', 'corpus.'))
+        require(is_fixed, key, name, f'its field {field.name} would read {read}, which it cannot; give it another name')
+    return part
+
+
+def _keys_of(key: str, part: type[Any]) -> dict[str, str]:
+    """Returns the key of each field of a part; see `plugins.keys_of`."""
+    return plugins.keys_of(key, part, FIELDS, OPTION_SECTIONS[key])
+
+
+@functools.cache
+def _import(path: str) -> Any:
+    module, _, name = path.partition(':')
+    return getattr(importlib.import_module(module), name)
+
+
+def make(key: str, settings: Settings, name: str = '', **values: Any) -> Any:
+    """Returns a part with the values that settings give its keys.
+
+    Args:
+        key: A key of PARTS.
+        settings: The settings.
+        name: Another part than that of the settings.
+        **values: Fields of the part that are not keys, or have other values.
+
+    Raises:
+        BadInput: See `part_class`.
+    """
+    part = part_class(key, name or config_lib.value_of(settings, key))
+    read = {field: config_lib.value_of(settings, of_field) for field, of_field in _keys_of(key, part).items()}
+    return part(**read | values)
+
+
+def readers(settings: Settings) -> dict[str, Collection[str]]:
+    """Returns the keys that each part of a run reads, by the key that names the part."""
+    return {key: _reads(key, config_lib.value_of(settings, key)) for key in _kinds(settings)}
+
+
+def _kinds(settings: Settings) -> list[str]:
+    """Returns the keys of the parts that a run has."""
+    if not is_neural(settings.model.family):
+        return ['model.family', 'corpus.tokens']
+    has_schedule = 'optimizer.schedule' in _reads('optimizer.name', settings.optimizer.name)
+    return [key for key in PARTS if has_schedule or key != 'optimizer.schedule']
+
+
+def _reads(key: str, name: str) -> Collection[str]:
+    known = PLUGIN if is_path(name) and key in plugins.FUNCTIONS else name
+    return READS[key][known] if known in READS[key] else _keys_read(part_class(key, name), key, OPTION_SECTIONS[key])
+
+
+def _keys_read(part: type[Any], key: str, options: str = '') -> list[str]:
+    """Returns the keys of the fields of a part, and those that others read because of it."""
+    return [*plugins.keys_of(key, part, FIELDS, options).values(), *sorted(part.also_reads)]
+
+
+def files(settings: Settings) -> dict[str, str]:
+    """Returns the user's files that a model is made from, by config key."""
+    return make('output.kind', settings).files() if is_neural(settings.model.family) else {}
+
+
+def values_of(key: str, part: Part) -> dict[str, Any]:
+    """Returns the values of the keys of a part, by flattened key; see `make`."""
+    return {name: getattr(part, field) for field, name in _keys_of(key, type(part)).items()}
+
+
+def find_unread(settings: Settings) -> dict[str, str]:
+    """Returns the keys that nothing reads and that differ from their defaults, each with the key that chooses."""
+    read, values = readers(settings), config_lib.to_flat(settings)
+    all_read, unread = set().union(*read.values()), {}
+    for key, field in FIELDS.items():
+        choice = _find_choice(key, read)
+        if choice not in ('', key) and key not in all_read and values[key] != field.default:
+            unread[key] = choice
+    return unread
+
+
+def _find_choice(key: str, kinds: Collection[str]) -> str:
+    """Returns the key of the part that decides whether a run with these kinds of parts reads `key`; '' if all do."""
+    if 'output.kind' not in kinds and key.partition('.')[0] in _OF_NETWORKS:
+        return 'model.family'
+    choice = _OWNERS.get(key, '')
+    return 'optimizer.name' if choice == 'optimizer.schedule' not in kinds else choice
+
+
+def _check_unread(settings: Settings) -> None:
+    """Raises BadInput for keys that the run does not read."""
+    if not (unread := find_unread(settings)):
+        return
+    values, choice = config_lib.to_flat(settings), next(iter(unread.values()))
+    *others, last = [key for key in unread if unread[key] == choice]
+    key = ', '.join([*(f'{key}={values[key]!r}' for key in others), last])
+    option_keys = [key for key in values if key.rpartition('.')[0] == OPTION_SECTIONS[choice]]
+    shown = dict.fromkeys([*(key for key in readers(settings)[choice] if key in values), *option_keys])
+    problem = f'not read by {choice}={values[choice]}, which reads {", ".join(shown)}'
+    raise BadInput(key, problem, value=values[last])
+
+
+def resets(config: ConfigDict | Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:
+    """Returns the defaults of the keys that a newly chosen part does not read.
+
+    An optimizer named by import path without a learning rate also gets PLUGIN_RATES.
+
+    Args:
+        config: A config file's row in which the user changed some keys. Keys of the row that nothing reads any more are
+            reset.
+        given: The keys that the user changed, which stay as they are. Without a new choice among them, none is reset.
+    """
+    if not set(given) & PARTS.keys():
+        return {}
+    settings = config_lib.from_config(config)
+    changes = {key: FIELDS[key].default for key in find_unread(settings).keys() - set(given)}
+    if 'optimizer.name' in given and is_path(settings.optimizer.name) and 'optimizer.learning_rate' not in given:
+        changes |= {key: rate for key, rate in PLUGIN_RATES.items() if key not in given}
+    return changes
+
+
+def override(config: ConfigDict, changes: Mapping[str, Any]) -> ConfigDict:
+    """Returns a copy of a config with some flattened keys changed, as `--config.KEY=VALUE` flags change it.
+
+    Args:
+        config: The config, such as that of a row.
+        changes: The values: `{'model.family': 'lstm', 'model.h': 300}`. See `resets`.
+
+    Raises:
+        BadInput: There is no such key, or a value has another type.
+    """
+    changed = config.copy_and_resolve_references()
+    try:
+        changed.update_from_flattened_dict(changes)
+    except (KeyError, TypeError, AttributeError):
+        config_lib.from_config({**config_lib.flatten(config), **changes})  # says which key
+        raise
+    changed.update_from_flattened_dict(resets(changed, changes))
+    return changed
+
+
+def list_keys() -> str:
+    """Returns what KEYS_FILE holds: the keys that the parts in PARTS declare, and those that each part reads."""
+    declared: dict[str, dict[str, Any]] = {}
+    for key, kind in PARTS.items():
+        meaning = f'{kind.meaning}: {" | ".join(kind.paths)} | an import path'
+        declared[key] = {'type': 'str', 'default': kind.default, 'meaning': meaning}
+        for path in dict.fromkeys(_paths(key).values()):
+            declared |= checked_fields.declarations(_import(path), key.partition('.')[0])
+    reads = {key: {name: _keys_read(_import(path), key) for name, path in _paths(key).items()} for key in PARTS}
+    return json.dumps({'keys': declared, 'reads': reads}, indent=1) + '\n'
+
+
+def _paths(key: str) -> dict[str, str]:
+    """Returns the parts of a kind, and the class that stands for the plug-ins that are functions."""
+    return PARTS[key].paths | ({PLUGIN: PARTS[key].base} if key in plugins.FUNCTIONS else {})
+
+
+if __name__ == '__main__':
+    write_atomically(KEYS_FILE, list_keys())

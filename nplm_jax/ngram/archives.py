@@ -1,0 +1,87 @@
+"""Named arrays in one file: the safetensors format, with a checksum. What is read is mapped into memory.
+
+The checksum is the SHA-256 of the data and of the header, which holds it in its metadata; zeros stand for it there.
+"""
+
+import hashlib
+import json
+import mmap
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from nplm_jax.data.mapped_arrays import parts
+from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.io import open_atomically, open_regular, parse_json
+
+_DTYPES = {'I64': 'i8', 'I32': 'i4', 'F64': 'f8', 'F32': 'f4', 'U16': 'u2', 'U8': 'u1', 'BOOL': '?'}
+_NAMES = {np.dtype(code): name for name, code in _DTYPES.items()}
+_METADATA, _DIGEST = '__metadata__', 'sha256'
+_NO_DIGEST = '0' * 64
+_MAX_HEADER = 2**22  # bytes; a model of order 100, the highest of an ARPA file, has 500 arrays
+_PIECE = 2**22  # bytes that are hashed at once
+
+
+def write(path: pathlib.Path, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> None:
+    """Writes the arrays atomically, and texts as metadata.
+
+    Raises:
+        OSError: The disk refuses; an earlier file at `path` is unchanged.
+    """
+    header: dict[str, Any] = {_METADATA: {**metadata, _DIGEST: _NO_DIGEST}}
+    end, digest = 0, hashlib.sha256()
+    by_width = dict(sorted(arrays.items(), key=lambda item: -item[1].itemsize))  # so that all are aligned
+    for name, array in by_width.items():
+        start, end = end, end + array.nbytes
+        header[name] = {'dtype': _NAMES[array.dtype], 'shape': array.shape, 'data_offsets': (start, end)}
+    with open_atomically(path) as file:
+        file.write(_pack(header))
+        for array in by_width.values():
+            for part in parts(array):
+                data = part.tobytes()
+                file.write(data)
+                digest.update(data)
+        digest.update(_pack(header))
+        header[_METADATA][_DIGEST] = digest.hexdigest()
+        file.seek(0)
+        file.write(_pack(header))
+
+
+def read(path: pathlib.Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """Returns the arrays and the metadata that `write` wrote; the arrays cannot be changed.
+
+    Raises:
+        BadInput: The file cannot be read, or is damaged.
+    """
+    with open_regular(str(path), path) as file:
+        try:
+            size = int.from_bytes(file.read(8), 'little')
+            header = parse_json(path, file.read(min(size, _MAX_HEADER)).decode())
+            metadata, digest = header[_METADATA], hashlib.sha256()
+            expected, metadata[_DIGEST] = metadata.pop(_DIGEST), _NO_DIGEST
+            while piece := file.read(_PIECE):
+                digest.update(piece)
+            digest.update(_pack(header))
+            if digest.hexdigest() != expected:
+                raise ValueError
+            del header[_METADATA], metadata[_DIGEST]
+            data = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8, offset=8 + size)
+            return {name: _array(data, **entry) for name, entry in header.items()}, metadata
+        except (LookupError, TypeError, AttributeError, ValueError, OverflowError):
+            what = 'damaged (wrong checksum or malformed header)'
+            raise BadInput(path, f'{what}; delete it to estimate the model again') from None
+
+
+def _pack(header: Mapping[str, Any]) -> bytes:
+    """Returns the beginning of a file: the length of the header, and the header."""
+    text = json.dumps(header).encode()
+    text += b' ' * (-len(text) % 8)
+    return len(text).to_bytes(8, 'little') + text
+
+
+def _array(data: np.ndarray, dtype: str, shape: list[int], data_offsets: list[int]) -> np.ndarray:
+    """Returns the array of an entry of the header."""
+    start, end = data_offsets
+    return data[start:end].view(_DTYPES[dtype]).reshape(shape)

@@ -1,0 +1,292 @@
+r"""ARPA files: the text format in which n-gram toolkits exchange back-off models.
+
+A file has a header `\data\` with the number of n-grams of each order, then for each order lines of
+`log10 p<TAB>words<TAB>log10 b`, then `\end\`. Before the header lines may begin with `#`, which are skipped. A log10 of
+-99 or less stands for probability zero.
+
+The rare-word symbol is written as `<unk>`, and the paragraph mark as the sentence marks `<s>` and `</s>`, as
+`sentence_marks.split` says. Other readers require both marks: without a paragraph mark they have probability zero.
+"""
+
+import contextlib
+import functools
+import itertools
+import math
+import operator
+import pathlib
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from nplm_jax.data.vocabulary import RARE, Vocabulary
+from nplm_jax.ngram import sentence_marks
+from nplm_jax.ngram.arpa_blocks import BlockParser, parse_number
+from nplm_jax.ngram.arpa_files import read_blocks
+from nplm_jax.ngram.backoff import BackoffModel, renumber
+from nplm_jax.ngram.counts import NgramTable, find
+from nplm_jax.ngram.sentence_marks import UNKNOWN, UNKNOWN_IN_CAPITALS
+from nplm_jax.ngram.sorting import sort_with_order
+from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.io import write_atomically
+
+SENTENCE_MARKS = (sentence_marks.BEGIN, sentence_marks.END)
+_ZERO = -99.0  # the log10 of probability zero
+_KENLM_UNKNOWN = -100.0  # the log10 that KenLM gives to an unknown word if a file has no <unk>
+FIELD = re.compile(r'[^ \t\n\r]+')  # as KenLM, which cuts sentences at more blanks (`words.KENLM_WORD`)
+_LOG_10 = math.log(10)
+_MAX_ORDER = 100
+_BLOCK = 2**18  # bytes that are parsed at once
+_IN_SECTION = 'log10 probability, {} words, log10 back-off weight, or the next section'
+
+
+def write(model: BackoffModel, vocabulary: Vocabulary, path: pathlib.Path) -> None:
+    """Writes a model with seven digits.
+
+    Raises:
+        BadInput: The vocabulary is not of the model's size, or has `<unk>`, `<UNK>`, `<s>` or `</s>` as a word.
+    """
+    if len(vocabulary) != model.table.vocabulary_size:
+        raise BadInput(path, f'a vocabulary of {len(vocabulary)} words for a model of {model.table.vocabulary_size}')
+    sentence_marks.check_words(str(path), vocabulary)
+    write_with_marks(*sentence_marks.split(model, vocabulary), path)
+
+
+def write_with_marks(model: BackoffModel, vocabulary: Vocabulary, path: pathlib.Path) -> None:
+    """Writes a model of which `<s>` and `</s>` are words, as `read` returns it, with seven digits.
+
+    Args:
+        model: The model.
+        vocabulary: Its vocabulary; the rare-word symbol becomes `<unk>`.
+        path: The file.
+    """
+    unused_marks = [mark for mark in SENTENCE_MARKS if mark not in vocabulary.ids]
+    lines = ['\\data\\']
+    for k in range(1, model.n + 1):
+        lines.append(f'ngram {k}={model.table.size(k) + (len(unused_marks) if k == 1 else 0)}')
+    words = [UNKNOWN, *vocabulary.words[1:]]
+    ngrams = words
+    for k in range(1, model.n + 1):
+        if k > 1:
+            last = model.table.keys[k - 1] % len(words)
+            ngrams = [f'{ngrams[p]} {words[w]}' for p, w in zip(model.table.prefixes(k).tolist(), last.tolist())]
+        lines.append(f'\n\\{k}-grams:')
+        if k == 1:
+            lines += [f'{_ZERO:g}\t{mark}' for mark in unused_marks]
+        log_p = _nats_to_log10(np.minimum(np.asarray(model.log_p[k - 1]), 0))
+        if k == model.n:
+            lines += [f'{p:.7g}\t{ngram}' for p, ngram in zip(log_p, ngrams)]
+        else:
+            log_b = _nats_to_log10(np.asarray(model.log_b[k - 1]))
+            lines += [f'{p:.7g}\t{ngram}\t{b:.7g}' for p, ngram, b in zip(log_p, ngrams, log_b)]
+    write_atomically(path, '\n'.join([*lines, '\n\\end\\\n']))
+
+
+def read(path: pathlib.Path, as_kenlm: bool = False) -> tuple[BackoffModel, Vocabulary]:
+    """Reads an ARPA file of any toolkit, of any order up to 100.
+
+    Args:
+        path: The file.
+        as_kenlm: Whether a log10 of -99 is a number like any other, `<s>` and `</s>` are words wherever the file has
+            them, and an `<unk>` that it lacks has -100, so that all sums are those of KenLM.
+
+    Returns:
+        The model, and the vocabulary of its ids: `<unk>` or `<UNK>` as the rare-word symbol (with probability zero if
+        the file has neither), then the words in the order of the file; all counts are 0. `<s>` and `</s>` are words
+        only if the file gives them a positive probability or a longer n-gram; then they keep the file's probabilities.
+
+    Raises:
+        BadInput: The text is malformed, a section's number of n-grams differs from the header's, an n-gram is
+            repeated, a word is no 1-gram or `<rare>`, or an n-gram's first words are no n-gram of the order below; a
+            back-off weight is not finite or above 99 (log10), or not zero at the highest order. The message names file
+            and line.
+    """
+    ids, zero = {UNKNOWN: 0, UNKNOWN_IN_CAPITALS: 0}, -math.inf if as_kenlm else _ZERO  # KenLM takes both spellings
+    keys: list[np.ndarray] = []
+    log_p, log_b = [], []
+    for order, of_order in itertools.groupby(_parse(path, ids), operator.itemgetter(0)):
+        blocks = [encode() for _, encode in of_order]
+        lines, ids_KxI, log_p_I, log_b_I = (np.concatenate(arrays, axis=-1) for arrays in zip(*blocks))
+        del blocks
+        packed = _pack(path, lines, ids_KxI, keys, ids)
+        del ids_KxI
+        if order == 1 and 0 not in packed:  # no <unk>
+            packed, log_b_I = np.append(packed, 0), np.append(log_b_I, 0.0)
+            log_p_I = np.append(log_p_I, _KENLM_UNKNOWN if as_kenlm else _ZERO)
+        packed, rows = sort_with_order(packed)
+        repeated = np.flatnonzero(packed[1:] == packed[:-1]) + 1
+        if len(repeated):
+            i = repeated[rows[repeated].argmin()]  # the first in the file
+            raise BadInput(f'{path}:{lines[rows[i]]}', 'an n-gram that occurs twice')
+        keys.append(packed)
+        log_p.append(_log10_to_nats(log_p_I, zero)[rows])
+        log_b.append(_log10_to_nats(log_b_I, zero)[rows])
+    words = (RARE, *itertools.islice(ids, 2, None))
+    model = BackoffModel(NgramTable(len(words), tuple(keys)), log_p, log_b[:-1])
+    return (model, Vocabulary(words, (0,) * len(words))) if as_kenlm else _without_unused_marks(model, words)
+
+
+class _Block(NamedTuple):
+    """Some n-grams of one order: of each its line, ids of words, log10 P and log10 back-off weight."""
+
+    lines: np.ndarray
+    ids_KxI: np.ndarray
+    log_p_I: np.ndarray
+    log_b_I: np.ndarray
+
+
+def _parse(path: pathlib.Path, ids: dict[str, int]) -> Iterator[tuple[int, Callable[[], _Block]]]:
+    """Yields functions that return the n-grams in the order of the file, one or more of each order, with the order.
+
+    Args:
+        path: The file.
+        ids: The id of each word; the words of 1-grams are added.
+    """
+    sizes: list[int] = []  # of the sections, according to the header
+    in_header, order, count, number = False, 0, 0, 1
+    parser: BlockParser | None = None  # of all orders but the first
+    for first, text, data in read_blocks(path, _BLOCK):
+        if parser and (parsed := parser.parse(data, order)) and (order < len(sizes) or not parsed[-1].any()):
+            ids_KxI, log_p_I, log_b_I = parsed
+            if (log_b_I <= -_ZERO).all() and (log_b_I > -math.inf).all():
+                lines_I = first + np.arange(len(log_p_I))
+                yield order, functools.partial(_Block, lines_I, ids_KxI, log_p_I, log_b_I)
+                count, number = count + len(log_p_I), first + len(log_p_I) - 1
+                continue
+        lines: list[int] = []
+        rows: list[list[str]] = []
+        for number, line in enumerate(text.removesuffix('\n').split('\n'), first):
+            # One field more than the longest valid line has.
+            fields = [match[0] for match in itertools.islice(FIELD.finditer(line), _MAX_ORDER + 3)]
+            if 0 < order < len(fields) < order + 3:
+                lines.append(number)
+                rows.append(fields)
+                continue
+            is_comment = line.startswith('#') and not (in_header or order)
+            if not fields or is_comment:
+                continue
+            if order:
+                count += len(rows)
+                yield order, functools.partial(_encode, path, order, order == len(sizes), lines, rows, ids)
+            is_end = 0 < order == len(sizes) and fields == ['\\end\\']
+            if not in_header and not order and fields == ['\\data\\']:
+                in_header = True
+            elif in_header and (size := _parse_size(fields, len(sizes) + 1)) is not None:
+                sizes.append(size)
+            elif is_end or ((in_header or order) and order < len(sizes) and fields == [f'\\{order + 1}-grams:']):
+                if order and count != sizes[order - 1]:
+                    problem = f'{count} {order}-grams end here; the header says {sizes[order - 1]}'
+                    raise BadInput(f'{path}:{number}', problem)
+                if is_end:
+                    return
+                in_header, order, count, lines, rows = False, order + 1, 0, [], []
+                parser = BlockParser(ids) if order == 2 else parser
+            else:
+                header = f'ngram {len(sizes) + 1}=SIZE or \\1-grams:' if in_header else 'the line \\data\\'
+                expected = _IN_SECTION.format(order) if order else header
+                raise BadInput(f'{path}:{number}', f'not an ARPA file: expected {expected}')
+        if order:
+            count += len(rows)
+            yield order, functools.partial(_encode, path, order, order == len(sizes), lines, rows, ids)
+    raise BadInput(f'{path}:{number}', 'not an ARPA file, or cut short: no \\end\\')
+
+
+def _parse_size(fields: list[str], order: int) -> int | None:
+    """Returns the number of n-grams of `order` that a line of the header announces; None for another line."""
+    match = re.fullmatch(r'ngram ([0-9]{1,3})= ?([0-9]{1,18})', ' '.join(fields))
+    return int(match[2]) if match and int(match[1]) == order <= _MAX_ORDER else None
+
+
+def _encode(
+    path: pathlib.Path, order: int, is_longest: bool, lines: list[int], rows: list[list[str]], ids: dict[str, int]
+) -> _Block:
+    """Returns the n-grams of some lines.
+
+    Args:
+        path: The file, for error messages.
+        order: The order.
+        is_longest: Whether no order is higher.
+        lines: The number of each line.
+        rows: Its fields.
+        ids: The id of each word; the words of 1-grams are added.
+    """
+    columns = [*itertools.zip_longest(*rows, fillvalue='0')]
+    columns += [('0',) * len(rows)] * (order + 2 - len(columns))
+    log_p_I, log_b_I = _floats(columns[0]), _floats(columns[-1])
+    if order == 1:
+        ids_KxI = np.array([[ids.setdefault(word, len(ids) - 1) for word in columns[1]]], np.int32)
+        if RARE in ids:
+            problem = f'has the word {RARE}, which stands for unknown words here; name it {UNKNOWN} in the text'
+            raise BadInput(path, problem)
+    else:
+        ids_of_words = map(ids.get, itertools.chain(*columns[1:-1]), itertools.repeat(-1))
+        ids_KxI = np.fromiter(ids_of_words, np.int32, order * len(rows)).reshape(order, -1)
+    limits = 'the longest n-grams have none' if is_longest else f'must be finite and at most {-_ZERO:g}'
+    is_allowed = log_b_I == 0 if is_longest else (-math.inf < log_b_I) & (log_b_I <= -_ZERO)
+    for is_bad, problem in (
+        (~(log_p_I <= 0), f'not an ARPA file: expected {_IN_SECTION.format(order)}'),  # or NaN
+        (~is_allowed, 'log10 back-off weight {0}: ' + limits),
+        ((ids_KxI < 0).any(0), '{1!r} has a word without a 1-gram'),
+    ):
+        if is_bad.any():
+            row = int(is_bad.argmax())
+            words = ' '.join(column[row] for column in columns[1:-1])
+            raise BadInput(f'{path}:{lines[row]}', f'{problem.format(columns[-1][row], words)}')
+    return _Block(np.array(lines, np.int64), ids_KxI, log_p_I, log_b_I)
+
+
+def _pack(
+    path: pathlib.Path, lines: np.ndarray, ids_KxI: np.ndarray, keys: Sequence[np.ndarray], ids: dict[str, int]
+) -> np.ndarray:
+    """Returns the key of each n-gram of an order.
+
+    Args:
+        path: The file, for error messages.
+        lines: The line of each n-gram.
+        ids_KxI: Its words.
+        keys: Those of the lower orders.
+        ids: The id of each word.
+    """
+    nodes = ids_KxI[0].astype(np.int64)
+    if len(ids_KxI) == 1:
+        return nodes
+    for lower_keys, ids_I in zip(keys[1:], ids_KxI[1:]):
+        nodes = find(lower_keys, nodes * len(keys[0]) + ids_I)
+    if (nodes < 0).any():
+        row = int((nodes < 0).argmax())
+        words = (UNKNOWN, *itertools.islice(ids, 2, None))
+        ngram = ' '.join(words[i] for i in ids_KxI[:, row])
+        raise BadInput(f'{path}:{lines[row]}', f'{ngram!r} has a prefix that is not an n-gram of the order below')
+    return nodes * len(keys[0]) + ids_KxI[-1]
+
+
+def _floats(texts: Sequence[str]) -> np.ndarray:
+    """Returns numbers; of a text that is none, infinity, and of all after it."""
+    numbers: list[float] = []
+    with contextlib.suppress(ValueError):
+        numbers.extend(map(parse_number, map(str.encode, texts)))
+    return np.pad(numbers, (0, len(texts) - len(numbers)), constant_values=math.inf)
+
+
+def _without_unused_marks(model: BackoffModel, words: Sequence[str]) -> tuple[BackoffModel, Vocabulary]:
+    """Removes `<s>` and `</s>` if they have probability zero and occur in no longer n-gram."""
+    keys, size = model.table.keys, len(words)
+    is_kept_V = np.ones(size, bool)
+    for word in (i for i, name in enumerate(words) if name in SENTENCE_MARKS and np.isneginf(model.log_p[0][i])):
+        begins = any(ngrams.start < ngrams.stop for ngrams in model.table.beginning_with(word)[1:])
+        is_kept_V[word] = begins or any((longer % size == word).any() for longer in keys[1:])
+    if not is_kept_V.all():
+        # A removed mark gets the id of the word before it, so `renumber` merges them and keeps the values of that word.
+        model, words = renumber(model, np.cumsum(is_kept_V) - 1), [*itertools.compress(words, is_kept_V)]
+    return model, Vocabulary(tuple(words), (0,) * len(words))
+
+
+def _nats_to_log10(nats: np.ndarray) -> list[float]:
+    """Converts natural to decimal logarithms, with -99 for -inf."""
+    return np.where(np.isneginf(nats), _ZERO, nats / _LOG_10).tolist()
+
+
+def _log10_to_nats(log10: np.ndarray, zero: float) -> np.ndarray:
+    """Converts decimal to natural logarithms, with -inf for `zero` and less. float64."""
+    return np.where(log10 > zero, log10 * _LOG_10, -np.inf)

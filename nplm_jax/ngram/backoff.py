@@ -1,0 +1,109 @@
+"""Back-off models: all back-off and interpolated n-gram models have this form after estimation.
+
+P(w | h) = p(h w) if the n-gram h w is in the table, else b(h) P(w | h without its oldest word),
+with b(h) = 1 for a context that is not in the table.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from nplm_jax.data.corpora import Span
+from nplm_jax.models.language_model import LanguageModel
+from nplm_jax.ngram.counts import NgramTable, with_history
+from nplm_jax.ngram.scratch import blocks
+
+Values = Any  # a float64 array, or a quantization.QuantizedArray, which is read like one
+_WORDS = 2**20  # words that are scored at once
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class BackoffModel(LanguageModel):
+    """An n-gram model in back-off form.
+
+    Attributes:
+        table: The n-grams; those longer than n are not used.
+        log_p: log_p[k-1] holds log p of each n-gram of order k, float64 or quantized, one per node of the
+            table; nats.
+        log_b: log_b[k-1] holds log b of each context of length k, k = 1..n-1, float64 or float32, one per node
+            of order k; nats.
+    """
+
+    table: NgramTable
+    log_p: list[Values]
+    log_b: list[Values]
+
+    def __post_init__(self) -> None:
+        self.n: int = len(self.log_p)
+        self.vocabulary_size: int = self.table.vocabulary_size
+
+    def _describe_size(self) -> str:
+        return f'{self.table.vocabulary_size:,} words, {sum(map(len, self.table.keys)):,} n-grams'
+
+    def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
+        """Returns log P(w_t | the n-1 words before it) for each t in `span`. float32, nats."""
+        pieces = [self.log_p_of(*nodes).astype(np.float32) for nodes in self._stream_nodes(tokens_T, span)]
+        return np.concatenate([np.empty(0, np.float32), *pieces])
+
+    def matched_lengths(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
+        """Returns the length of the longest n-gram of the table that ends at each word of `span`."""
+        orders = np.arange(1, self.n + 1)[:, None]
+        pieces = [((np.stack(nodes[1:]) >= 0) * orders).max(0) for nodes, _ in self._stream_nodes(tokens_T, span)]
+        return np.concatenate([np.empty(0, int), *pieces])
+
+    def log_p_of(self, nodes: Sequence[np.ndarray], contexts: Sequence[np.ndarray]) -> np.ndarray:
+        """Returns log P of words after contexts. float64, nats.
+
+        Args:
+            nodes: By order 0..n, the node of the n-gram that ends at each word, or -1; that of order 0 is not read.
+            contexts: By length 0..n-1, the node of the words before, or -1.
+        """
+        log_p_T = self.log_p[0][nodes[1]]
+        for log_p, log_b, nodes_T, contexts_T in zip(self.log_p[1:], self.log_b, nodes[2:], contexts[1:]):
+            backed_off_T = log_p_T + np.where(contexts_T >= 0, take(log_b, contexts_T), 0)
+            log_p_T = np.where(nodes_T >= 0, take(log_p, nodes_T), backed_off_T)
+        return log_p_T
+
+    def _stream_nodes(self, tokens_T: np.ndarray, span: Span) -> Iterator[tuple[list[np.ndarray], list[np.ndarray]]]:
+        """Yields the nodes and contexts of the words of `span`, of many words at once, which bounds the memory."""
+        for block in blocks(len(span), _WORDS):
+            part = Span(span.start + block.start, span.start + block.stop)
+            nodes = self.table.nodes(with_history(tokens_T, part, self.n), self.n)
+            yield [x[self.n :] for x in nodes], [x[self.n - 1 : -1] for x in nodes[: self.n]]
+
+    def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:
+        """See `LanguageModel.next_word`."""
+        contexts = self.table.context_nodes(contexts_BxN, self.n)
+        log_p_BxV = np.tile(self.log_p[0], (len(contexts_BxN), 1))
+        for length in range(1, self.n):
+            contexts_B = contexts[length]
+            log_p_BxV += np.where(contexts_B >= 0, take(self.log_b[length - 1], contexts_B), 0)[:, None]
+            rows, words, nodes = self.table.successors(length + 1, contexts_B)
+            log_p_BxV[rows, words] = self.log_p[length][nodes]
+        return log_p_BxV.astype(np.float32)
+
+
+def take(values: Values, nodes: np.ndarray) -> np.ndarray:
+    """Returns the value of each node; that of node -1, the only one of an order without n-grams, is not to be used."""
+    return values[nodes] if len(values) else np.zeros(nodes.shape)
+
+
+def renumber(model: BackoffModel, new_ids_V: np.ndarray) -> BackoffModel:
+    """Returns the same model with other ids of its words.
+
+    Args:
+        model: The model.
+        new_ids_V: The new id of each word; the ids are 0, 1, ... without gaps. Words that share a new id are merged,
+            and so are their n-grams; a merged n-gram keeps log p and log b of the first one.
+    """
+    size, new_size = model.table.vocabulary_size, int(new_ids_V.max()) + 1
+    nodes, keys, first = np.zeros(1, np.int64), [], []  # the new node of each n-gram; the old node of each new one
+    for k in range(1, model.n + 1):
+        packed = nodes[model.table.prefixes(k)] * new_size + new_ids_V[model.table.keys[k - 1] % size]
+        packed, indices, nodes = np.unique(packed, return_index=True, return_inverse=True)
+        keys.append(packed)
+        first.append(indices)
+    log_p, log_b = ([array[i] for array, i in zip(arrays, first)] for arrays in (model.log_p, model.log_b))
+    return BackoffModel(NgramTable(new_size, tuple(keys)), log_p, log_b)

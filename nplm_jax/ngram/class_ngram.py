@@ -1,0 +1,266 @@
+"""Word classes, and n-grams of classes (the paper's section 4.1; Ney & Kneser, 1993; Martin, Liermann & Ney, 1998).
+
+Dims: G classes, V vocabulary, A words of an inner vocabulary, T words of a span, B contexts.
+"""
+
+import dataclasses
+import pathlib
+import warnings
+from typing import Self
+
+import numpy as np
+import scipy.sparse
+from numpy.lib.stride_tricks import sliding_window_view
+
+from nplm_jax.data.corpora import Span
+from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
+from nplm_jax.models.language_model import LanguageModel, check_contexts
+from nplm_jax.ngram import kneser_ney
+from nplm_jax.ngram.backoff import BackoffModel
+from nplm_jax.ngram.counts import NgramCounts, check_ids, count, with_history
+from nplm_jax.utils.errors import require
+from nplm_jax.utils.io import write_atomically
+
+CONTEXTS_PER_BLOCK = 4096  # contexts whose class probabilities are computed at once, which bounds the memory
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class ClassNgram(LanguageModel):
+    """P(w | h) = P(w | class of w) P(class of w | the n-1 classes before it).
+
+    The class n-gram is modified Kneser-Ney over class ids. P(w | class) is the relative frequency in training
+    less an absolute discount D = n1 / (n1 + 2 n2) of the word counts. The freed mass is spread evenly over the words
+    that do not occur in training: such a word belongs to every class (one class for each would cost 5 nats
+    each time it occurs), and its class in classes_V matters only in contexts.
+
+    Attributes:
+        classes_V: The class of each word, int64.
+        class_ngram: The n-gram model over classes.
+        is_unseen_V: Whether each word belongs to every class, since it does not occur in training.
+        log_p_V: log P of each word given its class, nats; unused for unseen words.
+        unseen_p_G: P of any one unseen word given each class.
+    """
+
+    classes_V: np.ndarray
+    class_ngram: BackoffModel
+    is_unseen_V: np.ndarray
+    log_p_V: np.ndarray
+    unseen_p_G: np.ndarray
+
+    def __post_init__(self) -> None:
+        self.n = self.class_ngram.n
+        self.vocabulary_size: int = len(self.classes_V)
+
+    def _describe_size(self) -> str:
+        return f'{len(self.classes_V):,} words, {self.class_ngram.table.vocabulary_size:,} classes'
+
+    @classmethod
+    def fit(cls, tokens_T: np.ndarray, train: Span, n: int, classes_V: np.ndarray) -> Self:
+        """Estimates the model.
+
+        Args:
+            tokens_T: Ids of the stream.
+            train: The words to count.
+            n: The order.
+            classes_V: The class of each word, from `exchange`.
+
+        Raises:
+            BadInput: See `counts.count`.
+        """
+        classes_V = renumber(classes_V)
+        num_classes = int(classes_V.max()) + 1
+        with warnings.catch_warnings():
+            # Classes are few and frequent: hardly any has a count of 1, and a fixed discount is harmless.
+            warnings.simplefilter('ignore', kneser_ney.DiscountWarning)
+            class_ngram = kneser_ney.fit_modified(count(_to_classes(tokens_T, classes_V), train, n, num_classes))
+        counts_V = np.bincount(tokens_T[train.start : train.stop], minlength=len(classes_V))
+        return cls(classes_V, class_ngram, counts_V == 0, *_word_given_class(counts_V, classes_V, num_classes))
+
+    def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
+        """Returns log P(w_t | the n-1 words before it) for each t in `span`. float32, nats."""
+        classes_L = _to_classes(tokens_T[: span.stop], self.classes_V)
+        words_T = tokens_T[span.start : span.stop]
+        log_p_T = self.class_ngram.score(classes_L, span) + self.log_p_V[words_T]
+        contexts_TxN = sliding_window_view(with_history(classes_L, span, self.class_ngram.n), self.class_ngram.n)
+        unseen = np.flatnonzero(self.is_unseen_V[words_T])
+        for block in np.split(unseen, range(CONTEXTS_PER_BLOCK, len(unseen), CONTEXTS_PER_BLOCK)):
+            log_p_T[block] = self._unseen_log_p(self.class_ngram.next_word(contexts_TxN[block]))
+        return log_p_T.astype(np.float32)
+
+    def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:
+        """Returns log P(w | context) for all words; contexts in reading order. float32, B x V, nats."""
+        class_log_p_BxG = self.class_ngram.next_word(self.classes_V[check_contexts(contexts_BxN, self.vocabulary_size)])
+        log_p_BxV = class_log_p_BxG[:, self.classes_V] + self.log_p_V
+        log_p_BxV[:, self.is_unseen_V] = self._unseen_log_p(class_log_p_BxG)[:, None]
+        return log_p_BxV.astype(np.float32)
+
+    def matched_lengths(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
+        """See `LanguageModel.matched_lengths`; of the n-gram of classes."""
+        return self.class_ngram.matched_lengths(_to_classes(tokens_T, self.classes_V), span)
+
+    def _unseen_log_p(self, class_log_p_BxG: np.ndarray) -> np.ndarray:
+        """Returns log P of any one word that does not occur in training, from log P of all classes."""
+        with np.errstate(divide='ignore'):
+            return np.log(np.exp(class_log_p_BxG.astype(np.float64)) @ self.unseen_p_G)
+
+
+def over_vocabulary(inner: BackoffModel, inner_vocabulary: Vocabulary, vocabulary: Vocabulary) -> ClassNgram:
+    """Returns a back-off model over the words of another vocabulary, so that it can be mixed with models of that one.
+
+    A word that both vocabularies have keeps its probability. The words that only the outer vocabulary has, and its
+    rare-word symbol, share the probability of the inner rare-word symbol (`<unk>`) evenly. The rare-word symbol also
+    gets the probabilities of all words that only the inner vocabulary has. In contexts the words that only the outer
+    vocabulary has are the inner rare-word symbol. So the inner words are classes, and <rare> belongs to several.
+
+    Args:
+        inner: The model.
+        inner_vocabulary: Its vocabulary.
+        vocabulary: The other one.
+    """
+    inner_ids_V = inner_vocabulary.encode(vocabulary.words).astype(np.int64)
+    is_shared_V = inner_ids_V == RARE_ID
+    share = 1 / is_shared_V.sum()
+    rare_p_A = np.ones(len(inner_vocabulary))
+    rare_p_A[inner_ids_V] = 0
+    rare_p_A[RARE_ID] = share
+    is_rare_V = np.arange(len(vocabulary)) == RARE_ID
+    return ClassNgram(inner_ids_V, inner, is_rare_V, np.where(is_shared_V, np.log(share), 0.0), rare_p_A)
+
+
+def _to_classes(words: np.ndarray, classes_V: np.ndarray) -> np.ndarray:
+    """Returns the class of each word."""
+    return classes_V[check_ids(np.asarray(words), len(classes_V))]
+
+
+def exchange(tokens_T: np.ndarray, train: Span, num_classes: int, vocabulary_size: int, passes: int = 10) -> np.ndarray:
+    """Finds word classes by the exchange algorithm, which moves one word at a time to its best class.
+
+    Each move raises the likelihood of the class bigram model. At first each of the most frequent words is alone in its
+    class, and all other words share the last class. Each pass visits the training words from the most to the least
+    frequent. Words that do not occur in training get the class with the most words that occur once.
+
+    Args:
+        tokens_T: Ids of the stream.
+        train: The words to count.
+        num_classes: The number of classes, at least 1.
+        vocabulary_size: |V|.
+        passes: The largest number of passes; the search stops earlier after a pass without a move.
+
+    Returns:
+        The class of each word, int64, V. Classes are numbered in the order of their first word, so that the rare-word
+        symbol is in class 0.
+
+    Raises:
+        BadInput: `num_classes` is below 1, or see `counts.count`.
+
+    References:
+        Martin, Liermann & Ney, 1998: Algorithms for bigram and trigram word clustering.
+    """
+    require(num_classes >= 1, 'classes', num_classes, 'must be 1 or more')
+    bigrams = count(tokens_T, train, 2, vocabulary_size)
+    words_by_count = np.argsort(-bigrams.counts[0], kind='stable')
+    classes_V = np.empty(vocabulary_size, np.int64)
+    classes_V[words_by_count] = np.minimum(np.arange(vocabulary_size), num_classes - 1)
+    search = _ExchangeSearch(bigrams, classes_V, num_classes)
+    seen_ids = words_by_count[bigrams.counts[0][words_by_count] > 0]
+    for _ in range(passes):
+        if not sum([search.move(word) for word in seen_ids]):
+            break
+    singletons_G = np.bincount(classes_V[bigrams.counts[0] == 1], minlength=num_classes)
+    classes_V[bigrams.counts[0] == 0] = singletons_G.argmax()
+    return renumber(classes_V)
+
+
+class _ExchangeSearch:
+    """The class bigram counts, and how a move of one word changes the sum of c log c (Martin et al., section 2).
+
+    Whole rows are fast to read, so pairs of classes are kept twice: rows are the class before in the first of
+    `_pairs_2xGxG`, and the class after in the second. In the same way `_words_2` has the counts of the words after each
+    word, and of those before it.
+    """
+
+    def __init__(self, bigrams: NgramCounts, classes_V: np.ndarray, num_classes: int) -> None:
+        self.classes_V = classes_V
+        size, is_counted = len(classes_V), bigrams.counts[1] > 0
+        before, after = np.divmod(bigrams.table.keys[1][is_counted], size)
+        counts = bigrams.counts[1][is_counted].astype(np.float64)
+        bigrams_VxV = scipy.sparse.csr_array((counts, (before, after)), (size, size))
+        self._words_2, self._self_V = (bigrams_VxV, bigrams_VxV.T.tocsr()), bigrams_VxV.diagonal()
+        pairs = np.bincount(classes_V[before] * num_classes + classes_V[after], counts, num_classes**2)
+        pairs_GxG = pairs.reshape(num_classes, num_classes)
+        self._pairs_2xGxG = np.stack([pairs_GxG, pairs_GxG.T])
+        self._totals_2xG = self._pairs_2xGxG.sum(2)
+
+    def move(self, word: int) -> bool:
+        """Puts the word into the class of the greatest likelihood. Returns whether that is another class."""
+        counts_2xG = np.stack([self._count_by_class(words, word) for words in self._words_2])
+        self_count, old = self._self_V[word], self.classes_V[word]
+        counts_2xG[:, old] -= self_count
+        self._add(old, -counts_2xG, -self_count)
+        gains_G = self._gains(counts_2xG, self_count)
+        best = int(gains_G.argmax())
+        # A move that gains no more than the rounding error could alternate for ever.
+        new = best if gains_G[best] > gains_G[old] + 1e-6 else old
+        self._add(new, counts_2xG, self_count)
+        self.classes_V[word] = new
+        return bool(new != old)
+
+    def _count_by_class(self, words: scipy.sparse.csr_array, word: int) -> np.ndarray:
+        """Returns how often a word of each class is in row `word` of these counts. float64, G."""
+        row = slice(words.indptr[word], words.indptr[word + 1])
+        return np.bincount(self.classes_V[words.indices[row]], words.data[row], self._totals_2xG.shape[1])
+
+    def _add(self, target: int, counts_2xG: np.ndarray, self_count: float) -> None:
+        """Adds one word's bigram counts to the class `target`."""
+        for side in (0, 1):
+            self._pairs_2xGxG[side, target] += counts_2xG[side]
+            self._pairs_2xGxG[1 - side, :, target] += counts_2xG[side]
+            self._pairs_2xGxG[side, target, target] += self_count
+            self._totals_2xG[side, target] += counts_2xG[side].sum() + self_count
+
+    def _gains(self, counts_2xG: np.ndarray, self_count: float) -> np.ndarray:
+        """Returns by how much the log-likelihood rises when the word joins each class, in nats."""
+        gains_G = np.zeros(counts_2xG.shape[1])
+        for counts_G, pairs_GxG in zip(counts_2xG, self._pairs_2xGxG[::-1]):
+            nonzero = counts_G.nonzero()[0]
+            gains_G += _xlogx_increase(pairs_GxG[nonzero], counts_G[nonzero, None]).sum(0)
+        diagonal_G = self._pairs_2xGxG[0].diagonal()
+        gains_G += _xlogx_increase(diagonal_G, counts_2xG.sum(0) + self_count)
+        for counts_G, totals_G in zip(counts_2xG, self._totals_2xG):
+            gains_G -= _xlogx_increase(diagonal_G, counts_G) + _xlogx_increase(totals_G, counts_G.sum() + self_count)
+        return gains_G
+
+
+def _xlogx_increase(counts: np.ndarray, increments: np.ndarray | float) -> np.ndarray:
+    """Returns (c + i) log(c + i) - c log c."""
+    return _xlogx(counts + increments) - _xlogx(counts)
+
+
+def _xlogx(counts: np.ndarray) -> np.ndarray:
+    """Returns c log c, 0 for a count of 0."""
+    return counts * np.log(np.maximum(counts, 1))
+
+
+def _word_given_class(counts_V: np.ndarray, classes_V: np.ndarray, num_classes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns log P(w | class of w) of each training word, and for each class P(w | class) of any one unseen word."""
+    n1, n2 = (np.count_nonzero(counts_V == j) for j in (1, 2))
+    num_unseen = np.count_nonzero(counts_V == 0)
+    discount = (n1 / (n1 + 2 * n2) if n1 and n2 else 0.5) if num_unseen else 0.0
+    freed_V = np.minimum(counts_V, discount)
+    total_G, freed_G = (np.bincount(classes_V, x, num_classes) for x in (counts_V, freed_V))
+    # The unseen words get all mass of a class without a training word.
+    freed_share_G = np.divide(freed_G, total_G, out=np.ones(num_classes), where=total_G > 0)
+    with np.errstate(divide='ignore'):
+        log_p_V = np.log((counts_V - freed_V) / np.maximum(total_G, 1)[classes_V])
+    return log_p_V, freed_share_G / max(num_unseen, 1)
+
+
+def renumber(classes_V: np.ndarray) -> np.ndarray:
+    """Numbers the same classes 0, 1, ... without gaps, in the order of their first word."""
+    _, first, inverse = np.unique(classes_V, return_index=True, return_inverse=True)
+    return first.argsort().argsort()[inverse]
+
+
+def save(classes_V: np.ndarray, vocabulary: Vocabulary, path: pathlib.Path) -> None:
+    """Writes UTF-8 lines `word<TAB>class` in the order of the ids."""
+    write_atomically(path, ''.join(f'{w}\t{c}\n' for w, c in zip(vocabulary.words, classes_V, strict=True)))

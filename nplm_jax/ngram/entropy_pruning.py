@@ -1,0 +1,114 @@
+"""Smaller tables of a back-off model: n-grams are left out whose probability the shorter context nearly gives.
+
+Leaving out h w changes P(w | h) and the back-off weight of h, from b to b'. The relative entropy between the model
+before and after it is
+
+D = -P(h) (p(h w) (log P(w | h') + log b'(h) - log p(h w)) + (log b'(h) - log b(h)) (1 - sum of p(h v))),
+
+with h' for h without its oldest word, and v running over the words after h; exp(D) - 1 is the relative change of the
+perplexity.
+
+References:
+    Stolcke, 1998: Entropy-based pruning of backoff language models.
+    Chelba, Brants, Neveitt & Xu, 2010: Study on interaction between entropy pruning and Kneser-Ney smoothing.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from nplm_jax.data.mapped_arrays import release
+from nplm_jax.ngram import pruning
+from nplm_jax.ngram.backoff import BackoffModel, Values
+from nplm_jax.ngram.counts import Block
+from nplm_jax.ngram.normalization import left, normalize, suffix_log_p, suffix_nodes
+from nplm_jax.ngram.scratch import SCRATCH, Scratch
+from nplm_jax.utils.errors import require
+
+_TOLERANCE = 1e-3  # of sums of probabilities, for files with few digits
+
+
+def prune(
+    model: BackoffModel,
+    context_p: Sequence[np.ndarray],
+    threshold: float,
+    scratch: Scratch = SCRATCH,
+    key: str = 'ngram.prune_entropy',
+) -> BackoffModel:
+    """Returns a model without the n-grams whose removal raises the perplexity by less than a threshold.
+
+    Each n-gram is judged as if it alone were left out. The highest order comes first; an n-gram stays if a longer one
+    that stays begins or ends with its words. The probabilities sum to one as before.
+
+    Args:
+        model: A model whose probabilities sum to one.
+        context_p: context_p[k-2] holds P(h) of each context of n-grams of order k, one per node of order k-1.
+        threshold: The relative change of the perplexity, as of SRILM's `ngram -prune`.
+        scratch: Where large arrays are kept.
+        key: What gives the threshold, for the error message.
+
+    Raises:
+        BadInput: No n-gram of an order is left that has some, or the probabilities do not sum to one.
+    """
+    table = model.table
+    suffixes = [np.zeros(table.vocabulary_size, np.int64)]
+    for k in range(2, model.n + 1):
+        suffixes.append(suffix_nodes(table, k, suffixes[-1], scratch))
+    is_kept = [np.ones(table.size(1), bool), *(np.zeros(table.size(k), bool) for k in range(2, model.n + 1))]
+    for k in range(model.n, 1, -1):
+        for block in table.blocks(k, scratch.block):
+            lower = suffix_log_p(model, k, block.nodes, suffixes[k - 1][block.nodes])
+            b, unseen = np.exp(model.log_b[k - 2][block.contexts]), 1 - block.sum_by_context(np.exp(lower))
+            excess = b * unseen - left(block, model.log_p[k - 1])
+            problem = 'needs probabilities that sum to one, as those of a file whose words are limited do not'
+            require(bool((np.abs(excess) < _TOLERANCE).all()), key, threshold, problem)
+            change = _changes(block, model.log_p[k - 1], model.log_b[k - 2], lower, context_p[k - 2])
+            is_kept[k - 1][block.nodes] |= ~(change < np.log1p(threshold))
+            kept = is_kept[k - 1][block.nodes]
+            is_kept[k - 2][block.contexts] |= block.sum_by_context(kept) > 0
+            nodes = suffixes[k - 1][block.nodes][kept]
+            is_kept[k - 2][nodes[nodes >= 0]] = True
+        release(table.keys[k - 1], model.log_p[k - 1], suffixes[k - 1])
+        problem = f'leaves no n-gram of order {k}; give a smaller number'
+        require(bool(is_kept[k - 1].any()) or not table.size(k), key, threshold, problem)
+    smaller = pruning.drop(model, is_kept, scratch)
+    return normalize(smaller.table, smaller.log_p, scratch)
+
+
+def context_probabilities(model: BackoffModel, begin: int | None = None, end: int | None = None) -> list[np.ndarray]:
+    """Returns P(h) of the contexts of each order from 2 on by the model itself, as SRILM's `ngram -prune` does.
+
+    The counts of a text give better ones (`kneser_ney.context_probabilities`).
+
+    Args:
+        model: A model.
+        begin: The id of `<s>`, which no word is followed by; it has the probability of `</s>`.
+        end: The id of `</s>`.
+    """
+    p = np.exp(np.asarray(model.log_p[0]))
+    if begin is not None and end is not None:
+        p[begin] = p[end]
+    context_p = [p]
+    for k in range(2, model.n):
+        context_p.append(context_p[-1][model.table.prefixes(k)] * np.exp(np.asarray(model.log_p[k - 1])))
+    return context_p
+
+
+def _changes(block: Block, log_p: Values, log_b: Values, lower: np.ndarray, context_p: np.ndarray) -> np.ndarray:
+    """Returns the relative entropy that the removal of each n-gram of a block causes, nats.
+
+    Args:
+        block: The n-grams.
+        log_p: log p of the n-grams of this order.
+        log_b: log b of their contexts.
+        lower: log P of the last word of each n-gram of the block after its shorter context.
+        context_p: P(h) of the contexts.
+    """
+    log_p, p, p_lower = log_p[block.nodes], np.exp(log_p[block.nodes]), np.exp(lower)
+    rest = np.maximum(1 - block.sum_by_context(p), 0)[block.prefixes]
+    unseen = np.maximum(1 - block.sum_by_context(p_lower), 0)[block.prefixes]
+    with np.errstate(divide='ignore', invalid='ignore'):
+        new_log_b = np.log(rest + p) - np.log(unseen + p_lower)
+        of_word = np.where(p > 0, p * (lower + new_log_b - log_p), 0)
+        of_others = np.where(rest > 0, rest * (new_log_b - log_b[block.contexts][block.prefixes]), 0)
+    return -context_p[block.contexts][block.prefixes] * (of_word + of_others)

@@ -1,0 +1,54 @@
+"""Text line by line, as KenLM's lmplz and query read it: each line alone, after `<s>`, with `</s>` at its end.
+
+The paragraph mark `<p>` is both: it ends a line, which is predicted, and the next one begins after it. No n-gram goes
+across it, so that a model of this kind finds nothing before it in its table, and reads a stream as it reads lines.
+"""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from nplm_jax.data.corpora import Span
+from nplm_jax.data.dataset import Dataset
+from nplm_jax.data.tokenizers.tokenizer import PARAGRAPH_BOUNDARY, TEXT_BOUNDARY
+from nplm_jax.data.vocabulary import Vocabulary
+from nplm_jax.ngram.counts import LineMarks
+from nplm_jax.ngram.scratch import SCRATCH, Scratch, blocks
+
+
+def marks_of(vocabulary: Vocabulary) -> LineMarks:
+    """Returns the ids of the marks in a vocabulary that has `<p>`."""
+    return LineMarks(vocabulary.ids[PARAGRAPH_BOUNDARY], vocabulary.ids.get(TEXT_BOUNDARY))
+
+
+def by_lines(data: Dataset, scratch: Scratch = SCRATCH) -> Dataset:
+    """Returns a corpus in which `<p>` stands after each paragraph, once before the first one, and `<text>` nowhere.
+
+    The words of each split stay the same. A split has as many `<p>` as it has ends of lines, and the word before it is
+    the `<p>` of the line before.
+
+    Args:
+        data: The corpus, whose vocabulary has `<p>`.
+        scratch: Where a large stream is kept.
+    """
+    line, text = marks_of(data.vocabulary)
+    writer, bounds = scratch.writer(np.int32), {0: 0}
+    bounds |= dict.fromkeys((x for span in data.splits.values() for x in (span.start, span.stop)), 0)
+    for block in blocks(len(data.tokens_T), scratch.block):
+        part = np.asarray(data.tokens_T[block])
+        is_word = np.ones(len(part), bool) if text is None else part != text
+        writer.append(part[is_word])
+        for x in bounds:
+            bounds[x] += int(is_word[: max(x - block.start, 0)].sum())
+    writer.append(np.array([line]))
+    tokens_T = writer.finish()
+    moved = {x: y + int(tokens_T[y] == line) for x, y in bounds.items()}
+    splits: dict[str, Any] = {name: Span(moved[span.start], moved[span.stop]) for name, span in data.splits.items()}
+    sizes = {}
+    for name, size in data.sizes.items():
+        more = len(splits[name]) - len(data.splits[name])  # marks, of one character each
+        sizes[name] = size._replace(
+            tokens=size.tokens + more, characters=size.characters + more, utf8_bytes=size.utf8_bytes + more
+        )
+    return dataclasses.replace(data, **splits, tokens_T=tokens_T, sizes=sizes, by_lines=True)

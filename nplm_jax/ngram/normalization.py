@@ -1,0 +1,104 @@
+"""Back-off weights with which the probabilities after each context sum to one, for given probabilities of n-grams.
+
+b(h) = (1 - sum of p(h w)) / (1 - sum of P(w | h without its oldest word)), where w runs over the words after h.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from nplm_jax.data.mapped_arrays import release
+from nplm_jax.ngram.backoff import BackoffModel, Values
+from nplm_jax.ngram.counts import Block, NgramTable, find
+from nplm_jax.ngram.scratch import Scratch, blocks
+from nplm_jax.ngram.sorting import node_dtype
+
+_ROUNDING = 1e-12  # of a sum of probabilities
+
+
+def normalize(table: NgramTable, log_p: Sequence[Values], scratch: Scratch) -> BackoffModel:
+    """Returns a model with these probabilities of its n-grams, which sums to one after every context.
+
+    Args:
+        table: The n-grams.
+        log_p: log p of those of each order, nats; after no context do they sum to more than one.
+        scratch: Makes the arrays.
+    """
+    model, suffixes = BackoffModel(table, [log_p[0]], []), np.zeros(table.vocabulary_size, np.int64)
+    for k in range(2, len(log_p) + 1):
+        suffixes, writer = suffix_nodes(table, k, suffixes, scratch), scratch.writer(np.float64)
+        for block in table.blocks(k, scratch.block):
+            unseen = 1 - block.sum_by_context(np.exp(suffix_log_p(model, k, block.nodes, suffixes[block.nodes])))
+            writer.append(log_backoff(left(block, log_p[k - 1]), unseen))
+        model = BackoffModel(table, [*model.log_p, log_p[k - 1]], [*model.log_b, writer.finish()])
+        release(table.keys[k - 1], suffixes, *log_p[k - 2 : k])
+    return model
+
+
+def log_backoff(left: np.ndarray, unseen: np.ndarray) -> np.ndarray:
+    """Returns log b of contexts; -inf where all words follow a context, up to rounding.
+
+    Args:
+        left: The probability that each context leaves to the words that do not follow it.
+        unseen: The probability of these words after the shorter context.
+    """
+    b = np.divide(left, unseen, out=np.zeros_like(left), where=(left > _ROUNDING) & (unseen > _ROUNDING))
+    with np.errstate(divide='ignore'):
+        return np.log(b)
+
+
+def left(block: Block, log_p: Values) -> np.ndarray:
+    """Returns the probability that each context of a block leaves to the words that do not follow it."""
+    return 1 - block.sum_by_context(np.exp(log_p[block.nodes]))
+
+
+def suffix_nodes(table: NgramTable, order: int, lower: np.ndarray, scratch: Scratch) -> np.ndarray:
+    """Returns the node of each n-gram of an order without its first word, or -1.
+
+    Args:
+        table: The n-grams.
+        order: The order.
+        lower: The same of the order below.
+        scratch: Makes the array.
+    """
+    writer = scratch.writer(node_dtype(table.size(order - 1)))
+    for block in blocks(table.size(order), scratch.block):
+        writer.append(find_suffixes(table, order, table.keys[order - 1][block], lower))
+    return writer.finish()
+
+
+def find_suffixes(table: NgramTable, order: int, keys: np.ndarray, lower: np.ndarray) -> np.ndarray:
+    """Returns the same of some n-grams, by their keys. int64."""
+    contexts, words = np.divmod(keys, table.vocabulary_size)
+    return find(table.keys[order - 2], lower[contexts].astype(np.int64) * table.vocabulary_size + words)
+
+
+def suffix_log_p(model: BackoffModel, order: int, nodes: slice, suffixes: np.ndarray) -> np.ndarray:
+    """Returns log P of the last word of n-grams after all their words but the first and the last. float64.
+
+    Args:
+        model: The model, of at least the order below.
+        order: The order of the n-grams.
+        nodes: The n-grams.
+        suffixes: The node of each without its first word, or -1.
+    """
+    log_p = model.log_p[order - 2][suffixes]
+    missing = np.flatnonzero(suffixes < 0)
+    if len(missing):
+        log_p[missing] = log_p_of_words(model, ngram_words(model.table, order, nodes.start + missing)[:, 1:])
+    return log_p
+
+
+def log_p_of_words(model: BackoffModel, words_BxK: np.ndarray) -> np.ndarray:
+    """Returns log P of the last word of each row after the words before it, K > 1. float64."""
+    nodes = model.table.nodes(words_BxK, min(model.n, words_BxK.shape[1]))
+    return model.log_p_of([x[:, -1] for x in nodes], [x[:, -2] for x in nodes])
+
+
+def ngram_words(table: NgramTable, order: int, nodes_B: np.ndarray) -> np.ndarray:
+    """Returns the words of some n-grams, int64, B x K."""
+    words = []
+    for keys in table.keys[order - 1 :: -1]:
+        nodes_B, words_B = np.divmod(keys[nodes_B], table.vocabulary_size)
+        words.append(words_B)
+    return np.stack(words[::-1], axis=1)

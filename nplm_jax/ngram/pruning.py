@@ -1,0 +1,113 @@
+"""Smaller tables of a back-off model: n-grams that occur too seldom, or have other words, are left out."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from nplm_jax.data.mapped_arrays import release
+from nplm_jax.ngram.backoff import BackoffModel
+from nplm_jax.ngram.counts import NgramCounts, NgramTable
+from nplm_jax.ngram.scratch import SCRATCH, Scratch
+from nplm_jax.utils.errors import require
+
+
+def parse_thresholds(key: str, text: str, n: int) -> tuple[int, ...]:
+    """Returns the threshold of each order 1..n: the largest number of occurrences that is left out.
+
+    Args:
+        key: The config's key, for the error message.
+        text: Numbers separated by spaces, as of `lmplz --prune`: one for each order from 1 on; the last one is also
+            that of the orders above. The first one is 0, and none is smaller than the one before it.
+        n: The highest order.
+
+    Raises:
+        BadInput: The text is of another form.
+    """
+    numbers = tuple(int(x) for x in text.split() if x.isascii() and x.isdigit())
+    is_valid = 1 <= len(numbers) == len(text.split()) <= n and numbers[0] == 0 and list(numbers) == sorted(numbers)
+    allowed = f"must be 1 to {n} numbers, from order 1 on, the first 0, none smaller than the one before, as '0 0 1'"
+    require(is_valid and numbers[-1] < 2**31, key, text, allowed)
+    return (*numbers, *(numbers[-1] for _ in range(n - len(numbers))))
+
+
+def keep_frequent(counts: NgramCounts, thresholds: Sequence[int]) -> list[np.ndarray]:
+    """Returns for each order a boolean array of the n-grams that stay: the frequent ones and their contexts.
+
+    Args:
+        counts: The n-grams.
+        thresholds: For each order the largest number of occurrences that is left out; 0 for order 1.
+
+    Raises:
+        BadInput: No n-gram of an order is left that has some.
+    """
+    table = counts.table
+    is_kept = [np.ones(table.size(1), bool)]
+    is_kept += [counts.counts[k - 1] > thresholds[k - 1] for k in range(2, table.n + 1)]
+    for k in range(table.n, 2, -1):
+        # A context may occur less often than what follows it: the words before the span are not counted.
+        for block in table.blocks(k, counts.scratch.block):
+            is_kept[k - 2][block.contexts] |= block.sum_by_context(is_kept[k - 1][block.nodes]) > 0
+    emptied = next((k for k, kept in enumerate(is_kept, start=1) if len(kept) and not kept.any()), 0)
+    value = ' '.join(map(str, thresholds))
+    require(not emptied, 'ngram.prune', value, f'leaves no n-gram of order {emptied}; give smaller numbers')
+    return is_kept
+
+
+def drop(model: BackoffModel, is_kept: Sequence[np.ndarray], scratch: Scratch = SCRATCH) -> BackoffModel:
+    """Returns a model without some n-grams, which are backed off instead.
+
+    No other probability changes. So the probabilities sum to one only if each n-gram that is left out has the
+    probability of backing off, as the estimate with the same thresholds gives it.
+
+    Args:
+        model: The model.
+        is_kept: For each order whether each n-gram stays; all words stay, and the context of what stays.
+        scratch: Where large arrays are kept.
+    """
+    size = model.table.vocabulary_size
+    keys, log_p, log_b = [model.table.keys[0]], [model.log_p[0]], [np.asarray(x) for x in model.log_b[:1]]
+    new_nodes = np.arange(size)
+    for k in range(2, model.n + 1):
+        key_writer, *value_writers = scratch.writer(np.int64), scratch.writer(np.float64), scratch.writer(np.float64)
+        values = [model.log_p[k - 1], *model.log_b[k - 1 : k]]
+        for block in model.table.blocks(k, scratch.block):
+            kept = np.flatnonzero(is_kept[k - 1][block.nodes])
+            contexts = new_nodes[block.prefixes[kept] + block.contexts.start]
+            key_writer.append(contexts * size + model.table.keys[k - 1][block.nodes][kept] % size)
+            for writer, array in zip(value_writers, values):
+                writer.append(array[block.nodes][kept])
+        release(model.table.keys[k - 1], *values)
+        keys.append(key_writer.finish())
+        for arrays, writer, _ in zip((log_p, log_b), value_writers, values):
+            arrays.append(writer.finish())
+        new_nodes = np.cumsum(is_kept[k - 1]) - 1
+    return BackoffModel(NgramTable(size, tuple(keys)), log_p, log_b)
+
+
+def keep_words(model: BackoffModel, is_kept_V: np.ndarray) -> BackoffModel:
+    """Returns a model without some words and without all n-grams that have one of them.
+
+    No other number changes, so that the probabilities of the words that stay no longer sum to one. An order without
+    n-grams is left out, unless the n-grams of the order below have back-off weights.
+
+    Args:
+        model: The model.
+        is_kept_V: Whether each word stays; their new ids are in the same order.
+    """
+    table, new_size = model.table, int(is_kept_V.sum())
+    new_ids_V = new_nodes = np.cumsum(is_kept_V) - 1
+    masks, keys = [is_kept_V], [np.arange(new_size)]
+    for k in range(2, model.n + 1):
+        prefixes, last = table.prefixes(k), table.keys[k - 1] % table.vocabulary_size
+        is_kept = masks[-1][prefixes] & is_kept_V[last]
+        is_empty = not is_kept.any()
+        if is_empty and not np.asarray(model.log_b[k - 2])[masks[-1]].any():
+            break
+        keys.append(new_nodes[prefixes[is_kept]] * new_size + new_ids_V[last[is_kept]])
+        masks.append(is_kept)
+        if is_empty:
+            break
+        new_nodes = np.cumsum(is_kept) - 1
+    log_p = [np.asarray(x)[mask] for x, mask in zip(model.log_p, masks)]
+    log_b = [np.asarray(x)[mask] for x, mask in zip(model.log_b, masks[:-1])]
+    return BackoffModel(NgramTable(new_size, tuple(keys)), log_p, log_b)

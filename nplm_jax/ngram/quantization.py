@@ -1,0 +1,141 @@
+"""Smaller numbers of a back-off model: each log p above order 1 becomes one of 256 or 65,536 values of its order.
+
+The back-off weights are computed from these values (`normalization`) and have 32 bits, so that the probabilities still
+sum to one.
+"""
+
+import dataclasses
+from typing import Self
+
+import numpy as np
+
+from nplm_jax.data.mapped_arrays import release
+from nplm_jax.ngram.backoff import BackoffModel
+from nplm_jax.ngram.normalization import left, log_backoff, suffix_log_p, suffix_nodes
+from nplm_jax.ngram.scratch import SCRATCH, Scratch, blocks
+
+BITS = (8, 16)
+_SAMPLE = 2**22  # values from which the bins are computed
+_NOTHING = 1e-6  # a probability that is too small to be what quantized probabilities leave
+
+
+@dataclasses.dataclass(eq=False)
+class QuantizedArray:
+    """Numbers as codes into a short list of values; an index reads them as float64.
+
+    Attributes:
+        codes: The place of each number among the values, uint8 or uint16.
+        values: The values, sorted, float64.
+    """
+
+    codes: np.ndarray
+    values: np.ndarray
+
+    @classmethod
+    def of(cls, array: np.ndarray, bits: int, scratch: Scratch) -> Self:
+        """Returns an array with the values of its bins: bins of equally many numbers, each with their mean.
+
+        -inf and the smallest number stay exact, and all numbers if there are up to 2**22, of fewer different values
+        than there are codes.
+
+        References:
+            Federico & Bertoldi, 2006: How many bits are needed to store probabilities for phrase-based translation?
+        """
+        pieces = [array[block] for block in blocks(len(array), scratch.block)]
+        smallest = min((piece.min(initial=np.inf, where=np.isfinite(piece)) for piece in pieces), default=np.inf)
+        sample = np.sort(array[:: max(-(-len(array) // _SAMPLE), 1)])
+        sample = sample[np.isfinite(sample)]
+        centers, num_bins = np.unique(sample), 2**bits - 2
+        if len(centers) > num_bins:
+            first = np.arange(num_bins) * len(sample) // num_bins
+            centers = np.unique(np.add.reduceat(sample, first) / np.diff(first, append=len(sample)))
+        values = np.unique([-np.inf, min(smallest, 0.0), *centers])
+        borders = (values[2:] + values[1:-1]) / 2
+        writer = scratch.writer(np.uint8 if bits == 8 else np.uint16)
+        for piece in pieces:
+            writer.append(np.where(np.isneginf(piece), 0, np.searchsorted(borders, piece) + 1))
+        release(array)
+        return cls(writer.finish(), values)
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __getitem__(self, index: np.ndarray | slice) -> np.ndarray:
+        return self.values[self.codes[index]]
+
+    def __array__(self, dtype: np.dtype | None = None, copy: bool | None = None) -> np.ndarray:
+        return np.asarray(self.values[self.codes], dtype)
+
+    @property
+    def nbytes(self) -> int:
+        """The size in memory, bytes."""
+        return self.codes.nbytes + self.values.nbytes
+
+
+def quantize(model: BackoffModel, bits: int, scratch: Scratch = SCRATCH) -> BackoffModel:
+    """Returns a model whose log p above order 1 take 8 or 16 bits. Its probabilities sum to one as before.
+
+    An order in which the words after some context have all of its probability stays exact: no back-off weight makes up
+    for their rounding. It is one of an unsmoothed model, or of a vocabulary of some dozen words.
+
+    Args:
+        model: A model whose probabilities sum to one.
+        bits: 8 or 16.
+        scratch: Where large arrays are kept.
+    """
+    table, suffixes = model.table, np.zeros(model.table.vocabulary_size, np.int64)
+    smaller = BackoffModel(table, model.log_p[:1], [])
+    for k in range(2, model.n + 1):
+        suffixes, exact = suffix_nodes(table, k, suffixes, scratch), model.log_p[k - 1]
+        is_exact = any((left(block, exact) < _NOTHING).any() for block in table.blocks(k, scratch.block))
+        log_p = exact if is_exact else QuantizedArray.of(exact, bits, scratch)
+        log_b = _normalize(smaller, log_p, exact, suffixes, scratch)
+        release(table.keys[k - 1], exact, suffixes)
+        smaller = BackoffModel(table, [*smaller.log_p, log_p], [*smaller.log_b, log_b])
+    return smaller
+
+
+def compact(model: BackoffModel) -> BackoffModel:
+    """Returns a model of seven digits with less memory: log b of 32 bits, and log p as codes if it has few values."""
+    log_p = [model.log_p[0], *map(_as_codes, model.log_p[1:])]
+    return BackoffModel(model.table, log_p, [np.asarray(log_b, np.float32) for log_b in model.log_b])
+
+
+def _as_codes(array: np.ndarray) -> np.ndarray | QuantizedArray:
+    """Returns the same numbers as codes, if there are so few values that these are smaller."""
+    values, codes = np.unique(array, return_inverse=True)
+    if len(values) > 2 ** BITS[-1]:
+        return array
+    coded = QuantizedArray(codes.astype(np.uint8 if len(values) <= 2 ** BITS[0] else np.uint16), values)
+    return coded if coded.nbytes < array.nbytes else array
+
+
+def _normalize(
+    lower: BackoffModel,
+    log_p: np.ndarray | QuantizedArray,
+    exact: np.ndarray,
+    suffixes: np.ndarray,
+    scratch: Scratch,
+) -> np.ndarray:
+    """Returns log b of the contexts of the next order, with which its probabilities sum to one. float32.
+
+    Where rounding to the nearest value leaves too little to the words that do not follow a context, it rounds down.
+
+    Args:
+        lower: The model of the orders below.
+        log_p: The numbers of the next order, whose codes are changed in place.
+        exact: The same before they were rounded.
+        suffixes: The node of each of its n-grams without the first word, or -1.
+        scratch: Makes the array.
+    """
+    order, writer = lower.n + 1, scratch.writer(np.float32)
+    for block in lower.table.blocks(order, scratch.block):
+        unseen = 1 - block.sum_by_context(np.exp(suffix_log_p(lower, order, block.nodes, suffixes[block.nodes])))
+        remaining = left(block, log_p)
+        is_low = (remaining < left(block, exact) / 2)[block.prefixes]
+        if isinstance(log_p, QuantizedArray) and is_low.any():
+            index = block.nodes.start + np.flatnonzero(is_low)
+            log_p.codes[index] = np.searchsorted(log_p.values, exact[index], side='right') - 1
+            remaining = left(block, log_p)
+        writer.append(log_backoff(remaining, unseen))
+    return writer.finish()

@@ -1,0 +1,219 @@
+"""The paragraph mark `<p>` as the sentence marks `<s>` and `</s>` of other toolkits, and back.
+
+Other toolkits read one sentence at a time: `<s>` stands before it and `</s>` after it. Here `<p>` is both, and a stream
+continues across it. `<text>`, which opens a text, stays an ordinary word.
+"""
+
+import pathlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from nplm_jax.data.tokenizers.tokenizer import PARAGRAPH_BOUNDARY
+from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
+from nplm_jax.ngram import pruning
+from nplm_jax.ngram.backoff import BackoffModel, renumber, take
+from nplm_jax.ngram.counts import NgramTable, find
+from nplm_jax.utils.errors import BadInput
+
+BEGIN, END = '<s>', '</s>'
+UNKNOWN, UNKNOWN_IN_CAPITALS = '<unk>', '<UNK>'
+_ROUNDING = 1e-4  # of logarithms with seven digits, and of their sums; nats
+
+
+def check_words(key: str, vocabulary: Vocabulary) -> None:
+    """Raises BadInput, which begins with `key`, if words of a vocabulary have the names of special words of KenLM."""
+    reserved = [word for word in (UNKNOWN, UNKNOWN_IN_CAPITALS, BEGIN, END) if word in vocabulary.ids]
+    if reserved:
+        raise BadInput(key, f'the vocabulary has {reserved[0]!r} as a word, which KenLM and ARPA files reserve')
+
+
+def split(model: BackoffModel, vocabulary: Vocabulary) -> tuple[BackoffModel, Vocabulary]:
+    """Makes `</s>` of `<p>`, and adds `<s>` as the last word: what `nplm score` reads before a line.
+
+    The n-grams that begin with `<s>` have the probabilities after `<p>` with unknown words before it. No other
+    probability changes. If an n-gram continues across `<p>`, `</s>` stays a word that others follow. A bigram model and
+    a model of lines have no such n-gram; theirs are then the n-grams of lmplz. `<s>` has probability zero.
+
+    Args:
+        model: A model.
+        vocabulary: Its vocabulary, without `<s>` and `</s>`.
+
+    Returns:
+        The model and its vocabulary; both as they are if the vocabulary has no `<p>`.
+    """
+    if PARAGRAPH_BOUNDARY not in vocabulary.ids:
+        return model, vocabulary
+    begin = _begin(model, vocabulary.ids[PARAGRAPH_BOUNDARY])
+    model = _without_followers(model, vocabulary.ids[PARAGRAPH_BOUNDARY])
+    table, size = model.table, len(vocabulary) + 1
+    keys, log_p, log_b = [np.arange(size)], [np.append(model.log_p[0], -np.inf)], []
+    for k, (rows, words, begin_log_p, begin_log_b) in enumerate(begin, start=1):
+        if k > 1:
+            contexts = table.size(k - 1) + rows
+            keys.append(np.concatenate([table.keys[k - 1] + table.prefixes(k), contexts * size + words]))
+            log_p.append(np.append(model.log_p[k - 1], begin_log_p))
+        if k < model.n:
+            log_b.append(np.append(model.log_b[k - 1], begin_log_b))
+    renamed = (END if word == PARAGRAPH_BOUNDARY else word for word in vocabulary.words)
+    return BackoffModel(NgramTable(size, tuple(keys)), log_p, log_b), Vocabulary((*renamed, BEGIN), (0,) * size)
+
+
+def merge(path: pathlib.Path, model: BackoffModel, vocabulary: Vocabulary) -> tuple[BackoffModel, Vocabulary]:
+    """Makes the one paragraph mark `<p>` of `<s>` and `</s>`: it ends a sentence, and the next one begins after it.
+
+    After it a word has the probability that it has after `<s>`; it has itself the probability of `</s>`, whether or not
+    `<s>` has one in the file, which no model predicts. No other probability changes. What `split` returned becomes what
+    it was given.
+
+    Args:
+        path: The file that was read, for error messages.
+        model: A model that `arpa.read` returned.
+        vocabulary: Its vocabulary.
+
+    Returns:
+        The model and its vocabulary; both as they are unless they have `</s>`.
+
+    Raises:
+        BadInput: The vocabulary has `<p>` beside the marks, or `<s>` ends an n-gram, or `</s>` stands before a word.
+    """
+    if END not in vocabulary.ids:
+        return model, vocabulary
+    if PARAGRAPH_BOUNDARY in vocabulary.ids:
+        raise BadInput(
+            path, f'has {PARAGRAPH_BOUNDARY} as a word beside {END}, which would become {PARAGRAPH_BOUNDARY}'
+        )
+    words = tuple(PARAGRAPH_BOUNDARY if word == END else word for word in vocabulary.words if word != BEGIN)
+    merged = Vocabulary(words, (0,) * len(words))
+    if BEGIN not in vocabulary.ids:
+        return model, merged
+    stream, unpredicted = _without_begin(model), np.array(model.log_p[0])
+    unpredicted[vocabulary.ids[BEGIN]] = -np.inf
+    written = BackoffModel(model.table, [unpredicted, *model.log_p[1:]], model.log_b)
+    if vocabulary.words[-1] == BEGIN and _is_same(split(stream, merged)[0], written):
+        return stream, merged
+    _check_marks(path, model.table, vocabulary.ids[BEGIN], vocabulary.ids[END])
+    return _merge_ids(model, vocabulary, merged), merged
+
+
+def line_beginnings(models: Sequence[BackoffModel], vocabulary: Vocabulary) -> list[BackoffModel]:
+    """Returns a model with the n-grams after `<s>` of all models, as `split` adds them, after unknown words and `<p>`.
+
+    A mixture that has them, with weight zero, gives each n-gram after `<s>` the mixture of the models' probabilities;
+    without them those of the models with shorter contexts are missing. All its probabilities are one.
+
+    Args:
+        models: The models.
+        vocabulary: Their vocabulary.
+
+    Returns:
+        The model in a list, which is empty where none has a context of unknown words before `<p>`.
+    """
+    if PARAGRAPH_BOUNDARY not in vocabulary.ids:
+        return []
+    mark, n = vocabulary.ids[PARAGRAPH_BOUNDARY], max(model.n for model in models)
+    contexts = [np.concatenate(model.table.context_nodes(np.array([[mark]]), model.n)) for model in models]
+    longest = max(int(np.flatnonzero(nodes >= 0)[-1]) for nodes in contexts)  # of `<p>` and the unknown words
+    if longest < 2:
+        return []
+    ngrams: list[list[np.ndarray]] = [[] for _ in range(n + 1)]
+    for model in models:
+        words_BxK = np.full((1, 1), mark)
+        for k, (rows, words, *_) in enumerate(_begin(model, mark), start=1):
+            words_BxK = np.column_stack([words_BxK[rows], words]) if k > 1 else words_BxK
+            unknown = min(longest - 1, n - k)
+            padded = np.pad(words_BxK, ((0, 0), (unknown, 0)), constant_values=RARE_ID)
+            for order in range(2, unknown + k + 1):
+                ngrams[order].append(np.unique(padded[:, :order], axis=0))
+    table = NgramTable(len(vocabulary), (np.arange(len(vocabulary)),))
+    for order in range(2, n + 1):
+        words_BxK = np.concatenate(ngrams[order])
+        prefixes = table.nodes(words_BxK[:, :-1], order - 1)[order - 1][:, -1]
+        keys = np.unique(prefixes * len(vocabulary) + words_BxK[:, -1])
+        table = NgramTable(len(vocabulary), (*table.keys, keys))
+    zeros = [np.zeros(table.size(k)) for k in range(1, n + 1)]
+    return [BackoffModel(table, zeros, zeros[:-1])]
+
+
+def _begin(model: BackoffModel, mark: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+    """Returns the n-grams that begin a line after the word `mark`, with unknown words before it.
+
+    Returns:
+        For each order k four arrays: of each n-gram its first k-1 words, as the index of theirs among those of the
+        order below, its last word, log p, and log b. At order 1 the one n-gram is `<s>`, whose log p is not used.
+    """
+    table, n, size = model.table, model.n, model.table.vocabulary_size
+    contexts = table.context_nodes(np.array([[mark]]), n)  # by length, of all words so far
+    zero = np.zeros(1, np.int64)
+    begin = [(zero, zero, zero, _sum_log_b(model, contexts, 1))]
+    for k in range(2, n + 1):
+        followers = [table.successors(length + 1, contexts[length])[:2] for length in range(k - 1, n)]
+        rows, words = np.divmod(np.unique(np.concatenate([rows * size + words for rows, words in followers])), size)
+        contexts = [nodes[rows] for nodes in contexts]
+        longer = [find(keys, nodes * size + words) for keys, nodes in zip(table.keys, contexts)]
+        log_p = model.log_p_of([rows, *longer], contexts)
+        contexts = [np.zeros_like(rows), *longer[: n - 1]]
+        begin.append((rows, words, log_p, _sum_log_b(model, contexts, k)))
+    return begin
+
+
+def _without_followers(model: BackoffModel, mark: int) -> BackoffModel:
+    """Returns a model without the n-grams that begin with a mark; as it is if an n-gram has the mark in its middle."""
+    table, size, has_middle = model.table, model.table.vocabulary_size, model.n < 2
+    for k in range(2, model.n):
+        ends = np.flatnonzero(table.keys[k - 1] % size == mark)
+        has_middle |= bool(model.log_b[k - 1][ends].any() or np.isin(table.prefixes(k + 1), ends).any())
+    if has_middle:
+        return model
+    is_kept = [np.ones(table.size(k), bool) for k in range(1, model.n + 1)]
+    for kept, begin in zip(is_kept[1:], table.beginning_with(mark)[1:]):
+        kept[begin] = False
+    log_b = np.array(model.log_b[0])
+    log_b[mark] = 0
+    return pruning.drop(BackoffModel(table, model.log_p, [log_b, *model.log_b[1:]]), is_kept)
+
+
+def _sum_log_b(model: BackoffModel, contexts: list[np.ndarray], shortest: int) -> np.ndarray:
+    """Returns the sum of log b over the contexts of `shortest` words and more."""
+    lengths = range(shortest, model.n)
+    zero = np.zeros(len(contexts[0]))
+    return sum((np.where(contexts[i] >= 0, take(model.log_b[i - 1], contexts[i]), 0) for i in lengths), start=zero)
+
+
+def _without_begin(model: BackoffModel) -> BackoffModel:
+    """Returns a model without its last word and the n-grams that begin with it, which are the last of each order."""
+    size = model.table.vocabulary_size
+    keys = [np.arange(size - 1)]
+    for old_keys in model.table.keys[1:]:
+        kept = old_keys[: np.searchsorted(old_keys, len(keys[-1]) * size)]
+        keys.append(kept - kept // size)
+    log_p, log_b = ([x[: len(k)] for x, k in zip(arrays, keys)] for arrays in (model.log_p, model.log_b))
+    return BackoffModel(NgramTable(size - 1, tuple(keys)), log_p, log_b)
+
+
+def _is_same(a: BackoffModel, b: BackoffModel) -> bool:
+    """Returns whether two models have the same n-grams, with nearly the same numbers."""
+    return all(map(np.array_equal, a.table.keys, b.table.keys)) and all(
+        np.allclose(x, y, rtol=0, atol=_ROUNDING) for x, y in zip((*a.log_p, *a.log_b), (*b.log_p, *b.log_b))
+    )
+
+
+def _merge_ids(model: BackoffModel, vocabulary: Vocabulary, merged: Vocabulary) -> BackoffModel:
+    """Returns a model in which `<s>` and `</s>` are one word. `</s>` begins no n-gram, and `<s>` ends none."""
+    renamed = dict.fromkeys((BEGIN, END), PARAGRAPH_BOUNDARY)
+    result = renumber(model, merged.encode(renamed.get(word, word) for word in vocabulary.words))
+    mark = merged.ids[PARAGRAPH_BOUNDARY]
+    result.log_p[0][mark] = model.log_p[0][vocabulary.ids[END]]
+    for new_log_b, log_b in zip(result.log_b[:1], model.log_b):
+        new_log_b[mark] = log_b[vocabulary.ids[BEGIN]]
+    return result
+
+
+def _check_marks(path: pathlib.Path, table: NgramTable, begin: int, end: int) -> None:
+    """Raises BadInput if `<s>` ends an n-gram, or `</s>` stands before a word."""
+    ends = np.array([end])  # the n-grams that end in </s>
+    for k in range(2, table.n + 1):
+        last_words = table.keys[k - 1] % table.vocabulary_size
+        if (last_words == begin).any() or np.isin(table.prefixes(k), ends).any():
+            raise BadInput(path, f'{BEGIN} ends a {k}-gram, or {END} stands before a word; they cannot become one mark')
+        ends = np.flatnonzero(last_words == end)

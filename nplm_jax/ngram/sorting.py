@@ -1,0 +1,337 @@
+"""Finds all n-grams of a stream of words: the places where they start are sorted, a range of them at a time.
+
+A window is the n words from a place on, and the word before it. All windows are divided into ranges by their first two
+words; the n-grams of a range are adjacent in the sorted arrays of each order. So the work is cut into tasks, and none
+holds more than a range:
+
+1. `_divide`: a piece of the stream to its windows, range by range;
+2. `_count`: the windows of a range to its n-grams of all orders, and to what the other ranges ask for: the node of each
+   n-gram that one of theirs ends with;
+3. `_join`: the n-grams of a range, with these nodes.
+
+Dims: L words of a sequence, S windows, N n-grams of an order.
+"""
+
+import contextlib
+import functools
+import hashlib
+import pathlib
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from typing import IO, NamedTuple
+
+import numpy as np
+
+from nplm_jax.data.mapped_arrays import parts, release
+from nplm_jax.executors import workers
+from nplm_jax.executors.jobs import Job
+from nplm_jax.ngram.scratch import Scratch, blocks
+
+_BITS = 63  # of a sorted number
+_SAMPLED = 2**20  # bigrams that choose the bounds of the ranges
+_LARGE = 2**22  # words that several processes count
+
+Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+class Problem(NamedTuple):
+    """What is counted.
+
+    Attributes:
+        n: The highest order.
+        vocabulary_size: |V|. In windows it stands for a word before the first or after the last one.
+        early: The first bigram of each of the first n-1 windows, int64; the n-grams of order k that start at number
+            0..n-k-1 end before the first counted word.
+        bounds: The first bigram, w1 * |V| + w2, of each range, int64, sorted.
+    """
+
+    n: int
+    vocabulary_size: int
+    early: np.ndarray
+    bounds: np.ndarray
+
+    def ranges(self, bigrams: np.ndarray) -> np.ndarray:
+        """Returns the range of each bigram."""
+        return np.searchsorted(self.bounds, bigrams, 'right') - 1
+
+
+class Counted(NamedTuple):
+    """The n-grams of a range, order by order from 2 to n.
+
+    Attributes:
+        sizes: The number of n-grams of each order.
+        keys: `node * |V| + last word`, int64; the node of the words before counts from the first one of the range, and
+            is the word before at order 2.
+        counts: How often each n-gram ends at a counted word.
+        answers: For each order but n, the nodes of the n-grams that follow a word, sorted by that word; they count from
+            the first one of the range. So those that one range asks for are adjacent.
+        ends: The end of the answers to each range, order by order.
+    """
+
+    sizes: np.ndarray
+    keys: np.ndarray
+    counts: np.ndarray
+    answers: np.ndarray
+    ends: np.ndarray
+
+    def answers_to(self, number: int, num_ranges: int) -> list[np.ndarray]:
+        """Returns a copy of the nodes that one of the ranges asks for, for each order but n."""
+        starts = np.append(0, self.ends)
+        return [np.array(self.answers[starts[i] : starts[i + 1]]) for i in range(number, len(self.ends), num_ranges)]
+
+
+def sort_ngrams(words_L: np.ndarray, n: int, vocabulary_size: int, scratch: Scratch) -> list[Arrays]:
+    """Returns the n-grams of orders 2..n.
+
+    Args:
+        words_L: Ids in reading order, all in the vocabulary. The first n-1 words are contexts and are not counted.
+        n: The highest order.
+        vocabulary_size: |V|.
+        scratch: Makes the arrays. Its folder must be one that all workers see.
+
+    Returns:
+        For each order its sorted keys `node of the first k-1 words * |V| + last word`, int64; how often each n-gram
+        ends at a counted word, int32 or int64; and the node of each without its first word, int32 or int64.
+
+    Raises:
+        BadInput: The disk is full, or the workers are lost.
+    """
+    if n == 1:
+        return []
+    first = words_L[:n].astype(np.int64)
+    problem = Problem(n, vocabulary_size, first[:-1] * vocabulary_size + first[1:], np.zeros(1, np.int64))
+    dtype = node_dtype(len(words_L))
+    if len(words_L) <= scratch.block:
+        counted = _count(problem, 0, _windows(problem, words_L, 0, len(words_L)))
+        suffix_nodes = _find_suffixes(problem, 0, counted, counted.sizes[None], [counted.answers_to(0, 1)])
+        return _assemble(problem, [(counted, suffix_nodes)], dtype, scratch)
+    size = max(scratch.block // 2, 1)  # of a piece and of a range: several are worked on at once
+    problem = problem._replace(bounds=_choose_bounds(words_L, vocabulary_size, -(-len(words_L) // size)))
+    with _open_job(words_L, problem, scratch) as job:
+        words_file, ranges = job.folder / 'words.npy', range(len(problem.bounds))
+        spans = [(span.start, span.stop) for span in blocks(len(words_L), size)]
+        pieces = job.run('dividing n-grams', functools.partial(_divide_piece, problem, words_file), spans)
+        counted_folders = job.run('counting n-grams', functools.partial(_count_range, problem, pieces), ranges)
+        join = functools.partial(_join_range, problem, counted_folders, dtype)
+        joined_folders = job.run('joining n-grams', join, ranges)
+        joined = (np.load(folder / 'suffix_nodes.npy', allow_pickle=False) for folder in joined_folders)
+        return _assemble(problem, zip(map(_load, counted_folders), joined), dtype, scratch)
+
+
+@contextlib.contextmanager
+def _open_job(words_L: np.ndarray, problem: Problem, scratch: Scratch) -> Iterator[Job]:
+    """Opens the job of a count in a folder of `scratch`, with the words in words.npy; removes it at the end."""
+    digest = hashlib.sha256()
+    for part_L in parts(words_L):
+        digest.update(part_L.data)
+    identity = {'words': digest.hexdigest(), 'n': problem.n, 'vocabulary': problem.vocabulary_size}
+    identity |= {'block': scratch.block}
+    with contextlib.ExitStack() as stack:
+        folder = scratch.folder or pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        choose = workers.current if scratch.folder else workers.here  # other machines do not see a temporary folder
+        job = Job(folder / '.counting', identity, choose(len(words_L) >= _LARGE))
+        job.write('words.npy', functools.partial(_save_words, words_L))
+        yield job
+        job.remove()
+
+
+def _save_words(words_L: np.ndarray, file: IO[bytes]) -> None:
+    """Writes words as .npy, part by part."""
+    np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(words_L))
+    for part_L in parts(words_L):
+        file.write(part_L.data)
+
+
+def _choose_bounds(words_L: np.ndarray, vocabulary_size: int, number: int) -> np.ndarray:
+    """Returns the first bigrams of so many ranges or fewer, about equally large."""
+    places = np.arange(0, len(words_L) - 1, max((len(words_L) - 1) // _SAMPLED, 1))
+    bigrams = np.sort(words_L[places].astype(np.int64) * vocabulary_size + words_L[places + 1])
+    release(words_L)
+    return np.unique([0, *bigrams[len(bigrams) * np.arange(1, number) // number]])
+
+
+# --- tasks ------------------------------------------------------------------------------------------------------------
+
+
+def _divide_piece(problem: Problem, words_file: pathlib.Path, span: tuple[int, int], folder: pathlib.Path) -> None:
+    """Writes the windows that start in a span of the words, range by range, each range in their order."""
+    windows = _windows(problem, np.load(words_file, mmap_mode='r', allow_pickle=False), *span)
+    ranges_S = problem.ranges(windows[1] * np.int64(problem.vocabulary_size) + windows[2])
+    np.save(folder / 'windows.npy', windows[:, _stable_order(ranges_S)])
+    np.save(folder / 'ends.npy', np.cumsum(np.bincount(ranges_S, minlength=len(problem.bounds))))
+
+
+def _count_range(problem: Problem, pieces: Sequence[pathlib.Path], number: int, folder: pathlib.Path) -> None:
+    """Writes the n-grams of a range."""
+    windows = []
+    for piece in pieces:
+        ends = np.load(piece / 'ends.npy', allow_pickle=False)
+        start = ends[number - 1] if number else 0
+        windows.append(
+            np.array(np.load(piece / 'windows.npy', mmap_mode='r', allow_pickle=False)[:, start : ends[number]])
+        )
+    for name, array in _count(problem, number, np.concatenate(windows, axis=1))._asdict().items():
+        np.save(folder / f'{name}.npy', array)
+
+
+def _join_range(
+    problem: Problem, counted: Sequence[pathlib.Path], dtype: type[np.signedinteger], number: int, folder: pathlib.Path
+) -> None:
+    """Writes the node of each n-gram of a range without its first word."""
+    # One range after the other, since a process may open few files.
+    sizes = np.array([np.load(range_folder / 'sizes.npy', allow_pickle=False) for range_folder in counted])
+    answers = [_load(range_folder).answers_to(number, len(counted)) for range_folder in counted]
+    suffix_nodes = _find_suffixes(problem, number, _load(counted[number]), sizes, answers)
+    np.save(folder / 'suffix_nodes.npy', suffix_nodes.astype(dtype))
+
+
+def _load(folder: pathlib.Path) -> Counted:
+    return Counted(*(np.load(folder / f'{name}.npy', mmap_mode='r', allow_pickle=False) for name in Counted._fields))
+
+
+# --- arrays -----------------------------------------------------------------------------------------------------------
+
+
+def _windows(problem: Problem, words_L: np.ndarray, start: int, stop: int) -> np.ndarray:
+    """Returns the windows that start in a span: for each the word before it and n words, a view of n + 1 x S."""
+    n, size, none = problem.n, len(words_L), problem.vocabulary_size
+    words = np.pad(
+        words_L[max(start - 1, 0) : min(stop + n - 1, size)],
+        (start == 0, max(stop + n - 1 - size, 0)),
+        constant_values=none,
+    )
+    return np.lib.stride_tricks.sliding_window_view(words, n + 1).T
+
+
+def _count(problem: Problem, number: int, windows: np.ndarray) -> Counted:
+    """Counts the n-grams of a range.
+
+    Args:
+        problem: What is counted.
+        number: The range.
+        windows: Its windows in reading order, n + 1 x S: the word before each, and its n words.
+    """
+    V = problem.vocabulary_size
+    early = np.flatnonzero(problem.ranges(problem.early) == number)  # where the first windows of the range start
+    # Sorted by the word before; each order keeps equal n-grams in this order.
+    _, windows_S = sort_with_order(windows[0].astype(np.int64))
+    prefixes_S = windows[1, windows_S].astype(np.int64)
+    keys, counts, answers, ends = [], [], [], []
+    for k in range(2, problem.n + 1):
+        words_S = windows[k, windows_S]
+        if not (fits_S := words_S < V).all():
+            windows_S, prefixes_S, words_S = windows_S[fits_S], prefixes_S[fits_S], words_S[fits_S]
+        keys_S, order_S = sort_with_order(prefixes_S * V + words_S)
+        windows_S = windows_S[order_S]
+        is_first_S = _differs(keys_S)
+        first, nodes_S = np.flatnonzero(is_first_S), np.cumsum(is_first_S) - 1
+        uncounted_S = np.isin(windows_S, np.flatnonzero(early < problem.n - k))
+        keys.append(keys_S[first])
+        counts.append(np.diff(first, append=len(keys_S)) - np.bincount(nodes_S[uncounted_S], minlength=len(first)))
+        if k < problem.n:
+            before_S = windows[0, windows_S]
+            asked = np.flatnonzero((is_first_S | _differs(before_S)) & (before_S < V))
+            before, order = sort_with_order(before_S[asked].astype(np.int64))
+            asked = asked[order]
+            answers.append(nodes_S[asked])
+            bigrams = before * V + windows[1, windows_S[asked]]
+            ends.append(np.append(np.searchsorted(bigrams, problem.bounds[1:]), len(bigrams)))
+        prefixes_S = nodes_S
+    sizes = np.array([len(array) for array in keys])
+    starts = np.cumsum([0, *map(len, answers)])[:-1]
+    dtype = node_dtype(windows.shape[1])
+    return Counted(
+        sizes,
+        np.concatenate(keys),
+        np.concatenate(counts).astype(dtype),
+        np.concatenate([np.zeros(0, dtype), *answers]).astype(dtype),
+        np.array([end + start for end, start in zip(ends, starts)]).reshape(-1),
+    )
+
+
+def _find_suffixes(
+    problem: Problem, number: int, counted: Counted, sizes: np.ndarray, answers: Sequence[Sequence[np.ndarray]]
+) -> np.ndarray:
+    """Returns the node of each n-gram of a range without its first word, order by order, int64.
+
+    Args:
+        problem: What is counted.
+        number: The range.
+        counted: Its n-grams.
+        sizes: The number of n-grams of each range and order.
+        answers: What each range answers to this one, for each order but n.
+    """
+    V = problem.vocabulary_size
+    first_nodes = np.cumsum(sizes, axis=0) - sizes  # of each range and order
+    tables = _by_order(counted.sizes, counted.keys)
+    last_words = tables[0] % V
+    suffix_nodes, ranges_N = [last_words], np.zeros(0, np.int64)
+    for i, keys in enumerate(tables[1:]):  # of order i + 3; the nodes are of order i + 2
+        prefixes, words = np.divmod(keys, V)
+        # The n-grams without their first word lie in the range of the two words after it.
+        ranges_N = ranges_N[prefixes] if i else problem.ranges(last_words[prefixes] * V + words)
+        nodes = np.empty(len(keys), np.int64)
+        of_ranges = (of_orders[i] + first for of_orders, first in zip(answers, first_nodes[:, i]))
+        nodes[_stable_order(ranges_N)] = np.concatenate(list(of_ranges))
+        suffix_nodes.append(nodes)
+    return np.concatenate(suffix_nodes)
+
+
+def _assemble(
+    problem: Problem, ranges: Iterable[tuple[Counted, np.ndarray]], dtype: type[np.signedinteger], scratch: Scratch
+) -> list[Arrays]:
+    """Returns the arrays of all n-grams from those of the ranges, each with its suffix nodes."""
+    num_orders = problem.n - 1
+    writers = [[scratch.writer(t) for t in (np.int64, dtype, dtype)] for _ in range(num_orders)]
+    first_nodes = np.zeros(num_orders, np.int64)
+    for counted, suffix_nodes in ranges:
+        arrays = [_by_order(counted.sizes, array) for array in (counted.keys, counted.counts, suffix_nodes)]
+        for i, (keys, *others) in enumerate(zip(*arrays)):
+            shift = first_nodes[i - 1] * problem.vocabulary_size if i else 0
+            for writer, array in zip(writers[i], (keys + shift, *others)):
+                writer.append(array)
+        first_nodes += counted.sizes
+        release(*counted)
+    made = [tuple(writer.finish() for writer in of_order) for of_order in writers]
+    return [(keys, counts, suffix_nodes) for keys, counts, suffix_nodes in made]
+
+
+def _by_order(sizes: np.ndarray, array: np.ndarray) -> list[np.ndarray]:
+    """Splits an array of the n-grams of all orders."""
+    return np.split(array, np.cumsum(sizes)[:-1])
+
+
+def _differs(values_S: np.ndarray) -> np.ndarray:
+    """Returns whether each value is the first one or differs from the one before."""
+    return np.append(np.ones(min(len(values_S), 1), bool), values_S[1:] != values_S[:-1])
+
+
+def _stable_order(ranges_N: np.ndarray) -> np.ndarray:
+    """Returns the order that sorts the numbers of ranges, equal ones as they are."""
+    small = np.uint16 if ranges_N.max(initial=0) < 2**16 else np.uint32  # 16 bits are sorted by radix
+    return np.argsort(ranges_N.astype(small), kind='stable')
+
+
+def node_dtype(num_words: int) -> type[np.signedinteger]:
+    """Returns the smallest of int32 and int64 that holds a node, a position and a count of so many words."""
+    return np.int32 if num_words < np.iinfo(np.int32).max else np.int64
+
+
+def sort_with_order(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Sorts numbers, equal ones in the order they have.
+
+    Args:
+        keys: Non-negative int64.
+
+    Returns:
+        The sorted numbers, and the index that each had.
+    """
+    bits = len(keys).bit_length()
+    if len(keys) and int(keys.max()) >> (_BITS - bits):
+        order = np.argsort(keys, kind='stable')
+        return keys[order], order
+    # Sorting numbers is several times faster than finding the order of numbers: the index is a part of the number.
+    packed = keys << bits
+    packed |= np.arange(len(keys))
+    packed.sort()
+    return packed >> bits, packed & ((1 << bits) - 1)

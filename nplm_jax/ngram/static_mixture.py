@@ -1,0 +1,96 @@
+"""The linear interpolation of back-off models as one back-off model.
+
+It has the n-grams of all models, each with p(h w) = sum over models i of weight_i P_i(w | h), where a model that lacks
+the n-gram backs off, and back-off weights with which the probabilities sum to one. For these n-grams it equals
+`mixture.Mixture`; for others it differs, because a context has one back-off weight, where the mixture has one of each
+model. SRILM's `ngram -mix-lm` computes the same.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from nplm_jax.ngram.backoff import BackoffModel, take
+from nplm_jax.ngram.counts import NgramTable
+from nplm_jax.ngram.normalization import find_suffixes, log_p_of_words, ngram_words, normalize
+from nplm_jax.ngram.scratch import Scratch
+
+
+@dataclasses.dataclass
+class _Part:
+    """A model, and what is known of the n-grams of the last order that was mixed.
+
+    Attributes:
+        model: The model.
+        union: The node in the mixture of each of the model's n-grams; increasing.
+        nodes: The node in the model of each of the mixture's n-grams, or -1.
+        log_p: log P of each of the mixture's n-grams by the model, nats.
+    """
+
+    model: BackoffModel
+    union: np.ndarray
+    nodes: np.ndarray
+    log_p: np.ndarray
+
+    def keys(self, order: int) -> np.ndarray:
+        """Returns the keys in the mixture of the model's n-grams of the next order."""
+        if order > self.model.n:
+            return np.zeros(0, np.int64)
+        contexts, words = np.divmod(self.model.table.keys[order - 1], self.model.table.vocabulary_size)
+        return self.union[contexts] * self.model.table.vocabulary_size + words
+
+
+def interpolate(models: Sequence[BackoffModel], weights: Sequence[float]) -> BackoffModel:
+    """Returns one back-off model of the largest order.
+
+    Args:
+        models: Models of one vocabulary, each of which sums to one; the orders may differ.
+        weights: The weight of each; they sum to one.
+    """
+    words = np.arange(models[0].table.vocabulary_size)
+    parts = [_Part(model, words, words, np.asarray(model.log_p[0])) for model in models]
+    keys, log_p, suffixes = [words], [_mix([part.log_p for part in parts], weights)], np.zeros(len(words), np.int64)
+    for k in range(2, max(model.n for model in models) + 1):
+        lower, of_parts = NgramTable(len(words), tuple(keys)), [part.keys(k) for part in parts]
+        keys.append(np.unique(np.concatenate(of_parts)))
+        suffixes = find_suffixes(lower, k, keys[-1], suffixes)
+        for part, part_keys in zip(parts, of_parts):
+            union = np.searchsorted(keys[-1], part_keys)
+            nodes = np.full(len(keys[-1]), -1)
+            nodes[union] = np.arange(len(union))
+            part.log_p = _score(part, lower, k, keys[-1], nodes, suffixes)
+            part.union, part.nodes = union, nodes
+        log_p.append(_mix([part.log_p for part in parts], weights))
+    return normalize(NgramTable(len(words), tuple(keys)), log_p, Scratch())
+
+
+def _score(
+    part: _Part, lower: NgramTable, order: int, keys: np.ndarray, nodes: np.ndarray, suffixes: np.ndarray
+) -> np.ndarray:
+    """Returns log P of n-grams of the mixture by a model, nats.
+
+    Args:
+        part: The model.
+        lower: The mixture's n-grams of the orders below.
+        order: The order.
+        keys: The n-grams.
+        nodes: The node of each in the model, or -1.
+        suffixes: The node of each without its first word in `lower`, or -1.
+    """
+    model, (contexts, words) = part.model, np.divmod(keys, lower.vocabulary_size)
+    log_p, missing = part.log_p[suffixes], np.flatnonzero(suffixes < 0)
+    if len(missing):
+        words_BxK = np.column_stack([ngram_words(lower, order - 1, contexts[missing]), words[missing]])
+        log_p[missing] = log_p_of_words(model, words_BxK[:, 1:])
+    if order > model.n:
+        return log_p
+    old_contexts = part.nodes[contexts]
+    backed_off = log_p + np.where(old_contexts >= 0, take(model.log_b[order - 2], old_contexts), 0)
+    return np.where(nodes >= 0, take(model.log_p[order - 1], nodes), backed_off)
+
+
+def _mix(log_p: Sequence[np.ndarray], weights: Sequence[float]) -> np.ndarray:
+    """Returns the log of the weighted sum of probabilities, nats."""
+    with np.errstate(divide='ignore'):
+        return np.log(sum(weight * np.exp(part) for weight, part in zip(weights, log_p)))

@@ -1,0 +1,168 @@
+"""Count-based models as files: arrays in the safetensors format, nothing but numbers and text, with a checksum.
+
+The metadata hold the structure of the model as JSON: objects as `{"class": NAME, ARGUMENT: ...}`, arrays by their names
+in the file. A right checksum does not prove that the arrays fit each other, so they are checked: an array of another
+shape or type, or n-grams that are not sorted, would end in a traceback when the model is used.
+
+Dims: V vocabulary, G classes.
+"""
+
+import inspect
+import json
+import pathlib
+from typing import Any
+
+import numpy as np
+
+from nplm_jax.data.mapped_arrays import parts
+from nplm_jax.models.language_model import LanguageModel
+from nplm_jax.models.mixture import Mixture
+from nplm_jax.ngram import archives
+from nplm_jax.ngram.backoff import BackoffModel
+from nplm_jax.ngram.class_ngram import ClassNgram
+from nplm_jax.ngram.counts import NgramTable
+from nplm_jax.ngram.interpolated import FrequencyBins
+from nplm_jax.ngram.quantization import QuantizedArray
+from nplm_jax.utils.errors import BadInput, first_line, require
+from nplm_jax.utils.io import parse_json
+
+MODEL_FILE = 'model.safetensors'
+CLASSES = {x.__name__: x for x in (BackoffModel, ClassNgram, Mixture, FrequencyBins, NgramTable, QuantizedArray)}
+_STRUCTURE = 'model'  # the key of the metadata
+
+
+def save(model: LanguageModel, path: pathlib.Path) -> None:
+    """Writes a model of a class in CLASSES, whose parts are of such classes too."""
+    structure, arrays = flatten(model)
+    archives.write(path, arrays, {_STRUCTURE: json.dumps(structure)})
+
+
+def load(path: pathlib.Path, vocabulary_size: int) -> LanguageModel:
+    """Reads a model that `save` wrote; its arrays are mapped from the file and cannot be changed.
+
+    Args:
+        path: The file.
+        vocabulary_size: |V| of the run.
+
+    Raises:
+        BadInput: The file is damaged, or of another vocabulary, or its arrays are not those of a model.
+    """
+    arrays, metadata = archives.read(path)
+    try:
+        model = _build(parse_json(path, metadata[_STRUCTURE]), arrays)
+        size = _check_model(model)
+    except (LookupError, TypeError, AttributeError, ValueError) as error:
+        raise BadInput(path, f'damaged, its arrays are not those of a model ({first_line(error)[:200]})') from None
+    require(size == vocabulary_size, str(path), size, f"has so many words, and the run's vocabulary {vocabulary_size}")
+    return model
+
+
+def flatten(model: LanguageModel) -> tuple[Any, dict[str, np.ndarray]]:
+    """Returns the structure of a model of a class in CLASSES, and its arrays by name."""
+    arrays: dict[str, np.ndarray] = {}
+    return _describe(model, '', arrays), arrays
+
+
+def _describe(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
+    """Returns the structure of a value, and puts its arrays into `arrays`, one that it has several times only once."""
+    if isinstance(value, np.ndarray):
+        for known, array in arrays.items():
+            if array is value:
+                return known
+        arrays[name] = value
+        return name
+    if isinstance(value, (list, tuple)):
+        return [_describe(x, f'{name}.{i}', arrays) for i, x in enumerate(value, start=1)]
+    if isinstance(value, (int, np.integer)):
+        return int(value)
+    kind = type(value).__name__
+    if kind not in CLASSES:
+        raise TypeError(f'{kind}: no class in CLASSES')
+    inner = {x: _describe(getattr(value, x), f'{name}.{x}'.strip('.'), arrays) for x in _arguments(kind)}
+    return {'class': kind, **inner}
+
+
+def _build(structure: Any, arrays: dict[str, np.ndarray]) -> Any:
+    """Returns the value that `_describe` described."""
+    if isinstance(structure, str):
+        return arrays[structure]
+    if isinstance(structure, list):
+        return [_build(x, arrays) for x in structure]
+    if isinstance(structure, dict):
+        kind = structure['class']
+        return CLASSES[kind](**{x: _build(structure[x], arrays) for x in _arguments(kind)})
+    return structure
+
+
+def _arguments(kind: str) -> list[str]:
+    """Returns the arguments of a class, which are attributes of its objects."""
+    return list(inspect.signature(CLASSES[kind]).parameters)
+
+
+def _check_model(model: Any) -> int:
+    """Checks a model that was read from a file, and returns |V|. Raises ValueError if its arrays do not fit."""
+    if isinstance(model, BackoffModel):
+        return _check_backoff(model)
+    if isinstance(model, ClassNgram):
+        num_classes, size = _check_backoff(model.class_ngram), len(model.classes_V)
+        _check_vector('classes_V', model.classes_V, 'i', size, 0, num_classes - 1)
+        _check_vector('is_unseen_V', model.is_unseen_V, 'b', size)
+        _check_vector('log_p_V', model.log_p_V, 'f', size)
+        _check_vector('unseen_p_G', model.unseen_p_G, 'f', num_classes)
+        return size
+    _check(isinstance(model, Mixture) and isinstance(model.bins, FrequencyBins), 'of an unknown class')
+    bins, weights_QxM = model.bins, model.weights_QxM
+    size = _check_table(bins.table)
+    _check(bins.table.n == 3 and len(model.models) == 4, 'not a mixture of four models by the bins of trigrams')
+    _check(all(_check_backoff(part) == size for part in model.models), 'models of different words')
+    _check_vector('bins', bins.bins, 'i', bins.table.size(2) + 1, 0, bins.num_bins - 1)
+    _check_vector('weights', weights_QxM.reshape(-1), 'f', bins.num_bins * 4)
+    return size
+
+
+def _check_backoff(model: Any) -> int:
+    """Checks a back-off model, and returns the number of its words."""
+    _check(isinstance(model, BackoffModel), 'not a back-off model')
+    size, n = _check_table(model.table), model.n
+    _check(1 <= n <= model.table.n, f'{n} orders of probabilities for {model.table.n} of n-grams')
+    _check(n - 1 <= len(model.log_b) <= model.table.n, f'{len(model.log_b)} orders of back-off weights')
+    for name, series in (('log_p', model.log_p), ('log_b', model.log_b)):
+        for k, values in enumerate(series, start=1):
+            if isinstance(values, QuantizedArray):
+                _check_vector(f'codes of {name}.{k}', values.codes, 'u', model.table.size(k), 0, len(values.values) - 1)
+                _check_vector(f'values of {name}.{k}', values.values, 'f')
+            else:
+                _check_vector(f'{name}.{k}', values, 'f', model.table.size(k))
+    return size
+
+
+def _check_table(table: Any) -> int:
+    """Checks the n-grams: sorted, different, each after a context that is there. Returns the number of words."""
+    _check(isinstance(table, NgramTable) and table.n >= 1, 'no n-grams')
+    size = table.vocabulary_size
+    _check(type(size) is int and len(table.keys[0]) == size >= 1, f'{len(table.keys[0])} words, and not {size!r}')
+    for k, keys in enumerate(table.keys, start=1):
+        _check(table.size(k - 1) * size < 2**63, f'the n-grams of order {k} cannot be packed')
+        _check_vector(f'keys.{k}', keys, 'i', low=0, high=table.size(k - 1) * size - 1)
+        before = -1
+        for part in parts(keys):
+            is_sorted = part[0] > before and bool((part[1:] > part[:-1]).all())
+            _check(is_sorted, f'keys.{k} is not sorted')
+            before = int(part[-1])
+    return size
+
+
+def _check_vector(
+    name: str, values: Any, kind: str, size: int | None = None, low: float = -np.inf, high: float = np.inf
+) -> None:
+    """Checks the shape, the kind of numbers and the range of an array."""
+    is_vector = isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind == kind
+    _check(is_vector and size in (None, len(values)), f'{name} has a wrong shape or type')
+    for part in parts(values):
+        _check(bool(((part >= low) & (part <= high)).all()), f'{name} has a number out of range')  # or NaN
+
+
+def _check(condition: bool, what: str) -> None:
+    """Raises ValueError, which says what is wrong, unless the condition holds."""
+    if not condition:
+        raise ValueError(what)

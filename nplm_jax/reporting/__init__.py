@@ -1,0 +1,1 @@
+"""Run folders and their results as tables, figures, metrics and model cards."""

@@ -1,0 +1,120 @@
+"""The model card of a finished run: Markdown with metadata as Hugging Face reads them."""
+
+import json
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from nplm_jax.config import plugins
+from nplm_jax.config.settings import LOADED_PLUGINS, plugin_modules
+from nplm_jax.data import corpora
+from nplm_jax.data.tokenizers.tokenizer import RARE
+from nplm_jax.reporting.catalog import Run
+from nplm_jax.reporting.results import notes, perplexity_table
+from nplm_jax.reporting.text import markdown_table
+
+FILE = 'README.md'
+_PACKED = """```bash
+nplm generate {word}{flags}
+nplm score {word}{flags} < text.txt
+```
+
+```python
+run = nplm_jax.load({file!r})
+```"""
+_HUGGING_FACE = """```python
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained('FOLDER')
+model = AutoModelForCausalLM.from_pretrained('FOLDER', trust_remote_code=True)
+```"""
+
+
+def make(run: Run, hugging_face: bool = False) -> str:
+    """Returns the card.
+
+    Args:
+        run: A finished run.
+        hugging_face: Whether the card is for a folder of `nplm export --to=hf`; else it is for a packed model.
+    """
+    settings, results = run.settings, run.results or {}
+    model, data = settings.model, corpora.describe(settings.corpus)
+    if settings.corpus.words:
+        data += f' Only its first {settings.corpus.words:,} words were used (`corpus.words`).'
+    numbers = {} if run.imported else results.get('perplexity', {})
+    flags = ' '.join(['', *plugins.flags(plugin_modules(settings, LOADED_PLUGINS))])
+    file = f'{settings.name}.nplm'
+    how = _HUGGING_FACE if hugging_face else _PACKED.format(file=file, word=shlex.quote(file), flags=flags)
+    parts = [
+        _metadata(run, numbers),
+        f'# {settings.name}',
+        f'A language model of the family `{model.family}` with {results.get("vocabulary", 0):,} '
+        f'{_unit(run)}, trained by nplm-jax, a JAX implementation of Bengio et al. (JMLR 3, 2003) and its successors.',
+        f'## Use\n\n{how}',
+        f'## Training data\n\n{data} Tokens: {_sizes(results)}.',
+    ]
+    if numbers:
+        sentences = ' '.join([*notes(results, settings.corpus), _denominators(results)])
+        parts.append(f'## Results\n\n{perplexity_table(results, settings.paper)}\n\n{sentences}')
+    parts += [f'## Training\n\n{_training(run)}', f'## Intended use and limitations\n\n{_limitations(run)}']
+    return '\n\n'.join(parts) + '\n'
+
+
+def _metadata(run: Run, numbers: Mapping[str, Any]) -> str:
+    """Returns the metadata in YAML, of which JSON is a part."""
+    values: dict[str, Any] = {
+        'library_name': 'nplm-jax',
+        'pipeline_tag': 'text-generation',
+        'tags': ['language-model', 'jax', run.settings.model.family],
+        'datasets': [run.settings.corpus.name],
+    }
+    if numbers.get('test') is not None:
+        name = f'test perplexity per {_unit(run)[:-1]}'
+        metric = {'type': 'perplexity', 'value': round(numbers['test'], 2), 'name': name}
+        dataset = {'name': run.settings.corpus.name, 'type': run.settings.corpus.name, 'split': 'test'}
+        task = {'type': 'text-generation'}
+        values['model-index'] = [
+            {'name': run.settings.name, 'results': [{'task': task, 'dataset': dataset, 'metrics': [metric]}]}
+        ]
+    return '\n'.join(['---', *(f'{key}: {json.dumps(value)}' for key, value in values.items()), '---'])
+
+
+def _unit(run: Run) -> str:
+    return 'words' if run.settings.corpus.tokens in ('words', 'whitespace') else 'tokens'
+
+
+def _sizes(results: Mapping[str, Any]) -> str:
+    names = ('training', 'validation', 'test')
+    counts = [f'{count:,} for {name}' for name, count in zip(names, results.get('words', {}).values())]
+    return ', '.join(counts) if counts else 'not recorded'
+
+
+def _denominators(results: Mapping[str, Any]) -> str:
+    """Returns what the perplexities are averages over, and how unknown words count."""
+    test = results.get('sizes', {}).get('test', {})
+    sizes = ', '.join(f'{count:,} {unit.replace("utf8_", "UTF-8 ")}' for unit, count in test.items())
+    text = f'The test text has {sizes}; the total log-probability is one for all units.' if sizes else ''
+    if results.get('oov', {}).get('test'):
+        text += f' {RARE} lowers the perplexity, so compare it only over the same vocabulary.'
+    return text.strip()
+
+
+def _training(run: Run) -> str:
+    results = run.results or {}
+    facts = {
+        'parameters': f'{results["parameters"]:,}' if 'parameters' in results else None,
+        'seconds': results.get('seconds'),
+        'device': results.get('device'),
+        'seed': results.get('seed'),
+        'commit': results.get('commit'),
+        'versions': ', '.join(f'{name} {version}' for name, version in results.get('versions', {}).items()),
+    }
+    return markdown_table(['', ''], [[name, value] for name, value in facts.items() if value not in (None, '')])
+
+
+def _limitations(run: Run) -> str:
+    use = 'Research and teaching: surprisal, re-ranking and mixing of hypotheses, comparison of small language models.'
+    data = 'It knows only its training text, repeats its biases, and may write anything; do not use its text as advice.'
+    words = _unit(run) == 'words'
+    unknown = ' It cannot tell the words outside its vocabulary apart.' if words else ''
+    return f'{use} {data}{unknown}'

@@ -1,0 +1,289 @@
+"""Which runs lie below a folder, and what their files say of them. Imports no JAX."""
+
+import dataclasses
+import datetime
+import hashlib
+import json
+import os
+import pathlib
+import shlex
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from nplm_jax.config import parts
+from nplm_jax.config import settings as config_lib
+from nplm_jax.config.settings import Settings
+from nplm_jax.data.tokenizers.tokenizer import CONFIG_FILE, RULES_FILE
+from nplm_jax.reporting import packed
+from nplm_jax.reporting.shell import command_line, nplm_command
+from nplm_jax.reporting.text import null_to_inf
+from nplm_jax.utils.errors import BadInput, did_you_mean
+from nplm_jax.utils.io import expand, read_bytes, read_json, sha256, write_atomically
+
+RUNS = 'runs'  # where runs lie unless --workdir says otherwise
+# The files of a run's folder.
+CONFIG, CORPUS, VOCABULARY = 'config.json', 'corpus.json', 'vocabulary.txt'
+MINUTES = 'minutes.json'  # what `--minutes` chose
+RESULTS, METRICS = 'results.json', 'metrics.jsonl'
+SPELLING = 'spelling'  # of words outside the vocabulary: a run in the run's folder
+SPLITS = ('train', 'valid', 'test')
+PER_UNIT = ('perplexity_per_word', 'bits_per_character', 'bits_per_byte')  # of results.json, by held-out split
+
+Shape: TypeAlias = tuple[type, ...] | Mapping[str, 'Shape']  # the types of a value in JSON; of an object, shapes by key
+ANY_KEY = '*'  # stands for the other keys of an object, if it has any
+NUMBER, INFINITE = (int, float), (int, float, type(None))  # null is an infinite number
+_HELD_OUT = dict.fromkeys(SPLITS[1:], INFINITE)
+_REQUIRED: Mapping[str, Shape] = {'name': (str,), 'seconds': NUMBER, 'perplexity': dict.fromkeys(SPLITS, INFINITE)}
+_OPTIONAL: Mapping[str, Shape] = {
+    'mixture': {ANY_KEY: _HELD_OUT},
+    'impossible_words': {ANY_KEY: NUMBER},
+    'oov': dict.fromkeys(SPLITS[1:], NUMBER),
+    'evaluated_train_words': (int,),
+    'calibration_words': (int,),
+    'sizes': {ANY_KEY: {ANY_KEY: INFINITE}},
+    'sample': {'words': _HELD_OUT, 'standard_error': _HELD_OUT},
+    **dict.fromkeys(PER_UNIT, {ANY_KEY: INFINITE}),
+}
+_DEPTH = 3  # of a run below the folder that is searched: runs/SWEEP/POINT
+_MAX_SUGGESTED = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A run as its files describe it.
+
+    Attributes:
+        folder: Its folder.
+        settings: Its config.
+        results: What its results.json holds; None while it is not finished.
+    """
+
+    folder: pathlib.Path
+    settings: Settings
+    results: dict[str, Any] | None
+
+    @property
+    def imported(self) -> bool:
+        """Whether the model was imported, so that no perplexity is recorded."""
+        return bool(self.results and self.results.get('imported'))
+
+    @property
+    def state(self) -> str:
+        """`finished`, `imported`, or `not finished`."""
+        return 'imported' if self.imported else 'finished' if self.results else 'not finished'
+
+    @property
+    def date(self) -> str:
+        """When its results, or else its metrics, or else its config were written, local time."""
+        files = [self.folder / name for name in (RESULTS, METRICS, CONFIG)]
+        written = next(file.stat().st_mtime for file in files if file.exists())
+        try:
+            return datetime.datetime.fromtimestamp(written).strftime('%Y-%m-%d %H:%M')
+        except (OverflowError, ValueError, OSError):  # a date beyond the year 9999
+            return 'unknown'
+
+    def perplexity(self, split: str) -> float | None:
+        """Returns a recorded perplexity; None where none is recorded, infinity for the null in results.json."""
+        if self.results is None or self.imported:
+            return None
+        value = self.results['perplexity'][split]
+        return float('inf') if value is None else float(value)
+
+    @property
+    def bits_per_byte(self) -> float | None:
+        """The recorded bits per byte of the test text; None if words of it are unknown, or none is recorded."""
+        bits = (self.results or {}).get('bits_per_byte', {})
+        return null_to_inf(bits['test']) if 'test' in bits else None
+
+    @property
+    def text(self) -> str:
+        """Identifies words, vocabulary and splits: perplexities of runs are comparable only where it is the same.
+
+        It is the digest in corpus.json. A run without one (imported without --vocabulary, or damaged) has its own path,
+        which no other run shares.
+        """
+        return str(self._corpus.get('sha256') or self.folder.resolve())
+
+    def has_test_text_of(self, other: 'Run') -> bool:
+        """Returns whether two runs are tested on the same text, however it is cut into tokens.
+
+        Runs of an earlier version did not record its digest; they count as runs on another text.
+        """
+        digests = [run._corpus.get('test_sha256') for run in (self, other)]
+        return bool(digests[0]) and digests[0] == digests[1]
+
+    @property
+    def _corpus(self) -> dict[str, Any]:
+        """What its corpus.json says; nothing where there is none."""
+        try:
+            return read_json(self.folder / CORPUS)
+        except BadInput:
+            return {}
+
+
+def find_run(folder: str | os.PathLike[str]) -> pathlib.Path:
+    """Returns the path of a run or of a packed model, `runs/NAME` if only the name is given."""
+    path = expand('--workdir', folder)
+    return known if not path.exists() and (known := pathlib.Path(RUNS) / path).exists() else path
+
+
+def expand_run(folder: str | os.PathLike[str]) -> pathlib.Path:
+    """Returns the folder of a run as `find_run` finds it, of a packed model the one in the cache.
+
+    Raises:
+        BadInput: A packed model cannot be read or is damaged.
+    """
+    path = find_run(folder)
+    return packed.unpack(path) if packed.is_packed(path) else path
+
+
+def split_names(value: str) -> list[str]:
+    """Returns the runs that are separated by commas; names of folders may have commas too.
+
+    Args:
+        value: The runs, as `expand_run` takes them. The longest name that exists is taken first.
+    """
+    words, names = value.split(','), []
+    while words:
+        sizes = (n for n in range(len(words), 0, -1) if exists(','.join(words[:n])))
+        size = next(sizes, 1)
+        names.append(','.join(words[:size]))
+        words = words[size:]
+    return names
+
+
+def split_runs(key: str, value: str) -> list[pathlib.Path]:
+    """Returns the folders of finished runs that are separated by commas; see `split_names`.
+
+    Args:
+        key: The key whose value it is, for error messages.
+        value: The runs.
+
+    Raises:
+        BadInput: No finished run lies there, or one is given twice.
+    """
+    folders = [expand_run(name) for name in split_names(value)]
+    for folder in folders:
+        if not is_finished(folder):
+            raise BadInput(key, f'no finished run at {str(folder)!r}; {suggest(folder)}', value=value)
+    if len({folder.resolve() for folder in folders}) < len(folders):
+        raise BadInput(key, 'names a run twice', value=value)
+    return folders
+
+
+def exists(run: str) -> bool:
+    """Returns whether something lies where `expand_run` looks for a run; a name that is no path lies nowhere."""
+    try:
+        return expand_run(run).exists()
+    except BadInput:
+        return False
+
+
+def is_finished(folder: pathlib.Path) -> bool:
+    """Returns whether a finished run lies there."""
+    return (folder / CONFIG).is_file() and finished(folder) is not None
+
+
+def finished(folder: pathlib.Path) -> dict[str, Any] | None:
+    """Returns the results of a finished run; None when there are none, or no complete ones."""
+    try:
+        results = read_json(folder / RESULTS)
+    except BadInput:
+        return None
+    return results if is_complete(results) else None
+
+
+def digest(folder: pathlib.Path) -> str:
+    """Returns the SHA-256 of what a finished run's files say of it: config, text, vocabulary and results.
+
+    A moved or renamed folder keeps it. A run that is trained again gets another one: results.json has its seconds.
+
+    Raises:
+        BadInput: A file cannot be read.
+    """
+    total = hashlib.sha256()
+    for path in (folder / name for name in (CONFIG, CORPUS, VOCABULARY, RESULTS)):
+        content = read_bytes(str(path), path) if path.exists() else b''  # an imported run may have no corpus.json
+        total.update(hashlib.sha256(content).digest())
+    return total.hexdigest()
+
+
+def write_config(folder: pathlib.Path, settings: Settings) -> None:
+    """Writes config.json, which makes a folder a run, with the digests of the files that the model is read with.
+
+    These files are there already. Checkpoints and the arrays of count-based models have digests of their own.
+    """
+    names = (CORPUS, VOCABULARY, CONFIG_FILE, RULES_FILE, *parts.files(settings))
+    digests = {name: sha256(str(folder / name), folder / name) for name in names if (folder / name).exists()}
+    write_atomically(folder / CONFIG, json.dumps(config_lib.to_record(settings, digests), indent=2) + '\n')
+
+
+def check_files(folder: pathlib.Path) -> None:
+    """Raises BadInput unless the files whose digests `write_config` recorded are as they were."""
+    for name, digest in config_lib.digests_of(read_json(folder / CONFIG)).items():
+        if name != CONFIG and sha256(str(folder / name), folder / name) != digest:
+            problem = f'damaged: its SHA-256 is not the one in {CONFIG}; restore the file, or train in another folder'
+            raise BadInput(folder / name, problem)
+
+
+def read_run(folder: pathlib.Path) -> Run:
+    """Reads what the files of a run say.
+
+    Raises:
+        BadInput: No run lies there, or its files are damaged.
+    """
+    if not (folder / CONFIG).is_file():
+        raise BadInput('RUN', f'no run there; {suggest(folder)}', value=str(folder))
+    try:
+        settings = config_lib.from_record(read_json(folder / CONFIG))
+    except BadInput as error:
+        raise BadInput(folder / CONFIG, f'cannot be read ({error})') from None
+    results = read_json(folder / RESULTS) if (folder / RESULTS).is_file() else None
+    if results is not None and not is_complete(results):
+        raise BadInput(f'{folder / RESULTS}', 'damaged; run the training command again to evaluate the run again')
+    return Run(folder, settings, results)
+
+
+def find(root: pathlib.Path) -> list[pathlib.Path]:
+    """Returns the folders of runs at or below `root`, by name; links are not followed."""
+    runs = []
+    for path, folders, files in os.walk(root):
+        depth = len(pathlib.Path(path).relative_to(root).parts)
+        if CONFIG in files:
+            runs.append(pathlib.Path(path))
+        # The folders inside a run are its checkpoints.
+        folders[:] = (
+            sorted(f for f in folders if not f.startswith('.')) if CONFIG not in files and depth < _DEPTH else []
+        )
+    return runs
+
+
+def suggest(wrong: pathlib.Path) -> str:
+    """Says what to give instead of a path without a run: the finished runs below it, or else those below runs/."""
+    if wrong.is_file() and wrong.suffix.lower() == '.arpa':
+        run = f'{RUNS}/{wrong.stem}'
+        to_run = command_line([*nplm_command(), 'import', 'arpa', wrong, f'--workdir={run}'])
+        return f'it is an ARPA file; make a run of it with: {to_run}; then give {shlex.quote(run)}'
+    if wrong.is_file():
+        return f'it is a file; nplm score RUN < {shlex.quote(str(wrong))} scores its text'
+    lists = ([str(f) for f in find(root) if is_finished(f)] for root in (wrong, pathlib.Path(RUNS)))
+    if not (runs := next(filter(None, lists), [])):
+        return f'train one with: {command_line([*nplm_command(), "train", "sentences"])}'
+    more = f' and {len(runs) - _MAX_SUGGESTED} more (nplm runs)' if len(runs) > _MAX_SUGGESTED else ''
+    return f'finished runs: {", ".join(runs[:_MAX_SUGGESTED])}{more}{did_you_mean(wrong, runs)}'
+
+
+def is_complete(results: Mapping[str, Any]) -> bool:
+    """Returns whether a results.json has all that tables show of a finished run, with the right types."""
+    shapes = {**_REQUIRED, **{key: shape for key, shape in _OPTIONAL.items() if key in results}}
+    return has_shape(results, shapes) and len({frozenset(results.get(key, ())) for key in PER_UNIT}) == 1
+
+
+def has_shape(value: Any, shape: Shape) -> bool:
+    """Returns whether a value of a JSON file has one of the types of a shape, or is an object with all of its keys."""
+    if isinstance(shape, tuple):
+        return type(value) in shape
+    if not isinstance(value, Mapping) or not shape.keys() - {ANY_KEY} <= value.keys():
+        return False
+    of_keys = ((inner, shape.get(key, shape.get(ANY_KEY))) for key, inner in value.items())
+    return all(expected is None or has_shape(inner, expected) for inner, expected in of_keys)

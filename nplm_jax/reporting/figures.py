@@ -1,0 +1,220 @@
+"""The figures of a run and of a sweep, as PNG files beside their numbers."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import pathlib
+import statistics
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from nplm_jax.reporting.metrics import read_metrics
+from nplm_jax.reporting.text import save_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
+
+Point: TypeAlias = tuple[Mapping[str, Any], float]  # the keys that a point of a sweep overrides; its perplexity
+
+_BEST: Mapping[str, Any] = {'marker': '*', 'color': 'black', 'markersize': 14, 'linestyle': '', 'label': 'best'}
+_MAX_COLUMNS = 4  # of panels
+_MAX_LABEL = 20  # characters below a panel that lie side by side
+_MIN_RATIO = 10.0  # of the largest value to the smallest of a parameter: from here on its axis is logarithmic
+_ONE_DECADE = 10.0  # a logarithmic axis that spans less has its labels at round numbers instead of at 1, 2, 5 x 10^k
+
+
+def draw_learning_curve(folder: pathlib.Path, title: str, paper_valid: float = 0.0) -> pathlib.Path:
+    """Draws perplexity against epochs.
+
+    Args:
+        folder: The folder of a run, with its metrics.jsonl.
+        title: The title of the figure.
+        paper_valid: The validation perplexity that the paper prints; 0 where it prints none.
+
+    Returns:
+        The path of the figure, learning_curve.png.
+    """
+    figure, axes = _new_figure()
+    rows = read_metrics(folder / 'metrics.jsonl')
+    for key, label, style in (('train_perplexity', 'training batches', '-'), ('valid_perplexity', 'validation', 'o-')):
+        points = [(r['epoch'], r[key]) for r in rows if r.get(key) is not None]
+        if points:
+            axes.plot(*zip(*points), style, label=label, markersize=4)
+    if paper_valid:
+        axes.axhline(paper_valid, color='grey', linestyle=':', label='paper, validation')
+    axes.set(xlabel='epoch', ylabel='perplexity', yscale='log')
+    axes.set_title(title, parse_math=False)  # a `$` in a name is no formula
+    label_log_axis(axes.yaxis)
+    axes.legend()
+    save_figure(figure, path := folder / 'learning_curve.png')
+    return path
+
+
+def draw_sweep(points: Sequence[Point], path: pathlib.Path, comparable: bool = True) -> pathlib.Path | None:
+    """Draws the validation perplexity of the points of a sweep and marks the best.
+
+    Each key that varies has a panel, the key with the largest effect first. Each point is a dot in every panel; thin
+    lines join the points that differ in the panel's key alone.
+
+    Args:
+        points: The flattened keys that each point overrides, and its validation perplexity.
+        path: The PNG file to write.
+        comparable: Whether the perplexities are of the same words; otherwise none is marked.
+
+    Returns:
+        The path; None, and no file, where no key varies.
+    """
+    import matplotlib.figure  # noqa: PLC0415 (half a second that only the end of a run needs)
+
+    points = [(overrides, valid) for overrides, valid in points if math.isfinite(valid)]
+    values: dict[str, list[Any]] = {}
+    for key in dict.fromkeys(key for overrides, _ in points for key in overrides if key != 'name'):
+        values[key] = list(dict.fromkeys(overrides.get(key) for overrides, _ in points))
+    values = {key: of_key for key, of_key in values.items() if len(of_key) > 1}
+    if not values:
+        return None
+    means = {key: [_geometric_mean(points, key, value) for value in values[key]] for key in values}
+    keys = sorted(values, key=lambda key: -max(means[key]) / min(means[key]))
+    rows = -(-len(keys) // _MAX_COLUMNS)
+    columns = -(-len(keys) // rows)
+    figure = matplotlib.figure.Figure(figsize=(2.2 + 2.3 * columns, 1.4 + 2.6 * rows), layout='constrained')
+    panels = figure.subplots(rows, columns, sharey=True, squeeze=False)
+    for axes, key in itertools.zip_longest(panels.flat, keys):
+        if key is None:
+            axes.remove()
+        else:
+            _draw_panel(axes, points, values, key, comparable)
+            axes.set_ylabel('validation perplexity' if axes.get_subplotspec().is_first_col() else '')
+    label_log_axis(panels[0, 0].yaxis)
+    best, valid = min(points, key=_perplexity)
+    settings = ', '.join(f'{key}={best.get(key)}' for key in values)
+    best_point = f'Best of {len(points)} points: {settings} ({valid:.4g})'
+    title = best_point if comparable else 'Perplexities of different words'
+    figure.suptitle(textwrap.fill(title, 34 * columns), fontsize='medium').set_parse_math(False)
+    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc='outside lower center', ncols=columns)
+    save_figure(figure, path)
+    return path
+
+
+def draw_slices(points: Sequence[Point], path: pathlib.Path) -> pathlib.Path:
+    """Draws the validation perplexity of the trials of a search against each parameter, and marks the best.
+
+    Args:
+        points: The parameters of each trial, and its finite validation perplexity.
+        path: The PNG file to write.
+
+    Returns:
+        The path.
+    """
+    import matplotlib.figure  # noqa: PLC0415 (half a second that only the end of a run needs)
+
+    keys = list(dict.fromkeys(key for values, _ in points for key in values))
+    rows = -(-len(keys) // _MAX_COLUMNS)
+    columns = -(-len(keys) // rows)
+    figure = matplotlib.figure.Figure(figsize=(2.2 + 2.3 * columns, 1.4 + 2.6 * rows), layout='constrained')
+    panels = figure.subplots(rows, columns, sharey=True, squeeze=False)
+    best, valid = min(points, key=_perplexity)
+    for axes, key in itertools.zip_longest(panels.flat, keys):
+        if key is None:
+            axes.remove()
+            continue
+        here = [(values[key], perplexity) for values, perplexity in points if key in values]
+        if are_numbers := _are_numbers(key, [value for value, _ in here]):
+            low, high = min(here)[0], max(here)[0]
+            axes.set_xscale('log' if 0 < low and high >= _MIN_RATIO * low else 'linear')
+        else:
+            here = [(str(value), perplexity) for value, perplexity in here]
+        axes.plot(*zip(*here), 'o', color='C0', alpha=0.6, markersize=4, label='trial')
+        if key in best:
+            axes.plot([best[key] if are_numbers else str(best[key])], [valid], **_BEST)
+        axes.set(xlabel=key, yscale='log')
+        axes.set_ylabel('validation perplexity' if axes.get_subplotspec().is_first_col() else '')
+        axes.grid(alpha=0.3)
+    label_log_axis(panels[0, 0].yaxis)
+    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc='outside lower center', ncols=2)
+    save_figure(figure, path)
+    return path
+
+
+def draw_importances(importances: Mapping[str, float], path: pathlib.Path) -> pathlib.Path:
+    """Draws a bar for the importance of each parameter of a search, the most important first.
+
+    Args:
+        importances: The importances, which sum to one.
+        path: The PNG file to write.
+
+    Returns:
+        The path.
+    """
+    figure, axes = _new_figure()
+    bars = axes.barh(list(importances), list(importances.values()))
+    axes.bar_label(bars, fmt='%.2f', padding=3)
+    axes.invert_yaxis()
+    axes.set(xlabel='importance for the validation perplexity (PED-ANOVA)', xlim=(0, 1.1))
+    save_figure(figure, path)
+    return path
+
+
+def _draw_panel(
+    axes: Axes, points: Sequence[Point], values: Mapping[str, Sequence[Any]], key: str, comparable: bool
+) -> None:
+    """Draws all points against the values of one key, evenly spaced, and marks the best of comparable ones."""
+    order = sorted(values[key]) if _are_numbers(key, values[key]) else list(values[key])
+    same_otherwise: dict[tuple[Any, ...], list[tuple[int, float]]] = {}
+    for overrides, valid in points:
+        others = tuple(overrides.get(other) for other in values if other != key)
+        same_otherwise.setdefault(others, []).append((order.index(overrides.get(key)), valid))
+    alpha = max(0.05, 0.4 - 0.001 * len(points))
+    for number, line in enumerate(same_otherwise.values()):
+        label = 'points that differ in this key alone' if not number else None
+        axes.plot(*zip(*sorted(line)), 'o-', color='C0', alpha=alpha, linewidth=1, markersize=4, label=label)
+    if len(values) > 1:
+        means = [_geometric_mean(points, key, value) for value in order]
+        axes.plot(means, 's-', color='C1', linewidth=2, markersize=6, label='geometric mean')
+    if comparable:
+        best, valid = min(points, key=_perplexity)
+        axes.plot([order.index(best.get(key))], [valid], **_BEST)
+    names = [f'{value:g}' if isinstance(value, float) else str(value)[-_MAX_LABEL:] for value in order]
+    crowded = sum(map(len, names)) > _MAX_LABEL
+    axes.set_xticks(range(len(order)), names, rotation=45 if crowded else 0, ha='right' if crowded else 'center')
+    axes.set(xlabel=key, yscale='log', xlim=(-0.4, len(order) - 0.6))
+    axes.grid(alpha=0.3)
+
+
+def _geometric_mean(points: Sequence[Point], key: str, value: Any) -> float:
+    """Returns the geometric mean of the perplexities of the points with this value."""
+    return statistics.geometric_mean(valid for overrides, valid in points if overrides.get(key) == value)
+
+
+def _are_numbers(key: str, values: Sequence[Any]) -> bool:
+    """Returns whether the values of a key have an order and a distance. Seeds are names."""
+    return key != 'seed' and all(type(value) in (int, float) for value in values)
+
+
+def _perplexity(point: Point) -> float:
+    return point[1]
+
+
+def label_log_axis(axis: Axis) -> None:
+    """Labels a logarithmic axis with plain numbers, some of which are in sight however little it spans."""
+    import matplotlib.ticker  # noqa: PLC0415 (half a second that only the end of a run needs)
+
+    low, high = axis.get_view_interval()
+    is_short = high < _ONE_DECADE * low
+    locator = matplotlib.ticker.AutoLocator() if is_short else matplotlib.ticker.LogLocator(subs=(1, 2, 5))
+    axis.set_major_locator(locator)
+    axis.set_major_formatter(matplotlib.ticker.FormatStrFormatter('%g'))
+    axis.set_minor_locator(matplotlib.ticker.NullLocator())
+
+
+def _new_figure() -> tuple[Figure, Axes]:
+    """Returns a figure and its axes, without pyplot and its global state."""
+    import matplotlib.figure  # noqa: PLC0415 (half a second that only the end of a run needs)
+
+    axes = (figure := matplotlib.figure.Figure(figsize=(6.4, 4), layout='constrained')).subplots()
+    axes.grid(alpha=0.3)
+    return figure, axes

@@ -1,0 +1,235 @@
+"""What a run writes and shows: metrics.jsonl, TensorBoard events, a progress bar, what to do next.
+
+Dims: S updates of a chunk.
+"""
+
+import contextlib
+import importlib.util
+import json
+import pathlib
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from tensorboardX.proto.event_pb2 import Event
+from tensorboardX.record_writer import RecordWriter
+from tensorboardX.summary import scalar
+
+from nplm_jax.config import plugins
+from nplm_jax.inference.perplexity import nll_to_perplexity
+from nplm_jax.ngram import estimators
+from nplm_jax.reporting.catalog import ANY_KEY, INFINITE, NUMBER, RESULTS, has_shape, is_finished, read_run
+from nplm_jax.reporting.shell import command_line, nplm_command
+from nplm_jax.reporting.text import to_json
+from nplm_jax.training import reporter
+from nplm_jax.training.flops import Cost
+from nplm_jax.training.schedule import Progress, Schedule
+from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.io import decode_lines, parse_json, read_bytes, write_atomically
+from nplm_jax.utils.progress import ProgressBar
+
+_EXPLORER = {'nicegui': 'nicegui', 'sklearn': 'scikit-learn'}  # what it needs: packages by module
+_ROW = {ANY_KEY: INFINITE, 'step': (int,), 'epoch': NUMBER, 'seconds': NUMBER}  # of metrics.jsonl
+
+
+class Reporter(reporter.Reporter):
+    """Writes metrics.jsonl and TensorBoard events, and shows progress; see `training.reporter.Reporter`.
+
+    A resumed run drops the lines after its checkpoint, so that each update is reported once. Its first training
+    perplexity is that of the updates since the checkpoint. The events are written again from the lines that are left.
+    """
+
+    def __init__(self, folder: pathlib.Path, name: str = '', clock: Callable[[], float] = time.monotonic) -> None:
+        """Takes the run's folder, its name where several runs are shown at once, and a clock for lines of progress."""
+        self._folder = folder
+        self._label = name and f'{name}: '
+        self._path = folder / 'metrics.jsonl'
+        self._clock = clock
+        self._nll: list[np.ndarray] = []  # of the updates since the last line
+        self._sum_nll, self._num_nll = 0.0, 0  # of those since the last validation
+
+    def start(
+        self, progress: Progress, schedule: Schedule, batch_size: int, cost: Cost, sampled_words: int = 0
+    ) -> None:
+        """Opens the files and the bar; see `training.reporter.Reporter`."""
+        self._schedule, self._batch_size, self._cost = schedule, batch_size, cost
+        self._sample = f' on {sampled_words:,} sampled words' if sampled_words else ''
+        rows = [row for row in read_metrics(self._path) if row['step'] <= progress.step]
+        self._validated = max((row['step'] for row in rows if 'valid_perplexity' in row), default=0)
+        write_atomically(self._path, ''.join(json.dumps(row) + '\n' for row in rows))
+        self._file = self._path.open('a', encoding='utf-8')
+        self._events = _replace_events(self._folder / 'tensorboard')
+        started = time.time() - progress.seconds
+        for row in rows:
+            self._add_events(row, started + row['seconds'])
+        if progress.step:
+            then = '; training is finished' if progress.finished else f' of {schedule.total_steps:,}'
+            resumed = f'resumed at epoch {self._epoch(progress):.2f}, after update {progress.step:,}{then}'
+            print(f'{self._label}{resumed}', flush=True)
+        total, initial = schedule.total_steps * batch_size, progress.step * batch_size
+        self._bar = ProgressBar(
+            total,
+            f'{self._label}epoch {self._epoch(progress):.2f}',
+            ' words',
+            initial,
+            sys.stdout,
+            self._clock,
+            smoothing=0.05,
+        )
+
+    def trained(self, progress: Progress, nll_S: np.ndarray) -> None:
+        """Moves the bar, and writes a line of metrics.jsonl where one is due.
+
+        Args:
+            progress: How far the run is after a chunk.
+            nll_S: The mean NLL of each of its batches, nats a word.
+        """
+        self._nll.append(nll_S)
+        self._sum_nll, self._num_nll = self._sum_nll + float(nll_S.sum(dtype=np.float64)), self._num_nll + nll_S.size
+        is_due = self._schedule.is_due(self._schedule.log_every, progress.step - nll_S.size, progress.step)
+        if is_due or self._bar.line_is_due:
+            train = nll_to_perplexity(float(np.concatenate(self._nll).mean()))
+            rate = progress.step * self._batch_size / progress.train_seconds
+            epoch = f'{self._label}epoch {self._epoch(progress):.2f}'
+            self._bar.set_description(f'{epoch}, train perplexity {train:.1f}, {self._cost.describe(rate)}')
+        self._bar.update(nll_S.size * self._batch_size)
+        if is_due:
+            self._write(progress, train_perplexity=train, **self._cost.rates(rate))
+            self._nll.clear()
+
+    def validated(self, progress: Progress) -> None:
+        """Writes and shows the validation perplexity. Shows that of the training batches since the last validation too.
+
+        The latter is left out if the run was resumed since then.
+        """
+        valid, train = nll_to_perplexity(progress.valid_nll), ''
+        if self._num_nll == progress.step - self._validated:
+            train = f'train perplexity {nll_to_perplexity(self._sum_nll / self._num_nll):.2f}, '
+        self._sum_nll, self._num_nll, self._validated = 0.0, 0, progress.step
+        self._write(progress, valid_perplexity=valid)
+        is_best = progress.best_step == progress.step
+        perplexity = f'{train}valid perplexity {valid:.2f}{self._sample}'
+        note = 'best so far' if is_best else f'best was {nll_to_perplexity(progress.best_valid_nll):.2f}'
+        self._bar.write(
+            f'{self._label}epoch {self._epoch(progress):.2f}: {perplexity} ({note}), after {progress.seconds:.0f} s'
+        )
+
+    def sampled(self, text: str) -> None:
+        """Shows a sample of text on one line."""
+        self._bar.write(f'{self._label}sample: {" ".join(text.split())}')
+
+    def postprocessed(self, what: str, before: float, after: float) -> None:
+        """Shows the validation perplexity before and after."""
+        change = ' to '.join(f'{nll_to_perplexity(nll):.2f}' for nll in (before, after))
+        changed = f'{what[0].upper()}{what[1:]} changed the valid perplexity from {change}{self._sample}'
+        self._bar.write(f'{self._label}{changed}')
+
+    def close(self) -> None:
+        """Flushes and closes what `start` opened. On a full disk every file is closed, and the error raised at last."""
+        with contextlib.ExitStack() as stack:
+            for name in ('_events', '_file', '_bar'):
+                if hasattr(self, name):
+                    stack.callback(getattr(self, name).close)
+
+    def _epoch(self, progress: Progress) -> float:
+        return progress.step / self._schedule.steps_per_epoch
+
+    def _write(self, progress: Progress, **values: float) -> None:
+        row = {
+            'step': progress.step,
+            'epoch': round(self._epoch(progress), 4),
+            'seconds': round(progress.seconds, 2),
+            **values,
+        }
+        self._file.write(to_json(row) + '\n')
+        self._file.flush()
+        self._add_events(row, time.time())
+        self._events.flush()
+
+    def _add_events(self, row: Mapping[str, Any], wall_time: float) -> None:
+        for name in row.keys() - {'step', 'epoch', 'seconds'}:
+            if row[name] is not None:
+                event = Event(wall_time=wall_time, step=row['step'], summary=scalar(name, row[name]))
+                self._events.write(event.SerializeToString())
+
+
+def _replace_events(folder: pathlib.Path) -> RecordWriter:
+    """Deletes the event files of a folder and opens a new one.
+
+    This writes records itself: the thread of tensorboardX's SummaryWriter dies on a full disk.
+    """
+    folder.mkdir(exist_ok=True)
+    for old in folder.glob('events.*'):
+        old.unlink()
+    folder = folder.absolute()  # tensorboardX takes `gs:` and `s3:` at the beginning of a path for a bucket
+    events = RecordWriter(str(folder / f'events.out.tfevents.{time.time():.0f}.{socket.gethostname()}'))
+    events.write(Event(wall_time=time.time(), file_version='brain.Event:2').SerializeToString())
+    return events
+
+
+def read_metrics(path: pathlib.Path) -> list[dict[str, Any]]:
+    """Reads the lines of a metrics.jsonl; a last line without an end, which a kill leaves, is left out.
+
+    Args:
+        path: The file.
+
+    Returns:
+        A dictionary for each line; an empty list where there is no file.
+
+    Raises:
+        BadInput: A line is damaged; the message names it.
+    """
+    if not path.exists():
+        return []
+    data = read_bytes(str(path), path)
+    rows = []
+    for number, line in decode_lines(path, data[: data.rfind(b'\n') + 1]):
+        row = parse_json(path, line, number)
+        if not has_shape(row, _ROW):
+            raise BadInput(f'{path}:{number}', 'expected numbers, step, epoch and seconds among them')
+        rows.append(row)
+    return rows
+
+
+def next_steps(folder: pathlib.Path, family: str, modules: Sequence[str] = ()) -> str:
+    """Returns where the figure of a finished run is, and commands to copy that its model can serve.
+
+    Args:
+        folder: The folder of the run.
+        family: Its `model.family`.
+        modules: The modules of plug-ins that the commands need.
+    """
+    nplm, flags = nplm_command(), plugins.flags(modules)
+    lines = [
+        command_line([*nplm, 'generate', folder, *flags]),
+        f'{command_line([*nplm, "score", folder, *flags])} < text.txt',
+    ]
+    if estimators.makes_backoff(family):
+        lines.append(command_line([*nplm, 'export', folder, *flags, '--to=arpa', f'--output={folder.name}.arpa']))
+    missing = [package for module, package in _EXPLORER.items() if importlib.util.find_spec(module) is None]
+    needs = f'  # first: pip install {" ".join(missing)}' if missing else ''
+    lines.append(command_line([*nplm, 'explore', folder, *flags]) + needs)
+    if other := _last_finished_beside(folder):
+        lines.append(command_line([*nplm, 'compare', folder, other]))
+    figure = folder / 'learning_curve.png'
+    where = [f'Figure: {figure}'] if figure.exists() else []
+    return '\n'.join([*where, 'Next steps:', *(f'  {line}' for line in lines)])
+
+
+def _last_finished_beside(folder: pathlib.Path) -> pathlib.Path | None:
+    """Returns the run of the same text in the same folder that was finished last; None without such a run."""
+    others = [path for path in folder.parent.iterdir() if path.name != folder.name and is_finished(path)]
+    others = [path for path in others if _have_one_text(folder, path)]
+    return max(others, key=lambda path: (path / RESULTS).stat().st_mtime, default=None)
+
+
+def _have_one_text(folder: pathlib.Path, other: pathlib.Path) -> bool:
+    """Returns whether the perplexities or the bits per byte of two runs are comparable."""
+    try:
+        runs = [read_run(path) for path in (folder, other)]
+    except BadInput:  # a damaged run
+        return False
+    return runs[0].text == runs[1].text or runs[0].has_test_text_of(runs[1])

@@ -1,0 +1,49 @@
+"""The learning curve of a run below the cell of a notebook that trains it."""
+
+import pathlib
+import sys
+import time
+from typing import Any
+
+from nplm_jax.reporting import figures
+from nplm_jax.reporting import metrics as reporting
+from nplm_jax.training.schedule import Progress
+
+_MIN_SECONDS = 2.0  # between two drawings
+
+
+def is_running() -> bool:
+    """Returns whether this process is the kernel of a notebook."""
+    ipython = sys.modules.get('IPython')
+    return ipython is not None and hasattr(ipython.get_ipython(), 'kernel')
+
+
+class Reporter(reporting.Reporter):
+    """Also draws the learning curve again while the run trains; see `reporting.Reporter`."""
+
+    def __init__(self, folder: pathlib.Path, name: str = '') -> None:
+        super().__init__(folder, name)
+        self._title = name or folder.name
+        self._display: Any = None  # IPython's handle of the figure
+        self._drawn = -_MIN_SECONDS
+
+    def close(self) -> None:
+        """Draws the curve with its last points."""
+        super().close()
+        if self._display:
+            self._draw()
+
+    def _write(self, progress: Progress, **values: float) -> None:
+        super()._write(progress, **values)
+        if time.monotonic() - self._drawn >= _MIN_SECONDS:
+            self._draw()
+
+    def _draw(self) -> None:
+        from IPython import display  # noqa: PLC0415 (only notebooks have it)
+
+        image = display.Image(figures.draw_learning_curve(self._folder, self._title).read_bytes())
+        if self._display:
+            self._display.update(image)
+        else:
+            self._display = display.display(image, display_id=True)
+        self._drawn = time.monotonic()

@@ -1,0 +1,142 @@
+"""A model as one file: a zip of what a finished run's folder needs for every command that uses the model.
+
+The members are JSON, text and arrays (safetensors), stored without compression, sorted by name and without dates, so
+that a run gives the same bytes wherever it is packed. The comment of the zip names the format and the SHA-256 of all
+bytes before it. A file is unpacked once, into a folder of the cache that is named after this digest, and is then a
+run's folder like any other.
+"""
+
+import hashlib
+import mmap
+import os
+import pathlib
+import re
+import shutil
+import stat
+import tempfile
+import zipfile
+from collections.abc import Iterable, Mapping
+from typing import IO
+
+from nplm_jax.data.download import cache_folder
+from nplm_jax.data.zips import open_zip
+from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.io import open_atomically, open_regular
+
+SUFFIX, FORMAT = '.nplm', 1
+PARAMETERS = 'parameters.safetensors'  # of a network; those of its best checkpoint
+_COMMENT = 'nplm-jax model, format {}, sha256 '
+_DIGITS = 64  # of a SHA-256
+_MEMBER = re.compile(r'(spelling/)?[a-zA-Z]\w*(\.\w+){1,2}')  # spelling/ is a run inside the run's folder
+_MAX_MEMBERS = 100
+
+
+def write(path: pathlib.Path, files: Mapping[str, pathlib.Path]) -> None:
+    """Writes a packed model atomically.
+
+    Args:
+        path: The file to write.
+        files: The file of each member by the member's name.
+
+    Raises:
+        OSError: The disk refuses; an earlier file at `path` is unchanged.
+    """
+    with open_atomically(path) as file:
+        with zipfile.ZipFile(file, 'w', zipfile.ZIP_STORED) as archive:
+            archive.comment = (_COMMENT.format(FORMAT) + '0' * _DIGITS).encode()
+            for name, source in sorted(files.items()):
+                entry = zipfile.ZipInfo(name)
+                entry.create_system, entry.external_attr = 3, (stat.S_IFREG | 0o644) << 16
+                entry.file_size = source.stat().st_size
+                with archive.open(entry, 'w') as member, source.open('rb') as content:
+                    shutil.copyfileobj(content, member)
+        digest = _digest(file)
+        file.seek(-_DIGITS, os.SEEK_END)
+        file.write(digest.encode())
+
+
+def is_packed(path: pathlib.Path) -> bool:
+    """Returns whether a file is a packed model, by its name or by its end; a renamed one is one too."""
+    if path.suffix == SUFFIX or not path.is_file():
+        return path.is_file()
+    try:
+        with open_regular(str(path), path) as file:
+            return _find_comment(file) is not None
+    except BadInput:  # cannot be read: the next reader says so
+        return False
+
+
+def unpack(path: pathlib.Path) -> pathlib.Path:
+    """Returns the folder in the cache that a packed model was unpacked to, now or earlier; its name is the file's.
+
+    Raises:
+        BadInput: The file cannot be read, is damaged, of another format, or has members that no packed model has; or
+            the disk refuses.
+    """
+    name = f'RUN={str(path)!r}'
+    with open_regular(name, path) as file:
+        folder = cache_folder() / 'models' / _check(path, file) / (path.stem.lstrip('.') or 'model')
+        if folder.is_dir():
+            return folder
+        with open_zip(name, 'not a zip of a model', file, _MAX_MEMBERS) as archive:
+            _check_members(path, archive.infolist(), file.seek(0, os.SEEK_END))
+            try:
+                _extract(archive, folder)
+            except OSError as error:
+                raise BadInput(name, f'cannot be unpacked into {folder.parent} ({error.strerror})') from None
+    return folder
+
+
+def _check(path: pathlib.Path, file: IO[bytes]) -> str:
+    """Returns the digest of a packed model. Raises BadInput if it is not that of the bytes, or of another format."""
+    match = _find_comment(file)
+    if not match:
+        raise BadInput('RUN', 'not a model of nplm pack, or cut', value=str(path))
+    if int(match[1]) != FORMAT:
+        raise BadInput('RUN', f'format {int(match[1])} of packed models; this version reads {FORMAT}', value=str(path))
+    if match[2].decode() != _digest(file):
+        raise BadInput('RUN', 'damaged (checksum mismatch); pack or download it again', value=str(path))
+    return match[2].decode()
+
+
+def _find_comment(file: IO[bytes]) -> re.Match[bytes] | None:
+    """Returns the match of the format and the digest at the end of a packed model; None for another file."""
+    comment = re.escape(_COMMENT).replace(r'\{\}', r'(\d+)').encode() + rb'([0-9a-f]{64})'
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - len(_COMMENT) - _DIGITS - 20))
+    return re.search(comment + rb'\Z', file.read())
+
+
+def _check_members(path: pathlib.Path, entries: Iterable[zipfile.ZipInfo], size: int) -> None:
+    """Raises BadInput if there is a member that no packed model has, or more than the `size` bytes of the file."""
+    names = set()
+    for entry in entries:
+        is_plain = stat.S_ISREG(entry.external_attr >> 16) and entry.compress_type == zipfile.ZIP_STORED
+        if not _MEMBER.fullmatch(entry.filename) or not is_plain or entry.filename in names:
+            raise BadInput('RUN', f'unexpected file {entry.filename[:100]!r} in the archive', value=str(path))
+        names.add(entry.filename)
+        size -= entry.file_size
+    if size < 0:
+        raise BadInput('RUN', 'declares more bytes than it has', value=str(path))
+
+
+def _extract(archive: zipfile.ZipFile, folder: pathlib.Path) -> None:
+    """Unpacks the members into a new folder, all or none of them."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
+        new = pathlib.Path(temporary) / folder.name
+        for name in archive.namelist():
+            (new / name).parent.mkdir(parents=True, exist_ok=True)
+            with archive.open(name) as member, open_atomically(new / name) as out:  # flushed to the disk
+                shutil.copyfileobj(member, out)
+        try:
+            new.rename(folder)
+        except OSError:
+            if not folder.is_dir():  # else another process was faster
+                raise
+
+
+def _digest(file: IO[bytes]) -> str:
+    """Returns the SHA-256 of a file but for its last bytes, which hold it."""
+    file.flush()
+    return hashlib.sha256(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))[:-_DIGITS]).hexdigest()

@@ -1,0 +1,91 @@
+"""What results.json says of a finished run, as a table and as sentences below it. Imports no JAX."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from nplm_jax.config.settings import CorpusSettings, PaperRow
+from nplm_jax.data.text_checks import describe_oov
+from nplm_jax.data.tokenizers.tokenizer import RARE
+from nplm_jax.reporting.catalog import PER_UNIT, SPLITS
+from nplm_jax.reporting.text import markdown_table, null_to_inf
+
+_MIXTURES = (
+    'The mixture weights are 0.5 each (fixed), or fitted to valid: one pair (learned), or one pair per range of\n'
+    'context frequencies (by frequency).'
+)
+
+
+def format_results(results: Mapping[str, Any], paper: PaperRow, corpus: CorpusSettings | None = None) -> str:
+    """Returns `perplexity_table` and the `notes` below it."""
+    return '\n'.join([perplexity_table(results, paper), *notes(results, corpus)])
+
+
+def perplexity_table(results: Mapping[str, Any], paper: PaperRow) -> str:
+    """Returns a Markdown table of the perplexities of a run and of its mixtures with the trigram.
+
+    Args:
+        results: What results.json holds.
+        paper: The section `paper.*` of its config; its row comes last where it has one.
+    """
+    rows = [[results['name'], *(null_to_inf(results['perplexity'][s]) for s in SPLITS)]]
+    for kind, mixed in results.get('mixture', {}).items():
+        held_out = (null_to_inf(mixed[s]) for s in SPLITS[1:])
+        rows.append([f'  mixed with the trigram, {kind.replace("_", " ")}', '-', *held_out])
+    if paper.row:
+        rows.append([f'paper, {paper.row}', *(getattr(paper, s) or '-' for s in SPLITS)])
+    return markdown_table(['perplexity', *SPLITS], rows)
+
+
+def notes(results: Mapping[str, Any], corpus: CorpusSettings | None = None) -> list[str]:
+    """Returns sentences to read below the table, each where it applies.
+
+    They are about unknown words, samples of the words, the calibration, the numbers per word, character and byte, the
+    mixtures, and words of probability zero.
+
+    Args:
+        results: What results.json holds.
+        corpus: The section `corpus.*` of its config, for the advice about unknown words.
+    """
+    lines = []
+    if any((oov := results.get('oov', {})).values()):
+        lines.append(
+            f'{RARE} stands for {oov["valid"]:.1%} of the valid words and {oov["test"]:.1%} of the test words.'
+        )
+        share, size = max(oov['valid'], oov['test']), results.get('vocabulary', 0)
+        lines += filter(None, [describe_oov(share, 'validation or test words', corpus, size)])
+    if evaluated := results.get('evaluated_train_words'):
+        lines.append(f'train is estimated on {evaluated:,} sampled words (eval.train_words).')
+    if fitted := results.get('calibration_words'):
+        lines.append(
+            f'The calibration was fitted to {fitted:,} of the valid words, so the valid perplexity is slightly too low.'
+        )
+    if sample := results.get('sample'):
+        errors = ', '.join(f'{s} +- {null_to_inf(sample["standard_error"][s]):.1f}' for s in SPLITS[1:])
+        words = f'{sample["words"]["valid"]:,} and {sample["words"]["test"]:,} sampled words'
+        lines.append(f'valid and test are estimated on {words} (eval.words); standard errors are {errors}.')
+    for split in results.get('bits_per_byte', {}):
+        lines += _per_unit(split, results)
+    if results.get('mixture'):
+        lines.append(_MIXTURES)
+    for split, count in results.get('impossible_words', {}).items():
+        if count:
+            lines.append(f'{count:,} {split} words have probability zero, so the {split} perplexity is infinite.')
+    return lines
+
+
+def _per_unit(split: str, results: Mapping[str, Any]) -> list[str]:
+    """Returns a sentence with what a split's log-probability is per word, character and byte; none if it is infinite.
+
+    The table is per token: boundary tokens and parts of words count in it.
+    """
+    per_word, per_character, per_byte = (null_to_inf(results[key][split]) for key in PER_UNIT)
+    if math.isinf(per_byte):
+        return []
+    sentence, size = f'{split} has ', results.get('sizes', {}).get(split, {})
+    tokens, words = size.get('tokens'), size.get('words')
+    if math.isfinite(per_word) and (tokens is None or tokens != words):
+        of_words = f'{words:,} words in the {tokens:,} tokens of the table: ' if tokens and words else ''
+        shown = f'{per_word:,.1f}' if per_word < 1e6 else f'{per_word:.2g}'  # a line of Chinese is one word
+        sentence += f'{of_words}perplexity {shown} per word, '
+    return [f'{sentence}{per_character:.3f} bits per character, {per_byte:.3f} bits per byte.']

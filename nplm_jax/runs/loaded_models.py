@@ -1,0 +1,290 @@
+"""Loads the models of finished runs and encodes a user's text for them."""
+
+import dataclasses
+import functools
+import shlex
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from nplm_jax.config import parts
+from nplm_jax.config.settings import Settings
+from nplm_jax.data import text_checks, unspaced_scripts
+from nplm_jax.data.dataset import Dataset
+from nplm_jax.data.vocabulary import RARE, Vocabulary
+from nplm_jax.inference import generation
+from nplm_jax.inference.loaded_model import LoadedModel
+from nplm_jax.inference.scoring import LineStart
+from nplm_jax.models import mixture
+from nplm_jax.models.language_model import LanguageModel
+from nplm_jax.models.neural import NeuralLanguageModel
+from nplm_jax.models.open_vocabulary import OpenVocabulary
+from nplm_jax.ngram import arpa_files, estimators
+from nplm_jax.ngram.backoff import BackoffModel
+from nplm_jax.ngram.quantization import compact
+from nplm_jax.reporting import catalog, packed
+from nplm_jax.reporting.run_table import check_finished, run_names
+from nplm_jax.runs import loading, process, spelling
+from nplm_jax.runs.imported import FAMILY, read_arpa
+from nplm_jax.runs.mixture_weights import read_weights
+from nplm_jax.runs.remote_scoring import RemoteModel, Source
+from nplm_jax.utils.errors import BadInput, require
+from nplm_jax.utils.io import expand, is_unicode
+
+_MAX_NAMED = 12  # unknown words in a note
+
+
+@dataclasses.dataclass(frozen=True)
+class LoadedModels:
+    """The models of one or several runs that share a vocabulary.
+
+    Attributes:
+        names: the names of the runs' folders.
+        settings: the settings of the runs.
+        vocabulary: the vocabulary of all runs.
+        models: the models of the runs.
+        mixture: the mixture of the models; the model itself where there is only one.
+        line_start: what stands before a line.
+    """
+
+    names: Sequence[str]
+    settings: Sequence[Settings]
+    vocabulary: Vocabulary
+    models: Sequence[LanguageModel]
+    mixture: LanguageModel
+    line_start: LineStart
+
+    def with_mixture(self) -> list[tuple[str, LanguageModel]]:
+        """Returns the models with their names; the mixture comes first where there are several."""
+        mixtures = [('mixture', self.mixture)] if len(self.models) > 1 else []
+        return [*mixtures, *zip(self.names, self.models)]
+
+    def by_name(self) -> dict[str, LoadedModel]:
+        """Returns each model with its settings and the vocabulary, by the name of its run."""
+        rows = zip(self.names, self.settings, self.models)
+        return {name: LoadedModel(settings, self.vocabulary, model) for name, settings, model in rows}
+
+    def on_cluster(self, folders: Sequence[str]) -> Self:
+        """Returns these models, of runs in these folders, such that the workers of --scheduler score long texts."""
+        refuse_arpa(folders, '--scheduler')
+
+        def remote(model: LanguageModel, *source: Any) -> RemoteModel:
+            return RemoteModel(model, functools.partial(Source.of, *source))
+
+        made = [remote(model, [folder]) for model, folder in zip(self.models, folders)]
+        if len(made) == 1:
+            return dataclasses.replace(self, models=made, mixture=made[0])
+        assert isinstance(self.mixture, mixture.Mixture)
+        weights = self.mixture.weights_QxM[0].tolist()
+        return dataclasses.replace(self, models=made, mixture=remote(self.mixture, folders, weights))
+
+    def backoff_models(self, flag: str) -> list[BackoffModel]:
+        """Returns the models for an ARPA file. Raises BadInput, which names `flag`, if one is no back-off model."""
+        models = []
+        for model, settings in zip(self.models, self.settings):
+            if not isinstance(model, BackoffModel):
+                families = ', '.join(filter(estimators.makes_backoff, parts.NGRAM_MODELS))
+                family = settings.model.family
+                found = f'{FAMILY} over the words of another run' if family == FAMILY else family
+                raise BadInput(flag, f'ARPA files hold back-off models ({families}, imported ones), not {found}')
+            models.append(model)
+        return models
+
+    def word_features(self) -> list[tuple[str, np.ndarray]]:
+        """Returns the word features C (float32, V x M) of each network, with its name."""
+        networks = [(name, m) for name, m in zip(self.names, self.models) if isinstance(m, NeuralLanguageModel)]
+        return [(name, np.asarray(network.params['C_VxM'])) for name, network in networks]
+
+    def show(self, ids: Iterable[int]) -> list[str]:
+        """Returns words as lists and tables show them."""
+        return [self.vocabulary.shown[i] for i in ids]
+
+    def tokenize(self, text: str, kind: str, keep_marks: bool = False) -> list[str]:
+        """Returns the tokens of a user's text.
+
+        Args:
+            text: The text; see `unspaced_scripts.join`.
+            kind: See `Tokenizer.reading`.
+            keep_marks: See `Tokenizer.tokenize`.
+        """
+        return self.tokenize_lines(unspaced_scripts.join(self.vocabulary, [text]), kind, keep_marks)[0]
+
+    def tokenize_lines(self, texts: Sequence[str], kind: str, keep_marks: bool = False) -> list[list[str]]:
+        """Returns the words of each text as it is given, all at once, which takes less time."""
+        return self.vocabulary.tokenizer.reading(kind).tokenize(texts, self.vocabulary.ids, keep_marks)
+
+    def read_lines(self, texts: Sequence[str], kind: str) -> list[list[str]]:
+        """Returns the words of each text; warns on stderr of unknown words and of a text without blanks."""
+        lines = self.tokenize_lines(texts, kind)
+        words = [word for line in lines for word in line]
+        self.warn_unknown(words)
+        blanks = '' if self.vocabulary.tokenizer.is_lossless else text_checks.describe_blanks(texts)
+        blanks = blanks or unspaced_scripts.describe_text(self.vocabulary, texts)
+        if blanks:
+            print(blanks, file=sys.stderr)
+        return lines
+
+    def read_stream(self, text: str, kind: str) -> list[list[str]]:
+        """Returns the tokens of a text whose line ends are tokens, cut into lines after these."""
+        tokens = self.tokenize(text, kind)
+        ends = [i + 1 for i, token in enumerate(tokens) if '\n' in self.vocabulary.tokenizer.decode([token])]
+        stops = [*ends, len(tokens)]
+        return [tokens[start:stop] for start, stop in zip([0, *stops], stops) if start < stop]
+
+    def tokenize_prompt(self, text: str, kind: str) -> list[str]:
+        """Returns the words of a prompt, and names the unknown ones on stderr. Raises BadInput if all are unknown."""
+        require(is_unicode(text), '--prompt', text, 'is not UTF-8')
+        words = self.tokenize(text, kind)
+        unspaced_scripts.check_known(self.vocabulary, [text], '--prompt')
+        known = not words or any(word in self.vocabulary.ids for word in words)
+        require(known, '--prompt', text, 'no word of it is in the vocabulary')
+        self.warn_unknown(words, is_measured=False)
+        if warning := unspaced_scripts.describe_text(self.vocabulary, [text]):
+            print(warning, file=sys.stderr)
+        return words
+
+    def describe_unknown(self, words: Sequence[str]) -> str:
+        """Returns a note that counts and names the words outside the vocabulary; empty if there are none."""
+        unknown = [word for word in words if word not in self.vocabulary.ids]
+        if not unknown:
+            return ''
+        share, different = f'{len(unknown) / len(words):.1%}', list(dict.fromkeys(unknown))
+        more = f' and {len(different) - _MAX_NAMED:,} more' if len(different) > _MAX_NAMED else ''
+        count = f'{len(unknown):,} of {len(words):,} words ({share}) are not in the vocabulary, read as {RARE}'
+        return f'{count}: {" ".join(different[:_MAX_NAMED])}{more}'
+
+    def describe_oov(self, share: float, words: str = 'words') -> str:
+        """Returns what `text_checks.describe_oov` does of these models."""
+        return text_checks.describe_oov(share, words, self.settings[0].corpus, len(self.vocabulary))
+
+    def warn_unknown(self, words: Sequence[str], is_measured: bool = True) -> None:
+        """Names the words outside the vocabulary on stderr, and warns if they are too many.
+
+        Args:
+            words: The words.
+            is_measured: Whether they are scored, and not only read, like those of a prompt.
+        """
+        if self.vocabulary.tokenizer.is_lossless:  # knows every text
+            return
+        share = sum(word not in self.vocabulary.ids for word in words) / max(len(words), 1)
+        warning = self.describe_oov(share) if is_measured else ''
+        for line in filter(None, (self.describe_unknown(words), warning)):
+            print(line, file=sys.stderr)
+
+    def warn_unspaced(self, items: Sequence[Sequence[str]], key: str, needs_words: bool = True) -> None:
+        """Warns on stderr of items without blanks that the models cannot read so; see `unspaced_scripts`.
+
+        Args:
+            items: The words of each item.
+            key: What holds the words, for error messages.
+            needs_words: Whether words are measured, and not items as a whole.
+
+        Raises:
+            BadInput: The tokens of the models are words, and no word is in the vocabulary.
+        """
+        texts = list(map(' '.join, items))
+        unspaced_scripts.check_known(self.vocabulary, texts, key)
+        if needs_words:
+            warning = unspaced_scripts.describe(self.vocabulary, items)
+        else:
+            warning = unspaced_scripts.describe_text(self.vocabulary, texts)
+        if warning:
+            print(warning, file=sys.stderr)
+
+    def read_corpus(self, folders: Sequence[str]) -> Dataset:
+        """Reads the corpus of these runs again, line by line if one of them reads it so.
+
+        Raises:
+            BadInput: They have several, or the text has changed.
+        """
+        refuse_arpa(folders, 'RUN')
+        texts = [dataclasses.replace(settings.corpus, context='auto') for settings in self.settings]
+        for folder, text in zip(folders, texts):
+            require(
+                text == texts[0],
+                'RUN',
+                folder,
+                f'its corpus.* are not those of {folders[0]}; {_import_advice(folders[0])}',
+            )
+        data = loading.prepare_recorded(self.settings[0], *folders)
+        if warning := self.describe_oov(max(data.oov().values()), 'validation or test words'):
+            print(warning, file=sys.stderr)
+        by_lines = (s for s in self.settings if estimators.reads_lines(s, data))
+        return estimators.read(next(by_lines, self.settings[0]), data)
+
+    def with_spelling(self, folders: Sequence[str]) -> OpenVocabulary:
+        """Returns the mixture with the spelling of unknown words. Raises BadInput if no run's folder has one."""
+        refuse_arpa(folders, '--open')
+        spelling.refuse_lossless(folders[0], self.vocabulary)
+        return OpenVocabulary(self.mixture, self.vocabulary, spelling.load(*folders))
+
+    def encode_prompt(self, words: Sequence[str]) -> np.ndarray:
+        """Returns the ids of a prompt, int32, with what stands before it. See `generation.encode_prompt`."""
+        return generation.encode_prompt(words, self.vocabulary)
+
+
+def load_models(folders: Sequence[str], weights: str = '', finished: bool = True) -> LoadedModels:
+    """Loads the models of runs.
+
+    Args:
+        folders: The folders of the runs, packed models, or ARPA files.
+        weights: The weights of their mixture, as `read_weights` reads them; empty for equal weights.
+        finished: Whether the runs must be finished; else those in training need a checkpoint.
+
+    Raises:
+        BadInput: A run is not finished, the vocabularies or tokenizers differ, or the weights do not fit.
+    """
+    if finished:
+        check_models(folders)
+    places = [catalog.expand_run(folder).resolve() for folder in folders]
+    repeated = next((folder for i, folder in enumerate(folders) if places[i] in places[:i]), None)
+    require(repeated is None, 'RUN', repeated, 'is given twice')
+    weights_1xM = read_weights(weights, folders)
+
+    process.set_up_process()
+    loaded = [_load(folder) for folder in folders]
+    vocabulary, models = loaded[0].vocabulary, [one.model for one in loaded]
+    for folder, one in zip(folders, loaded):
+        difference = one.vocabulary.difference(vocabulary, folders[0])
+        allowed = f'models can be mixed only over the same words; {_import_advice(folders[0])}'
+        require(not difference, 'RUN', folder, f'{difference}; {allowed}')
+    mixed = mixture.Mixture(models, weights_1xM, mixture.ContextBins()) if len(models) > 1 else models[0]
+    settings = [one.settings for one in loaded]
+    return LoadedModels(run_names(folders), settings, vocabulary, models, mixed, LineStart.of(vocabulary))
+
+
+def check_models(folders: Sequence[str]) -> None:
+    """Raises BadInput unless all of these are finished runs, packed models or ARPA files."""
+    check_finished([folder for folder in folders if not _is_arpa(folder)])
+
+
+def refuse_arpa(folders: Sequence[str], key: str) -> None:
+    """Raises BadInput if an ARPA file is among the models of a command that needs the folders of runs.
+
+    Args:
+        folders: The models.
+        key: What needs the folders.
+    """
+    for folder in filter(_is_arpa, folders):
+        raise BadInput(key, f'needs a run, not an ARPA file: `nplm import arpa {shlex.quote(folder)} --workdir=DIR`')
+
+
+def _is_arpa(folder: str) -> bool:
+    path = expand('RUN', folder)
+    return path.is_file() and not packed.is_packed(path) and arpa_files.is_arpa(path)
+
+
+def _load(folder: str) -> LoadedModel:
+    """Returns what `loading.load` does, also of an ARPA file, with the numbers of KenLM."""
+    if not _is_arpa(folder):
+        return loading.load(folder)
+    settings, vocabulary, model = read_arpa(expand('RUN', folder), as_kenlm=True)
+    return LoadedModel(settings, vocabulary, compact(model))
+
+
+def _import_advice(folder: str) -> str:
+    """Returns how a model that another toolkit has trained comes to the vocabulary and `corpus.*` of a run."""
+    command = f'nplm import arpa FILE --workdir=DIR --vocabulary={shlex.quote(folder)}'
+    return f'`{command}` gives an ARPA model those of {folder}'

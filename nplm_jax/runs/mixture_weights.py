@@ -1,0 +1,49 @@
+"""The weights of a mixture of runs: from the command line, or from the file that `nplm mix` wrote."""
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from nplm_jax.models.mixture import normalize_weights
+from nplm_jax.reporting import catalog
+from nplm_jax.utils.errors import require
+from nplm_jax.utils.io import expand, finite_numbers, read_json
+
+
+def read_weights(text: str, folders: Sequence[str]) -> np.ndarray:
+    """Returns the weight of each run, float64, 1 x M; they sum to one.
+
+    Args:
+        text: The value of --weights: empty for equal weights, numbers, or the path of a file of `nplm mix`.
+        folders: The folders of the runs.
+
+    Raises:
+        BadInput: There are not as many weights as runs, or they do not sum to one, or the file is of other runs.
+    """
+    require(not text or len(folders) > 1, '--weights', text, 'requires two or more runs')
+    weights = [1 / len(folders)] * len(folders)
+    if re.fullmatch(r'[-+0-9.eE, ]+', text):
+        problem = 'must be numbers with commas between them, or a file'
+        weights = finite_numbers(text.split(','), '--weights', problem, text)
+    elif text:
+        weights = _read_file(text, folders)
+    require(len(weights) == len(folders), '--weights', text, f'must be {len(folders)} numbers, one per run')
+    return normalize_weights('--weights', text, weights)
+
+
+def _read_file(text: str, folders: Sequence[str]) -> list[float]:
+    """Returns the learned weights of a file of `nplm mix`, by the digests of the runs."""
+    models = read_json(expand('--weights', text)).get('models')
+    try:
+        learned = {str(model['digest']): float(model['weight']) for model in models or ()}
+        names = ', '.join(model['folder'] for model in models or ())
+    except (KeyError, TypeError, ValueError):
+        learned = {}
+    require(bool(learned), '--weights', text, 'was not written by `nplm mix --output=FILE`')
+    digests = [catalog.digest(catalog.expand_run(folder)) for folder in folders]
+    for folder, digest in zip(folders, digests):
+        known = f'has no weight for the run in {folder}; it has those of {names}'
+        require(digest in learned, '--weights', text, known)
+    require(len(learned) == len(folders), '--weights', text, f'is of {len(learned)} runs; give all: {names}')
+    return [learned[digest] for digest in digests]

@@ -1,0 +1,1 @@
+"""Several runs from one config: grids, searches, SLURM jobs, and `--minutes`."""

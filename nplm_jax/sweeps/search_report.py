@@ -1,0 +1,82 @@
+"""What a search shows: the table of its trials, its figures and the command line of the best trial."""
+
+import itertools
+import math
+import pathlib
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import optuna
+from optuna.trial import FrozenTrial, TrialState
+
+from nplm_jax.reporting import figures
+from nplm_jax.reporting.text import markdown_table
+from nplm_jax.runs import workdir
+from nplm_jax.utils.io import write_atomically
+
+
+def trial_name(trial: FrozenTrial) -> str:
+    """Returns the name of a trial's folder, which is that of the trial that it repeats."""
+    return f'trial-{trial.system_attrs.get("failed_trial", trial.number):04}'
+
+
+def write(study: optuna.Study, folder: pathlib.Path, command_of: Callable[[Mapping[str, Any]], str]) -> str:
+    """Writes table.md, and importance.png and slices.png if two trials or more are complete and on the same words.
+
+    Args:
+        study: The study.
+        folder: The folder of the search.
+        command_of: Returns the command line that trains a point.
+
+    Returns:
+        The table, best trial first, and after it the figures and the command line of the best trial; neither if the
+        trials are not on the same words.
+    """
+    finished = study.get_trials(states=(TrialState.COMPLETE, TrialState.PRUNED))
+    finished.sort(key=lambda trial: (trial.state != TrialState.COMPLETE, _value(trial)))
+    points = [trial.user_attrs.get('point', {}) for trial in finished]
+    keys = [key for key in dict.fromkeys(itertools.chain(*points)) if len({point.get(key) for point in points}) > 1]
+    rows = []
+    for trial, point in zip(finished, points):
+        state = trial.user_attrs.get('state', trial.state.name.lower())
+        values = (_format(point.get(key, '-')) for key in keys)
+        rows.append([trial_name(trial), *values, _value(trial), state, trial.user_attrs.get('seconds', '-')])
+    table = markdown_table(['trial', *keys, 'valid', 'state', 'seconds'], rows)
+    write_atomically(folder / 'table.md', table + '\n')
+    complete = [trial for trial in finished if trial.state == TrialState.COMPLETE and math.isfinite(_value(trial))]
+    lines = [table]
+    folders = [path for trial in complete if (path := folder / trial_name(trial)).exists()]
+    if len({workdir.read_record(path).get('sha256') for path in folders}) > 1:
+        lines.append('The trials differ in their words or vocabulary: their perplexities are not comparable')
+        return '\n'.join(lines)
+    if len(complete) > 1:
+        lines += [f'Figure: {path}' for path in _draw(study, complete, folder)]
+    if complete:
+        best = complete[0]
+        lines.append(f'Best on validation: {folder / trial_name(best)}; to train it again:')
+        lines.append(f'  {command_of(best.user_attrs["point"])}')
+    else:
+        lines.append('No trial is complete.')
+    return '\n'.join(lines)
+
+
+def _draw(study: optuna.Study, complete: list[FrozenTrial], folder: pathlib.Path) -> list[pathlib.Path]:
+    """Draws the importance of each parameter, and the perplexity against its values."""
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')  # of few trials
+        importances = optuna.importance.get_param_importances(study)
+    points = [(trial.params, _value(trial)) for trial in complete]
+    paths = [folder / 'importance.png', folder / 'slices.png']
+    figures.draw_importances(importances, paths[0])
+    figures.draw_slices(points, paths[1])
+    return paths
+
+
+def _value(trial: FrozenTrial) -> float:
+    """Returns the validation perplexity of a trial: of a pruned one the last that it reported, else infinity."""
+    return math.inf if trial.value is None else trial.value
+
+
+def _format(value: Any) -> str:
+    return f'{value:.4g}' if isinstance(value, float) else str(value)

@@ -1,0 +1,118 @@
+"""What a hyperparameter search varies: `search(trial)` of a config file, and what makes two searches the same."""
+
+import contextlib
+import dataclasses
+import functools
+import inspect
+import json
+import runpy
+import warnings
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import optuna
+
+from nplm_jax.config import settings as config_lib
+from nplm_jax.config.checked_fields import flatten
+from nplm_jax.config.settings import Settings
+from nplm_jax.runs import experiment
+from nplm_jax.runs.experiment import Config
+from nplm_jax.sweeps import sweeps
+from nplm_jax.utils.errors import BadInput
+
+_OF_MACHINE = ('parallel.', 'corpus.path', 'corpus.valid_path', 'corpus.test_path')  # keys that a study does not record
+
+
+@dataclasses.dataclass(frozen=True)
+class Space:
+    """What a search varies.
+
+    Attributes:
+        path: the config file.
+        search: its `search(trial)`, which returns a point: a dictionary of flattened keys.
+        config: the config that the points change.
+        given: the keys that flags set.
+    """
+
+    path: str
+    search: Callable[[Any], Mapping[str, Any]]
+    config: Config
+    given: Collection[str] = ()
+
+    def point(self, trial: optuna.Trial) -> sweeps.Point:
+        """Returns the point of a trial, applied to the config and checked.
+
+        Raises:
+            BadInput: search() failed, or the point has an unknown key, a wrong type or an impossible value.
+            optuna.exceptions.OptunaError: search() raised TrialPruned, or the database failed.
+        """
+        try:
+            with warnings.catch_warnings():
+                warnings.filterwarnings('ignore', 'Choices for a categorical', UserWarning)  # refused below
+                point = self.search(trial)
+        except optuna.exceptions.OptunaError:  # pruned, or the database failed
+            raise
+        except Exception as error:  # noqa: BLE001 (a search space is Python and may raise anything)
+            raise BadInput('--search', f'search() of {self.path} failed: {type(error).__name__}: {error}') from None
+        for name, distribution in trial.distributions.items():
+            for choice in getattr(distribution, 'choices', ()):
+                if not isinstance(choice, (bool, int, float, str, type(None))):  # others do not survive the database
+                    allowed = 'choices must be numbers, strings, True, False or None'
+                    raise BadInput('--search', f'search() of {self.path}: {name} has the choice {choice!r}; {allowed}')
+        settings = sweeps.apply(self.config, point, '--search', self.given).settings
+        return sweeps.Point(self.name, config_lib.replace(settings, {'name': self.name}), dict(point))
+
+    @functools.cached_property
+    def name(self) -> str:
+        """The name of the config, which is that of the study."""
+        return str(flatten(self.config)['name'])
+
+    @functools.cached_property
+    def settings(self) -> Settings:
+        """The settings of the config."""
+        return experiment.load_settings(self.config)
+
+    def identity(self) -> dict[str, Any]:
+        """Returns what a study records: the config without what depends on the machine, and the text of search()."""
+        flat = config_lib.to_flat(self.settings)
+        recorded = {key: value for key, value in flat.items() if not key.startswith(_OF_MACHINE)}
+        return {'config': json.loads(json.dumps(recorded, default=str)), 'search': inspect.getsource(self.search)}
+
+
+def load(path: str, config: Config, given: Collection[str] = ()) -> Space:
+    """Returns the search space of a config file, after a trial that trains nothing.
+
+    Args:
+        path: a config file with a function `search(trial)`.
+        config: the config that the points change.
+        given: the keys that flags set.
+
+    Raises:
+        BadInput: the file has no search(), or a point of it cannot be a run, or it suggests nothing.
+    """
+    optuna.logging.set_verbosity(optuna.logging.CRITICAL)  # a search says itself what it does
+    function = runpy.run_path(path).get('search')
+    if not inspect.isfunction(function):
+        raise BadInput('--search', f'{path} defines no search(trial); it returns a dictionary of keys')
+    space = Space(path, function, config, given)
+    with contextlib.suppress(optuna.TrialPruned):
+        space.point(trial := optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0)).ask())
+        if not trial.params:
+            advice = 'call trial.suggest_int, suggest_float or suggest_categorical'
+            raise BadInput('--search', f'search() of {path} suggests nothing; {advice}')
+    return space
+
+
+def check_same(name: str, recorded: Mapping[str, Any], identity: Mapping[str, Any]) -> None:
+    """Raises BadInput if a study is that of another config or search space."""
+    there, now = recorded['config'], identity['config']
+    keys = sorted(key for key in there.keys() | now.keys() if there.get(key) != now.get(key))
+    different = [f'{key}={there.get(key)!r} there, {now.get(key)!r} now' for key in keys]
+    if not keys and recorded['search'] != identity['search']:
+        different = ['search() has changed']
+    if different:
+        raise BadInput(
+            '--storage',
+            f'the database holds another study of the name {name} ({"; ".join(different)}); '
+            'give another database, or another --config.name',
+        )

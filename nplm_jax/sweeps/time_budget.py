@@ -1,0 +1,376 @@
+"""`--minutes`, also of `nplm_jax.train`: chooses the size of the network that suits a text, a machine and a time.
+
+The config file's function `network(width, passes, words)` returns the keys of the best known network of a width for a
+number of passes over a number of training words. Some updates of one or more widths are timed. The choice is the widest
+network that reads, in the given time and in at most MAX_PASSES, WORDS_PER_SQUARE words per square of its width, and
+every training word at least once. A text of fewer than MIN_WORDS training words gets a 5-gram.
+"""
+
+import dataclasses
+import functools
+import math
+import pathlib
+import runpy
+import statistics
+import time
+from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple, cast
+
+import jax
+from ml_collections import ConfigDict
+
+from nplm_jax.config import parts
+from nplm_jax.config import settings as config_lib
+from nplm_jax.config.settings import Settings
+from nplm_jax.data.dataset import Dataset
+from nplm_jax.inference.perplexity import evaluate_sample
+from nplm_jax.models.neural import NeuralLanguageModel
+from nplm_jax.reporting.catalog import MINUTES
+from nplm_jax.reporting.text import to_json
+from nplm_jax.runs import loading, workdir
+from nplm_jax.runs.command_line import imported_configs
+from nplm_jax.runs.experiment import load_settings
+from nplm_jax.runs.session import SharedCorpus
+from nplm_jax.training import calibration
+from nplm_jax.training import step as step_lib
+from nplm_jax.training.loop import out_of_memory_as_bad_input, prepare_run
+from nplm_jax.utils.errors import BadInput, require
+from nplm_jax.utils.io import read_bytes, read_json, write_atomically
+
+Network = Callable[[int, float, int], Mapping[str, Any]]
+WIDTHS = 64, 96, 128, 160, 200, 256, 320, 400, 512, 640
+WORDS_PER_SQUARE = 60  # measured: experiments/frontier/README.md
+MIN_WORDS, MAX_PASSES = 3_000, 30  # measured there too
+_FIVE_GRAM = MappingProxyType({'model.family': 'modified_kneser_ney', 'model.n': 5})
+_LENGTH = 'train.epochs', 'train.max_steps', 'train.patience'
+_WIDTH_KEYS = 'model.h', 'model.m'
+_STRETCH = 1.05  # how much longer than asked for training may take if the first pass ends with it
+_FIRST_WIDTH, _COST_EXPONENT = 200, 1.4  # an update of w units takes about w ** 1.4 of time
+_TIMINGS, _TIMED_SECONDS, _TIMED_CHUNKS = 4, 1.0, 3
+_CALIBRATION_COST = 1.2  # of a word, in scores of a word: measured on 50,000 words
+_CHECKPOINT_SECONDS = 60
+_VALIDATIONS, _VALIDATION_SHARE = 8, 0.05  # at most so many, in so much of the time
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """What was chosen.
+
+    Attributes:
+        minutes: The minutes of training that were asked for.
+        keys: The value of each key that was chosen, but for those that the user typed.
+        reasons: What was measured and why this was chosen, in lines.
+    """
+
+    minutes: float
+    keys: dict[str, Any]
+    reasons: list[str]
+
+
+class Timing(NamedTuple):
+    """How long a network takes on this machine, in seconds.
+
+    Attributes:
+        update: An update.
+        start: What comes before the first update and the first scores, compilation above all.
+        score: The evaluation of a word.
+    """
+
+    update: float
+    start: float
+    score: float
+
+
+class Plan(NamedTuple):
+    """The number of updates and of validations."""
+
+    updates: int
+    validations: int
+
+
+def load_network(path: str) -> Network:
+    """Returns the function `network` of a config file. Raises BadInput if there is none."""
+    with imported_configs():
+        network = runpy.run_path(path).get('network')
+    if not callable(network):
+        raise BadInput('--minutes', f'{path} defines no network(width, passes, words), as configs/text.py does')
+    return network
+
+
+def check_flags(minutes: float, typed: Mapping[str, Any]) -> None:
+    """Raises BadInput for minutes that are none, and for typed keys that cannot be given with them."""
+    is_allowed = _is_number(minutes) and 0 < minutes < math.inf
+    require(is_allowed, '--minutes', minutes, 'must be a positive number')
+    for key in _LENGTH:
+        require(key not in typed, f'--config.{key}', typed.get(key), 'cannot be combined with --minutes, which sets it')
+    for key in _WIDTH_KEYS:
+        require(typed.get(key, 1) >= 1, f'--config.{key}', typed.get(key), 'must be 1 or more with --minutes')
+    family = typed.get('model.family', 'mogrifier')
+    allowed = 'cannot be combined with --minutes, which chooses the model'
+    require(parts.is_neural(family), '--config.model.family', family, allowed)
+
+
+def read_choice(folder: pathlib.Path, minutes: float, network: Network) -> Choice | None:
+    """Returns what was chosen when the run in a folder began; None if nothing was, or it has trained nothing.
+
+    Args:
+        folder: The folder, which somebody else may have made.
+        minutes: The minutes of training.
+        network: See `load_network`.
+
+    Raises:
+        BadInput: The run was begun with other minutes or with none, or the record is damaged.
+    """
+    path = folder / MINUTES
+    if not workdir.has_trained(folder):
+        return None
+    problem = 'the run there was begun without --minutes; give another folder'
+    require(path.exists(), '--workdir', str(folder), problem)
+    record = read_json(path)
+    try:
+        choice = Choice(**record)
+        is_whole = _is_number(choice.minutes) and _are_lines(choice.reasons) and _could_choose(choice.keys, network)
+    except (AttributeError, TypeError, BadInput):
+        is_whole = False
+    require(is_whole, '--workdir', str(folder), f'its {MINUTES} is damaged; give another folder')
+    allowed = f'must be {choice.minutes:g}, with which the run in {folder} was begun; or give another --workdir'
+    require(choice.minutes == minutes, '--minutes', minutes, allowed)
+    return choice
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _are_lines(values: Any) -> bool:
+    return isinstance(values, list) and all(isinstance(value, str) and value.isprintable() for value in values)
+
+
+def _could_choose(keys: Mapping[str, Any], network: Network) -> bool:
+    """Whether keys can be a choice. A record can name no other part, such as a plug-in, than this program names."""
+    known = [{**network(WIDTHS[0], 1, 1), **dict.fromkeys((*_LENGTH, 'train.evaluate_every'), 0)}, _FIVE_GRAM]
+    is_known = any(
+        keys.keys() <= each.keys() and all(value == each[key] for key, value in keys.items() if isinstance(value, str))
+        for each in known
+    )
+    if is_known:
+        config_lib.from_config(keys)  # raises BadInput for a value of another type
+    return is_known
+
+
+def _recorded(folder: pathlib.Path) -> bytes:
+    """Returns the bytes of the record of a choice; none without a record."""
+    path = folder / MINUTES
+    return read_bytes(str(path), path) if path.exists() else b''
+
+
+def write_choice(folder: pathlib.Path, choice: Choice) -> None:
+    """Records a choice in the folder of the run, which exists."""
+    write_atomically(folder / MINUTES, to_json(dataclasses.asdict(choice), indent=2) + '\n')
+
+
+def apply_keys(config: ConfigDict, keys: Mapping[str, Any], typed: Collection[str]) -> ConfigDict:
+    """Returns a config with chosen keys, but for those that were typed; keys that nothing reads any more are reset."""
+    made = config.copy_and_resolve_references()
+    keys = {key: value for key, value in keys.items() if key not in typed}
+    made.update_from_flattened_dict(keys)
+    made.update_from_flattened_dict(parts.resets(made, {*(keys.keys() & parts.PARTS.keys()), *typed}))
+    return made
+
+
+@dataclasses.dataclass(frozen=True)
+class _Budget:
+    """The choice among networks: what was asked for, and the widths that were timed.
+
+    Attributes:
+        config: The config, with the typed keys.
+        typed: The keys that the user typed.
+        seconds: The time of training.
+        network: See `load_network`.
+        data: The text.
+        folder: The folder of the run.
+        timings: The timing of each width that was timed.
+    """
+
+    config: ConfigDict
+    typed: Mapping[str, Any]
+    seconds: float
+    network: Network
+    data: Dataset
+    folder: pathlib.Path
+    timings: dict[int, Timing] = dataclasses.field(default_factory=dict)
+
+    @functools.cached_property
+    def widths(self) -> tuple[int, ...]:
+        """The widths to choose from."""
+        width = self.typed.get('model.h', self.typed.get('model.m'))
+        return WIDTHS if width is None else (width,)
+
+    @functools.cached_property
+    def batch_size(self) -> int:
+        """Words per update."""
+        return self.settings(self.widths[0]).train.batch_size
+
+    def updates(self, passes: int) -> int:
+        """Returns the updates of so many passes."""
+        return math.ceil(passes * len(self.data.train) / self.batch_size)
+
+    def settings(self, width: int) -> Settings:
+        """Returns the settings of a network, for one pass."""
+        return load_settings(apply_keys(self.config, self.network(width, 1, len(self.data.train)), self.typed))
+
+    def plan(self, width: int) -> Plan:
+        """Returns how much of a network fits into the time, by the nearest width that was timed."""
+        timed = min(self.timings, key=lambda w: abs(w - width))
+        speed, settings = self.timings[timed], self.settings(timed)
+        update, score = speed.update * (width / timed) ** _COST_EXPONENT, speed.score * width / timed
+        validation = score * num_valid_words(settings, self.data)
+        validations = min(max(int(_VALIDATION_SHARE * self.seconds / validation), 1), _VALIDATIONS)
+        calibrated = _CALIBRATION_COST * score * calibration.num_words(self.data) if settings.train.calibrate else 0.0
+        after = bool(settings.train.suffix_smoothing) + settings.train.calibrate  # validations after training
+        updates = int((self.seconds - speed.start - calibrated - (validations + after) * validation) / update)
+        if updates < self.updates(1) <= _STRETCH * updates:
+            updates = self.updates(1)
+        return Plan(min(updates, self.updates(MAX_PASSES)), validations)
+
+    def suffices(self, width: int) -> bool:
+        """Returns whether the time is long enough for a width; of several, one that is worth its width."""
+        needed = WORDS_PER_SQUARE * width**2 if len(self.widths) > 1 else 0
+        return self.plan(width).updates * self.batch_size >= max(len(self.data.train), needed)
+
+    def choose_width(self) -> int:
+        """Returns the widest width for which the time suffices, or the narrowest, and times it and some others."""
+        width = min(self.widths, key=lambda width: abs(width - _FIRST_WIDTH))
+        while width not in self.timings and len(self.timings) < _TIMINGS:
+            print(f'--minutes: timing updates of {width} units', flush=True)
+            timed = config_lib.replace(self.settings(width), {'optimizer.warmup': 0})  # for few updates a longer one
+            self.timings[width] = measure(timed, self.data, self.folder)
+            width = max(filter(self.suffices, self.widths), default=self.widths[0])
+        return max(filter(self.suffices, self.timings), default=min(self.timings))
+
+
+def choose(
+    config: ConfigDict, typed: Mapping[str, Any], minutes: float, network: Network, data: Dataset, folder: pathlib.Path
+) -> Choice:
+    """Returns what to train.
+
+    Args:
+        config: The config of any row, with the typed keys.
+        typed: The values of the keys that the user typed.
+        minutes: The minutes of training.
+        network: See `load_network`.
+        data: The text.
+        folder: The folder of the run.
+
+    Raises:
+        BadInput: The minutes are too few for one pass, or typed keys are impossible.
+    """
+    words = len(data.train)
+    if words < MIN_WORDS:
+        reason = f'{words:,} training words are fewer than {MIN_WORDS:,}, too few for a network'
+        made = apply_keys(config, _FIVE_GRAM, typed)
+        unread = [key for key in parts.find_unread(config_lib.from_config(made)) if key in typed]
+        require(not unread, '--minutes', minutes, f'{reason}; a 5-gram does not read --config.{"".join(unread[:1])}')
+        return Choice(minutes, dict(_FIVE_GRAM), [f'Chosen: a modified Kneser-Ney 5-gram ({reason})'])
+    budget = _Budget(config, typed, 60 * minutes, network, data, folder)
+    width = budget.choose_width()
+    plan, speed = budget.plan(width), budget.timings[width]
+    passes = plan.updates * budget.batch_size / words
+    if passes < 1:
+        least = 1.05 * (minutes + (1 - passes) * words / budget.batch_size * speed.update / 60)
+        allowed = f'must be {least:.2g} or more, for one pass over the {words:,} training words with {width} units'
+        raise BadInput('--minutes', allowed, value=minutes)
+    keys = {
+        **network(width, passes, words),
+        'train.epochs': math.ceil(plan.updates / (words // budget.batch_size)),
+        'train.max_steps': plan.updates,
+        'train.evaluate_every': math.ceil(plan.updates / plan.validations),
+        'train.patience': plan.validations,
+        'train.checkpoint_every': math.ceil(_CHECKPOINT_SECONDS / speed.update),
+    }
+    keys = {key: value for key, value in keys.items() if key not in typed}
+    rates = [f'{budget.batch_size / s.update:,.0f} with {w} units' for w, s in sorted(budget.timings.items())]
+    has_choice = len(budget.widths) > 1
+    rule = f', the widest that reads {WORDS_PER_SQUARE} x {width}^2 words in this time' if has_choice else ''
+    time_used = f'in {minutes:g} minutes of training'
+    if plan.updates == budget.updates(MAX_PASSES):
+        time_used = f'in less than {minutes:g} minutes, since more passes gain nothing'
+    left = (len(data.splits['test']) + len(data.valid)) * speed.score / 60
+    reasons = [
+        f'Measured words/s: {", ".join(rates)}',
+        f'Chosen: {width} units{rule}; {passes:.1f} passes over {words:,} words {time_used}',
+        f'Then the evaluation of all validation and test words takes about {left:.1f} minutes',
+    ]
+    return Choice(minutes, keys, reasons)
+
+
+def num_valid_words(settings: Settings, data: Dataset) -> int:
+    """Returns how many words a validation during training predicts."""
+    return min(settings.train.valid_words or settings.eval.words or len(data.valid), len(data.valid))
+
+
+def measure(settings: Settings, data: Dataset, folder: pathlib.Path) -> Timing:
+    """Times some updates and the evaluation of a network.
+
+    Args:
+        settings: Its settings.
+        data: The text.
+        folder: The folder of the run.
+    """
+    with out_of_memory_as_bad_input():
+        teachers = [cast(Any, teacher.model) for teacher in loading.load_teachers(settings, folder)]
+        run = prepare_run(settings, data, teachers)
+        program = run.program
+        seconds: list[float] = []  # of each chunk, and its updates
+        updates: list[int] = []
+        begun = time.perf_counter()
+        state, step = program.sharding.shard(run.init_state()), 0
+        while len(seconds) <= _TIMED_CHUNKS or sum(seconds[1:]) < _TIMED_SECONDS:
+            chunk = run.chunk(state, step)  # of other words each time, whose rows are not in the processor's cache
+            state, nll_S = step_lib.execute_steps(*chunk)
+            jax.block_until_ready(nll_S)
+            seconds.append(time.perf_counter() - begun - sum(seconds))
+            updates.append(chunk.num_steps)
+            step = (step + chunk.num_steps) % run.schedule.total_steps
+        params = program.sharding.unshard(step_lib.evaluation_params(program, state), program.network.num_rows)
+        model = NeuralLanguageModel(program.network, params, program.sharding.of_process)
+        num_words, scoring = num_valid_words(settings, data), []
+        for _ in range(2):
+            begun = time.perf_counter()
+            evaluate_sample(model, data.tokens_T, data.valid, num_words)
+            scoring.append(time.perf_counter() - begun)
+    # Other work for a moment does not count.
+    update = statistics.median(taken / number for taken, number in zip(seconds[1:], updates[1:]))
+    return Timing(update, seconds[0] + scoring[0] - scoring[1], scoring[1] / num_words)
+
+
+def resolve(
+    config: ConfigDict, path: str, typed: Mapping[str, Any], minutes: float, folder: pathlib.Path
+) -> tuple[ConfigDict, SharedCorpus]:
+    """Returns the config of the run that so many minutes ask for, and its corpus; chooses where no earlier start has.
+
+    Args:
+        config: The config of any row, with the typed keys.
+        path: Its file.
+        typed: The values of the keys that the user typed.
+        minutes: The minutes of training.
+        folder: The folder of the run.
+
+    Raises:
+        BadInput: See `check_flags`, `load_network`, `read_choice` and `choose`, or the folder or the text cannot serve.
+    """
+    check_flags(minutes, typed)
+    network, corpus = load_network(path), SharedCorpus(load_settings(config))
+    workdir.check_path(folder)
+    recorded, choice = _recorded(folder), read_choice(folder, minutes, network)
+    if is_new := choice is None:
+        choice = choose(config, typed, minutes, network, corpus.data, folder)
+    config = apply_keys(config, choice.keys, typed)
+    print('\n'.join(choice.reasons), flush=True)
+    if is_new:
+        with workdir.claimed(folder, load_settings(config)):
+            is_unchanged = _recorded(folder) == recorded
+            require(is_unchanged, '--workdir', str(folder), 'another process has just begun the run there; run again')
+            write_choice(folder, choice)
+    return config, corpus
