@@ -10,7 +10,7 @@ from nplm_jax.apps.adaptive import dynamic_evaluation
 from nplm_jax.apps.adaptive.dynamic_evaluation import DynamicEvaluation
 from nplm_jax.apps.adaptive.neural_cache import NeuralCache
 from nplm_jax.apps.adaptive.ngram_cache import NgramCache
-from nplm_jax.data.corpora import Span
+from nplm_jax.data.stream import Span
 from nplm_jax.models.neural import NeuralLanguageModel
 
 V = 13

@@ -28,9 +28,10 @@ from nplm_jax.cli import launch as launch_lib
 from nplm_jax.config import parts, plugins
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.settings import CorpusSettings, Settings
-from nplm_jax.data import dataset, vocabulary
-from nplm_jax.data.corpora import Corpus, Span
-from nplm_jax.data.dataset import Batch
+from nplm_jax.data import batches, dataset, encoding, vocabulary
+from nplm_jax.data.batches import Batch
+from nplm_jax.data.corpora import Corpus
+from nplm_jax.data.stream import Span
 from nplm_jax.data.word_stream import WordStream
 from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding
 from nplm_jax.models.body import State, by_example
@@ -181,7 +182,7 @@ def first_batch(run: TrainingRun) -> Batch:
     """Returns the batch of a run's first update."""
     words, body = run.words(0, 0, run.program.batch_size), run.program.network.body
     positions_SxT = words.positions[: run.program.batch_size].reshape(-1, body.bptt_length)
-    return dataset.make_batch(words.tokens_L, positions_SxT, body.training_lookback, run.inputs.extras)
+    return batches.make_batch(words.tokens_L, positions_SxT, body.training_lookback, run.inputs.extras)
 
 
 def run_chunk(chunk: Chunk) -> tuple[TrainState, np.ndarray]:
@@ -225,7 +226,7 @@ def make_corpus(num_words: int = 300, num_types: int = 17) -> Corpus:
     return Corpus(Span(0, 220), Span(220, 260), Span(260, num_words), WordStream.from_words(f'w{i}' for i in ids))
 
 
-DATA = dataset.from_corpus(make_corpus(), vocabulary.build(make_corpus().words))
+DATA = encoding.from_corpus(make_corpus(), vocabulary.build(make_corpus().words))
 
 
 class RecordingReporter:

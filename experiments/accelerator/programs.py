@@ -16,7 +16,7 @@ from experiments.accelerator.chips import Topology
 from experiments.lineage import ladder
 from nplm_jax.config import parts
 from nplm_jax.config.settings import ParallelSettings, Settings, value_of
-from nplm_jax.data.corpora import Span
+from nplm_jax.data.stream import Span
 from nplm_jax.distributed import sharding
 from nplm_jax.models import neural
 from nplm_jax.models.network import Network

@@ -26,8 +26,8 @@ from experiments.speed import contestants, problem
 from experiments.speed.commits_child import EPOCHS, make_data
 from nplm_jax.config import parts
 from nplm_jax.config.settings import READS
-from nplm_jax.data.corpora import Span
 from nplm_jax.data.dataset import Dataset
+from nplm_jax.data.stream import Span
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.runs import experiment, process
 from nplm_jax.training import finite, loop, step, vmapped

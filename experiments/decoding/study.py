@@ -23,7 +23,7 @@ from experiments import results, study
 from nplm_jax import decoding, kenlm
 from nplm_jax.apps.decoding import reranking
 from nplm_jax.data import corpora
-from nplm_jax.data.tokenizers.tokenizer import BOUNDARY_TOKENS
+from nplm_jax.data.stream import BOUNDARY_TOKENS
 from nplm_jax.reporting import provenance
 from nplm_jax.reporting.text import markdown_table
 from nplm_jax.runs import loading, process

@@ -21,7 +21,7 @@ from configs import rows
 from experiments import results, study
 from experiments.frontier.train import add_flags, is_due, launch
 from nplm_jax.data import brown, gutenberg, wikitext2
-from nplm_jax.data.tokenizers.tokenizer import RARE
+from nplm_jax.data.stream import RARE
 from nplm_jax.reporting.text import markdown_table
 from nplm_jax.utils.io import expand, read_json, write_atomically
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from configs import brown, wikitext2
-from nplm_jax.data.corpora import Span
+from nplm_jax.data.stream import Span
 from nplm_jax.reporting import provenance
 from nplm_jax.runs import experiment, loading
 

@@ -26,8 +26,7 @@ from nplm_jax.config import settings as config_lib
 from nplm_jax.config.parts import is_neural
 from nplm_jax.config.settings import Settings
 from nplm_jax.data import dataset
-from nplm_jax.data.corpora import Span
-from nplm_jax.data.tokenizers.tokenizer import RARE
+from nplm_jax.data.stream import RARE, Span
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models.language_model import LanguageModel

@@ -23,7 +23,7 @@ from experiments.minimal_pairs.pairs import Pair
 from nplm_jax.apps.pairs import minimal_pairs
 from nplm_jax.apps.pairs.minimal_pairs import EncodedPairs
 from nplm_jax.apps.surprisal.measurement import Options
-from nplm_jax.data.corpora import Span
+from nplm_jax.data.stream import Span
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.models import mixture
 from nplm_jax.models.language_model import LanguageModel

@@ -24,8 +24,8 @@ from experiments import results, study
 from nplm_jax.config import parts
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.settings import Settings
-from nplm_jax.data.corpora import Span
 from nplm_jax.data.dataset import Dataset
+from nplm_jax.data.stream import Span
 from nplm_jax.models import mixture
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.ngram import entropy_pruning, estimators, kneser_ney, static_mixture, storage

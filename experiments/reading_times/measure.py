@@ -27,8 +27,8 @@ from nplm_jax.apps.adaptive.dynamic_evaluation import DynamicEvaluation, root_me
 from nplm_jax.apps.reading_times import gains
 from nplm_jax.apps.surprisal import measurement
 from nplm_jax.apps.surprisal import stimuli as stimuli_lib
-from nplm_jax.data.corpora import Span
 from nplm_jax.data.dataset import Dataset
+from nplm_jax.data.stream import Span
 from nplm_jax.inference import scoring
 from nplm_jax.inference.loaded_model import LoadedModel
 from nplm_jax.models import mixture

@@ -22,9 +22,8 @@ from ml_collections import ConfigDict
 
 from experiments import study
 from nplm_jax.config.parts import is_neural
-from nplm_jax.data.corpora import Span
 from nplm_jax.data.dataset import Dataset
-from nplm_jax.data.tokenizers.tokenizer import TEXT_BOUNDARY
+from nplm_jax.data.stream import TEXT_BOUNDARY, Span
 from nplm_jax.reporting import catalog
 from nplm_jax.runs import experiment, loading, process
 from nplm_jax.runs.command_line import load_config

@@ -33,7 +33,8 @@ from tqdm import tqdm
 from configs import text
 from experiments import results, study
 from nplm_jax.config.parts import override
-from nplm_jax.data import corpora, dataset, vocabulary
+from nplm_jax.data import corpora, encoding
+from nplm_jax.data.stream import Span
 from nplm_jax.executors import processes, workers
 from nplm_jax.ngram.counts import count
 from nplm_jax.ngram.scratch import Scratch
@@ -117,9 +118,9 @@ def prepare_and_count(path: str, address: str) -> dict[str, Any]:
             pids = list(cluster.on_each(os.getpid))
         usage = [_usage(pids)]
         corpus = corpora.load(settings.corpus)
-        data = dataset.from_corpus(corpus, vocabulary.for_corpus(corpus, settings.corpus))
+        data = encoding.from_corpus(corpus, encoding.for_corpus(corpus, settings.corpus))
         usage.append(_usage(pids))
-        span, scratch = corpora.Span(0, len(corpus)), Scratch(pathlib.Path(path).parent)
+        span, scratch = Span(0, len(corpus)), Scratch(pathlib.Path(path).parent)
         counted = count(data.tokens_T, span, ORDER, len(data.vocabulary), scratch)
         usage.append(_usage(pids))
     digest = hashlib.sha256()

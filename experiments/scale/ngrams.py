@@ -26,7 +26,7 @@ import numpy as np
 
 from experiments import results, study
 from experiments.scale import generate
-from nplm_jax.data.corpora import Span
+from nplm_jax.data.stream import Span
 from nplm_jax.ngram import kneser_ney, storage
 from nplm_jax.ngram.counts import count
 from nplm_jax.ngram.scratch import Scratch

@@ -26,7 +26,7 @@ from typing import Any
 from configs import text
 from experiments import results, study
 from nplm_jax.config.parts import override
-from nplm_jax.data import corpora, dataset, vocabulary
+from nplm_jax.data import corpora, encoding
 from nplm_jax.executors import workers
 from nplm_jax.reporting import provenance
 from nplm_jax.reporting.text import markdown_table
@@ -47,7 +47,7 @@ def start(path: str, tokens: str) -> dict[str, Any]:
     clock = [time.perf_counter()]
     corpus = corpora.load(settings.corpus)
     clock.append(time.perf_counter())
-    data = dataset.from_corpus(corpus, vocabulary.for_corpus(corpus, settings.corpus))
+    data = encoding.from_corpus(corpus, encoding.for_corpus(corpus, settings.corpus))
     clock.append(time.perf_counter())
     return {
         'words': len(corpus) if tokens == 'words' else sum(size.words for size in data.sizes.values()),

@@ -28,7 +28,9 @@ from experiments.section5.importance_table import FILE, tables
 from experiments.section5.plugins import bigram_proposal, importance
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.settings import Settings
-from nplm_jax.data import dataset
+from nplm_jax.data import batches, dataset
+from nplm_jax.data.batches import make_batch
+from nplm_jax.data.frequencies import unigram_log_probabilities
 from nplm_jax.distributed.sharding import ONE_DEVICE
 from nplm_jax.models.body import by_example
 from nplm_jax.models.neural import NeuralLanguageModel
@@ -178,12 +180,12 @@ def probe(run: TrainingRun, state: TrainState) -> dict[str, Any]:
     network, data = run.program.network, run.data
     V, random = len(data.vocabulary), np.random.default_rng(0)
     positions = np.sort(random.choice(np.arange(data.train.start, data.train.stop), PROBE, replace=False))
-    batch = dataset.examples(data.tokens_T, jnp.asarray(positions, jnp.int32), network.body.lookback + 1)
+    batch = batches.examples(data.tokens_T, jnp.asarray(positions, jnp.int32), network.body.lookback + 1)
     bigram = bigram_proposal.estimate(data.train_words, V)
     proposals = {'unigram': unigram_rows(bigram), 'bigram': bigram}
     if isinstance(network.output, importance.ImportanceSampling):
         proposals['adaptive'] = importance.adapted(bigram, state.output_state)
-    log_q_V = dataset.unigram_log_probabilities(data.train_words, V)
+    log_q_V = unigram_log_probabilities(data.train_words, V)
     unigram = sampled.inclusion_distribution(log_q_V, 1000)
     sizes = sample_sizes(network, state.params, proposals, unigram, batch, 1000)
     return {'valid': validate(run, state), **{name: float(value) for name, value in sizes.items()}}
@@ -249,7 +251,7 @@ def time_parts(name: str, data: dataset.Dataset) -> dict[str, float]:
     network, proposal, state = run.program.network, run.inputs.extras, run.init_state()
     words = run.words(0, 0, run.program.batch_size)
     positions_Bx1 = words.positions[: run.program.batch_size, None]
-    batch = dataset.make_batch(words.tokens_L, positions_Bx1, network.body.lookback, proposal)
+    batch = make_batch(words.tokens_L, positions_Bx1, network.body.lookback, proposal)
     contexts = batch.ids_SxL
     key, tables = jax.random.key(1), network.output_tables
 

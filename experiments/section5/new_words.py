@@ -27,9 +27,8 @@ from nplm_jax.apps.features.embeddings import neighbours
 from nplm_jax.apps.new_words import induction as new_words
 from nplm_jax.apps.new_words.induction import CONTEXT_WORDS, Weighting
 from nplm_jax.config.settings import Settings
-from nplm_jax.data.corpora import Span
 from nplm_jax.data.dataset import Dataset
-from nplm_jax.data.vocabulary import RARE_ID
+from nplm_jax.data.stream import RARE_ID, Span
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import EMBEDDING
 from nplm_jax.reporting import provenance

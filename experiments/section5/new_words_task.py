@@ -11,7 +11,8 @@ import numpy as np
 
 from nplm_jax.apps.new_words.induction import CONTEXT_WORDS, Occurrence
 from nplm_jax.data.dataset import Dataset
-from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
+from nplm_jax.data.stream import RARE_ID
+from nplm_jax.data.vocabulary import Vocabulary
 
 SEED = 1  # of the choice of the words and of the bootstrap
 NUM_WORDS = 500

@@ -26,8 +26,8 @@ from experiments.section5 import open_vocabulary_table
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.parts import is_neural
 from nplm_jax.data import brown, characters, corpora
-from nplm_jax.data.corpora import Corpus, Span
-from nplm_jax.data.tokenizers.tokenizer import TEXT_BOUNDARY
+from nplm_jax.data.corpora import Corpus
+from nplm_jax.data.stream import TEXT_BOUNDARY, Span
 from nplm_jax.inference import generation
 from nplm_jax.models import mixture
 from nplm_jax.models.open_vocabulary import OpenVocabulary, bits_per_character, count_characters

@@ -20,7 +20,7 @@ from experiments.section5 import paired
 from experiments.section5.paired import SEEDS
 from experiments.section5.plugins.senses import Senses
 from nplm_jax.apps.features.embeddings import neighbours
-from nplm_jax.data import dataset
+from nplm_jax.data import batches
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.reporting.text import markdown_table
@@ -77,7 +77,7 @@ def training_windows(data: Dataset, positions: np.ndarray) -> np.ndarray:
     """Returns the windows of the network that have these positions at PLACE."""
     N = paired.quick({}).model.n - 1
     positions = positions[(positions >= PLACE) & (positions < data.train.stop - N)]
-    return np.asarray(dataset.examples(data.tokens_T, jnp.asarray(positions + N - PLACE, jnp.int32), N)[0])
+    return np.asarray(batches.examples(data.tokens_T, jnp.asarray(positions + N - PLACE, jnp.int32), N)[0])
 
 
 def usage(model: NeuralLanguageModel, data: Dataset) -> dict[str, float]:
@@ -88,7 +88,7 @@ def usage(model: NeuralLanguageModel, data: Dataset) -> dict[str, float]:
     """
     N = model.network.body.reach
     test_positions = jnp.arange(data.test.start, data.test.stop, dtype=jnp.int32)
-    largest = choose(model, np.asarray(dataset.examples(data.tokens_T, test_positions, N)[0])).max(axis=1).mean()
+    largest = choose(model, np.asarray(batches.examples(data.tokens_T, test_positions, N)[0])).max(axis=1).mean()
     windows = training_windows(data, np.arange(data.train.start, data.train.stop))
     words_T = windows[:, PLACE]
     first_T = choose(model, windows)[:, 0] > 0.5

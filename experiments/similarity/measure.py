@@ -20,7 +20,7 @@ import numpy as np
 from experiments import results, study
 from experiments.similarity import tasks
 from nplm_jax.data.dataset import Dataset
-from nplm_jax.data.tokenizers.tokenizer import PARAGRAPH_BOUNDARY, TEXT_BOUNDARY
+from nplm_jax.data.stream import PARAGRAPH_BOUNDARY, TEXT_BOUNDARY
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import EMBEDDING
 from nplm_jax.reporting import catalog, provenance

@@ -17,6 +17,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from nplm_jax.data.frequencies import unigram_log_probabilities
+
 EPOCHS = 1000  # far more updates than a race makes, so that the learning rate stays above zero
 OLD_KEYS = {'output.num_shortlist': 'output.head', 'train.steps_per_execution': 'train.steps_per_dispatch'}
 OLD_VALUES = {('output.kind', 'two_level'): 'classes'}
@@ -63,7 +65,7 @@ def old_execute(config: Any, V: int, steps: int) -> Execute:
     frozen = settings.from_config(config)
     data = make_data(config, V, steps, dataset.Dataset, corpora.Span, vocabulary.Vocabulary)
     schedule, layout = plan.make_plan(frozen, data.train), parallel.build(frozen)
-    bias_V = dataset.unigram_log_probabilities(data)
+    bias_V = unigram_log_probabilities(data)
     state = layout.put(training.init_state(frozen, V, bias_V, schedule.total_steps))
     noise = layout.everywhere(sampling.for_data(data, frozen.output))
     tokens_T = layout.everywhere(data.tokens_T)
@@ -81,7 +83,7 @@ def old_execute(config: Any, V: int, steps: int) -> Execute:
 def new_execute(config: Any, V: int, steps: int) -> Execute:
     """Returns the updates of the package in rooms."""
     from nplm_jax.data import dataset  # noqa: PLC0415
-    from nplm_jax.data.corpora import Span  # noqa: PLC0415
+    from nplm_jax.data.stream import Span  # noqa: PLC0415
     from nplm_jax.data.vocabulary import Vocabulary  # noqa: PLC0415
     from nplm_jax.runs import experiment  # noqa: PLC0415
     from nplm_jax.training import loop, step  # noqa: PLC0415

@@ -16,7 +16,7 @@ import optax
 from experiments.speed.problem import Problem, Turn
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.settings import Settings
-from nplm_jax.data import dataset
+from nplm_jax.data import batches
 from nplm_jax.models.body import by_example
 from nplm_jax.models.network import Network
 from nplm_jax.outputs.output_layer import Params
@@ -98,7 +98,7 @@ def _turn_of(problem: Problem, nll: Loss) -> Turn:
     ) -> tuple[tuple[Params, optax.OptState, jax.Array, jax.Array], jax.Array]:
         params, opt_state, key, step = state
         key, key_step = jax.random.split(key)
-        batch = dataset.examples(tokens_T, positions_B, settings.model.n - 1)
+        batch = batches.examples(tokens_T, positions_B, settings.model.n - 1)
         nll_per_word, grads = jax.value_and_grad(nll)(params, *batch, key_step)
         updates, opt_state = optimizer.update(grads, opt_state, params, step=step)
         return (optax.apply_updates(params, updates), opt_state, key, step + 1), nll_per_word

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from experiments.speed.problem import Problem, Turn
-from nplm_jax.data import dataset
+from nplm_jax.data import batches
 from nplm_jax.outputs.output_layer import Params
 
 DEVICE = torch.device('cuda' if torch.cuda.is_available() else 'cpu')
@@ -57,7 +57,7 @@ def _turn_of(problem: Problem, precision: str, compiled: bool) -> Turn:
     network = Network(problem.params, settings.model.dropout).to(DEVICE)
     optimizer, schedule = _optimizer(network, settings.optimizer, problem.total_steps)
     tokens_T, places_T = jnp.asarray(problem.tokens_T), jnp.arange(len(problem.tokens_T))
-    contexts, targets = dataset.examples(tokens_T, places_T, settings.model.n - 1)
+    contexts, targets = batches.examples(tokens_T, places_T, settings.model.n - 1)
     arrays = (
         np.asarray(contexts)[:, ::-1],
         np.asarray(targets),

@@ -11,7 +11,8 @@ from ml_collections import ConfigDict
 from configs import brown, wikitext2
 from nplm_jax.config import parts
 from nplm_jax.data import corpora
-from nplm_jax.data.tokenizers.tokenizer import BOUNDARY_TOKENS, RARE, normalize
+from nplm_jax.data.stream import BOUNDARY_TOKENS, RARE
+from nplm_jax.data.tokenizers.tokenizer import normalize
 from nplm_jax.data.wikitext2 import UNKNOWN
 from nplm_jax.runs import experiment
 from nplm_jax.utils.io import write_atomically

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nplm_jax.cli.parser import Parser
+from nplm_jax.data import vocabulary_files
 from nplm_jax.reporting.text import to_json
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ def main(argv: Sequence[str]) -> None:
 
     from nplm_jax.config import plugins
     from nplm_jax.config import settings as config_lib
-    from nplm_jax.data import vocabulary
     from nplm_jax.reporting import catalog
 
     run = catalog.read_run(catalog.expand_run(flags.workdir[0]))
@@ -40,7 +40,7 @@ def main(argv: Sequence[str]) -> None:
     if words.is_file():
         catalog.check_files(run.folder)
         is_plugin = plugins.is_path(run.settings.corpus.tokens)
-        known = (vocabulary.load_words if is_plugin else vocabulary.load)(words)
+        known = (vocabulary_files.load_words if is_plugin else vocabulary_files.load)(words)
         rare = known.counts[0] / sum(known.counts) if any(known.counts) else None
         info['vocabulary'] = {
             'size': len(known),

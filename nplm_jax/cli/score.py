@@ -244,7 +244,8 @@ def summarize(
     """
     import numpy as np
 
-    from nplm_jax.data.dataset import Size, measure
+    from nplm_jax.data.dataset import Size
+    from nplm_jax.data.encoding import measure
     from nplm_jax.data.word_stream import WordStream
     from nplm_jax.inference import scoring
     from nplm_jax.inference.perplexity import per_unit

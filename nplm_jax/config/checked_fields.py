@@ -1,11 +1,12 @@
 """Dataclasses whose fields are config keys: declares keys, and builds sections with each value checked."""
 
 import dataclasses
-import math
 import typing
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
+from nplm_jax.config import component
+from nplm_jax.config.component import MEANING, SECTION, Range
 from nplm_jax.utils.errors import BadInput, did_you_mean, require, require_one_of
 from nplm_jax.utils.io import is_unicode
 
@@ -14,63 +15,6 @@ if TYPE_CHECKING:
 
 T = TypeVar('T')
 _TYPE_NAMES: Mapping[Any, str] = {int: 'an integer', float: 'a number', bool: 'True or False', str: 'a string'}
-KEY, MEANING, SECTION, BUILT = 'key', 'meaning', 'section', 'built'  # in the metadata of a field
-
-
-class Check(NamedTuple):
-    """A condition on a value.
-
-    Attributes:
-        allowed: What is allowed, for the error message.
-        holds: Tells whether a value is allowed.
-    """
-
-    allowed: str
-    holds: Callable[[Any], bool]
-
-
-class Range(NamedTuple):
-    """The condition that a number is finite and between bounds; unlike a `Check` it can be written to a file.
-
-    Attributes:
-        allowed: What is allowed, for the error message.
-        least: The least value.
-        most: The largest value.
-        above: A value below all that are allowed.
-        below: A value above all that are allowed.
-        also: A value that is allowed besides.
-    """
-
-    allowed: str
-    least: float = -math.inf
-    most: float = math.inf
-    above: float = -math.inf
-    below: float = math.inf
-    also: float | None = None
-
-    def holds(self, value: float) -> bool:
-        """Returns whether a value is allowed."""
-        is_between = self.least <= value <= self.most and self.above < value < self.below
-        return value == self.also or (math.isfinite(value) and is_between)
-
-
-def at_least(least: float) -> Range:
-    """Returns the check of a finite number that has a least value."""
-    return Range(f'must be {least} or more', least)
-
-
-def between(least: float, most: float) -> Range:
-    """Returns the check of a number that has a least and a largest value."""
-    return Range(f'must be at least {least} and at most {most}', least, most)
-
-
-Count = Annotated[int, at_least(1)]
-CountOrZero = Annotated[int, at_least(0)]
-NonNegative = Annotated[float, at_least(0)]
-Positive = Annotated[float, Range('must be above 0 and finite', above=0)]
-Share = Annotated[float, Range('must be at least 0 and below 1', 0, below=1)]
-
-
 OPTION_TYPES = (bool, int, float, str)  # of an option that is not declared
 
 
@@ -79,35 +23,6 @@ class Options(dict[str, Any]):
 
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(frozenset(self.items()))
-
-
-def key(default: Any, meaning: str, section: str = '') -> Any:
-    """Returns a field that declares a key: its default and its meaning, which the reference of keys shows.
-
-    Args:
-        default: The default.
-        meaning: The meaning.
-        section: The section of the key, if it is not that of the part: `recurrent`.
-    """
-    return dataclasses.field(default=default, metadata={MEANING: meaning, SECTION: section})
-
-
-def shared(name: str) -> Any:
-    """Returns a field with the value of a key that is declared elsewhere, by its flattened name: `train.bptt_length`.
-
-    In the section of the part, a field without default that has the key's name does the same.
-    """
-    return dataclasses.field(metadata={KEY: name})
-
-
-def built(default: Any = None, repr: bool = True) -> Any:
-    """Returns a field of a part that is no key: the code that makes the part sets it, or the part learns it.
-
-    Args:
-        default: Its default.
-        repr: Whether the `repr` of the part shows it; False for thousands of values.
-    """
-    return dataclasses.field(default=default, repr=repr, metadata={BUILT: True})
 
 
 def build(settings_class: type[T], flat: Mapping[str, Any], options: Mapping[str, type]) -> T:
@@ -229,4 +144,4 @@ def declared_field(entry: Mapping[str, Any]) -> tuple[Any, Any]:
     else:
         kind = {kind.__name__: kind for kind in OPTION_TYPES}[entry['type']]
         kind = Annotated[kind, Range(**entry['range'])] if 'range' in entry else kind
-    return kind, key(entry['default'], entry['meaning'])
+    return kind, component.key(entry['default'], entry['meaning'])

@@ -11,32 +11,17 @@ import functools
 import importlib
 import json
 from collections.abc import Collection, Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
 from nplm_jax.config import checked_fields, plugins
 from nplm_jax.config import settings as config_lib
+from nplm_jax.config.component import Part
 from nplm_jax.config.plugins import is_path
 from nplm_jax.config.settings import FIELDS, HYPERPARAMETERS, KEYS_FILE, OPTION_SECTIONS, READS, Settings
 from nplm_jax.utils.errors import BadInput, require, require_one_of
 from nplm_jax.utils.io import write_atomically
-
-
-class Part:
-    """A part of a run; subclasses are frozen dataclasses.
-
-    A field is a key in the section of the kind of part, such as `model`: of that name, or see `checked_fields.key` and
-    `shared`. A field without default reads a key that another part declares.
-
-    Attributes:
-        also_reads: Flattened keys that are read by others where a run has this part.
-    """
-
-    also_reads: ClassVar[frozenset[str]] = frozenset()
-
-    def check(self, settings: Settings) -> None:
-        """Raises BadInput if the values of the part are not allowed, alone or with the other settings."""
 
 
 class Kind(NamedTuple):

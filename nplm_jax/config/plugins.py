@@ -26,7 +26,8 @@ import unicodedata
 from collections.abc import Callable, Container, Iterable
 from typing import Any
 
-from nplm_jax.config.checked_fields import BUILT, KEY, OPTION_TYPES, SECTION, check_value
+from nplm_jax.config.checked_fields import OPTION_TYPES, check_value
+from nplm_jax.config.component import BUILT, KEY, SECTION
 from nplm_jax.utils.errors import BadInput, first_line, require
 
 IMPORT_PATH = 'an import path, package.module:Name'

@@ -18,21 +18,8 @@ from typing import Annotated, Any, Literal
 from ml_collections import ConfigDict
 
 from nplm_jax.config import plugins
-from nplm_jax.config.checked_fields import (
-    Check,
-    Count,
-    CountOrZero,
-    NonNegative,
-    Options,
-    Share,
-    at_least,
-    between,
-    build,
-    declared_field,
-    flatten,
-    key,
-    list_fields,
-)
+from nplm_jax.config.checked_fields import Options, build, declared_field, flatten, list_fields
+from nplm_jax.config.component import Check, Count, CountOrZero, NonNegative, Share, at_least, between, key
 from nplm_jax.config.plugins import allow, is_module, is_path, module_of
 from nplm_jax.utils.errors import BadInput, require
 

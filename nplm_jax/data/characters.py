@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from nplm_jax.data import vocabulary as vocabularies
-from nplm_jax.data.corpora import Corpus, Span
+from nplm_jax.data.corpora import Corpus
 from nplm_jax.data.dataset import Dataset
+from nplm_jax.data.stream import Span
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.data.word_stream import WordStream
 from nplm_jax.utils.errors import require

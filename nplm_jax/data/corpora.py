@@ -15,9 +15,11 @@ from nplm_jax.config import parts as parts_lib
 from nplm_jax.config import plugins
 from nplm_jax.config.settings import CorpusSettings, Settings
 from nplm_jax.data import brown, gutenberg, mapped_arrays, preparation, sources, text_checks, wikitext2, wikitext103
+from nplm_jax.data.dataset import Splits
 from nplm_jax.data.prepared_texts import PreparedText
-from nplm_jax.data.sources import Part, Piece
-from nplm_jax.data.tokenizers.tokenizer import BOUNDARY_TOKENS, Tokenizer
+from nplm_jax.data.sources import Part
+from nplm_jax.data.stream import BOUNDARY_TOKENS, Span
+from nplm_jax.data.tokenizers.tokenizer import Piece, Tokenizer
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.data.word_stream import WordStream
 from nplm_jax.utils.errors import BadInput, require, require_one_of
@@ -25,41 +27,6 @@ from nplm_jax.utils.io import expand
 
 _TEXT_PATH = 'a UTF-8 text file or a folder of such files'
 _SENTENCES = 'i like dog\n\ni love coffee\n\ni hate milk'
-
-
-@dataclasses.dataclass(frozen=True)
-class Span:
-    """Words [start, stop) of a stream."""
-
-    start: int
-    stop: int
-
-    def __len__(self) -> int:
-        return self.stop - self.start
-
-
-@dataclasses.dataclass(frozen=True)
-class Splits:
-    """The spans of a stream that train, validate and test a model.
-
-    Attributes:
-        train: The training words.
-        valid: The validation words.
-        test: The test words.
-    """
-
-    train: Span
-    valid: Span
-    test: Span
-
-    @property
-    def splits(self) -> dict[str, Span]:
-        """The three spans by name."""
-        return {'train': self.train, 'valid': self.valid, 'test': self.test}
-
-    def __repr__(self) -> str:
-        sizes = (f'{len(span):,} {name}' for name, span in self.splits.items())
-        return f'<{type(self).__name__} of {", ".join(sizes)} words>'
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)

@@ -17,9 +17,9 @@ from nplm_jax.config import plugins
 from nplm_jax.data import prepared_texts, sources
 from nplm_jax.data.formats import COMPRESSIONS, TABLES
 from nplm_jax.data.prepared_texts import PreparedText
-from nplm_jax.data.sources import Part, Piece
+from nplm_jax.data.sources import Part
 from nplm_jax.data.tokenizers import tokenizer_files
-from nplm_jax.data.tokenizers.tokenizer import Tokenizer, check_tokens
+from nplm_jax.data.tokenizers.tokenizer import Piece, Tokenizer, check_tokens
 from nplm_jax.data.word_stream import TypeNumbers, WordStream
 from nplm_jax.executors import workers
 from nplm_jax.executors.jobs import Job

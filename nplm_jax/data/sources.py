@@ -15,31 +15,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from nplm_jax.data import formats
+from nplm_jax.data.tokenizers.tokenizer import BLANK_LINES, Piece
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import decode_blocks, expand, open_regular, read_json
 
 PIECE_CHARACTERS = 2**20
 _BLOCK_BYTES = 2**18  # that are read at a time
 _PART_CHARACTERS = 2**18  # after which a border is looked for
-BLANK_LINES = re.compile(r'\n\s*\n')  # separate paragraphs
 _WORD = re.compile(r'\S+', re.ASCII)
-
-
-class Piece(NamedTuple):
-    """Consecutive paragraphs of one text. The pieces of a text, joined, are the text.
-
-    Attributes:
-        text: About PIECE_CHARACTERS at most. A border between pieces is a blank line if there is one, else, inside a
-            long paragraph, white space, a line end first. It never splits a word.
-        begins_text: True for the first piece of a text.
-        begins_paragraph: False if the piece goes on with the paragraph in which the previous piece ended.
-        ends_lines: Whether `<p>` ends each line of the text, blank ones too, and stands nowhere else.
-    """
-
-    text: str
-    begins_text: bool
-    begins_paragraph: bool = True
-    ends_lines: bool = False
 
 
 class Part(NamedTuple):

@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 
 from nplm_jax.config.settings import CorpusSettings
-from nplm_jax.data.tokenizers.tokenizer import RARE, SKIPPED, UNKNOWN
+from nplm_jax.data.stream import RARE, SKIPPED, UNKNOWN
 
 MAX_OOV = 0.05  # share of unknown words above which perplexities do not say which model is better
 MIN_LINES = 10  # of a text in which lines may be recognised as paragraphs

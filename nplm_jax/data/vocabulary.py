@@ -3,21 +3,14 @@
 import collections
 import dataclasses
 import functools
-import pathlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from nplm_jax.config.settings import CorpusSettings
-from nplm_jax.data import mapped_arrays, text_checks
-from nplm_jax.data.corpora import Corpus, Span
-from nplm_jax.data.tokenizers import tokenizer_files
-from nplm_jax.data.tokenizers.tokenizer import BOUNDARY_TOKENS, RARE, SPECIAL_TOKENS, Tokenizer, check_tokens
+from nplm_jax.data.stream import RARE, RARE_ID
+from nplm_jax.data.tokenizers.tokenizer import Tokenizer
 from nplm_jax.data.tokenizers.words import WordTokenizer
-from nplm_jax.utils.errors import BadInput, require
-from nplm_jax.utils.io import read_numbers, write_atomically
-
-RARE_ID = 0  # the id of RARE in every vocabulary, for all words outside it
+from nplm_jax.utils.errors import require
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,57 +135,3 @@ def from_counts(
         kept = [item for item in kept if item[0] not in left_out]
     num_rare = sum(frequencies.values()) - sum(c for _, c in kept)
     return Vocabulary((RARE, *(w for w, _ in kept)), (num_rare, *(c for _, c in kept)))
-
-
-def for_corpus(corpus: Corpus, settings: CorpusSettings) -> Vocabulary:
-    """Builds the vocabulary that `corpus.count_over`, `corpus.min_count` and `corpus.max_vocabulary` describe.
-
-    A tokenizer with a list of tokens of its own gives all of them, counted in the training words.
-
-    The boundary tokens of the stream are in it, however rare they are.
-
-    Raises:
-        BadInput: The vocabulary has fewer than two words beside the special tokens.
-    """
-    tokens = corpus.tokenizer.tokens
-    check_tokens(corpus.tokenizer.kind, tokens or ())
-    span = Span(0, len(corpus)) if settings.count_over == 'all' and tokens is None else corpus.train
-    types, type_ids_L = corpus.stream
-    counts = mapped_arrays.bincount(type_ids_L[span.start : span.stop], len(types)).tolist()
-    frequencies = {word: count for word, count in zip(types, counts) if count}
-    if tokens is None:
-        marks = [word for word in types if word in BOUNDARY_TOKENS]
-        vocabulary = from_counts(frequencies, settings.min_count, settings.max_vocabulary, marks)
-    else:
-        vocabulary = from_counts({token: frequencies.get(token, 0) for token in tokens}, min_count=0)
-    key = text_checks.limiting_key(settings, len(vocabulary)) or 'train'
-    has_words = len({*vocabulary.words} - {*SPECIAL_TOKENS}) > 1
-    require(has_words, f'corpus.{key}', getattr(settings, key), 'leaves fewer than two words')
-    return dataclasses.replace(vocabulary, tokenizer=corpus.tokenizer)
-
-
-def save(vocabulary: Vocabulary, path: pathlib.Path) -> None:
-    """Writes UTF-8 lines `word<TAB>count` in the order of the ids, and the tokenizer into the same folder."""
-    tokenizer_files.save(vocabulary.tokenizer, vocabulary.ids, path.parent)
-    write_atomically(path, ''.join(f'{w}\t{c}\n' for w, c in zip(vocabulary.words, vocabulary.counts)))
-
-
-def load(path: pathlib.Path) -> Vocabulary:
-    """Reads the files that `save` wrote.
-
-    Raises:
-        BadInput: The file is not of that form; the message names file and line.
-    """
-    vocabulary = load_words(path)
-    return dataclasses.replace(vocabulary, tokenizer=tokenizer_files.load(vocabulary.ids, path.parent))
-
-
-def load_words(path: pathlib.Path) -> Vocabulary:
-    """Returns what `load` does without the tokenizer, which may be a plug-in."""
-    words, counts = [], []
-    for _, word, count in read_numbers(path, 'count'):
-        words.append(word)
-        counts.append(count)
-    if words[:1] != [RARE]:
-        raise BadInput(f'{path}:1', f'the first word must be {RARE}')
-    return Vocabulary(tuple(words), tuple(counts))

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from nplm_jax.data import wikitext2
-from nplm_jax.data.sources import Piece
+from nplm_jax.data.tokenizers.tokenizer import Piece
 from nplm_jax.data.zips import open_zip
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand, open_regular

@@ -14,8 +14,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from nplm_jax.data import download
-from nplm_jax.data.sources import PIECE_CHARACTERS, Piece
-from nplm_jax.data.tokenizers.tokenizer import RARE
+from nplm_jax.data.sources import PIECE_CHARACTERS
+from nplm_jax.data.stream import RARE
+from nplm_jax.data.tokenizers.tokenizer import Piece
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand, read_text
 

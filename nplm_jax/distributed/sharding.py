@@ -7,7 +7,7 @@ Data-parallel (section 3.1, but synchronous): each row of the mesh computes a pa
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -15,9 +15,11 @@ import numpy as np
 from jax.experimental.layout import Layout, with_layout_constraint
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from nplm_jax.config.settings import ParallelSettings
 from nplm_jax.nn import AxisName, Microbatch
 from nplm_jax.utils.errors import require
+
+if TYPE_CHECKING:
+    from nplm_jax.config.settings import ParallelSettings
 
 Tree = TypeVar('Tree')
 Result = TypeVar('Result')
@@ -272,7 +274,7 @@ ONE_DEVICE = MeshSharding()
 
 
 def make_sharding(
-    settings: ParallelSettings,
+    settings: 'ParallelSettings',
     batch_size: int,
     num_streams: int,
     uses_sparse_updates: bool,

@@ -4,12 +4,14 @@ import dataclasses
 import os
 import pathlib
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from nplm_jax.config.settings import Settings
-from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.utils.errors import require
+
+if TYPE_CHECKING:
+    from nplm_jax.config.settings import Settings
+    from nplm_jax.data.vocabulary import Vocabulary
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -27,8 +29,8 @@ class LoadedModel:
         name: The name of the folder or of the packed file, as commands show it; empty for a model made from others.
     """
 
-    settings: Settings
-    vocabulary: Vocabulary
+    settings: 'Settings'
+    vocabulary: 'Vocabulary'
     model: LanguageModel
     folder: pathlib.Path | None = None
     results: Mapping[str, Any] | None = None

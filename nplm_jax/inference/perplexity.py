@@ -4,16 +4,18 @@ Dims: T words of a span.
 """
 
 import math
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from nplm_jax.data.corpora import Span
-from nplm_jax.data.dataset import Size
+from nplm_jax.data.stream import Span
 from nplm_jax.data.text_checks import has_words
 from nplm_jax.inference.loaded_model import LoadedModel, model_of
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.utils.errors import NonFiniteError, require
+
+if TYPE_CHECKING:
+    from nplm_jax.data.dataset import Size
 
 _SAMPLE_PARTS = 16  # stretches of words that make a sample
 
@@ -48,7 +50,7 @@ def nll_to_perplexity(nll_per_word: float) -> float:
     return math.exp(nll_per_word) if nll_per_word < 709 else math.inf
 
 
-def per_unit(nll: float, size: Size) -> dict[str, float]:
+def per_unit(nll: float, size: 'Size') -> dict[str, float]:
     """Returns what one total negative log-likelihood is per word, per character and per byte of the text.
 
     Unlike a perplexity per token, these can be compared between models whose tokens differ.

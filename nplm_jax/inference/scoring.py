@@ -10,9 +10,8 @@ from typing import Self
 
 import numpy as np
 
-from nplm_jax.data.corpora import Span
-from nplm_jax.data.tokenizers.tokenizer import BOUNDARY_TOKENS, PARAGRAPH_BOUNDARY
-from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
+from nplm_jax.data.stream import BOUNDARY_TOKENS, PARAGRAPH_BOUNDARY, RARE_ID, Span
+from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.inference.perplexity import check_not_nan
 from nplm_jax.models.language_model import LanguageModel, join_lines
 from nplm_jax.models.open_vocabulary import OpenVocabulary

@@ -28,10 +28,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nplm_jax.config.checked_fields import key
-from nplm_jax.config.parts import Part
-from nplm_jax.data import dataset
-from nplm_jax.data.corpora import Span
+from nplm_jax.config.component import Part, key
+from nplm_jax.data.batches import epoch_order, shuffled_positions, stream_epoch_size, stream_positions
+from nplm_jax.data.stream import Span
 from nplm_jax.nn import AxisName, Key
 from nplm_jax.outputs.output_layer import Features, Params
 from nplm_jax.outputs.softmax import LINEAR, Scorer
@@ -161,15 +160,15 @@ class Body(Part, abc.ABC):
     def epoch_positions(self, seed: int, epoch: int, train: Span, batch_size: int) -> jax.Array:
         """Returns the positions in the corpus in the order in which an epoch trains on them, int32."""
         if not self.trains_on_streams:
-            return dataset.epoch_order(seed, epoch, train)
-        size = dataset.stream_epoch_size(train, self.num_streams(batch_size), self.bptt_length)
+            return epoch_order(seed, epoch, train)
+        size = stream_epoch_size(train, self.num_streams(batch_size), self.bptt_length)
         return jnp.asarray(self.positions_at(seed, epoch, train, batch_size, np.arange(size)), jnp.int32)
 
     def positions_at(self, seed: int, epoch: int, train: Span, batch_size: int, indices: np.ndarray) -> np.ndarray:
         """Returns some elements of the order in which an epoch trains on a corpus that is too long for one array."""
         if not self.trains_on_streams:
-            return dataset.shuffled_positions(seed, epoch, train, indices)
-        return dataset.stream_positions(seed, epoch, train, self.num_streams(batch_size), self.bptt_length, indices)
+            return shuffled_positions(seed, epoch, train, indices)
+        return stream_positions(seed, epoch, train, self.num_streams(batch_size), self.bptt_length, indices)
 
 
 def by_example(features: Features) -> Features:

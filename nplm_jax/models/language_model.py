@@ -6,15 +6,17 @@ side, L words of each.
 
 import abc
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from nplm_jax.data.corpora import Span
-from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
+from nplm_jax.data.stream import RARE_ID, Span
 from nplm_jax.utils.errors import require
+
+if TYPE_CHECKING:
+    from nplm_jax.data.vocabulary import Vocabulary
 
 State = Any  # decoding state: what a model needs of the words read so far
 
@@ -35,7 +37,7 @@ class LanguageModel(abc.ABC):
 
     n: int | None
     vocabulary_size: int | None = None
-    vocabulary: Vocabulary | None = None
+    vocabulary: 'Vocabulary | None' = None
 
     def __repr__(self) -> str:
         return f'<{", ".join(filter(None, (type(self).__name__, f"n={self.n}", self._describe_size())))}>'

@@ -13,9 +13,8 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from nplm_jax.data import mapped_arrays
-from nplm_jax.data.corpora import Span
+from nplm_jax.data.stream import Span, with_history
 from nplm_jax.models.language_model import LanguageModel, State, check_lines, join_lines, last_words
-from nplm_jax.ngram.counts import with_history
 from nplm_jax.utils.errors import BadInput, require
 
 ROUNDING = 0.005  # of a weight that is printed with two digits

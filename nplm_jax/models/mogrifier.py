@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import jax
 import jax.numpy as jnp
 
-from nplm_jax.config.checked_fields import between, key
+from nplm_jax.config.component import between, key
 from nplm_jax.models.lstm import Carry, join_gates, product, scale
 from nplm_jax.models.recurrent import Lstm
 from nplm_jax.nn import Precision, matmul, uniform

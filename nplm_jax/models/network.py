@@ -16,9 +16,9 @@ from nplm_jax import nn
 from nplm_jax.config import parts
 from nplm_jax.config import settings as config
 from nplm_jax.config.settings import Settings
-from nplm_jax.data.dataset import Batch
-from nplm_jax.data.tokenizers.tokenizer import PARAGRAPH_BOUNDARY
-from nplm_jax.data.vocabulary import RARE_ID, Vocabulary, numbered
+from nplm_jax.data.batches import Batch
+from nplm_jax.data.stream import PARAGRAPH_BOUNDARY, RARE_ID
+from nplm_jax.data.vocabulary import Vocabulary, numbered
 from nplm_jax.distributed.sharding import NO_AXES, PADDING_BIAS, MeshAxes
 from nplm_jax.models.body import Body, BodyOutput, State, by_example
 from nplm_jax.models.teachers import Teachers

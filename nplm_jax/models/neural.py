@@ -13,13 +13,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nplm_jax.data.corpora import Span
-from nplm_jax.data.vocabulary import RARE_ID
+from nplm_jax.data.stream import RARE_ID, Span, with_history
 from nplm_jax.distributed.sharding import DATA, ONE_DEVICE, MeshSharding
 from nplm_jax.models.body import Body, State, by_example
 from nplm_jax.models.language_model import LanguageModel, check_contexts, check_lines
 from nplm_jax.models.network import Network, block_size
-from nplm_jax.ngram.counts import with_history
 from nplm_jax.outputs.output_layer import Features, Params
 
 SCORING_BATCH = 256  # words scored at once, at least: a V x B block of scores that stays in a CPU's cache

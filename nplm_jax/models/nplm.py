@@ -6,17 +6,19 @@ begins with the most recent word, as in the paper.
 """
 
 import dataclasses
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import jax
 import jax.numpy as jnp
 
-from nplm_jax.config.checked_fields import Count, CountOrZero, Share, at_least, key
-from nplm_jax.config.settings import Settings
+from nplm_jax.config.component import Count, CountOrZero, Share, at_least, key
 from nplm_jax.models.body import Body, BodyOutput, State, windows
 from nplm_jax.nn import AxisName, Key, dropout, uniform
 from nplm_jax.outputs.output_layer import Params
 from nplm_jax.utils.errors import BadInput, require
+
+if TYPE_CHECKING:
+    from nplm_jax.config.settings import Settings
 
 _WITHOUT_HIDDEN, _HIDDEN = {'C_VxM', 'b_V'}, {'H_KxP', 'd_K', 'U_VxK'}
 
@@ -88,7 +90,7 @@ class Window(Body):
     dropout: Share = key(0.25, 'probability with which training zeroes a feature or a hidden unit; the paper: 0')
     rows_are_outputs = frozenset({'H_KxP'})
 
-    def check(self, settings: Settings) -> None:
+    def check(self, settings: 'Settings') -> None:
         """See `Part.check`. Refuses a network whose context would have no influence."""
         message = 'must be 1 or more, or model.direct=True; otherwise the context has no influence'
         require(self.h > 0 or self.direct, 'model.h', self.h, message)

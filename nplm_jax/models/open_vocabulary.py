@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nplm_jax.data.corpora import Span
+from nplm_jax.data.stream import RARE_ID, Span
 from nplm_jax.data.tokenizers.tokenizer import count_characters
-from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
+from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.spelled_words import Spelling
 from nplm_jax.utils.errors import require

@@ -21,7 +21,7 @@ import flax.linen
 import jax
 import jax.numpy as jnp
 
-from nplm_jax.config.checked_fields import NonNegative, Share, key
+from nplm_jax.config.component import NonNegative, Share, key
 from nplm_jax.config.settings import Settings
 from nplm_jax.models import lstm
 from nplm_jax.models.body import BodyOutput, State

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from nplm_jax.data.characters import END, NUM_CHARACTERS, check_word, is_character, is_word
-from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
+from nplm_jax.data.stream import RARE_ID
+from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.utils.errors import require
 

@@ -9,7 +9,7 @@ from typing import Annotated, Self
 import jax
 import jax.numpy as jnp
 
-from nplm_jax.config.checked_fields import Count, Range, Share, built, key, shared
+from nplm_jax.config.component import Count, Range, Share, built, key, shared
 from nplm_jax.config.settings import Settings
 from nplm_jax.models.body import Body
 from nplm_jax.nn import AxisName, Key, Precision, dropout

@@ -21,7 +21,7 @@ from typing import Annotated, Literal
 import jax
 import jax.numpy as jnp
 
-from nplm_jax.config.checked_fields import Count, between, key
+from nplm_jax.config.component import Count, between, key
 from nplm_jax.config.settings import Settings
 from nplm_jax.models.body import BodyOutput, State
 from nplm_jax.models.stream_body import StreamBody

@@ -20,7 +20,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nplm_jax.data.vocabulary import RARE, Vocabulary
+from nplm_jax.data.stream import RARE
+from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.ngram import sentence_marks
 from nplm_jax.ngram.arpa_blocks import BlockParser, parse_number
 from nplm_jax.ngram.arpa_files import read_blocks

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from nplm_jax.data.corpora import Span
+from nplm_jax.data.stream import Span, with_history
 from nplm_jax.models.language_model import LanguageModel
-from nplm_jax.ngram.counts import NgramTable, with_history
+from nplm_jax.ngram.counts import NgramTable
 from nplm_jax.ngram.scratch import blocks
 
 Values = Any  # a float64 array, or a quantization.QuantizedArray, which is read like one

@@ -12,12 +12,12 @@ import numpy as np
 import scipy.sparse
 from numpy.lib.stride_tricks import sliding_window_view
 
-from nplm_jax.data.corpora import Span
-from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
+from nplm_jax.data.stream import RARE_ID, Span, with_history
+from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.models.language_model import LanguageModel, check_contexts
 from nplm_jax.ngram import kneser_ney
 from nplm_jax.ngram.backoff import BackoffModel
-from nplm_jax.ngram.counts import NgramCounts, check_ids, count, with_history
+from nplm_jax.ngram.counts import NgramCounts, check_ids, count
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import write_atomically
 

@@ -13,9 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nplm_jax.data.corpora import Span
 from nplm_jax.data.mapped_arrays import bincount, release
-from nplm_jax.data.vocabulary import RARE_ID
+from nplm_jax.data.stream import Span, with_history
 from nplm_jax.models.language_model import check_contexts, last_words
 from nplm_jax.ngram.scratch import SCRATCH, Scratch, blocks
 from nplm_jax.ngram.sorting import node_dtype, sort_ngrams, sort_with_order
@@ -259,12 +258,6 @@ def _copy_words(
     for block in blocks(len(span), scratch.block):
         writer.append(check_ids(tokens_T[span.start + block.start : span.start + block.stop], vocabulary_size))
     return writer.finish()
-
-
-def with_history(tokens_T: np.ndarray, span: Span, num_context: int) -> np.ndarray:
-    """Returns the words of `span` and the `num_context` before it, the rare-word symbol before the stream. int64."""
-    words_L = np.asarray(tokens_T[max(span.start - num_context, 0) : span.stop], np.int64)
-    return np.pad(words_L, (num_context + len(span) - len(words_L), 0), constant_values=RARE_ID)
 
 
 def check_ids(words: np.ndarray, vocabulary_size: int) -> np.ndarray:

@@ -6,12 +6,11 @@ import pathlib
 from typing import Annotated, ClassVar, Literal
 
 from nplm_jax.config import parts
-from nplm_jax.config.checked_fields import Count, Share, between, key
-from nplm_jax.config.parts import Part
+from nplm_jax.config.component import Count, Part, Share, between, key
 from nplm_jax.config.settings import Settings
 from nplm_jax.data import corpora
 from nplm_jax.data.dataset import Dataset
-from nplm_jax.data.tokenizers.tokenizer import PARAGRAPH_BOUNDARY
+from nplm_jax.data.stream import PARAGRAPH_BOUNDARY
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.ngram import class_ngram, interpolated, kneser_ney, lines, pruning
 from nplm_jax.ngram.backoff import BackoffModel

@@ -6,7 +6,7 @@ from typing import Self
 
 import numpy as np
 
-from nplm_jax.data.corpora import Span
+from nplm_jax.data.stream import Span
 from nplm_jax.models import mixture
 from nplm_jax.ngram.backoff import BackoffModel
 from nplm_jax.ngram.counts import NgramCounts, NgramTable, count

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from nplm_jax.data.corpora import Span
 from nplm_jax.data.dataset import Dataset
-from nplm_jax.data.tokenizers.tokenizer import PARAGRAPH_BOUNDARY, TEXT_BOUNDARY
+from nplm_jax.data.stream import PARAGRAPH_BOUNDARY, TEXT_BOUNDARY, Span
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.ngram.counts import LineMarks
 from nplm_jax.ngram.scratch import SCRATCH, Scratch, blocks

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nplm_jax.data.tokenizers.tokenizer import PARAGRAPH_BOUNDARY
-from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
+from nplm_jax.data.stream import PARAGRAPH_BOUNDARY, RARE_ID
+from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.ngram import pruning
 from nplm_jax.ngram.backoff import BackoffModel, renumber, take
 from nplm_jax.ngram.counts import NgramTable, find

@@ -11,16 +11,18 @@ that all examples share.
 import abc
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from nplm_jax import nn
-from nplm_jax.config.parts import Part
-from nplm_jax.data.dataset import Batch
-from nplm_jax.data.vocabulary import Vocabulary
+from nplm_jax.config.component import Part
+from nplm_jax.data.batches import Batch
+
+if TYPE_CHECKING:
+    from nplm_jax.data.vocabulary import Vocabulary
 
 Params = dict[str, Any]  # arrays by the paper's letters, float32
 Features = dict[str, jax.Array]  # name of an output matrix -> the features that it multiplies, B x D, float32
@@ -53,7 +55,7 @@ class OutputLayer(Part, abc.ABC):
         if 'also_reads' not in vars(cls):
             cls.also_reads = frozenset({'train.suffix_smoothing', 'train.calibrate'} if cls.takes_new_words else ())
 
-    def over(self, vocabulary: Vocabulary) -> Self:
+    def over(self, vocabulary: 'Vocabulary') -> Self:
         """Returns the layer over the words of a vocabulary, with values such as `samples` lowered to fit a small one.
 
         Raises:

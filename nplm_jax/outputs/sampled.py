@@ -10,21 +10,24 @@ References:
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nplm_jax.config.checked_fields import Count, built, key
-from nplm_jax.config.settings import Settings
-from nplm_jax.data.dataset import Batch, unigram_log_probabilities
-from nplm_jax.data.vocabulary import Vocabulary
+from nplm_jax.config.component import Count, built, key
+from nplm_jax.data.batches import Batch
+from nplm_jax.data.frequencies import unigram_log_probabilities
 from nplm_jax.nn import Precision
 from nplm_jax.outputs import softmax
 from nplm_jax.outputs.output_layer import Features, Gathered, Losses, SparseOutputLayer
 from nplm_jax.outputs.teacher import Teacher, candidate_probabilities
+
+if TYPE_CHECKING:
+    from nplm_jax.config.settings import Settings
+    from nplm_jax.data.vocabulary import Vocabulary
 
 _RESOLUTION = 2**30  # of the cumulative inclusion probabilities
 
@@ -67,13 +70,13 @@ class SampledSoftmax(softmax.Softmax, SparseOutputLayer):
     teacher_weight: float = softmax.TEACHER_WEIGHT
     scorer: softmax.Scorer = built(softmax.LINEAR)  # type: ignore[misc]
 
-    def check(self, settings: Settings) -> None:
+    def check(self, settings: 'Settings') -> None:
         """See `Part.check`. A layer with a loss of its own, such as `nce`, takes no teacher."""
         own = SampledSoftmax.sparse_loss, SampledSoftmax.sampled_loss, SampledSoftmax.rows
         has_own_loss = (type(self).sparse_loss, type(self).sampled_loss, type(self).rows) != own
         softmax.check_teacher(self.teacher, self.teacher_weight, has_own_loss, settings)
 
-    def over(self, vocabulary: Vocabulary) -> Self:
+    def over(self, vocabulary: 'Vocabulary') -> Self:
         """See `OutputLayer.over`. Draws all words where the vocabulary has fewer than `output.samples`."""
         return dataclasses.replace(self, samples=min(self.samples, len(vocabulary)))
 

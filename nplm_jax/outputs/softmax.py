@@ -5,19 +5,21 @@ Dims: V vocabulary, B batch, D width of one array of features, L words that belo
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import jax
 import jax.numpy as jnp
 
-from nplm_jax.config.checked_fields import CountOrZero, between, key
-from nplm_jax.config.settings import Settings
-from nplm_jax.data.dataset import Batch
+from nplm_jax.config.component import CountOrZero, between, key
+from nplm_jax.data.batches import Batch
 from nplm_jax.nn import Precision, matmul
 from nplm_jax.outputs.blockwise import blockwise_cross_entropy, blockwise_distillation
 from nplm_jax.outputs.output_layer import BIAS, Features, Losses, OutputLayer, Params
 from nplm_jax.outputs.teacher import Teacher
 from nplm_jax.utils.errors import require
+
+if TYPE_CHECKING:
+    from nplm_jax.config.settings import Settings
 
 TEACHER_WEIGHT = 0.5  # unless output.teacher_weight says otherwise
 
@@ -107,7 +109,7 @@ class FullSoftmax(Softmax):
         'of full and sampled: the share of output.teacher in what is learned; the rest is that of the target',
     )
 
-    def check(self, settings: Settings) -> None:
+    def check(self, settings: 'Settings') -> None:
         """See `Part.check`. A layer with a loss of its own, or with divided words, takes no teacher."""
         check_teacher(self.teacher, self.teacher_weight, type(self).loss is not FullSoftmax.loss, settings)
         allowed = 'must be 1 with output.teacher and output.kind=full'
@@ -134,7 +136,7 @@ class FullSoftmax(Softmax):
         return blockwise_distillation(*args, weight, self.precision, self.block_size)
 
 
-def check_teacher(teacher: str, weight: float, has_own_loss: bool, settings: Settings) -> None:
+def check_teacher(teacher: str, weight: float, has_own_loss: bool, settings: 'Settings') -> None:
     """Raises BadInput if there is a teacher and the layer's loss takes none, or a weight and no teacher."""
     is_read = bool(teacher) or weight == TEACHER_WEIGHT
     require(is_read, 'output.teacher_weight', weight, 'needs output.teacher')

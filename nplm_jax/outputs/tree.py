@@ -18,7 +18,7 @@ from typing import Self
 import jax
 import jax.numpy as jnp
 
-from nplm_jax.config.checked_fields import built, key
+from nplm_jax.config.component import built, key
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.data.word_codes import BUILT_IN, Tree, codes_of, make_tree
 from nplm_jax.outputs import softmax

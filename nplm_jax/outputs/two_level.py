@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from nplm_jax import nn
-from nplm_jax.config.checked_fields import Count, CountOrZero, built, key
+from nplm_jax.config.component import Count, CountOrZero, built, key
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.outputs import softmax
 from nplm_jax.outputs.output_layer import BIAS, ExactSparseLayer, Features, Params

@@ -8,7 +8,7 @@ from typing import Any
 from nplm_jax.config import plugins
 from nplm_jax.config.settings import LOADED_PLUGINS, plugin_modules
 from nplm_jax.data import corpora
-from nplm_jax.data.tokenizers.tokenizer import RARE
+from nplm_jax.data.stream import RARE
 from nplm_jax.reporting.catalog import Run
 from nplm_jax.reporting.results import notes, perplexity_table
 from nplm_jax.reporting.text import markdown_table

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from nplm_jax.config.settings import CorpusSettings, PaperRow
+from nplm_jax.data.stream import RARE
 from nplm_jax.data.text_checks import describe_oov
-from nplm_jax.data.tokenizers.tokenizer import RARE
 from nplm_jax.reporting.catalog import PER_UNIT, SPLITS
 from nplm_jax.reporting.text import markdown_table, null_to_inf
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from nplm_jax.config.settings import EvalSettings
 from nplm_jax.data.dataset import Dataset
-from nplm_jax.data.tokenizers.tokenizer import BOUNDARY_TOKENS
+from nplm_jax.data.stream import BOUNDARY_TOKENS
 from nplm_jax.inference import generation
 from nplm_jax.inference.perplexity import Score, evaluate, evaluate_sample, per_unit
 from nplm_jax.models import mixture

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.settings import Settings
-from nplm_jax.data import formats
-from nplm_jax.data import vocabulary as vocabulary_lib
-from nplm_jax.data.tokenizers.tokenizer import PARAGRAPH_BOUNDARY
+from nplm_jax.data import formats, vocabulary_files
+from nplm_jax.data.stream import PARAGRAPH_BOUNDARY
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.models.language_model import LanguageModel
@@ -129,7 +128,7 @@ def write_run(
     for file in files:
         if file.exists():
             shutil.copyfile(file, folder / file.name)
-    vocabulary_lib.save(vocabulary, folder / catalog.VOCABULARY)
+    vocabulary_files.save(vocabulary, folder / catalog.VOCABULARY)
     storage.save(model, folder / storage.MODEL_FILE)
     catalog.write_config(folder, settings)
     write_atomically(folder / catalog.RESULTS, to_json(results, indent=2) + '\n')

@@ -13,7 +13,8 @@ from nplm_jax.config import parts
 from nplm_jax.config.settings import Settings
 from nplm_jax.data import text_checks, unspaced_scripts
 from nplm_jax.data.dataset import Dataset
-from nplm_jax.data.vocabulary import RARE, Vocabulary
+from nplm_jax.data.stream import RARE
+from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.inference import generation
 from nplm_jax.inference.loaded_model import LoadedModel
 from nplm_jax.inference.scoring import LineStart

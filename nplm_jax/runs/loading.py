@@ -14,7 +14,7 @@ import numpy as np
 from nplm_jax.config import parts
 from nplm_jax.config.plugins import allow
 from nplm_jax.config.settings import Settings
-from nplm_jax.data import corpora, dataset, vocabulary
+from nplm_jax.data import corpora, dataset, encoding, vocabulary
 from nplm_jax.data.tokenizers import tokenizer_files
 from nplm_jax.data.tokenizers.tokenizer import Tokenizer
 from nplm_jax.inference.loaded_model import LoadedModel
@@ -226,7 +226,7 @@ def load_dataset(run: Settings | Path, tokenizer: Tokenizer | None = None) -> da
     if not isinstance(run, Settings):
         return prepare_recorded(workdir.read_settings(catalog.expand_run(run)), run)
     corpus = corpora.load(run.corpus, tokenizer)
-    return dataset.from_corpus(corpus, vocabulary.for_corpus(corpus, run.corpus))
+    return encoding.from_corpus(corpus, encoding.for_corpus(corpus, run.corpus))
 
 
 def prepare_recorded(settings: Settings, *folders: Path) -> dataset.Dataset:

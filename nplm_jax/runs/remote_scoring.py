@@ -24,7 +24,7 @@ import numpy as np
 
 from nplm_jax.config import parts, plugins
 from nplm_jax.data import download, prepared_texts
-from nplm_jax.data.corpora import Span
+from nplm_jax.data.stream import Span
 from nplm_jax.data.tokenizers import tokenizer_files
 from nplm_jax.executors import workers
 from nplm_jax.executors.jobs import Job

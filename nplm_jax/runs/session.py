@@ -16,7 +16,8 @@ import numpy as np
 from nplm_jax.config import parts
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.settings import Settings
-from nplm_jax.data import dataset, vocabulary
+from nplm_jax.data import dataset
+from nplm_jax.data.stream import RARE, RARE_ID
 from nplm_jax.distributed import multihost
 from nplm_jax.inference import perplexity
 from nplm_jax.models.language_model import LanguageModel
@@ -322,10 +323,10 @@ def _describe(settings: Settings, data: dataset.Dataset, network: Network | None
     print(f'Corpus: {settings.corpus.name}, {sizes} training / validation / test {unit}, {size}{lines}', flush=True)
     if rare := data.oov()['valid']:
         note = 'all words outside the vocabulary share this token, which lowers the perplexity'
-        print(f'{rare:.1%} of the validation words are {vocabulary.RARE}: {note}', flush=True)
-        if not data.vocabulary.counts[vocabulary.RARE_ID]:
+        print(f'{rare:.1%} of the validation words are {RARE}: {note}', flush=True)
+        if not data.vocabulary.counts[RARE_ID]:
             advice = 'corpus.min_count=2 or more lets a model learn its probability'
-            print(f'no training word is {vocabulary.RARE}: {advice}', flush=True)
+            print(f'no training word is {RARE}: {advice}', flush=True)
     for key, value in (_lowered(settings, network) if network else {}).items():
         print(f'{key}={config_lib.value_of(settings, key)}: lowered to {value} to fit the vocabulary', flush=True)
     model = describe_model(settings.model, parts.readers(settings)['model.family'])

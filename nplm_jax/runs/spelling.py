@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 from nplm_jax.config import parts
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.settings import Settings
-from nplm_jax.data import characters, corpora, dataset, vocabulary
+from nplm_jax.data import characters, corpora, dataset, encoding
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.models.open_vocabulary import bits_per_character, count_characters
 from nplm_jax.models.spelled_words import Spelling
@@ -60,8 +60,8 @@ def read_rare_words(folder: Path) -> RareWords:
     saved = workdir.read_vocabulary(folder)
     refuse_lossless(folder, saved)
     corpus = corpora.load(settings.corpus, saved.tokenizer)
-    known = vocabulary.for_corpus(corpus, settings.corpus)
-    data = dataset.from_corpus(corpus, known)
+    known = encoding.for_corpus(corpus, settings.corpus)
+    data = encoding.from_corpus(corpus, known)
     workdir.refuse_changes(folder, workdir.difference(folder, settings, workdir.text_digest(data)))
     words = characters.rare_words(corpus, known)
     if empty := [split for split, split_words in words.items() if not split_words]:

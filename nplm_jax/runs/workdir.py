@@ -23,7 +23,7 @@ from ml_collections import ConfigDict
 from nplm_jax.config import parts, plugins
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.settings import Settings
-from nplm_jax.data import corpora, mapped_arrays, vocabulary
+from nplm_jax.data import corpora, mapped_arrays, vocabulary_files
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.tokenizers import tokenizer_files
 from nplm_jax.data.vocabulary import Vocabulary
@@ -197,7 +197,7 @@ def read_vocabulary(folder: pathlib.Path) -> Vocabulary:
         BadInput: A file that the run's model is read with is missing or damaged.
     """
     catalog.check_files(folder)
-    return vocabulary.load(folder / VOCABULARY)
+    return vocabulary_files.load(folder / VOCABULARY)
 
 
 def _read_json(path: pathlib.Path, remedy: str = '') -> dict[str, Any]:
@@ -351,7 +351,7 @@ def record_inputs(
             **({'teacher': digests[TEACHER]} if TEACHER in digests else {}),
         }
         write_atomically(folder / CORPUS, json.dumps(record, indent=2) + '\n')
-        vocabulary.save(data.vocabulary, folder / VOCABULARY)
+        vocabulary_files.save(data.vocabulary, folder / VOCABULARY)
         catalog.write_config(folder, settings)
     except OSError as error:
         raise BadInput('--workdir', f'cannot be written ({error.strerror})', value=folder) from None

@@ -13,8 +13,8 @@ import numpy as np
 import scipy.optimize
 
 from nplm_jax.data import mapped_arrays
-from nplm_jax.data.corpora import Span
 from nplm_jax.data.dataset import Dataset
+from nplm_jax.data.stream import Span
 from nplm_jax.distributed import multihost
 from nplm_jax.inference.perplexity import sample_spans
 from nplm_jax.models.neural import NeuralLanguageModel

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
 from tqdm import tqdm
 
-from nplm_jax.data.dataset import Batch
+from nplm_jax.data.batches import Batch
 from nplm_jax.models.body import by_example
 from nplm_jax.outputs.output_layer import Gathered, Params, SparseOutputLayer
 from nplm_jax.training import sparse_rows

@@ -18,6 +18,7 @@ import numpy as np
 from nplm_jax.config import parts
 from nplm_jax.config.settings import Settings
 from nplm_jax.data import dataset
+from nplm_jax.data.frequencies import unigram_log_probabilities
 from nplm_jax.distributed import multihost, sharding
 from nplm_jax.inference import generation
 from nplm_jax.inference.perplexity import evaluate_sample, sample_spans
@@ -115,7 +116,7 @@ class TrainingRun:
     def init_state(self) -> TrainState:
         """Returns the state before the first update, on one device."""
         words = self.data.train_words, len(self.data.vocabulary)
-        bias_V = dataset.unigram_log_probabilities(*words) if self.program.network.body.unigram_bias else None
+        bias_V = unigram_log_probabilities(*words) if self.program.network.body.unigram_bias else None
         return step_lib.init_state(self.program, self.inputs.hyperparameters, bias_V)
 
 

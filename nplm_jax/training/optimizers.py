@@ -18,18 +18,8 @@ import optax
 
 from nplm_jax.config import parts, plugins
 from nplm_jax.config import settings as config
-from nplm_jax.config.checked_fields import (
-    CountOrZero,
-    NonNegative,
-    Options,
-    Positive,
-    Share,
-    between,
-    built,
-    key,
-    shared,
-)
-from nplm_jax.config.parts import Part
+from nplm_jax.config.checked_fields import Options
+from nplm_jax.config.component import CountOrZero, NonNegative, Part, Positive, Share, between, built, key, shared
 from nplm_jax.config.settings import HYPERPARAMETERS, Settings
 from nplm_jax.training import optimizer_plugin
 from nplm_jax.training.rate_schedules import RateSchedule

@@ -11,8 +11,7 @@ from typing import Annotated, Any, ClassVar
 
 import optax
 
-from nplm_jax.config.checked_fields import Range, key
-from nplm_jax.config.parts import Part
+from nplm_jax.config.component import Part, Range, key
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ import dataclasses
 import math
 
 from nplm_jax.config.settings import Settings
-from nplm_jax.data.corpora import Span
+from nplm_jax.data.stream import Span
 from nplm_jax.utils.errors import require
 
 

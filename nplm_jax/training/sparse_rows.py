@@ -16,7 +16,7 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from nplm_jax.data.dataset import Batch
+from nplm_jax.data.batches import Batch
 from nplm_jax.distributed.sharding import NO_AXES, ONE_DEVICE, MeshAxes, MeshSharding
 from nplm_jax.models.body import State, by_example
 from nplm_jax.models.network import Network

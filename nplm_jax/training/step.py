@@ -14,7 +14,7 @@ import numpy as np
 import optax
 
 from nplm_jax.config.settings import Settings
-from nplm_jax.data.dataset import Batch, make_batch
+from nplm_jax.data.batches import Batch, make_batch
 from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding
 from nplm_jax.models.body import State
 from nplm_jax.models.network import Network

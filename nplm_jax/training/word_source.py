@@ -15,7 +15,7 @@ import numpy as np
 from nplm_jax.config.settings import Settings
 from nplm_jax.data import mapped_arrays
 from nplm_jax.data.dataset import Dataset
-from nplm_jax.data.vocabulary import RARE_ID
+from nplm_jax.data.stream import RARE_ID
 from nplm_jax.distributed.sharding import MeshSharding
 from nplm_jax.models.network import Network
 from nplm_jax.utils.errors import require

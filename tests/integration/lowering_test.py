@@ -12,8 +12,8 @@ from helpers import DATA, SPARSE, covering_pairs, others_nightly, small_settings
 from jax import export
 
 from nplm_jax.config import parts
-from nplm_jax.data.corpora import Span
-from nplm_jax.data.dataset import Batch
+from nplm_jax.data.batches import Batch
+from nplm_jax.data.stream import Span
 from nplm_jax.distributed.sharding import MeshSharding
 from nplm_jax.models import neural
 from nplm_jax.training import vmapped

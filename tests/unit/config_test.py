@@ -10,6 +10,7 @@ from configs import brown, default
 from nplm_jax.config import checked_fields, parts
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.checked_fields import flatten
+from nplm_jax.config.component import MEANING, SECTION
 from nplm_jax.config.settings import Settings
 from nplm_jax.models.network import Network
 from nplm_jax.reporting import catalog
@@ -322,8 +323,8 @@ def test_the_list_of_keys_is_what_the_parts_declare_each_once():
             for base in parts.part_class(key, name).__mro__:
                 own = {name: field for name, field in vars(base).items() if name == '__dataclass_fields__'}
                 for field in own.get('__dataclass_fields__', {}).values():
-                    if checked_fields.MEANING in field.metadata:
-                        full = f'{field.metadata[checked_fields.SECTION] or key.partition(".")[0]}.{field.name}'
+                    if MEANING in field.metadata:
+                        full = f'{field.metadata[SECTION] or key.partition(".")[0]}.{field.name}'
                         declarations.setdefault(full, set()).add(id(field))
     assert declarations and all(len(fields) == 1 for fields in declarations.values())
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 import jax
 import numpy as np
 
-from nplm_jax.data import vocabulary
+from nplm_jax.data import vocabulary_files
 from nplm_jax.models.network import Network
 from nplm_jax.reporting import metrics as reporting
 from nplm_jax.runs import workdir
@@ -197,7 +197,7 @@ def finish(folder: pathlib.Path, base: Base, imported: bool = False) -> tuple[bo
 
 def outcome(folder: pathlib.Path) -> dict:
     """What must not depend on faults: every bit of the last state and best parameters, all numbers, all lines."""
-    settings, words = workdir.read_settings(folder), vocabulary.load(folder / workdir.VOCABULARY)
+    settings, words = workdir.read_settings(folder), vocabulary_files.load(folder / workdir.VOCABULARY)
     program = step_lib.make_program(settings, Network.make(settings, len(words)), steps_per_epoch=1)
     example = jax.eval_shape(lambda: step_lib.init_state(program, hyperparameters_of(settings)))
     with contextlib.closing(CheckpointStore(folder / 'checkpoints', read_only=True)) as store:

@@ -21,8 +21,8 @@ import numpy as np
 
 from experiments.section5.plugins import bigram_proposal
 from experiments.section5.plugins.bigram_proposal import BigramProposal, Draws
-from nplm_jax.config.checked_fields import NonNegative, key
-from nplm_jax.data.dataset import Batch
+from nplm_jax.config.component import NonNegative, key
+from nplm_jax.data.batches import Batch
 from nplm_jax.outputs import softmax
 from nplm_jax.outputs.output_layer import Features, Gathered, Losses, SparseOutputLayer
 

@@ -15,9 +15,8 @@ from experiments.section5.plugins import wordnet
 from nplm_jax.config.settings import CorpusSettings, Settings
 from nplm_jax.data import brown, mapped_arrays
 from nplm_jax.data.dataset import Dataset
-from nplm_jax.data.tokenizers.tokenizer import PARAGRAPH_BOUNDARY, TEXT_BOUNDARY
+from nplm_jax.data.stream import PARAGRAPH_BOUNDARY, RARE_ID, TEXT_BOUNDARY
 from nplm_jax.data.tokenizers.words import split_possessive
-from nplm_jax.data.vocabulary import RARE_ID
 from nplm_jax.utils.errors import require
 
 MAX_NEIGHBOURS = 16  # L

@@ -18,7 +18,7 @@ import optax
 
 from experiments.section5.plugins import neighbours as neighbours_lib
 from experiments.section5.plugins.neighbours import Neighbours
-from nplm_jax.config.checked_fields import at_least
+from nplm_jax.config.component import at_least
 from nplm_jax.outputs.output_layer import EMBEDDING
 
 

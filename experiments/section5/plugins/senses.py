@@ -18,7 +18,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from nplm_jax.config.checked_fields import Count, key
+from nplm_jax.config.component import Count, key
 from nplm_jax.config.settings import Settings
 from nplm_jax.models.body import BodyOutput, State, windows
 from nplm_jax.models.nplm import Window

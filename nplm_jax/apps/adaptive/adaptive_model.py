@@ -5,7 +5,7 @@ Dims: B contexts, N words of a context, V vocabulary.
 
 import numpy as np
 
-from nplm_jax.data.corpora import Span
+from nplm_jax.data.stream import Span
 from nplm_jax.models.language_model import LanguageModel, check_contexts
 
 

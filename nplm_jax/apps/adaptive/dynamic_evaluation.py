@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from nplm_jax.apps.adaptive.adaptive_model import AdaptiveModel
-from nplm_jax.data.corpora import Span
+from nplm_jax.data.stream import Span
 from nplm_jax.models.body import by_example
 from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel, ReadState, burn_in, jit_float32, read, stream_blocks

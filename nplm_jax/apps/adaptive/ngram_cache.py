@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from nplm_jax.apps.adaptive.adaptive_model import AdaptiveModel
-from nplm_jax.data.corpora import Span
+from nplm_jax.data.stream import Span
 
 
 class NgramCache(AdaptiveModel):

@@ -50,7 +50,7 @@ def main(argv: Sequence[str]) -> None:
 
     from nplm_jax.apps.decoding import decoder
     from nplm_jax.apps.kenlm.model import Model
-    from nplm_jax.data.vocabulary import RARE
+    from nplm_jax.data.stream import RARE
     from nplm_jax.runs import process
     from nplm_jax.runs.mixture_weights import read_weights
 

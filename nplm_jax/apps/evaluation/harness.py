@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from nplm_jax.data.vocabulary import RARE_ID
+from nplm_jax.data.stream import RARE_ID
 from nplm_jax.inference import generation, scoring
 from nplm_jax.inference.scoring import LOG_10, LineStart
 from nplm_jax.runs.loaded_models import load_models

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nplm_jax.apps.features import embeddings
-from nplm_jax.data.tokenizers.tokenizer import SPECIAL_TOKENS
+from nplm_jax.data.stream import SPECIAL_TOKENS
 from nplm_jax.data.vocabulary import Vocabulary
 
 NUM_POINTS = 400  # the most frequent words are on the map, and every word that is selected or near it

@@ -13,7 +13,7 @@ from nplm_jax.apps.explorer.header import build_header
 from nplm_jax.apps.explorer.state import MAX_COUNT, MAX_TEXT, MAX_WORD, PageState
 from nplm_jax.apps.explorer.weights import Weights
 from nplm_jax.apps.features import embeddings
-from nplm_jax.data.vocabulary import RARE
+from nplm_jax.data.stream import RARE
 from nplm_jax.runs.loaded_models import LoadedModels
 
 PRIMARY = '#2563eb'  # the colour of buttons and sliders; style.css has the others

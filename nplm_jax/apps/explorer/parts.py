@@ -9,7 +9,7 @@ from nicegui.element import Element
 from nicegui.events import GenericEventArguments
 
 from nplm_jax.apps.explorer.view import Explanation, Prediction, WeightedWords, describe_probability
-from nplm_jax.data.vocabulary import RARE
+from nplm_jax.data.stream import RARE
 
 MAX_COLOURED = 60  # the last words of a long text
 MAX_BITS = 16  # of surprisal, for the full colour

@@ -18,7 +18,7 @@ import scipy.special
 
 from nplm_jax.apps.explorer.batching import MAX_BATCH
 from nplm_jax.config.settings import Settings
-from nplm_jax.data.vocabulary import RARE_ID
+from nplm_jax.data.stream import RARE_ID
 from nplm_jax.inference import generation
 from nplm_jax.models import nplm
 from nplm_jax.models.language_model import LanguageModel

@@ -6,7 +6,7 @@ from typing import Any
 import tokenizers
 from tokenizers import normalizers, pre_tokenizers
 
-from nplm_jax.data.tokenizers.tokenizer import PARAGRAPH_BOUNDARY, RARE, SKIPPED
+from nplm_jax.data.stream import PARAGRAPH_BOUNDARY, RARE, SKIPPED
 from nplm_jax.data.tokenizers.words import WORD, WordTokenizer
 from nplm_jax.utils.errors import BadInput
 

@@ -96,7 +96,7 @@ def frequent_words(words: Sequence[str], kinds: Mapping[str, str]) -> list[str]:
 
 def frequent_ids(words: Sequence[str], kinds: Mapping[str, str]) -> list[int]:
     """Returns the ids of the most frequent words that have a tag; without tags, of all but the special tokens."""
-    from nplm_jax.data.tokenizers.tokenizer import SPECIAL_TOKENS
+    from nplm_jax.data.stream import SPECIAL_TOKENS
 
     if kinds:
         return [i for i, word in enumerate(words) if kinds.get(word, 'other') != 'other'][:NUM_POINTS]

@@ -26,9 +26,10 @@ import numpy as np
 
 from nplm_jax.apps.kenlm.readers import Context, MixtureReader, NetworkReader, NgramReader, Reader
 from nplm_jax.data import text_checks
-from nplm_jax.data.tokenizers.tokenizer import PARAGRAPH_BOUNDARY, Tokenizer
+from nplm_jax.data.stream import PARAGRAPH_BOUNDARY, RARE, RARE_ID
+from nplm_jax.data.tokenizers.tokenizer import Tokenizer
 from nplm_jax.data.tokenizers.words import KENLM_WORD
-from nplm_jax.data.vocabulary import RARE, RARE_ID, Vocabulary
+from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.inference import scoring
 from nplm_jax.inference.loaded_model import LoadedModel
 from nplm_jax.inference.scoring import Line

@@ -47,7 +47,8 @@ def main(argv: Sequence[str]) -> None:
 
     import numpy as np
 
-    from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
+    from nplm_jax.data.stream import RARE_ID
+    from nplm_jax.data.vocabulary import Vocabulary
     from nplm_jax.ngram import arpa, entropy_pruning, pruning
 
     listed: set[str] = set()

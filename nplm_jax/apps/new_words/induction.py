@@ -27,8 +27,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nplm_jax.data.dataset import log_frequencies
-from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
+from nplm_jax.data.frequencies import log_frequencies
+from nplm_jax.data.stream import RARE_ID
+from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.inference.generation import Choice, sample
 from nplm_jax.inference.loaded_model import LoadedModel, check_loaded
 from nplm_jax.models.language_model import LanguageModel

@@ -19,10 +19,10 @@ from nplm_jax.apps.surprisal.next_word_statistics import LineStatistics, next_wo
 from nplm_jax.apps.surprisal.stimuli import Stimuli
 from nplm_jax.apps.surprisal.token_table import TokenTable
 from nplm_jax.data import unspaced_scripts
-from nplm_jax.data.dataset import log_frequencies
-from nplm_jax.data.tokenizers.tokenizer import RARE
+from nplm_jax.data.frequencies import log_frequencies
+from nplm_jax.data.stream import RARE, RARE_ID
 from nplm_jax.data.tokenizers.words import is_punctuation
-from nplm_jax.data.vocabulary import RARE_ID, Vocabulary
+from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.inference.loaded_model import LoadedModel
 from nplm_jax.inference.scoring import LineStart
 from nplm_jax.models.mixture import ContextBins, Mixture, normalize_weights

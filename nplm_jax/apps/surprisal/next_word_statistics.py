@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
-from nplm_jax.data.vocabulary import RARE_ID
+from nplm_jax.data.stream import RARE_ID
 from nplm_jax.inference.perplexity import check_not_nan
 from nplm_jax.models.language_model import LanguageModel, State
 

@@ -15,16 +15,9 @@ import regex
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
-from nplm_jax.config.checked_fields import built
-from nplm_jax.data.sources import Piece
-from nplm_jax.data.tokenizers.tokenizer import (
-    BOUNDARY_TOKENS,
-    RARE,
-    TEXT_BOUNDARY,
-    Tokenizer,
-    TokenSize,
-    normalize,
-)
+from nplm_jax.config.component import built
+from nplm_jax.data.stream import BOUNDARY_TOKENS, RARE, TEXT_BOUNDARY
+from nplm_jax.data.tokenizers.tokenizer import Piece, Tokenizer, TokenSize, normalize
 from nplm_jax.data.word_stream import WordStream
 from nplm_jax.utils.errors import BadInput
 

@@ -13,9 +13,9 @@ from typing import Any, ClassVar, Self
 import tokenizers
 from tokenizers import models, pre_tokenizers, trainers
 
-from nplm_jax.config.checked_fields import built
-from nplm_jax.data.sources import Piece
+from nplm_jax.config.component import built
 from nplm_jax.data.tokenizers.byte_level import ALPHABET, ByteTokenizer, to_alphabet
+from nplm_jax.data.tokenizers.tokenizer import Piece
 from nplm_jax.utils.errors import require
 
 _SEPARATOR = '\0'  # between strings in the alphabet, which lacks it

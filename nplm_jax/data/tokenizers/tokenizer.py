@@ -1,9 +1,10 @@
-"""The protocol of a tokenizer, and the special tokens of every vocabulary."""
+"""The protocol of a tokenizer."""
 
 import abc
 import collections
 import dataclasses
 import functools
+import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple, Self
@@ -11,23 +12,14 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 import numpy as np
 import regex
 
-from nplm_jax.config.checked_fields import built
-from nplm_jax.config.parts import Part
-from nplm_jax.data.sources import BLANK_LINES, Piece
+from nplm_jax.config.component import Part, built
+from nplm_jax.data.stream import BOUNDARY_TOKENS, RARE, SKIPPED, UNKNOWN
 from nplm_jax.data.word_stream import WordStream
 from nplm_jax.utils.errors import BadInput, require
 
-TEXT_BOUNDARY = '<text>'  # before each text of a corpus
-PARAGRAPH_BOUNDARY = '<p>'  # before each paragraph
-BOUNDARY_TOKENS = (TEXT_BOUNDARY, PARAGRAPH_BOUNDARY)
-RARE = '<rare>'  # all tokens that are not in the vocabulary
-SPECIAL_TOKENS = (RARE, *BOUNDARY_TOKENS)
-
 CONFIG_FILE = 'tokenizer_config.json'  # in the folder of a run
 RULES_FILE = 'tokenizer.json'  # of Hugging Face's `tokenizers`; only of a byte-level tokenizer
-# Special tokens that are written in a text, whole: the first are skipped like white space, the others are unknown.
-SKIPPED = (*BOUNDARY_TOKENS, '<s>', '</s>')
-UNKNOWN = (RARE, '<unk>', '<UNK>')
+BLANK_LINES = re.compile(r'\n\s*\n')  # separate paragraphs
 _PLACED = {f'\0{mark}': mark for mark in BOUNDARY_TOKENS}  # what stands for them where no text has put them
 
 COUNTED_KEYS = frozenset(
@@ -38,6 +30,23 @@ COUNTED_KEYS = frozenset(
 _MARK = r'[\P{ccc=0}\u0f73\u0f75\u0f81\uff9e\uff9f]'
 _MANY_MARKS = regex.compile(rf'{_MARK}{{64}}(?={_MARK})')
 _JOINER = '\u034f'
+
+
+class Piece(NamedTuple):
+    """Consecutive paragraphs of one text. The pieces of a text, joined, are the text.
+
+    Attributes:
+        text: About PIECE_CHARACTERS at most. A border between pieces is a blank line if there is one, else, inside a
+            long paragraph, white space, a line end first. It never splits a word.
+        begins_text: True for the first piece of a text.
+        begins_paragraph: False if the piece goes on with the paragraph in which the previous piece ended.
+        ends_lines: Whether `<p>` ends each line of the text, blank ones too, and stands nowhere else.
+    """
+
+    text: str
+    begins_text: bool
+    begins_paragraph: bool = True
+    ends_lines: bool = False
 
 
 class TokenSize(NamedTuple):

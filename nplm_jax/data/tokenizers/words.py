@@ -10,10 +10,10 @@ from typing import Any, Self
 
 import regex
 
-from nplm_jax.config.checked_fields import built
-from nplm_jax.data.sources import Piece
+from nplm_jax.config.component import built
+from nplm_jax.data.stream import BOUNDARY_TOKENS, SKIPPED
 from nplm_jax.data.tokenizers.proper_nouns import Counts, count_capitals, find_proper_nouns
-from nplm_jax.data.tokenizers.tokenizer import BOUNDARY_TOKENS, SKIPPED, Tokenizer, lower
+from nplm_jax.data.tokenizers.tokenizer import Piece, Tokenizer, lower
 from nplm_jax.utils.errors import require
 
 NUMBER = '<number>'  # all numeric forms, under corpus.numbers

@@ -11,7 +11,7 @@ from helpers import corpus_settings, refuses
 
 from nplm_jax.data import brown as brown_files
 from nplm_jax.data import corpora, download, vocabulary
-from nplm_jax.data.corpora import Span
+from nplm_jax.data.stream import Span
 
 
 @pytest.fixture(scope='module')

@@ -21,7 +21,7 @@ import distributed
 from experiments.scale.cluster import start_cluster
 from nplm_jax.config.settings import CorpusSettings
 from nplm_jax.data import corpora, preparation
-from nplm_jax.data.corpora import Span
+from nplm_jax.data.stream import Span
 from nplm_jax.executors import dask_cluster, jobs, workers
 from nplm_jax.executors.dask_cluster import DaskCluster
 from nplm_jax.executors.jobs import Job

@@ -30,8 +30,9 @@ from helpers import (
 
 from experiments.parallel import counts, program
 from nplm_jax.config.settings import ParallelSettings
-from nplm_jax.data import dataset, vocabulary
-from nplm_jax.data.corpora import Corpus, Span
+from nplm_jax.data import encoding, vocabulary
+from nplm_jax.data.corpora import Corpus
+from nplm_jax.data.stream import Span
 from nplm_jax.data.word_stream import WordStream
 from nplm_jax.distributed import sharding
 from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding, make_mesh
@@ -429,7 +430,7 @@ def many_words():
     ids = np.concatenate([random.permutation(8011), np.minimum(random.zipf(1.3, 2000), 8011) - 1])
     words = [f'w{i}' for i in ids]
     corpus = Corpus(Span(0, 9800), Span(9800, 9900), Span(9900, 10011), WordStream.from_words(words))
-    return dataset.from_corpus(corpus, vocabulary.build(words))
+    return encoding.from_corpus(corpus, vocabulary.build(words))
 
 
 def compile_and_train(settings):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from helpers import make_network, refuses, same_bits, small_settings, train, train_in_parts
 
-from nplm_jax.data.corpora import Span
+from nplm_jax.data.stream import Span
 from nplm_jax.models.mogrifier import Mogrifier
 from nplm_jax.models.neural import NeuralLanguageModel
 

@@ -9,8 +9,7 @@ from helpers import make_batch, make_network, others_nightly, refuses
 from configs import sentences, text
 from nplm_jax.config import parts
 from nplm_jax.config.settings import replace
-from nplm_jax.data.corpora import Span
-from nplm_jax.data.vocabulary import RARE_ID
+from nplm_jax.data.stream import RARE_ID, Span
 from nplm_jax.inference import scoring
 from nplm_jax.models import body
 from nplm_jax.models.neural import NeuralLanguageModel

@@ -15,7 +15,7 @@ from value_projection import SCALED_SCORES, ScaledWords
 
 from configs import text
 from nplm_jax.config import parts
-from nplm_jax.data.corpora import Span
+from nplm_jax.data.stream import Span
 from nplm_jax.inference import generation, scoring
 from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models.mixture import equal

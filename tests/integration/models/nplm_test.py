@@ -7,7 +7,7 @@ import pytest
 from helpers import features_of, make_batch, make_network, others_nightly, penalised_nll, small_settings, start_training
 from jax.test_util import check_grads
 
-from nplm_jax.data.dataset import Batch
+from nplm_jax.data.batches import Batch
 from nplm_jax.models import nplm
 from nplm_jax.training import step
 

@@ -29,7 +29,7 @@ from recurrent_networks import (
 
 from configs import sentences
 from nplm_jax.config import parts
-from nplm_jax.data.corpora import Span
+from nplm_jax.data.stream import Span
 from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models import recurrent, stream_body
 from nplm_jax.models.network import Network

@@ -28,7 +28,7 @@ from helpers import (
 
 from experiments.section5.plugins.importance import ImportanceSampling
 from nplm_jax.config import parts
-from nplm_jax.data import dataset
+from nplm_jax.data.batches import make_batch
 from nplm_jax.models import neural
 from nplm_jax.models.body import by_example
 from nplm_jax.training import sparse_rows, step
@@ -137,7 +137,7 @@ def start(settings):
         program,
         state,
         inputs,
-        dataset.make_batch(DATA.tokens_T, positions_SxT, body.training_lookback, inputs.extras),
+        make_batch(DATA.tokens_T, positions_SxT, body.training_lookback, inputs.extras),
     )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from helpers import DATA, SPARSE, RecordingReporter, assert_close, others_nightly, run_chunk, same_bits, small_settings
 
-from nplm_jax.data.dataset import make_batch
+from nplm_jax.data.batches import make_batch
 from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.teacher import mean_probabilities

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from helpers import make_batch, make_network, refuses
 
-from nplm_jax.data.corpora import Span
+from nplm_jax.data.stream import Span
 from nplm_jax.models.neural import NeuralLanguageModel
 
 V, M, K, H, R, LAYERS = 23, 6, 8, 2, 5, 2

@@ -10,7 +10,7 @@ from helpers import features_of, make_batch, make_network, refuses, small_settin
 
 from nplm_jax.config import parts
 from nplm_jax.data import vocabulary
-from nplm_jax.data.corpora import Span
+from nplm_jax.data.stream import Span
 from nplm_jax.models import nplm
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.training import step

@@ -15,8 +15,10 @@ from helpers import ROOT, assert_close, call_main, corpus_settings, make_model, 
 from small_world import SENTENCES
 
 from nplm_jax.data import brown as brown_files
-from nplm_jax.data import corpora, dataset, vocabulary
-from nplm_jax.data.corpora import Span
+from nplm_jax.data import corpora, encoding
+from nplm_jax.data.batches import make_batch
+from nplm_jax.data.frequencies import unigram_log_probabilities
+from nplm_jax.data.stream import Span
 from nplm_jax.inference.perplexity import perplexity
 from nplm_jax.training import step as step_lib
 
@@ -80,7 +82,7 @@ def test_its_ids_of_brown_are_those_of_the_library(scratch, brown_data):
     assert tuple(words) == data.vocabulary.words
     np.testing.assert_array_equal(ids_T, data.tokens_T)
     assert (data.train, data.valid) == (Span(0, s.train), Span(s.train, s.train + s.valid))
-    np.testing.assert_array_equal(theta['b'], dataset.unigram_log_probabilities(data.train_words, len(words)))
+    np.testing.assert_array_equal(theta['b'], unigram_log_probabilities(data.train_words, len(words)))
 
 
 @pytest.mark.parametrize('packed', [False, True], ids=['folder', 'zip'])
@@ -95,7 +97,7 @@ def test_its_ids_of_a_tiny_brown_are_those_of_the_library(scratch, tiny_brown, m
     monkeypatch.setattr(brown_files, 'tagged_texts', lambda: texts)
     settings = corpus_settings('brown', min_count=3, max_vocabulary=30)
     corpus = corpora.load(settings)
-    expected = dataset.from_corpus(corpus, vocabulary.for_corpus(corpus, settings))
+    expected = encoding.from_corpus(corpus, encoding.for_corpus(corpus, settings))
     tiny = ['--min_count=3', '--max_vocabulary=30', '--train=800', '--valid=100']
     words, ids_T, _ = scratch.prepare(scratch.settings(tiny))
     assert tuple(words) == expected.vocabulary.words and {"'s", '<p>'} <= {*words}
@@ -137,7 +139,7 @@ def test_its_updates_are_those_of_the_library(scratch, monkeypatch, direct, rule
     assert len(positions) == 80 and len(np.unique(positions[:40])) == s.train
     train_step, nll = jax.jit(functools.partial(step_lib.train_step, program)), []
     for positions_B in positions:
-        batch = dataset.make_batch(tokens_T, jax.numpy.asarray(positions_B)[:, None], program.network.body.lookback)
+        batch = make_batch(tokens_T, jax.numpy.asarray(positions_B)[:, None], program.network.body.lookback)
         state, nll_B = train_step(state, batch, inputs)
         nll.append(nll_B)
     assert_close(theta, to_theta(state.params), rtol=0, atol=1e-5)

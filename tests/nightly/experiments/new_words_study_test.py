@@ -9,12 +9,11 @@ from helpers import make_corpus
 from configs import text
 from experiments.section5 import new_words, new_words_table, new_words_task
 from nplm_jax.apps.new_words.induction import Weighting
-from nplm_jax.data import dataset, vocabulary
-from nplm_jax.data.tokenizers.tokenizer import RARE
-from nplm_jax.data.vocabulary import RARE_ID
+from nplm_jax.data import encoding, vocabulary
+from nplm_jax.data.stream import RARE, RARE_ID
 
 CORPUS = make_corpus(num_words=1500)
-DATA = dataset.from_corpus(CORPUS, vocabulary.build(CORPUS.words))
+DATA = encoding.from_corpus(CORPUS, vocabulary.build(CORPUS.words))
 SMALL_TASK = {
     'COUNTS': (20, 95),
     'MIN_TRAIN': 4,

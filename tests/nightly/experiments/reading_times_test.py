@@ -12,8 +12,8 @@ from configs import text
 from experiments.reading_times import measure, natural_stories, table, train
 from nplm_jax.apps.surprisal import frames as surprisal_frames
 from nplm_jax.config.settings import to_dict
-from nplm_jax.data.corpora import Span
 from nplm_jax.data.dataset import Dataset
+from nplm_jax.data.stream import Span
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.runs import experiment, loading
 

@@ -30,12 +30,13 @@ from experiments import results, study
 from nplm_jax.apps.decoding import decode
 from nplm_jax.cli import score
 from nplm_jax.config import settings as config_lib
-from nplm_jax.data import corpora, vocabulary, wikitext2
-from nplm_jax.data.sources import Piece
+from nplm_jax.data import corpora, vocabulary, vocabulary_files, wikitext2
+from nplm_jax.data.stream import RARE, Span
 from nplm_jax.data.tokenizers import tokenizer_files
 from nplm_jax.data.tokenizers.pieces import PieceTokenizer
+from nplm_jax.data.tokenizers.tokenizer import Piece
 from nplm_jax.data.tokenizers.words import WordTokenizer
-from nplm_jax.data.vocabulary import RARE, Vocabulary
+from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.ngram import arpa, counts, storage, unsmoothed
 from nplm_jax.reporting import catalog, packed
 from nplm_jax.reporting import metrics as reporting
@@ -122,9 +123,9 @@ def read_arpa(folder: pathlib.Path, data: bytes) -> None:
 
 def read_vocabulary(folder: pathlib.Path, data: bytes) -> None:
     tokenizer_files.save(WordTokenizer(), {}, folder)
-    words = vocabulary.load(_file(folder, data))
-    vocabulary.save(words, folder / 'again')
-    assert _again(vocabulary.load, folder / 'again') == words and words.words[0] == RARE
+    words = vocabulary_files.load(_file(folder, data))
+    vocabulary_files.save(words, folder / 'again')
+    assert _again(vocabulary_files.load, folder / 'again') == words and words.words[0] == RARE
     assert len(words.ids) == len(words)
 
 
@@ -249,9 +250,10 @@ def read_text(folder: pathlib.Path, data: bytes) -> None:
         corpus = corpora.load(settings)
         assert all(w and len(w.split()) == 1 for w in corpus.words)
         assert sum(map(len, corpus.splits.values())) == len(corpus.words)
-        vocabulary.save(words := vocabulary.build(corpus.words), folder / 'v')
+        vocabulary_files.save(words := vocabulary.build(corpus.words), folder / 'v')
         assert (
-            _again(vocabulary.load, folder / 'v') == words and words.decode(words.encode(corpus.words)) == corpus.words
+            _again(vocabulary_files.load, folder / 'v') == words
+            and words.decode(words.encode(corpus.words)) == corpus.words
         )
 
 
@@ -323,7 +325,7 @@ def _corpus_facts() -> bytes:
 
 
 def _model() -> bytes:
-    counted = counts.count(np.array([1, 2, 3, 1, 2, 1]), corpora.Span(0, 6), 2, 4)
+    counted = counts.count(np.array([1, 2, 3, 1, 2, 1]), Span(0, 6), 2, 4)
     with tempfile.TemporaryDirectory() as folder:
         storage.save(unsmoothed.unsmoothed_backoff(counted), path := pathlib.Path(folder) / storage.MODEL_FILE)
         return path.read_bytes()

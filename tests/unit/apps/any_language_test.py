@@ -13,9 +13,9 @@ from nplm_jax.apps.export import huggingface
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.cli.commands import all_commands
 from nplm_jax.config import parts
-from nplm_jax.data import vocabulary
+from nplm_jax.data import vocabulary_files
+from nplm_jax.data.stream import RARE
 from nplm_jax.data.tokenizers.byte_level import ByteTokenizer
-from nplm_jax.data.vocabulary import RARE
 from nplm_jax.inference.scoring import LineStart
 from nplm_jax.runs import experiment, loaded_models, loading
 
@@ -158,7 +158,7 @@ def test_runs_of_another_tokenizer_are_refused(runs, fails):
         config = parts.override(text_config.get_config(), changes | {'corpus.normalization': normalization})
         experiment.run(config, runs / name)
     words = loading.load(runs / 'nfc').vocabulary
-    assert words.words == vocabulary.load(runs / 'none' / 'vocabulary.txt').words
+    assert words.words == vocabulary_files.load(runs / 'none' / 'vocabulary.txt').words
     assert 'normalization' in fails('next', runs / 'none', runs / 'nfc')
 
 

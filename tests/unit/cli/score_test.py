@@ -13,7 +13,8 @@ import pytest
 from helpers import ROOT, corpus_settings, make_model, numbers, write_arpa
 
 from nplm_jax.cli import __main__ as cli
-from nplm_jax.data.corpora import Span, make_tokenizer
+from nplm_jax.data.corpora import make_tokenizer
+from nplm_jax.data.stream import Span
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.inference import scoring
 from nplm_jax.inference.perplexity import evaluate

@@ -5,7 +5,7 @@ import pytest
 from helpers import corpus_settings, numbers, one_line, refuses
 
 from nplm_jax.data import corpora, sources
-from nplm_jax.data.corpora import Span
+from nplm_jax.data.stream import Span
 from nplm_jax.utils.errors import BadInput
 
 TEXT = 'The cat\'s hat. "No!"\nsaid the well-known cat at 3.14.\n\nA dog ran.\n'

@@ -14,8 +14,8 @@ import pytest
 from helpers import corpus_settings, numbers, refuses
 
 from nplm_jax.config import plugins
-from nplm_jax.data import corpora, dataset, mapped_arrays, preparation, prepared_texts, sources, vocabulary
-from nplm_jax.data.sources import Piece
+from nplm_jax.data import corpora, dataset, encoding, mapped_arrays, preparation, prepared_texts, sources, vocabulary
+from nplm_jax.data.tokenizers.tokenizer import Piece
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.data.word_stream import WordStream
 from nplm_jax.executors import workers
@@ -57,12 +57,12 @@ def test_a_large_text_is_cut_once_and_mapped(large, monkeypatch):
     monkeypatch.setattr(WordTokenizer, 'read_piece', None)  # nothing is cut again
     again = corpora.load(large)
     assert again.words == corpus.words and again.splits == corpus.splits
-    words = vocabulary.for_corpus(again, large)
+    words = encoding.for_corpus(again, large)
     assert words == vocabulary.build(expected.words())
-    data = dataset.from_corpus(again, words)
+    data = encoding.from_corpus(again, words)
     assert isinstance(data.tokens_T, np.memmap) and data.tokens_T.dtype == np.int32
     np.testing.assert_array_equal(data.tokens_T, words.encode(expected.words()))
-    np.testing.assert_array_equal(dataset.from_corpus(again, words).tokens_T, data.tokens_T)
+    np.testing.assert_array_equal(encoding.from_corpus(again, words).tokens_T, data.tokens_T)
 
 
 def test_special_tokens_of_a_text_in_the_cache_are_told_again(large, capsys):

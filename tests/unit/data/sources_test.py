@@ -14,7 +14,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nplm_jax.data import formats, sources
-from nplm_jax.data.sources import Piece, find_files, read_pieces, size
+from nplm_jax.data.sources import find_files, read_pieces, size
+from nplm_jax.data.tokenizers.tokenizer import Piece
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import decode_blocks

@@ -16,10 +16,10 @@ from texts import SCRIPTS
 import nplm_jax
 from configs import text as text_config
 from nplm_jax.config import parts
-from nplm_jax.data import corpora, dataset, vocabulary
-from nplm_jax.data.sources import Piece
+from nplm_jax.data import corpora, encoding, vocabulary_files
 from nplm_jax.data.tokenizers.byte_level import ALPHABET, ByteTokenizer, CharacterTokenizer, to_alphabet, to_bytes
 from nplm_jax.data.tokenizers.pieces import PieceTokenizer
+from nplm_jax.data.tokenizers.tokenizer import Piece
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.runs import experiment, workdir
 
@@ -76,8 +76,8 @@ def test_a_run_of_the_unigram_model_is_read_again_as_the_ids_that_it_was_trained
 def test_the_saved_tokenizer_is_loaded_and_reads_the_same_ids_in_hugging_faces_library(tmp_path, name):
     tokenizer = TOKENIZERS[name]
     words = Vocabulary(tokenizer.tokens, (0,) * len(tokenizer.tokens), tokenizer)
-    vocabulary.save(words, tmp_path / 'vocabulary.txt')
-    assert vocabulary.load(tmp_path / 'vocabulary.txt').tokenizer == tokenizer
+    vocabulary_files.save(words, tmp_path / 'vocabulary.txt')
+    assert vocabulary_files.load(tmp_path / 'vocabulary.txt').tokenizer == tokenizer
     hf = tokenizers.Tokenizer.from_file(str(tmp_path / 'tokenizer.json'))
     ids = words.encode(words.tokenize(TEXT)).tolist()
     assert hf.encode(TEXT, add_special_tokens=False).ids == ids and hf.decode(ids) == TEXT
@@ -133,7 +133,7 @@ def test_a_piece_of_a_corpus_has_the_tokens_of_its_text(name):
 def test_the_sizes_of_the_tokens_are_those_of_the_text(name):
     tokenizer, text = TOKENIZERS[name], 'a  b\nTür ,c\n\n 人人 '
     types, type_ids_T = tokenizer.read_piece(Piece(text, False))[0]
-    (size,) = dataset.measure(tokenizer, types, [type_ids_T])
+    (size,) = encoding.measure(tokenizer, types, [type_ids_T])
     assert size[1:] == (5, len(text), len(text.encode()))
 
 
@@ -172,19 +172,23 @@ def _damage(folder, change):
 )
 def test_a_damaged_tokenizer_is_one_line(tmp_path, name, change):
     tokenizer = TOKENIZERS[name]
-    vocabulary.save(Vocabulary(tokenizer.tokens, (0,) * len(tokenizer.tokens), tokenizer), tmp_path / 'vocabulary.txt')
+    vocabulary_files.save(
+        Vocabulary(tokenizer.tokens, (0,) * len(tokenizer.tokens), tokenizer), tmp_path / 'vocabulary.txt'
+    )
     _damage(tmp_path, change)
     with refuses('tokenizer.json'):
-        vocabulary.load(tmp_path / 'vocabulary.txt')
+        vocabulary_files.load(tmp_path / 'vocabulary.txt')
 
 
 @pytest.mark.parametrize('merge', [['', 'Ġth'], ['Ġth', ''], ['Ġ', 'nope'], ['Ġ', ['t']], ['Ġ', None]])
 def test_a_merge_of_what_is_no_token_is_one_line(tmp_path, merge):
     tokenizer = TOKENIZERS['bpe']
-    vocabulary.save(Vocabulary(tokenizer.tokens, (0,) * len(tokenizer.tokens), tokenizer), tmp_path / 'vocabulary.txt')
+    vocabulary_files.save(
+        Vocabulary(tokenizer.tokens, (0,) * len(tokenizer.tokens), tokenizer), tmp_path / 'vocabulary.txt'
+    )
     _damage(tmp_path, lambda values: values['model']['merges'].append(merge))
     with refuses('tokenizer.json'):
-        vocabulary.load(tmp_path / 'vocabulary.txt')
+        vocabulary_files.load(tmp_path / 'vocabulary.txt')
 
 
 @pytest.mark.parametrize(
@@ -196,10 +200,12 @@ def test_a_merge_of_what_is_no_token_is_one_line(tmp_path, merge):
 )
 def test_a_repeated_merge_and_a_score_that_is_no_number_are_one_line(tmp_path, name, change):
     tokenizer = TOKENIZERS[name]
-    vocabulary.save(Vocabulary(tokenizer.tokens, (0,) * len(tokenizer.tokens), tokenizer), tmp_path / 'vocabulary.txt')
+    vocabulary_files.save(
+        Vocabulary(tokenizer.tokens, (0,) * len(tokenizer.tokens), tokenizer), tmp_path / 'vocabulary.txt'
+    )
     _damage(tmp_path, lambda values: change(values['model']))
     with refuses('tokenizer.json'):
-        vocabulary.load(tmp_path / 'vocabulary.txt')
+        vocabulary_files.load(tmp_path / 'vocabulary.txt')
 
 
 @pytest.mark.parametrize('name, other', [('bpe', 'unigram'), ('unigram', 'bpe'), ('characters', 'bytes')])
@@ -208,10 +214,10 @@ def test_a_tokenizer_of_another_run_is_one_line(tmp_path, name, other):
         tokenizer, folder = TOKENIZERS[kind], tmp_path / kind
         folder.mkdir()
         words = Vocabulary(tokenizer.tokens, (0,) * len(tokenizer.tokens), tokenizer)
-        vocabulary.save(words, folder / 'vocabulary.txt')
+        vocabulary_files.save(words, folder / 'vocabulary.txt')
     (tmp_path / name / 'tokenizer.json').write_bytes((tmp_path / other / 'tokenizer.json').read_bytes())
     with refuses('tokenizer.json'):
-        vocabulary.load(tmp_path / name / 'vocabulary.txt')
+        vocabulary_files.load(tmp_path / name / 'vocabulary.txt')
 
 
 @pytest.mark.parametrize('kind', ['pieces', 'characters', 'bytes'])
@@ -222,9 +228,9 @@ def test_a_corpus_is_split_by_words_and_the_tokens_are_learned_from_the_training
     corpus = corpora.load(choices)
     texts = [corpus.tokenizer.decode(corpus.words[span.start : span.stop]) for span in corpus.splits.values()]
     assert texts == [' '.join(words[:70]), ' ' + ' '.join(words[70:90]), ' ' + ' '.join(words[90:])]
-    known = vocabulary.for_corpus(corpus, choices)
+    known = encoding.for_corpus(corpus, choices)
     assert set(known.words) == set(corpus.tokenizer.tokens) and known.words[0] == '<rare>'
-    data = dataset.from_corpus(corpus, known)
+    data = encoding.from_corpus(corpus, known)
     assert data.oov() == {'valid': 0, 'test': 0}
     assert [data.sizes[split].words for split in ('train', 'valid', 'test')] == [70, 20, 10]
     assert not any('Ã¼' in token for token in known.words)  # ü occurs in no training word

@@ -9,9 +9,10 @@ import pytest
 from helpers import corpus_settings, refuses, register
 
 from configs import text as text_config
-from nplm_jax.data import corpora, dataset, vocabulary
+from nplm_jax.data import corpora, encoding, vocabulary, vocabulary_files
+from nplm_jax.data.stream import RARE
 from nplm_jax.data.tokenizers import tokenizer_files
-from nplm_jax.data.tokenizers.tokenizer import RARE, Tokenizer, TokenSize
+from nplm_jax.data.tokenizers.tokenizer import Tokenizer, TokenSize
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.runs import experiment, loading
 
@@ -133,10 +134,10 @@ def test_what_is_saved_is_loaded(tmp_path):
 def test_proper_nouns_are_learned_from_the_text_and_kept(tmp_path):
     (tmp_path / 'text.txt').write_text(TEXT)
     settings = corpus_settings('text', tmp_path / 'text.txt', proper_nouns=True)
-    words = vocabulary.for_corpus(corpora.load(settings), settings)
+    words = encoding.for_corpus(corpora.load(settings), settings)
     assert words.tokenizer.names == ('ann',)
-    vocabulary.save(words, tmp_path / 'vocabulary.txt')
-    assert vocabulary.load(tmp_path / 'vocabulary.txt').tokenize('Ann said') == ['<proper>', 'said']
+    vocabulary_files.save(words, tmp_path / 'vocabulary.txt')
+    assert vocabulary_files.load(tmp_path / 'vocabulary.txt').tokenize('Ann said') == ['<proper>', 'said']
 
 
 def test_a_tokenized_corpus_is_split_at_white_space_unless_another_kind_is_asked_for(monkeypatch):
@@ -175,7 +176,7 @@ def test_a_dataset_knows_tokens_words_and_characters(tmp_path):
     corpus = corpora.load(settings)
     assert corpus.words == '<text> <p> ab cd <p> ab efg <p> ab h ij'.split()
     rare = vocabulary.build(corpus.words, min_count=2)
-    sizes = dataset.from_corpus(corpus, rare).sizes
+    sizes = encoding.from_corpus(corpus, rare).sizes
     assert sizes == {'train': (6, 3, 12, 12), 'valid': (2, 1, 5, 5), 'test': (3, 3, 8, 8)}
     assert RARE in rare.words
 

@@ -6,7 +6,7 @@ import pytest
 from helpers import corpus_settings
 
 from nplm_jax.data.corpora import make_tokenizer
-from nplm_jax.data.sources import Piece
+from nplm_jax.data.tokenizers.tokenizer import Piece
 from nplm_jax.data.tokenizers.words import is_punctuation
 
 BROWN = {

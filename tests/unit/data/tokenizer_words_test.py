@@ -5,8 +5,8 @@ from helpers import corpus_settings, refuses
 
 from configs import ap_news as ap_news_config
 from nplm_jax.data import corpora, vocabulary
-from nplm_jax.data.sources import Piece
 from nplm_jax.data.tokenizers import proper_nouns as finding
+from nplm_jax.data.tokenizers.tokenizer import Piece
 from nplm_jax.data.tokenizers.words import WordTokenizer, is_number
 from nplm_jax.runs import experiment
 from nplm_jax.utils.errors import BadInput

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from helpers import corpus_settings, refuses
 
-from nplm_jax.data import corpora, vocabulary
-from nplm_jax.data.corpora import Span
+from nplm_jax.data import corpora, encoding, vocabulary, vocabulary_files
+from nplm_jax.data.stream import Span
 from nplm_jax.data.word_stream import WordStream
 from nplm_jax.utils.errors import BadInput
 
@@ -38,21 +38,21 @@ def test_the_largest_vocabulary_counts_the_rare_symbol():
 
 def test_counting_over_train_only():
     corpus = corpora.Corpus(Span(0, 6), Span(6, 8), Span(8, 10), WordStream.from_words(WORDS))
-    v = vocabulary.for_corpus(corpus, corpus_settings('text', count_over='train'))
+    v = encoding.for_corpus(corpus, corpus_settings('text', count_over='train'))
     assert set(v.words) == {'<rare>', 'the', 'cat', 'dog', 'a'}
-    assert 'mouse' in vocabulary.for_corpus(corpus, corpus_settings('text')).words
+    assert 'mouse' in encoding.for_corpus(corpus, corpus_settings('text')).words
 
 
 def test_nothing_left_is_refused():
     corpus = corpora.Corpus(Span(0, 6), Span(6, 8), Span(8, 10), WordStream.from_words(WORDS))
     with refuses('corpus.min_count'):
-        vocabulary.for_corpus(corpus, corpus_settings('text', min_count=9))
+        encoding.for_corpus(corpus, corpus_settings('text', min_count=9))
 
 
 def test_saved_and_loaded(tmp_path):
     v = vocabulary.build([*WORDS, 'naïve', '\u2028', '#', '\x85'])
-    vocabulary.save(v, tmp_path / 'v.txt')
-    assert vocabulary.load(tmp_path / 'v.txt') == v
+    vocabulary_files.save(v, tmp_path / 'v.txt')
+    assert vocabulary_files.load(tmp_path / 'v.txt') == v
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_saved_and_loaded(tmp_path):
 def test_a_damaged_file_is_named(tmp_path, text, message):
     (tmp_path / 'v.txt').write_text(text)
     with refuses(message):
-        vocabulary.load(tmp_path / 'v.txt')
+        vocabulary_files.load(tmp_path / 'v.txt')
 
 
 def test_words_without_names_are_numbered_from_one_after_the_rare_word():
@@ -84,10 +84,10 @@ def test_boundary_tokens_have_ids_however_rare_they_are(min_count, max_vocabular
     choices = {'min_count': min_count, 'max_vocabulary': max_vocabulary, 'count_over': count_over}
     if max_vocabulary == 4:  # no room for two words
         with pytest.raises(BadInput) as caught:
-            vocabulary.for_corpus(corpus, corpus_settings('text', **choices))
+            encoding.for_corpus(corpus, corpus_settings('text', **choices))
         assert (caught.value.key, caught.value.value) == ('corpus.max_vocabulary', 4)
         return
-    v = vocabulary.for_corpus(corpus, corpus_settings('text', **choices))
+    v = encoding.for_corpus(corpus, corpus_settings('text', **choices))
     counts = dict(zip(v.words, v.counts))
     assert counts['<text>'] == counts['<p>'] == 1 and counts['a'] == counts['b'] == 3
     assert len(v) <= (max_vocabulary or 7) and v.words[0] == '<rare>'
@@ -99,5 +99,5 @@ def test_a_vocabulary_without_words_blames_the_key_that_left_them_out():
     corpus = corpora.Corpus(Span(0, 6), Span(6, 8), Span(8, 10), WordStream.from_words(['<text>', '<p>', *WORDS]))
     for key, value in (('min_count', 9), ('max_vocabulary', 4)):
         with pytest.raises(BadInput) as caught:
-            vocabulary.for_corpus(corpus, corpus_settings('text', **{key: value}))
+            encoding.for_corpus(corpus, corpus_settings('text', **{key: value}))
         assert (caught.value.key, caught.value.value) == (f'corpus.{key}', value)

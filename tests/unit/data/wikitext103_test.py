@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nplm_jax.data import wikitext2, wikitext103
-from nplm_jax.data.sources import Piece
+from nplm_jax.data.tokenizers.tokenizer import Piece
 from nplm_jax.data.tokenizers.words import WordTokenizer
 
 TRAIN = ' \n = Lobster = \n \n A <unk> lobster \u00e9 . \n It = red = here \n \n = = Shell = = \n \n One . \n'

@@ -10,8 +10,8 @@ from helpers import corpus_settings, refuses
 from configs import wikitext2 as wikitext2_config
 from nplm_jax.config import parts
 from nplm_jax.config import settings as config_lib
-from nplm_jax.data import corpora, download, vocabulary, wikitext2
-from nplm_jax.data.corpora import Span
+from nplm_jax.data import corpora, download, encoding, vocabulary, wikitext2
+from nplm_jax.data.stream import Span
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.runs import experiment
 
@@ -213,7 +213,7 @@ def test_the_words_are_those_of_the_literature():
     settings = experiment.load_settings(wikitext2_config.get_config()).corpus
     corpus = corpora.load(settings)
     assert [len(span) for span in corpus.splits.values()] == [2_088_628, 217_646, 245_569]
-    assert len(vocabulary.for_corpus(corpus, settings)) == 33_278
+    assert len(encoding.for_corpus(corpus, settings)) == 33_278
 
 
 @pytest.mark.nightly

@@ -17,7 +17,7 @@ from configs import sentences
 from experiments import results, study
 from nplm_jax.cli import score
 from nplm_jax.config import settings as config_lib
-from nplm_jax.data import corpora, vocabulary, wikitext2
+from nplm_jax.data import corpora, vocabulary_files, wikitext2
 from nplm_jax.data.tokenizers.byte_level import ByteTokenizer, CharacterTokenizer
 from nplm_jax.data.tokenizers.pieces import PieceTokenizer
 from nplm_jax.data.tokenizers.words import WordTokenizer
@@ -51,7 +51,7 @@ LOADS_NO_OBJECT = r'np\.load\((?=.*allow_pickle=False)|allow_pickle=False'
 
 READERS = {
     'arpa': arpa.read,
-    'vocabulary': vocabulary.load,
+    'vocabulary': vocabulary_files.load,
     'metrics': reporting.read_metrics,
     'results': lambda path: results.read(path.parent, path.stem),
     'text': lambda path: corpora.load(corpus_settings('text', path)),
@@ -288,7 +288,7 @@ def test_a_word_of_a_hundred_megabytes_is_a_word(tmp_path):
     (tmp_path / 'v').write_text('<rare>\t1\n' + 'x' * 10**8 + '\t3\n')
     (tmp_path / 't').write_text('a b ' + 'x' * 10**8)
     with within(300, megabytes=900):
-        assert len(vocabulary.load(tmp_path / 'v').words[1]) == 10**8
+        assert len(vocabulary_files.load(tmp_path / 'v').words[1]) == 10**8
         settings = corpus_settings('text', tmp_path / 't', boundary_tokens=False, lowercase=False, train=0.4, valid=0.3)
         assert len(corpora.load(settings).words[2]) == 10**8
 

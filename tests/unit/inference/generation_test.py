@@ -11,7 +11,7 @@ from helpers import refuses
 
 from configs import sentences
 from nplm_jax.cli import __main__ as cli
-from nplm_jax.data.corpora import Span
+from nplm_jax.data.stream import Span
 from nplm_jax.inference import generation
 from nplm_jax.inference.generation import Choice
 from nplm_jax.models import mixture

@@ -10,7 +10,7 @@ import nplm_jax
 from configs import sentences
 from nplm_jax.config import parts
 from nplm_jax.data import corpora, vocabulary
-from nplm_jax.data.corpora import Span
+from nplm_jax.data.stream import Span
 from nplm_jax.data.tokenizers.pieces import PieceTokenizer
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.models import mixture

@@ -11,8 +11,8 @@ from nplm_jax.apps.adaptive.ngram_cache import NgramCache
 from nplm_jax.apps.new_words.induction import induce
 from nplm_jax.apps.surprisal.frames import surprisal
 from nplm_jax.config.settings import Settings
-from nplm_jax.data.corpora import Span
 from nplm_jax.data.dataset import Size
+from nplm_jax.data.stream import Span
 from nplm_jax.data.vocabulary import numbered
 from nplm_jax.inference import generation, perplexity
 from nplm_jax.inference.loaded_model import LoadedModel

@@ -3,7 +3,8 @@
 import numpy as np
 
 from nplm_jax.data.characters import END
-from nplm_jax.data.vocabulary import RARE, Vocabulary
+from nplm_jax.data.stream import RARE
+from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.inference import generation
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.spelled_words import Spelling

@@ -5,7 +5,7 @@ import pytest
 from helpers import DATA, make_model, refuses
 
 from nplm_jax.apps.adaptive.ngram_cache import NgramCache
-from nplm_jax.data.corpora import Span
+from nplm_jax.data.stream import Span
 from nplm_jax.models import mixture
 from nplm_jax.ngram import class_ngram, interpolated, kneser_ney
 from nplm_jax.ngram.counts import count

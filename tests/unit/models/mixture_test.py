@@ -8,7 +8,7 @@ from helpers import refuses
 
 from nplm_jax.config.settings import Settings
 from nplm_jax.data import vocabulary
-from nplm_jax.data.corpora import Span
+from nplm_jax.data.stream import Span
 from nplm_jax.data.tokenizers.byte_level import ByteTokenizer
 from nplm_jax.inference.loaded_model import LoadedModel
 from nplm_jax.models import mixture

@@ -10,8 +10,9 @@ from helpers import make_model, refuses
 from nplm_jax.apps.adaptive.ngram_cache import NgramCache
 from nplm_jax.data import characters
 from nplm_jax.data.characters import END, NUM_CHARACTERS
-from nplm_jax.data.corpora import Corpus, Span
-from nplm_jax.data.vocabulary import RARE, Vocabulary, build
+from nplm_jax.data.corpora import Corpus
+from nplm_jax.data.stream import RARE, Span
+from nplm_jax.data.vocabulary import Vocabulary, build
 from nplm_jax.data.word_stream import WordStream
 from nplm_jax.models import mixture
 from nplm_jax.models.language_model import LanguageModel

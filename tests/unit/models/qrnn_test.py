@@ -4,7 +4,7 @@ import jax
 import numpy as np
 from helpers import make_network, refuses
 
-from nplm_jax.data.corpora import Span
+from nplm_jax.data.stream import Span
 from nplm_jax.models.neural import NeuralLanguageModel
 
 V, M, K = 19, 5, 7

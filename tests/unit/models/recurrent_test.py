@@ -26,7 +26,7 @@ from recurrent_networks import (
 
 from configs import sentences
 from nplm_jax.config import parts
-from nplm_jax.data.corpora import Span
+from nplm_jax.data.stream import Span
 from nplm_jax.inference import generation, scoring
 from nplm_jax.models import mixture, neural, recurrent
 from nplm_jax.models.language_model import LanguageModel

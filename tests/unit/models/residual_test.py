@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from helpers import make_network
 
-from nplm_jax.data.corpora import Span
+from nplm_jax.data.stream import Span
 from nplm_jax.models.neural import NeuralLanguageModel
 
 V, M = 13, 3

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from helpers import make_model
 
-from nplm_jax.data.corpora import Span
+from nplm_jax.data.stream import Span
 from nplm_jax.models import mixture, neural
 
 V = 17

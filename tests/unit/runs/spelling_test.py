@@ -10,7 +10,7 @@ from helpers import refuses, same_bits
 from configs import text as text_config
 from nplm_jax.config import parts
 from nplm_jax.data.characters import END
-from nplm_jax.data.vocabulary import RARE
+from nplm_jax.data.stream import RARE
 from nplm_jax.inference import generation
 from nplm_jax.models.open_vocabulary import OpenVocabulary
 from nplm_jax.reporting import catalog

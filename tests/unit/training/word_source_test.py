@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from helpers import DATA, SPARSE, assert_close, check_resumed, check_together, run_chunk, small_settings
 
-from nplm_jax.data import dataset
+from nplm_jax.data.batches import examples, make_batch
 from nplm_jax.training import vmapped
 from nplm_jax.training.loop import prepare_run
 
@@ -23,7 +23,7 @@ def batches(run, steps):
         chunk = run.chunk(run.init_state(), step)
         size, body = chunk.num_steps * run.program.batch_size, run.program.network.body
         positions_SxT = chunk.positions_T[chunk.first : chunk.first + size].reshape(-1, body.bptt_length)
-        out.append(dataset.make_batch(chunk.inputs.tokens_T, positions_SxT, body.training_lookback)[:2])
+        out.append(make_batch(chunk.inputs.tokens_T, positions_SxT, body.training_lookback)[:2])
     return [np.concatenate(arrays) for arrays in zip(*out)]
 
 
@@ -44,7 +44,7 @@ def test_an_epoch_of_windows_has_every_word_once():
     assert len(set(positions.tolist())) == epoch * B and set(positions) <= set(range(220))
     steps = range(0, epoch, run.schedule.steps_per_execution)
     contexts, targets = batches(run, steps)
-    expected = dataset.examples(DATA.tokens_T, positions.astype(np.int32), contexts.shape[1])
+    expected = examples(DATA.tokens_T, positions.astype(np.int32), contexts.shape[1])
     np.testing.assert_array_equal(contexts, expected[0])
     np.testing.assert_array_equal(targets[:, 0], expected[1])
     assert (others != positions).any()
@@ -65,9 +65,9 @@ def test_joined_words_are_shared_or_kept_apart():
     joined, starts = vmapped._join_words([tokens[0]] * 3, 3)
     assert starts == [0, 0, 0] and len(joined) == len(DATA.tokens_T)
     joined, starts = vmapped._join_words(tokens, 3)
-    alone = dataset.examples(DATA.tokens_T, np.arange(7, dtype=np.int32), 3)
+    alone = examples(DATA.tokens_T, np.arange(7, dtype=np.int32), 3)
     for start in starts:
-        together = dataset.examples(joined, np.arange(start, start + 7, dtype=np.int32), 3)
+        together = examples(joined, np.arange(start, start + 7, dtype=np.int32), 3)
         jax.tree.map(np.testing.assert_array_equal, together, alone)
     runs = [prepare_run(small_settings({'seed': seed}), DATA) for seed in (1, 2)]
     first, second = (run.chunk(run.init_state(), 0).inputs.tokens_T for run in runs)

@@ -8,8 +8,8 @@ from adaptive_models import FAMILIES, MODELS, WORDS, dynamic, streams
 from helpers import features_of
 
 from nplm_jax.apps.adaptive.adaptive_model import AdaptiveModel
-from nplm_jax.data import dataset
-from nplm_jax.data.corpora import Span
+from nplm_jax.data import batches
+from nplm_jax.data.stream import Span
 
 
 @pytest.fixture(params=MODELS, scope='module')
@@ -42,7 +42,7 @@ def test_dynamic_evaluation_is_its_formula(family, anchor_rate):
     tokens = jnp.asarray(WORDS[:40])
 
     def loss(params, positions, carry):
-        contexts, targets = dataset.examples(tokens, positions, network.body.lookback + 1)
+        contexts, targets = batches.examples(tokens, positions, network.body.lookback + 1)
         features, carry = features_of(network, params, streams(network, contexts), carry)
         log_p = network.output.log_probabilities(params, features)[jnp.arange(len(targets)), targets]
         return -log_p.mean(), (log_p, carry)

@@ -10,7 +10,7 @@ from helpers import refuses
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nplm_jax.data.corpora import Span
+from nplm_jax.data.stream import Span, with_history
 from nplm_jax.ngram import counts, kneser_ney
 from nplm_jax.ngram.scratch import Scratch
 from nplm_jax.ngram.sorting import sort_with_order
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.Disco
 
 def reference(tokens_T, span, n, size):
     """Keys, counts and suffix nodes of orders 2..n by np.unique, order by order."""
-    words_L = counts.with_history(np.asarray(tokens_T), span, n - 1)
+    words_L = with_history(np.asarray(tokens_T), span, n - 1)
     nodes_L, tables = words_L, []
     for k in range(2, n + 1):
         keys, next_L = np.unique(nodes_L[:-1] * size + words_L[k - 1 :], return_inverse=True)

@@ -12,7 +12,7 @@ from softmax_reference import named
 from experiments.section5 import importance as study
 from experiments.section5.plugins import bigram_proposal, importance
 from experiments.section5.plugins.importance import ImportanceSampling
-from nplm_jax.data import dataset
+from nplm_jax.data import batches
 from nplm_jax.outputs import softmax
 from nplm_jax.outputs.output_layer import Gathered
 from nplm_jax.training import step
@@ -36,7 +36,7 @@ def problem(widths=(5, 11)):
         for d in widths
     )
     b_V = jnp.asarray(np.log(np.bincount(TRAIN, minlength=V) + 1), jnp.float32)
-    contexts_BxN, targets_B = dataset.examples(TRAIN.astype(np.int32), jnp.arange(100, 100 + B), 3)
+    contexts_BxN, targets_B = batches.examples(TRAIN.astype(np.int32), jnp.arange(100, 100 + B), 3)
     return terms, b_V, contexts_BxN, targets_B
 
 
@@ -187,7 +187,7 @@ def test_training_adapts_the_proposal_to_the_network_at_any_number_of_updates_pe
             state, _ = step.execute_steps(*run.chunk(state, int(state.step)))
         ends.append(state)
     np.testing.assert_allclose(ends[0].output_state.added_G, ends[1].output_state.added_G, rtol=1e-4)
-    contexts_BxN, _ = dataset.examples(DATA.tokens_T, jnp.arange(10, 210), network.body.reach)
+    contexts_BxN, _ = batches.examples(DATA.tokens_T, jnp.arange(10, 210), network.body.reach)
     features, _ = features_of(network, state.params, contexts_BxN)
     log_p_BxV = network.output.log_probabilities(state.params, features)
 

@@ -20,7 +20,7 @@ from helpers import (
 from helpers import SENSES as SENSES_PATH
 from jax.test_util import check_grads
 
-from nplm_jax.data.corpora import Span
+from nplm_jax.data.stream import Span
 from nplm_jax.inference import generation
 from nplm_jax.inference.perplexity import evaluate
 

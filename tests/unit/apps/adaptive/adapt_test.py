@@ -9,7 +9,7 @@ from configs import text as text_config
 from nplm_jax.apps.adaptive import adaptation, dynamic_evaluation
 from nplm_jax.apps.adaptive.ngram_cache import NgramCache
 from nplm_jax.config import parts
-from nplm_jax.data.corpora import Span
+from nplm_jax.data.stream import Span
 from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models import mixture
 from nplm_jax.runs import experiment, loading

@@ -6,7 +6,7 @@ import numpy as np
 
 from nplm_jax.apps.adaptive import adaptation
 from nplm_jax.apps.adaptive.adaptation import TunedModel
-from nplm_jax.data.corpora import Span
+from nplm_jax.data.stream import Span
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.utils.errors import NonFiniteError
 

@@ -10,8 +10,8 @@ from helpers import features_of
 from nplm_jax.apps.adaptive import dynamic_evaluation
 from nplm_jax.apps.adaptive.neural_cache import NeuralCache
 from nplm_jax.apps.adaptive.ngram_cache import NgramCache
-from nplm_jax.data import dataset
-from nplm_jax.data.corpora import Span
+from nplm_jax.data import batches
+from nplm_jax.data.stream import Span
 from nplm_jax.models import mixture
 
 
@@ -51,7 +51,7 @@ def test_the_ngram_cache_counts_the_remembered_words_by_hand():
 def test_the_neural_cache_is_its_formula(family):
     model = network_model(family)
     cache, words = NeuralCache(model, 40, 3.0), WORDS[:100]
-    contexts, _ = dataset.examples(words, jnp.arange(100), model.network.body.lookback + 1)
+    contexts, _ = batches.examples(words, jnp.arange(100), model.network.body.lookback + 1)
     features, _ = jax.jit(features_of, static_argnums=0)(model.network, model.params, streams(model.network, contexts))
     features = np.concatenate(list(features.values()), 1)
     features /= np.linalg.norm(features, axis=1, keepdims=True)
@@ -76,7 +76,7 @@ def test_the_mean_squares_of_gradients():
     found = dynamic_evaluation.root_mean_square_gradients(model, WORDS, Span(0, 200), 5, 32)
 
     def loss(params, positions):
-        contexts, targets = dataset.examples(WORDS, positions, model.network.body.lookback + 1)
+        contexts, targets = batches.examples(WORDS, positions, model.network.body.lookback + 1)
         features, _ = features_of(model.network, params, contexts)
         return -model.network.output.log_probabilities(params, features)[jnp.arange(5), targets].mean()
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from nplm_jax.apps.explorer import feature_map
-from nplm_jax.data.vocabulary import RARE, Vocabulary
+from nplm_jax.data.stream import RARE
+from nplm_jax.data.vocabulary import Vocabulary
 
 pytest.importorskip('sklearn', reason='needs scikit-learn: pip install scikit-learn')
 

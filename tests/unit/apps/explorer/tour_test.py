@@ -11,7 +11,7 @@ from helpers import refuses
 from configs import sentences
 from nplm_jax.apps.explorer import tour
 from nplm_jax.config import parts
-from nplm_jax.data.vocabulary import RARE
+from nplm_jax.data.stream import RARE
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.reporting import metrics as reporting
 from nplm_jax.runs import experiment

@@ -12,7 +12,7 @@ from helpers import ROOT, SENSES, make_model, refuses, small_settings
 from nplm_jax.apps.export import onnx_graph
 from nplm_jax.config import parts
 from nplm_jax.data import vocabulary
-from nplm_jax.data.corpora import Span
+from nplm_jax.data.stream import Span
 from nplm_jax.models.neural import NeuralLanguageModel
 
 V, T = 200, 50

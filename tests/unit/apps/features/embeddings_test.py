@@ -14,7 +14,8 @@ from nplm_jax.apps.features import brown_tags, embeddings
 from nplm_jax.apps.features import command as features
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.data import brown
-from nplm_jax.data.vocabulary import RARE, Vocabulary
+from nplm_jax.data.stream import RARE
+from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.runs import experiment
 
 WORDS = (RARE, 'the', 'café', 'well-known', "'s", '北京', '1.5', '``', '#', *(f'w{i}' for i in range(21)))

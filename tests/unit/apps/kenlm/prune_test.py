@@ -12,7 +12,7 @@ from helpers import write_arpa
 
 from nplm_jax import kenlm
 from nplm_jax.cli import __main__ as cli
-from nplm_jax.data.corpora import Span
+from nplm_jax.data.stream import Span
 from nplm_jax.ngram import arpa, entropy_pruning
 
 LM = """

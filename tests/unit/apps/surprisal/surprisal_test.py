@@ -13,7 +13,8 @@ from nplm_jax.apps.surprisal import measurement, stimuli
 from nplm_jax.apps.surprisal.next_word_statistics import entropy, next_word_statistics
 from nplm_jax.config.settings import Settings
 from nplm_jax.data import vocabulary
-from nplm_jax.data.corpora import Span, make_tokenizer
+from nplm_jax.data.corpora import make_tokenizer
+from nplm_jax.data.stream import Span
 from nplm_jax.inference.loaded_model import LoadedModel
 from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models import mixture

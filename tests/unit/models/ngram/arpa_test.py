@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from helpers import refuses
 
-from nplm_jax.data.corpora import Span
-from nplm_jax.data.vocabulary import RARE, Vocabulary
+from nplm_jax.data.stream import RARE, Span
+from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.ngram import arpa, arpa_files, counts, kneser_ney, unsmoothed
 from nplm_jax.ngram.arpa_blocks import BlockParser
 from nplm_jax.utils.errors import BadInput

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from helpers import refuses
 
-from nplm_jax.data.corpora import Span
+from nplm_jax.data.stream import Span
 from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.ngram import counts, unsmoothed
 from nplm_jax.utils.errors import BadInput

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from helpers import refuses
 
-from nplm_jax.data.corpora import Span
+from nplm_jax.data.stream import Span
 from nplm_jax.ngram import entropy_pruning, kneser_ney
 from nplm_jax.ngram.counts import count
 from nplm_jax.ngram.normalization import ngram_words

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from nplm_jax.data.corpora import Span
+from nplm_jax.data.stream import Span
 from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.ngram import kneser_ney
 from nplm_jax.ngram.counts import LineMarks, count

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from nplm_jax.data.corpora import Span
-from nplm_jax.data.vocabulary import RARE, Vocabulary
+from nplm_jax.data.stream import RARE, Span
+from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.ngram import kneser_ney, unsmoothed
 from nplm_jax.ngram.class_ngram import over_vocabulary
 from nplm_jax.ngram.counts import count

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from helpers import refuses
 
-from nplm_jax.data.corpora import Span
-from nplm_jax.data.vocabulary import RARE, Vocabulary
+from nplm_jax.data.stream import RARE, Span
+from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models import mixture
 from nplm_jax.ngram import arpa, class_ngram, counts, interpolated, kneser_ney, unsmoothed

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from helpers import DATA, default_settings, refuses
 
-from nplm_jax.data.corpora import Span
+from nplm_jax.data.stream import Span
 from nplm_jax.ngram import estimators, kneser_ney, pruning
 from nplm_jax.ngram.counts import count
 from nplm_jax.ngram.scratch import Scratch

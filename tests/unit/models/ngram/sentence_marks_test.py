@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from helpers import refuses
 
-from nplm_jax.data.corpora import Span
-from nplm_jax.data.vocabulary import RARE, Vocabulary
+from nplm_jax.data.stream import RARE, Span
+from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.inference import scoring
 from nplm_jax.ngram import arpa, counts, kneser_ney, sentence_marks, static_mixture, unsmoothed
 from nplm_jax.ngram.quantization import quantize

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from nplm_jax.data.corpora import Span
+from nplm_jax.data.stream import Span
 from nplm_jax.models import mixture
 from nplm_jax.ngram import kneser_ney, pruning, static_mixture
 from nplm_jax.ngram.backoff import BackoffModel

@@ -7,8 +7,8 @@ import pytest
 from helpers import DATA, default_settings, refuses
 
 from nplm_jax.config import parts
-from nplm_jax.data.corpora import Span
-from nplm_jax.data.vocabulary import RARE, Vocabulary
+from nplm_jax.data.stream import RARE, Span
+from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.ngram import archives, class_ngram, estimators, interpolated, kneser_ney, storage
 from nplm_jax.ngram.counts import count
 from tests.nightly.fuzz.folders import sealed

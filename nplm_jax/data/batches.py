@@ -1,0 +1,123 @@
+"""Batches of training examples, and the order in which training visits the positions of a stream.
+
+Dims: S streams, L tokens of each that are read, T targets of each; T also words of a text.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from nplm_jax.data.keyed_permutation import permute
+from nplm_jax.data.stream import RARE_ID, Span
+
+
+class Batch(NamedTuple):
+    """The training examples of an update, and the output layer's extra arrays.
+
+    Attributes:
+        ids_SxL: L = `lookback` + T tokens of each stream in reading order, int32.
+        targets_SxT: The tokens that follow the last T of them, int32.
+        extras: The arrays that the output layer asks for besides (`OutputLayer.make_extras`), such as a distribution to
+            sample from or the parameters of a teacher; every device has them in full.
+    """
+
+    ids_SxL: jax.Array
+    targets_SxT: jax.Array
+    extras: Any = None
+
+    @property
+    def targets_B(self) -> jax.Array:
+        """The targets of the B = S * T examples, stream by stream."""
+        return self.targets_SxT.reshape(-1)
+
+
+def make_batch(tokens_T: jax.Array | np.ndarray, positions_SxT: jax.Array, lookback: int, extras: Any = None) -> Batch:
+    """Gathers the words at some positions, and the words before them. Pure; runs inside jit.
+
+    Args:
+        tokens_T: The ids of the corpus, int32.
+        positions_SxT: The positions of the targets, int32. Those of a stream follow each other.
+        lookback: The number of words before the T words that precede the targets; the rare-word symbol stands before
+            the start of the corpus.
+        extras: See `Batch`.
+    """
+    tokens_T = jnp.asarray(tokens_T)
+    before_SxR = positions_SxT[:, :1] + jnp.arange(-lookback - 1, -1, dtype=positions_SxT.dtype)[None, :]
+    indices_SxL = jnp.concatenate([before_SxR, positions_SxT - 1], axis=1)
+    ids_SxL = jnp.where(indices_SxL >= 0, tokens_T[jnp.maximum(indices_SxL, 0)], RARE_ID)
+    return Batch(ids_SxL, tokens_T[positions_SxT], extras)
+
+
+def examples(tokens_T: jax.Array | np.ndarray, positions_B: jax.Array, num_context: int) -> tuple[jax.Array, jax.Array]:
+    """Returns the words before each position in reading order, B x N, and the word at it: `make_batch` for T = 1."""
+    batch = make_batch(tokens_T, positions_B[:, None], num_context - 1)
+    return batch.ids_SxL, batch.targets_B
+
+
+def epoch_order(seed: int, epoch: int, train: Span) -> jax.Array:
+    """Returns a random permutation of the training positions: a pure function of (seed, epoch).
+
+    Step s of an epoch takes elements [s*B, (s+1)*B). The last elements, which do not fill a batch, are not
+    visited in this epoch; another epoch has another order.
+
+    Args:
+        seed: The run's seed.
+        epoch: The epoch, from 0.
+        train: The training positions.
+
+    Returns:
+        positions_T, int32.
+    """
+    key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 1), epoch)
+    return jax.random.permutation(key, jnp.arange(train.start, train.stop, dtype=jnp.int32))
+
+
+def shuffled_positions(seed: int, epoch: int, train: Span, indices: np.ndarray) -> np.ndarray:
+    """Returns elements of a random permutation of the training positions, which is computed where it is read.
+
+    Args:
+        seed: The run's seed.
+        epoch: The epoch, from 0.
+        train: The training positions.
+        indices: Indices of elements.
+
+    Returns:
+        The positions, int64. The permutation is a pure function of (seed, epoch), and another than `epoch_order`'s.
+    """
+    return train.start + permute(indices, len(train), (seed, 1, epoch))
+
+
+def stream_positions(
+    seed: int, epoch: int, train: Span, num_streams: int, bptt_length: int, indices: np.ndarray
+) -> np.ndarray:
+    """Returns elements of the order in which parallel streams read the training words, for truncated back-propagation.
+
+    Update u takes elements [u*B, (u+1)*B), B = S * bptt_length: the next `bptt_length` positions of the first stream,
+    then those of the second, and so on. The streams read contiguous parts of equal length, the first from a random
+    word on, which is a pure function of (seed, epoch); the first training word follows the last one.
+
+    Args:
+        seed: The run's seed.
+        epoch: The epoch, from 0.
+        train: The training positions.
+        num_streams: S, the number of parallel streams.
+        bptt_length: The number of words that a stream reads in an update.
+        indices: Indices of elements; an epoch has `stream_epoch_size` of them.
+
+    Returns:
+        The positions, int64.
+    """
+    key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 1), epoch)
+    first = int(jax.random.randint(key, (), 0, min(len(train), 2**31 - 1)))
+    stream_length = stream_epoch_size(train, num_streams, bptt_length) // num_streams
+    update, rest = np.divmod(indices.astype(np.int64), num_streams * bptt_length)
+    stream, word = np.divmod(rest, bptt_length)
+    return train.start + (first + stream * stream_length + update * bptt_length + word) % len(train)
+
+
+def stream_epoch_size(train: Span, num_streams: int, bptt_length: int) -> int:
+    """Returns the number of training words that parallel streams read in an epoch: whole updates only."""
+    batch_size = num_streams * bptt_length
+    return len(train) // batch_size * batch_size

@@ -1,0 +1,37 @@
+"""The file of a vocabulary: one line `word<TAB>count` per word, in the order of the ids."""
+
+import dataclasses
+import pathlib
+
+from nplm_jax.data.stream import RARE
+from nplm_jax.data.tokenizers import tokenizer_files
+from nplm_jax.data.vocabulary import Vocabulary
+from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.io import read_numbers, write_atomically
+
+
+def save(vocabulary: Vocabulary, path: pathlib.Path) -> None:
+    """Writes UTF-8 lines `word<TAB>count` in the order of the ids, and the tokenizer into the same folder."""
+    tokenizer_files.save(vocabulary.tokenizer, vocabulary.ids, path.parent)
+    write_atomically(path, ''.join(f'{w}\t{c}\n' for w, c in zip(vocabulary.words, vocabulary.counts)))
+
+
+def load(path: pathlib.Path) -> Vocabulary:
+    """Reads the files that `save` wrote.
+
+    Raises:
+        BadInput: The file is not of that form; the message names file and line.
+    """
+    vocabulary = load_words(path)
+    return dataclasses.replace(vocabulary, tokenizer=tokenizer_files.load(vocabulary.ids, path.parent))
+
+
+def load_words(path: pathlib.Path) -> Vocabulary:
+    """Returns what `load` does without the tokenizer, which may be a plug-in."""
+    words, counts = [], []
+    for _, word, count in read_numbers(path, 'count'):
+        words.append(word)
+        counts.append(count)
+    if words[:1] != [RARE]:
+        raise BadInput(f'{path}:1', f'the first word must be {RARE}')
+    return Vocabulary(tuple(words), tuple(counts))
