@@ -28,7 +28,8 @@ OUTPUT_KINDS = tuple(PARTS['output.kind'].paths)
 ROOT = pathlib.Path(__file__).parents[1]
 PART = re.compile(r'(<!-- (\w+): python -m tools\.reference_pages writes this -->\n\n).*?(\n\n<!-- end -->)', re.DOTALL)
 ROOMS = tuple(
-    'utils config parts data distributed outputs models inference training runs cli apps kenlm decoding lm_eval'.split()
+    'utils config executors data distributed nn outputs models ngram inference training reporting runs sweeps cli apps '
+    'kenlm decoding lm_eval'.split()
 )  # upward
 
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nplm_jax.cli.parser import Parser
-from nplm_jax.data import vocabulary_files
 from nplm_jax.reporting.text import to_json
 
 if TYPE_CHECKING:
@@ -31,6 +30,7 @@ def main(argv: Sequence[str]) -> None:
 
     from nplm_jax.config import plugins
     from nplm_jax.config import settings as config_lib
+    from nplm_jax.data import vocabulary_files
     from nplm_jax.reporting import catalog
 
     run = catalog.read_run(catalog.expand_run(flags.workdir[0]))

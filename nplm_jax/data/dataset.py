@@ -17,8 +17,6 @@ from nplm_jax.data.stream import RARE_ID, Span
 if TYPE_CHECKING:
     from nplm_jax.data.vocabulary import Vocabulary
 
-MAX_WORDS_IN_MEMORY = 2**25  # words of a stream that is not held in memory
-
 
 class Size(NamedTuple):
     """The size of a text in tokens, boundary tokens included, in words, in characters, and in bytes of UTF-8."""
@@ -58,7 +56,7 @@ class Dataset(Splits):
     """A corpus as token ids, and its splits.
 
     Attributes:
-        tokens_T: The whole stream, int32; memory-mapped if it is longer than MAX_WORDS_IN_MEMORY.
+        tokens_T: The whole stream, int32; memory-mapped if it is long.
         vocabulary: The words of the ids.
         sizes: The size of each split.
         test_sha256: `digest` of the test text; empty if it is unknown.

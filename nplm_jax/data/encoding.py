@@ -12,11 +12,13 @@ import numpy as np
 from nplm_jax.config.settings import CorpusSettings
 from nplm_jax.data import mapped_arrays, prepared_texts, text_checks
 from nplm_jax.data.corpora import Corpus
-from nplm_jax.data.dataset import MAX_WORDS_IN_MEMORY, Dataset, Size
+from nplm_jax.data.dataset import Dataset, Size
 from nplm_jax.data.stream import BOUNDARY_TOKENS, SPECIAL_TOKENS, Span
 from nplm_jax.data.tokenizers.tokenizer import Tokenizer, check_tokens
 from nplm_jax.data.vocabulary import Vocabulary, from_counts
 from nplm_jax.utils.errors import require
+
+MAX_WORDS_IN_MEMORY = 2**25  # longer streams are memory-mapped
 
 
 def for_corpus(corpus: Corpus, settings: CorpusSettings) -> Vocabulary:

@@ -64,6 +64,7 @@ def per_unit(nll: float, size: 'Size') -> dict[str, float]:
         per word is nan for a text without blanks between words too, in which a sentence would be a word.
 
     Examples:
+        >>> from nplm_jax.data.dataset import Size
         >>> per_unit(8 * math.log(2), Size(tokens=6, words=8, characters=8, utf8_bytes=16))
         {'perplexity_per_word': 2.0, 'bits_per_character': 1.0, 'bits_per_byte': 0.5}
     """

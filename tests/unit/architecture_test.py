@@ -7,7 +7,7 @@ from helpers import ROOT
 
 
 def test_no_modules_import_each_other_in_a_cycle():
-    graph = grimp.build_graph('nplm_jax', 'configs', 'experiments', cache_dir=None)
+    graph = grimp.build_graph('nplm_jax', 'configs', 'experiments', exclude_type_checking_imports=True, cache_dir=None)
     imports = {module: graph.find_modules_directly_imported_by(module) - {module} for module in graph.modules}
     assert len(imports) > 90
     graphlib.TopologicalSorter(imports).prepare()  # raises CycleError

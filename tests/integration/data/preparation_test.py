@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nplm_jax.config import plugins
-from nplm_jax.data import corpora, dataset, encoding, mapped_arrays, preparation, prepared_texts, sources
+from nplm_jax.data import corpora, encoding, mapped_arrays, preparation, prepared_texts, sources
 from nplm_jax.data.tokenizers.tokenizer import Piece
 
 TEXT = "The dog's bone , 3.5 of them .\n\nMr Smith saw Mr Smith\n \nand the Dogs'\n\n\nI said , Mr Smith came\n"
@@ -35,7 +35,7 @@ def large(tmp_path, monkeypatch):
     """A text that counts as large, and a cache of its own."""
     monkeypatch.setenv('NPLM_JAX_CACHE', str(tmp_path / 'cache'))
     monkeypatch.setattr(preparation, 'MIN_CACHED_BYTES', 100)
-    monkeypatch.setattr(dataset, 'MAX_WORDS_IN_MEMORY', 50)
+    monkeypatch.setattr(encoding, 'MAX_WORDS_IN_MEMORY', 50)
     monkeypatch.setattr(mapped_arrays, 'PART', 64)
     monkeypatch.setattr(sources, 'PIECE_CHARACTERS', 200)
     monkeypatch.setattr(sources, '_PART_CHARACTERS', 100)

@@ -19,7 +19,7 @@ from typing import Annotated
 import jax.numpy as jnp
 
 from nplm_jax.training.rate_schedules import RateSchedule
-from nplm_jax.config.checked_fields import Count, Range, key
+from nplm_jax.config.component import Count, Range, key
 
 Part = Annotated[float, Range('must be above 0 and at most 1', above=0, most=1)]
 

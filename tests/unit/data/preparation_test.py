@@ -14,7 +14,7 @@ import pytest
 from helpers import corpus_settings, numbers, refuses
 
 from nplm_jax.config import plugins
-from nplm_jax.data import corpora, dataset, encoding, mapped_arrays, preparation, prepared_texts, sources, vocabulary
+from nplm_jax.data import corpora, encoding, mapped_arrays, preparation, prepared_texts, sources, vocabulary
 from nplm_jax.data.tokenizers.tokenizer import Piece
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.data.word_stream import WordStream
@@ -33,7 +33,7 @@ def large(tmp_path, monkeypatch):
     """A text that counts as large, and a cache of its own."""
     monkeypatch.setenv('NPLM_JAX_CACHE', str(tmp_path / 'cache'))
     monkeypatch.setattr(preparation, 'MIN_CACHED_BYTES', 100)
-    monkeypatch.setattr(dataset, 'MAX_WORDS_IN_MEMORY', 50)
+    monkeypatch.setattr(encoding, 'MAX_WORDS_IN_MEMORY', 50)
     monkeypatch.setattr(mapped_arrays, 'PART', 64)
     monkeypatch.setattr(sources, 'PIECE_CHARACTERS', 200)
     monkeypatch.setattr(sources, '_PART_CHARACTERS', 100)
@@ -97,13 +97,14 @@ def test_the_code_of_a_notebook_counts_as_changed_each_time(monkeypatch):
 @pytest.mark.parametrize('module', ['data/tokenizers/words', 'data/word_stream', 'utils/io'])
 def test_the_digest_of_the_code_is_that_of_every_module_that_makes_words(tmp_path, monkeypatch, module):
     package = pathlib.Path(preparation.__file__).parents[1]
-    for folder in ('data', 'utils'):
+    folders = ('data', 'config', 'utils')
+    for folder in folders:
         shutil.copytree(package / folder, tmp_path / folder, ignore=shutil.ignore_patterns('__pycache__'))
-    monkeypatch.setattr(plugins, '__file__', str(tmp_path / 'utils' / 'plugins.py'))
-    assert plugins.package_digest('data', 'utils') == preparation._CODE
+    monkeypatch.setattr(plugins, '__file__', str(tmp_path / 'config' / 'plugins.py'))
+    assert plugins.package_digest(*folders) == preparation._CODE
     with (tmp_path / f'{module}.py').open('a') as file:
         file.write('# a comment')
-    assert plugins.package_digest('data', 'utils') != preparation._CODE
+    assert plugins.package_digest(*folders) != preparation._CODE
 
 
 def test_other_code_cuts_again_in_the_same_folder(large, monkeypatch):

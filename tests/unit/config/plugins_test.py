@@ -128,7 +128,7 @@ from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.models.nplm import Window
 from nplm_jax.outputs.softmax import FullSoftmax
 from nplm_jax.training.rate_schedules import Cosine
-from nplm_jax.config.checked_fields import between, shared
+from nplm_jax.config.component import between, shared
 
 """
 
