@@ -30,7 +30,7 @@ class Microbatch:
 
 AxisName = str | tuple[str, ...] | Microbatch | None  # an axis of the device mesh, or several that act as one
 Key = jax.Array | None  # a random key of a training update; None while scoring: no dropout, float32
-Precision = Literal['float32', 'bfloat16', 'auto']  # `Network.make` resolves auto
+Precision = Literal['float32', 'bfloat16', 'auto']  # `resolve_auto` replaces auto
 
 
 def default_platform() -> str:

@@ -36,6 +36,7 @@ from nplm_jax.data.word_stream import WordStream
 from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding
 from nplm_jax.models.body import State, by_example
 from nplm_jax.models.network import Network
+from nplm_jax.models.network_from_settings import network_from_settings
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.ngram import arpa
 from nplm_jax.outputs.output_layer import Features, Params
@@ -45,7 +46,7 @@ from nplm_jax.training import vmapped
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.training.flops import Cost
 from nplm_jax.training.loop import Chunk, Interrupted, Trainer, TrainingRun, fit, prepare_run
-from nplm_jax.training.optimizers import hyperparameters_of
+from nplm_jax.training.program_from_settings import hyperparameters_of, make_program
 from nplm_jax.training.schedule import Progress, Schedule
 from nplm_jax.training.step import Program, RunInputs, TrainState
 from nplm_jax.utils.errors import BadInput
@@ -154,7 +155,7 @@ def plugin_folder(folder: pathlib.Path, monkeypatch: Any, **modules: str) -> Ite
 
 def make_network(vocabulary_size: int, changes: Mapping[str, Any] | None = None) -> Network:
     """Returns the network of `small_settings(changes)` over so many words."""
-    return Network.make(small_settings(changes), vocabulary_size)
+    return network_from_settings(small_settings(changes), vocabulary_size)
 
 
 def make_model(
@@ -195,7 +196,7 @@ def start_training(
     settings: Settings, vocabulary_size: int, steps_per_epoch: int, params: Params | None = None
 ) -> tuple[Program, TrainState, RunInputs]:
     """Returns the arguments of an update that needs no corpus; `params` takes the place of the initial parameters."""
-    program = step_lib.make_program(settings, Network.make(settings, vocabulary_size), steps_per_epoch)
+    program = make_program(settings, network_from_settings(settings, vocabulary_size), steps_per_epoch)
     inputs = RunInputs(hyperparameters_of(settings))
     state = step_lib.init_state(program, inputs.hyperparameters)
     return program, state if params is None else state.replace(params=params), inputs

@@ -33,7 +33,7 @@ SENTENCES = (
 CONFIG = """
 import itertools
 from configs import {name} as real
-from nplm_jax import parts
+from nplm_jax.config import parts
 
 def get_config(*row):
     c = real.get_config(*row)

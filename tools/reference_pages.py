@@ -20,7 +20,7 @@ from nplm_jax.cli import launch, parser
 from nplm_jax.cli.commands import all_commands
 from nplm_jax.config import settings as config
 from nplm_jax.config.parts import NETWORKS, PARTS, part_class
-from nplm_jax.models.network import Network
+from nplm_jax.models.network_from_settings import network_from_settings
 from nplm_jax.utils.errors import BadInput
 from tests.helpers import SPARSE, small_settings
 
@@ -135,7 +135,7 @@ def _outputs_of(body: str, tied: bool) -> dict[str, tuple[str, ...]]:
         changes = {'model.family': body, 'model.tied': tied, 'output.kind': kind, 'model.m': 6, 'model.h': 8}
         streams = {'model.direct': False, 'train.batch_size': 16, 'train.bptt_length': 4}
         with contextlib.suppress(BadInput):
-            network = Network.make(small_settings({**SPARSE, **streams, **changes}), 18)
+            network = network_from_settings(small_settings({**SPARSE, **streams, **changes}), 18)
             jax.eval_shape(network.init, jax.random.key(0))
             found[kind] = tuple(network.body.widths)
     return found

@@ -20,9 +20,10 @@ from nplm_jax.data.stream import Span
 from nplm_jax.distributed import sharding
 from nplm_jax.models import neural
 from nplm_jax.models.network import Network
+from nplm_jax.models.network_from_settings import network_from_settings
 from nplm_jax.runs.experiment import load_settings
 from nplm_jax.training import step
-from nplm_jax.training.optimizers import hyperparameters_of
+from nplm_jax.training.program_from_settings import hyperparameters_of, make_program
 
 ROWS = {
     'mlp1': (brown, 'mlp1'),
@@ -93,13 +94,13 @@ def trace_update(
     """
     settings, num_words = settings_of(row, batch_size, sizes)
     devices = topology.devices()
-    network = Network.make(settings, num_words, topology.platform)
+    network = network_from_settings(settings, num_words, topology.platform)
     output, streams = network.output, network.body.num_streams(batch_size)
     parallel = ParallelSettings(*mesh, 'shard_map')
     made = sharding.make_sharding(parallel, batch_size, streams, output.uses_sparse_updates, devices)
     if made.mesh is None:  # of JAX's own device
         made = sharding.MeshSharding(sharding.make_mesh(1, 1, devices))
-    program = step.make_program(settings, network, CORPUS // batch_size + 1, made)
+    program = make_program(settings, network, CORPUS // batch_size + 1, made)
     hyperparameters = hyperparameters_of(settings)
     everywhere = NamedSharding(made.mesh, PartitionSpec())
     put = functools.partial(jax.tree.map, lambda x: _shape(x, everywhere))
@@ -117,7 +118,7 @@ def trace_evaluation(row: str, topology: Topology) -> Any:
     settings, num_words = settings_of(row, 1024)
     device = topology.devices()[0]
     put = SingleDeviceSharding(device)
-    network = Network.make(settings, num_words, topology.platform)
+    network = network_from_settings(settings, num_words, topology.platform)
     params = jax.eval_shape(lambda: network.init(jax.random.key(0)))
     model = neural.NeuralLanguageModel(network, params, sharding.MeshSharding(sharding.make_mesh(1, 1, [device])))
     blocks = neural.stream_blocks(network, _words(), Span(0, EVALUATED), model.scoring_block(EVALUATED))

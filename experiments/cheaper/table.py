@@ -11,7 +11,7 @@ from typing import Any
 from configs import brown
 from experiments import results, study
 from experiments.cheaper.points import POINTS, get_config
-from nplm_jax.models.network import Network
+from nplm_jax.models.network_from_settings import network_from_settings
 from nplm_jax.outputs.two_level import TwoLevelSoftmax
 from nplm_jax.reporting.text import markdown_table
 from nplm_jax.sweeps import sweeps
@@ -30,7 +30,7 @@ def rows() -> list[list[Any]]:
 
 def _row(recorded: dict[str, Any], overrides: dict[str, Any]) -> list[Any]:
     settings = sweeps.apply(get_config('mlp9'), overrides).settings
-    network = Network.make(settings, brown.VOCABULARY)
+    network = network_from_settings(settings, brown.VOCABULARY)
     if (recorded['name'], recorded['parameters']) != (settings.name, network.num_parameters()):
         raise BadInput(settings.name, f'the committed results are of another run, {recorded["name"]}')
     output, layer = settings.output, network.output

@@ -14,9 +14,9 @@ from configs import default
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.settings import ParallelSettings
 from nplm_jax.distributed import sharding
-from nplm_jax.models.network import Network
+from nplm_jax.models.network_from_settings import network_from_settings
 from nplm_jax.training import step as step_lib
-from nplm_jax.training.optimizers import hyperparameters_of
+from nplm_jax.training.program_from_settings import hyperparameters_of, make_program
 from nplm_jax.utils.errors import BadInput
 
 BYTES = {'f32': 4, 's32': 4, 'u32': 4, 'f64': 8, 'bf16': 2, 'pred': 1}
@@ -37,7 +37,7 @@ def compile_update(model: Any, num_words: int, batch_size: int, data: int, model
     settings = config_lib.replace(config_lib.from_config(default.get_config()), one_block)
     settings = dataclasses.replace(settings, model=model)
     mesh = sharding.make_sharding(ParallelSettings(data, model_devices, 'shard_map'), batch_size, batch_size, False)
-    program = step_lib.make_program(settings, Network.make(settings, num_words), 1, mesh)
+    program = make_program(settings, network_from_settings(settings, num_words), 1, mesh)
     hyperparameters = hyperparameters_of(settings)
     state = program.sharding.shard(step_lib.init_state(program, hyperparameters))
     tokens_T = mesh.replicate(jnp.zeros(2 * batch_size, jnp.int32))

@@ -18,10 +18,10 @@ from nplm_jax.config import settings as config_lib
 from nplm_jax.config.settings import Settings
 from nplm_jax.data import batches
 from nplm_jax.models.body import by_example
-from nplm_jax.models.network import Network
+from nplm_jax.models.network_from_settings import network_from_settings
 from nplm_jax.outputs.output_layer import Params
 from nplm_jax.training import step
-from nplm_jax.training.optimizers import hyperparameters_of
+from nplm_jax.training.program_from_settings import hyperparameters_of, make_program
 
 Loss = Callable[[Params, jax.Array, jax.Array, jax.Array], jax.Array]  # params, contexts_BxN, targets_B, key -> NLL
 
@@ -48,7 +48,7 @@ def ours_pallas(problem: Problem, precision: str) -> Turn:
     """Replaces the blockwise cross-entropy by pallas_loss.py, a kernel for GPUs."""
     from experiments.speed import pallas_loss  # noqa: PLC0415 (only a GPU needs it)
 
-    network = Network.make(problem.settings, problem.vocabulary_size)
+    network = network_from_settings(problem.settings, problem.vocabulary_size)
 
     def nll(params: Params, contexts_BxN: jax.Array, targets_B: jax.Array, key: jax.Array) -> jax.Array:
         features = by_example(network.features(params, contexts_BxN, key=key).features)
@@ -118,5 +118,5 @@ def _turn_of(problem: Problem, nll: Loss) -> Turn:
 
 def _program(settings: Settings, problem: Problem) -> step.Program:
     """Returns the program whose epochs are the turns."""
-    network = Network.make(settings, problem.vocabulary_size)
-    return step.make_program(settings, network, steps_per_epoch=problem.num_steps)
+    network = network_from_settings(settings, problem.vocabulary_size)
+    return make_program(settings, network, steps_per_epoch=problem.num_steps)

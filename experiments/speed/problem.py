@@ -21,7 +21,7 @@ from configs import brown, wikitext2
 from experiments import results, study
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.settings import Settings
-from nplm_jax.models.network import Network
+from nplm_jax.models.network_from_settings import network_from_settings
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import Params
 
@@ -114,7 +114,7 @@ def make_problem(config: ConfigDict, V: int, B: int, S: int, turns: int, block_s
     positions_SxB = rng.permutation(T)[: S * B].reshape(S, B).astype(np.int32)
     bias_V = np.log(share_V).astype(np.float32) if settings.model.unigram_bias else None
     with jax.default_device(jax.devices('cpu')[0]):  # so that an accelerator's peak memory has no part of this
-        params = Network.make(settings, V).init(jax.random.key(settings.seed), bias_V)
+        params = network_from_settings(settings, V).init(jax.random.key(settings.seed), bias_V)
     return Problem(settings, V, jax.tree.map(np.asarray, params), tokens_T, positions_SxB)
 
 
@@ -125,7 +125,7 @@ def random_model(changes: Mapping[str, Any]) -> tuple[NeuralLanguageModel, Setti
         changes: The flattened keys in which they differ from the defaults.
     """
     settings = config_lib.replace(Settings(), changes)
-    network = Network.make(settings, brown.VOCABULARY)
+    network = network_from_settings(settings, brown.VOCABULARY)
     return NeuralLanguageModel(network, network.init(jax.random.key(0))), settings
 
 

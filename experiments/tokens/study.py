@@ -39,7 +39,7 @@ from nplm_jax.reporting import provenance
 from nplm_jax.runs import experiment, process, spelling
 from nplm_jax.runs.session import SharedCorpus, open_session
 from nplm_jax.training.loop import Trainer, TrainingRun
-from nplm_jax.training.optimizers import make_optimizer
+from nplm_jax.training.program_from_settings import optimizer_from_settings
 from nplm_jax.training.step import execute_steps
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand, read_json
@@ -112,7 +112,7 @@ def shorten(run: TrainingRun, num_updates: int) -> TrainingRun:
     """
     size = run.schedule.steps_per_execution
     per_epoch = run.schedule.steps_per_epoch // size * size
-    optimizer = make_optimizer(run.settings, num_updates, run.program.network.tables)
+    optimizer = optimizer_from_settings(run.settings, num_updates, run.program.network.tables)
     schedule = dataclasses.replace(run.schedule, steps_per_epoch=per_epoch, total_steps=num_updates)
     program = dataclasses.replace(run.program, steps_per_epoch=per_epoch, optimizer=optimizer)
     return dataclasses.replace(run, schedule=schedule, program=program)

@@ -83,7 +83,7 @@ PARTS = {
     'optimizer.name': Kind(
         'sgd',
         'optimizer',
-        'nplm_jax.training.optimizers:PluginRule',
+        'nplm_jax.training.plugin_rule:PluginRule',
         {
             'sgd': 'nplm_jax.training.optimizers:GradientDescent',
             'adam': 'nplm_jax.training.optimizers:Adam',

@@ -17,7 +17,8 @@ from nplm_jax.data.stream import RARE_ID, Span, with_history
 from nplm_jax.distributed.sharding import DATA, ONE_DEVICE, MeshSharding
 from nplm_jax.models.body import Body, State, by_example
 from nplm_jax.models.language_model import LanguageModel, check_contexts, check_lines
-from nplm_jax.models.network import Network, block_size
+from nplm_jax.models.network import Network
+from nplm_jax.models.network_from_settings import block_size
 from nplm_jax.outputs.output_layer import Features, Params
 
 SCORING_BATCH = 256  # words scored at once, at least: a V x B block of scores that stays in a CPU's cache

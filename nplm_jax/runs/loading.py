@@ -19,6 +19,7 @@ from nplm_jax.data.tokenizers import tokenizer_files
 from nplm_jax.data.tokenizers.tokenizer import Tokenizer
 from nplm_jax.inference.loaded_model import LoadedModel
 from nplm_jax.models.language_model import LanguageModel
+from nplm_jax.models.network_from_settings import network_from_settings
 from nplm_jax.ngram import archives, estimators, storage
 from nplm_jax.reporting import card, catalog, packed
 from nplm_jax.runs import workdir
@@ -193,9 +194,7 @@ def example_parameters(
     Raises:
         BadInput: The parameters are larger than this machine's memory.
     """
-    from nplm_jax.models.network import Network  # noqa: PLC0415
-
-    network = Network.make(settings, words)
+    network = network_from_settings(settings, words)
     params = jax.eval_shape(lambda: network.init(jax.random.key(0)))
     _check_memory(folder, params)
     return network, params

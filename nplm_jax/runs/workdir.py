@@ -28,7 +28,7 @@ from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.tokenizers import tokenizer_files
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.distributed import multihost
-from nplm_jax.models import network
+from nplm_jax.models import network_from_settings
 from nplm_jax.ngram import storage
 from nplm_jax.reporting import catalog
 from nplm_jax.reporting.catalog import CONFIG, CORPUS, MINUTES, VOCABULARY
@@ -38,7 +38,7 @@ from nplm_jax.utils.io import expand, read_bytes, read_json, remove_leftovers, s
 
 # Orbax reads the path of a checkpoint as a glob pattern, TensorStore reads \ as /, and both refuse what is not UTF-8.
 _UNSAFE_CHARACTER = re.compile(r'[\[*?\\\ud800-\udfff]')
-AUTO = {**network.AUTO, 'train.input': 'auto'}  # what keys may be until a run begins
+AUTO = {**network_from_settings.AUTO, 'train.input': 'auto'}  # what keys may be until a run begins
 TEACHER = 'output.teacher'
 TEXT = 'text'  # key of the text's digest beside the config keys of the other inputs
 _MAX_SHOWN = 100  # characters of a value in a message
@@ -125,7 +125,9 @@ def resolve(folder: pathlib.Path, settings: Settings, data: Dataset, platform: s
         data: The text of the run.
         platform: That of the devices that train it.
     """
-    here = config_lib.to_flat(network.resolve_auto(settings, platform)) | {'train.input': resolve_input(data)}
+    here = config_lib.to_flat(network_from_settings.resolve_auto(settings, platform)) | {
+        'train.input': resolve_input(data)
+    }
     if multihost.is_primary() and (folder / CONFIG).exists() and has_trained(folder):
         here |= config_lib.to_flat(_read_config(folder))
     configured, read = config_lib.to_flat(settings), {'train.input'}.union(*parts.readers(settings).values())

@@ -24,7 +24,7 @@ from nplm_jax.inference import generation
 from nplm_jax.inference.perplexity import evaluate_sample, sample_spans
 from nplm_jax.models.body import Body
 from nplm_jax.models.mixture import CachedScores, Scores
-from nplm_jax.models.network import Network
+from nplm_jax.models.network_from_settings import network_from_settings
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.models.teachers import Teachers
 from nplm_jax.outputs.output_layer import Params
@@ -32,9 +32,9 @@ from nplm_jax.training import calibration, finite, suffix_smoothing
 from nplm_jax.training import step as step_lib
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.training.flops import Cost, cost_of
-from nplm_jax.training.optimizers import hyperparameters_of
+from nplm_jax.training.program_from_settings import hyperparameters_of, make_program, make_schedule
 from nplm_jax.training.reporter import Reporter
-from nplm_jax.training.schedule import Progress, Schedule, make_schedule
+from nplm_jax.training.schedule import Progress, Schedule
 from nplm_jax.training.step import Program, RunInputs, TrainState
 from nplm_jax.training.word_source import WordSource, make_word_source
 from nplm_jax.utils.errors import BadInput, NonFiniteError, first_line, is_out_of_memory, require
@@ -132,14 +132,14 @@ def prepare_run(settings: Settings, data: dataset.Dataset, teachers: Sequence[Ne
         BadInput: The data or the devices do not fit the settings.
     """
     mesh = make_sharding(settings, parts.make('model.family', settings))
-    network = Network.make(settings, data.vocabulary, mesh.platform)
+    network = network_from_settings(settings, data.vocabulary, mesh.platform)
     if teachers:
         networks = tuple(teacher.network for teacher in teachers)
         network = dataclasses.replace(network, teachers=Teachers(networks, network.body.trains_on_streams))
     schedule = make_schedule(settings, data.train)
     extras = network.output.make_extras(data.train_words, len(data.vocabulary))
     hyperparameters = mesh.put(hyperparameters_of(settings))
-    program = step_lib.make_program(settings, network, schedule.steps_per_epoch, mesh)
+    program = make_program(settings, network, schedule.steps_per_epoch, mesh)
     return TrainingRun(
         settings=settings,
         data=data,

@@ -6,35 +6,21 @@ Parameters have labels: TABLES have a row per word or class (C, U, W, b), HIDDEN
 import abc
 import dataclasses
 import functools
-import math
 import types
 from collections.abc import Callable, Collection, Mapping
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Any, ClassVar, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 
-from nplm_jax.config import parts, plugins
-from nplm_jax.config import settings as config
-from nplm_jax.config.checked_fields import Options
-from nplm_jax.config.component import CountOrZero, NonNegative, Part, Positive, Share, between, built, key, shared
-from nplm_jax.config.settings import HYPERPARAMETERS, Settings
-from nplm_jax.training import optimizer_plugin
+from nplm_jax.config.component import CountOrZero, NonNegative, Part, Positive, Share, between, key
 from nplm_jax.training.rate_schedules import RateSchedule
-from nplm_jax.utils.errors import require
 
 Hyperparameters = dict[str, Any]  # scalar arrays by these keys
 LearningRate = Callable[[Hyperparameters, Any], Any]  # (hyperparameters, step) -> rate
 Transformation: TypeAlias = optax.GradientTransformation
 HIDDEN, TABLES, VECTORS = ('hidden', 'tables', 'vectors')
-
-
-def hyperparameters_of(settings: Settings) -> Hyperparameters:
-    """Returns the run's hyperparameters: int32 the seed, float32 the others."""
-    values = config.to_flat(settings)
-    return {key: (np.int32 if key == 'seed' else np.float32)(values[key]) for key in HYPERPARAMETERS}
 
 
 class Rule(Part, abc.ABC):
@@ -223,83 +209,7 @@ class PaperRule(Rule):
         return batch_size * self.epsilon_0
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PluginRule(RowwiseAdam):
-    """An optimizer that `optimizer.name` names by import path; `make` is for what the plug-in does not update.
-
-    Attributes:
-        name: The import path.
-        options: Its options.
-        function: What the path names now: a function that was defined anew, as in a notebook, makes another rule.
-    """
-
-    name: str
-    tables: Literal['rowwise_adam', 'same'] = key(
-        'rowwise_adam',
-        'of an import path: what updates C, U, W and b: rowwise_adam (the named optimizer updates the hidden matrices, '
-        'Adam the other vectors) | same (the named optimizer updates all parameters)',
-    )
-    options: Options = shared('optimizer.options')
-    function: Any = built()
-
-    def __post_init__(self) -> None:
-        function = plugins.load_function('optimizer.name', self.name, 'learning_rate')
-        object.__setattr__(self, 'function', function)
-
-    @property
-    def updates_rows(self) -> bool:  # type: ignore[override]
-        """See `Rule.updates_rows`."""
-        return self.tables == 'rowwise_adam'
-
-    def check(self, settings: Settings) -> None:
-        """See `Part.check`. Refuses a plug-in that cannot be used: see `optimizer_plugin.load`."""
-        for name, value in self.options.items():
-            allowed = 'must be 0: optimizer.decay is the weight decay'
-            require(not (plugins.DECAY in name and value), f'optimizer.options.{name}', value, allowed)
-        is_constant = _is_constant(self, parts.make('optimizer.schedule', settings))
-        make = optimizer_plugin.load(self.name, self.function, self.options)
-        jax.eval_shape(lambda rate: make(rate if is_constant else lambda _: rate) and None, 1.0)
-
-    def chain(
-        self,
-        schedule: optax.Schedule,
-        is_constant: bool,
-        decay: Any,
-        tables: tuple[str, ...],
-        rows_are_outputs: frozenset[str],
-    ) -> optax.GradientTransformationExtraArgs:
-        """See `Rule.chain`.
-
-        Two labels of one rate share one instance of the plug-in, since it may have numbers for all of its parameters.
-        """
-        make, table_rate = optimizer_plugin.load(self.name, self.function, self.options), self.table_rate
-        table_schedule: optax.Schedule = schedule if table_rate == 1 else lambda step: table_rate * schedule(step)
-
-        def plugin(schedule: optax.Schedule) -> optax.GradientTransformationExtraArgs:
-            decay_at = lambda step: schedule(step) * decay  # noqa: E731
-            rate = schedule(0) if is_constant else schedule
-            return optimizer_plugin.transformation(make, rate, decay_at, rows_are_outputs)
-
-        clip = self.clip()
-        if self.tables == 'same' and table_rate == 1:
-            return optax.chain(*clip, plugin(schedule))
-        label = functools.partial(label_parameters, tables=tables)
-        if self.tables == 'same':
-            rules = {HIDDEN: plugin(schedule), TABLES: plugin(table_schedule)}
-            to_hidden = {VECTORS: HIDDEN}
-            return optax.chain(
-                *clip, optax.partition(rules, lambda params: jax.tree.map(to_hidden.get, label(params), label(params)))
-            )
-        others = self.make()
-        rules = {
-            HIDDEN: plugin(schedule),
-            TABLES: optax.chain(others[TABLES], add_weight_decay(decay), scale_by_learning_rate(table_schedule)),
-            VECTORS: optax.chain(others[VECTORS], scale_by_learning_rate(schedule)),
-        }
-        return optax.chain(*clip, optax.partition(rules, label))
-
-
-def _is_constant(rule: Rule, rate_schedule: RateSchedule | None) -> bool:
+def is_constant(rule: Rule, rate_schedule: RateSchedule | None) -> bool:
     """Returns whether the rate is the same in every update."""
     return isinstance(rule, ScheduledRule) and not rule.warmup and bool(rate_schedule and rate_schedule.is_constant)
 
@@ -324,28 +234,8 @@ class Optimizer(NamedTuple):
         return 1 - rate * hyperparameters[self.rule.decay_key]
 
 
-def make_optimizer(
-    settings: Settings, total_steps: int, tables: tuple[str, ...], rows_are_outputs: frozenset[str] = frozenset()
-) -> Optimizer:
-    """Returns the optimizer of a run. Runs that differ only in HYPERPARAMETERS get the same object.
-
-    Args:
-        settings: The run's settings.
-        total_steps: Number of updates of the whole run.
-        tables: The names of the parameters whose rows it updates as a table's: `Network.tables`.
-        rows_are_outputs: See `Body.rows_are_outputs`.
-    """
-    rule, schedule = _parts_of(config.replace(settings, dict.fromkeys(HYPERPARAMETERS, 1)))
-    return _make_optimizer(rule, schedule, total_steps, settings.train.batch_size, tables, rows_are_outputs)
-
-
-def _parts_of(settings: Settings) -> tuple[Rule, RateSchedule | None]:
-    rule = parts.make('optimizer.name', settings)
-    return rule, parts.make('optimizer.schedule', settings) if isinstance(rule, ScheduledRule) else None
-
-
 @functools.cache
-def _make_optimizer(
+def make_optimizer(
     rule: Rule,
     rate_schedule: RateSchedule | None,
     total_steps: int,
@@ -353,26 +243,24 @@ def _make_optimizer(
     tables: tuple[str, ...],
     rows_are_outputs: frozenset[str],
 ) -> Optimizer:
+    """Returns the optimizer of a rule; equal arguments give the same object.
+
+    Args:
+        rule: The update rule.
+        rate_schedule: The learning rate after warm-up; None for a rule with a rate of its own.
+        total_steps: Number of updates of the whole run.
+        batch_size: Words per update.
+        tables: The names of the parameters whose rows it updates as a table's: `Network.tables`.
+        rows_are_outputs: See `Body.rows_are_outputs`.
+    """
     learning_rate = rule.make_learning_rate(rate_schedule, total_steps, batch_size)
-    is_constant = _is_constant(rule, rate_schedule)
+    has_constant_rate = is_constant(rule, rate_schedule)
 
     def chain(hyperparameters: Hyperparameters) -> optax.GradientTransformationExtraArgs:
         schedule: optax.Schedule = functools.partial(learning_rate, hyperparameters)
-        return rule.chain(schedule, is_constant, hyperparameters[rule.decay_key], tables, rows_are_outputs)
+        return rule.chain(schedule, has_constant_rate, hyperparameters[rule.decay_key], tables, rows_are_outputs)
 
     return Optimizer(chain, learning_rate, rule)
-
-
-def updates_rows(settings: Settings) -> bool:
-    """Returns whether a sparse loss updates only the rows that it reads (`Rule.updates_rows`).
-
-    During an execution weight decay and the running average shrink the factors of `sparse_rows.Scales`. If these could
-    underflow, updates are dense.
-    """
-    rule, train = parts.make('optimizer.name', settings), settings.train
-    smallest = min(1 - rule.peak_table_rate(train.batch_size) * rule.decay, train.average or 1.0)
-    underflows = smallest <= 0 or train.steps_per_execution * math.log(smallest) < -10
-    return rule.updates_rows and not underflows
 
 
 def label_parameters(params: Mapping[str, Any], tables: Collection[str]) -> dict[str, Any]:

@@ -3,10 +3,6 @@
 import dataclasses
 import math
 
-from nplm_jax.config.settings import Settings
-from nplm_jax.data.stream import Span
-from nplm_jax.utils.errors import require
-
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
@@ -73,36 +69,3 @@ class Schedule:
     def is_due(self, every: int, before: int, now: int) -> bool:
         """Returns whether an action after every `every` updates, and after the last one, is due in before+1 ... now."""
         return now // every > before // every or now == self.total_steps
-
-
-def make_schedule(settings: Settings, train: Span) -> Schedule:
-    """Returns the schedule. Raises BadInput if a batch, the warm-up or the number of epochs is too large."""
-    batch_size = settings.train.batch_size
-    allowed = f'must be {len(train):,} or less, the training words (corpus.train below 1 is a fraction, else words)'
-    require(batch_size <= len(train), 'train.batch_size', batch_size, allowed)
-    per_epoch = len(train) // batch_size
-    total, warmup = total_steps(settings, per_epoch), settings.optimizer.warmup
-    require(total < 2**31, 'train.epochs', settings.train.epochs, f'must make fewer than 2**31 updates, not {total:,}')
-    require(warmup < total, 'optimizer.warmup', warmup, f'must be below {total:,}, the number of updates of the run')
-    share, allowed = settings.train.average_start, 'must be 0 where train.average=0'
-    require(settings.train.average > 0 or not share, 'train.average_start', share, allowed)
-    return Schedule(
-        steps_per_epoch=per_epoch,
-        total_steps=total,
-        evaluate_every=settings.train.evaluate_every or per_epoch,
-        checkpoint_every=settings.train.checkpoint_every,
-        log_every=settings.train.log_every,
-        steps_per_execution=settings.train.steps_per_execution,
-        average_start=average_start(settings, total),
-    )
-
-
-def total_steps(settings: Settings, steps_per_epoch: int) -> int:
-    """Returns the number of updates of a run that is not stopped early."""
-    total = steps_per_epoch * settings.train.epochs
-    return min(settings.train.max_steps or total, total)
-
-
-def average_start(settings: Settings, total_steps: int) -> int:
-    """Returns the number of updates before the average of the parameters begins."""
-    return int(settings.train.average_start * total_steps)

@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from nplm_jax.config.settings import Settings
 from nplm_jax.data.batches import Batch, make_batch
 from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding
 from nplm_jax.models.body import State
@@ -21,8 +20,7 @@ from nplm_jax.models.network import Network
 from nplm_jax.outputs.output_layer import BIAS, Params, SparseOutputLayer
 from nplm_jax.training import optimizer_plugin, sparse_rows
 from nplm_jax.training.objective import Gradients, dense_gradients
-from nplm_jax.training.optimizers import Hyperparameters, Optimizer, make_optimizer, updates_rows
-from nplm_jax.training.schedule import average_start, total_steps
+from nplm_jax.training.optimizers import Hyperparameters, Optimizer
 from nplm_jax.utils.errors import require
 
 
@@ -91,24 +89,6 @@ class Program:
     average_decay: float = 0.0
     average_start: int = 0
     sharding: MeshSharding = ONE_DEVICE
-
-
-def make_program(
-    settings: Settings, network: Network, steps_per_epoch: int, sharding: MeshSharding = ONE_DEVICE
-) -> Program:
-    """Returns the program of a run. Runs whose settings differ only in `HYPERPARAMETERS` get equal programs."""
-    total = total_steps(settings, steps_per_epoch)
-    return Program(
-        network=network,
-        optimizer=make_optimizer(settings, total, network.tables, network.body.rows_are_outputs),
-        batch_size=settings.train.batch_size,
-        steps_per_epoch=steps_per_epoch,
-        scatters_updates=network.output.uses_sparse_updates and updates_rows(settings),
-        num_microbatches=settings.train.accumulate,
-        average_decay=settings.train.average,
-        average_start=average_start(settings, total),
-        sharding=dataclasses.replace(sharding, paddings=network.paddings),
-    )
 
 
 @functools.partial(jax.jit, static_argnames='program')  # one compilation instead of one per operation

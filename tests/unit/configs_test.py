@@ -12,9 +12,9 @@ from nplm_jax.config import parts
 from nplm_jax.config.settings import PaperRow
 from nplm_jax.data.stream import Span
 from nplm_jax.models import nplm
-from nplm_jax.models.network import Network
+from nplm_jax.models.network_from_settings import network_from_settings
 from nplm_jax.runs.experiment import load_settings
-from nplm_jax.training import schedule
+from nplm_jax.training.program_from_settings import make_schedule
 
 BROWN_V = 16_383
 # |V|(1 + nm + h) + h(1 + (n-1)m), less |V|(n-1)m without direct connections, worked out by hand.
@@ -48,8 +48,8 @@ def test_a_network_of_table_1_has_the_papers_number_of_parameters(row):
     settings = load_settings(brown.get_config(row))
     shape = settings.model
     by_formula = nplm.num_parameters(shape.n, shape.m, shape.h, shape.direct, BROWN_V)
-    assert Network.make(settings, BROWN_V).num_parameters() == by_formula == PARAMETERS[row]
-    assert schedule.make_schedule(settings, Span(0, 800_000)).steps_per_epoch == 800_000 // settings.train.batch_size
+    assert network_from_settings(settings, BROWN_V).num_parameters() == by_formula == PARAMETERS[row]
+    assert make_schedule(settings, Span(0, 800_000)).steps_per_epoch == 800_000 // settings.train.batch_size
     figures = settings.paper
     assert figures.row.startswith(f'{row.upper()}: n={shape.n} h={shape.h} m={shape.m}, ')
     assert figures.train < figures.test < figures.valid
@@ -66,7 +66,7 @@ def test_a_row_of_minutes_trains_a_text_as_it_trains_brown(row):
 @pytest.mark.parametrize('row', brown.RECURRENT)
 def test_a_recurrent_row_has_the_number_of_parameters_of_its_cell(row):
     settings = load_settings(brown.get_config(row))
-    network = Network.make(settings, BROWN_V)
+    network = network_from_settings(settings, BROWN_V)
     m, h, train = settings.model.m, settings.model.h, settings.train
     gates, biases = {'rnn': (1, 1), 'gru': (3, 4), 'lstm': (4, 4)}[row]  # Flax's gru has a bias more, inside r
     assert network.num_parameters() == BROWN_V * (m + h + 1) + gates * h * (m + h) + biases * h
@@ -75,7 +75,7 @@ def test_a_recurrent_row_has_the_number_of_parameters_of_its_cell(row):
 
 
 def test_the_tied_lstm_has_no_output_matrix_beside_its_word_features():
-    network = Network.make(load_settings(brown.get_config('tied_lstm')), BROWN_V)
+    network = network_from_settings(load_settings(brown.get_config('tied_lstm')), BROWN_V)
     m, h = 320, 400
     assert network.num_parameters() == BROWN_V * (m + 1) + 4 * h * (m + h) + 4 * h + h * m
     assert network.output.uses_sparse_updates
@@ -103,7 +103,7 @@ def test_the_network_of_table_2(module, num_words, parameters):
     assert settings == load_settings(module.get_config('mlp10'))
     shape = settings.model
     by_formula = nplm.num_parameters(shape.n, shape.m, shape.h, shape.direct, num_words)
-    assert Network.make(settings, num_words).num_parameters() == by_formula == parameters
+    assert network_from_settings(settings, num_words).num_parameters() == by_formula == parameters
     assert (parts.make('optimizer.name', settings).decay, settings.train.epochs, shape.family) == (1e-5, 5, 'nplm')
 
 

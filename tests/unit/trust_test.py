@@ -14,7 +14,7 @@ from nplm_jax.cli.commands import all_commands
 from nplm_jax.config import parts, plugins
 from nplm_jax.reporting import catalog, packed
 from nplm_jax.runs import experiment, loading
-from nplm_jax.training import optimizers
+from nplm_jax.training import program_from_settings
 
 PAYLOAD = """open('executed', 'a').close()
 
@@ -152,7 +152,7 @@ def test_a_name_covers_the_modules_of_a_package_and_no_other(monkeypatch):
 def test_loading_builds_no_optimizer_and_reads_parameters_alone(tmp_path, monkeypatch):
     experiment.run(parts.override(sentences.get_config(), {'train.epochs': 1}), tmp_path / 'run')
     before = loading.load(tmp_path / 'run').model.params
-    monkeypatch.setattr(optimizers, 'make_optimizer', None)
+    monkeypatch.setattr(program_from_settings, 'make_program', None)
     for state in (tmp_path / 'run' / 'checkpoints').glob('*/state'):
         shutil.rmtree(state)
     after = loading.load(tmp_path / 'run').model.params

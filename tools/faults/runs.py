@@ -21,12 +21,12 @@ import jax
 import numpy as np
 
 from nplm_jax.data import vocabulary_files
-from nplm_jax.models.network import Network
+from nplm_jax.models.network_from_settings import network_from_settings
 from nplm_jax.reporting import metrics as reporting
 from nplm_jax.runs import workdir
 from nplm_jax.training import step as step_lib
 from nplm_jax.training.checkpoints import CheckpointStore
-from nplm_jax.training.optimizers import hyperparameters_of
+from nplm_jax.training.program_from_settings import hyperparameters_of, make_program
 from tools.faults import child
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -198,7 +198,7 @@ def finish(folder: pathlib.Path, base: Base, imported: bool = False) -> tuple[bo
 def outcome(folder: pathlib.Path) -> dict:
     """What must not depend on faults: every bit of the last state and best parameters, all numbers, all lines."""
     settings, words = workdir.read_settings(folder), vocabulary_files.load(folder / workdir.VOCABULARY)
-    program = step_lib.make_program(settings, Network.make(settings, len(words)), steps_per_epoch=1)
+    program = make_program(settings, network_from_settings(settings, len(words)), steps_per_epoch=1)
     example = jax.eval_shape(lambda: step_lib.init_state(program, hyperparameters_of(settings)))
     with contextlib.closing(CheckpointStore(folder / 'checkpoints', read_only=True)) as store:
         state, best, progress = store.restore(example, example.params)

@@ -32,7 +32,7 @@ from nplm_jax.config import parts
 from nplm_jax.data.stream import Span
 from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models import recurrent, stream_body
-from nplm_jax.models.network import Network
+from nplm_jax.models.network_from_settings import network_from_settings
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.runs import experiment, loading
 from nplm_jax.training import step
@@ -181,7 +181,7 @@ def settings_of(family, **changes):
 def test_training_learns(family):
     settings = settings_of(family, **{'train.epochs': 30, 'train.patience': 30, 'train.steps_per_execution': 18})
     best, progress = fit(Trainer(prepare_run(settings, DATA), None, Reporter()))
-    model = NeuralLanguageModel(Network.make(settings, len(DATA.vocabulary)), best)
+    model = NeuralLanguageModel(network_from_settings(settings, len(DATA.vocabulary)), best)
     perplexity = evaluate(model, DATA.tokens_T, DATA.valid).perplexity
     assert perplexity < 5  # the source's own is 1.65; a unigram model reaches 17
     assert progress.best_valid_nll == pytest.approx(np.log(perplexity), rel=1e-6)

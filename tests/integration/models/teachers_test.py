@@ -9,7 +9,7 @@ import pytest
 from helpers import DATA, SPARSE, RecordingReporter, assert_close, others_nightly, run_chunk, same_bits, small_settings
 
 from nplm_jax.data.batches import make_batch
-from nplm_jax.models.network import Network
+from nplm_jax.models.network_from_settings import network_from_settings
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.teacher import mean_probabilities
 from nplm_jax.training import vmapped
@@ -30,7 +30,7 @@ KINDS = {
 
 
 def make_teacher(changes=None, seed=7):
-    network = Network.make(small_settings({**BODIES['lstm'], **(changes or {})}), DATA.vocabulary)
+    network = network_from_settings(small_settings({**BODIES['lstm'], **(changes or {})}), DATA.vocabulary)
     params = network.init(jax.random.key(seed))
     return NeuralLanguageModel(network, jax.tree.map(lambda x: 3 * x, params))
 

@@ -20,7 +20,7 @@ from helpers import (
 )
 
 from nplm_jax.inference.perplexity import evaluate, evaluate_sample
-from nplm_jax.models.network import Network
+from nplm_jax.models.network_from_settings import network_from_settings
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.reporting import figures
 from nplm_jax.reporting import metrics as reporting
@@ -42,7 +42,7 @@ LONG = {
 
 
 def validation_score(settings, params):
-    network = Network.make(settings, len(DATA.vocabulary))
+    network = network_from_settings(settings, len(DATA.vocabulary))
     return evaluate(NeuralLanguageModel(network, params), DATA.tokens_T, DATA.valid)
 
 
@@ -65,7 +65,7 @@ def test_a_validation_during_training_predicts_a_sample_and_the_last_evaluation_
     settings = small_settings({'train.valid_words': 20})
     trainer = Trainer(prepare_run(settings, DATA), None, reporter := RecordingReporter())
     best, progress = fit(trainer)
-    model = NeuralLanguageModel(Network.make(settings, len(DATA.vocabulary)), best)
+    model = NeuralLanguageModel(network_from_settings(settings, len(DATA.vocabulary)), best)
     sampled = evaluate_sample(model, DATA.tokens_T, DATA.valid, 20)
     assert reporter.sampled_words == sampled.words < len(DATA.valid)
     whole = RecordingReporter()

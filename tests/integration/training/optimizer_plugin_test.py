@@ -20,12 +20,12 @@ from helpers import (
 )
 from optax.contrib import MuonDimensionNumbers
 
-from nplm_jax.models.network import Network
+from nplm_jax.models.network_from_settings import network_from_settings
 from nplm_jax.runs.experiment import load_settings
 from nplm_jax.training import optimizer_plugin
 from nplm_jax.training import step as step_lib
 from nplm_jax.training.loop import prepare_run
-from nplm_jax.training.optimizers import hyperparameters_of, make_optimizer
+from nplm_jax.training.program_from_settings import hyperparameters_of, make_program, optimizer_from_settings
 from nplm_jax.training.step import RunInputs, evaluation_params
 
 STEPS = 50
@@ -58,7 +58,7 @@ def batches(network, num_steps):
 
 def by_the_project(settings, network, num_steps):
     """Returns the losses of updates by this package, its last parameters and those that it evaluates."""
-    program = step_lib.make_program(settings, network, num_steps)
+    program = make_program(settings, network, num_steps)
     inputs = RunInputs(hyperparameters_of(settings))
     state, losses = step_lib.init_state(program, inputs.hyperparameters), []
     update = jax.jit(lambda state, *batch: step_lib.train_step(program, state, make_batch(*batch), inputs))
@@ -86,8 +86,8 @@ def by_optax(tx, params, network, num_steps):
 
 
 def start(settings):
-    network = Network.make(settings, 17)
-    program = step_lib.make_program(settings, network, STEPS)
+    network = network_from_settings(settings, 17)
+    program = make_program(settings, network, STEPS)
     return network, step_lib.init_state(program, hyperparameters_of(settings)).params
 
 
@@ -111,7 +111,7 @@ def test_a_schedule_free_optimizer_reaches_the_target_at_its_evaluation_paramete
     name = f'optax.contrib:schedule_free_{name}'
     changes = {'optimizer.name': name, 'optimizer.schedule': 'constant', 'optimizer.learning_rate': 0.1, **SAME}
     settings, target = default_settings(changes), jnp.array([1.0, 2.0, 3.0])
-    optimizer, hyperparameters = make_optimizer(settings, 1, ()), hyperparameters_of(settings)
+    optimizer, hyperparameters = optimizer_from_settings(settings, 1, ()), hyperparameters_of(settings)
     chain, plain = optimizer.chain(hyperparameters), getattr(optax.contrib, name.partition(':')[2])(0.1)
     params = own = {'d': jnp.zeros(3)}
     state, own_state = chain.init(params), plain.init(own)
@@ -166,7 +166,7 @@ def test_weights_decay_once_and_vectors_do_not(name):
 def test_weight_decay_shrinks_all_sequences_of_a_schedule_free_optimizer():
     changes = {**SAME, 'optimizer.name': 'optax.contrib:schedule_free_sgd', 'optimizer.decay': 0.5}
     settings = default_settings({**changes, 'optimizer.learning_rate': 0.1, 'optimizer.schedule': 'constant'})
-    optimizer = make_optimizer(settings, 1, ())
+    optimizer = optimizer_from_settings(settings, 1, ())
     chain = optimizer.chain(hyperparameters_of(settings))
     params = {'H': jnp.ones((2, 2)), 'd': jnp.ones(2)}
     state, zeros = chain.init(params), jax.tree.map(jnp.zeros_like, params)
@@ -191,7 +191,7 @@ def test_the_rate_of_tables_is_a_multiple_with_one_optimizer_for_all():
 def test_the_matrices_of_every_body_are_in_by_out(family):
     sizes = {'model.family': family, 'model.m': 3, 'model.h': 5, 'train.batch_size': 8, 'train.bptt_length': 4}
     direct = {'model.direct': family == 'nplm', 'mogrifier.rounds': 2, 'model.n': 4}
-    network = Network.make(small_settings({**sizes, **direct}), 17)
+    network = network_from_settings(small_settings({**sizes, **direct}), 17)
     inputs = {'nplm': 9, 'residual': (3 + network.body.averages) * 3 if family == 'residual' else 0}.get(family, 3)
     widths = {  # of each name of a matrix: (in, out)
         **dict.fromkeys(['H_KxP', 'H_PxK'], (inputs, 5)),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from helpers import make_batch, penalised_nll, small_settings, start_training
 
-from nplm_jax.models.network import Network
+from nplm_jax.models.network_from_settings import network_from_settings
 from nplm_jax.training import step
 
 V = 23
@@ -64,7 +64,7 @@ LOSS_AND_GRADIENTS = jax.jit(jax.value_and_grad(penalised_nll, has_aux=True), st
 
 
 def random_params(settings, seed=0):
-    params = Network.make(settings, V).init(jax.random.key(seed))
+    params = network_from_settings(settings, V).init(jax.random.key(seed))
     rng = np.random.default_rng(seed)  # no parameter may be zero, else a term could hide
     return jax.tree.map(lambda w: jnp.asarray(rng.normal(0, 0.5, w.shape), jnp.float32), params)
 
@@ -87,7 +87,7 @@ def test_gradient_of_the_mean_is_the_papers(n, m, h, direct):
     contexts, words = rng.integers(0, V, (6, n - 1)), rng.integers(0, V, 6)
     contexts[0] = contexts[0, 0]  # one word in every place of a context: its features get several gradients
     decay = 0.03
-    (_, nll), grads = LOSS_AND_GRADIENTS(params, Network.make(settings, V), make_batch(contexts, words), decay)
+    (_, nll), grads = LOSS_AND_GRADIENTS(params, network_from_settings(settings, V), make_batch(contexts, words), decay)
     theta = as_float64(params, n, m)
     expected = {k: (decay * v if k in 'CHUW' else 0 * v) for k, v in theta.items()}
     total = 0.0

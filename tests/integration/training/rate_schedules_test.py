@@ -8,7 +8,7 @@ import pytest
 from helpers import check_resumed, default_settings, launch, plugin_folder, refuses, same_bits, small_settings
 
 from nplm_jax.runs.experiment import load_settings
-from nplm_jax.training.optimizers import hyperparameters_of, make_optimizer
+from nplm_jax.training.program_from_settings import hyperparameters_of, optimizer_from_settings
 from nplm_jax.utils.errors import BadInput
 
 TRAPEZOID = {'optimizer.schedule': 'trapezoid', 'optimizer.learning_rate': 2.0}
@@ -39,7 +39,7 @@ STAIRCASE = {'optimizer.schedule': 'my_rates:Staircase'}
 def rates(changes, total_steps, steps):
     """Returns the learning rates of some updates, in a compiled program."""
     settings = default_settings(changes)
-    rate = jax.jit(make_optimizer(settings, total_steps, ()).learning_rate)
+    rate = jax.jit(optimizer_from_settings(settings, total_steps, ()).learning_rate)
     return [float(rate(hyperparameters_of(settings), jnp.int32(step))) for step in steps]
 
 

@@ -14,6 +14,7 @@ from configs import sentences
 from nplm_jax.config import parts
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.checked_fields import flatten
+from nplm_jax.config.settings import HYPERPARAMETERS
 from nplm_jax.reporting import figures
 from nplm_jax.reporting import metrics as reporting
 from nplm_jax.runs import experiment, loading
@@ -21,7 +22,7 @@ from nplm_jax.sweeps import sweeps
 from nplm_jax.training import vmapped
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.training.loop import Interrupted, prepare_run
-from nplm_jax.training.optimizers import HYPERPARAMETERS, hyperparameters_of
+from nplm_jax.training.program_from_settings import hyperparameters_of
 from nplm_jax.training.step import execute_steps
 from nplm_jax.utils.errors import NonFiniteError
 

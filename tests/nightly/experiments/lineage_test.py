@@ -11,7 +11,7 @@ from experiments.lineage import ladder, table, train
 from nplm_jax.config import parts
 from nplm_jax.config import settings as config
 from nplm_jax.config.parts import is_neural
-from nplm_jax.models.network import Network
+from nplm_jax.models.network_from_settings import network_from_settings
 from nplm_jax.runs import experiment
 
 FAKE_LAUNCH = """
@@ -40,7 +40,7 @@ def rung_has_no(settings, key):
 def test_a_rung_is_a_network_and_changes_only_what_it_says(rung, corpus):
     settings = experiment.load_settings(ladder.without_budget(rung, corpus))
     if is_neural(settings.model.family):
-        assert Network.make(settings, 2000).num_parameters() > 2000
+        assert network_from_settings(settings, 2000).num_parameters() > 2000
     if parent := ladder.RUNGS[rung].parent:
         before, after = flat(parent, corpus), flat(rung, corpus)
         changed = {key for key in after if key != 'name' and before[key] != after[key]}

@@ -12,7 +12,7 @@ optuna = pytest.importorskip('optuna')
 SMALL = """
 from configs import sentences
 from experiments.search import config
-from nplm_jax import parts
+from nplm_jax.config import parts
 
 def get_config():
     return parts.override(sentences.get_config(), {'name': 'search', 'train.epochs': 3, 'train.evaluate_every': 0})

@@ -12,7 +12,7 @@ import nplm_jax
 from nplm_jax.config import parts
 from nplm_jax.runs import loading
 from nplm_jax.runs.experiment import load_settings
-from nplm_jax.training.optimizers import make_optimizer
+from nplm_jax.training.program_from_settings import optimizer_from_settings
 
 PAGE = (ROOT / 'docs' / 'howto' / 'plugins.md').read_text()
 PARTS, CONFIG, OF_A_ROW = re.findall(r'```python\n(.*?)```', PAGE, re.DOTALL)
@@ -161,7 +161,7 @@ def test_an_optimizer_that_was_defined_anew_is_another_one(scratch):
         sys.modules.pop('mine', None)
         importlib.invalidate_caches()
         sys.dont_write_bytecode, before = True, sys.dont_write_bytecode
-        made.append(make_optimizer(small_settings(changes), 10, ('C_VxM',)))
+        made.append(optimizer_from_settings(small_settings(changes), 10, ('C_VxM',)))
         sys.dont_write_bytecode = before
     assert made[0] is not made[1] and made[0] != made[1]
 

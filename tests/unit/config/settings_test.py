@@ -12,7 +12,7 @@ from nplm_jax.config import settings as config_lib
 from nplm_jax.config.checked_fields import flatten
 from nplm_jax.config.component import MEANING, SECTION
 from nplm_jax.config.settings import Settings
-from nplm_jax.models.network import Network
+from nplm_jax.models.network_from_settings import network_from_settings
 from nplm_jax.reporting import catalog
 from nplm_jax.runs import workdir
 from nplm_jax.runs.experiment import load_settings
@@ -152,13 +152,13 @@ def test_every_output_goes_with_every_optimizer(kind):
 def test_a_shortlist_or_classes_that_the_vocabulary_cannot_fill_are_one_line():
     fits = {'output.samples': 10, 'output.num_shortlist': 4, 'output.classes': 6}
     for kind in parts.PARTS['output.kind'].paths:
-        assert Network.make(default_settings({**fits, 'output.kind': kind}), 10).vocabulary_size == 10
+        assert network_from_settings(default_settings({**fits, 'output.kind': kind}), 10).vocabulary_size == 10
     unused = {'output.kind': 'full', 'output.samples': 11, 'output.num_shortlist': 12}
-    assert Network.make(default_settings(unused), 10).vocabulary_size == 10
+    assert network_from_settings(default_settings(unused), 10).vocabulary_size == 10
     for key, value, limit in [('output.num_shortlist', 10, '10'), ('output.classes', 7, '6')]:
         settings = default_settings({**fits, 'output.kind': 'two_level', key: value})
         with refuses(key) as caught:
-            Network.make(settings, 10)
+            network_from_settings(settings, 10)
         assert caught.value.value == value and numbers(caught.value.problem) == [limit]
 
 

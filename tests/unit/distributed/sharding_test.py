@@ -14,7 +14,7 @@ from nplm_jax.config import settings as config_lib
 from nplm_jax.config.settings import ParallelSettings
 from nplm_jax.distributed.sharding import DATA as DATA_AXIS
 from nplm_jax.distributed.sharding import MODEL, ONE_DEVICE, MeshSharding, make_sharding
-from nplm_jax.models.network import Network
+from nplm_jax.models.network_from_settings import network_from_settings
 from nplm_jax.runs import workdir
 from nplm_jax.training.loop import prepare_run
 from nplm_jax.utils.errors import BadInput
@@ -68,9 +68,9 @@ def test_the_platform_is_that_of_the_meshs_devices_and_decides_layout_precision_
     tree = {'U': jnp.zeros((4, 3))}
     assert of_tpus.vocab_minor_layout(tree) is tree
     settings = small_settings({**LSTM, 'model.precision': 'auto', 'output.precision': 'auto'})
-    network = Network.make(settings, 9, of_tpus.platform)
+    network = network_from_settings(settings, 9, of_tpus.platform)
     assert network.body.precision == network.output.precision == 'bfloat16' and network.output.block_size == 1024
-    assert Network.make(settings, 9, 'cpu').output.block_size == 256
+    assert network_from_settings(settings, 9, 'cpu').output.block_size == 256
 
 
 @pytest.mark.parametrize('platform', ['cpu', 'gpu'])

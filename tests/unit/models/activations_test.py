@@ -9,7 +9,7 @@ import pytest
 from helpers import DATA, first_batch, others_nightly, small_settings
 
 from nplm_jax.config import parts
-from nplm_jax.models.network import Network
+from nplm_jax.models.network_from_settings import network_from_settings
 from nplm_jax.training.loop import prepare_run
 from nplm_jax.training.objective import dense_gradients
 from nplm_jax.training.step import execute_steps
@@ -22,7 +22,7 @@ FAMILIES = [family for family in parts.NETWORKS if family != 'nplm']  # whose `p
 def run_on(platform, changes):
     """A run whose network is that of a platform, wherever it is trained."""
     run = prepare_run(small_settings({**STREAM, **changes}), DATA)
-    network = Network.make(run.settings, DATA.vocabulary, platform)
+    network = network_from_settings(run.settings, DATA.vocabulary, platform)
     return run, network
 
 

@@ -12,12 +12,11 @@ from nplm_jax.training.optimizers import (
     TABLES,
     VECTORS,
     clip_by_global_norm,
-    hyperparameters_of,
     label_parameters,
-    make_optimizer,
     paper_schedule,
     scale_by_row_moment,
 )
+from nplm_jax.training.program_from_settings import hyperparameters_of, optimizer_from_settings
 
 TABLE_NAMES = ('C_VxM', 'b_V')
 
@@ -26,7 +25,10 @@ def make(changes, total_steps=100, batch_size=1):
     """Returns the learning rate of an update's number, and the chain."""
     common = {'optimizer.schedule': 'constant', 'optimizer.decay': 0.0, 'train.batch_size': batch_size}
     settings = default_settings({**common, **changes})
-    hyperparameters, optimizer = hyperparameters_of(settings), make_optimizer(settings, total_steps, TABLE_NAMES)
+    hyperparameters, optimizer = (
+        hyperparameters_of(settings),
+        optimizer_from_settings(settings, total_steps, TABLE_NAMES),
+    )
     return lambda step: float(optimizer.learning_rate(hyperparameters, step)), optimizer.chain(hyperparameters)
 
 
@@ -122,7 +124,7 @@ def test_clipping_does_not_hide_a_gradient_that_is_not_finite(bad):
 def test_with_traced_hyperparameters_the_updates_are_those_of_optax(name, of_optax):
     changes = {'optimizer.name': name, 'optimizer.momentum': 0.9, 'optimizer.learning_rate': 0.3}
     settings = default_settings({**changes, 'optimizer.schedule': 'cosine', 'optimizer.decay': 0.0})
-    chain, hyperparameters = make_optimizer(settings, 100, TABLE_NAMES).chain, hyperparameters_of(settings)
+    chain, hyperparameters = optimizer_from_settings(settings, 100, TABLE_NAMES).chain, hyperparameters_of(settings)
     update = jax.jit(lambda grads, state, params, h, step: chain(h).update(grads, state, params, step=step))
     expected = of_optax(optax.cosine_decay_schedule(0.3, 100))
     params = {'d': jnp.arange(3.0)}
@@ -140,7 +142,7 @@ def test_the_weight_decay_is_the_papers_under_the_papers_optimizer(name, factor)
     settings = default_settings(
         {'optimizer.name': name, 'optimizer.paper.epsilon_0': 1.0, 'train.batch_size': 1, **decays}
     )
-    optimizer = make_optimizer(settings, 100, TABLE_NAMES)
+    optimizer = optimizer_from_settings(settings, 100, TABLE_NAMES)
     assert float(optimizer.table_factor(hyperparameters_of(settings), 0)) == pytest.approx(1 - factor)
 
 
@@ -180,7 +182,7 @@ def test_class_matrices_of_two_level_and_what_a_body_declares_are_tables():
     assert labels == {**dict.fromkeys(params, TABLES), 'W_V': HIDDEN}
 
     hyperparameters = hyperparameters_of(small_settings(changes))
-    chain = make_optimizer(small_settings(changes), 100, network.tables).chain(hyperparameters)
+    chain = optimizer_from_settings(small_settings(changes), 100, network.tables).chain(hyperparameters)
     grads = jax.tree.map(jnp.ones_like, params)
     rows = {name: jnp.arange(2) for name in network.word_tables}
     sparse = {**grads, **{name: grads[name][:2] for name in rows}}

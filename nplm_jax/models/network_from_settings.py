@@ -1,0 +1,66 @@
+"""Builds the network that a config describes."""
+
+import dataclasses
+from typing import Any, cast
+
+from nplm_jax import nn
+from nplm_jax.config import parts
+from nplm_jax.config import settings as config
+from nplm_jax.config.settings import Settings
+from nplm_jax.data.stream import PARAGRAPH_BOUNDARY
+from nplm_jax.data.vocabulary import Vocabulary, numbered
+from nplm_jax.models.network import Network
+from nplm_jax.outputs.softmax import LINEAR
+from nplm_jax.utils.errors import require
+
+# What keys may be until a run begins, and `resolve_auto` replaces.
+AUTO = {'model.precision': 'auto', 'output.precision': 'auto', 'output.block_size': 0}
+
+
+def network_from_settings(settings: Settings, vocabulary: Vocabulary | int, platform: str | None = None) -> Network:
+    """Returns the network that a config describes.
+
+    Args:
+        settings: The settings.
+        vocabulary: The words, or how many there are.
+        platform: That of the devices that train it, for `Body.on` and `resolve_auto`; None for this process's.
+            Nothing is left to resolve in the settings of a run that has begun.
+
+    Raises:
+        BadInput: The settings are impossible or do not fit the vocabulary.
+    """
+    settings = resolve_auto(settings, platform)
+    body = parts.make('model.family', settings).on(platform or nn.default_platform())
+    body.check(settings)
+    words = numbered(vocabulary) if isinstance(vocabulary, int) else vocabulary
+    output = parts.make('output.kind', settings).over(words)
+    if body.scorer is not LINEAR:
+        takes_scorer = 'scorer' in {field.name for field in dataclasses.fields(output)}
+        allowed = f'must be sampled or nce for model.family={settings.model.family}, which scores words itself'
+        require(takes_scorer, 'output.kind', settings.output.kind, allowed)
+        output = dataclasses.replace(cast(Any, output), scorer=body.scorer)
+    line_end = None
+    if settings.corpus.context == 'line':
+        allowed = f'needs {PARAGRAPH_BOUNDARY} in the vocabulary, and no lookback of a body over streams'
+        takes_lines = PARAGRAPH_BOUNDARY in words.ids and not (body.trains_on_streams and body.training_lookback)
+        require(takes_lines, 'corpus.context', 'line', allowed)
+        line_end = words.ids[PARAGRAPH_BOUNDARY]
+    return Network(body, output, len(words), line_end)
+
+
+def resolve_auto(settings: Settings, platform: str | None = None) -> Settings:
+    """Returns settings in which what `AUTO` lists is that of a platform: `nn.native_precision` and `block_size`."""
+    precision, size = nn.native_precision(platform), block_size(platform or nn.default_platform())
+    values = {'model.precision': precision, 'output.precision': precision, 'output.block_size': size}
+    return config.replace(
+        settings, {key: x for key, x in values.items() if config.value_of(settings, key) == AUTO[key]}
+    )
+
+
+def block_size(platform: str) -> int:
+    """Returns the number of examples whose V scores are in memory at once.
+
+    Such a block stays in a CPU's cache, or in a TPU's buffers. On a GPU each block reads and writes the sum of the
+    gradients with respect to the weights, so that fewer are faster (experiments/accelerator).
+    """
+    return {'cpu': 256, 'tpu': 1024}.get(platform, 4096)

@@ -1,0 +1,101 @@
+"""An optimizer that a config names by import path, such as Muon, as a rule beside Adam and the paper's."""
+
+import dataclasses
+import functools
+from typing import Any, Literal
+
+import jax
+import optax
+
+from nplm_jax.config import parts, plugins
+from nplm_jax.config.checked_fields import Options
+from nplm_jax.config.component import built, key, shared
+from nplm_jax.config.settings import Settings
+from nplm_jax.training import optimizer_plugin
+from nplm_jax.training.optimizers import (
+    HIDDEN,
+    TABLES,
+    VECTORS,
+    RowwiseAdam,
+    add_weight_decay,
+    is_constant,
+    label_parameters,
+    scale_by_learning_rate,
+)
+from nplm_jax.utils.errors import require
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PluginRule(RowwiseAdam):
+    """An optimizer that `optimizer.name` names by import path; `make` is for what the plug-in does not update.
+
+    Attributes:
+        name: The import path.
+        options: Its options.
+        function: What the path names now: a function that was defined anew, as in a notebook, makes another rule.
+    """
+
+    name: str
+    tables: Literal['rowwise_adam', 'same'] = key(
+        'rowwise_adam',
+        'of an import path: what updates C, U, W and b: rowwise_adam (the named optimizer updates the hidden matrices, '
+        'Adam the other vectors) | same (the named optimizer updates all parameters)',
+    )
+    options: Options = shared('optimizer.options')
+    function: Any = built()
+
+    def __post_init__(self) -> None:
+        function = plugins.load_function('optimizer.name', self.name, 'learning_rate')
+        object.__setattr__(self, 'function', function)
+
+    @property
+    def updates_rows(self) -> bool:  # type: ignore[override]
+        """See `Rule.updates_rows`."""
+        return self.tables == 'rowwise_adam'
+
+    def check(self, settings: Settings) -> None:
+        """See `Part.check`. Refuses a plug-in that cannot be used: see `optimizer_plugin.load`."""
+        for name, value in self.options.items():
+            allowed = 'must be 0: optimizer.decay is the weight decay'
+            require(not (plugins.DECAY in name and value), f'optimizer.options.{name}', value, allowed)
+        has_constant_rate = is_constant(self, parts.make('optimizer.schedule', settings))
+        make = optimizer_plugin.load(self.name, self.function, self.options)
+        jax.eval_shape(lambda rate: make(rate if has_constant_rate else lambda _: rate) and None, 1.0)
+
+    def chain(
+        self,
+        schedule: optax.Schedule,
+        is_constant: bool,
+        decay: Any,
+        tables: tuple[str, ...],
+        rows_are_outputs: frozenset[str],
+    ) -> optax.GradientTransformationExtraArgs:
+        """See `Rule.chain`.
+
+        Two labels of one rate share one instance of the plug-in, since it may have numbers for all of its parameters.
+        """
+        make, table_rate = optimizer_plugin.load(self.name, self.function, self.options), self.table_rate
+        table_schedule: optax.Schedule = schedule if table_rate == 1 else lambda step: table_rate * schedule(step)
+
+        def plugin(schedule: optax.Schedule) -> optax.GradientTransformationExtraArgs:
+            decay_at = lambda step: schedule(step) * decay  # noqa: E731
+            rate = schedule(0) if is_constant else schedule
+            return optimizer_plugin.transformation(make, rate, decay_at, rows_are_outputs)
+
+        clip = self.clip()
+        if self.tables == 'same' and table_rate == 1:
+            return optax.chain(*clip, plugin(schedule))
+        label = functools.partial(label_parameters, tables=tables)
+        if self.tables == 'same':
+            rules = {HIDDEN: plugin(schedule), TABLES: plugin(table_schedule)}
+            to_hidden = {VECTORS: HIDDEN}
+            return optax.chain(
+                *clip, optax.partition(rules, lambda params: jax.tree.map(to_hidden.get, label(params), label(params)))
+            )
+        others = self.make()
+        rules = {
+            HIDDEN: plugin(schedule),
+            TABLES: optax.chain(others[TABLES], add_weight_decay(decay), scale_by_learning_rate(table_schedule)),
+            VECTORS: optax.chain(others[VECTORS], scale_by_learning_rate(schedule)),
+        }
+        return optax.chain(*clip, optax.partition(rules, label))

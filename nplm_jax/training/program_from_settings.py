@@ -1,0 +1,107 @@
+"""Builds the program and the schedule of a run from its settings."""
+
+import dataclasses
+import math
+
+import numpy as np
+
+from nplm_jax.config import parts
+from nplm_jax.config import settings as config
+from nplm_jax.config.settings import HYPERPARAMETERS, Settings
+from nplm_jax.data.stream import Span
+from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding
+from nplm_jax.models.network import Network
+from nplm_jax.training.optimizers import Hyperparameters, Optimizer, Rule, ScheduledRule, make_optimizer
+from nplm_jax.training.rate_schedules import RateSchedule
+from nplm_jax.training.schedule import Schedule
+from nplm_jax.training.step import Program
+from nplm_jax.utils.errors import require
+
+
+def make_program(
+    settings: Settings, network: Network, steps_per_epoch: int, sharding: MeshSharding = ONE_DEVICE
+) -> Program:
+    """Returns the program of a run. Runs whose settings differ only in `HYPERPARAMETERS` get equal programs."""
+    total = total_steps(settings, steps_per_epoch)
+    return Program(
+        network=network,
+        optimizer=optimizer_from_settings(settings, total, network.tables, network.body.rows_are_outputs),
+        batch_size=settings.train.batch_size,
+        steps_per_epoch=steps_per_epoch,
+        scatters_updates=network.output.uses_sparse_updates and updates_rows(settings),
+        num_microbatches=settings.train.accumulate,
+        average_decay=settings.train.average,
+        average_start=average_start(settings, total),
+        sharding=dataclasses.replace(sharding, paddings=network.paddings),
+    )
+
+
+def hyperparameters_of(settings: Settings) -> Hyperparameters:
+    """Returns the run's hyperparameters: int32 the seed, float32 the others."""
+    values = config.to_flat(settings)
+    return {key: (np.int32 if key == 'seed' else np.float32)(values[key]) for key in HYPERPARAMETERS}
+
+
+def optimizer_from_settings(
+    settings: Settings, total_steps: int, tables: tuple[str, ...], rows_are_outputs: frozenset[str] = frozenset()
+) -> Optimizer:
+    """Returns the optimizer of a run. Runs that differ only in HYPERPARAMETERS get the same object.
+
+    Args:
+        settings: The run's settings.
+        total_steps: Number of updates of the whole run.
+        tables: The names of the parameters whose rows it updates as a table's: `Network.tables`.
+        rows_are_outputs: See `Body.rows_are_outputs`.
+    """
+    rule, schedule = _rule_and_schedule(config.replace(settings, dict.fromkeys(HYPERPARAMETERS, 1)))
+    return make_optimizer(rule, schedule, total_steps, settings.train.batch_size, tables, rows_are_outputs)
+
+
+def _rule_and_schedule(settings: Settings) -> tuple[Rule, RateSchedule | None]:
+    rule = parts.make('optimizer.name', settings)
+    return rule, parts.make('optimizer.schedule', settings) if isinstance(rule, ScheduledRule) else None
+
+
+def updates_rows(settings: Settings) -> bool:
+    """Returns whether a sparse loss updates only the rows that it reads (`Rule.updates_rows`).
+
+    During an execution weight decay and the running average shrink the factors of `sparse_rows.Scales`. If these could
+    underflow, updates are dense.
+    """
+    rule, train = parts.make('optimizer.name', settings), settings.train
+    smallest = min(1 - rule.peak_table_rate(train.batch_size) * rule.decay, train.average or 1.0)
+    underflows = smallest <= 0 or train.steps_per_execution * math.log(smallest) < -10
+    return rule.updates_rows and not underflows
+
+
+def make_schedule(settings: Settings, train: Span) -> Schedule:
+    """Returns the schedule. Raises BadInput if a batch, the warm-up or the number of epochs is too large."""
+    batch_size = settings.train.batch_size
+    allowed = f'must be {len(train):,} or less, the training words (corpus.train below 1 is a fraction, else words)'
+    require(batch_size <= len(train), 'train.batch_size', batch_size, allowed)
+    per_epoch = len(train) // batch_size
+    total, warmup = total_steps(settings, per_epoch), settings.optimizer.warmup
+    require(total < 2**31, 'train.epochs', settings.train.epochs, f'must make fewer than 2**31 updates, not {total:,}')
+    require(warmup < total, 'optimizer.warmup', warmup, f'must be below {total:,}, the number of updates of the run')
+    share, allowed = settings.train.average_start, 'must be 0 where train.average=0'
+    require(settings.train.average > 0 or not share, 'train.average_start', share, allowed)
+    return Schedule(
+        steps_per_epoch=per_epoch,
+        total_steps=total,
+        evaluate_every=settings.train.evaluate_every or per_epoch,
+        checkpoint_every=settings.train.checkpoint_every,
+        log_every=settings.train.log_every,
+        steps_per_execution=settings.train.steps_per_execution,
+        average_start=average_start(settings, total),
+    )
+
+
+def total_steps(settings: Settings, steps_per_epoch: int) -> int:
+    """Returns the number of updates of a run that is not stopped early."""
+    total = steps_per_epoch * settings.train.epochs
+    return min(settings.train.max_steps or total, total)
+
+
+def average_start(settings: Settings, total_steps: int) -> int:
+    """Returns the number of updates before the average of the parameters begins."""
+    return int(settings.train.average_start * total_steps)
