@@ -8,7 +8,8 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from nplm_jax.config.settings import FIELDS, default_config
-from nplm_jax.utils.errors import BadInput, did_you_mean
+from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.names import did_you_mean
 
 Row = Mapping[str, Any]  # values by flattened key: {'model.h': 50}
 

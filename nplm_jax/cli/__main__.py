@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from nplm_jax.cli import commands
 from nplm_jax.config import plugins
 from nplm_jax.reporting.shell import prepare_streams
-from nplm_jax.utils.errors import BadInput, NonFiniteError, did_you_mean
+from nplm_jax.utils.errors import BadInput, NonFiniteError
+from nplm_jax.utils.names import did_you_mean
 
 _TRAINING = 'train', 'sweep'  # commands that say themselves which failures are expected
 USAGE = """usage: nplm COMMAND ... [--flags]

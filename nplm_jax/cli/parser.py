@@ -10,8 +10,9 @@ from typing import Any, NoReturn
 
 from nplm_jax.config import plugins
 from nplm_jax.reporting.text import to_json
-from nplm_jax.utils.errors import BadInput, did_you_mean, require, require_one_of
+from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand, write_atomically
+from nplm_jax.utils.names import did_you_mean, require_one_of
 
 CONTEXT = """If the run's corpus has paragraph marks, every line, prompt or item is scored after an unscored <p>;
 otherwise it is scored without a context. Where line ends are tokens (corpus.tokens=pieces, characters or bytes), it is

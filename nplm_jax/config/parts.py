@@ -20,8 +20,9 @@ from nplm_jax.config import settings as config_lib
 from nplm_jax.config.component import Part
 from nplm_jax.config.plugins import is_path
 from nplm_jax.config.settings import FIELDS, HYPERPARAMETERS, KEYS_FILE, OPTION_SECTIONS, READS, Settings
-from nplm_jax.utils.errors import BadInput, require, require_one_of
+from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import write_atomically
+from nplm_jax.utils.names import require_one_of
 
 
 class Kind(NamedTuple):

@@ -22,8 +22,9 @@ from nplm_jax.data.stream import BOUNDARY_TOKENS, Span
 from nplm_jax.data.tokenizers.tokenizer import Piece, Tokenizer
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.data.word_stream import WordStream
-from nplm_jax.utils.errors import BadInput, require, require_one_of
+from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand
+from nplm_jax.utils.names import require_one_of
 
 _TEXT_PATH = 'a UTF-8 text file or a folder of such files'
 _SENTENCES = 'i like dog\n\ni love coffee\n\ni hate milk'

@@ -3,9 +3,12 @@
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from nplm_jax.config.settings import CorpusSettings
 from nplm_jax.data.stream import RARE, SKIPPED, UNKNOWN
+
+if TYPE_CHECKING:
+    from nplm_jax.config.settings import CorpusSettings
 
 MAX_OOV = 0.05  # share of unknown words above which perplexities do not say which model is better
 MIN_LINES = 10  # of a text in which lines may be recognised as paragraphs
@@ -25,7 +28,7 @@ _WRAPPED = 0.8  # median length of lines as a share of the longest ones, from wh
 _SENTENCE_END = re.compile(r'[.!?…。！？][\s"\'’”»)\]]*$')
 
 
-def limiting_key(corpus: CorpusSettings, vocabulary_size: int) -> str:
+def limiting_key(corpus: 'CorpusSettings', vocabulary_size: int) -> str:
     """Returns the key of `corpus.*` that keeps words out of a vocabulary; empty if none does."""
     if corpus.max_vocabulary and vocabulary_size >= corpus.max_vocabulary:
         return 'max_vocabulary'
@@ -33,7 +36,7 @@ def limiting_key(corpus: CorpusSettings, vocabulary_size: int) -> str:
 
 
 def describe_oov(
-    share: float, words: str = 'words', corpus: CorpusSettings | None = None, vocabulary_size: int = 0
+    share: float, words: str = 'words', corpus: 'CorpusSettings | None' = None, vocabulary_size: int = 0
 ) -> str:
     """Returns a warning with advice where the share of unknown words is above MAX_OOV, else an empty string.
 

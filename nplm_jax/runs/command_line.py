@@ -20,7 +20,8 @@ from nplm_jax.config import settings as config_lib
 from nplm_jax.config.checked_fields import list_fields
 from nplm_jax.config.settings import FIELDS, is_option
 from nplm_jax.reporting.shell import command_line, nplm_command
-from nplm_jax.utils.errors import BadInput, did_you_mean, first_line, require
+from nplm_jax.utils.errors import BadInput, first_line, require
+from nplm_jax.utils.names import did_you_mean
 
 _ROOT = pathlib.Path(__file__).parents[1]  # the package
 # The configs of the repository, which a wheel carries in the package.

@@ -16,7 +16,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from nplm_jax.executors.processes import free_port
-from nplm_jax.utils.errors import BadInput, did_you_mean, require
+from nplm_jax.utils.errors import BadInput, require
+from nplm_jax.utils.names import did_you_mean
 
 # What a user may set for SLURM jobs: options of sbatch, and `setup`, shell code that runs before the command.
 INTEGER_OPTIONS = ('time', 'nodes', 'cpus_per_task', 'gpus_per_node', 'signal_delay_s')

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nplm_jax.data.vocabulary import Vocabulary
-from nplm_jax.utils.errors import BadInput, require, require_one_of
+from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand, write_atomically
+from nplm_jax.utils.names import require_one_of
 
 if TYPE_CHECKING:
     from nplm_jax.runs.loaded_models import LoadedModels

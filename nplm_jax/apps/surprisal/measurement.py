@@ -28,7 +28,8 @@ from nplm_jax.inference.scoring import LineStart
 from nplm_jax.models.mixture import ContextBins, Mixture, normalize_weights
 from nplm_jax.models.open_vocabulary import OpenVocabulary
 from nplm_jax.models.spelled_words import Spelling
-from nplm_jax.utils.errors import require, require_one_of
+from nplm_jax.utils.errors import require
+from nplm_jax.utils.names import require_one_of
 
 CHOICES = {
     'punctuation': ('attached', 'word'),
