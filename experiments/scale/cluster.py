@@ -37,7 +37,7 @@ from nplm_jax.data import corpora, encoding
 from nplm_jax.data.stream import Span
 from nplm_jax.executors import processes, workers
 from nplm_jax.ngram.counts import count
-from nplm_jax.ngram.scratch import Scratch
+from nplm_jax.ngram.shared_scratch import SharedScratch
 from nplm_jax.reporting import provenance
 from nplm_jax.reporting.text import markdown_table
 from nplm_jax.runs.experiment import load_settings
@@ -120,7 +120,7 @@ def prepare_and_count(path: str, address: str) -> dict[str, Any]:
         corpus = corpora.load(settings.corpus)
         data = encoding.from_corpus(corpus, encoding.for_corpus(corpus, settings.corpus))
         usage.append(_usage(pids))
-        span, scratch = Span(0, len(corpus)), Scratch(pathlib.Path(path).parent)
+        span, scratch = Span(0, len(corpus)), SharedScratch(pathlib.Path(path).parent)
         counted = count(data.tokens_T, span, ORDER, len(data.vocabulary), scratch)
         usage.append(_usage(pids))
     digest = hashlib.sha256()

@@ -29,7 +29,7 @@ from experiments.scale import generate
 from nplm_jax.data.stream import Span
 from nplm_jax.ngram import kneser_ney, storage
 from nplm_jax.ngram.counts import count
-from nplm_jax.ngram.scratch import Scratch
+from nplm_jax.ngram.shared_scratch import SharedScratch
 from nplm_jax.reporting import provenance
 from nplm_jax.utils.errors import require
 
@@ -65,7 +65,9 @@ def estimate(folder: pathlib.Path, words: int, vocabulary_size: int) -> dict[str
     """Estimates, saves and reads the model and scores the test words; runs in a process of its own."""
     tokens_T = np.memmap(folder / 'ids.bin', np.int32, 'r')
     clock = [time.perf_counter()]
-    model = kneser_ney.fit_modified(count(tokens_T, Span(0, words), ORDER, vocabulary_size, scratch=Scratch(folder)))
+    model = kneser_ney.fit_modified(
+        count(tokens_T, Span(0, words), ORDER, vocabulary_size, scratch=SharedScratch(folder))
+    )
     clock.append(time.perf_counter())
     storage.save(model, folder / 'model.safetensors')
     clock.append(time.perf_counter())

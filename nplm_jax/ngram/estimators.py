@@ -16,7 +16,7 @@ from nplm_jax.ngram import class_ngram, interpolated, kneser_ney, lines, pruning
 from nplm_jax.ngram.backoff import BackoffModel
 from nplm_jax.ngram.counts import NgramCounts, count
 from nplm_jax.ngram.quantization import quantize
-from nplm_jax.ngram.scratch import Scratch
+from nplm_jax.ngram.shared_scratch import SharedScratch
 from nplm_jax.ngram.unsmoothed import add_delta, unsmoothed_backoff
 from nplm_jax.utils.errors import require
 
@@ -72,9 +72,9 @@ class BackoffEstimator(Estimator):
 
     def fit(self, data: Dataset, folder: pathlib.Path) -> LanguageModel:
         """See `Estimator.fit`."""
-        marks, scratch = lines.marks_of(data.vocabulary) if data.by_lines else None, Scratch(folder)
+        marks, scratch = lines.marks_of(data.vocabulary) if data.by_lines else None, SharedScratch(folder)
         model = self.from_counts(count(data.tokens_T, data.train, self.n, len(data.vocabulary), scratch, marks))
-        return quantize(model, self.bits, Scratch(folder)) if self.bits else model
+        return quantize(model, self.bits, SharedScratch(folder)) if self.bits else model
 
 
 class MaximumLikelihood(BackoffEstimator):
@@ -224,7 +224,7 @@ def read(settings: Settings, data: Dataset, folder: pathlib.Path | None = None) 
         return data
     problem = f'needs {PARAGRAPH_BOUNDARY} in the vocabulary; corpus.context=stream does not'
     require(PARAGRAPH_BOUNDARY in data.vocabulary.ids, 'corpus.context', settings.corpus.context, problem)
-    return lines.by_lines(data, Scratch(folder))
+    return lines.by_lines(data, SharedScratch(folder))
 
 
 def estimate(settings: Settings, data: Dataset, folder: pathlib.Path) -> LanguageModel:

@@ -1,4 +1,6 @@
-"""Arrays that may be larger than the memory: small ones in memory, large ones in temporary files that are mapped.
+"""Arrays that may be larger than the memory, and work on them in parts.
+
+Small arrays stay in memory; large ones are temporary files, mapped into memory.
 
 A temporary file has no name in its folder. So the system removes it with the last array that maps it, also when the
 process is killed, and no other process can read what is half written.
@@ -9,7 +11,8 @@ import dataclasses
 import mmap
 import pathlib
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import IO, Any, Protocol
 
 import numpy as np
 
@@ -19,9 +22,34 @@ BLOCK = 2**21  # n-grams that are sorted or computed at once: about a quarter of
 IN_MEMORY = 2**24  # bytes of an array that stays in memory
 
 
+class Job(Protocol):
+    """Tasks that write their results into folders; `executors.jobs.Job` is one that resumes.
+
+    Attributes:
+        folder: The folder of the results.
+    """
+
+    @property
+    def folder(self) -> pathlib.Path:
+        """See the class."""
+        ...
+
+    def run(
+        self, stage: str, function: Callable[[Any, pathlib.Path], object], tasks: Sequence[Any]
+    ) -> list[pathlib.Path]:
+        """Calls `function(task, folder)` for each task of a stage. Returns the folders."""
+        ...
+
+    def write(self, name: str, write: Callable[[IO[bytes]], object]) -> None:
+        """Writes a file of the folder."""
+        ...
+
+
 @dataclasses.dataclass(frozen=True)
 class Scratch:
     """Makes arrays, and says how many n-grams are computed at once.
+
+    It does large work in this process; `shared_scratch.SharedScratch` divides it over processes or machines.
 
     Attributes:
         folder: Where temporary files are; None is the system's folder (TMPDIR).
@@ -45,6 +73,42 @@ class Scratch:
         """Returns a writer of an array whose size is not known yet."""
         return Writer(self, dtype)
 
+    @contextlib.contextmanager
+    def open_job(self, words_L: np.ndarray, identity: Mapping[str, Any]) -> Iterator[Job]:
+        """Opens a job in a temporary folder, which is removed at the end.
+
+        Args:
+            words_L: The words that the job counts.
+            identity: What its results depend on besides.
+
+        Raises:
+            BadInput: The disk is full.
+        """
+        with _disk_errors(self, 'the n-grams'), tempfile.TemporaryDirectory(dir=self.folder) as folder:
+            yield _LocalJob(pathlib.Path(folder))
+
+
+@dataclasses.dataclass(frozen=True)
+class _LocalJob:
+    """A `Job` of this process."""
+
+    folder: pathlib.Path
+
+    def run(
+        self, stage: str, function: Callable[[Any, pathlib.Path], object], tasks: Sequence[Any]
+    ) -> list[pathlib.Path]:
+        """See `Job.run`."""
+        folders = [self.folder / stage / str(number) for number in range(len(tasks))]
+        for task, folder in zip(tasks, folders):
+            folder.mkdir(parents=True)
+            function(task, folder)
+        return folders
+
+    def write(self, name: str, write: Callable[[IO[bytes]], object]) -> None:
+        """See `Job.write`."""
+        with (self.folder / name).open('wb') as file:
+            write(file)
+
 
 SCRATCH = Scratch()  # in the system's temporary folder
 
@@ -67,26 +131,30 @@ class Writer:
         """Appends the values of a piece, in the array's dtype. Raises: BadInput when the disk is full."""
         data = np.ascontiguousarray(piece, self._dtype).view(np.uint8).data
         self._num_bytes += data.nbytes
-        with self._disk_errors():
+        with self._errors():
             self._file.write(data)
 
     def finish(self) -> np.ndarray:
         """Returns the array, which can be changed in place."""
-        with self._disk_errors(), self._file as file:
+        with self._errors(), self._file as file:
             if self._num_bytes > self._scratch.in_memory:
                 file.flush()
                 return np.frombuffer(mmap.mmap(file.fileno(), 0), self._dtype)
             file.seek(0)
             return np.frombuffer(bytearray(file.read()), self._dtype)
 
-    @contextlib.contextmanager
-    def _disk_errors(self) -> Iterator[None]:
-        """Raises: BadInput when the folder cannot hold the array."""
-        try:
-            yield
-        except OSError as error:
-            folder, size = self._scratch.folder or tempfile.gettempdir(), f'{self._num_bytes:,} bytes of one array'
-            raise BadInput(folder, f'cannot hold the n-grams ({error.strerror}; {size})') from None
+    def _errors(self) -> contextlib.AbstractContextManager[None]:
+        return _disk_errors(self._scratch, f'{self._num_bytes:,} bytes of one array of n-grams')
+
+
+@contextlib.contextmanager
+def _disk_errors(scratch: Scratch, content: str) -> Iterator[None]:
+    """Raises: BadInput when the folder cannot hold the content."""
+    try:
+        yield
+    except OSError as error:
+        folder = scratch.folder or tempfile.gettempdir()
+        raise BadInput(folder, f'cannot hold {content} ({error.strerror or error})') from None
 
 
 def blocks(size: int, block: int) -> Iterator[slice]:

@@ -12,24 +12,18 @@ holds more than a range:
 Dims: L words of a sequence, S windows, N n-grams of an order.
 """
 
-import contextlib
 import functools
-import hashlib
 import pathlib
-import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import IO, NamedTuple
 
 import numpy as np
 
 from nplm_jax.data.mapped_arrays import parts, release
-from nplm_jax.executors import workers
-from nplm_jax.executors.jobs import Job
 from nplm_jax.ngram.scratch import Scratch, blocks
 
 _BITS = 63  # of a sorted number
 _SAMPLED = 2**20  # bigrams that choose the bounds of the ranges
-_LARGE = 2**22  # words that several processes count
 
 Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
 
@@ -87,7 +81,7 @@ def sort_ngrams(words_L: np.ndarray, n: int, vocabulary_size: int, scratch: Scra
         words_L: Ids in reading order, all in the vocabulary. The first n-1 words are contexts and are not counted.
         n: The highest order.
         vocabulary_size: |V|.
-        scratch: Makes the arrays. Its folder must be one that all workers see.
+        scratch: Makes the arrays.
 
     Returns:
         For each order its sorted keys `node of the first k-1 words * |V| + last word`, int64; how often each n-gram
@@ -107,7 +101,9 @@ def sort_ngrams(words_L: np.ndarray, n: int, vocabulary_size: int, scratch: Scra
         return _assemble(problem, [(counted, suffix_nodes)], dtype, scratch)
     size = max(scratch.block // 2, 1)  # of a piece and of a range: several are worked on at once
     problem = problem._replace(bounds=_choose_bounds(words_L, vocabulary_size, -(-len(words_L) // size)))
-    with _open_job(words_L, problem, scratch) as job:
+    identity = {'n': n, 'vocabulary': vocabulary_size, 'block': scratch.block}
+    with scratch.open_job(words_L, identity) as job:
+        job.write('words.npy', functools.partial(_save_words, words_L))
         words_file, ranges = job.folder / 'words.npy', range(len(problem.bounds))
         spans = [(span.start, span.stop) for span in blocks(len(words_L), size)]
         pieces = job.run('dividing n-grams', functools.partial(_divide_piece, problem, words_file), spans)
@@ -116,23 +112,6 @@ def sort_ngrams(words_L: np.ndarray, n: int, vocabulary_size: int, scratch: Scra
         joined_folders = job.run('joining n-grams', join, ranges)
         joined = (np.load(folder / 'suffix_nodes.npy', allow_pickle=False) for folder in joined_folders)
         return _assemble(problem, zip(map(_load, counted_folders), joined), dtype, scratch)
-
-
-@contextlib.contextmanager
-def _open_job(words_L: np.ndarray, problem: Problem, scratch: Scratch) -> Iterator[Job]:
-    """Opens the job of a count in a folder of `scratch`, with the words in words.npy; removes it at the end."""
-    digest = hashlib.sha256()
-    for part_L in parts(words_L):
-        digest.update(part_L.data)
-    identity = {'words': digest.hexdigest(), 'n': problem.n, 'vocabulary': problem.vocabulary_size}
-    identity |= {'block': scratch.block}
-    with contextlib.ExitStack() as stack:
-        folder = scratch.folder or pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        choose = workers.current if scratch.folder else workers.here  # other machines do not see a temporary folder
-        job = Job(folder / '.counting', identity, choose(len(words_L) >= _LARGE))
-        job.write('words.npy', functools.partial(_save_words, words_L))
-        yield job
-        job.remove()
 
 
 def _save_words(words_L: np.ndarray, file: IO[bytes]) -> None:

@@ -26,7 +26,7 @@ from nplm_jax.executors import dask_cluster, jobs, workers
 from nplm_jax.executors.dask_cluster import DaskCluster
 from nplm_jax.executors.jobs import Job
 from nplm_jax.ngram import counts
-from nplm_jax.ngram.scratch import Scratch
+from nplm_jax.ngram.shared_scratch import SharedScratch
 from nplm_jax.utils.errors import BadInput
 
 pytestmark = pytest.mark.filterwarnings('ignore')  # of Dask
@@ -45,7 +45,7 @@ def arrays(counted):
 
 
 def check_counts(folder, block=3_000):
-    counted = counts.count(WORDS, Span(100, len(WORDS)), 4, SIZE, Scratch(folder, block=block))
+    counted = counts.count(WORDS, Span(100, len(WORDS)), 4, SIZE, SharedScratch(folder, block=block))
     for found, expected in zip(
         arrays(counted), arrays(counts.count(WORDS, Span(100, len(WORDS)), 4, SIZE)), strict=True
     ):

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from nplm_jax.data.stream import Span, with_history
 from nplm_jax.ngram import counts, kneser_ney
 from nplm_jax.ngram.scratch import Scratch
+from nplm_jax.ngram.shared_scratch import SharedScratch
 from nplm_jax.ngram.sorting import sort_with_order
 from nplm_jax.utils.errors import BadInput
 
@@ -46,10 +47,11 @@ def check(counted, tables):
     n=st.integers(1, 6),
     block=st.sampled_from([1, 2, 3, 10, 1000]),
     in_memory=st.sampled_from([0, 100, 10**6]),
+    scratch_class=st.sampled_from([Scratch, SharedScratch]),
 )
-def test_counting_in_blocks_is_counting_at_once(tokens, start, n, block, in_memory):
+def test_counting_in_blocks_is_counting_at_once(tokens, start, n, block, in_memory, scratch_class):
     span = Span(min(start, len(tokens) - 1), len(tokens))
-    scratch = Scratch(block=block, in_memory=in_memory)
+    scratch = scratch_class(block=block, in_memory=in_memory)
     check(counts.count(np.array(tokens, np.int32), span, n, 5, scratch), reference(tokens, span, n, 5))
 
 
@@ -97,14 +99,15 @@ def test_many_ranges_need_few_open_files():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir('/proc/self/fd')) + 40, hard))
     try:
-        counted = counts.count(tokens_T, Span(0, 3000), 3, 50, Scratch(block=60))  # 100 ranges
+        counted = counts.count(tokens_T, Span(0, 3000), 3, 50, SharedScratch(block=60))  # 100 ranges
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     check(counted, reference(tokens_T, Span(0, 3000), 3, 50))
 
 
-def test_temporary_files_have_no_name(tmp_path):
-    counted = counts.count(np.arange(100) % 7, Span(0, 100), 3, 7, Scratch(tmp_path, block=10, in_memory=0))
+@pytest.mark.parametrize('scratch_class', [Scratch, SharedScratch])
+def test_temporary_files_have_no_name(tmp_path, scratch_class):
+    counted = counts.count(np.arange(100) % 7, Span(0, 100), 3, 7, scratch_class(tmp_path, block=10, in_memory=0))
     assert counted.counts[2].sum() == 100
     assert not list(tmp_path.iterdir())
 
@@ -117,5 +120,7 @@ def test_a_full_disk_is_one_line(in_memory, monkeypatch):
 
 
 def test_a_folder_that_is_missing_is_one_line(tmp_path):
-    with refuses('missing'):
-        counts.count(np.arange(100) % 7, Span(0, 100), 3, 7, Scratch(tmp_path / 'missing', in_memory=0))
+    for block in (10, 1000):
+        with refuses('missing'):
+            scratch = Scratch(tmp_path / 'missing', block, in_memory=0)
+            counts.count(np.arange(100) % 7, Span(0, 100), 3, 7, scratch)

@@ -1,0 +1,43 @@
+"""Large counts by several processes or machines."""
+
+import contextlib
+import dataclasses
+import hashlib
+import pathlib
+import tempfile
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from nplm_jax.data.mapped_arrays import parts
+from nplm_jax.executors import jobs, workers
+from nplm_jax.ngram.scratch import Scratch
+
+_LARGE = 2**22  # words that several processes count
+
+
+@dataclasses.dataclass(frozen=True)
+class SharedScratch(Scratch):
+    """A `Scratch` whose jobs run on `workers.current` and resume after a crash.
+
+    All workers must see its folder under the same path; without a folder the processes of this machine do the work.
+    """
+
+    @contextlib.contextmanager
+    def open_job(self, words_L: np.ndarray, identity: Mapping[str, Any]) -> Iterator[jobs.Job]:
+        """See `Scratch.open_job`.
+
+        Raises:
+            BadInput: The disk is full, or the workers are lost.
+        """
+        digest = hashlib.sha256()
+        for part_L in parts(words_L):
+            digest.update(part_L.data)
+        with contextlib.ExitStack() as stack:
+            folder = self.folder or pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            choose = workers.current if self.folder else workers.here
+            identity = {'words': digest.hexdigest(), **identity}
+            job = jobs.Job(folder / '.counting', identity, choose(len(words_L) >= _LARGE))
+            yield job
+            job.remove()
