@@ -100,7 +100,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(tmp_path):
     ]
     for name in ('nplm_jax', 'configs', 'tests', 'experiments'):
         shutil.copytree(ROOT / name, tmp_path / 'copy' / name, ignore=shutil.ignore_patterns('__pycache__', '*.json'))
-    for name in ('pyproject.toml', 'README.md', 'LICENSE', 'requirements.txt', 'launch.py', 'setup.py', 'MANIFEST.in'):
+    for name in ('pyproject.toml', 'README.md', 'LICENSE', 'requirements.txt'):
         shutil.copy(ROOT / name, tmp_path / 'copy')
     subprocess.run([*pip, tmp_path / 'copy'], check=True, timeout=300)
     with zipfile.ZipFile(next(tmp_path.glob('*.whl'))) as wheel:
