@@ -73,7 +73,7 @@ def run(
     """
     settings = load_settings(config)
     corpus = data if isinstance(data, SharedCorpus) else SharedCorpus(settings, data)
-    with open_session(settings, folder, command, corpus) as session:
+    with config_lib.trusting_settings(settings), open_session(settings, folder, command, corpus) as session:
         if session.trains:
             with interruptible() as interrupted:
                 try:
@@ -110,6 +110,8 @@ def run_many(
     outcomes: dict[int, Any] = {}
     with contextlib.ExitStack() as stack, interruptible() as interrupted:
         sessions: dict[int, RunSession] = {}
+        for settings in all_settings:
+            stack.enter_context(config_lib.trusting_settings(settings))
         trainers: dict[int, Trainer] = {}
         for i, (settings, folder) in enumerate(zip(all_settings, folders)):
             try:

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from nplm_jax.config import parts
-from nplm_jax.config.plugins import allow
+from nplm_jax.config.plugins import trust
 from nplm_jax.config.settings import Settings
 from nplm_jax.data import corpora, dataset, encoding, vocabulary
 from nplm_jax.data.tokenizers import tokenizer_files
@@ -42,13 +42,17 @@ def load(folder: Path, plugins: Sequence[str] = ()) -> LoadedModel:
 
     Args:
         folder: The run's folder or the packed model.
-        plugins: Modules that may be imported where the run names a body, an output layer or a tokenizer in them.
+        plugins: Modules that may be imported where this run names a body, an output layer or a tokenizer in them.
 
     Raises:
         BadInput: No run was started there, its files are missing or damaged, its family is not installed, or it needs
             a plug-in whose module was not named; or it has a network, and the settings of JAX cannot serve.
     """
-    allow([plugins] if isinstance(plugins, str) else plugins)
+    with trust(plugins):
+        return _load(folder)
+
+
+def _load(folder: Path) -> LoadedModel:
     name, folder = os.path.basename(os.path.abspath(folder)), catalog.expand_run(folder)
     settings = workdir.read_settings(folder)
     words = workdir.read_vocabulary(folder)
