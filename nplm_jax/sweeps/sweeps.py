@@ -22,6 +22,7 @@ from nplm_jax.runs import experiment, session, workdir
 from nplm_jax.runs.command_line import require_key
 from nplm_jax.runs.experiment import Config
 from nplm_jax.runs.workdir import TEACHER, run_name, unique_names
+from nplm_jax.sweeps.together import run_many
 from nplm_jax.training import vmapped
 from nplm_jax.utils.errors import BadInput, NonFiniteError, require
 from nplm_jax.utils.io import write_atomically
@@ -250,7 +251,7 @@ def run(
         group_numbers = vmapped.group_compatible([point.settings for point in points])
     for group in ([points[i] for i in group] for group in group_numbers):
         folders = [folder / point.name for point in group]
-        outcomes = experiment.run_many([point.settings for point in group], folders, command, notes)
+        outcomes = run_many([point.settings for point in group], folders, command, notes)
         for point, outcome in zip(group, outcomes):
             if isinstance(outcome, Exception):
                 print(f'{point.name}: {outcome}', file=sys.stderr)

@@ -22,6 +22,7 @@ from nplm_jax.models.mixture import equal
 from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.runs import experiment, loading
+from nplm_jax.sweeps.together import run_many
 
 NCE = {'output.kind': 'nce', 'output.samples': 5}
 
@@ -101,7 +102,7 @@ def test_runs_that_train_together_end_as_each_alone(tmp_path):
     sampled = {'output.kind': 'nce', 'output.samples': 9}
     changes = [{'seed': 1}, {'seed': 2}, {'seed': 1, 'optimizer.learning_rate': 0.5}]
     configs = [make_config(tmp_path, **sampled, **change) for change in changes]
-    together = experiment.run_many(configs, [tmp_path / f'together{i}' for i in range(3)], 'x')
+    together = run_many(configs, [tmp_path / f'together{i}' for i in range(3)], 'x')
     assert [results['trained_together'] for results in together] == [3, 3, 3]
     perplexities = [results['perplexity']['test'] for results in together]
     assert len(set(perplexities)) == 3
