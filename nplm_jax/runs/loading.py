@@ -15,12 +15,12 @@ from nplm_jax.config.plugins import allow
 from nplm_jax.config.settings import Settings
 from nplm_jax.data import corpora, dataset, encoding, vocabulary
 from nplm_jax.data.tokenizers.tokenizer import Tokenizer
+from nplm_jax.distributed import jax_settings
 from nplm_jax.inference.loaded_model import LoadedModel
 from nplm_jax.models.network_from_settings import network_from_settings
 from nplm_jax.ngram import archives, estimators, storage
 from nplm_jax.reporting import catalog, packed
 from nplm_jax.runs import workdir
-from nplm_jax.utils import jax_settings
 from nplm_jax.utils.errors import BadInput, require
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from nplm_jax.config import settings as config_lib
 from nplm_jax.config.settings import Settings
 from nplm_jax.data import dataset
 from nplm_jax.data.stream import RARE, RARE_ID
-from nplm_jax.distributed import multihost
+from nplm_jax.distributed import jax_settings, multihost
 from nplm_jax.inference import perplexity
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.network import Network
@@ -35,7 +35,6 @@ from nplm_jax.training import calibration, checkpoints
 from nplm_jax.training.loop import ShouldPrune, Trainer, TrainingRun, make_sharding, never, prepare_run
 from nplm_jax.training.reporter import Reporter
 from nplm_jax.training.schedule import Progress
-from nplm_jax.utils import jax_settings
 from nplm_jax.utils.errors import BadInput, NonFiniteError
 from nplm_jax.utils.io import expand, write_atomically
 
