@@ -38,6 +38,7 @@ from nplm_jax.reporting.text import markdown_table, save_figure
 from nplm_jax.runs import process
 from nplm_jax.training import loop
 from nplm_jax.training.reporter import Reporter
+from nplm_jax.training.training_run import prepare_run
 
 HERE = pathlib.Path(__file__).parent
 RESULTS = HERE / 'results'
@@ -114,7 +115,7 @@ def fit(settings: Settings, data: dataset.Dataset) -> tuple[LanguageModel, dict[
         with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
             warnings.simplefilter('ignore', DiscountWarning)  # a hundred words are too few to estimate them
             return estimators.estimate(settings, data, pathlib.Path(folder)), {}
-    run = loop.prepare_run(settings, data)
+    run = prepare_run(settings, data)
     params, progress = loop.fit(loop.Trainer(run, None, Reporter()))
     network = run.program.network
     facts = {'parameters': network.num_parameters(), 'updates': progress.step, 'best_update': progress.best_step}

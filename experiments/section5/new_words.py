@@ -36,6 +36,7 @@ from nplm_jax.runs import experiment, loading, process
 from nplm_jax.training import loop
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.training.reporter import Reporter
+from nplm_jax.training.training_run import prepare_run
 from nplm_jax.utils.io import expand, read_json
 
 NUM_VALID, NUM_TEST = 100, 400  # words that choose the variant, and words after these that test it
@@ -64,7 +65,7 @@ VARIANTS = {  # the weights, and a power to which they are raised
 
 def fit(settings: Settings, data: Dataset, folder: pathlib.Path) -> tuple[NeuralLanguageModel, dict[str, Any]]:
     """Trains a network, or goes on where an earlier start ended. Returns the best network and facts of its training."""
-    run = loop.prepare_run(settings, data)
+    run = prepare_run(settings, data)
     folder.mkdir(parents=True, exist_ok=True)
     with contextlib.closing(CheckpointStore(folder)) as store:
         params, progress = loop.fit(loop.Trainer(run, store, Reporter()))

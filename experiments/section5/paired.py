@@ -25,6 +25,7 @@ from nplm_jax.reporting import provenance
 from nplm_jax.runs import loading
 from nplm_jax.training import loop
 from nplm_jax.training.reporter import Reporter
+from nplm_jax.training.training_run import prepare_run
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import write_atomically
 
@@ -58,7 +59,7 @@ def measure(settings: Settings, data: Dataset) -> tuple[NeuralLanguageModel, Any
     Returns:
         The network, and what it scored: perplexities, the mean NLL of each band of test words, and the seconds.
     """
-    run = loop.prepare_run(settings, data)
+    run = prepare_run(settings, data)
     trainer = loop.Trainer(run, None, Reporter())
     params, progress = loop.fit(trainer)
     model = NeuralLanguageModel(run.program.network, params)

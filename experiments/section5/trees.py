@@ -34,7 +34,7 @@ from nplm_jax.reporting import provenance
 from nplm_jax.reporting.text import markdown_table
 from nplm_jax.runs.loading import load
 from nplm_jax.training import step
-from nplm_jax.training.loop import TrainingRun, prepare_run
+from nplm_jax.training.training_run import TrainingRun, prepare_run
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand, read_json, write_atomically
 

@@ -12,7 +12,8 @@ from nplm_jax.data import corpora
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.ngram import estimators
 from nplm_jax.runs.loading import Path, load
-from nplm_jax.runs.session import SharedCorpus, open_session
+from nplm_jax.runs.session import open_session
+from nplm_jax.runs.shared_corpus import SharedCorpus
 from nplm_jax.runs.signals import interruptible
 from nplm_jax.training.loop import ShouldPrune, fit, never
 from nplm_jax.utils.errors import NonFiniteError

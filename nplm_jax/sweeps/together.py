@@ -8,7 +8,8 @@ from typing import Any
 from nplm_jax.config.settings import Settings
 from nplm_jax.runs.experiment import Config, load_settings, run
 from nplm_jax.runs.loading import Path
-from nplm_jax.runs.session import RunSession, SharedCorpus, open_session
+from nplm_jax.runs.session import RunSession, open_session
+from nplm_jax.runs.shared_corpus import SharedCorpus
 from nplm_jax.runs.signals import interruptible
 from nplm_jax.training.loop import Trainer
 from nplm_jax.training.vmapped import RUN_ERRORS, fit_many, group_compatible

@@ -22,9 +22,10 @@ from nplm_jax.sweeps import sweeps
 from nplm_jax.sweeps.together import run_many
 from nplm_jax.training import vmapped
 from nplm_jax.training.checkpoints import CheckpointStore
-from nplm_jax.training.loop import Interrupted, prepare_run
+from nplm_jax.training.loop import Interrupted
 from nplm_jax.training.program_from_settings import hyperparameters_of
 from nplm_jax.training.step import execute_steps
+from nplm_jax.training.training_run import prepare_run
 from nplm_jax.utils.errors import NonFiniteError
 
 SPARSE = {'output.samples': 7, 'output.num_shortlist': 2, 'output.classes': 3}
