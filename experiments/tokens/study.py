@@ -28,6 +28,7 @@ from ml_collections import ConfigDict
 
 from configs import rows, text
 from experiments import results, study
+from experiments.sources import of_module
 from experiments.tokens import texts
 from nplm_jax.config import parts
 from nplm_jax.config.settings import Settings
@@ -194,7 +195,7 @@ def train(run: Run, workdir: pathlib.Path, num_updates: int | None) -> dict[str,
     }
     if run.system == WORDS:
         measured |= spell(settings, folder, model, measured['log_p'])
-    return {**measured, **summarize(measured), **provenance.of_module(__spec__.name)}
+    return {**measured, **summarize(measured), **of_module(__spec__.name)}
 
 
 def spell(settings: Settings, folder: pathlib.Path, model: LanguageModel, closed: float) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from helpers import check_resumed, make_corpus, make_network, refuses, register,
 from value_projection import SCALED_SCORES, ScaledWords
 
 from configs import text
+from nplm_jax.apps.new_words.induction import append_rows
 from nplm_jax.config import parts
 from nplm_jax.data.stream import Span
 from nplm_jax.inference import generation, scoring
@@ -84,7 +85,7 @@ def test_new_words_have_rows_of_the_tables_that_a_body_declares():
     network = Network(ScaledWords(4, 4), dataclasses.replace(make_network(9, NCE).output, scorer=SCALED_SCORES), 9)
     params = network.init(jax.random.key(0))
     assert set(network.word_tables) == {'C_VxM', 'U_VxM', 'b_V', 'scale'}
-    grown, longer = network.append_words(params, {name: params[name][:2] for name in network.word_tables})
+    grown, longer = append_rows(network, params, {name: params[name][:2] for name in network.word_tables})
     assert {name for name in params if np.shape(longer[name]) != np.shape(params[name])} == set(network.word_tables)
     tokens_T = jnp.arange(20) % 11
     log_p_BxV = NeuralLanguageModel(grown, longer).next_word(tokens_T[None, :3])
