@@ -207,6 +207,8 @@ def run(command: str, program: Sequence[str] = _MODULE) -> None:
                 worker, jobs, options = _PROCESS_ID.value, _JOBS.value or 1, launchers.parse_slurm_options(_SLURM.value)
                 searching = search_flags.make_search(folder, file, config, overrides, words, worker)
                 on_slurm = _LAUNCHER.value == 'slurm'
+                if _LAUNCHER.value:
+                    search_flags.pass_storage()
                 shown = (
                     searching.run_jobs(jobs, on_slurm, options, scheduler_flags())
                     if _LAUNCHER.value

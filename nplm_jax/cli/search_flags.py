@@ -69,6 +69,10 @@ def make_search(
     workdir.check_path(folder / 'trial-0000')
     space = search_space.load(file.partition(':')[0], config, given)
     url = search_storage.find_url(_STORAGE.value, folder)
-    if not search_storage.is_sqlite(url):
-        os.environ[search_storage.ENVIRONMENT] = url  # of the --jobs: their command lines show no password
     return search.Search(space, folder, url, _SEARCH.value, words, worker)
+
+
+def pass_storage() -> None:
+    """Gives --storage to child processes in the environment: a command line would show its password."""
+    if _STORAGE.value:
+        os.environ['NPLM_STORAGE'] = _STORAGE.value

@@ -151,7 +151,7 @@ class RemoteModel(LanguageModel):
 
 def _score(source: Source, function: Callable[..., Sequence[Arrays]], file: pathlib.Path, folder: pathlib.Path) -> None:
     """Writes what a function returns for the lines of a piece."""
-    with _loading, plugins.trust(source.modules):  # a worker may have several threads
+    with _loading:  # a worker may have several threads
         model = _load(source)
     results = function(model, *_unpack(file))
     np.savez(folder / 'results.npz', **_pack(list(zip(*results))))  # type: ignore[arg-type]
@@ -164,11 +164,12 @@ def _load(source: Source) -> LanguageModel:
     for folder in source.folders:
         if not (folder / catalog.CONFIG).is_file():
             raise BadInput(folder, f'{where} does not see this run; all workers must share its files')
-    if _digest(source.folders) != source.digest:
-        names = ', '.join(map(str, source.folders))
-        raise BadInput(names, f'{where} sees other files there, or has another version of JAX')
-    process.set_up_process()
-    models = [loading.load(folder).model for folder in source.folders]
+    with plugins.trust(source.modules):
+        if _digest(source.folders) != source.digest:
+            names = ', '.join(map(str, source.folders))
+            raise BadInput(names, f'{where} sees other files there, or has another version of JAX')
+        process.set_up_process()
+        models = [loading.load(folder).model for folder in source.folders]
     return Mixture(models, np.array([source.weights]), ContextBins()) if source.weights else models[0]
 
 
