@@ -70,12 +70,3 @@ def test_the_coming_interface_of_orbax_reads_the_same_arrays(tmp_path):
     np.testing.assert_array_equal(read['state']['w'], state['w'])
     np.testing.assert_array_equal(read['best']['w'], best['w'])
     assert int(read['state']['step']) == 3 and read['state']['n'] is None and read['progress']['seconds'] == 1.5
-
-
-@pytest.mark.parametrize('make', [os.mkfifo, lambda path: path.symlink_to('/dev/zero')], ids=['pipe', 'link'])
-def test_a_pipe_or_a_link_is_refused_before_it_is_read(tmp_path, make):
-    file = filled(tmp_path / 'c') / '3' / '_CHECKPOINT_METADATA'
-    file.unlink()
-    make(file)
-    with refuses('c/3/_CHECKPOINT_METADATA'):
-        CheckpointStore(tmp_path / 'c', read_only=True)
