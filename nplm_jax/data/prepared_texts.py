@@ -6,17 +6,16 @@ code and by the sizes and times of the files; `manifest.json`, which is written 
 """
 
 import contextlib
-import fcntl
 import hashlib
 import json
-import os
 import pathlib
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from filelock import FileLock, Timeout
 
 from nplm_jax.data import download, mapped_arrays
 from nplm_jax.data.tokenizers import tokenizer_files
@@ -171,19 +170,14 @@ def locked(folder: pathlib.Path) -> Iterator[None]:
         raise BadInput(folder, message) from None
 
 
-def _lock(folder: pathlib.Path) -> IO[str]:
-    """Makes a folder and returns its lock file, locked."""
+def _lock(folder: pathlib.Path) -> contextlib.AbstractContextManager[Any]:
+    """Makes a folder and locks it."""
+    lock = FileLock(folder / '.lock')
     while True:
         folder.mkdir(parents=True, exist_ok=True)
-        try:
-            file = open(folder / '.lock', 'a')
-        except FileNotFoundError:  # another process has removed the folder meanwhile
-            continue
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            print(f'{folder}: waiting for another process that uses this folder', file=sys.stderr)
-            fcntl.flock(file, fcntl.LOCK_EX)
-        if os.fstat(file.fileno()).st_nlink:
-            return file
-        file.close()  # it was removed while this process waited
+        with contextlib.suppress(FileNotFoundError):  # another process has removed the folder meanwhile
+            try:
+                return lock.acquire(timeout=0)
+            except Timeout:
+                print(f'{folder}: waiting for another process that uses this folder', file=sys.stderr)
+                return lock.acquire()

@@ -95,12 +95,11 @@ def train(
         changes: Values by flattened key in place of those of NETWORK.
 
     Raises:
-        BadInput: Another spelling lies there, or the folder holds a link.
+        BadInput: Another spelling lies there.
         training.loop.Interrupted: SIGINT or SIGTERM came during training, and the state is saved.
     """
     settings, data = prepare(rare, seed, changes)
     folder = catalog.find_run(folder)  # not that of a packed model in the cache
-    workdir.refuse_links(folder)
     experiment.run(config_lib.to_dict(settings), folder / catalog.SPELLING, command, data)
     return load(folder)
 

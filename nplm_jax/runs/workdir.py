@@ -6,7 +6,6 @@ started or its text is read again, and between the processes of a run.
 """
 
 import contextlib
-import fcntl
 import hashlib
 import itertools
 import json
@@ -14,10 +13,12 @@ import os
 import pathlib
 import re
 import shlex
+import shutil
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from filelock import FileLock, Timeout
 from ml_collections import ConfigDict
 
 from nplm_jax.config import parts, plugins
@@ -80,7 +81,6 @@ def check(folder: pathlib.Path, settings: Settings) -> None:
     check_path(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        refuse_links(folder)
         if not (folder / CONFIG).exists():
             # A killed start leaves these.
             written_before = {CORPUS, MINUTES, VOCABULARY, *tokenizer_files.FILES, *parts.files(settings)}
@@ -140,21 +140,6 @@ def give_another(folder: pathlib.Path) -> str:
     """Returns the advice to give another folder, with the name of one that is free."""
     free = next(path for i in itertools.count(2) if not os.path.lexists(path := f'{folder}-{i}'))
     return f'give another folder, such as --workdir={shlex.quote(free)}'
-
-
-def refuse_links(folder: pathlib.Path) -> None:
-    """Refuses symbolic links in a folder: through one a run would write or delete outside it.
-
-    Args:
-        folder: The folder of a run. It may itself be a link, and so may the folders above it.
-
-    Raises:
-        BadInput: The folder holds a link.
-    """
-    if link := min((p.name for p in folder.iterdir() if p.is_symlink()), default=None):
-        raise BadInput(
-            '--workdir', f'contains the symbolic link {link}; remove it or give another folder', value=folder
-        )
 
 
 def read_settings(folder: pathlib.Path) -> Settings:
@@ -219,43 +204,35 @@ def claimed(folder: pathlib.Path, settings: Settings) -> Iterator[None]:
     """
     is_new = not folder.exists()
     check(folder, settings)
-    with locked(folder, remove_unused=is_new):
-        check(folder, settings)  # again: another process may have made it its own just now
-        yield
+    with locked(folder):
+        try:
+            yield
+        finally:
+            if is_new and not any(path.name != '.lock' for path in folder.glob('*')):
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager
-def locked(folder: pathlib.Path, remove_unused: bool = False) -> Iterator[None]:
+def locked(folder: pathlib.Path) -> Iterator[None]:
     """Locks the folder for this process. The operating system frees the lock, however the process ends.
 
     Args:
         folder: The folder of a run, which exists.
-        remove_unused: Whether to delete the folder at the end if nothing was written to it, as by a run refused.
 
     Raises:
         FolderInUse: Another process holds the lock.
         BadInput: The folder cannot be written.
     """
     try:
-        file = open(folder / '.lock', 'a', opener=lambda path, flags: os.open(path, flags | os.O_NOFOLLOW, 0o666))
+        lock = FileLock(folder / '.lock').acquire(timeout=0)
+    except Timeout:
+        problem = 'another process is using it; wait, or give another folder'
+        raise FolderInUse('--workdir', problem, value=folder) from None
     except OSError as error:
         raise BadInput('--workdir', f'cannot be written ({error.strerror})', value=folder) from None
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            allowed = 'another process is using it; wait, or give another folder'
-            raise FolderInUse('--workdir', allowed, value=folder) from None
-        if not os.fstat(file.fileno()).st_nlink:  # deleted by `remove_unused` in another process
-            raise BadInput('--workdir', 'another process has just removed it; run again', value=folder)
+    with lock:
         remove_leftovers(folder)
-        try:
-            yield
-        finally:
-            with contextlib.suppress(OSError):
-                if remove_unused and [path.name for path in folder.iterdir()] == ['.lock']:
-                    (folder / '.lock').unlink()
-                    folder.rmdir()
+        yield
 
 
 def text_files(settings: Settings) -> dict[str, str] | None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import pathlib
 import shutil
 import time
@@ -21,6 +22,7 @@ Tree = TypeVar('Tree')
 Best = TypeVar('Best')
 Result = TypeVar('Result')
 MAX_TO_KEEP = 3  # newest checkpoints that stay on the disk
+_FILES_BYTES = 2**17  # that the files of a checkpoint take beside its arrays, about
 CHECKSUM, CHECKSUM_OF_BEST = 'crc32', 'crc32_of_best'
 
 
@@ -93,6 +95,7 @@ class CheckpointStore:
         if (newest := self._manager.latest_step()) == step:
             return
         state, best = jax.tree.map(np.asarray, (state, best))
+        self._check_space(step, (state, best))
         checksums = {CHECKSUM: _checksum((state, best), progress), CHECKSUM_OF_BEST: _checksum(best, {})}
         items = ocp.args.Composite(
             state=ocp.args.StandardSave(state),
@@ -105,6 +108,12 @@ class CheckpointStore:
             raise RuntimeError(f'no checkpoint was written at update {step}: the newest is {newest}')
         if failure:
             raise failure
+
+    def _check_space(self, step: int, arrays: Any) -> None:
+        """Raises Resumable if the disk is too full: TensorStore prints tracebacks if it fills during a save."""
+        disk, num_bytes = os.statvfs(self._folder), sum(array.nbytes for array in jax.tree.leaves(arrays))
+        if disk.f_blocks and disk.f_bfree * disk.f_frsize < num_bytes + _FILES_BYTES:  # 0 blocks: it does not say
+            raise Resumable(f'the checkpoint of update {step:,} could not be written: No space left on device')
 
     def check(self) -> None:
         """Raises OSError if the last save has failed; does not wait for one that is going on."""

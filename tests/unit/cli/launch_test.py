@@ -368,33 +368,6 @@ def test_a_point_of_a_sweep_with_a_folder_that_is_refused_stops_it_at_once(tmp_p
     assert len(done.stderr.splitlines()) == 1 and not (tmp_path / 'runs').exists()
 
 
-@pytest.mark.parametrize('name', ['.lock', 'tensorboard', 'checkpoints', 'metrics.jsonl', 'classes.txt', 'config.json'])
-def test_a_link_in_the_folder_of_a_run_is_not_followed(sentences, tmp_path, name):
-    theirs, run = tmp_path / 'theirs', tmp_path / 'run'
-    shutil.copytree(sentences[0], theirs)
-    (theirs / '.lock').write_text('theirs')
-    before = {path: path.read_bytes() for path in theirs.rglob('*') if path.is_file()}
-    for finished in (False, True):
-        run.mkdir()
-        if finished:
-            shutil.copytree(sentences[0], run, dirs_exist_ok=True)
-            (run / 'results.json').unlink()  # goes on from its checkpoints
-            shutil.rmtree(run / name) if (run / name).is_dir() else (run / name).unlink(missing_ok=True)
-        (run / name).symlink_to(theirs / name)
-        with refuses('--workdir'):
-            experiment.run(sentences_config.get_config(), run)
-        assert before == {path: path.read_bytes() for path in theirs.rglob('*') if path.is_file()}
-        shutil.rmtree(run)
-
-
-def test_the_lock_is_no_link_even_where_it_became_one_just_now(tmp_path):
-    (tmp_path / 'file').write_text('years of work')
-    (tmp_path / '.lock').symlink_to('file')
-    with refuses('--workdir'), workdir.locked(tmp_path):
-        pass
-    assert (tmp_path / 'file').read_text() == 'years of work'
-
-
 def test_the_folder_of_a_run_may_be_a_link(tmp_path):
     (tmp_path / 'disk').mkdir()
     (tmp_path / 'run').symlink_to('disk')

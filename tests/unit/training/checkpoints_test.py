@@ -10,6 +10,7 @@ from checkpoint_states import BEST, at, filled, restored_step
 from helpers import refuses
 
 from nplm_jax.training.checkpoints import CheckpointStore
+from nplm_jax.utils.errors import Resumable
 
 
 def test_the_newest_comes_back_and_old_ones_go(tmp_path):
@@ -53,6 +54,18 @@ def test_saving_below_the_newest_is_an_error_and_the_same_again_is_not(tmp_path)
     with pytest.raises(RuntimeError):
         store.save(2, *at(2), {})
     store.close()
+
+
+def test_on_a_full_disk_no_save_begins(tmp_path, monkeypatch):
+    store = CheckpointStore(filled(tmp_path))
+    status = os.statvfs(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, 'statvfs', lambda _: os.statvfs_result((*status[:3], 1, *status[4:])))
+        with pytest.raises(Resumable, match=r'\b4\b.*No space left on device$'):
+            store.save(4, *at(4), {})
+    store.save(5, *at(5), {'seconds': 2.5, 'best': float('inf')})
+    store.close()
+    assert restored_step(tmp_path) == 5
 
 
 def test_the_best_of_an_empty_folder_is_an_error(tmp_path):
