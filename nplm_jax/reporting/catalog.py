@@ -18,8 +18,9 @@ from nplm_jax.reporting import packed
 from nplm_jax.reporting.shell import command_line, nplm_command
 from nplm_jax.reporting.text import null_to_inf
 from nplm_jax.utils.errors import BadInput
-from nplm_jax.utils.io import expand, read_bytes, read_json, sha256, write_atomically
+from nplm_jax.utils.io import expand, write_atomically
 from nplm_jax.utils.names import did_you_mean
+from nplm_jax.utils.untrusted import read_bytes, read_json, sha256
 
 RUNS = 'runs'  # where runs lie unless --workdir says otherwise
 # The files of a run's folder.

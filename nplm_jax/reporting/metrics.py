@@ -28,8 +28,9 @@ from nplm_jax.training import reporter
 from nplm_jax.training.flops import Cost
 from nplm_jax.training.schedule import Progress, Schedule
 from nplm_jax.utils.errors import BadInput
-from nplm_jax.utils.io import decode_lines, parse_json, read_bytes, write_atomically
+from nplm_jax.utils.io import write_atomically
 from nplm_jax.utils.progress import progress_bar, write
+from nplm_jax.utils.untrusted import decode_lines, parse_json, read_bytes
 
 _EXPLORER = {'nicegui': 'nicegui', 'sklearn': 'scikit-learn'}  # what it needs: packages by module
 _ROW = {ANY_KEY: INFINITE, 'step': (int,), 'epoch': NUMBER, 'seconds': NUMBER}  # of metrics.jsonl

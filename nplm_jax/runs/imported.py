@@ -20,7 +20,8 @@ from nplm_jax.reporting import catalog, provenance
 from nplm_jax.reporting.text import to_json
 from nplm_jax.runs import workdir
 from nplm_jax.utils.errors import BadInput, require
-from nplm_jax.utils.io import sha256, write_atomically
+from nplm_jax.utils.io import write_atomically
+from nplm_jax.utils.untrusted import sha256
 
 FAMILY = 'arpa'  # the `model.family` of an imported run
 

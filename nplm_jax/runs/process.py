@@ -9,10 +9,10 @@ from typing import Any
 import jax
 from absl import logging
 
-from nplm_jax.data import download
 from nplm_jax.executors.processes import num_processors
 from nplm_jax.ngram.kneser_ney import DiscountWarning
 from nplm_jax.utils import jax_settings
+from nplm_jax.utils.io import cache_folder
 
 _FORMAT = warnings.formatwarning
 
@@ -31,7 +31,7 @@ def set_up_process(all_cores: bool = False) -> None:
     logging.set_verbosity(logging.WARNING)  # Orbax tells much at the level below
     logging.get_absl_logger().addFilter(_is_not_orbax)  # CheckpointStore raises what Orbax logs with a traceback
     if not jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]  # JAX_COMPILATION_CACHE_DIR sets another
-        jax.config.update('jax_compilation_cache_dir', str(download.cache_folder() / 'compiled'))
+        jax.config.update('jax_compilation_cache_dir', str(cache_folder() / 'compiled'))
     warnings.formatwarning = _format_warning
 
 

@@ -35,7 +35,8 @@ from nplm_jax.reporting import catalog
 from nplm_jax.reporting.catalog import CONFIG, CORPUS, MINUTES, VOCABULARY
 from nplm_jax.training.word_source import resolve_input
 from nplm_jax.utils.errors import BadInput, first_few, shorten
-from nplm_jax.utils.io import expand, read_bytes, read_json, remove_leftovers, sha256, write_atomically
+from nplm_jax.utils.io import expand, remove_leftovers, write_atomically
+from nplm_jax.utils.untrusted import read_bytes, read_json, sha256
 
 # Orbax reads the path of a checkpoint as a glob pattern, TensorStore reads \ as /, and both refuse what is not UTF-8.
 _UNSAFE_CHARACTER = re.compile(r'[\[*?\\\ud800-\udfff]')
