@@ -9,9 +9,9 @@ from typing import Any
 import jax
 from absl import logging
 
+from nplm_jax.distributed import jax_settings
 from nplm_jax.executors.processes import num_processors
 from nplm_jax.ngram.kneser_ney import DiscountWarning
-from nplm_jax.utils import jax_settings
 from nplm_jax.utils.io import cache_folder
 
 _FORMAT = warnings.formatwarning

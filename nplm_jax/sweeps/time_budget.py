@@ -31,10 +31,10 @@ from nplm_jax.reporting.text import to_json
 from nplm_jax.runs import loading, workdir
 from nplm_jax.runs.command_line import imported_configs
 from nplm_jax.runs.experiment import load_settings
-from nplm_jax.runs.session import SharedCorpus
+from nplm_jax.runs.shared_corpus import SharedCorpus
 from nplm_jax.training import calibration
 from nplm_jax.training import step as step_lib
-from nplm_jax.training.loop import out_of_memory_as_bad_input, prepare_run
+from nplm_jax.training.training_run import out_of_memory_as_bad_input, prepare_run
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import write_atomically
 from nplm_jax.utils.untrusted import read_bytes, read_json

@@ -16,7 +16,7 @@ from nplm_jax.distributed.sharding import DATA as DATA_AXIS
 from nplm_jax.distributed.sharding import MODEL, ONE_DEVICE, MeshSharding, make_sharding
 from nplm_jax.models.network_from_settings import network_from_settings
 from nplm_jax.runs import workdir
-from nplm_jax.training.loop import prepare_run
+from nplm_jax.training.training_run import prepare_run
 from nplm_jax.utils.errors import BadInput
 
 MESH = AbstractMesh((2, 4), (DATA_AXIS, MODEL))

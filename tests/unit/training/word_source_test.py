@@ -10,7 +10,7 @@ from helpers import DATA, SPARSE, assert_close, check_resumed, check_together, r
 
 from nplm_jax.data.batches import examples, make_batch
 from nplm_jax.training import vmapped
-from nplm_jax.training.loop import prepare_run
+from nplm_jax.training.training_run import prepare_run
 
 MAPPED = {'train.input': 'mapped'}
 LSTM = {'model.family': 'lstm', 'model.direct': False, 'train.batch_size': 8, 'train.bptt_length': 4}
