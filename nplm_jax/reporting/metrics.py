@@ -21,7 +21,7 @@ from tensorboardX.summary import scalar
 from nplm_jax.config import plugins
 from nplm_jax.inference.perplexity import nll_to_perplexity
 from nplm_jax.ngram import estimators
-from nplm_jax.reporting.catalog import ANY_KEY, INFINITE, NUMBER, RESULTS, has_shape, is_finished, read_run
+from nplm_jax.reporting.catalog import INFINITE, NUMBER, RESULTS, is_finished, read_run
 from nplm_jax.reporting.shell import command_line, nplm_command
 from nplm_jax.reporting.text import to_json
 from nplm_jax.training import reporter
@@ -30,7 +30,7 @@ from nplm_jax.training.schedule import Progress, Schedule
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import write_atomically
 from nplm_jax.utils.progress import progress_bar, write
-from nplm_jax.utils.untrusted import decode_lines, parse_json, read_bytes
+from nplm_jax.utils.untrusted import ANY_KEY, decode_lines, matches_schema, parse_json, read_bytes
 
 _EXPLORER = {'nicegui': 'nicegui', 'sklearn': 'scikit-learn'}  # what it needs: packages by module
 _ROW = {ANY_KEY: INFINITE, 'step': (int,), 'epoch': NUMBER, 'seconds': NUMBER}  # of metrics.jsonl
@@ -178,7 +178,7 @@ def read_metrics(path: pathlib.Path) -> list[dict[str, Any]]:
     rows = []
     for number, line in decode_lines(path, data[: data.rfind(b'\n') + 1]):
         row = parse_json(path, line, number)
-        if not has_shape(row, _ROW):
+        if not matches_schema(row, _ROW):
             raise BadInput(f'{path}:{number}', 'expected numbers, step, epoch and seconds among them')
         rows.append(row)
     return rows

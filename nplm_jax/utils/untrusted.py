@@ -11,14 +11,18 @@ import os
 import pathlib
 import re
 import stat
-from collections.abc import Iterable, Iterator
-from typing import IO, Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import IO, Any, TypeAlias
 
 from nplm_jax.utils.errors import BadInput
 
 _MAX_BYTES = 2**32
 _MAX_BYTES_JSON = 2**26
 _MAX_JSON_DEPTH = 50
+
+# The types of a value in JSON; of an object, schemas by key, where ANY_KEY stands for other keys.
+Schema: TypeAlias = tuple[type, ...] | Mapping[str, 'Schema']
+ANY_KEY = '*'
 
 
 def read_bytes(name: str, file: pathlib.Path, max_bytes: int = _MAX_BYTES) -> bytes:
@@ -208,6 +212,16 @@ def parse_json(path: pathlib.Path, text: str, line: int = 0) -> dict[str, Any]:
         form = f'a JSON object with finite 64-bit numbers, valid Unicode and at most {_MAX_JSON_DEPTH} levels'
         raise BadInput(where, f'not {form}')
     return value
+
+
+def matches_schema(value: Any, schema: Schema) -> bool:
+    """Returns whether a value of a JSON file has one of the types of a schema, or is an object with all of its keys."""
+    if isinstance(schema, tuple):
+        return type(value) in schema
+    if not isinstance(value, Mapping) or not schema.keys() - {ANY_KEY} <= value.keys():
+        return False
+    of_keys = ((inner, schema.get(key, schema.get(ANY_KEY))) for key, inner in value.items())
+    return all(expected is None or matches_schema(inner, expected) for inner, expected in of_keys)
 
 
 def _not_utf8(place: str) -> str:

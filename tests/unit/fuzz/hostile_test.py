@@ -113,16 +113,6 @@ def test_a_file_too_large_is_not_read(tmp_path, monkeypatch):
             assert expected in refusal(READERS[reader], tmp_path / 'row.json')
 
 
-def test_the_folder_of_a_run_made_of_fifos(tmp_path):
-    settings = config_lib.from_config(sentences.get_config())
-    for name in ('config.json', 'corpus.json', 'results.json'):
-        os.mkfifo(tmp_path / name)
-    with within(20):
-        assert str(tmp_path) in refusal(workdir.check, tmp_path, settings)
-        assert str(tmp_path) in refusal(workdir.record_inputs, tmp_path, settings, loading.load_dataset(settings))
-        assert catalog.finished(tmp_path) is None
-
-
 def test_a_stdin_without_end_is_cut_off(monkeypatch):
     monkeypatch.setattr(score, '_MAX_BYTES', 2**20)
     with open('/dev/zero') as zero, within(20, megabytes=30):
