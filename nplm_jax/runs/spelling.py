@@ -14,7 +14,7 @@ from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.models.open_vocabulary import bits_per_character, count_characters
 from nplm_jax.models.spelled_words import Spelling
 from nplm_jax.reporting import catalog
-from nplm_jax.runs import experiment, loading, workdir
+from nplm_jax.runs import experiment, loading, run_inputs, workdir
 from nplm_jax.runs.loading import Path
 from nplm_jax.utils.errors import BadInput, require
 
@@ -62,7 +62,7 @@ def read_rare_words(folder: Path) -> RareWords:
     corpus = corpora.load(settings.corpus, saved.tokenizer)
     known = encoding.for_corpus(corpus, settings.corpus)
     data = encoding.from_corpus(corpus, known)
-    workdir.refuse_changes(folder, workdir.difference(folder, settings, workdir.text_digest(data)))
+    run_inputs.refuse_changes(folder, run_inputs.difference(folder, settings, run_inputs.text_digest(data)))
     words = characters.rare_words(corpus, known)
     if empty := [split for split, split_words in words.items() if not split_words]:
         counts = f'corpus.min_count={settings.corpus.min_count}, corpus.max_vocabulary={settings.corpus.max_vocabulary}'

@@ -1,4 +1,4 @@
-"""Readers of files from others: they refuse pipes, devices, binary files, and JSON that no file of this program has."""
+"""Readers of files from others, which refuse pipes, devices, binary files and malformed JSON."""
 
 import codecs
 import contextlib

@@ -24,7 +24,7 @@ from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.ngram import arpa
 from nplm_jax.reporting import catalog
 from nplm_jax.reporting import metrics as reporting
-from nplm_jax.runs import loading, workdir
+from nplm_jax.runs import loading, run_inputs, workdir
 from nplm_jax.utils.errors import BadInput
 
 LARGE = {  # how a line begins, and what fills it
@@ -237,7 +237,7 @@ def test_facts_of_the_corpus_that_are_none(tmp_path, text):
     (tmp_path / 'checkpoints' / '1').mkdir(parents=True)  # else nothing is compared
     (tmp_path / 'config.json').write_text('{}')
     (tmp_path / 'corpus.json').write_bytes(text)
-    refusal(workdir.record_inputs, tmp_path, settings, loading.load_dataset(settings))
+    refusal(run_inputs.record_inputs, tmp_path, settings, loading.load_dataset(settings))
 
 
 @pytest.mark.parametrize(
