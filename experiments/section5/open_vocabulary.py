@@ -38,7 +38,8 @@ from nplm_jax.ngram.counts import count
 from nplm_jax.reporting import catalog
 from nplm_jax.runs import experiment, loaded_models, loading, process, spelling, workdir
 from nplm_jax.utils.errors import require
-from nplm_jax.utils.io import expand, read_json
+from nplm_jax.utils.io import expand
+from nplm_jax.utils.untrusted import read_json
 
 TEXT = pathlib.Path(__file__).parent / 'open_vocabulary.txt'
 KN5 = 'modified_kneser_ney_5'

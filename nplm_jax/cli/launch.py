@@ -151,7 +151,7 @@ def set_up(command: str) -> tuple[pathlib.Path, ConfigDict, str, dict[str, Any]]
         The folder of the run, its config, the value of --config, and the keys that --config.KEY=VALUE flags set.
     """
     from nplm_jax.distributed import multihost
-    from nplm_jax.runs import process, workdir
+    from nplm_jax.runs import process, run_names
     from nplm_jax.utils.io import expand
 
     raise_on_sigterm()  # after the imports: an exception inside an extension module's import becomes an ImportError
@@ -165,7 +165,7 @@ def set_up(command: str) -> tuple[pathlib.Path, ConfigDict, str, dict[str, Any]]
     config.update_from_flattened_dict(parts.resets(config, overrides))
     suffix = '-search' if search_flags.is_search() else '-grid' if _GRID.value else '-sweep' if _SWEEP.value else ''
     folder = expand(
-        '--workdir', _WORKDIR.value or f'runs/{workdir.default_name(config, overrides, _MINUTES.value)}{suffix}'
+        '--workdir', _WORKDIR.value or f'runs/{run_names.default_name(config, overrides, _MINUTES.value)}{suffix}'
     )
     return folder, config, file, overrides
 

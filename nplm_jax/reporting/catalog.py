@@ -8,7 +8,7 @@ import os
 import pathlib
 import shlex
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 from nplm_jax.config import parts
 from nplm_jax.config import settings as config_lib
@@ -18,8 +18,9 @@ from nplm_jax.reporting import packed
 from nplm_jax.reporting.shell import command_line, nplm_command
 from nplm_jax.reporting.text import null_to_inf
 from nplm_jax.utils.errors import BadInput
-from nplm_jax.utils.io import expand, read_bytes, read_json, sha256, write_atomically
+from nplm_jax.utils.io import expand, write_atomically
 from nplm_jax.utils.names import did_you_mean
+from nplm_jax.utils.untrusted import ANY_KEY, Schema, matches_schema, read_bytes, read_json, sha256
 
 RUNS = 'runs'  # where runs lie unless --workdir says otherwise
 # The files of a run's folder.
@@ -30,12 +31,10 @@ SPELLING = 'spelling'  # of words outside the vocabulary: a run in the run's fol
 SPLITS = ('train', 'valid', 'test')
 PER_UNIT = ('perplexity_per_word', 'bits_per_character', 'bits_per_byte')  # of results.json, by held-out split
 
-Shape: TypeAlias = tuple[type, ...] | Mapping[str, 'Shape']  # the types of a value in JSON; of an object, shapes by key
-ANY_KEY = '*'  # stands for the other keys of an object, if it has any
 NUMBER, INFINITE = (int, float), (int, float, type(None))  # null is an infinite number
 _HELD_OUT = dict.fromkeys(SPLITS[1:], INFINITE)
-_REQUIRED: Mapping[str, Shape] = {'name': (str,), 'seconds': NUMBER, 'perplexity': dict.fromkeys(SPLITS, INFINITE)}
-_OPTIONAL: Mapping[str, Shape] = {
+_REQUIRED: Mapping[str, Schema] = {'name': (str,), 'seconds': NUMBER, 'perplexity': dict.fromkeys(SPLITS, INFINITE)}
+_OPTIONAL: Mapping[str, Schema] = {
     'mixture': {ANY_KEY: _HELD_OUT},
     'impossible_words': {ANY_KEY: NUMBER},
     'oov': dict.fromkeys(SPLITS[1:], NUMBER),
@@ -78,10 +77,7 @@ class Run:
         """When its results, or else its metrics, or else its config were written, local time."""
         files = [self.folder / name for name in (RESULTS, METRICS, CONFIG)]
         written = next(file.stat().st_mtime for file in files if file.exists())
-        try:
-            return datetime.datetime.fromtimestamp(written).strftime('%Y-%m-%d %H:%M')
-        except (OverflowError, ValueError, OSError):  # a date beyond the year 9999
-            return 'unknown'
+        return datetime.datetime.fromtimestamp(written).strftime('%Y-%m-%d %H:%M')
 
     def perplexity(self, split: str) -> float | None:
         """Returns a recorded perplexity; None where none is recorded, infinity for the null in results.json."""
@@ -276,15 +272,5 @@ def suggest(wrong: pathlib.Path) -> str:
 
 def is_complete(results: Mapping[str, Any]) -> bool:
     """Returns whether a results.json has all that tables show of a finished run, with the right types."""
-    shapes = {**_REQUIRED, **{key: shape for key, shape in _OPTIONAL.items() if key in results}}
-    return has_shape(results, shapes) and len({frozenset(results.get(key, ())) for key in PER_UNIT}) == 1
-
-
-def has_shape(value: Any, shape: Shape) -> bool:
-    """Returns whether a value of a JSON file has one of the types of a shape, or is an object with all of its keys."""
-    if isinstance(shape, tuple):
-        return type(value) in shape
-    if not isinstance(value, Mapping) or not shape.keys() - {ANY_KEY} <= value.keys():
-        return False
-    of_keys = ((inner, shape.get(key, shape.get(ANY_KEY))) for key, inner in value.items())
-    return all(expected is None or has_shape(inner, expected) for inner, expected in of_keys)
+    schema = {**_REQUIRED, **{key: schema for key, schema in _OPTIONAL.items() if key in results}}
+    return matches_schema(results, schema) and len({frozenset(results.get(key, ())) for key in PER_UNIT}) == 1

@@ -32,7 +32,8 @@ from nplm_jax.runs.imported import FAMILY, read_arpa
 from nplm_jax.runs.mixture_weights import read_weights
 from nplm_jax.runs.remote_scoring import RemoteModel, Source
 from nplm_jax.utils.errors import BadInput, require
-from nplm_jax.utils.io import expand, is_unicode
+from nplm_jax.utils.io import expand
+from nplm_jax.utils.untrusted import is_unicode
 
 _MAX_NAMED = 12  # unknown words in a note
 

@@ -18,11 +18,12 @@ from nplm_jax.config.checked_fields import flatten
 from nplm_jax.config.settings import CorpusSettings, Settings
 from nplm_jax.reporting import catalog, figures
 from nplm_jax.reporting.text import markdown_table, null_to_inf
-from nplm_jax.runs import experiment, session, workdir
+from nplm_jax.runs import experiment, run_inputs, session, workdir
 from nplm_jax.runs.command_line import require_key
 from nplm_jax.runs.experiment import Config
+from nplm_jax.runs.run_inputs import TEACHER
+from nplm_jax.runs.run_names import run_name, unique_names
 from nplm_jax.runs.shared_corpus import SharedCorpus
-from nplm_jax.runs.workdir import TEACHER, run_name, unique_names
 from nplm_jax.sweeps.together import run_many
 from nplm_jax.training import vmapped
 from nplm_jax.utils.errors import BadInput, NonFiniteError, require
@@ -218,7 +219,7 @@ def check_begun(points: Iterable[Point], folder: pathlib.Path) -> None:
             workdir.check(path, settings)
             corpus = shared.setdefault(settings.corpus, SharedCorpus(settings))
             if difference := session.difference(path, settings, corpus):
-                workdir.refuse_changes(folder, f'{point.name}: {difference}')
+                run_inputs.refuse_changes(folder, f'{point.name}: {difference}')
 
 
 def run(
@@ -286,10 +287,10 @@ def write_table(points: Sequence[Point], folder: pathlib.Path, failures: Mapping
         if results is None:
             rows.append([point.name, failures.get(point.name, 'missing'), '-', '-', '-'])
             continue
-        text = str(workdir.read_record(folder / point.name).get('sha256'))
+        text = str(run_inputs.read_record(folder / point.name).get('sha256'))
         first, expected = texts.setdefault(point.settings.corpus, (point.name, text))
         if text != expected:
-            workdir.refuse_changes(folder, f'{point.name} was started on a different text from {first}')
+            run_inputs.refuse_changes(folder, f'{point.name} was started on a different text from {first}')
         perplexities = [null_to_inf(results['perplexity'][s]) for s in ('train', 'valid', 'test')]
         if perplexities[1] < lowest:
             best, lowest = len(rows), perplexities[1]

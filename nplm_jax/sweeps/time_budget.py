@@ -36,7 +36,8 @@ from nplm_jax.training import calibration
 from nplm_jax.training import step as step_lib
 from nplm_jax.training.training_run import out_of_memory_as_bad_input, prepare_run
 from nplm_jax.utils.errors import BadInput, require
-from nplm_jax.utils.io import read_bytes, read_json, write_atomically
+from nplm_jax.utils.io import write_atomically
+from nplm_jax.utils.untrusted import read_bytes, read_json
 
 Network = Callable[[int, float, int], Mapping[str, Any]]
 WIDTHS = 64, 96, 128, 160, 200, 256, 320, 400, 512, 640

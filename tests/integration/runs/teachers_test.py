@@ -10,7 +10,7 @@ from helpers import refuses
 import nplm_jax
 from configs import default
 from nplm_jax.reporting import catalog
-from nplm_jax.runs import experiment, workdir
+from nplm_jax.runs import experiment, run_inputs
 from nplm_jax.sweeps import sweeps
 from nplm_jax.utils.errors import BadInput
 
@@ -35,7 +35,7 @@ def test_each_run_of_a_chain_learns_from_the_one_before(trained, tmp_path):
     params = [experiment.load(run.folder).model.params['U_VxK'] for run in (third, alone)]
     assert not np.allclose(*params)
     record = json.loads((third.folder / catalog.CORPUS).read_text())
-    assert record['teacher'] == workdir.teacher_digest(third.settings)[workdir.TEACHER]
+    assert record['teacher'] == run_inputs.teacher_digest(third.settings)[run_inputs.TEACHER]
     assert 'teacher' not in json.loads((alone.folder / catalog.CORPUS).read_text())
 
 

@@ -42,7 +42,7 @@ from nplm_jax.reporting import catalog, packed
 from nplm_jax.reporting import metrics as reporting
 from nplm_jax.reporting.results import format_results
 from nplm_jax.reporting.text import markdown_table, to_json
-from nplm_jax.runs import experiment, loading
+from nplm_jax.runs import experiment, loading, run_inputs
 from nplm_jax.runs import workdir as run_folder
 from nplm_jax.runs.packing import packed_members
 from nplm_jax.sweeps import sweeps
@@ -150,7 +150,7 @@ def read_corpus_facts(folder: pathlib.Path, data: bytes) -> None:
     _file(folder, b'{}', 'config.json')
     _file(folder, data, 'corpus.json')
     (folder / 'checkpoints' / '1').mkdir(parents=True, exist_ok=True)  # else nothing is compared
-    run_folder.record_inputs(folder, _settings(), _data())
+    run_inputs.record_inputs(folder, _settings(), _data())
 
 
 def read_packed(folder: pathlib.Path, data: bytes, seal: bool = False) -> None:
@@ -321,7 +321,7 @@ def _data():
 
 def _corpus_facts() -> bytes:
     with tempfile.TemporaryDirectory() as folder:
-        run_folder.record_inputs(pathlib.Path(folder), _settings(), _data())
+        run_inputs.record_inputs(pathlib.Path(folder), _settings(), _data())
         return (pathlib.Path(folder) / 'corpus.json').read_bytes()
 
 

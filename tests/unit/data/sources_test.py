@@ -19,7 +19,7 @@ from nplm_jax.data.sources import find_files, read_pieces, size
 from nplm_jax.data.tokenizers.tokenizer import Piece
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.utils.errors import BadInput
-from nplm_jax.utils.io import decode_blocks
+from nplm_jax.utils.untrusted import decode_blocks
 
 TEXT = 'One two.\nThree\n\nfour \u00e9 five\r\n\r\nsix'
 CHARACTERS = ('\n', '\n\n', '\r\n', ' ', '\t', '\u2003', '\x1d', 'a', 'bc', '3.', '-', "'", '\u0301', 'e', '\ufeff')

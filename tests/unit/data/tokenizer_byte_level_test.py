@@ -21,7 +21,7 @@ from nplm_jax.data.tokenizers.byte_level import ALPHABET, ByteTokenizer, Charact
 from nplm_jax.data.tokenizers.pieces import PieceTokenizer
 from nplm_jax.data.tokenizers.tokenizer import Piece
 from nplm_jax.data.vocabulary import Vocabulary
-from nplm_jax.runs import experiment, workdir
+from nplm_jax.runs import experiment, run_inputs
 
 TEXT = ''.join(SCRIPTS.values()) * 3
 
@@ -69,7 +69,9 @@ def test_a_run_of_the_unigram_model_is_read_again_as_the_ids_that_it_was_trained
     found, words = loaded.settings, loaded.vocabulary
     for run in (tmp_path / 'run', found):
         data = nplm_jax.load_dataset(run)
-        assert data.vocabulary == words and not workdir.difference(tmp_path / 'run', found, workdir.text_digest(data))
+        assert data.vocabulary == words and not run_inputs.difference(
+            tmp_path / 'run', found, run_inputs.text_digest(data)
+        )
 
 
 @pytest.mark.parametrize('name', TOKENIZERS)

@@ -1,7 +1,6 @@
 """The spelling of a run's rare words as a run of its own: trained, resumed, loaded, refused."""
 
 import math
-import shutil
 
 import numpy as np
 import pytest
@@ -97,17 +96,6 @@ def test_a_stopped_training_ends_with_the_same_bits(run_folder, trained, tmp_pat
 def test_another_seed_needs_another_folder(run_folder, trained):
     with refuses('--workdir'):
         spelling.train(run_folder, spelling.read_rare_words(run_folder), 2, 'test', QUICK)
-
-
-@pytest.mark.parametrize('name', ['spelling', 'results.json'])
-def test_a_link_in_the_folder_of_the_run_is_refused_and_nothing_written_through_it(run_folder, tmp_path, name):
-    run, elsewhere = tmp_path / 'run', tmp_path / 'elsewhere'
-    shutil.copytree(run_folder, run, ignore=shutil.ignore_patterns(name))
-    elsewhere.mkdir()
-    (run / name).symlink_to(elsewhere)
-    with refuses('--workdir'):
-        spelling.train(run, spelling.read_rare_words(run), 1, 'test', QUICK)
-    assert not any(elsewhere.iterdir())
 
 
 def test_words_are_scored_and_written_by_what_was_loaded(run_folder, trained):

@@ -15,7 +15,7 @@ from nplm_jax.config import parts
 from nplm_jax.config import settings as config_lib
 from nplm_jax.data import corpora, word_codes
 from nplm_jax.distributed import multihost
-from nplm_jax.runs import experiment, loading, session, shared_corpus, workdir
+from nplm_jax.runs import experiment, loading, run_inputs, session, shared_corpus, workdir
 from nplm_jax.utils.errors import BadInput
 
 WORDS = ['a b c d a c b d'] * 20
@@ -157,11 +157,11 @@ def test_a_run_with_an_edited_plugin_is_not_resumed_and_a_finished_one_still_loa
 def test_a_tree_that_changes_while_a_run_starts_is_refused_and_nothing_recorded(tree, tmp_path):
     config, words = tree
     settings = experiment.load_settings(config)
-    digests = workdir.model_digests(settings)
+    digests = run_inputs.model_digests(settings)
     write_codes(tmp_path / 'codes.tsv', words[::-1])
     (tmp_path / 'run').mkdir()
     with refuses('output.tree'):
-        workdir.record_inputs(tmp_path / 'run', settings, None, None, digests)
+        run_inputs.record_inputs(tmp_path / 'run', settings, None, None, digests)
     assert not list((tmp_path / 'run').iterdir())
 
 
@@ -178,7 +178,7 @@ def record(config, folder):
     settings = experiment.load_settings(config)
     folder.mkdir(exist_ok=True)
     with workdir.claimed(folder, settings):
-        workdir.record_inputs(folder, settings, loading.load_dataset(settings))
+        run_inputs.record_inputs(folder, settings, loading.load_dataset(settings))
 
 
 def change_code(config, tmp_path, write):
@@ -241,7 +241,7 @@ def test_a_folder_of_another_program_is_not_taken_for_a_run_that_has_trained_not
 def test_each_file_that_a_start_writes_before_its_config_can_be_there(tmp_path):
     settings, folder = experiment.load_settings(small_network()), tmp_path / 'run'
     workdir.check(folder, settings)
-    workdir.record_inputs(folder, settings, loading.load_dataset(settings))
+    run_inputs.record_inputs(folder, settings, loading.load_dataset(settings))
     (folder / 'config.json').unlink()
     assert {path.name for path in folder.iterdir()} == {'corpus.json', 'tokenizer_config.json', 'vocabulary.txt'}
     workdir.check(folder, settings)

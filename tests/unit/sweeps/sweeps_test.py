@@ -8,7 +8,7 @@ from configs import brown, sentences
 from configs import text as text_config
 from nplm_jax.config import parts
 from nplm_jax.config import settings as config_lib
-from nplm_jax.runs import workdir
+from nplm_jax.runs import run_names
 from nplm_jax.sweeps import sweeps
 from nplm_jax.utils.errors import BadInput
 
@@ -79,10 +79,10 @@ def test_a_sweep_that_is_none(tmp_path, body, message):
 
 
 def test_names_of_points():
-    assert workdir.run_name({'model.h': 3, 'corpus.path': '/x/y', 'seed': 1}) == 'h_3__path_y__seed_1'
+    assert run_names.run_name({'model.h': 3, 'corpus.path': '/x/y', 'seed': 1}) == 'h_3__path_y__seed_1'
     alike = {'optimizer.decay': 1, 'optimizer.paper.decay': 2}
-    assert workdir.run_name(alike) == 'optimizer.decay_1__optimizer.paper.decay_2'
-    assert len(workdir.run_name({f'a.b{i}': i for i in range(99)})) == 16
+    assert run_names.run_name(alike) == 'optimizer.decay_1__optimizer.paper.decay_2'
+    assert len(run_names.run_name({f'a.b{i}': i for i in range(99)})) == 16
     assert sweeps.apply(sentences.get_config(), {}).name == 'sentences'
 
 
