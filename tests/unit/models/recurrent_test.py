@@ -31,7 +31,7 @@ from nplm_jax.inference import generation, scoring
 from nplm_jax.models import mixture, neural, recurrent
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.runs import experiment
-from nplm_jax.training.optimizers import add_weight_decay
+from nplm_jax.training.transformations import add_weight_decay
 
 LOSS = jax.jit(loss, static_argnums=0)
 
