@@ -18,6 +18,7 @@ from nplm_jax.config import parts
 from nplm_jax.config.settings import ParallelSettings, Settings, value_of
 from nplm_jax.data.stream import Span
 from nplm_jax.distributed import sharding
+from nplm_jax.distributed.sharding_from_settings import make_sharding
 from nplm_jax.models import neural
 from nplm_jax.models.network import Network
 from nplm_jax.models.network_from_settings import network_from_settings
@@ -97,7 +98,7 @@ def trace_update(
     network = network_from_settings(settings, num_words, topology.platform)
     output, streams = network.output, network.body.num_streams(batch_size)
     parallel = ParallelSettings(*mesh, 'shard_map')
-    made = sharding.make_sharding(parallel, batch_size, streams, output.uses_sparse_updates, devices)
+    made = make_sharding(parallel, batch_size, streams, output.uses_sparse_updates, devices)
     if made.mesh is None:  # of JAX's own device
         made = sharding.MeshSharding(sharding.make_mesh(1, 1, devices))
     program = make_program(settings, network, CORPUS // batch_size + 1, made)

@@ -132,8 +132,8 @@ def load(settings: CorpusSettings, tokenizer: Tokenizer | None = None) -> Corpus
     _require_words(parts, prepared, settings)
     has_lines = parts[0].has_lines and prepared.tokenizer.boundary_tokens
     keeps_all = not settings.words or prepared.tokenizer.is_lossless  # texts of learned tokens are shortened before
-    stream, spans = split_stream(prepared.stream, prepared.lengths, settings, has_lines, keeps_all)
-    return Corpus(*spans, stream, prepared.tokenizer, has_lines)
+    stream, (train, valid, test) = split_stream(prepared.stream, prepared.lengths, settings, has_lines, keeps_all)
+    return Corpus(train, valid, test, stream, prepared.tokenizer, has_lines)
 
 
 def find_parts(settings: CorpusSettings) -> list[Part]:

@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from nplm_jax.data.stream import RARE_ID, Span, with_history
-from nplm_jax.distributed.sharding import DATA, ONE_DEVICE, MeshSharding
+from nplm_jax.distributed.mapping import DATA
+from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding
 from nplm_jax.models.body import Body, State, by_example
 from nplm_jax.models.language_model import LanguageModel, check_contexts, check_lines
 from nplm_jax.models.network import Network
