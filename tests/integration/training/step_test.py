@@ -11,7 +11,7 @@ from nplm_jax.distributed.sharding import ONE_DEVICE
 from nplm_jax.training import sparse_rows
 from nplm_jax.training import step as step_lib
 from nplm_jax.training.loop import prepare_run
-from nplm_jax.training.sparse_rows import mix
+from nplm_jax.training.scales import mix
 from nplm_jax.training.step import execute_steps
 
 NO_DROPOUT = {'model.dropout': 0.0, 'optimizer.decay': 0.0}
