@@ -58,6 +58,7 @@ def main(argv: Sequence[str]) -> None:
         require(not is_search, f'--{key}', value, 'cannot be used with --greedy or --beam')
 
     from nplm_jax.inference import generation
+    from nplm_jax.inference.drawn_spellings import decode_and_spell
     from nplm_jax.inference.generation import cut_words
     from nplm_jax.inference.scoring import LOG_10
     from nplm_jax.runs.loaded_models import load_models
@@ -90,7 +91,7 @@ def main(argv: Sequence[str]) -> None:
         written = list(map(models.vocabulary.decode, ids_BxT))
         written = [cut_words(words, tokenizer, flags.words) for words in written] if counts_words else written
     else:
-        written = generation.decode_and_spell(spelling, ids_BxT, flags.seed)
+        written = decode_and_spell(spelling, ids_BxT, flags.seed)
     texts: list[dict[str, Any]] = []
     for i, new_words in enumerate(written):
         words = [*prompt, *new_words]
