@@ -14,13 +14,8 @@ import jax.numpy as jnp
 import optax
 
 from nplm_jax.config.component import CountOrZero, NonNegative, Part, Positive, Share, between, key
+from nplm_jax.training import transformations
 from nplm_jax.training.rate_schedules import RateSchedule
-from nplm_jax.training.transformations import (
-    add_weight_decay,
-    clip_by_global_norm,
-    scale_by_learning_rate,
-    scale_by_row_moment,
-)
 
 Hyperparameters = dict[str, Any]  # scalar arrays by these keys
 LearningRate = Callable[[Hyperparameters, Any], Any]  # (hyperparameters, step) -> rate
@@ -74,7 +69,7 @@ class Rule(Part, abc.ABC):
 
     def clip(self) -> list[Transformation]:
         """Returns the clipping of the gradients; nothing without a limit."""
-        return [clip_by_global_norm(self.clip_norm)] if self.clip_norm else []
+        return [transformations.clip_by_global_norm(self.clip_norm)] if self.clip_norm else []
 
     def chain(
         self,
@@ -93,12 +88,13 @@ class Rule(Part, abc.ABC):
             tables: The names of the parameters whose rows are updated as a table's.
             rows_are_outputs: See `Body.rows_are_outputs`.
         """
-        direction, decay_link = self.make(), add_weight_decay(decay)
+        direction, decay_link = self.make(), transformations.add_weight_decay(decay)
         if isinstance(direction, dict):
             direction = optax.partition(direction, functools.partial(label_parameters, tables=tables))
         clip = self.clip()
         directions = [*clip, direction, decay_link] if self.decouples_decay else [decay_link, *clip, direction]
-        return optax.chain(*directions, scale_by_learning_rate(schedule, dict.fromkeys(tables, self.table_rate)))
+        rate = transformations.scale_by_learning_rate(schedule, dict.fromkeys(tables, self.table_rate))
+        return optax.chain(*directions, rate)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -188,7 +184,7 @@ class RowwiseAdam(ScheduledRule):
     def make(self) -> dict[str, Transformation]:
         """See `Rule.make`."""
         others = optax.scale_by_adam()
-        return {HIDDEN: others, TABLES: scale_by_row_moment(self.row_adaptivity), VECTORS: others}
+        return {HIDDEN: others, TABLES: transformations.scale_by_row_moment(self.row_adaptivity), VECTORS: others}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
