@@ -1,6 +1,6 @@
-"""Text from any language model: greedy decoding, sampling (temperature, top-k, nucleus) and beam search.
+"""Text from any language model: greedy decoding and sampling (temperature, top-k, nucleus).
 
-Dims: B sequences, T words to write, N words of a context, V vocabulary, K width of the beam.
+Dims: B sequences, T words to write, N words of a context, V vocabulary, K likeliest words.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ from nplm_jax.inference.loaded_model import LoadedModel, check_loaded, model_of
 from nplm_jax.inference.scoring import LineStart
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.utils import jax_settings
-from nplm_jax.utils.errors import BadInput, require
+from nplm_jax.utils.errors import require
 
 _CHECKED_EVERY = 8  # words, after which a sequence may be found to be long enough
 BLOCK = 32  # sequences written in parallel; their B x V arrays stay in a CPU's cache
@@ -126,46 +126,6 @@ def cut_words(tokens: Sequence[str], tokenizer: Tokenizer, words: int) -> list[s
     while kept and len(tokenizer.decode(kept).split()) > words:
         kept.pop()
     return kept
-
-
-def beam(
-    model: LanguageModel, prompt_N: np.ndarray, words: int, width: int, rare: bool = False
-) -> tuple[np.ndarray, np.ndarray]:
-    """Searches for the likeliest continuations, keeping the `width` likeliest beginnings after each word.
-
-    Args:
-        model: Any language model.
-        prompt_N: Ids in reading order; may be empty.
-        words: Number of words to write after the prompt.
-        width: Number of beginnings that are kept.
-        rare: Whether the rare-word symbol may be written.
-
-    Returns:
-        The ids of the words after the prompt, int32, K x T, likeliest first, and log P of each sequence after the
-        prompt, float64, K, nats. K is `width`, or less where fewer sequences are possible.
-
-    Raises:
-        BadInput: Only the rare-word symbol can follow, and `rare` is False.
-    """
-    require(words >= 1, 'words', words, 'must be 1 or more')
-    require(width >= 1, 'beam', width, 'must be 1 or more')
-    state = model.prefill(np.asarray(prompt_N)[None])
-    ids_KxT, log_p_K = np.zeros((1, 0), np.int32), np.zeros(1)
-    for position in range(words):
-        log_p_KxV = np.array(model.predict(state), np.float64)
-        if not rare:
-            log_p_KxV[:, RARE_ID] = -np.inf
-        log_p = (log_p_K[:, None] + log_p_KxV).ravel()
-        best_K = largest(log_p, width)
-        best_K = best_K[np.isfinite(log_p[best_K])]
-        if not len(best_K):
-            raise BadInput('beam', 'only the rare-word symbol can follow; allow it', value=width)
-        rows_K, ids_K = np.divmod(best_K, log_p_KxV.shape[1])
-        ids_KxT = np.concatenate([ids_KxT[rows_K], ids_K[:, None].astype(np.int32)], axis=1)
-        log_p_K = log_p[best_K]
-        if position + 1 < words:
-            state = model.advance(model.reorder(state, rows_K), ids_KxT[:, -1])
-    return ids_KxT, log_p_K
 
 
 def largest(values: np.ndarray, number: int) -> np.ndarray:
