@@ -38,7 +38,7 @@ from nplm_jax.distributed import sharding
 from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding, make_mesh
 from nplm_jax.distributed.sharding_from_settings import make_sharding
 from nplm_jax.inference.perplexity import evaluate
-from nplm_jax.models import neural
+from nplm_jax.models import network_reading, neural
 from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.training.checkpoints import CheckpointStore
@@ -159,7 +159,7 @@ def test_devices_divide_the_evaluated_words_and_send_nothing(family, kind):
         all_eight.scoring_block(5000) == (8 * 256 if network.body.start(1) is None else 256)
         and one.scoring_block(5000) == 256
     )
-    blocks = neural.stream_blocks(network, tokens_T, Span(0, 5000), 8 * 256)
+    blocks = network_reading.stream_blocks(network, tokens_T, Span(0, 5000), 8 * 256)
     lowered = neural._read_stream.lower(network, all_eight._params_everywhere, *blocks, None, all_eight.sharding)
     compiled = lowered.compile()
     assert program.sent_arrays(compiled.as_text()) == []
