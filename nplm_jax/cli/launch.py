@@ -29,7 +29,7 @@ from nplm_jax.sweeps import launchers
 from nplm_jax.utils.errors import BadInput, NonFiniteError, Resumable, first_line
 
 if TYPE_CHECKING:
-    from nplm_jax.sweeps.sweeps import Point
+    from nplm_jax.sweeps.sweep_points import Point
 
 _argv: list[str] = []  # the words of the command line, in which ml_collections looks for overridden keys
 _CONFIG = config_flags.DEFINE_config_file(
@@ -181,7 +181,7 @@ def run(command: str, program: Sequence[str] = _MODULE) -> None:
     from nplm_jax.config import settings as config_lib
     from nplm_jax.reporting import metrics as reporting
     from nplm_jax.runs import experiment, workdir
-    from nplm_jax.sweeps import sweeps, time_budget
+    from nplm_jax.sweeps import sweep_points, sweeps, time_budget
     from nplm_jax.training import loop
 
     with resumable(folder, command):
@@ -189,11 +189,11 @@ def run(command: str, program: Sequence[str] = _MODULE) -> None:
         if _MINUTES.value is not None:
             config, corpus = time_budget.resolve(config, file.partition(':')[0], overrides, _MINUTES.value, folder)
         if _SWEEP.value:
-            points, impossible = sweeps.load_points(file.partition(':')[0], config, overrides)
+            points, impossible = sweep_points.load_points(file.partition(':')[0], config, overrides)
         elif _GRID.value:
-            points, impossible = sweeps.grid_points(_GRID.value, config, overrides)
+            points, impossible = sweep_points.grid_points(_GRID.value, config, overrides)
         else:
-            points = [sweeps.Point(config.name, experiment.load_settings(config), {})]
+            points = [sweep_points.Point(config.name, experiment.load_settings(config), {})]
         for point in points if is_sweep() else []:
             workdir.check_path(folder / point.name)  # before the first point trains
         for name, reason in impossible.items():
