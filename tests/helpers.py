@@ -45,10 +45,11 @@ from nplm_jax.training import step as step_lib
 from nplm_jax.training import vmapped
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.training.flops import Cost
-from nplm_jax.training.loop import Chunk, Interrupted, Trainer, TrainingRun, fit, prepare_run
+from nplm_jax.training.loop import Interrupted, Trainer, fit
 from nplm_jax.training.program_from_settings import hyperparameters_of, make_program
 from nplm_jax.training.schedule import Progress, Schedule
 from nplm_jax.training.step import Program, RunInputs, TrainState
+from nplm_jax.training.training_run import Chunk, TrainingRun, prepare_run
 from nplm_jax.utils.errors import BadInput
 
 ROOT = pathlib.Path(__file__).parents[1]

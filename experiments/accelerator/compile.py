@@ -22,7 +22,7 @@ import jax
 from experiments import results, study
 from experiments.accelerator import by_hand, chips, flops, hlo, programs, roofline
 from experiments.accelerator.roofline import STRONG, WEAK
-from nplm_jax.reporting import provenance
+from experiments.sources import of_module
 from nplm_jax.utils.errors import first_line, is_out_of_memory
 from nplm_jax.utils.io import read_json
 from nplm_jax.utils.progress import progress_bar
@@ -136,7 +136,7 @@ def measure(flags: study.Flags) -> None:
             entry = compile_case(case)
             jax.clear_caches()
             found = read(folder, case.topology)
-            found |= provenance.of_module('experiments.accelerator.compile')
+            found |= of_module('experiments.accelerator.compile')
             found['device'] = chips.TOPOLOGIES[case.topology].devices()[0].device_kind
             found['versions'] = {**found['versions'], **versions()}
             found['entries'] = {**found.get('entries', {}), case.name: entry}

@@ -21,7 +21,7 @@ import jax
 
 from experiments import results, study
 from experiments.accelerator import chips, compile, programs, roofline
-from nplm_jax.reporting import provenance
+from experiments.sources import of_module
 from nplm_jax.reporting.text import markdown_table, save_figure
 from nplm_jax.utils.io import read_json
 from nplm_jax.utils.progress import progress_bar
@@ -94,7 +94,7 @@ def measure(flags: study.Flags) -> None:
             bar.set_description(case.name)
             found['entries'][case.name] = compile_case(case)
             jax.clear_caches()
-            found |= provenance.of_module('experiments.accelerator.half_peak')
+            found |= of_module('experiments.accelerator.half_peak')
             results.write(path, {**found, 'versions': {**found['versions'], **compile.versions()}})
             bar.update(1)
     print(show(flags))

@@ -39,7 +39,7 @@ from nplm_jax.reporting import provenance
 from nplm_jax.reporting.text import markdown_table
 from nplm_jax.runs import signals
 from nplm_jax.training.chips import peak_flops
-from nplm_jax.training.loop import out_of_memory_as_bad_input
+from nplm_jax.training.training_run import out_of_memory_as_bad_input
 from nplm_jax.utils.errors import BadInput, first_line, require
 
 MODULE = 'experiments.accelerator.race'

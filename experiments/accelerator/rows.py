@@ -31,8 +31,8 @@ from nplm_jax.data.stream import Span
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.runs import experiment, process
 from nplm_jax.training import finite, loop, step, vmapped
-from nplm_jax.training.loop import Chunk, TrainingRun
 from nplm_jax.training.schedule import Progress, Schedule
+from nplm_jax.training.training_run import Chunk, TrainingRun, prepare_run
 
 NETWORKS: dict[str, Callable[[], ConfigDict]] = {
     'mlp1': functools.partial(brown.get_config, 'mlp1'),
@@ -197,7 +197,7 @@ def prepare(network: str, B: int, size: Size, points: Sequence[Mapping[str, Any]
         changes['output.samples'] = size.samples
     config = in_bfloat16(parts.override(config, changes))
     data = make_data(config, size.vocabulary, S, Dataset, Span, Vocabulary)
-    return [loop.prepare_run(experiment.load_settings(parts.override(config, point)), data) for point in points]
+    return [prepare_run(experiment.load_settings(parts.override(config, point)), data) for point in points]
 
 
 def _rates(B: int, updates: int, seconds: Mapping[str, Sequence[float]], flops: float) -> dict[str, Any]:

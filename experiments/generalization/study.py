@@ -22,6 +22,7 @@ from typing import Any
 from configs import text
 from experiments import results, study
 from experiments.generalization import grammar
+from experiments.sources import of_module
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.parts import is_neural
 from nplm_jax.config.settings import Settings
@@ -33,11 +34,11 @@ from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.ngram import estimators
 from nplm_jax.ngram.kneser_ney import DiscountWarning
-from nplm_jax.reporting import provenance
 from nplm_jax.reporting.text import markdown_table, save_figure
 from nplm_jax.runs import process
 from nplm_jax.training import loop
 from nplm_jax.training.reporter import Reporter
+from nplm_jax.training.training_run import prepare_run
 
 HERE = pathlib.Path(__file__).parent
 RESULTS = HERE / 'results'
@@ -114,7 +115,7 @@ def fit(settings: Settings, data: dataset.Dataset) -> tuple[LanguageModel, dict[
         with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
             warnings.simplefilter('ignore', DiscountWarning)  # a hundred words are too few to estimate them
             return estimators.estimate(settings, data, pathlib.Path(folder)), {}
-    run = loop.prepare_run(settings, data)
+    run = prepare_run(settings, data)
     params, progress = loop.fit(loop.Trainer(run, None, Reporter()))
     network = run.program.network
     facts = {'parameters': network.num_parameters(), 'updates': progress.step, 'best_update': progress.best_step}
@@ -123,7 +124,7 @@ def fit(settings: Settings, data: dataset.Dataset) -> tuple[LanguageModel, dict[
 
 def measure(words: int) -> dict[str, Any]:
     """Fits all models on so many training words. Returns: what the JSON file holds."""
-    source, data, models = provenance.of_module('experiments.generalization.study'), make_data(words), {}
+    source, data, models = of_module('experiments.generalization.study'), make_data(words), {}
     for settings in (*COUNTS, *(recipe(family, words) for family in NETWORKS)):
         started = time.perf_counter()
         model, facts = fit(settings, data)

@@ -31,6 +31,7 @@ from nplm_jax.runs.signals import Terminated
 from nplm_jax.training import loop
 from nplm_jax.training.reporter import Reporter
 from nplm_jax.training.schedule import Progress
+from nplm_jax.training.training_run import prepare_run
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import expand, read_json
 
@@ -129,7 +130,7 @@ class Clock(Reporter):
 def count_updates(settings: Settings) -> int:
     """Returns how many updates fit into the budget, to three digits."""
     unlimited = {'train.epochs': 1000, 'train.evaluate_every': 2**31 - 1}
-    run = loop.prepare_run(config_lib.replace(settings, unlimited), loading.load_dataset(settings))
+    run = prepare_run(config_lib.replace(settings, unlimited), loading.load_dataset(settings))
     clock = Clock()
     try:
         loop.fit(loop.Trainer(run, None, clock, clock.signal))

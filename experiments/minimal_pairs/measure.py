@@ -20,6 +20,7 @@ from typing import Any
 from experiments import results, study
 from experiments.minimal_pairs import pairs as pairs_lib
 from experiments.minimal_pairs.pairs import Pair
+from experiments.sources import of_module
 from nplm_jax.apps.pairs import minimal_pairs
 from nplm_jax.apps.pairs.minimal_pairs import EncodedPairs
 from nplm_jax.apps.surprisal.measurement import Options
@@ -27,7 +28,7 @@ from nplm_jax.data.stream import Span
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.models import mixture
 from nplm_jax.models.language_model import LanguageModel
-from nplm_jax.reporting import catalog, provenance
+from nplm_jax.reporting import catalog
 from nplm_jax.runs import loading, process, workdir
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand
@@ -130,7 +131,7 @@ def _timed(
     source = {
         **{key: round(value, 1) for key, value in times.items()},
         'load': os.getloadavg()[0],
-        **provenance.of_module('experiments.minimal_pairs.measure'),
+        **of_module('experiments.minimal_pairs.measure'),
     }
     return {**facts, **evaluated, **source}
 

@@ -21,6 +21,7 @@ import numpy as np
 
 from configs import brown, wikitext2
 from experiments import results, study
+from experiments.sources import of_module
 from nplm_jax.config import parts
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.settings import Settings
@@ -31,7 +32,6 @@ from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.ngram import entropy_pruning, estimators, kneser_ney, static_mixture, storage
 from nplm_jax.ngram.backoff import BackoffModel
 from nplm_jax.ngram.counts import count
-from nplm_jax.reporting import provenance
 from nplm_jax.reporting.text import markdown_table
 from nplm_jax.runs import loading
 from nplm_jax.utils.errors import require
@@ -202,7 +202,7 @@ def main(flags: study.Flags) -> None:
     names = [name for name in flags.measure.split(',') if name]
     for name in names:
         require(name in NAMES, '--measure', name, f'must be of {", ".join(NAMES)}')
-    facts = provenance.of_module('experiments.pruning.study')  # the first results make the repository dirty
+    facts = of_module('experiments.pruning.study')  # the first results make the repository dirty
     for name in names:
         with warnings.catch_warnings():
             warnings.simplefilter('ignore', kneser_ney.DiscountWarning)

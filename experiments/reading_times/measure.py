@@ -23,6 +23,7 @@ import numpy as np
 from experiments import results, study
 from experiments.reading_times import natural_stories, train
 from experiments.reading_times.natural_stories import Stories
+from experiments.sources import of_module
 from nplm_jax.apps.adaptive.dynamic_evaluation import DynamicEvaluation, root_mean_square_gradients
 from nplm_jax.apps.reading_times import gains
 from nplm_jax.apps.surprisal import measurement
@@ -33,7 +34,7 @@ from nplm_jax.inference import scoring
 from nplm_jax.inference.loaded_model import LoadedModel
 from nplm_jax.models import mixture
 from nplm_jax.models.language_model import LanguageModel
-from nplm_jax.reporting import catalog, provenance
+from nplm_jax.reporting import catalog
 from nplm_jax.runs import loading, process
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import expand, read_bytes, read_json, write_atomically
@@ -242,7 +243,7 @@ def define(parser: study.StudyParser) -> None:
 def main(flags: study.Flags) -> None:
     """Measures all finished runs and writes the results."""
     process.set_up_process()
-    source = provenance.of_module(__spec__.name)
+    source = of_module(__spec__.name)
     folders = [expand('--runs', folder) for folder in flags.runs]
     cache = expand('--cache', flags.cache) if flags.cache else folders[0] / '.natural_stories'
     measured: Mapping[str, Any] = measure_all(folders, flags.data, cache)

@@ -32,13 +32,13 @@ from tqdm import tqdm
 
 from configs import text
 from experiments import results, study
+from experiments.sources import of_module
 from nplm_jax.config.parts import override
 from nplm_jax.data import corpora, encoding
 from nplm_jax.data.stream import Span
 from nplm_jax.executors import processes, workers
 from nplm_jax.ngram.counts import count
 from nplm_jax.ngram.shared_scratch import SharedScratch
-from nplm_jax.reporting import provenance
 from nplm_jax.reporting.text import markdown_table
 from nplm_jax.runs.experiment import load_settings
 from nplm_jax.utils.errors import BadInput, require
@@ -308,7 +308,7 @@ def main(flags: study.Flags) -> None:
     require(os.path.isfile(path), 'TEXT', flags.text, 'is no file')
     from nplm_jax.executors import dask_cluster  # noqa: F401, PLC0415 (says at once if the package is missing)
 
-    facts = {**provenance.of_module('experiments.scale.cluster'), 'load_before': os.getloadavg()}
+    facts = {**of_module('experiments.scale.cluster'), 'load_before': os.getloadavg()}
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
         if flags.rehearse:

@@ -24,7 +24,7 @@ import time
 from tqdm import tqdm
 
 from experiments import results, study
-from nplm_jax.reporting import provenance
+from experiments.sources import of_module
 from nplm_jax.reporting.text import markdown_table
 from nplm_jax.utils.errors import require
 
@@ -122,7 +122,7 @@ def main(flags: study.Flags) -> None:
         with open(text, 'rb') as lines:
             (folder / 'test.txt').write_bytes(b''.join(itertools.islice(lines, TEST_LINES)))
         programs = commands(text, folder, flags.kenlm.resolve(), flags.memory)
-        facts = {**provenance.of_module('experiments.scale.cold'), 'text_bytes': os.path.getsize(text)}
+        facts = {**of_module('experiments.scale.cold'), 'text_bytes': os.path.getsize(text)}
         facts |= {'order': ORDER, 'lmplz_memory': flags.memory}
         for number in tqdm(range(flags.rounds), 'rounds', disable=None):
             order = sorted(programs, reverse=bool(number % 2))

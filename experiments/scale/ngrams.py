@@ -26,6 +26,7 @@ import numpy as np
 
 from experiments import results, study
 from experiments.scale import generate
+from experiments.sources import of_module
 from nplm_jax.data.stream import Span
 from nplm_jax.ngram import kneser_ney, storage
 from nplm_jax.ngram.counts import count
@@ -189,7 +190,7 @@ def main(flags: study.Flags) -> None:
     require(flags.folder.is_dir(), '--folder', str(flags.folder), 'is no folder')
     for name in ('lmplz', 'query') if flags.kenlm else ():
         require((flags.kenlm / name).is_file(), '--kenlm', str(flags.kenlm), f'has no {name}')
-    facts = {**provenance.of_module('experiments.scale.ngrams'), 'seed': generate.SEED}
+    facts = {**of_module('experiments.scale.ngrams'), 'seed': generate.SEED}
     facts |= {'lmplz_memory': flags.memory, 'load_before': os.getloadavg()}
     rows: list[dict[str, Any]] = []
     for words in flags.words:

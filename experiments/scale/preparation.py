@@ -25,6 +25,7 @@ from typing import Any
 
 from configs import text
 from experiments import results, study
+from experiments.sources import of_module
 from nplm_jax.config.parts import override
 from nplm_jax.data import corpora, encoding
 from nplm_jax.executors import workers
@@ -146,7 +147,7 @@ def main(flags: study.Flags) -> None:
         return
     for file in flags.texts:
         require(os.path.isfile(file), 'TEXT', file, 'is no file')
-    facts = {**provenance.of_module('experiments.scale.preparation'), 'load_before': os.getloadavg()}
+    facts = {**of_module('experiments.scale.preparation'), 'load_before': os.getloadavg()}
     path = flags.output or RESULTS / f'{FILES[flags.tokens]}.json'
     texts: list[dict[str, Any]] = []
     for file in flags.texts:

@@ -20,13 +20,13 @@ import jax
 
 from configs import brown
 from experiments import results, study
+from experiments.sources import of_module
 from nplm_jax.config.settings import Settings
-from nplm_jax.reporting import provenance
 from nplm_jax.reporting.text import markdown_table
 from nplm_jax.runs.experiment import load_settings
 from nplm_jax.runs.loading import load_dataset
-from nplm_jax.training.loop import TrainingRun, prepare_run
 from nplm_jax.training.step import TrainState, execute_steps
+from nplm_jax.training.training_run import TrainingRun, prepare_run
 from nplm_jax.utils.errors import require
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
@@ -93,7 +93,7 @@ def main(flags: study.Flags) -> None:
     speeds: dict[str, list[float]] = {name: [] for name in runs}
     resident = [memory()]
     first, words = next(iter(runs)), {name: len(run.data.train) for name, run in runs.items()}
-    facts = {'words': words, **provenance.of_module('experiments.scale.training')}
+    facts = {'words': words, **of_module('experiments.scale.training')}
     for _ in range(flags.rounds):
         for name, run in runs.items():
             states[name] = train(run, flags.chunks, *states[name][:2])

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from typing import Any
 
 from experiments import results, study
+from experiments.sources import of_module
 from nplm_jax.config import parts
-from nplm_jax.reporting import provenance
 from nplm_jax.reporting.text import markdown_table
 from nplm_jax.runs.command_line import load_config
 from nplm_jax.utils.io import expand
@@ -56,7 +56,7 @@ def search(method: str, seed: int, num_trials: int, config: pathlib.Path, root: 
     from nplm_jax.sweeps import search as search_lib  # noqa: PLC0415 (it needs Optuna)
     from nplm_jax.sweeps import search_space, search_storage  # noqa: PLC0415
 
-    source = provenance.of_module('experiments.search.study')
+    source = of_module('experiments.search.study')
     folder = root / f'{method}-{seed}'
     space = search_space.load(str(config), parts.override(load_config(str(config)), {'seed': seed}), ['seed'])
     url, words = search_storage.find_url(None, folder), ('launch.py', f'--config={config}', f'--config.seed={seed}')

@@ -23,6 +23,7 @@ from experiments import results
 from experiments import study as studies
 from experiments.section5 import new_words_table
 from experiments.section5.new_words_task import NUM_AFTER, SEED, Task, make_task
+from experiments.sources import of_module
 from nplm_jax.apps.features.embeddings import neighbours
 from nplm_jax.apps.new_words import induction as new_words
 from nplm_jax.apps.new_words.induction import CONTEXT_WORDS, Weighting
@@ -31,11 +32,11 @@ from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.stream import RARE_ID, Span
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import EMBEDDING
-from nplm_jax.reporting import provenance
 from nplm_jax.runs import experiment, loading, process
 from nplm_jax.training import loop
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.training.reporter import Reporter
+from nplm_jax.training.training_run import prepare_run
 from nplm_jax.utils.io import expand, read_json
 
 NUM_VALID, NUM_TEST = 100, 400  # words that choose the variant, and words after these that test it
@@ -64,7 +65,7 @@ VARIANTS = {  # the weights, and a power to which they are raised
 
 def fit(settings: Settings, data: Dataset, folder: pathlib.Path) -> tuple[NeuralLanguageModel, dict[str, Any]]:
     """Trains a network, or goes on where an earlier start ended. Returns the best network and facts of its training."""
-    run = loop.prepare_run(settings, data)
+    run = prepare_run(settings, data)
     folder.mkdir(parents=True, exist_ok=True)
     with contextlib.closing(CheckpointStore(folder)) as store:
         params, progress = loop.fit(loop.Trainer(run, store, Reporter()))
@@ -177,7 +178,7 @@ def measure_or_read(
 
 def study(name: str, variants: Sequence[str], folder: pathlib.Path, num_words: tuple[int, int]) -> dict[str, Any]:
     """Trains, chooses a variant on the validation words, and measures it on the test words."""
-    started, source = time.perf_counter(), provenance.of_module('experiments.section5.new_words')
+    started, source = time.perf_counter(), of_module('experiments.section5.new_words')
     row, changes, shown = NETWORKS[name]
     config = brown.get_config(row)
     config.update_from_flattened_dict(changes)

@@ -23,6 +23,7 @@ import numpy as np
 from configs import brown as brown_config
 from experiments import results, study
 from experiments.section5 import open_vocabulary_table
+from experiments.sources import of_module
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.parts import is_neural
 from nplm_jax.data import brown, characters, corpora
@@ -34,7 +35,7 @@ from nplm_jax.models.open_vocabulary import OpenVocabulary, bits_per_character, 
 from nplm_jax.models.spelled_words import Spelling
 from nplm_jax.ngram import kneser_ney
 from nplm_jax.ngram.counts import count
-from nplm_jax.reporting import catalog, provenance
+from nplm_jax.reporting import catalog
 from nplm_jax.runs import experiment, loaded_models, loading, process, spelling, workdir
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand, read_json
@@ -218,7 +219,7 @@ def label(folder: pathlib.Path) -> str:
 def run_study(folder: pathlib.Path, networks: Sequence[pathlib.Path]) -> dict[str, Any]:
     """Trains, measures and returns the results."""
     process.set_up_process()
-    source = provenance.of_module('experiments.section5.open_vocabulary')
+    source = of_module('experiments.section5.open_vocabulary')
     command = source['command']
     folders = train_runs(folder, command)
     rare = spelling.read_rare_words(folders[KN5])

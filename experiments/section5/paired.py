@@ -15,16 +15,17 @@ import numpy as np
 
 from configs import brown
 from experiments import results
+from experiments.sources import of_module
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.settings import Settings
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.stream import Span
 from nplm_jax.inference.perplexity import summarize
 from nplm_jax.models.neural import NeuralLanguageModel
-from nplm_jax.reporting import provenance
 from nplm_jax.runs import loading
 from nplm_jax.training import loop
 from nplm_jax.training.reporter import Reporter
+from nplm_jax.training.training_run import prepare_run
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import write_atomically
 
@@ -58,7 +59,7 @@ def measure(settings: Settings, data: Dataset) -> tuple[NeuralLanguageModel, Any
     Returns:
         The network, and what it scored: perplexities, the mean NLL of each band of test words, and the seconds.
     """
-    run = loop.prepare_run(settings, data)
+    run = prepare_run(settings, data)
     trainer = loop.Trainer(run, None, Reporter())
     params, progress = loop.fit(trainer)
     model = NeuralLanguageModel(run.program.network, params)
@@ -104,7 +105,7 @@ class Record:
         """Reads the file if there is one; `module` is the study's, for the command that the file names."""
         self._path = path
         self.content: dict[str, Any] = results.read(path.parent, path.stem) if path.exists() else {'runs': {}}
-        self._facts = provenance.of_module(module)
+        self._facts = of_module(module)
 
     def add(self, name: str, seed: int, measured: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """Returns what a run scored; measures it unless the file has it."""

@@ -24,17 +24,17 @@ import numpy as np
 from configs import brown
 from experiments import results, study
 from experiments.section5.plugins import wordnet
+from experiments.sources import of_module
 from nplm_jax.config import settings as config_lib
 from nplm_jax.data import dataset, encoding, vocabulary, word_codes
 from nplm_jax.data.corpora import Corpus
 from nplm_jax.data.stream import Span
 from nplm_jax.data.word_stream import WordStream
 from nplm_jax.models.neural import NeuralLanguageModel
-from nplm_jax.reporting import provenance
 from nplm_jax.reporting.text import markdown_table
 from nplm_jax.runs.loading import load
 from nplm_jax.training import step
-from nplm_jax.training.loop import TrainingRun, prepare_run
+from nplm_jax.training.training_run import TrainingRun, prepare_run
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand, read_json, write_atomically
 
@@ -169,7 +169,7 @@ def time_outputs() -> Iterator[dict[str, Any]]:
 
     The outputs take turns in one process.
     """
-    facts = {'load_before': os.getloadavg()[0], **provenance.of_module('experiments.section5.trees')}
+    facts = {'load_before': os.getloadavg()[0], **of_module('experiments.section5.trees')}
     seconds: dict[str, dict[str, list[int]]] = {}
     for size in SIZES:
         data = generated(size)

@@ -19,11 +19,12 @@ import numpy as np
 
 from experiments import results, study
 from experiments.similarity import tasks
+from experiments.sources import of_module
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.stream import PARAGRAPH_BOUNDARY, TEXT_BOUNDARY
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import EMBEDDING
-from nplm_jax.reporting import catalog, provenance
+from nplm_jax.reporting import catalog
 from nplm_jax.runs import experiment, loading, process
 from nplm_jax.runs.command_line import load_config
 from nplm_jax.utils.errors import require
@@ -73,7 +74,7 @@ def measure_run(folder: pathlib.Path, data: pathlib.Path) -> dict[str, Any] | No
 def save(name: str, measured: Mapping[str, Any], started: float, output: pathlib.Path) -> None:
     """Writes the results of a model with where they are from."""
     seconds = round(time.perf_counter() - started, 1)
-    source = provenance.of_module('experiments.similarity.measure')
+    source = of_module('experiments.similarity.measure')
     results.write(output / f'{name}.json', {**measured, 'seconds': seconds, **source})
     print(f'{name}: {seconds:.0f} s', file=sys.stderr, flush=True)
 

@@ -27,7 +27,7 @@ import numpy as np
 
 from experiments import results, study
 from experiments.scale import generate
-from nplm_jax.reporting import provenance
+from experiments.sources import of_module
 from nplm_jax.reporting.text import markdown_table
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
@@ -184,7 +184,7 @@ def _summary(
         'ends': ends,
         'lines_on_stderr': len(log.splitlines()),
         'tracebacks': log.count('Traceback'),
-        **provenance.of_module('experiments.soak.soak'),
+        **of_module('experiments.soak.soak'),
         'looks': looks,
     }
 

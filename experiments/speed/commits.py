@@ -21,9 +21,9 @@ import numpy as np
 
 from configs import brown
 from experiments import study
+from experiments.sources import of_module
 from experiments.speed import checkouts, problem
 from experiments.speed.checkouts import Checkout
-from nplm_jax.reporting import provenance
 from nplm_jax.reporting.text import markdown_table
 
 HERE = pathlib.Path(__file__).parent
@@ -144,7 +144,7 @@ def measure(flags: study.Flags) -> Iterator[dict[str, Any]]:
         'steps': flags.steps,
         'rounds': flags.rounds,
         'load_before': os.getloadavg()[0],
-        **provenance.of_module('experiments.speed.commits'),
+        **of_module('experiments.speed.commits'),
     }
     raced = []
     with contextlib.ExitStack() as stack:

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from nplm_jax.data.frequencies import unigram_log_probabilities
+from nplm_jax.training.training_run import prepare_run
 
 EPOCHS = 1000  # far more updates than a race makes, so that the learning rate stays above zero
 OLD_KEYS = {'output.num_shortlist': 'output.head', 'train.steps_per_execution': 'train.steps_per_dispatch'}
@@ -86,10 +87,10 @@ def new_execute(config: Any, V: int, steps: int) -> Execute:
     from nplm_jax.data.stream import Span  # noqa: PLC0415
     from nplm_jax.data.vocabulary import Vocabulary  # noqa: PLC0415
     from nplm_jax.runs import experiment  # noqa: PLC0415
-    from nplm_jax.training import loop, step  # noqa: PLC0415
+    from nplm_jax.training import step  # noqa: PLC0415
 
     data = make_data(config, V, steps, dataset.Dataset, Span, Vocabulary)
-    run = loop.prepare_run(experiment.load_settings(config), data)
+    run = prepare_run(experiment.load_settings(config), data)
     state = run.program.sharding.shard(run.init_state())
 
     def execute() -> np.ndarray:

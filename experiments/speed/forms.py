@@ -19,11 +19,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments import study
+from experiments.sources import of_module
 from experiments.speed import problem
 from nplm_jax.distributed import sharding
 from nplm_jax.outputs import blockwise, softmax
 from nplm_jax.outputs.blockwise import LinearTerm
-from nplm_jax.reporting import provenance
 from nplm_jax.reporting.text import markdown_table
 from nplm_jax.utils.errors import require
 
@@ -181,7 +181,7 @@ def measure(flags: study.Flags) -> Iterator[dict[str, Any]]:
     for widths in flags.widths or ():
         require(len(widths) <= len(MATRICES), '--widths', widths, f'must be at most {len(MATRICES)} integers')
     problem.set_up()
-    facts = {'batch': flags.batch, 'vocabulary': flags.vocabulary, **provenance.of_module('experiments.speed.forms')}
+    facts = {'batch': flags.batch, 'vocabulary': flags.vocabulary, **of_module('experiments.speed.forms')}
     rates: list[dict[str, Any]] = []
     for widths in flags.widths or WIDTHS:
         turns = {

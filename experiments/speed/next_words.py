@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 
 from experiments import study
+from experiments.sources import of_module
 from experiments.speed import problem
 from nplm_jax import kenlm
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.data import brown
-from nplm_jax.reporting import provenance
 from nplm_jax.reporting.text import markdown_table
 from nplm_jax.utils.errors import require
 
@@ -125,7 +125,7 @@ def measure(flags: study.Flags) -> Iterator[dict[str, Any]]:
         our_load, ours = seconds(lambda: kenlm.Model(path))
         run_load, _ = seconds(lambda: kenlm.Model(flags.run))
         yield {
-            **provenance.of_module('experiments.speed.next_words'),
+            **of_module('experiments.speed.next_words'),
             'vocabulary': len(ours.vocabulary),
             'arpa_bytes': path.stat().st_size,
             'load_seconds': {'kenlm': their_load, 'ours': our_load, 'ours, the run': run_load},

@@ -23,11 +23,11 @@ import numpy as np
 
 from configs import brown
 from experiments import study
+from experiments.sources import of_module
 from experiments.speed import problem
 from nplm_jax.apps.export import onnx_graph
 from nplm_jax.data.vocabulary import numbered
 from nplm_jax.models.neural import NeuralLanguageModel
-from nplm_jax.reporting import provenance
 from nplm_jax.reporting.text import markdown_table
 from nplm_jax.utils.errors import require
 
@@ -103,7 +103,7 @@ def measure(flags: study.Flags) -> Iterator[dict[str, Any]]:
     """Yields all results, after each network."""
     cores = len(os.sched_getaffinity(0))
     require(cores == 1, 'processor cores', cores, 'must be 1: put `taskset -c 0` before the command')
-    facts = {**provenance.of_module('experiments.speed.onnx_tokens'), 'vocabulary': brown.VOCABULARY}
+    facts = {**of_module('experiments.speed.onnx_tokens'), 'vocabulary': brown.VOCABULARY}
     facts['load'] = os.getloadavg()[0]
     networks = {}
     for name, changes in NETWORKS.items():

@@ -25,8 +25,8 @@ from absl import flags as absl_flags
 from ml_collections import ConfigDict, config_flags
 
 from experiments import results, study
+from experiments.sources import of_module
 from nplm_jax.reporting import metrics as reporting
-from nplm_jax.reporting import provenance
 from nplm_jax.reporting.text import markdown_table
 from nplm_jax.runs import command_line
 from nplm_jax.utils.errors import BadInput, require
@@ -149,7 +149,7 @@ def measure(flags: study.Flags, keys: Sequence[str]) -> dict[str, Any]:
         'warm': flags.warm,
         **reached,
         'load_before': load,
-        **provenance.of_module('experiments.speed.quality'),
+        **of_module('experiments.speed.quality'),
     }
 
 

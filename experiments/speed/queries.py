@@ -29,10 +29,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments import study
+from experiments.sources import of_module
 from experiments.speed import problem
 from nplm_jax import kenlm
 from nplm_jax.cli import __main__ as cli
-from nplm_jax.reporting import provenance
 from nplm_jax.reporting.text import markdown_table
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand
@@ -149,7 +149,7 @@ def measure(flags: study.Flags) -> Iterator[dict[str, Any]]:
             rates['full_scores'].append(timed(lambda: sum(len([*model.full_scores(line)]) for line in few)))
             rates['BaseScore'].append(timed(lambda: one_by_one(model, few)))
         yield {
-            **provenance.of_module('experiments.speed.queries'),
+            **of_module('experiments.speed.queries'),
             'order': model.order,
             'vocabulary': len(model.vocabulary),
             'arpa_bytes': arpa.stat().st_size,

@@ -23,8 +23,8 @@ import jax
 import numpy as np
 
 from experiments import study
+from experiments.sources import of_module
 from experiments.speed import ceiling, contestants, problem
-from nplm_jax.reporting import provenance
 from nplm_jax.reporting.text import markdown_table
 from nplm_jax.utils.errors import BadInput
 
@@ -147,7 +147,7 @@ def measure(flags: study.Flags) -> Iterator[dict[str, Any]]:
         'steps': flags.steps,
         'rounds': flags.rounds,
         'load_before': os.getloadavg()[0],
-        **provenance.of_module('experiments.speed.race'),
+        **of_module('experiments.speed.race'),
         'ceiling': ceiling.flops_per_second(flags.precisions),
         'rows': [],
     }

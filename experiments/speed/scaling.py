@@ -18,8 +18,8 @@ import numpy as np
 
 from configs import brown
 from experiments import results, study
+from experiments.sources import of_module
 from experiments.speed import contestants, problem
-from nplm_jax.reporting import provenance
 from nplm_jax.reporting.text import markdown_table, save_figure
 
 HERE = pathlib.Path(__file__).parent
@@ -97,7 +97,7 @@ def measure(flags: study.Flags) -> Iterator[dict[str, Any]]:
     """Yields everything that scaling.json holds, after each point."""
     problem.set_up()
     facts = {'rounds': flags.rounds, 'load_before': os.getloadavg()[0]}
-    facts |= provenance.of_module('experiments.speed.scaling')
+    facts |= of_module('experiments.speed.scaling')
     axes: dict[str, list[dict[str, Any]]] = {}
     for axis in flags.axes:
         axes[axis] = []

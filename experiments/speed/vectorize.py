@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from experiments import study
+from experiments.sources import of_module
 from experiments.speed import eight_seeds, problem
-from nplm_jax.reporting import provenance
 from nplm_jax.reporting.text import markdown_table
 
 HERE = pathlib.Path(__file__).parent
@@ -112,7 +112,7 @@ def measure_all(flags: study.Flags) -> Iterator[dict[str, Any]]:
     """Yields everything that vectorize.json holds, after each network."""
     problem.set_up()
     facts = {'rounds': flags.rounds, 'load_before': os.getloadavg()[0]}
-    facts |= provenance.of_module('experiments.speed.vectorize')
+    facts |= of_module('experiments.speed.vectorize')
     rows = []
     for size in flags.sizes:
         rows.append(measure(size, flags.rounds))

@@ -21,12 +21,12 @@ from experiments import study as entry
 from experiments.reading_times import measure as reading_times
 from experiments.reading_times import natural_stories
 from experiments.reading_times.natural_stories import Stories
+from experiments.sources import of_module
 from experiments.tokens import study
 from experiments.tokens.study import RESULTS, Run
 from nplm_jax.apps.surprisal import measurement
 from nplm_jax.apps.surprisal import stimuli as stimuli_lib
 from nplm_jax.inference import scoring
-from nplm_jax.reporting import provenance
 from nplm_jax.runs import loading, process, spelling
 from nplm_jax.utils.io import expand, read_json, write_atomically
 
@@ -130,7 +130,7 @@ def main(flags: entry.Flags) -> None:
     """Measures all finished runs and writes the results."""
     process.set_up_process()
     measured = measure_all(expand('--workdir', flags.workdir), flags.data)
-    results.write(RESULTS / OUTPUT, {'runs': measured, **provenance.of_module(__spec__.name)})
+    results.write(RESULTS / OUTPUT, {'runs': measured, **of_module(__spec__.name)})
 
 
 if __name__ == '__main__':

@@ -28,6 +28,7 @@ from ml_collections import ConfigDict
 
 from configs import rows, text
 from experiments import results, study
+from experiments.sources import of_module
 from experiments.tokens import texts
 from nplm_jax.config import parts
 from nplm_jax.config.settings import Settings
@@ -37,10 +38,12 @@ from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.models.open_vocabulary import OpenVocabulary
 from nplm_jax.reporting import provenance
 from nplm_jax.runs import experiment, process, spelling
-from nplm_jax.runs.session import SharedCorpus, open_session
-from nplm_jax.training.loop import Trainer, TrainingRun
+from nplm_jax.runs.session import open_session
+from nplm_jax.runs.shared_corpus import SharedCorpus
+from nplm_jax.training.loop import Trainer
 from nplm_jax.training.program_from_settings import optimizer_from_settings
 from nplm_jax.training.step import execute_steps
+from nplm_jax.training.training_run import TrainingRun
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand, read_json
 
@@ -192,7 +195,7 @@ def train(run: Run, workdir: pathlib.Path, num_updates: int | None) -> dict[str,
     }
     if run.system == WORDS:
         measured |= spell(settings, folder, model, measured['log_p'])
-    return {**measured, **summarize(measured), **provenance.of_module(__spec__.name)}
+    return {**measured, **summarize(measured), **of_module(__spec__.name)}
 
 
 def spell(settings: Settings, folder: pathlib.Path, model: LanguageModel, closed: float) -> dict[str, Any]:

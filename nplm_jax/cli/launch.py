@@ -1,4 +1,4 @@
-"""What `launch.py`, `nplm train` and `nplm sweep` run: one experiment, or the points of a sweep.
+"""Runs of `launch.py`, `nplm train` and `nplm sweep`: one experiment, or the points of a sweep.
 
 Imports no JAX, so that --help and bad flags answer at once.
 """

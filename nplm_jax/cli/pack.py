@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Sequence
 
 from nplm_jax.cli.parser import Parser
+from nplm_jax.runs.packing import packed_members
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand
 
@@ -28,14 +29,14 @@ def main(argv: Sequence[str]) -> None:
 
     from nplm_jax.reporting import catalog, packed
     from nplm_jax.reporting.run_table import check_finished
-    from nplm_jax.runs import loading, process
+    from nplm_jax.runs import process
 
     require(path.suffix == packed.SUFFIX, 'FILE', flags.output, f'must end in {packed.SUFFIX}')
     check_finished([flags.run])
     process.set_up_process()
     try:
         with tempfile.TemporaryDirectory() as scratch:
-            packed.write(path, loading.packed_members(catalog.expand_run(flags.run), pathlib.Path(scratch)))
+            packed.write(path, packed_members(catalog.expand_run(flags.run), pathlib.Path(scratch)))
     except OSError as error:
         raise BadInput('FILE', f'cannot be written ({error.strerror})', value=str(path)) from None
     print(f'{path}: {path.stat().st_size:,} bytes')

@@ -1,1 +1,1 @@
-"""Text to ids: corpora, tokenization, vocabulary, dataset."""
+"""Text to token ids: corpora, tokenizers, vocabularies, datasets and batches."""

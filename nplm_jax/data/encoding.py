@@ -18,6 +18,7 @@ from nplm_jax.data.tokenizers.tokenizer import Tokenizer, check_tokens
 from nplm_jax.data.vocabulary import Vocabulary, from_counts
 from nplm_jax.utils.errors import require
 
+IDENTITY_FORMAT = 1  # of the bytes of `identity`
 MAX_WORDS_IN_MEMORY = 2**25  # longer streams are memory-mapped
 
 
@@ -73,6 +74,30 @@ def digest(tokenizer: Tokenizer, types: Sequence[str], type_ids_T: np.ndarray) -
     letters_K, total = [tokenizer.letters(token) for token in types], hashlib.sha256()
     for part_L in mapped_arrays.parts(type_ids_T):
         total.update(b''.join([letters_K[i] for i in part_L.tolist()]))
+    return total.hexdigest()
+
+
+def identity(data: Dataset) -> str:
+    """Returns the SHA-256 of a dataset: its format number, ids, splits and words.
+
+    The bytes are those of a text file, with the ids as little-endian int32 after its first line::
+
+        nplm text 1
+        train 0 12
+        valid 12 14
+        test 14 16
+        6 <rare>
+        ...
+
+    A line of a word has its length in bytes of UTF-8 before it, so that no two vocabularies have the same bytes.
+    """
+    total = hashlib.sha256(f'nplm text {IDENTITY_FORMAT}\n'.encode())
+    for part_L in mapped_arrays.parts(data.tokens_T):
+        total.update(part_L.astype('<i4', copy=False).data)
+    for name, span in data.splits.items():
+        total.update(f'{name} {span.start} {span.stop}\n'.encode())
+    for word in data.vocabulary.words:
+        total.update(b'%d %s\n' % (len(word.encode()), word.encode()))
     return total.hexdigest()
 
 

@@ -1,1 +1,1 @@
-"""What one does with any model: perplexity, scores, text, embeddings."""
+"""Model-agnostic inference: perplexity, scoring, generation."""

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from nplm_jax.data.stream import RARE_ID
+from nplm_jax.distributed import jax_settings
 from nplm_jax.inference.generation import BLOCK, Choice, draw_word
 from nplm_jax.models.spelled_words import Spelling
-from nplm_jax.utils import jax_settings
 from nplm_jax.utils.errors import BadInput
 
 _FIRST_SPELLING = 2**31  # added to the number of a spelling, so that no sequence has its random key

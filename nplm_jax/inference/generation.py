@@ -15,10 +15,10 @@ import numpy as np
 from nplm_jax.data.stream import RARE_ID
 from nplm_jax.data.tokenizers.tokenizer import Tokenizer
 from nplm_jax.data.vocabulary import Vocabulary
+from nplm_jax.distributed import jax_settings
 from nplm_jax.inference.loaded_model import LoadedModel, check_loaded, model_of
 from nplm_jax.inference.scoring import LineStart
 from nplm_jax.models.language_model import LanguageModel
-from nplm_jax.utils import jax_settings
 from nplm_jax.utils.errors import require
 
 _CHECKED_EVERY = 8  # words, after which a sequence may be found to be long enough

@@ -1,1 +1,1 @@
-"""Language models: the paper, its network, recurrent ones, mixtures and n-grams."""
+"""Neural language models: the paper's network, its successors, and mixtures of models."""

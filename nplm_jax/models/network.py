@@ -6,7 +6,7 @@ examples, stream by stream, R = L - T tokens before these (`Body.lookback`).
 
 import dataclasses
 from collections.abc import Sequence
-from typing import NamedTuple, Self, cast
+from typing import NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -107,22 +107,6 @@ class Network:
         """Returns the number of free parameters."""
         shapes = jax.eval_shape(lambda: self.init(jax.random.key(0)))
         return sum(leaf.size for leaf in jax.tree.leaves(shapes))
-
-    def check_takes_new_words(self) -> None:
-        """Raises BadInput if the output layer has more than one row per word."""
-        allowed = 'cannot take new words; the networks of output.kind full, sampled and nce can'
-        require(self.output.takes_new_words, 'output layer', type(self.output).__name__, allowed)
-
-    def append_words(self, params: Params, rows: Params) -> tuple[Self, Params]:
-        """Returns the network and the parameters with more words, whose ids follow the last one.
-
-        Args:
-            params: The parameters.
-            rows: The rows of the new words, of each of `word_tables`.
-        """
-        self.check_takes_new_words()
-        longer = {name: jnp.concatenate([params[name], rows[name]]) for name in self.word_tables}
-        return dataclasses.replace(self, vocabulary_size=self.vocabulary_size + len(rows[BIAS])), params | longer
 
     def features(
         self,

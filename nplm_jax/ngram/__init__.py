@@ -1,1 +1,1 @@
-"""The paper's count-based models (section 4.1): tables of n-gram counts, and models estimated from them."""
+"""Count-based language models (section 4.1): estimation, ARPA files, pruning, quantization and storage."""

@@ -4,7 +4,6 @@ import os
 import pathlib
 import platform
 import resource
-import shlex
 import subprocess
 import sys
 from importlib import metadata
@@ -22,11 +21,6 @@ def provenance() -> dict[str, Any]:
         'versions': {'python': platform.python_version(), **{p: metadata.version(p) for p in _PACKAGES}},
         'device': f'{jax.device_count()} x {jax.devices()[0].device_kind}, {os.cpu_count()} CPU cores ({_processor()})',
     }
-
-
-def of_module(module: str) -> dict[str, Any]:
-    """Returns `provenance`, and the command of this process, which `python -m MODULE` started with its arguments."""
-    return {'command': shlex.join(['python', '-m', module, *sys.argv[1:]]), **provenance()}
 
 
 def _commit() -> str:

@@ -1,1 +1,1 @@
-"""One experiment from config to results, and many of them."""
+"""Runs a single experiment: its folder, session, training and results."""

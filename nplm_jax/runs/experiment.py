@@ -1,8 +1,6 @@
-"""One experiment from config to results, or several together: what launch.py, sweeps and notebooks call."""
+"""Runs one experiment from config to results: what launch.py, sweeps and notebooks call."""
 
-import contextlib
-import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from ml_collections import ConfigDict
@@ -14,13 +12,13 @@ from nplm_jax.data import corpora
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.ngram import estimators
 from nplm_jax.runs.loading import Path, load
-from nplm_jax.runs.session import RunSession, SharedCorpus, open_session
+from nplm_jax.runs.session import open_session
+from nplm_jax.runs.shared_corpus import SharedCorpus
 from nplm_jax.runs.signals import interruptible
-from nplm_jax.training.loop import ShouldPrune, Trainer, fit, never
-from nplm_jax.training.vmapped import RUN_ERRORS, fit_many, group_compatible
-from nplm_jax.utils.errors import BadInput, NonFiniteError
+from nplm_jax.training.loop import ShouldPrune, fit, never
+from nplm_jax.utils.errors import NonFiniteError
 
-__all__ = ['load', 'load_settings', 'run', 'run_many']
+__all__ = ['load', 'load_settings', 'run']
 Config: TypeAlias = ConfigDict | Mapping[str, Any]
 
 
@@ -81,58 +79,3 @@ def run(
                 except NonFiniteError as error:
                     raise session.explain(error) from None
         return session.finish(notes)
-
-
-def run_many(
-    configs: Sequence[Config | Settings], folders: Sequence[Path], command: str, notes: set[str] | None = None
-) -> list[dict[str, Any] | Exception]:
-    """Runs networks that `training.vmapped.group_compatible` groups, each with the results that it has alone.
-
-    Args:
-        configs: The config of each run.
-        folders: The folder of each run.
-        command: See `run`.
-        notes: See `run`.
-
-    Returns:
-        For each run what `run` returns, or the BadInput or NonFiniteError that ended it.
-
-    Raises:
-        training.loop.Interrupted: SIGINT or SIGTERM came during training, and all are saved.
-    """
-    if len(configs) == 1:
-        try:
-            return [run(configs[0], folders[0], command, notes=notes)]
-        except (BadInput, NonFiniteError) as error:
-            return [error]
-    all_settings = [load_settings(config) for config in configs]
-    corpus = SharedCorpus(all_settings[0])
-    outcomes: dict[int, Any] = {}
-    with contextlib.ExitStack() as stack, interruptible() as interrupted:
-        sessions: dict[int, RunSession] = {}
-        trainers: dict[int, Trainer] = {}
-        for i, (settings, folder) in enumerate(zip(all_settings, folders)):
-            try:
-                sessions[i] = stack.enter_context(open_session(settings, folder, command, corpus, len(configs)))
-                if sessions[i].trains:
-                    trainers[i] = sessions[i].make_trainer(interrupted)
-            except RUN_ERRORS as error:
-                outcomes[i] = error
-        numbers = list(trainers)
-        for group in group_compatible(sessions[i].settings for i in numbers):  # a recorded precision may differ
-            for n, failure in zip(group, fit_many([trainers[numbers[n]] for n in group])):
-                if isinstance(failure, NonFiniteError):
-                    outcomes[numbers[n]] = sessions[numbers[n]].explain(failure)
-                elif failure is not None:
-                    outcomes[numbers[n]] = failure
-        for i in sessions.keys() - outcomes.keys():
-            try:
-                outcomes[i] = sessions[i].finish(notes)
-            except RUN_ERRORS as error:
-                outcomes[i] = error
-    for outcome in outcomes.values():
-        if isinstance(outcome, Exception) and not isinstance(outcome, (BadInput, NonFiniteError)):
-            raise outcome
-    if signal_number := interrupted():  # after the last update
-        signal.raise_signal(signal_number)
-    return [outcomes[i] for i in range(len(configs))]

@@ -9,23 +9,19 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax
-import numpy as np
 
 from nplm_jax.config import parts
 from nplm_jax.config.plugins import allow
 from nplm_jax.config.settings import Settings
 from nplm_jax.data import corpora, dataset, encoding, vocabulary
-from nplm_jax.data.tokenizers import tokenizer_files
 from nplm_jax.data.tokenizers.tokenizer import Tokenizer
+from nplm_jax.distributed import jax_settings
 from nplm_jax.inference.loaded_model import LoadedModel
-from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.network_from_settings import network_from_settings
 from nplm_jax.ngram import archives, estimators, storage
-from nplm_jax.reporting import card, catalog, packed
+from nplm_jax.reporting import catalog, packed
 from nplm_jax.runs import workdir
-from nplm_jax.utils import jax_settings
 from nplm_jax.utils.errors import BadInput, require
-from nplm_jax.utils.io import write_atomically
 
 if TYPE_CHECKING:
     from nplm_jax.models.network import Network
@@ -143,47 +139,6 @@ def _read_parameters(path: pathlib.Path, example: Params) -> Params:
         if found is None or wanted is None or (found.shape, found.dtype) != (wanted.shape, wanted.dtype):
             raise BadInput(path, f'{name}: its shape or type is not that of the network in {catalog.CONFIG}')
     return unflatten_dict({name: jax.numpy.asarray(array) for name, array in arrays.items()}, sep='.')
-
-
-def arrays_of(model: LanguageModel) -> dict[str, np.ndarray]:
-    """Returns the parameters of a network by the paper's letters with their shapes, or the arrays of an n-gram model.
-
-    Args:
-        model: A network, or a count-based model.
-    """
-    from flax.traverse_util import flatten_dict  # noqa: PLC0415 (half a second)
-
-    from nplm_jax.models.neural import NeuralLanguageModel  # noqa: PLC0415
-
-    if isinstance(model, NeuralLanguageModel):
-        return {name: np.asarray(array) for name, array in flatten_dict(dict(model.params), sep='.').items()}
-    return storage.flatten(model)[1]
-
-
-def packed_members(folder: pathlib.Path, scratch: pathlib.Path) -> dict[str, pathlib.Path]:
-    """Returns the files of a finished run that a packed model has, by the names that they have there.
-
-    Args:
-        folder: The folder of the run.
-        scratch: A folder for the file of a network's parameters.
-
-    Raises:
-        BadInput: The run's files are damaged, or the code of its model is not installed.
-    """
-    loaded = load(folder)
-    names = [catalog.CONFIG, catalog.CORPUS, catalog.VOCABULARY, catalog.RESULTS, *tokenizer_files.FILES]
-    files = {name: folder / name for name in (*names, *parts.files(loaded.settings), storage.MODEL_FILE)}
-    members = {name: file for name, file in files.items() if file.exists()}
-    if parts.is_neural(loaded.settings.model.family):
-        members[packed.PARAMETERS] = scratch / packed.PARAMETERS
-        archives.write(scratch / packed.PARAMETERS, arrays_of(loaded.model), {})
-    write_atomically(scratch / card.FILE, card.make(catalog.read_run(folder)))
-    members[card.FILE] = scratch / card.FILE
-    if catalog.is_finished(folder / catalog.SPELLING):
-        (scratch / catalog.SPELLING).mkdir()
-        spelling = packed_members(folder / catalog.SPELLING, scratch / catalog.SPELLING)
-        members |= {f'{catalog.SPELLING}/{name}': file for name, file in spelling.items()}
-    return members
 
 
 def example_parameters(

@@ -8,9 +8,9 @@ import jax
 from absl import logging
 
 from nplm_jax.data import download
+from nplm_jax.distributed import jax_settings
 from nplm_jax.executors.processes import num_processors
 from nplm_jax.ngram.kneser_ney import DiscountWarning
-from nplm_jax.utils import jax_settings
 
 _FORMAT = warnings.formatwarning
 

@@ -18,7 +18,7 @@ from nplm_jax.config import settings as config_lib
 from nplm_jax.config.settings import Settings
 from nplm_jax.data import dataset
 from nplm_jax.data.stream import RARE, RARE_ID
-from nplm_jax.distributed import multihost
+from nplm_jax.distributed import jax_settings, multihost
 from nplm_jax.inference import perplexity
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.network import Network
@@ -30,56 +30,17 @@ from nplm_jax.reporting.description import describe_model
 from nplm_jax.reporting.results import notes, perplexity_table
 from nplm_jax.reporting.text import to_json
 from nplm_jax.runs import evaluation, loading, workdir
-from nplm_jax.runs.loading import Path, load_dataset
+from nplm_jax.runs.loading import Path
+from nplm_jax.runs.shared_corpus import SharedCorpus
 from nplm_jax.training import calibration, checkpoints
-from nplm_jax.training.loop import ShouldPrune, Trainer, TrainingRun, make_sharding, never, prepare_run
+from nplm_jax.training.loop import ShouldPrune, Trainer, never
 from nplm_jax.training.reporter import Reporter
 from nplm_jax.training.schedule import Progress
-from nplm_jax.utils import jax_settings
+from nplm_jax.training.training_run import TrainingRun, make_sharding, prepare_run
 from nplm_jax.utils.errors import BadInput, NonFiniteError
 from nplm_jax.utils.io import expand, write_atomically
 
 _REMEDY = 'try another --workdir with a lower optimizer.learning_rate, or with optimizer.clip_norm'
-
-
-class SharedCorpus:
-    """The corpus, as a stream and by lines, and its interpolated trigrams; runs on the same text share them.
-
-    Each is made when it is first asked for.
-    """
-
-    def __init__(self, settings: Settings, data: dataset.Dataset | None = None) -> None:
-        """Takes the settings, of which `corpus.*` is read, or the corpus."""
-        self._settings = settings
-        self._data = data
-        self._by_lines: dataset.Dataset | None = None
-        self._trigrams: dict[bool, evaluation.Trigram] = {}
-
-    @functools.cached_property
-    def files(self) -> dict[str, str] | None:
-        """What `workdir.text_files` returns of the corpus; None for a corpus that was given."""
-        return workdir.text_files(self._settings) if self._data is None else None
-
-    @functools.cached_property
-    def data(self) -> dataset.Dataset:
-        """The corpus as a stream."""
-        if self._data is not None:
-            return self._data
-        _ = self.files  # before the words: if a file changes in between, the recorded digest is not that of later files
-        return load_dataset(self._settings)
-
-    def read(self, settings: Settings, folder: pathlib.Path) -> dataset.Dataset:
-        """Returns the corpus as a run reads it: as a stream, or by lines."""
-        if not estimators.reads_lines(settings, self.data):
-            return self.data
-        self._by_lines = self._by_lines or estimators.read(settings, self.data, folder)
-        return self._by_lines
-
-    def trigram(self, data: dataset.Dataset) -> evaluation.Trigram:
-        """Returns the trigram of the paper's mixtures, and its bins, of what `read` returned."""
-        if data.by_lines not in self._trigrams:
-            self._trigrams[data.by_lines] = evaluation.fit_trigram(data)
-        return self._trigrams[data.by_lines]
 
 
 @dataclasses.dataclass

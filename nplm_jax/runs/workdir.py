@@ -23,7 +23,7 @@ from ml_collections import ConfigDict
 from nplm_jax.config import parts, plugins
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.settings import Settings
-from nplm_jax.data import corpora, mapped_arrays, vocabulary_files
+from nplm_jax.data import corpora, encoding, vocabulary_files
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.tokenizers import tokenizer_files
 from nplm_jax.data.vocabulary import Vocabulary
@@ -304,11 +304,7 @@ def code_digests(settings: Settings, plugin_keys: Iterable[str] = config_lib.OPT
 
 def text_digest(data: Dataset) -> dict[str, str]:
     """Returns the SHA-256 of a text's words, vocabulary and splits, under TEXT."""
-    digest = hashlib.sha256()
-    for part_L in mapped_arrays.parts(data.tokens_T):
-        digest.update(part_L.data)
-    digest.update(repr((data.vocabulary.words, data.splits)).encode())
-    return {TEXT: digest.hexdigest()}
+    return {TEXT: encoding.identity(data)}
 
 
 def record_inputs(

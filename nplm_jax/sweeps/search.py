@@ -17,7 +17,7 @@ from optuna.trial import TrialState
 from nplm_jax.reporting.shell import command_line, python_command
 from nplm_jax.reporting.text import null_to_inf
 from nplm_jax.runs import workdir
-from nplm_jax.runs.session import SharedCorpus
+from nplm_jax.runs.shared_corpus import SharedCorpus
 from nplm_jax.runs.signals import Terminated
 from nplm_jax.sweeps import launchers, search_report, search_space, search_storage, search_trial
 from nplm_jax.sweeps.search_report import trial_name

@@ -11,8 +11,10 @@ from nplm_jax.config import settings as config_lib
 from nplm_jax.config.settings import CorpusSettings
 from nplm_jax.reporting import catalog, figures
 from nplm_jax.reporting.text import markdown_table, null_to_inf
-from nplm_jax.runs import experiment, session, workdir
+from nplm_jax.runs import session, workdir
+from nplm_jax.runs.shared_corpus import SharedCorpus
 from nplm_jax.sweeps.sweep_points import Point
+from nplm_jax.sweeps.together import run_many
 from nplm_jax.training import vmapped
 from nplm_jax.utils.errors import NonFiniteError
 from nplm_jax.utils.io import write_atomically
@@ -28,12 +30,12 @@ def check_begun(points: Iterable[Point], folder: pathlib.Path) -> None:
     Raises:
         BadInput: the folder of a point belongs to another config, or its text or a file of its model has changed.
     """
-    shared: dict[CorpusSettings, session.SharedCorpus] = {}
+    shared: dict[CorpusSettings, SharedCorpus] = {}
     for point in points:
         settings, path = point.settings, folder / point.name
         if (path / catalog.CONFIG).exists():
             workdir.check(path, settings)
-            corpus = shared.setdefault(settings.corpus, session.SharedCorpus(settings))
+            corpus = shared.setdefault(settings.corpus, SharedCorpus(settings))
             if difference := session.difference(path, settings, corpus):
                 workdir.refuse_changes(folder, f'{point.name}: {difference}')
 
@@ -69,7 +71,7 @@ def run(
         group_numbers = vmapped.group_compatible([point.settings for point in points])
     for group in ([points[i] for i in group] for group in group_numbers):
         folders = [folder / point.name for point in group]
-        outcomes = experiment.run_many([point.settings for point in group], folders, command, notes)
+        outcomes = run_many([point.settings for point in group], folders, command, notes)
         for point, outcome in zip(group, outcomes):
             if isinstance(outcome, Exception):
                 print(f'{point.name}: {outcome}', file=sys.stderr)

@@ -24,7 +24,7 @@ from nplm_jax.reporting.text import to_json
 from nplm_jax.runs import workdir
 from nplm_jax.runs.command_line import imported_configs
 from nplm_jax.runs.experiment import load_settings
-from nplm_jax.runs.session import SharedCorpus
+from nplm_jax.runs.shared_corpus import SharedCorpus
 from nplm_jax.sweeps.width_choice import WIDTHS, WORDS_PER_SQUARE, Budget, Network, apply_keys
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import read_bytes, read_json, write_atomically

@@ -22,7 +22,7 @@ from nplm_jax.runs import loading
 from nplm_jax.runs.experiment import load_settings
 from nplm_jax.training import calibration
 from nplm_jax.training import step as step_lib
-from nplm_jax.training.loop import out_of_memory_as_bad_input, prepare_run
+from nplm_jax.training.training_run import out_of_memory_as_bad_input, prepare_run
 
 Network = Callable[[int, float, int], Mapping[str, Any]]
 WIDTHS = 64, 96, 128, 160, 200, 256, 320, 400, 512, 640

@@ -18,9 +18,10 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.settings import HYPERPARAMETERS, Settings
 from nplm_jax.data.stream import RARE_ID
-from nplm_jax.training.loop import Chunk, Interrupted, Trainer, out_of_memory_as_bad_input
+from nplm_jax.training.loop import Interrupted, Trainer
 from nplm_jax.training.program_from_settings import updates_rows
 from nplm_jax.training.step import Program, RunInputs, TrainState, execute_steps, train_steps
+from nplm_jax.training.training_run import Chunk, out_of_memory_as_bad_input
 from nplm_jax.utils.errors import BadInput, NonFiniteError
 
 RUNS = 'runs'  # the mesh axis over which runs are divided

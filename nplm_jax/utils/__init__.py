@@ -1,1 +1,1 @@
-"""Helpers used by every subpackage: errors, files, finite checks, text, functions of networks."""
+"""Errors, files, names and progress bars."""

@@ -1,13 +1,52 @@
-"""The structure of the package: no import cycles, and no code that assumes the default platform."""
+"""The structure of the package: what a module drags along, no cycles, and no code that assumes the default platform."""
 
+import ast
+import functools
 import graphlib
+import pathlib
 
 import grimp
+import pytest
 from helpers import ROOT
+
+# A module, and the most lines of code that its reader may have to load: its own and those of all that it imports.
+CLOSURES = {
+    'nplm_jax.models.nplm': 1000,
+    'nplm_jax.models.language_model': 150,
+    'nplm_jax.training.step': 2500,
+    'nplm_jax.inference.perplexity': 400,
+    'nplm_jax.ngram.kneser_ney': 1200,
+    'nplm_jax.runs.experiment': 10_200,
+}
+
+
+@functools.cache
+def import_graph():
+    return grimp.build_graph('nplm_jax', 'configs', 'experiments', exclude_type_checking_imports=True, cache_dir=None)
+
+
+def code_lines(module):
+    """Returns the number of lines that are neither blank nor a comment nor in a docstring."""
+    path = pathlib.Path(ROOT, *module.split('.'))
+    text = (path / '__init__.py' if path.is_dir() else path.with_suffix('.py')).read_text()
+    documented = set()
+    for node in ast.walk(ast.parse(text)):
+        first = (getattr(node, 'body', None) or [None])[0] if not isinstance(node, (ast.IfExp, ast.Lambda)) else None
+        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+            documented |= set(range(first.lineno, first.end_lineno + 1))
+    lines = enumerate(text.splitlines(), 1)
+    return sum(number not in documented and line.strip()[:1] not in ('', '#') for number, line in lines)
+
+
+@pytest.mark.parametrize('module', CLOSURES)
+def test_a_module_drags_along_no_more_than_its_reader_needs(module):
+    closure = import_graph().find_upstream_modules(module) | {module}
+    sizes = {name: code_lines(name) for name in closure}
+    assert sum(sizes.values()) <= CLOSURES[module], sorted(sizes.items(), key=lambda item: -item[1])
 
 
 def test_no_modules_import_each_other_in_a_cycle():
-    graph = grimp.build_graph('nplm_jax', 'configs', 'experiments', exclude_type_checking_imports=True, cache_dir=None)
+    graph = import_graph()
     imports = {module: graph.find_modules_directly_imported_by(module) - {module} for module in graph.modules}
     assert len(imports) > 90
     graphlib.TopologicalSorter(imports).prepare()  # raises CycleError

@@ -12,7 +12,7 @@ from nplm_jax.config.settings import Settings, to_dict
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.outputs.softmax import Softmax
-from nplm_jax.runs.loading import arrays_of
+from nplm_jax.runs.packing import arrays_of
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import write_atomically
 

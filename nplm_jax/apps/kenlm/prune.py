@@ -47,9 +47,10 @@ def main(argv: Sequence[str]) -> None:
 
     import numpy as np
 
+    from nplm_jax.apps.kenlm.kept_words import keep_words
     from nplm_jax.data.stream import RARE_ID
     from nplm_jax.data.vocabulary import Vocabulary
-    from nplm_jax.ngram import arpa, entropy_pruning, pruning
+    from nplm_jax.ngram import arpa, entropy_pruning
 
     listed: set[str] = set()
     if flags.limit_vocab_file:
@@ -65,7 +66,7 @@ def main(argv: Sequence[str]) -> None:
         require(bool(is_kept_V.any()), '--limit_vocab_file', flags.limit_vocab_file, f'none of its words is in {path}')
         marks = [vocabulary.ids[mark] for mark in arpa.SENTENCE_MARKS if mark in vocabulary.ids]
         is_kept_V[[RARE_ID, *marks]] = True
-        model = pruning.keep_words(model, is_kept_V)
+        model = keep_words(model, is_kept_V)
         kept = tuple(itertools.compress(vocabulary.words, is_kept_V))
         vocabulary = Vocabulary(kept, (0,) * len(kept))
     try:

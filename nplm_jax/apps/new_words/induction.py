@@ -133,7 +133,9 @@ def check_model(model: LanguageModel, vocabulary: Vocabulary) -> NeuralLanguageM
         raise BadInput(
             'model', 'must be one network; other models have no features of words', value=type(model).__name__
         )
-    model.network.check_takes_new_words()
+    output = model.network.output
+    allowed = 'cannot take new words; the networks of output.kind full, sampled and nce can'
+    require(output.takes_new_words, 'output layer', type(output).__name__, allowed)
     size = model.network.vocabulary_size
     require(size == len(vocabulary), 'vocabulary', len(vocabulary), f'must have the {size:,} words of the network')
     return model
@@ -182,6 +184,19 @@ def word_weights(
     return weights_WxV
 
 
+def append_rows(network: Network, params: Params, rows: Params) -> tuple[Network, Params]:
+    """Returns the network and the parameters with more words, whose ids follow the last one.
+
+    Args:
+        network: A network whose output layer takes new words.
+        params: Its parameters.
+        rows: The rows of the new words, of each of `Network.word_tables`.
+    """
+    longer = {name: jnp.concatenate([params[name], rows[name]]) for name in network.word_tables}
+    size = network.vocabulary_size + len(rows[BIAS])
+    return dataclasses.replace(network, vocabulary_size=size), params | longer
+
+
 def append_words(
     model: NeuralLanguageModel,
     vocabulary: Vocabulary,
@@ -208,7 +223,7 @@ def append_words(
     rows = {name: mean(model.params[name]) for name in model.network.word_tables if name != BIAS}
     # A first guess, which takes as the score of a word less its log-frequency what it is in the mean of the words.
     rows[BIAS] = mean(model.params[BIAS] - log_frequencies(vocabulary.counts).astype(np.float32)) + log_share_W
-    network, params = model.network.append_words(model.params, rows)
+    network, params = append_rows(model.network, model.params, rows)
     blocks = _sampled_features(model)
     log_rare = np.log(_mean_probabilities(model.network, model.params, blocks, np.asarray([RARE_ID])))
     log_rare += np.log(still_rare + 0.5) - np.log(num_rare + 0.5)

@@ -33,7 +33,7 @@ def make(family, **changes):
     return network.__class__(network.body, network.output, V, END), params
 
 
-@pytest.mark.parametrize('family', others_nightly(FAMILIES, QUICK))
+@pytest.mark.parametrize('family', others_nightly(FAMILIES, (*QUICK, 'transformer_n')))
 def test_the_scores_of_a_stream_are_those_of_each_line_alone(family):
     model = NeuralLanguageModel(*make(family))
     expected = np.concatenate(model.score_lines(LINES))

@@ -14,6 +14,7 @@ from helpers import check_resumed, make_corpus, make_network, refuses, register,
 from value_projection import SCALED_SCORES, ScaledWords
 
 from configs import text
+from nplm_jax.apps.new_words.induction import append_rows
 from nplm_jax.config import parts
 from nplm_jax.data.stream import Span
 from nplm_jax.inference import generation, scoring
@@ -22,6 +23,7 @@ from nplm_jax.models.mixture import equal
 from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.runs import experiment, loading
+from nplm_jax.sweeps.together import run_many
 
 NCE = {'output.kind': 'nce', 'output.samples': 5}
 
@@ -83,7 +85,7 @@ def test_new_words_have_rows_of_the_tables_that_a_body_declares():
     network = Network(ScaledWords(4, 4), dataclasses.replace(make_network(9, NCE).output, scorer=SCALED_SCORES), 9)
     params = network.init(jax.random.key(0))
     assert set(network.word_tables) == {'C_VxM', 'U_VxM', 'b_V', 'scale'}
-    grown, longer = network.append_words(params, {name: params[name][:2] for name in network.word_tables})
+    grown, longer = append_rows(network, params, {name: params[name][:2] for name in network.word_tables})
     assert {name for name in params if np.shape(longer[name]) != np.shape(params[name])} == set(network.word_tables)
     tokens_T = jnp.arange(20) % 11
     log_p_BxV = NeuralLanguageModel(grown, longer).next_word(tokens_T[None, :3])
@@ -101,7 +103,7 @@ def test_runs_that_train_together_end_as_each_alone(tmp_path):
     sampled = {'output.kind': 'nce', 'output.samples': 9}
     changes = [{'seed': 1}, {'seed': 2}, {'seed': 1, 'optimizer.learning_rate': 0.5}]
     configs = [make_config(tmp_path, **sampled, **change) for change in changes]
-    together = experiment.run_many(configs, [tmp_path / f'together{i}' for i in range(3)], 'x')
+    together = run_many(configs, [tmp_path / f'together{i}' for i in range(3)], 'x')
     assert [results['trained_together'] for results in together] == [3, 3, 3]
     perplexities = [results['perplexity']['test'] for results in together]
     assert len(set(perplexities)) == 3

@@ -32,7 +32,7 @@ from nplm_jax.data.batches import make_batch
 from nplm_jax.models import network_reading
 from nplm_jax.models.body import by_example
 from nplm_jax.training import sparse_rows, step
-from nplm_jax.training.loop import prepare_run
+from nplm_jax.training.training_run import prepare_run
 
 V = len(DATA.vocabulary)
 TIED = {

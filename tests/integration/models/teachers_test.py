@@ -14,7 +14,8 @@ from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.teacher import mean_probabilities
 from nplm_jax.training import vmapped
 from nplm_jax.training.checkpoints import CheckpointStore
-from nplm_jax.training.loop import Interrupted, Trainer, fit, prepare_run
+from nplm_jax.training.loop import Interrupted, Trainer, fit
+from nplm_jax.training.training_run import prepare_run
 
 STREAM = {'model.family': 'lstm', 'model.n': 5, 'model.direct': False, 'train.batch_size': 12, 'train.bptt_length': 4}
 BODIES = {

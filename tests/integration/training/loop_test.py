@@ -26,8 +26,9 @@ from nplm_jax.reporting import figures
 from nplm_jax.reporting import metrics as reporting
 from nplm_jax.runs import evaluation
 from nplm_jax.training.checkpoints import CheckpointStore
-from nplm_jax.training.loop import Interrupted, Trainer, fit, prepare_run, restore_or_init
+from nplm_jax.training.loop import Interrupted, Trainer, fit, restore_or_init
 from nplm_jax.training.reporter import Reporter
+from nplm_jax.training.training_run import prepare_run
 from nplm_jax.utils.errors import NonFiniteError
 
 BASE = small_settings()

@@ -10,9 +10,9 @@ from nplm_jax.config.settings import replace
 from nplm_jax.distributed.sharding import ONE_DEVICE
 from nplm_jax.training import sparse_rows
 from nplm_jax.training import step as step_lib
-from nplm_jax.training.loop import prepare_run
 from nplm_jax.training.scales import mix
 from nplm_jax.training.step import execute_steps
+from nplm_jax.training.training_run import prepare_run
 
 NO_DROPOUT = {'model.dropout': 0.0, 'optimizer.decay': 0.0}
 LSTM = {'model.family': 'lstm', 'model.direct': False, 'train.batch_size': 8, 'train.bptt_length': 4}

@@ -11,7 +11,7 @@ from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import BIAS, EMBEDDING
 from nplm_jax.runs import experiment
 from nplm_jax.training import calibration, suffix_smoothing
-from nplm_jax.training.loop import prepare_run
+from nplm_jax.training.training_run import prepare_run
 
 V = len(DATA.vocabulary)
 WORDS = ['<rare>', 'the', 'walking', 'talking', 'sing', 'morning', 'cat', 'bat', 'at', 'g', 'smirking', 'zzz']

@@ -19,11 +19,13 @@ from nplm_jax.reporting import figures
 from nplm_jax.reporting import metrics as reporting
 from nplm_jax.runs import experiment, loading
 from nplm_jax.sweeps import sweep_points, sweeps
+from nplm_jax.sweeps.together import run_many
 from nplm_jax.training import vmapped
 from nplm_jax.training.checkpoints import CheckpointStore
-from nplm_jax.training.loop import Interrupted, prepare_run
+from nplm_jax.training.loop import Interrupted
 from nplm_jax.training.program_from_settings import hyperparameters_of
 from nplm_jax.training.step import execute_steps
+from nplm_jax.training.training_run import prepare_run
 from nplm_jax.utils.errors import NonFiniteError
 
 SPARSE = {'output.samples': 7, 'output.num_shortlist': 2, 'output.classes': 3}
@@ -48,7 +50,7 @@ def train(points, folder, together=True):
     return [
         outcome
         for group in groups
-        for outcome in experiment.run_many([p.settings for p in group], [folder / p.name for p in group], 'x')
+        for outcome in run_many([p.settings for p in group], [folder / p.name for p in group], 'x')
     ]
 
 

@@ -44,6 +44,7 @@ from nplm_jax.reporting.results import format_results
 from nplm_jax.reporting.text import markdown_table, to_json
 from nplm_jax.runs import experiment, loading
 from nplm_jax.runs import workdir as run_folder
+from nplm_jax.runs.packing import packed_members
 from nplm_jax.sweeps import sweep_points, sweeps
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.utils.errors import BadInput
@@ -171,7 +172,7 @@ def _packed() -> bytes:
         run, scratch = pathlib.Path(made) / 'run', pathlib.Path(made) / 'scratch'
         experiment.run(sentences.get_config('kneser_ney_3'), run)
         scratch.mkdir()
-        packed.write(scratch / 'run.nplm', loading.packed_members(run, scratch))
+        packed.write(scratch / 'run.nplm', packed_members(run, scratch))
         return (scratch / 'run.nplm').read_bytes()
 
 

@@ -18,7 +18,7 @@ from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding
 from nplm_jax.distributed.sharding_from_settings import make_sharding
 from nplm_jax.models.network_from_settings import network_from_settings
 from nplm_jax.runs import workdir
-from nplm_jax.training.loop import prepare_run
+from nplm_jax.training.training_run import prepare_run
 from nplm_jax.utils.errors import BadInput
 
 MESH = AbstractMesh((2, 4), (DATA_AXIS, MODEL))

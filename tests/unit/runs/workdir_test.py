@@ -15,7 +15,7 @@ from nplm_jax.config import parts
 from nplm_jax.config import settings as config_lib
 from nplm_jax.data import corpora, word_codes
 from nplm_jax.distributed import multihost
-from nplm_jax.runs import experiment, loading, session, workdir
+from nplm_jax.runs import experiment, loading, session, shared_corpus, workdir
 from nplm_jax.utils.errors import BadInput
 
 WORDS = ['a b c d a c b d'] * 20
@@ -285,7 +285,7 @@ def test_a_block_size_of_0_is_that_of_the_platform_and_a_run_that_has_begun_keep
 
 
 def test_a_batch_that_accumulate_does_not_divide_is_refused_before_the_text_is_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(session, 'load_dataset', lambda settings: pytest.fail('the text was read'))
+    monkeypatch.setattr(shared_corpus, 'load_dataset', lambda settings: pytest.fail('the text was read'))
     config = parts.override(sentences.get_config(), {'train.batch_size': 10, 'train.accumulate': 3})
     with refuses('train.accumulate'):
         experiment.run(config, tmp_path / 'run')

@@ -11,7 +11,7 @@ from configs import rows
 from configs import text as text_config
 from nplm_jax.config.settings import flatten
 from nplm_jax.runs import experiment
-from nplm_jax.runs.session import SharedCorpus
+from nplm_jax.runs.shared_corpus import SharedCorpus
 from nplm_jax.sweeps import time_budget, width_choice
 from nplm_jax.utils.errors import BadInput
 

@@ -10,6 +10,7 @@ from configs import sentences
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.ngram import arpa
 from nplm_jax.runs import experiment, loading
+from nplm_jax.runs.packing import arrays_of
 
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
 
@@ -51,7 +52,7 @@ def test_npz_has_no_other_arrays_and_no_objects(folders, tmp_path, nplm_command,
     written = {}  # NumPy 2.0 takes every keyword argument for an array
     monkeypatch.setattr(np, 'savez', lambda file, **arrays: written.update(arrays))
     nplm_command('export', folders / name, '--to=npz', f'--output={tmp_path / "a.npz"}')
-    assert written.keys() == {*loading.arrays_of(loading.load(folders / name).model), 'words', 'config'}
+    assert written.keys() == {*arrays_of(loading.load(folders / name).model), 'words', 'config'}
     assert not any(array.dtype.hasobject for array in written.values())
 
 

@@ -16,10 +16,10 @@ from helpers import ROOT, one_line, refuses
 from packaging.requirements import Requirement
 
 from configs import sentences
+from nplm_jax.distributed import jax_settings
 from nplm_jax.inference import generation
 from nplm_jax.reporting import catalog
 from nplm_jax.runs import experiment, loading
-from nplm_jax.utils import jax_settings
 
 REQUIREMENTS = [line for line in (ROOT / 'requirements.txt').read_text().splitlines() if line[0] != '#']
 OTHERS = {

@@ -1,0 +1,52 @@
+"""The members of a packed model: the files of a finished run that a command needs to use its model."""
+
+import pathlib
+
+import numpy as np
+from flax.traverse_util import flatten_dict
+
+from nplm_jax.config import parts
+from nplm_jax.data.tokenizers import tokenizer_files
+from nplm_jax.models.language_model import LanguageModel
+from nplm_jax.models.neural import NeuralLanguageModel
+from nplm_jax.ngram import archives, storage
+from nplm_jax.reporting import card, catalog, packed
+from nplm_jax.runs.loading import load
+from nplm_jax.utils.io import write_atomically
+
+
+def arrays_of(model: LanguageModel) -> dict[str, np.ndarray]:
+    """Returns the parameters of a network by the paper's letters with their shapes, or the arrays of an n-gram model.
+
+    Args:
+        model: A network, or a count-based model.
+    """
+    if isinstance(model, NeuralLanguageModel):
+        return {name: np.asarray(array) for name, array in flatten_dict(dict(model.params), sep='.').items()}
+    return storage.flatten(model)[1]
+
+
+def packed_members(folder: pathlib.Path, scratch: pathlib.Path) -> dict[str, pathlib.Path]:
+    """Returns the files of a finished run that a packed model has, by the names that they have there.
+
+    Args:
+        folder: The folder of the run.
+        scratch: A folder for the file of a network's parameters.
+
+    Raises:
+        BadInput: The run's files are damaged, or the code of its model is not installed.
+    """
+    loaded = load(folder)
+    names = [catalog.CONFIG, catalog.CORPUS, catalog.VOCABULARY, catalog.RESULTS, *tokenizer_files.FILES]
+    files = {name: folder / name for name in (*names, *parts.files(loaded.settings), storage.MODEL_FILE)}
+    members = {name: file for name, file in files.items() if file.exists()}
+    if parts.is_neural(loaded.settings.model.family):
+        members[packed.PARAMETERS] = scratch / packed.PARAMETERS
+        archives.write(scratch / packed.PARAMETERS, arrays_of(loaded.model), {})
+    write_atomically(scratch / card.FILE, card.make(catalog.read_run(folder)))
+    members[card.FILE] = scratch / card.FILE
+    if catalog.is_finished(folder / catalog.SPELLING):
+        (scratch / catalog.SPELLING).mkdir()
+        spelling = packed_members(folder / catalog.SPELLING, scratch / catalog.SPELLING)
+        members |= {f'{catalog.SPELLING}/{name}': file for name, file in spelling.items()}
+    return members

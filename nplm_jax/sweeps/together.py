@@ -1,0 +1,71 @@
+"""Runs that train together: one compiled program for networks of one shape."""
+
+import contextlib
+import signal
+from collections.abc import Sequence
+from typing import Any
+
+from nplm_jax.config.settings import Settings
+from nplm_jax.runs.experiment import Config, load_settings, run
+from nplm_jax.runs.loading import Path
+from nplm_jax.runs.session import RunSession, open_session
+from nplm_jax.runs.shared_corpus import SharedCorpus
+from nplm_jax.runs.signals import interruptible
+from nplm_jax.training.loop import Trainer
+from nplm_jax.training.vmapped import RUN_ERRORS, fit_many, group_compatible
+from nplm_jax.utils.errors import BadInput, NonFiniteError
+
+
+def run_many(
+    configs: Sequence[Config | Settings], folders: Sequence[Path], command: str, notes: set[str] | None = None
+) -> list[dict[str, Any] | Exception]:
+    """Runs networks that `training.vmapped.group_compatible` groups, each with the results that it has alone.
+
+    Args:
+        configs: The config of each run.
+        folders: The folder of each run.
+        command: See `run`.
+        notes: See `run`.
+
+    Returns:
+        For each run what `run` returns, or the BadInput or NonFiniteError that ended it.
+
+    Raises:
+        training.loop.Interrupted: SIGINT or SIGTERM came during training, and all are saved.
+    """
+    if len(configs) == 1:
+        try:
+            return [run(configs[0], folders[0], command, notes=notes)]
+        except (BadInput, NonFiniteError) as error:
+            return [error]
+    all_settings = [load_settings(config) for config in configs]
+    corpus = SharedCorpus(all_settings[0])
+    outcomes: dict[int, Any] = {}
+    with contextlib.ExitStack() as stack, interruptible() as interrupted:
+        sessions: dict[int, RunSession] = {}
+        trainers: dict[int, Trainer] = {}
+        for i, (settings, folder) in enumerate(zip(all_settings, folders)):
+            try:
+                sessions[i] = stack.enter_context(open_session(settings, folder, command, corpus, len(configs)))
+                if sessions[i].trains:
+                    trainers[i] = sessions[i].make_trainer(interrupted)
+            except RUN_ERRORS as error:
+                outcomes[i] = error
+        numbers = list(trainers)
+        for group in group_compatible(sessions[i].settings for i in numbers):  # a recorded precision may differ
+            for n, failure in zip(group, fit_many([trainers[numbers[n]] for n in group])):
+                if isinstance(failure, NonFiniteError):
+                    outcomes[numbers[n]] = sessions[numbers[n]].explain(failure)
+                elif failure is not None:
+                    outcomes[numbers[n]] = failure
+        for i in sessions.keys() - outcomes.keys():
+            try:
+                outcomes[i] = sessions[i].finish(notes)
+            except RUN_ERRORS as error:
+                outcomes[i] = error
+    for outcome in outcomes.values():
+        if isinstance(outcome, Exception) and not isinstance(outcome, (BadInput, NonFiniteError)):
+            raise outcome
+    if signal_number := interrupted():  # after the last update
+        signal.raise_signal(signal_number)
+    return [outcomes[i] for i in range(len(configs))]
