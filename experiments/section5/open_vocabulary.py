@@ -29,7 +29,7 @@ from nplm_jax.config.parts import is_neural
 from nplm_jax.data import brown, characters, corpora
 from nplm_jax.data.corpora import Corpus
 from nplm_jax.data.stream import TEXT_BOUNDARY, Span
-from nplm_jax.inference import generation
+from nplm_jax.inference.drawn_spellings import spell
 from nplm_jax.models import mixture
 from nplm_jax.models.open_vocabulary import OpenVocabulary, bits_per_character, count_characters
 from nplm_jax.models.spelled_words import Spelling
@@ -243,7 +243,7 @@ def run_study(folder: pathlib.Path, networks: Sequence[pathlib.Path]) -> dict[st
             score_text(run, name, by_network)
             for name, run in {KN5: folders[KN5], **{label(network): network for network in networks}}.items()
         ],
-        'written': generation.spell(by_network, range(NUM_WRITTEN)),
+        'written': spell(by_network, range(NUM_WRITTEN)),
         'seed': 1,
         **source,
     }

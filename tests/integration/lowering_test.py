@@ -15,7 +15,7 @@ from nplm_jax.config import parts
 from nplm_jax.data.batches import Batch
 from nplm_jax.data.stream import Span
 from nplm_jax.distributed.sharding import MeshSharding
-from nplm_jax.models import neural
+from nplm_jax.models import network_reading, neural
 from nplm_jax.training import vmapped
 from nplm_jax.training.step import execute_steps, train_step
 from nplm_jax.training.training_run import prepare_run
@@ -121,7 +121,7 @@ def test_every_optimizer_lowers_for_every_platform(optimizer):
 def test_evaluation_lowers_for_every_platform_in_float32(family, kind):
     network = run_of({'model.family': family, 'output.kind': kind}).program.network
     params = jax.eval_shape(lambda: network.init(jax.random.key(0)))
-    blocks = neural.stream_blocks(network, np.zeros(15, np.int32), Span(0, 15), 3)
+    blocks = network_reading.stream_blocks(network, np.zeros(15, np.int32), Span(0, 15), 3)
     text = lower(neural._read_stream.__wrapped__, network, params, *blocks, None, static=(0,))
     assert 'tensor<5x3xf32>' in text
     check_types(text)

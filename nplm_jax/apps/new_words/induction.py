@@ -34,7 +34,8 @@ from nplm_jax.inference.generation import Choice, sample
 from nplm_jax.inference.loaded_model import LoadedModel, check_loaded
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.network import Network
-from nplm_jax.models.neural import NeuralLanguageModel, jit_float32
+from nplm_jax.models.network_reading import jit_float32
+from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import BIAS, Features, Params
 from nplm_jax.utils.errors import BadInput, require
 

@@ -11,7 +11,7 @@ import nplm_jax
 from configs import default
 from nplm_jax.reporting import catalog
 from nplm_jax.runs import experiment, run_inputs
-from nplm_jax.sweeps import sweeps
+from nplm_jax.sweeps import sweep_points
 from nplm_jax.utils.errors import BadInput
 
 FEW = {'train.epochs': 3, 'train.evaluate_every': 3}
@@ -74,7 +74,7 @@ def test_a_weight_needs_a_teacher_and_a_grid_takes_none(trained, tmp_path):
     with refuses('output.teacher_weight'):
         train(tmp_path / 'student', output__teacher_weight=0.3)
     with refuses('--grid'):
-        sweeps.grid_points(['output.teacher=a,b'], default.get_config())
+        sweep_points.grid_points(['output.teacher=a,b'], default.get_config())
 
 
 def test_long_names_are_no_path_and_a_teacher_that_cannot_be_read_is_named(trained, tmp_path):

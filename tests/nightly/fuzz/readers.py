@@ -45,7 +45,7 @@ from nplm_jax.reporting.text import markdown_table, to_json
 from nplm_jax.runs import experiment, loading, run_inputs
 from nplm_jax.runs import workdir as run_folder
 from nplm_jax.runs.packing import packed_members
-from nplm_jax.sweeps import sweeps
+from nplm_jax.sweeps import sweep_points, sweeps
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.utils.errors import BadInput
 from tests.helpers import corpus_settings
@@ -225,7 +225,7 @@ def read_results(folder: pathlib.Path, data: bytes) -> None:
     assert '| perplexity' in format_results(finished, _settings().paper)
     (folder / 'results.json').write_text(to_json(finished))
     assert catalog.finished(folder) == finished
-    sweeps.write_table([sweeps.Point('', _settings(), {})], folder, {})
+    sweeps.write_table([sweep_points.Point('', _settings(), {})], folder, {})
 
 
 def read_metrics(folder: pathlib.Path, data: bytes) -> None:

@@ -12,8 +12,10 @@ from jax.sharding import AbstractMesh, PartitionSpec
 from configs import sentences
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.settings import ParallelSettings
-from nplm_jax.distributed.sharding import DATA as DATA_AXIS
-from nplm_jax.distributed.sharding import MODEL, ONE_DEVICE, MeshSharding, make_sharding
+from nplm_jax.distributed.mapping import DATA as DATA_AXIS
+from nplm_jax.distributed.mapping import MODEL
+from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding
+from nplm_jax.distributed.sharding_from_settings import make_sharding
 from nplm_jax.models.network_from_settings import network_from_settings
 from nplm_jax.runs import workdir
 from nplm_jax.training.training_run import prepare_run
