@@ -15,7 +15,8 @@ from configs import ap_news, brown
 from experiments.accelerator.chips import Topology
 from experiments.lineage import ladder
 from nplm_jax.config import parts
-from nplm_jax.config.settings import ParallelSettings, Settings, value_of
+from nplm_jax.config.sections import ParallelSettings
+from nplm_jax.config.settings import Settings, value_of
 from nplm_jax.data.stream import Span
 from nplm_jax.distributed import sharding
 from nplm_jax.distributed.sharding_from_settings import make_sharding

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from configs import default
 from nplm_jax.config import settings as config_lib
-from nplm_jax.config.settings import ParallelSettings
+from nplm_jax.config.sections import ParallelSettings
 from nplm_jax.distributed.sharding_from_settings import make_sharding
 from nplm_jax.models.network_from_settings import network_from_settings
 from nplm_jax.training import step as step_lib

@@ -24,8 +24,8 @@ from configs import brown as brown_config
 from experiments import results, study
 from experiments.section5 import open_vocabulary_table
 from experiments.sources import of_module
-from nplm_jax.config import settings as config_lib
 from nplm_jax.config.parts import is_neural
+from nplm_jax.config.sections import CorpusSettings
 from nplm_jax.data import brown, characters, corpora
 from nplm_jax.data.corpora import Corpus
 from nplm_jax.data.stream import TEXT_BOUNDARY, Span
@@ -118,7 +118,7 @@ def measure(name: str, folder: pathlib.Path, by_ngram: Spelling, by_network: Spe
 
 
 @functools.cache
-def read_corpus(settings: config_lib.CorpusSettings) -> Corpus:
+def read_corpus(settings: CorpusSettings) -> Corpus:
     """Reads a corpus once."""
     return corpora.load(settings)
 

@@ -12,7 +12,8 @@ import numpy as np
 
 from nplm_jax.config import parts as parts_lib
 from nplm_jax.config import plugins
-from nplm_jax.config.settings import CorpusSettings, Settings
+from nplm_jax.config.sections import CorpusSettings
+from nplm_jax.config.settings import Settings
 from nplm_jax.data import brown, gutenberg, mapped_arrays, preparation, sources, text_checks, wikitext2, wikitext103
 from nplm_jax.data.dataset import Splits
 from nplm_jax.data.prepared_texts import PreparedText

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nplm_jax.config.settings import CorpusSettings
+from nplm_jax.config.sections import CorpusSettings
 from nplm_jax.data import sources
 from nplm_jax.data.sources import Part
 from nplm_jax.data.stream import BOUNDARY_TOKENS, Span

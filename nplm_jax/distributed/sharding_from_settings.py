@@ -10,7 +10,7 @@ from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding, make_mesh
 from nplm_jax.utils.errors import require
 
 if TYPE_CHECKING:
-    from nplm_jax.config.settings import ParallelSettings
+    from nplm_jax.config.sections import ParallelSettings
 
 
 def make_sharding(

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from nplm_jax.config import parts
-from nplm_jax.config import settings as config_lib
+from nplm_jax.config.records import digests_of, from_record, to_record
 from nplm_jax.config.settings import Settings
 from nplm_jax.data.tokenizers.tokenizer import CONFIG_FILE, RULES_FILE
 from nplm_jax.reporting import packed
@@ -212,12 +212,12 @@ def write_config(folder: pathlib.Path, settings: Settings) -> None:
     """
     names = (CORPUS, VOCABULARY, CONFIG_FILE, RULES_FILE, *parts.files(settings))
     digests = {name: sha256(str(folder / name), folder / name) for name in names if (folder / name).exists()}
-    write_atomically(folder / CONFIG, json.dumps(config_lib.to_record(settings, digests), indent=2) + '\n')
+    write_atomically(folder / CONFIG, json.dumps(to_record(settings, digests), indent=2) + '\n')
 
 
 def check_files(folder: pathlib.Path) -> None:
     """Raises BadInput unless the files whose digests `write_config` recorded are as they were."""
-    for name, digest in config_lib.digests_of(read_json(folder / CONFIG)).items():
+    for name, digest in digests_of(read_json(folder / CONFIG)).items():
         if name != CONFIG and sha256(str(folder / name), folder / name) != digest:
             problem = f'damaged: its SHA-256 is not the one in {CONFIG}; restore the file, or train in another folder'
             raise BadInput(folder / name, problem)
@@ -232,7 +232,7 @@ def read_run(folder: pathlib.Path) -> Run:
     if not (folder / CONFIG).is_file():
         raise BadInput('RUN', f'no run there; {suggest(folder)}', value=str(folder))
     try:
-        settings = config_lib.from_record(read_json(folder / CONFIG))
+        settings = from_record(read_json(folder / CONFIG))
     except BadInput as error:
         raise BadInput(folder / CONFIG, f'cannot be read ({error})') from None
     results = read_json(folder / RESULTS) if (folder / RESULTS).is_file() else None

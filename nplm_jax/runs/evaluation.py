@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from nplm_jax.config.settings import EvalSettings
+from nplm_jax.config.sections import EvalSettings
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.stream import BOUNDARY_TOKENS
 from nplm_jax.inference import generation

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from nplm_jax.config import parts
+from nplm_jax.config.registry import NGRAM_MODELS
 from nplm_jax.config.settings import Settings
 from nplm_jax.data import text_checks, unspaced_scripts
 from nplm_jax.data.dataset import Dataset
@@ -87,7 +87,7 @@ class LoadedModels:
         models = []
         for model, settings in zip(self.models, self.settings):
             if not isinstance(model, BackoffModel):
-                families = ', '.join(filter(estimators.makes_backoff, parts.NGRAM_MODELS))
+                families = ', '.join(filter(estimators.makes_backoff, NGRAM_MODELS))
                 family = settings.model.family
                 found = f'{FAMILY} over the words of another run' if family == FAMILY else family
                 raise BadInput(flag, f'ARPA files hold back-off models ({families}, imported ones), not {found}')

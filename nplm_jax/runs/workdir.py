@@ -14,6 +14,7 @@ from filelock import FileLock, Timeout
 
 from nplm_jax.config import parts
 from nplm_jax.config import settings as config_lib
+from nplm_jax.config.records import KEYS_OF_MACHINE, from_record
 from nplm_jax.config.settings import Settings
 from nplm_jax.data import vocabulary_files
 from nplm_jax.data.dataset import Dataset
@@ -161,7 +162,7 @@ def _read_record(folder: pathlib.Path, remedy: str = '') -> Settings:
     """Returns the settings in a folder's config.json; no plug-in is imported. For `remedy` see `_read_json`."""
     record = _read_json(folder / CONFIG, remedy)
     try:  # the folder may be whole: another version wrote it, or a plug-in is elsewhere
-        return config_lib.from_record(record)
+        return from_record(record)
     except BadInput as error:
         raise BadInput(folder / CONFIG, f'cannot be read ({error})') from None
 
@@ -235,9 +236,7 @@ def check_config(settings: Settings) -> None:
     Raises:
         BadInput: Some keys have other values in this process than in the first one.
     """
-    values = {
-        key: value for key, value in config_lib.to_flat(settings).items() if key not in config_lib.KEYS_OF_MACHINE
-    }
+    values = {key: value for key, value in config_lib.to_flat(settings).items() if key not in KEYS_OF_MACHINE}
     if different := multihost.differences_from_primary(values):
         shown = first_few([f'{k}={_show(here)} here, {_show(there)} there' for k, (here, there) in different.items()])
         raise BadInput(

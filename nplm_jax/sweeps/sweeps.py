@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from nplm_jax.config import settings as config_lib
-from nplm_jax.config.settings import CorpusSettings
+from nplm_jax.config.sections import CorpusSettings
 from nplm_jax.reporting import catalog, figures
 from nplm_jax.reporting.text import markdown_table, null_to_inf
 from nplm_jax.runs import run_inputs, session, workdir

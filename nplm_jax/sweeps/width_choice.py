@@ -14,6 +14,7 @@ from ml_collections import ConfigDict
 
 from nplm_jax.config import parts
 from nplm_jax.config import settings as config_lib
+from nplm_jax.config.registry import PARTS
 from nplm_jax.config.settings import Settings
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.inference.perplexity import evaluate_sample
@@ -61,7 +62,7 @@ def apply_keys(config: ConfigDict, keys: Mapping[str, Any], typed: Collection[st
     made = config.copy_and_resolve_references()
     keys = {key: value for key, value in keys.items() if key not in typed}
     made.update_from_flattened_dict(keys)
-    made.update_from_flattened_dict(parts.resets(made, {*(keys.keys() & parts.PARTS.keys()), *typed}))
+    made.update_from_flattened_dict(parts.resets(made, {*(keys.keys() & PARTS.keys()), *typed}))
     return made
 
 

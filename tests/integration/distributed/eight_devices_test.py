@@ -29,7 +29,7 @@ from helpers import (
 )
 
 from experiments.parallel import counts, program
-from nplm_jax.config.settings import ParallelSettings
+from nplm_jax.config.sections import ParallelSettings
 from nplm_jax.data import encoding, vocabulary
 from nplm_jax.data.corpora import Corpus
 from nplm_jax.data.stream import Span

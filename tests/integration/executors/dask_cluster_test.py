@@ -22,7 +22,7 @@ import distributed
 from distributed.comm import CommClosedError
 
 from experiments.scale.cluster import start_cluster
-from nplm_jax.config.settings import CorpusSettings
+from nplm_jax.config.sections import CorpusSettings
 from nplm_jax.data import corpora, preparation
 from nplm_jax.data.stream import Span
 from nplm_jax.executors import dask_cluster, jobs, workers

@@ -7,6 +7,7 @@ import pytest
 from helpers import check_resumed, make_network, others_nightly, small_settings
 
 from nplm_jax.config import parts
+from nplm_jax.config.registry import NETWORKS
 from nplm_jax.models import network_reading
 
 V, T = 30, 24
@@ -22,9 +23,7 @@ SHAPE = {
     'transformer.memory': 4,
 }
 STREAMS = {'train.batch_size': 16, 'train.bptt_length': 4}
-each_family = pytest.mark.parametrize(
-    'family', others_nightly(parts.NETWORKS, ('nplm', 'lstm', 'mogrifier', 'transformer'))
-)
+each_family = pytest.mark.parametrize('family', others_nightly(NETWORKS, ('nplm', 'lstm', 'mogrifier', 'transformer')))
 
 
 def changes_for(family):
@@ -89,6 +88,6 @@ def test_words_read_in_parts_have_the_same_features(network, params, sizes):
     np.testing.assert_allclose(jnp.concatenate(found, axis=1), whole, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize('family', others_nightly(parts.NETWORKS, ('nplm', 'lstm')))
+@pytest.mark.parametrize('family', others_nightly(NETWORKS, ('nplm', 'lstm')))
 def test_training_stopped_and_resumed_is_bit_for_bit_the_same(family, tmp_path):
     check_resumed(small_settings({**changes_for(family), 'train.steps_per_execution': 5}), tmp_path)

@@ -28,6 +28,7 @@ from helpers import (
 
 from experiments.section5.plugins.importance import ImportanceSampling
 from nplm_jax.config import parts
+from nplm_jax.config.registry import NETWORKS, PARTS
 from nplm_jax.data.batches import make_batch
 from nplm_jax.models import network_reading
 from nplm_jax.models.body import by_example
@@ -40,9 +41,9 @@ TIED = {
     'residual, tied': {'model.layers': 2, 'model.word_dropout': 0.1, 'residual.averages': 2},
 }
 SAMPLED = ('sampled', 'nce')
-LAYERS = {kind: parts.part_class('output.kind', kind) for kind in parts.PARTS['output.kind'].paths}
+LAYERS = {kind: parts.part_class('output.kind', kind) for kind in PARTS['output.kind'].paths}
 LAYERS[IMPORTANCE] = ImportanceSampling
-KINDS = {body: tuple(LAYERS) for body in (*parts.NETWORKS, 'bag', SENSES)}
+KINDS = {body: tuple(LAYERS) for body in (*NETWORKS, 'bag', SENSES)}
 KINDS[ENERGY] = SAMPLED
 KINDS |= {body: tuple(kind for kind in LAYERS if kind != 'tree') for body in TIED}
 SPARSE_KINDS = [kind for kind, layer in LAYERS.items() if layer.uses_sparse_updates]

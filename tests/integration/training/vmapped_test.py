@@ -14,6 +14,7 @@ from configs import sentences
 from nplm_jax.config import parts
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.checked_fields import flatten
+from nplm_jax.config.registry import PARTS
 from nplm_jax.config.settings import HYPERPARAMETERS
 from nplm_jax.reporting import figures
 from nplm_jax.reporting import metrics as reporting
@@ -38,7 +39,7 @@ def make(points=POINTS, changes=None):
     base |= {'train.patience': 99, 'train.checkpoint_every': 6, **(changes or {})}
     config, made = sentences.get_config(), []
     for point in points:
-        unread = parts.resets({**flatten(config), **base, **point}, parts.PARTS)
+        unread = parts.resets({**flatten(config), **base, **point}, PARTS)
         changed = {key: value for key, value in {**base, **point}.items() if key not in unread}
         made.append(sweep_points.apply(config, {**changed, 'name': str(point)}))
     return made

@@ -35,6 +35,7 @@ from nplm_jax.apps.explorer import feature_map, view
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.cli.commands import all_commands
 from nplm_jax.config import parts
+from nplm_jax.config.registry import PARTS
 from nplm_jax.ngram import archives, storage
 from nplm_jax.runs import experiment
 from nplm_jax.utils.errors import BadInput
@@ -77,7 +78,7 @@ def make_runs(root: pathlib.Path) -> list[pathlib.Path]:
         ):  # fmt: skip
             config, changes = sentences.get_config(), {'model.family': family, 'model.n': n, 'ngram.classes': 2}
             config.update_from_flattened_dict({**changes, 'train.epochs': 2, 'train.evaluate_every': 2})
-            config.update_from_flattened_dict(parts.resets(config, parts.PARTS))
+            config.update_from_flattened_dict(parts.resets(config, PARTS))
             experiment.run(config, root / name)
     return [root / name for name in ('network', 'counts', 'interpolated', 'classes')]
 

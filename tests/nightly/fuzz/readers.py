@@ -30,6 +30,8 @@ from experiments import results, study
 from nplm_jax.apps.decoding import decode
 from nplm_jax.cli import score
 from nplm_jax.config import settings as config_lib
+from nplm_jax.config.records import to_record
+from nplm_jax.config.sections import PaperRow
 from nplm_jax.data import corpora, vocabulary, vocabulary_files, wikitext2
 from nplm_jax.data.stream import RARE, Span
 from nplm_jax.data.tokenizers import tokenizer_files
@@ -140,7 +142,7 @@ def read_model(folder: pathlib.Path, data: bytes) -> None:
 def read_config(folder: pathlib.Path, data: bytes) -> None:
     _file(folder, data, 'config.json')
     settings = run_folder.read_settings(folder)
-    (folder / 'config.json').write_text(json.dumps(config_lib.to_record(settings)))
+    (folder / 'config.json').write_text(json.dumps(to_record(settings)))
     assert _again(run_folder.read_settings, folder) == settings
     with contextlib.suppress(BadInput):
         run_folder.check(folder, _settings())
@@ -333,8 +335,8 @@ def _model() -> bytes:
 
 
 def _config() -> bytes:
-    settings = dataclasses.replace(_settings(), paper=config_lib.PaperRow('MLP9', 1.0, 2.0, 3.0))
-    return json.dumps(config_lib.to_record(settings), indent=2).encode()
+    settings = dataclasses.replace(_settings(), paper=PaperRow('MLP9', 1.0, 2.0, 3.0))
+    return json.dumps(to_record(settings), indent=2).encode()
 
 
 READERS = [

@@ -16,6 +16,7 @@ from texts import SCRIPTS
 import nplm_jax
 from configs import text as text_config
 from nplm_jax.config import parts
+from nplm_jax.config.registry import PARTS
 from nplm_jax.data import corpora, encoding, vocabulary_files
 from nplm_jax.data.tokenizers.byte_level import ALPHABET, ByteTokenizer, CharacterTokenizer, to_alphabet, to_bytes
 from nplm_jax.data.tokenizers.pieces import PieceTokenizer
@@ -239,7 +240,7 @@ def test_a_corpus_is_split_by_words_and_the_tokens_are_learned_from_the_training
 
 
 def registry_settings(path, **choices):
-    from nplm_jax.config.settings import CorpusSettings  # noqa: PLC0415
+    from nplm_jax.config.sections import CorpusSettings  # noqa: PLC0415
 
     return CorpusSettings(name='text', path=str(path), **choices)
 
@@ -252,5 +253,5 @@ def test_more_pieces_than_the_text_has_are_refused(tmp_path):
 
 def test_every_kind_is_registered():
     assert {type(t) for t in TOKENIZERS.values()} <= {
-        parts.part_class('corpus.tokens', kind) for kind in parts.PARTS['corpus.tokens'].paths
+        parts.part_class('corpus.tokens', kind) for kind in PARTS['corpus.tokens'].paths
     }

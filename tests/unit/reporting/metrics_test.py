@@ -20,7 +20,7 @@ from tensorboardX.proto import event_pb2
 from configs import sentences
 from nplm_jax.cli.commands import all_commands
 from nplm_jax.config import parts
-from nplm_jax.config.settings import PaperRow
+from nplm_jax.config.sections import PaperRow
 from nplm_jax.reporting.metrics import Reporter, next_steps, read_metrics
 from nplm_jax.reporting.results import format_results
 from nplm_jax.reporting.shell import nplm_command as nplm_words

@@ -13,6 +13,7 @@ from configs import text as text_config
 from nplm_jax import nn
 from nplm_jax.config import parts, plugins
 from nplm_jax.config import settings as config_lib
+from nplm_jax.config.records import to_record
 from nplm_jax.data import corpora, word_codes
 from nplm_jax.distributed import multihost
 from nplm_jax.runs import experiment, loading, run_inputs, session, shared_corpus, workdir
@@ -275,7 +276,7 @@ def test_a_block_size_of_0_is_that_of_the_platform_and_a_run_that_has_begun_keep
     data = loading.load_dataset(settings)
     sizes = {p: workdir.resolve(tmp_path, settings, data, p).output.block_size for p in ('cpu', 'gpu', 'tpu')}
     assert sizes == {'cpu': 256, 'gpu': 4096, 'tpu': 1024}
-    begun = config_lib.to_record(workdir.resolve(tmp_path, settings, data, 'cpu'))
+    begun = to_record(workdir.resolve(tmp_path, settings, data, 'cpu'))
     (tmp_path / workdir.CONFIG).write_text(json.dumps(begun))
     assert workdir.resolve(tmp_path, settings, data, 'gpu').output.block_size == 4096  # nothing was trained
     (tmp_path / 'checkpoints' / '1').mkdir(parents=True)
