@@ -1,7 +1,7 @@
 # The command nplm on a CPU: docker build -t nplm-jax . && docker run --rm nplm-jax --help
 FROM python:3.13-slim AS build
 WORKDIR /source
-COPY pyproject.toml setup.py README.md LICENSE requirements.txt ./
+COPY pyproject.toml README.md LICENSE requirements.txt ./
 COPY nplm_jax nplm_jax
 COPY configs configs
 RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .

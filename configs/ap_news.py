@@ -14,7 +14,7 @@ licence for the text. The preparation follows section 4 of the paper, which leav
 
 from ml_collections import ConfigDict
 
-from configs import rows
+from nplm_jax.configs import rows
 
 # Table 2 of the paper: train (not printed), valid and test perplexity.
 PAPER = {

@@ -17,8 +17,8 @@ Nobody has run this config: no figures are known.
 
 from ml_collections import ConfigDict
 
-from configs import rows
 from nplm_jax.config.settings import FIELDS
+from nplm_jax.configs import rows
 
 _CORPUS: rows.Row = {'corpus.name': 'text', 'corpus.paragraphs': 'blank_lines'}
 _NETWORK: rows.Row = {**rows.NCE, 'output.samples': 500}

@@ -28,8 +28,8 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from configs import rows
-from configs.rows import MINUTES, network
+from nplm_jax.configs import rows
+from nplm_jax.configs.rows import MINUTES, network
 from nplm_jax.utils.errors import BadInput
 
 __all__ = ['get_config', 'network', 'search', 'sweep']
@@ -183,14 +183,14 @@ def get_config(row: str = '') -> ConfigDict:
     `,cased` after the row keeps upper and lower case, `,paper` trains by the paper's recipe, and `,sgd` after one of
     rows.BY_GRADIENT_DESCENT trains an LSTM by gradient descent for about as long.
     """
-    name, *presets = row.split(',')
+    name, *added = row.split(',')
     if mixed := MIXTURES.get(name):
         raise BadInput(
             f'configs/brown.py:{row}',
             f"{name.upper()} is the paper's {mixed.upper()} mixed with the trigram, half and "
             f'half; run {mixed}, whose table has it as "mixed with the trigram, fixed"',
         )
-    if name in _ALL and 'sgd' in presets and name not in rows.BY_GRADIENT_DESCENT:
+    if name in _ALL and 'sgd' in added and name not in rows.BY_GRADIENT_DESCENT:
         raise BadInput(f'configs/brown.py:{row}', f'sgd may stand after {", ".join(rows.BY_GRADIENT_DESCENT)}')
     presets = {**_PRESETS, 'sgd': rows.BY_GRADIENT_DESCENT.get(name, {})}
     return rows.get_config('brown', row, _CORPUS, _ALL, presets)

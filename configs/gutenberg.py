@@ -17,7 +17,7 @@ and 511.0. The networks have not been measured.
 
 from ml_collections import ConfigDict
 
-from configs import brown, rows
+from nplm_jax.configs import brown, rows
 
 _CORPUS: rows.Row = {
     'corpus.name': 'gutenberg',

@@ -10,7 +10,7 @@ validation and test words are the same, so that the perplexities say only how we
 
 from ml_collections import ConfigDict
 
-from configs import rows
+from nplm_jax.configs import rows
 
 _NETWORK: rows.Row = {
     'model.n': 3,

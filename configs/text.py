@@ -22,8 +22,8 @@ line, which is recognised in most cases.
 
 from ml_collections import ConfigDict
 
-from configs import rows
-from configs.rows import network
+from nplm_jax.configs import rows
+from nplm_jax.configs.rows import network
 
 __all__ = ['get_config', 'network']
 

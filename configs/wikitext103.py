@@ -16,7 +16,7 @@ vocabulary has 267,735 words.
 
 from ml_collections import ConfigDict
 
-from configs import rows, wikitext2
+from nplm_jax.configs import rows, wikitext2
 
 _NETWORK: rows.Row = {**rows.TABLE2_NETWORK, **rows.NCE, 'output.samples': 1000}
 

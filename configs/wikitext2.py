@@ -25,8 +25,8 @@ output.kind=sampled.
 
 from ml_collections import ConfigDict
 
-from configs import rows
-from configs.rows import network
+from nplm_jax.configs import rows
+from nplm_jax.configs.rows import network
 
 __all__ = ['get_config', 'network']
 

@@ -143,11 +143,11 @@ def register(monkeypatch: Any, key: str, name: str, path: str) -> None:
 
 @contextlib.contextmanager
 def plugin_folder(folder: pathlib.Path, monkeypatch: Any, **modules: str) -> Iterator[pathlib.Path]:
-    """Makes a folder with modules, by name, the working folder, with no plug-in named; forgets the modules after it."""
+    """Makes a folder with modules, by name, where Python finds them, the working folder; names no plug-in."""
     for name, code in modules.items():
         (folder / f'{name}.py').write_text(code)
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(sys, 'path', list(sys.path))
+    monkeypatch.setattr(sys, 'path', [*sys.path, str(folder)])
     monkeypatch.setenv(plugins.ENVIRONMENT, '')
     yield folder
     for name in modules:

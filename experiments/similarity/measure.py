@@ -3,7 +3,7 @@
     python -m experiments.similarity.measure --runs=runs/ladder                every finished network of the folder
     python -m experiments.similarity.measure --runs=runs/ladder --word2vec     word2vec too, trained by gensim
 
-Writes results/NAME.json; a result that exists is kept, unless --again. Needs gensim: pip install "nplm-jax[features]".
+Writes results/NAME.json; a result that exists is kept, unless --again. Needs gensim: pip install "nplm-jax[studies]".
 `python -m experiments.reading_times.train --runs=FOLDER` trains the networks.
 """
 

@@ -22,7 +22,7 @@ from ml_collections import ConfigDict, config_flags
 from nplm_jax.cli import scheduler, search_flags
 from nplm_jax.config import parts
 from nplm_jax.reporting import catalog
-from nplm_jax.reporting.shell import command_line, hide_passwords, prepare_streams, python_command
+from nplm_jax.reporting.shell import command_line, find_modules_here, hide_passwords, prepare_streams, python_command
 from nplm_jax.runs.command_line import ConfigParser, check_flags, describe_config, explain, find_configs
 from nplm_jax.runs.signals import Terminated, raise_on_sigterm
 from nplm_jax.sweeps import launchers
@@ -274,6 +274,7 @@ def run_jobs(
 
 def parse_flags(argv: list[str]) -> list[str]:
     """Parses the flags for absl.app; a mistake ends the process with one line and exit code 2."""
+    find_modules_here()
     try:
         flags.FLAGS.set_gnu_getopt(True)  # flags may follow words
         argv = [argv[0], *flags.FLAGS.read_flags_from_files(argv[1:])]

@@ -163,7 +163,7 @@ class Parser(argparse.ArgumentParser):
         if unknown:
             self._refuse(unknown)
         if modules := getattr(flags, 'plugins', ''):
-            plugins.allow(name for name in map(str.strip, modules.split(',')) if name)
+            plugins.trust_in_process(name for name in map(str.strip, modules.split(',')) if name)
         if self._max_runs != 0:
             positional = flags.runs if isinstance(flags.runs, list) else [flags.runs] if flags.runs else []
             if mistyped := [word for word in positional if word.startswith('--')]:  # argparse: a flag has no blank

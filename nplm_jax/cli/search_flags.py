@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import pathlib
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
@@ -68,4 +69,6 @@ def make_search(
     workdir.check_path(folder / 'trial-0000')
     space = search_space.load(file.partition(':')[0], config, given)
     url = search_storage.find_url(_STORAGE.value, folder)
+    if not search_storage.is_sqlite(url):
+        os.environ[search_storage.ENVIRONMENT] = url  # of the --jobs: their command lines show no password
     return search.Search(space, folder, url, _SEARCH.value, words, worker)

@@ -89,7 +89,8 @@ def check_value(value: Any, kind: Any, name: str) -> Any:
         require(-(2**31) <= value < 2**31, name, value, 'must be below 2**31')
     if expected is float and type(value) is int:
         value = float(value)
-    require(type(value) is expected, name, value, f'must be {_TYPE_NAMES.get(expected, expected)}')
+    is_kind = isinstance(value, str) if expected is str else type(value) is expected  # a path may be plugins.Trusted
+    require(is_kind, name, value, f'must be {_TYPE_NAMES.get(expected, expected)}')
     if isinstance(value, str):  # of a file name in another encoding, which no JSON file of a run could hold
         require(is_unicode(value), name, value, 'must be valid Unicode; rename the file')
     for check in checks:

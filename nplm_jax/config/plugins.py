@@ -4,11 +4,13 @@ A body, an output layer, a schedule or a tokenizer is a frozen dataclass; its op
 no keys of the package. A corpus or an optimizer is a function; its options are its keyword arguments. Every option has
 a default.
 
-A module is imported only if the user named it: folders and files of runs are data, and may come from a stranger. The
-names lie in an environment variable, so that child processes inherit them.
+A module is imported only if the user named it: folders and files of runs are data, and may come from a stranger. A
+command names modules for its process and child processes, in an environment variable; `trust` names them for a block;
+and in settings made from the user's own config, or with modules named, the import paths are `Trusted`.
 """
 
 import contextlib
+import contextvars
 import dataclasses
 import functools
 import hashlib
@@ -23,7 +25,7 @@ import traceback
 import types
 import typing
 import unicodedata
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Any
 
 from nplm_jax.config.checked_fields import OPTION_TYPES, check_value
@@ -32,6 +34,7 @@ from nplm_jax.utils.errors import BadInput, first_line, require
 
 IMPORT_PATH = 'an import path, package.module:Name'
 ENVIRONMENT = 'NPLM_PLUGINS'  # the environment variable with the modules that the user named, separated by commas
+_named: contextvars.ContextVar[tuple[str, ...]] = contextvars.ContextVar('plugins', default=())  # by `trust`
 _digests: dict[str, tuple[Any, str]] = {}  # by module: the spec that it was imported by, and its digest
 FUNCTIONS = ('optimizer.name', 'corpus.name')  # keys of plug-ins that are functions; the others are classes
 _GIVEN = ('learning_rate',)  # arguments that the package passes, which are not options
@@ -41,6 +44,10 @@ DECAY = 'weight_decay'  # in the name of an optimizer's argument: 0 by default, 
 @dataclasses.dataclass(frozen=True)
 class NoOptions:
     """The options of a built-in part: none."""
+
+
+class Trusted(str):
+    """An import path in settings that may be imported."""
 
 
 def is_path(name: str) -> bool:
@@ -58,17 +65,30 @@ def is_module(name: str) -> bool:
     return all(map(str.isidentifier, name.split('.')))
 
 
-def allow(modules: Iterable[str]) -> None:
-    """Names modules that this process and its children may import as plug-ins, with the modules in them.
+@contextlib.contextmanager
+def trust(modules: Iterable[str]) -> Iterator[None]:
+    """Lets a block import these modules as plug-ins, with the modules in them.
 
     Raises:
         BadInput: A name is not that of a module.
     """
-    named = allowed()
-    for module in modules:
-        require(is_module(module), '--plugins', module, 'must be the name of a module, such as my_models')
-        if module not in named:
-            os.environ[ENVIRONMENT] = ','.join(named := [*named, module])
+    token = _named.set((*_named.get(), *_checked(modules)))
+    try:
+        yield
+    finally:
+        _named.reset(token)
+
+
+def trust_in_process(modules: Iterable[str]) -> None:
+    """Does what `trust` does for the rest of this process and for its child processes; only commands call it."""
+    os.environ[ENVIRONMENT] = ','.join(dict.fromkeys([*allowed(), *_checked(modules)]))
+
+
+def _checked(modules: Iterable[str]) -> list[str]:
+    names = [modules] if isinstance(modules, str) else list(modules)
+    for name in names:
+        require(is_module(name), '--plugins', name, 'must be the name of a module, such as my_models')
+    return names
 
 
 def flags(modules: Iterable[str]) -> list[str]:
@@ -79,16 +99,16 @@ def flags(modules: Iterable[str]) -> list[str]:
 
 def is_allowed(path: str) -> bool:
     """Returns whether the user named the module of an import path, or a package that it is in."""
-    return any(f'{module_of(path)}.'.startswith(f'{module}.') for module in allowed())
+    return isinstance(path, Trusted) or any(f'{module_of(path)}.'.startswith(f'{module}.') for module in allowed())
 
 
 def allowed() -> list[str]:
     """Returns the modules that the user named."""
-    return [name for name in map(str.strip, os.environ.get(ENVIRONMENT, '').split(',')) if name]
+    return [*filter(None, map(str.strip, os.environ.get(ENVIRONMENT, '').split(','))), *_named.get()]
 
 
 def load(key: str, path: str) -> Any:
-    """Returns the object that an import path names; modules in the working folder can be imported.
+    """Returns the object that an import path names.
 
     Args:
         key: The config key, for messages.
@@ -102,14 +122,11 @@ def load(key: str, path: str) -> Any:
     if not is_allowed(path):
         ways = f"--plugins={module_name}, {ENVIRONMENT}={module_name} or load(..., plugins=['{module_name}'])"
         raise BadInput(key, f'{module_name} is not imported; if you trust its code, name it: {ways}', value=path)
-    if (folder := os.getcwd()) not in sys.path:
-        sys.path.append(folder)
     try:
         module = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:  # a module may be a program that ends
         if isinstance(error, ModuleNotFoundError) and error.name and f'{module_name}.'.startswith(f'{error.name}.'):
-            where = 'in the working folder or among the installed packages'
-            raise BadInput(key, f'there is no module {error.name} {where}', value=path) from None
+            raise BadInput(key, f'there is no module {error.name} where Python looks (sys.path)', value=path) from None
         reason = f'{type(error).__name__}: {first_line(error)}'
         raise BadInput(key, f'importing {module_name} failed ({reason})', value=path) from error
     _digest(module)  # now: the file may be edited while this process lasts

@@ -7,6 +7,7 @@ This module declares the keys of `corpus.*` and those that belong to no part of 
 The defaults are the network of the paper's kind that is best on Brown after about ten minutes on 2 CPU cores.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -20,7 +21,7 @@ from ml_collections import ConfigDict
 from nplm_jax.config import plugins
 from nplm_jax.config.checked_fields import Options, build, declared_field, flatten, list_fields
 from nplm_jax.config.component import Check, Count, CountOrZero, NonNegative, Share, at_least, between, key
-from nplm_jax.config.plugins import allow, is_module, is_path, module_of
+from nplm_jax.config.plugins import Trusted, is_module, is_path, module_of, trust
 from nplm_jax.utils.errors import BadInput, require
 
 MIN_PIECES = 300  # of corpus.pieces: the 256 bytes, the special tokens and some pieces
@@ -355,13 +356,14 @@ def from_config(config: ConfigDict | Mapping[str, Any]) -> Settings:
         BadInput: A key is unknown, or has a wrong type or an impossible value.
     """
     flat = flatten(config)
-    _allow_plugins(flat)
-    return _build(flat)
+    with trusting(flat):
+        return _build(flat)
 
 
 def _build(flat: Mapping[str, Any]) -> Settings:
-    """Returns the settings; the options of the plug-ins that the user named are checked."""
-    return build(Settings, flat, option_classes(flat))
+    """Returns the settings; the options of the plug-ins that the user named are checked, and their paths `Trusted`."""
+    trusted = {key: Trusted(path) for key, path in _plugins_among(flat).items() if plugins.is_allowed(path)}
+    return build(Settings, {**flat, **trusted}, option_classes(flat))
 
 
 def option_classes(flat: Mapping[str, Any], imports: bool = True) -> dict[str, type]:
@@ -384,10 +386,19 @@ def option_classes(flat: Mapping[str, Any], imports: bool = True) -> dict[str, t
     return options
 
 
-def _allow_plugins(flat: Mapping[str, Any]) -> None:
-    """Counts the modules of the plug-ins among the user's values as named."""
-    paths = [value for key in OPTION_SECTIONS if isinstance(value := flat.get(key), str) and is_path(value)]
-    allow(filter(is_module, map(module_of, paths)))  # `plugins.load` refuses the others
+def _plugins_among(flat: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the import paths of plug-ins among values, by key."""
+    return {key: path for key in OPTION_SECTIONS if isinstance(path := flat.get(key), str) and is_path(path)}
+
+
+def trusting(flat: Mapping[str, Any]) -> contextlib.AbstractContextManager[None]:
+    """Lets a block import the modules of the plug-ins among the user's values, by flattened key."""
+    return trust(filter(is_module, map(module_of, _plugins_among(flat).values())))  # `plugins.load` refuses the others
+
+
+def trusting_settings(settings: Settings) -> contextlib.AbstractContextManager[None]:
+    """Lets a block import the modules of the plug-ins that settings name and whose paths are `Trusted`."""
+    return trusting({key: path for key, path in to_flat(settings).items() if isinstance(path, Trusted)})
 
 
 def plugin_modules(settings: Settings, keys: Iterable[str] = OPTION_SECTIONS) -> list[str]:
@@ -397,13 +408,14 @@ def plugin_modules(settings: Settings, keys: Iterable[str] = OPTION_SECTIONS) ->
 
 
 def to_dict(settings: Settings) -> dict[str, Any]:
-    """Returns the nested dictionary that `from_config` reads."""
-    return dataclasses.asdict(settings)
+    """Returns the nested dictionary that `from_config` reads, of values that JSON and a ConfigDict can hold."""
+    plain = lambda items: {key: str(value) if isinstance(value, Trusted) else value for key, value in items}  # noqa: E731
+    return dataclasses.asdict(settings, dict_factory=plain)
 
 
 def to_flat(settings: Settings) -> dict[str, Any]:
     """Returns the values of all keys by flattened key: {'model.h': 50}."""
-    return flatten(to_dict(settings))
+    return flatten(dataclasses.asdict(settings))
 
 
 def to_record(settings: Settings, digests: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -455,5 +467,5 @@ def replace(settings: Settings, changes: Mapping[str, Any]) -> Settings:
     The changes are the user's: see `from_config`. A plug-in of the settings is imported, and its options are checked,
     where the user named its module.
     """
-    _allow_plugins(changes)
-    return _build({**to_flat(settings), **changes})
+    with trusting(changes):
+        return _build({**to_flat(settings), **changes})

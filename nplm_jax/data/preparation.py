@@ -61,7 +61,9 @@ def prepare(parts: Sequence[Part], tokenizer: Tokenizer, name: str) -> PreparedT
             watched = [functools.partial(_watch, part.read, bar) for part in parts]
             return tokenize(watched, tokenizer, parallel_map, write)
 
-    return prepared_texts.load_or_make(choices, _code_digest(tokenizer), files, make)
+    is_plugin = plugins.is_path(tokenizer.kind)
+    with plugins.trust([plugins.module_of(tokenizer.kind)] if is_plugin else []):  # what is prepared names it too
+        return prepared_texts.load_or_make(choices, _code_digest(tokenizer), files, make)
 
 
 def _code_digest(tokenizer: Tokenizer) -> str:

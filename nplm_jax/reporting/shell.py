@@ -73,6 +73,12 @@ def _hide(url: str) -> str:
     return _PASSWORD_OPTION.sub('', f'{match["scheme"]}{match["user"] or ""}{match["at"] or ""}{match["rest"]}')
 
 
+def find_modules_here() -> None:
+    """Lets this process import modules of the working folder, after all others; only commands call it."""
+    if (folder := os.getcwd()) not in sys.path:
+        sys.path.append(folder)
+
+
 def prepare_streams() -> None:
     """Makes printing to stdout and stderr safe.
 

@@ -1,16 +1,13 @@
 """What stands behind --config: the files, mistakes as one line, the resolved config as text. Imports no JAX."""
 
 import contextlib
-import importlib.util
 import inspect
 import itertools
 import os
 import pathlib
 import re
 import runpy
-import sys
-import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from absl import flags
@@ -23,9 +20,7 @@ from nplm_jax.reporting.shell import command_line, nplm_command
 from nplm_jax.utils.errors import BadInput, first_line, require
 from nplm_jax.utils.names import did_you_mean
 
-_ROOT = pathlib.Path(__file__).parents[1]  # the package
-# The configs of the repository, which a wheel carries in the package.
-_CONFIGS = next(folder for folder in (_ROOT / 'configs', _ROOT.parent / 'configs') if folder.is_dir())
+_CONFIGS = (pathlib.Path(__file__).parents[1] / 'configs').resolve()  # in a clone, a link to the folder at its top
 _FLAG = re.compile(r'--?((?:(?:no)?config\.([^=]*)|[^=]+))(?:=(.*))?', re.DOTALL)  # name, config key, value
 _PARSERS: dict[type, flags.ArgumentParser[Any]] = {
     bool: flags.BooleanParser(),
@@ -50,9 +45,8 @@ def load_config(file: str) -> ConfigDict:
     found = find_config(file)
     path, colon, row = found.partition(':')
     try:
-        with imported_configs():
-            get_config = _check_rows(runpy.run_path(path).get('get_config'), found)
-            config = get_config(*[row] * bool(colon))
+        get_config = _check_rows(runpy.run_path(path).get('get_config'), found)
+        config = get_config(*[row] * bool(colon))
     except BadInput:
         raise
     except Exception as error:  # noqa: BLE001 (a config file is Python and may raise anything)
@@ -114,8 +108,7 @@ def find_config(file: str) -> str:
 
 
 def find_configs(argv: Sequence[str]) -> list[str]:
-    """Returns the words of a command line with the path of --config, and lets config files `import configs`."""
-    import_configs()
+    """Returns the words of a command line with the path of --config."""
     words = list(argv)
     for i, word in enumerate(words):
         if match := re.fullmatch(r'(--?config=)(.*)', word, re.DOTALL):
@@ -123,33 +116,6 @@ def find_configs(argv: Sequence[str]) -> list[str]:
         elif words[i - 1] in ('--config', '-config') and i > 1:
             words[i] = find_config(word)
     return words
-
-
-def import_configs() -> None:
-    """Makes `import configs` in a config file give the configs of this package, whatever else has this name."""
-    location = str(_CONFIGS / '__init__.py')
-    if getattr(sys.modules.get('configs'), '__file__', None) != location:
-        spec = importlib.util.spec_from_file_location('configs', location, submodule_search_locations=[str(_CONFIGS)])
-        assert spec is not None
-        _replace_configs({'configs': importlib.util.module_from_spec(spec)})
-
-
-@contextlib.contextmanager
-def imported_configs() -> Iterator[None]:
-    """Does as `import_configs`, until the body ends."""
-    before = {name: module for name, module in sys.modules.items() if name.partition('.')[0] == 'configs'}
-    try:
-        import_configs()
-        yield
-    finally:
-        _replace_configs(before)
-
-
-def _replace_configs(modules: Mapping[str, types.ModuleType]) -> None:
-    """Replaces the modules that `import configs` gives."""
-    for name in [name for name in sys.modules if name.partition('.')[0] == 'configs']:
-        del sys.modules[name]
-    sys.modules.update(modules)
 
 
 def check_flags(argv: Sequence[str], known: flags.FlagValues = flags.FLAGS) -> None:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import jax
 
 from nplm_jax.config import parts
-from nplm_jax.config.plugins import allow
+from nplm_jax.config import settings as config_lib
+from nplm_jax.config.plugins import trust
 from nplm_jax.config.settings import Settings
 from nplm_jax.data import corpora, dataset, encoding, vocabulary
 from nplm_jax.data.tokenizers.tokenizer import Tokenizer
@@ -38,13 +39,17 @@ def load(folder: Path, plugins: Sequence[str] = ()) -> LoadedModel:
 
     Args:
         folder: The run's folder or the packed model.
-        plugins: Modules that may be imported where the run names a body, an output layer or a tokenizer in them.
+        plugins: Modules that may be imported where this run names a body, an output layer or a tokenizer in them.
 
     Raises:
         BadInput: No run was started there, its files are missing or damaged, its family is not installed, or it needs
             a plug-in whose module was not named; or it has a network, and the settings of JAX cannot serve.
     """
-    allow([plugins] if isinstance(plugins, str) else plugins)
+    with trust(plugins):
+        return _load(folder)
+
+
+def _load(folder: Path) -> LoadedModel:
     name, folder = os.path.basename(os.path.abspath(folder)), catalog.expand_run(folder)
     settings = workdir.read_settings(folder)
     words = workdir.read_vocabulary(folder)
@@ -195,7 +200,8 @@ def prepare_recorded(settings: Settings, *folders: Path) -> dataset.Dataset:
     Raises:
         BadInput: The text has changed since a run was started.
     """
-    recorded = [workdir.read_vocabulary(catalog.expand_run(folder)).tokenizer for folder in folders[:1]]
+    with config_lib.trusting_settings(settings):
+        recorded = [workdir.read_vocabulary(catalog.expand_run(folder)).tokenizer for folder in folders[:1]]
     data = load_dataset(settings, *recorded)
     text, code = run_inputs.text_digest(data), run_inputs.code_digests(settings, ('corpus.name', 'corpus.tokens'))
     for folder in folders:

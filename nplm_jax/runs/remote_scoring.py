@@ -152,7 +152,7 @@ class RemoteModel(LanguageModel):
 
 def _score(source: Source, function: Callable[..., Sequence[Arrays]], file: pathlib.Path, folder: pathlib.Path) -> None:
     """Writes what a function returns for the lines of a piece."""
-    with _loading:  # a worker may have several threads
+    with _loading, plugins.trust(source.modules):  # a worker may have several threads
         model = _load(source)
     results = function(model, *_unpack(file))
     np.savez(folder / 'results.npz', **_pack(list(zip(*results))))  # type: ignore[arg-type]
@@ -161,7 +161,6 @@ def _score(source: Source, function: Callable[..., Sequence[Arrays]], file: path
 @functools.lru_cache(1)
 def _load(source: Source) -> LanguageModel:
     """Loads a model. Raises: BadInput unless this process sees the same files, and has the same JAX."""
-    plugins.allow(source.modules)
     where = f'the worker on {socket.gethostname()}'
     for folder in source.folders:
         if not (folder / catalog.CONFIG).is_file():

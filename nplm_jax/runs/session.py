@@ -201,6 +201,7 @@ def open_session(
     folder, primary, trains = session.folder, multihost.is_primary(), parts.is_neural(settings.model.family)
     workdir.check_config(settings)
     with contextlib.ExitStack() as stack:
+        stack.enter_context(config_lib.trusting_settings(settings))
         with multihost.primary_first():
             if primary:
                 stack.enter_context(workdir.claimed(folder, settings))

@@ -102,8 +102,6 @@ class Search:
         shown = 'SQLite is for one process; several need --storage=postgresql+psycopg://USER@HOST/DATABASE'
         require(num_workers == 1 or not search_storage.is_sqlite(self.url), '--jobs', num_workers, shown)
         self.folder.mkdir(parents=True, exist_ok=True)
-        if not search_storage.is_sqlite(self.url):
-            os.environ[search_storage.ENVIRONMENT] = self.url  # of the processes: their command lines show no password
         with search_storage.opened(self.url) as storage:
             study = self.open_study(storage)
             flags = (f'--search={self.num_trials}', f'--workdir={self.folder}', *worker_flags)

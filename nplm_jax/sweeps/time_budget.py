@@ -29,7 +29,6 @@ from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.reporting.catalog import MINUTES
 from nplm_jax.reporting.text import to_json
 from nplm_jax.runs import loading, workdir
-from nplm_jax.runs.command_line import imported_configs
 from nplm_jax.runs.experiment import load_settings
 from nplm_jax.runs.shared_corpus import SharedCorpus
 from nplm_jax.training import calibration
@@ -92,8 +91,7 @@ class Plan(NamedTuple):
 
 def load_network(path: str) -> Network:
     """Returns the function `network` of a config file. Raises BadInput if there is none."""
-    with imported_configs():
-        network = runpy.run_path(path).get('network')
+    network = runpy.run_path(path).get('network')
     if not callable(network):
         raise BadInput('--minutes', f'{path} defines no network(width, passes, words), as configs/text.py does')
     return network

@@ -1,12 +1,14 @@
 """`nplm_jax.train`: one experiment by a call, as `nplm train` does it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 from ml_collections import ConfigDict
 
 from nplm_jax.config import parts
+from nplm_jax.config import settings as config_lib
+from nplm_jax.config.plugins import trust
 from nplm_jax.inference.loaded_model import LoadedModel
 from nplm_jax.reporting.catalog import RUNS
 from nplm_jax.runs import experiment
@@ -23,6 +25,7 @@ def train(
     workdir: Path | None = None,
     changes: Mapping[str, Any] = MappingProxyType({}),
     minutes: float | None = None,
+    plugins: Sequence[str] = (),
 ) -> LoadedModel:
     """Trains or estimates one model and evaluates it, as `nplm train` does; a notebook shows the learning curve.
 
@@ -33,6 +36,8 @@ def train(
         changes: The values of flattened keys: `{'model.h': 50, 'seed': 2}`. See `parts.override`.
         minutes: Minutes of training, for which the network that suits the text and the machine is chosen, as by
             `nplm train --minutes`; the config is then named, and defines `network` as `text` and `brown` do.
+        plugins: Modules that may be imported, beside those of the parts that the config names: those of the models that
+            `output.teacher` names.
 
     Returns:
         The trained model with its `folder` and its `results`, as `nplm_jax.load` returns it.
@@ -49,5 +54,6 @@ def train(
     folder = expand('--workdir', workdir or f'{RUNS}/{default_name(made, changes, minutes)}')
     if minutes is not None and isinstance(config, str):
         made, corpus = time_budget.resolve(made, find_config(config).partition(':')[0], changes, minutes, folder)
-    experiment.run(made, folder, data=corpus)
-    return load(folder)
+    with trust(plugins), config_lib.trusting(config_lib.flatten(made)):
+        experiment.run(made, folder, data=corpus)
+        return load(folder)

@@ -14,13 +14,14 @@ from packaging.requirements import Requirement
 
 
 def requirements(name):
-    """The requirements that a file lists itself, without those of the files that it includes."""
-    lines = (ROOT / name).read_text().splitlines()
-    return [Requirement(line) for line in lines if not line.startswith(('#', '-r '))]
+    """The requirements in a file."""
+    return [Requirement(line) for line in (ROOT / name).read_text().splitlines() if not line.startswith('#')]
 
 
+PROJECT = tomllib.loads((ROOT / 'pyproject.toml').read_text())
 RUNTIME = requirements('requirements.txt')
-REQUIRED = RUNTIME + requirements('requirements-dev.txt')
+DEV = [Requirement(line) for line in PROJECT['dependency-groups']['dev']]
+REQUIRED = RUNTIME + DEV
 LOCK = (ROOT / 'requirements.lock').read_text()
 
 
@@ -67,7 +68,7 @@ def imported(*files):
 
 def test_the_package_imports_only_what_it_requires():
     required = {re.sub('-.*', '', r.name.replace('absl-py', 'absl')).lower() for r in RUNTIME}
-    optional = {'sklearn', 'gensim', 'nicegui', 'onnx', 'safetensors', 'pyarrow', 'backports', 'tokenizers'}
+    optional = {'sklearn', 'nicegui', 'onnx', 'safetensors', 'pyarrow', 'backports'}
     optional |= {'pydantic', 'starlette', 'uvicorn'}  # come with NiceGUI
     optional |= {'flashlight', 'lm_eval', 'jax2onnx'}
     optional |= {'optuna', 'sqlalchemy'}  # SQLAlchemy comes with Optuna
@@ -80,35 +81,27 @@ def test_the_package_imports_only_what_it_requires():
 
 
 def test_pip_install_brings_no_development_tool():
-    project = tomllib.loads((ROOT / 'pyproject.toml').read_text())
-    assert project['tool']['setuptools']['dynamic']['dependencies'] == {'file': ['requirements.txt']}
-    assert not {r.name for r in RUNTIME} & {r.name for r in requirements('requirements-dev.txt')}
-    assert (ROOT / 'requirements-dev.txt').read_text().count('-r requirements.txt\n') == 1
+    assert PROJECT['tool']['setuptools']['dynamic']['dependencies'] == {'file': ['requirements.txt']}
+    assert not {r.name for r in RUNTIME} & {r.name for r in DEV}
 
 
-def test_the_wheel_holds_the_package_and_nothing_else(tmp_path):
-    pip = [
-        sys.executable,
-        '-m',
-        'pip',
-        'wheel',
-        '--quiet',
-        '--no-deps',
-        '--no-build-isolation',
-        '--wheel-dir',
-        tmp_path,
-    ]
+def test_a_wheel_from_the_source_distribution_holds_the_package_and_nothing_else(tmp_path):
+    copy, ignored = tmp_path / 'copy', shutil.ignore_patterns('__pycache__')
     for name in ('nplm_jax', 'configs', 'tests', 'experiments'):
-        shutil.copytree(ROOT / name, tmp_path / 'copy' / name, ignore=shutil.ignore_patterns('__pycache__', '*.json'))
-    for name in ('pyproject.toml', 'README.md', 'LICENSE', 'requirements.txt', 'launch.py', 'setup.py', 'MANIFEST.in'):
-        shutil.copy(ROOT / name, tmp_path / 'copy')
-    subprocess.run([*pip, tmp_path / 'copy'], check=True, timeout=300)
+        shutil.copytree(ROOT / name, copy / name, symlinks=True, ignore=ignored)
+    for name in ('pyproject.toml', 'README.md', 'LICENSE', 'requirements.txt'):
+        shutil.copy(ROOT / name, copy)
+    build = f'from setuptools import build_meta; print(build_meta.build_sdist({str(tmp_path)!r}))'
+    subprocess.run([sys.executable, '-c', build], cwd=copy, check=True, timeout=300)
+    pip = [sys.executable, '-m', 'pip', 'wheel', '--quiet', '--no-deps', '--no-build-isolation']
+    subprocess.run([*pip, '--wheel-dir', tmp_path, *tmp_path.glob('*.tar.gz')], check=True, timeout=300)
     with zipfile.ZipFile(next(tmp_path.glob('*.whl'))) as wheel:
         files = {name for name in wheel.namelist() if '.dist-info/' not in name}
         (metadata,) = (wheel.read(name).decode() for name in wheel.namelist() if name.endswith('.dist-info/METADATA'))
         (entries,) = (wheel.read(name).decode() for name in wheel.namelist() if name.endswith('/entry_points.txt'))
     package = [
         ROOT / 'nplm_jax' / 'py.typed',
+        ROOT / 'nplm_jax' / 'config' / 'keys.json',
         *(p for kind in ('py', 'css', 'html', 'js') for p in (ROOT / 'nplm_jax').rglob(f'*.{kind}')),
     ]
     configs = {f'nplm_jax/{p.relative_to(ROOT).as_posix()}' for p in (ROOT / 'configs').glob('*.py')}
@@ -118,6 +111,6 @@ def test_the_wheel_holds_the_package_and_nothing_else(tmp_path):
 
 
 def test_the_licence():
-    assert tomllib.loads((ROOT / 'pyproject.toml').read_text())['project']['license'] == 'MIT'
+    assert PROJECT['project']['license'] == 'MIT'
     text = (ROOT / 'LICENSE').read_text()
     assert text.startswith('MIT License\n\nCopyright 2026 the nplm-jax authors\n') and 'WITHOUT WARRANTY' in text

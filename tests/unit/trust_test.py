@@ -2,19 +2,25 @@
 
 import io
 import json
+import os
+import pickle
 import shutil
 import sys
 
 import pytest
-from helpers import one_line, refuses
+from helpers import one_line, plugin_folder, refuses
 
+import nplm_jax
 from configs import sentences
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.cli.commands import all_commands
 from nplm_jax.config import parts, plugins
+from nplm_jax.config import settings as config_lib
 from nplm_jax.reporting import catalog, packed
 from nplm_jax.runs import experiment, loading
+from nplm_jax.runs.experiment import load_settings
 from nplm_jax.training import program_from_settings
+from nplm_jax.utils.errors import BadInput
 
 PAYLOAD = """open('executed', 'a').close()
 
@@ -23,6 +29,16 @@ def texts(path='x'):
     return ['a text']
 
 class Body: ...
+"""
+TEXTS = """import dataclasses
+from nplm_jax.data.tokenizers.words import WordTokenizer
+
+def texts():
+    return {name: ['the dog barks , the cat sleeps .'] * 9 for name in ('train', 'valid', 'test')}
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Words(WordTokenizer):
+    kind: str = 'my_texts:Words'
 """
 EVIL = 'runs.evil.payload'
 NUMPY = 'numpy.lib._utils_impl:_makenamedict'
@@ -147,6 +163,31 @@ def test_a_name_covers_the_modules_of_a_package_and_no_other(monkeypatch):
         path: plugins.is_allowed(path) for path in ('mine.parts:A', 'mine.parts.more:A', 'mine:A', 'mine.parts2:A')
     }
     assert allowed == {'mine.parts:A': True, 'mine.parts.more:A': True, 'mine:A': False, 'mine.parts2:A': False}
+
+
+def test_trust_in_the_plugins_of_one_model_ends_with_the_call_and_changes_nothing_else(tmp_path, monkeypatch):
+    with plugin_folder(tmp_path, monkeypatch, my_texts=TEXTS):
+        environment, path = dict(os.environ), list(sys.path)
+        changes = {'model.family': 'add_delta', 'corpus.name': 'my_texts:texts', 'corpus.tokens': 'my_texts:Words'}
+        trained = nplm_jax.train('sentences', tmp_path / 'run', changes)
+        loaded = nplm_jax.load(tmp_path / 'run', plugins=['my_texts'])
+        assert trained.vocabulary == loaded.vocabulary and nplm_jax.load_dataset(loaded.settings).train
+        nplm_jax.train('sentences', tmp_path / 'other', {'model.family': 'add_delta'}, plugins=['my_texts'])
+        assert (dict(os.environ), sys.path) == (environment, path)
+        for load in (nplm_jax.load, nplm_jax.load_dataset):
+            with pytest.raises(BadInput):
+                load(tmp_path / 'run')
+
+
+def test_settings_keep_the_trust_of_who_made_them(tmp_path, monkeypatch):
+    with plugin_folder(tmp_path, monkeypatch, my_texts=TEXTS):
+        own = load_settings({'corpus.name': 'my_texts:texts'})
+        read = config_lib.from_record(config_lib.to_record(own))
+        assert own == read and callable(plugins.load('corpus.name', own.corpus.name))
+        for settings in (own, pickle.loads(pickle.dumps(own)), config_lib.replace(own, {'seed': 2})):
+            assert plugins.is_allowed(settings.corpus.name)
+        assert not plugins.is_allowed(read.corpus.name)
+        assert not plugins.is_allowed(config_lib.replace(read, {'seed': 2}).corpus.name)
 
 
 def test_loading_builds_no_optimizer_and_reads_parameters_alone(tmp_path, monkeypatch):

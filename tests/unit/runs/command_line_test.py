@@ -29,7 +29,12 @@ def test_a_config_of_the_repository_is_found_from_any_folder(tmp_path, monkeypat
 
 def test_a_file_in_the_working_folder_comes_first(tmp_path, monkeypatch):
     (tmp_path / 'configs').mkdir()
-    lines = 'from configs import default', 'def get_config():', '    c = default.get_config()', "    c.name = 'own'"
+    lines = (
+        'from nplm_jax.configs import default',
+        'def get_config():',
+        '    c = default.get_config()',
+        "    c.name = 'own'",
+    )
     (tmp_path / 'configs' / 'text.py').write_text('\n'.join((*lines, '    return c')))
     monkeypatch.chdir(tmp_path)
     assert load_config('configs/text.py').name == 'own'

@@ -11,7 +11,7 @@ from helpers import BLANKS, refuses
 from configs import sentences
 from configs import text as text_config
 from nplm_jax import nn
-from nplm_jax.config import parts
+from nplm_jax.config import parts, plugins
 from nplm_jax.config import settings as config_lib
 from nplm_jax.data import corpora, word_codes
 from nplm_jax.distributed import multihost
@@ -144,9 +144,10 @@ def test_a_run_with_an_edited_plugin_is_not_resumed_and_a_finished_one_still_loa
     write(PLUGIN + '# a comment')
     with refuses('--workdir'):
         experiment.run(config, tmp_path / 'run')
-    loaded = loading.load(tmp_path / 'run')
+    loaded = loading.load(tmp_path / 'run', ['my_text'])
     settings, words = loaded.settings, loaded.vocabulary
-    assert words.decode(loading.load_dataset(tmp_path / 'run').tokens_T[2:4]) == ['the', 'dog']
+    with plugins.trust(['my_text']):
+        assert words.decode(loading.load_dataset(tmp_path / 'run').tokens_T[2:4]) == ['the', 'dog']
     write(PLUGIN.replace('[string]', '[string.upper()]'))
     with refuses('--workdir'):  # why the words differ
         loading.prepare_recorded(settings, tmp_path / 'run')
@@ -203,9 +204,9 @@ def test_a_run_that_has_trained_nothing_starts_over(plugged, tmp_path, change):
     change(config, tmp_path, write)
     results = experiment.run(config, tmp_path / 'run')
     assert results['perplexity'] == experiment.run(config, tmp_path / 'another')['perplexity']
-    loaded = loading.load(tmp_path / 'run')
+    loaded = loading.load(tmp_path / 'run', ['my_text'])
     settings, words = loaded.settings, loaded.vocabulary
-    assert settings.model.n == config.model.n and words == loading.load(tmp_path / 'another').vocabulary
+    assert settings.model.n == config.model.n and words == loading.load(tmp_path / 'another', ['my_text']).vocabulary
 
 
 @pytest.mark.parametrize('number', range(5))
@@ -227,7 +228,7 @@ def test_a_start_that_is_killed_between_two_files_starts_over(plugged, tmp_path,
         raise KeyboardInterrupt
     assert len(written) == min(number, 4)
     experiment.run(config, tmp_path / 'run')
-    loading.load(tmp_path / 'run')
+    loading.load(tmp_path / 'run', ['my_text'])
 
 
 def test_a_folder_of_another_program_is_not_taken_for_a_run_that_has_trained_nothing(texts, tmp_path):

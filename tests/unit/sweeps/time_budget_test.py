@@ -185,13 +185,13 @@ def test_a_choice_of_a_users_function_may_have_integers_for_numbers(tmp_path):
 @pytest.mark.parametrize(
     ('flags', 'message'),
     [
-        (['--minutes=0'], '--minutes=0.0: must be a positive number'),
-        (['--minutes=inf'], '--minutes=inf: must be a positive number'),
-        (['--minutes=1', '--config.train.epochs=2'], '--config.train.epochs=2: cannot be combined with --minutes'),
-        (['--minutes=1', '--config.model.family=backoff'], "--config.model.family='backoff': cannot be combined with"),
-        (['--minutes=1', '--config.model.direct=True', '--config.model.h=0'], '--config.model.h=0: must be 1 or more'),
-        (['--minutes=1', '--sweep'], '--minutes=1.0: cannot be used with --sweep'),
-        (['--minutes=1', '--search=2'], '--search=2: cannot be used with --minutes'),
+        (['--minutes=0'], '--minutes=0.0:'),
+        (['--minutes=inf'], '--minutes=inf:'),
+        (['--minutes=1', '--config.train.epochs=2'], '--config.train.epochs=2:'),
+        (['--minutes=1', '--config.model.family=backoff'], "--config.model.family='backoff':"),
+        (['--minutes=1', '--config.model.direct=True', '--config.model.h=0'], '--config.model.h=0:'),
+        (['--minutes=1', '--sweep'], '--minutes=1.0:'),
+        (['--minutes=1', '--search=2'], '--search=2:'),
     ],
 )
 def test_bad_input_is_one_line(text, tmp_path, flags, message):
