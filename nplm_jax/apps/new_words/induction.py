@@ -1,13 +1,14 @@
 """New words for a trained network, without training: features from the words that could stand in their place.
 
-Section 5 of the paper: the features of a new word are a convex combination of those of the words that could stand in its
-place. A new word w was seen k times, the i-th time between the words before_i and after_i. Its rows in C and in the
+Section 5 of the paper: the features of a new word are a convex combination of those of the words that could stand in
+its place. A new word w was seen k times, the i-th time between the words before_i and after_i. Its rows in C and in the
 output matrices are sums over the known words v with the weights
 
     q(v) = product_i [P(v | before_i) / P(v) * P(after_i | before_i, v)], divided by its sum over the candidates v
     (the last factor if words after are evidence),
 
-by Bayes' rule the probability that v is the word in all these contexts, with a uniform prior. `Weighting(rule='mean')` has the weights of the paper, q(v) = mean_i P(v | before_i).
+by Bayes' rule the probability that v is the word in all these contexts, with a uniform prior. `Weighting(rule='mean')`
+has the weights of the paper, q(v) = mean_i P(v | before_i).
 
 The count of w sets its bias b_w: over contexts that the network itself writes, the mean of P(w | context) is the share
 of w in the text. The bias of <rare>, the former symbol of w, falls by as much: what w gains, <rare> loses.
