@@ -93,14 +93,12 @@ def induce(
     Args:
         run: A trained network.
         words: The new words, or one word.
-        lines: Lines of words, tokenized as the corpus was (`Vocabulary.tokenize`). Each occurrence of a new word
-            is used.
+        lines: Lines of words, tokenized as the corpus was (`Vocabulary.tokenize`).
         counts: The occurrences of new words in the text that the vocabulary counts; default: those in `lines`.
         weighting: How the weights follow from the contexts.
 
     Returns:
-        The network and the vocabulary with the new words, whose ids follow the last one. The network is an ordinary one
-        and can be scored, sampled and trained.
+        The network and the vocabulary with the new words, whose ids follow the last one.
 
     Raises:
         BadInput: The model is no network or cannot take words, or a word is known already or in no line.
