@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from nplm_jax.utils.errors import BadInput
-from nplm_jax.utils.io import read_json, write_atomically
+from nplm_jax.utils.io import write_atomically
+from nplm_jax.utils.untrusted import read_json
 
 
 def read(folder: pathlib.Path, row: str) -> dict[str, Any]:

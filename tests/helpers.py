@@ -25,9 +25,11 @@ from absl.testing import flagsaver
 
 from configs import default
 from nplm_jax.cli import launch as launch_lib
-from nplm_jax.config import parts, plugins
+from nplm_jax.config import plugins
 from nplm_jax.config import settings as config_lib
-from nplm_jax.config.settings import CorpusSettings, Settings
+from nplm_jax.config.registry import NETWORKS, PARTS
+from nplm_jax.config.sections import CorpusSettings
+from nplm_jax.config.settings import Settings
 from nplm_jax.data import batches, dataset, encoding, vocabulary
 from nplm_jax.data.batches import Batch
 from nplm_jax.data.corpora import Corpus
@@ -136,9 +138,9 @@ def corpus_settings(name: str, path: str | os.PathLike[str] = '', **changes: Any
 
 def register(monkeypatch: Any, key: str, name: str, path: str) -> None:
     """Adds a line to PARTS, for the time of a test: `register(monkeypatch, 'model.family', ...)`."""
-    monkeypatch.setitem(parts.PARTS[key].paths, name, path)
+    monkeypatch.setitem(PARTS[key].paths, name, path)
     if key == 'model.family':
-        monkeypatch.setitem(parts.NETWORKS, name, path)
+        monkeypatch.setitem(NETWORKS, name, path)
 
 
 @contextlib.contextmanager

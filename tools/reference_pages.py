@@ -19,7 +19,9 @@ from absl import flags
 from nplm_jax.cli import launch, parser
 from nplm_jax.cli.commands import all_commands
 from nplm_jax.config import settings as config
-from nplm_jax.config.parts import NETWORKS, PARTS, part_class
+from nplm_jax.config.parts import part_class
+from nplm_jax.config.registry import NETWORKS, PARTS
+from nplm_jax.config.sections import READS
 from nplm_jax.models.network_from_settings import network_from_settings
 from nplm_jax.utils.errors import BadInput
 from tests.helpers import SPARSE, small_settings
@@ -53,7 +55,7 @@ def parts_of_a_run() -> str:
         rows = []
         for name in kind.paths:
             summary = (part_class(key, name).__doc__ or '').partition('\n')[0]
-            read = ', '.join(f'`{read_key}`' for read_key in config.READS[key][name] if read_key != key)
+            read = ', '.join(f'`{read_key}`' for read_key in READS[key][name] if read_key != key)
             rows.append([f'`{name}`', escape_cell(summary), read])
         tables += [f'### {key}', table(['value', 'what it is', 'keys that it reads'], rows)]
     return '\n\n'.join(tables)

@@ -24,8 +24,8 @@ from experiments.accelerator import by_hand, chips, flops, hlo, programs, roofli
 from experiments.accelerator.roofline import STRONG, WEAK
 from experiments.sources import of_module
 from nplm_jax.utils.errors import first_line, is_out_of_memory
-from nplm_jax.utils.io import read_json
 from nplm_jax.utils.progress import progress_bar
+from nplm_jax.utils.untrusted import read_json
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
 SCALED = 'mlp1', 'default', 'mlp10'  # the rows of weak and strong scaling

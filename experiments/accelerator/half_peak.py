@@ -23,8 +23,8 @@ from experiments import results, study
 from experiments.accelerator import chips, compile, programs, roofline
 from experiments.sources import of_module
 from nplm_jax.reporting.text import markdown_table, save_figure
-from nplm_jax.utils.io import read_json
 from nplm_jax.utils.progress import progress_bar
+from nplm_jax.utils.untrusted import read_json
 
 HERE = pathlib.Path(__file__).parent
 RESULTS = HERE / 'results' / 'half_peak.json'

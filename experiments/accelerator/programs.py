@@ -15,10 +15,12 @@ from configs import ap_news, brown
 from experiments.accelerator.chips import Topology
 from experiments.lineage import ladder
 from nplm_jax.config import parts
-from nplm_jax.config.settings import ParallelSettings, Settings, value_of
+from nplm_jax.config.sections import ParallelSettings
+from nplm_jax.config.settings import Settings, value_of
 from nplm_jax.data.stream import Span
 from nplm_jax.distributed import sharding
-from nplm_jax.models import neural
+from nplm_jax.distributed.sharding_from_settings import make_sharding
+from nplm_jax.models import network_reading, neural
 from nplm_jax.models.network import Network
 from nplm_jax.models.network_from_settings import network_from_settings
 from nplm_jax.runs.experiment import load_settings
@@ -97,7 +99,7 @@ def trace_update(
     network = network_from_settings(settings, num_words, topology.platform)
     output, streams = network.output, network.body.num_streams(batch_size)
     parallel = ParallelSettings(*mesh, 'shard_map')
-    made = sharding.make_sharding(parallel, batch_size, streams, output.uses_sparse_updates, devices)
+    made = make_sharding(parallel, batch_size, streams, output.uses_sparse_updates, devices)
     if made.mesh is None:  # of JAX's own device
         made = sharding.MeshSharding(sharding.make_mesh(1, 1, devices))
     program = make_program(settings, network, CORPUS // batch_size + 1, made)
@@ -121,7 +123,7 @@ def trace_evaluation(row: str, topology: Topology) -> Any:
     network = network_from_settings(settings, num_words, topology.platform)
     params = jax.eval_shape(lambda: network.init(jax.random.key(0)))
     model = neural.NeuralLanguageModel(network, params, sharding.MeshSharding(sharding.make_mesh(1, 1, [device])))
-    blocks = neural.stream_blocks(network, _words(), Span(0, EVALUATED), model.scoring_block(EVALUATED))
+    blocks = network_reading.stream_blocks(network, _words(), Span(0, EVALUATED), model.scoring_block(EVALUATED))
     params, *blocks = jax.tree.map(lambda x: _shape(x, put), (params, *blocks))
     return neural._read_stream.trace(network, params, *blocks, None)
 

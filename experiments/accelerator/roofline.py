@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from experiments import study
 from experiments.accelerator.chips import CHIPS, TOPOLOGIES, Topology
 from nplm_jax.reporting.text import markdown_table, save_figure
-from nplm_jax.utils.io import read_json
+from nplm_jax.utils.untrusted import read_json
 
 HERE = pathlib.Path(__file__).parent
 Entries = Mapping[str, Mapping[str, Any]]  # by topology and by name

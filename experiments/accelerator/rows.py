@@ -25,7 +25,7 @@ from experiments.lineage import ladder
 from experiments.speed import contestants, problem
 from experiments.speed.commits_child import EPOCHS, make_data
 from nplm_jax.config import parts
-from nplm_jax.config.settings import READS
+from nplm_jax.config.sections import READS
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.stream import Span
 from nplm_jax.data.vocabulary import Vocabulary

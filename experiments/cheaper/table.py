@@ -14,7 +14,7 @@ from experiments.cheaper.points import POINTS, get_config
 from nplm_jax.models.network_from_settings import network_from_settings
 from nplm_jax.outputs.two_level import TwoLevelSoftmax
 from nplm_jax.reporting.text import markdown_table
-from nplm_jax.sweeps import sweeps
+from nplm_jax.sweeps import sweep_points
 from nplm_jax.utils.errors import BadInput
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
@@ -29,7 +29,7 @@ def rows() -> list[list[Any]]:
 
 
 def _row(recorded: dict[str, Any], overrides: dict[str, Any]) -> list[Any]:
-    settings = sweeps.apply(get_config('mlp9'), overrides).settings
+    settings = sweep_points.apply(get_config('mlp9'), overrides).settings
     network = network_from_settings(settings, brown.VOCABULARY)
     if (recorded['name'], recorded['parameters']) != (settings.name, network.num_parameters()):
         raise BadInput(settings.name, f'the committed results are of another run, {recorded["name"]}')

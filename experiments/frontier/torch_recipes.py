@@ -20,7 +20,7 @@ import pathlib
 
 from experiments import results, study
 from nplm_jax.reporting.text import markdown_table
-from nplm_jax.utils.io import read_json
+from nplm_jax.utils.untrusted import read_json
 
 RESULTS = pathlib.Path(__file__).parent / 'results' / 'outside'
 RECIPES = 'word_language_model', 'awd_lstm', 'nanogpt'

@@ -27,7 +27,8 @@ from typing import Any
 
 from experiments import results, study
 from nplm_jax.reporting.text import markdown_table
-from nplm_jax.utils.io import expand, read_json
+from nplm_jax.utils.io import expand
+from nplm_jax.utils.untrusted import read_json
 
 ROOT = pathlib.Path(__file__).parents[2]
 _STUDIES = ROOT / 'experiments'

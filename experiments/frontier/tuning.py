@@ -21,7 +21,8 @@ from experiments import results, study
 from experiments.frontier.train import add_flags, is_due, launch
 from nplm_jax.reporting.text import markdown_table
 from nplm_jax.utils.errors import BadInput
-from nplm_jax.utils.io import expand, read_json
+from nplm_jax.utils.io import expand
+from nplm_jax.utils.untrusted import read_json
 
 RESULTS = pathlib.Path(__file__).parent / 'results' / 'tuning'
 # What `one_minute` was before, evaluated on a sample.

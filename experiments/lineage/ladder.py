@@ -23,7 +23,7 @@ from nplm_jax.config import settings as config_lib
 from nplm_jax.config.parts import is_neural
 from nplm_jax.config.settings import FIELDS
 from nplm_jax.utils.errors import BadInput, require
-from nplm_jax.utils.io import read_json
+from nplm_jax.utils.untrusted import read_json
 
 RESULTS = pathlib.Path(__file__).parent / 'results'  # CORPUS/RUNG-SEED.json
 UPDATES = RESULTS / 'updates.json'  # {corpus: {rung: updates}}

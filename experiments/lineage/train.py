@@ -33,7 +33,8 @@ from nplm_jax.training.reporter import Reporter
 from nplm_jax.training.schedule import Progress
 from nplm_jax.training.training_run import prepare_run
 from nplm_jax.utils.errors import BadInput
-from nplm_jax.utils.io import expand, read_json
+from nplm_jax.utils.io import expand
+from nplm_jax.utils.untrusted import read_json
 
 ROOT = pathlib.Path(__file__).parents[2]
 BUDGET = 300  # seconds of training, without compilation, validation and evaluation

@@ -18,7 +18,8 @@ from nplm_jax.apps.pairs import minimal_pairs
 from nplm_jax.apps.surprisal.stimuli import Stimuli
 from nplm_jax.data import download
 from nplm_jax.utils.errors import BadInput, require
-from nplm_jax.utils.io import expand, read_bytes
+from nplm_jax.utils.io import cache_folder, expand
+from nplm_jax.utils.untrusted import read_bytes
 
 COMMIT = '3e56b06fcabca9b30822fc66435fca6b1aa40bb1'
 URL = f'https://raw.githubusercontent.com/alexwarstadt/blimp/{COMMIT}/BLiMP.zip'
@@ -46,7 +47,7 @@ def load(path: str = '') -> list[Pair]:
         return parse(read_bytes(str(file), file), str(file))
     if SHARED.is_file():
         return parse(_verify(read_bytes(str(SHARED), SHARED), str(SHARED)), str(SHARED))
-    cached = download.cache_folder() / 'blimp.zip'
+    cached = cache_folder() / 'blimp.zip'
     if cached.is_file():
         return parse(_verify(read_bytes(str(cached), cached), str(cached)), str(cached))
     problem = f'BLiMP cannot be downloaded; fetch {URL} and give its path'

@@ -16,7 +16,7 @@ from experiments import results, study
 from nplm_jax.apps.pairs.minimal_pairs import SUBSETS
 from nplm_jax.reporting.text import markdown_table, save_figure
 from nplm_jax.utils.errors import BadInput
-from nplm_jax.utils.io import read_json
+from nplm_jax.utils.untrusted import read_json
 
 HERE = pathlib.Path(__file__).parent
 PUBLISHED = {'ngram': '5-gram', 'lstm': 'LSTM', 'txl': 'Transformer-XL', 'gpt2': 'GPT-2'}

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 
 from configs import default
 from nplm_jax.config import settings as config_lib
-from nplm_jax.config.settings import ParallelSettings
-from nplm_jax.distributed import sharding
+from nplm_jax.config.sections import ParallelSettings
+from nplm_jax.distributed.sharding_from_settings import make_sharding
 from nplm_jax.models.network_from_settings import network_from_settings
 from nplm_jax.training import step as step_lib
 from nplm_jax.training.program_from_settings import hyperparameters_of, make_program
@@ -36,7 +36,7 @@ def compile_update(model: Any, num_words: int, batch_size: int, data: int, model
     one_block = {'train.batch_size': batch_size, 'output.block_size': batch_size}
     settings = config_lib.replace(config_lib.from_config(default.get_config()), one_block)
     settings = dataclasses.replace(settings, model=model)
-    mesh = sharding.make_sharding(ParallelSettings(data, model_devices, 'shard_map'), batch_size, batch_size, False)
+    mesh = make_sharding(ParallelSettings(data, model_devices, 'shard_map'), batch_size, batch_size, False)
     program = make_program(settings, network_from_settings(settings, num_words), 1, mesh)
     hyperparameters = hyperparameters_of(settings)
     state = program.sharding.shard(step_lib.init_state(program, hyperparameters))

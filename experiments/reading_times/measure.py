@@ -37,7 +37,8 @@ from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.reporting import catalog
 from nplm_jax.runs import loading, process
 from nplm_jax.utils.errors import BadInput
-from nplm_jax.utils.io import expand, read_bytes, read_json, write_atomically
+from nplm_jax.utils.io import expand, write_atomically
+from nplm_jax.utils.untrusted import read_bytes, read_json
 
 HERE = pathlib.Path(__file__).parent
 RESULTS = HERE / 'results'

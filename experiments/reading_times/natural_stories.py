@@ -20,7 +20,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from nplm_jax.utils.errors import BadInput
-from nplm_jax.utils.io import expand, read_bytes
+from nplm_jax.utils.io import expand
+from nplm_jax.utils.untrusted import read_bytes
 
 COMMIT = '4700daad696e942f5aba23c957a7423d0de66612'
 REPOSITORY = 'https://github.com/languageMIT/naturalstories'

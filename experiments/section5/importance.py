@@ -38,10 +38,11 @@ from nplm_jax.outputs import sampled
 from nplm_jax.reporting.provenance import provenance
 from nplm_jax.runs.loading import load_dataset
 from nplm_jax.training import sparse_rows, step
+from nplm_jax.training.scales import add_rows
 from nplm_jax.training.step import TrainState
 from nplm_jax.training.training_run import Chunk, TrainingRun, prepare_run
-from nplm_jax.utils.io import read_json
 from nplm_jax.utils.names import require_one_of
+from nplm_jax.utils.untrusted import read_json
 
 RATES = (2.0, 3.5, 6.0, 10.0)
 EPOCHS = 3
@@ -276,7 +277,7 @@ def time_parts(name: str, data: dataset.Dataset) -> dict[str, float]:
 
     def scatter_once(params: Any) -> Any:
         grads = sparse_rows.row_gradients(gradients, params, network, ONE_DEVICE, sums_rows=False)
-        return sparse_rows.add_rows(params, *grads)
+        return add_rows(params, *grads)
 
     scatter = jax.jit(lambda params: jax.lax.fori_loop(0, 10, lambda _, p: scatter_once(p), params))
     parts = {

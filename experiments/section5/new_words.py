@@ -37,7 +37,8 @@ from nplm_jax.training import loop
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.training.reporter import Reporter
 from nplm_jax.training.training_run import prepare_run
-from nplm_jax.utils.io import expand, read_json
+from nplm_jax.utils.io import expand
+from nplm_jax.utils.untrusted import read_json
 
 NUM_VALID, NUM_TEST = 100, 400  # words that choose the variant, and words after these that test it
 BATCH = 256  # occurrences that are scored at once

@@ -24,12 +24,12 @@ from configs import brown as brown_config
 from experiments import results, study
 from experiments.section5 import open_vocabulary_table
 from experiments.sources import of_module
-from nplm_jax.config import settings as config_lib
 from nplm_jax.config.parts import is_neural
+from nplm_jax.config.sections import CorpusSettings
 from nplm_jax.data import brown, characters, corpora
 from nplm_jax.data.corpora import Corpus
 from nplm_jax.data.stream import TEXT_BOUNDARY, Span
-from nplm_jax.inference import generation
+from nplm_jax.inference.drawn_spellings import spell
 from nplm_jax.models import mixture
 from nplm_jax.models.open_vocabulary import OpenVocabulary, bits_per_character, count_characters
 from nplm_jax.models.spelled_words import Spelling
@@ -38,7 +38,8 @@ from nplm_jax.ngram.counts import count
 from nplm_jax.reporting import catalog
 from nplm_jax.runs import experiment, loaded_models, loading, process, spelling, workdir
 from nplm_jax.utils.errors import require
-from nplm_jax.utils.io import expand, read_json
+from nplm_jax.utils.io import expand
+from nplm_jax.utils.untrusted import read_json
 
 TEXT = pathlib.Path(__file__).parent / 'open_vocabulary.txt'
 KN5 = 'modified_kneser_ney_5'
@@ -117,7 +118,7 @@ def measure(name: str, folder: pathlib.Path, by_ngram: Spelling, by_network: Spe
 
 
 @functools.cache
-def read_corpus(settings: config_lib.CorpusSettings) -> Corpus:
+def read_corpus(settings: CorpusSettings) -> Corpus:
     """Reads a corpus once."""
     return corpora.load(settings)
 
@@ -242,7 +243,7 @@ def run_study(folder: pathlib.Path, networks: Sequence[pathlib.Path]) -> dict[st
             score_text(run, name, by_network)
             for name, run in {KN5: folders[KN5], **{label(network): network for network in networks}}.items()
         ],
-        'written': generation.spell(by_network, range(NUM_WRITTEN)),
+        'written': spell(by_network, range(NUM_WRITTEN)),
         'seed': 1,
         **source,
     }

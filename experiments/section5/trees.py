@@ -36,7 +36,8 @@ from nplm_jax.runs.loading import load
 from nplm_jax.training import step
 from nplm_jax.training.training_run import TrainingRun, prepare_run
 from nplm_jax.utils.errors import require
-from nplm_jax.utils.io import expand, read_json, write_atomically
+from nplm_jax.utils.io import expand, write_atomically
+from nplm_jax.utils.untrusted import read_json
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
 STUDIES = pathlib.Path(__file__).parents[1]

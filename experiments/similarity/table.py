@@ -14,7 +14,7 @@ from experiments import study
 from experiments.similarity.tasks import RATED
 from nplm_jax.reporting.text import markdown_table
 from nplm_jax.utils.errors import BadInput
-from nplm_jax.utils.io import read_json
+from nplm_jax.utils.untrusted import read_json
 
 HERE = pathlib.Path(__file__).parent
 TASKS = {'simlex999': 'SimLex-999', 'wordsim353': 'WordSim-353', 'analogies': 'analogies, %'}

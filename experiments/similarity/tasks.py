@@ -18,7 +18,7 @@ import numpy as np
 from scipy import stats
 
 from nplm_jax.utils.errors import BadInput, require
-from nplm_jax.utils.io import decode, read_bytes
+from nplm_jax.utils.untrusted import decode, read_bytes
 
 RATED = {'simlex999': 'simlex999.txt', 'wordsim353': 'wordsim353.tsv'}
 ANALOGIES = 'questions-words.txt'

@@ -17,7 +17,7 @@ import numpy as np
 from configs.brown import VOCABULARY
 from experiments import study
 from experiments.speed import problem
-from nplm_jax.inference import generation
+from nplm_jax.inference import beam_search, generation
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.reporting.text import markdown_table
 
@@ -28,7 +28,7 @@ SHAPE = {'model.m': 200, 'model.h': 200, 'model.direct': False}
 def measure(model: NeuralLanguageModel, flags: study.Flags) -> list[float]:
     """Returns the seconds of a search after each context, and those of the samples after the last one."""
     prompts = [np.random.default_rng(0).integers(1, VOCABULARY, context) for context in flags.contexts]
-    calls = [functools.partial(generation.beam, model, prompt, flags.words, flags.width) for prompt in prompts]
+    calls = [functools.partial(beam_search.beam, model, prompt, flags.words, flags.width) for prompt in prompts]
     calls.append(functools.partial(generation.sample, model, prompts[-1], flags.words, flags.width))
     seconds = []
     for call in calls:

@@ -28,7 +28,8 @@ from nplm_jax.apps.surprisal import measurement
 from nplm_jax.apps.surprisal import stimuli as stimuli_lib
 from nplm_jax.inference import scoring
 from nplm_jax.runs import loading, process, spelling
-from nplm_jax.utils.io import expand, read_json, write_atomically
+from nplm_jax.utils.io import expand, write_atomically
+from nplm_jax.utils.untrusted import read_json
 
 OUTPUT = 'reading_times.json'
 RARE = 'words, unknown ones as <rare>'  # the same network without the spelling

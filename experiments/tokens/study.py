@@ -45,7 +45,8 @@ from nplm_jax.training.program_from_settings import optimizer_from_settings
 from nplm_jax.training.step import execute_steps
 from nplm_jax.training.training_run import TrainingRun
 from nplm_jax.utils.errors import require
-from nplm_jax.utils.io import expand, read_json
+from nplm_jax.utils.io import expand
+from nplm_jax.utils.untrusted import read_json
 
 HERE = pathlib.Path(__file__).parent
 RESULTS = HERE / 'results'

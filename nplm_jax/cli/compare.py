@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Any
 from nplm_jax.cli.parser import TEXT_START, Parser
 from nplm_jax.reporting.text import to_json
 from nplm_jax.utils.errors import require
-from nplm_jax.utils.io import expand, read_text
+from nplm_jax.utils.io import expand
+from nplm_jax.utils.untrusted import read_text
 
 if TYPE_CHECKING:
     from nplm_jax.reporting.catalog import Run

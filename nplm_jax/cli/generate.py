@@ -57,7 +57,8 @@ def main(argv: Sequence[str]) -> None:
     for key, value in {**sampling, **({'open': True} if flags.open else {})}.items():
         require(not is_search, f'--{key}', value, 'cannot be used with --greedy or --beam')
 
-    from nplm_jax.inference import generation
+    from nplm_jax.inference import beam_search, generation
+    from nplm_jax.inference.drawn_spellings import decode_and_spell
     from nplm_jax.inference.generation import cut_words
     from nplm_jax.inference.scoring import LOG_10
     from nplm_jax.runs.loaded_models import load_models
@@ -85,12 +86,12 @@ def main(argv: Sequence[str]) -> None:
     if flags.beam is None:
         ids_BxT = generation.sample(models.mixture, ids_N, length, samples, choice, flags.seed, is_enough)
     else:
-        ids_BxT, log_p_K = generation.beam(models.mixture, ids_N, length, flags.beam, flags.rare)
+        ids_BxT, log_p_K = beam_search.beam(models.mixture, ids_N, length, flags.beam, flags.rare)
     if spelling is None:
         written = list(map(models.vocabulary.decode, ids_BxT))
         written = [cut_words(words, tokenizer, flags.words) for words in written] if counts_words else written
     else:
-        written = generation.decode_and_spell(spelling, ids_BxT, flags.seed)
+        written = decode_and_spell(spelling, ids_BxT, flags.seed)
     texts: list[dict[str, Any]] = []
     for i, new_words in enumerate(written):
         words = [*prompt, *new_words]

@@ -9,7 +9,6 @@ that is still training.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -73,8 +72,5 @@ def make_text(info: Mapping[str, Any], settings: Settings) -> str:
 
 
 def _size(path: Path) -> int:
-    """Returns the bytes of a file, or of all files in a folder; a link is not followed and counts as its own bytes."""
-    if path.is_dir() and not path.is_symlink():
-        files = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names)
-        return sum(os.lstat(file).st_size for file in files)
-    return path.lstat().st_size
+    """Returns the bytes of a file, or of all files in a folder."""
+    return sum(file.stat().st_size for file in (path, *path.rglob('*')) if file.is_file())

@@ -13,7 +13,6 @@ import tempfile
 from collections.abc import Sequence
 
 from nplm_jax.cli.parser import Parser
-from nplm_jax.runs.packing import packed_members
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand
 
@@ -30,6 +29,7 @@ def main(argv: Sequence[str]) -> None:
     from nplm_jax.reporting import catalog, packed
     from nplm_jax.reporting.run_table import check_finished
     from nplm_jax.runs import process
+    from nplm_jax.runs.packing import packed_members
 
     require(path.suffix == packed.SUFFIX, 'FILE', flags.output, f'must end in {packed.SUFFIX}')
     check_finished([flags.run])

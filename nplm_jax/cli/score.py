@@ -54,7 +54,7 @@ from typing import TYPE_CHECKING, Any
 from nplm_jax.cli.parser import TEXT_START, Parser
 from nplm_jax.reporting.text import to_json
 from nplm_jax.utils.errors import BadInput, require
-from nplm_jax.utils.io import decode
+from nplm_jax.utils.untrusted import decode
 
 if TYPE_CHECKING:
     import argparse

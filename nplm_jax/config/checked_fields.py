@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 from nplm_jax.config import component
 from nplm_jax.config.component import MEANING, SECTION, Range
 from nplm_jax.utils.errors import BadInput, require
-from nplm_jax.utils.io import is_unicode
 from nplm_jax.utils.names import did_you_mean, require_one_of
+from nplm_jax.utils.untrusted import is_unicode
 
 if TYPE_CHECKING:
     from ml_collections import ConfigDict

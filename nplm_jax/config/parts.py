@@ -11,7 +11,7 @@ import functools
 import importlib
 import json
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from ml_collections import ConfigDict
 
@@ -19,105 +19,13 @@ from nplm_jax.config import checked_fields, plugins
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.component import Part
 from nplm_jax.config.plugins import is_path
-from nplm_jax.config.settings import FIELDS, HYPERPARAMETERS, KEYS_FILE, OPTION_SECTIONS, READS, Settings
+from nplm_jax.config.registry import NETWORKS, PARTS
+from nplm_jax.config.sections import KEYS_FILE, READS
+from nplm_jax.config.settings import FIELDS, HYPERPARAMETERS, OPTION_SECTIONS, Settings
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import write_atomically
 from nplm_jax.utils.names import require_one_of
 
-
-class Kind(NamedTuple):
-    """A kind of part.
-
-    Attributes:
-        default: The name of the default.
-        meaning: What the key names.
-        base: The class that plug-ins of this kind subclass; where plug-ins are functions, the class that wraps one.
-        paths: The import path of each part by its name.
-    """
-
-    default: str
-    meaning: str
-    base: str
-    paths: dict[str, str]
-
-
-NETWORKS = {
-    'nplm': 'nplm_jax.models.nplm:Window',
-    'residual': 'nplm_jax.models.residual:Residual',
-    'window_lstm': 'nplm_jax.models.window_lstm:WindowLstm',
-    'rnn': 'nplm_jax.models.recurrent:Elman',
-    'gru': 'nplm_jax.models.recurrent:Gru',
-    'lstm': 'nplm_jax.models.recurrent:Lstm',
-    'mogrifier': 'nplm_jax.models.mogrifier:Mogrifier',
-    'qrnn': 'nplm_jax.models.qrnn:Qrnn',
-    'transformer': 'nplm_jax.models.transformer:Transformer',
-    'transformer_n': 'nplm_jax.models.transformer_n:TransformerN',
-}
-NGRAM_MODELS = {
-    'maximum_likelihood': 'nplm_jax.ngram.estimators:MaximumLikelihood',
-    'add_delta': 'nplm_jax.ngram.estimators:AddDelta',
-    'backoff': 'nplm_jax.ngram.estimators:Backoff',
-    'interpolated': 'nplm_jax.ngram.estimators:Interpolated',
-    'kneser_ney': 'nplm_jax.ngram.estimators:KneserNey',
-    'modified_kneser_ney': 'nplm_jax.ngram.estimators:ModifiedKneserNey',
-    'classes': 'nplm_jax.ngram.estimators:Classes',
-}
-PARTS = {
-    'model.family': Kind(
-        'nplm',
-        'network, or count-based model (from maximum_likelihood on)',
-        'nplm_jax.models.body:Body',
-        NETWORKS | NGRAM_MODELS,
-    ),
-    'output.kind': Kind(
-        'full',
-        'output layer and its training loss',
-        'nplm_jax.outputs.output_layer:OutputLayer',
-        {
-            'full': 'nplm_jax.outputs.softmax:FullSoftmax',
-            'sampled': 'nplm_jax.outputs.sampled:SampledSoftmax',
-            'nce': 'nplm_jax.outputs.sampled:NoiseContrastive',
-            'two_level': 'nplm_jax.outputs.two_level:TwoLevelSoftmax',
-            'tree': 'nplm_jax.outputs.tree:TreeSoftmax',
-        },
-    ),
-    'optimizer.name': Kind(
-        'sgd',
-        'optimizer',
-        'nplm_jax.training.plugin_rule:PluginRule',
-        {
-            'sgd': 'nplm_jax.training.optimizers:GradientDescent',
-            'adam': 'nplm_jax.training.optimizers:Adam',
-            'rowwise_adam': 'nplm_jax.training.optimizers:RowwiseAdam',
-            'adagrad': 'nplm_jax.training.optimizers:Adagrad',
-            'paper': 'nplm_jax.training.optimizers:PaperRule',
-        },
-    ),
-    'optimizer.schedule': Kind(
-        'cosine',
-        'not of paper: learning rate after warm-up',
-        'nplm_jax.training.rate_schedules:RateSchedule',
-        {
-            'constant': 'nplm_jax.training.rate_schedules:Constant',
-            'linear': 'nplm_jax.training.rate_schedules:Linear',
-            'cosine': 'nplm_jax.training.rate_schedules:Cosine',
-            'trapezoid': 'nplm_jax.training.rate_schedules:Trapezoid',
-        },
-    ),
-    'corpus.tokens': Kind(
-        'words',
-        'tokenizer (of a tokenized corpus, such as brown, words means whitespace)',
-        'nplm_jax.data.tokenizers.tokenizer:Tokenizer',
-        {
-            'words': 'nplm_jax.data.tokenizers.words:WordTokenizer',
-            'whitespace': 'nplm_jax.data.tokenizers.words:WordTokenizer',
-            'lmplz': 'nplm_jax.data.tokenizers.words:WordTokenizer',
-            'pieces': 'nplm_jax.data.tokenizers.pieces:PieceTokenizer',
-            'characters': 'nplm_jax.data.tokenizers.byte_level:CharacterTokenizer',
-            'bytes': 'nplm_jax.data.tokenizers.byte_level:ByteTokenizer',
-        },
-    ),
-}
 PLUGIN = 'plug-in'  # stands for all plug-ins of a kind that are functions
 _OF_NETWORKS = ('output', 'optimizer', 'train')  # sections that only networks read
 _OWNERS = {key: kind for kind in reversed(READS) for keys in READS[kind].values() for key in keys}

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import itertools
 import os
 import pathlib
 import sys
@@ -13,16 +12,18 @@ import numpy as np
 
 from nplm_jax.config import parts as parts_lib
 from nplm_jax.config import plugins
-from nplm_jax.config.settings import CorpusSettings, Settings
+from nplm_jax.config.sections import CorpusSettings
+from nplm_jax.config.settings import Settings
 from nplm_jax.data import brown, gutenberg, mapped_arrays, preparation, sources, text_checks, wikitext2, wikitext103
 from nplm_jax.data.dataset import Splits
 from nplm_jax.data.prepared_texts import PreparedText
 from nplm_jax.data.sources import Part
-from nplm_jax.data.stream import BOUNDARY_TOKENS, Span
+from nplm_jax.data.splitting import shorten_texts, split_stream, split_text
+from nplm_jax.data.stream import BOUNDARY_TOKENS
 from nplm_jax.data.tokenizers.tokenizer import Piece, Tokenizer
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.data.word_stream import WordStream
-from nplm_jax.utils.errors import BadInput, require
+from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand
 from nplm_jax.utils.names import require_one_of
 
@@ -131,24 +132,9 @@ def load(settings: CorpusSettings, tokenizer: Tokenizer | None = None) -> Corpus
         print(f'{settings.path or settings.name}: {warning}', file=sys.stderr)
     _require_words(parts, prepared, settings)
     has_lines = parts[0].has_lines and prepared.tokenizer.boundary_tokens
-    stream, lengths = prepared.stream, prepared.lengths
-    spans = _split(lengths, lengths, settings)
-    if settings.words and not prepared.tokenizer.is_lossless:
-        kept = _kept(settings, lengths, list(map(len, spans)))
-        if has_lines:
-            starts = [0, *itertools.accumulate(lengths)]
-            ends = [_next_line(stream, start + size) for start, size in zip(starts, kept)]
-            kept = [end - start for start, end in zip(starts, ends)]
-        stream, spans = stream.shorten(lengths, kept), _split(lengths, kept, settings)
-    train, valid, test = spans
-    if has_lines:
-        ends = [_next_line(stream, span.stop) for span in (train, valid, test)]
-        train, valid, test = map(Span, (0, *ends), ends)
-    corpus = Corpus(train, valid, test, stream, prepared.tokenizer, has_lines)
-    for name, span in corpus.splits.items():
-        if len(span) < 1:
-            raise BadInput(_sizes(settings), f'leave no {name} words; the corpus has {len(corpus):,} words')
-    return corpus
+    keeps_all = not settings.words or prepared.tokenizer.is_lossless  # texts of learned tokens are shortened before
+    stream, (train, valid, test) = split_stream(prepared.stream, prepared.lengths, settings, has_lines, keeps_all)
+    return Corpus(train, valid, test, stream, prepared.tokenizer, has_lines)
 
 
 def find_parts(settings: CorpusSettings) -> list[Part]:
@@ -157,8 +143,8 @@ def find_parts(settings: CorpusSettings) -> list[Part]:
     if not make_tokenizer(settings).is_lossless:
         return parts
     if len(parts) == 1 and settings.name != 'sentences':
-        return _split_text(parts[0], settings)
-    return _shorten_texts(parts, settings) if settings.words else parts
+        return split_text(parts[0], settings)
+    return shorten_texts(parts, settings) if settings.words else parts
 
 
 def files(settings: CorpusSettings) -> list[pathlib.Path]:
@@ -191,105 +177,6 @@ def _reader(settings: CorpusSettings) -> _Reader:
 def _reads_user_text(settings: CorpusSettings) -> bool:
     """Returns whether the special tokens in the text are the user's, and not a published corpus' own."""
     return plugins.is_path(settings.name) or _CORPORA[settings.name].path_keys == _PATHS
-
-
-def _split(lengths: Sequence[int], kept: Sequence[int], settings: CorpusSettings) -> Sequence[Span]:
-    """Returns the spans of the parts, or of one stream that is split in order.
-
-    Args:
-        lengths: The number of words of each part.
-        kept: How many words of each are kept, of one stream in proportion to its spans.
-        settings: The `corpus.*` choices.
-    """
-    if settings.name == 'sentences':
-        return [Span(0, kept[0])] * 3
-    if len(lengths) == 1:
-        ends = [_scale(end, kept[0], lengths[0]) for end in _bounds(settings, lengths[0])]
-    else:
-        ends = [0, *itertools.accumulate(kept)]
-    return list(map(Span, ends, ends[1:]))
-
-
-def _kept(settings: CorpusSettings, lengths: Sequence[int], sizes: Sequence[int]) -> list[int]:
-    """Returns how many words of each part of a corpus `corpus.words` keeps.
-
-    Args:
-        settings: The `corpus.*` choices.
-        lengths: The number of words of each part.
-        sizes: The number of words of the training, validation and test sets, in all of the text.
-
-    Raises:
-        BadInput: The text is shorter, or a set would be empty.
-    """
-    total, smallest = sum(lengths), min(sizes)
-    if not (settings.words and smallest):
-        return list(lengths)
-    least = -(-total // smallest)
-    allowed = f'must be 0 (all) or {least:,} to {total:,}, the words of the corpus'
-    require(least <= settings.words <= total, 'corpus.words', settings.words, allowed)
-    return [_scale(length, settings.words, total) for length in lengths]
-
-
-def _scale(words: int, new: int, old: int) -> int:
-    """Returns words * new / old, rounded half up, so that numbers that are old / new apart or more stay different."""
-    return (2 * words * new + old) // (2 * old)
-
-
-def _bounds(settings: CorpusSettings, num_words: int) -> list[int]:
-    """Returns where the training set of a stream begins, and where the training, validation and test sets end.
-
-    `settings.train`, `.valid` and `.test` below 1 are fractions of the stream, else numbers of words; a test set of 0
-    is the rest.
-
-    Raises:
-        BadInput: The three sets together are longer than the stream.
-    """
-    sizes = (settings.train, settings.valid, settings.test)
-    ends = [0, *itertools.accumulate(round(size * num_words) if size < 1 else int(size) for size in sizes)]
-    if not settings.test:
-        ends[-1] = max(ends[-1], num_words)
-    elif ends[-1] > num_words + 1:  # more than rounding three fractions adds
-        raise BadInput(_sizes(settings), f'are {ends[-1]:,} words together; the corpus has {num_words:,} words')
-    return [min(end, num_words) for end in ends]
-
-
-def _sizes(settings: CorpusSettings) -> str:
-    keys = ['train', 'valid', *(key for key in ('test', 'words') if getattr(settings, key))]
-    return ', '.join(f'corpus.{key}={getattr(settings, key):g}' for key in keys)
-
-
-def _next_line(stream: WordStream, position: int) -> int:
-    """Returns where the first line at a position or after it begins; the end of the stream if none does."""
-    marks = {i for i, word in enumerate(stream.types) if word in BOUNDARY_TOKENS}
-    size = len(stream.type_ids_L)
-    return next((i for i in range(position, size) if stream.type_ids_L[i] in marks), size)
-
-
-def _split_text(part: Part, settings: CorpusSettings) -> list[Part]:
-    """Splits a text in order into the training, validation and test texts, before tokens are learned from the first.
-
-    The numbers of words are those that white space of ASCII separates.
-    """
-    num_words = _count_words(part)
-    bounds = _bounds(settings, num_words)
-    if settings.words:
-        kept = _kept(settings, [num_words], np.diff(bounds).tolist())[0]
-        bounds = [_scale(end, kept, num_words) for end in bounds]
-    reads = [functools.partial(sources.read_words, part.read, *bound) for bound in zip(bounds, bounds[1:])]
-    made = [part._replace(read=read, files=(), choices=(*part.choices, *bounds), key='') for read in reads]
-    return [made[0]._replace(files=part.files, key=part.key), *made[1:]]
-
-
-def _shorten_texts(parts: Sequence[Part], settings: CorpusSettings) -> list[Part]:
-    """Shortens texts before tokens are learned from the first, as `_split_text` does."""
-    lengths = list(map(_count_words, parts))
-    kept = _kept(settings, lengths, lengths)
-    reads = [functools.partial(sources.read_words, part.read, 0, size) for part, size in zip(parts, kept)]
-    return [part._replace(read=read, choices=(*part.choices, *kept)) for part, read in zip(parts, reads)]
-
-
-def _count_words(part: Part) -> int:
-    return sum(sources.count_words(piece.text) for piece in part.read())
 
 
 def _of_texts(texts: Iterable[str]) -> Part:

@@ -3,7 +3,6 @@
 import hashlib
 import http.client
 import io
-import os
 import pathlib
 import subprocess
 import sys
@@ -16,7 +15,8 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar
 
 from nplm_jax.utils.errors import BadInput
-from nplm_jax.utils.io import read_bytes, write_atomically
+from nplm_jax.utils.io import cache_folder, write_atomically
+from nplm_jax.utils.untrusted import read_bytes
 
 T = TypeVar('T')
 
@@ -73,13 +73,6 @@ class Package(NamedTuple):
     wheel_folder: str
     remedy: str = ''
     read_file: Callable[[Folder, str], bytes] = lambda folder, name: (folder / name).read_bytes()
-
-
-def cache_folder() -> pathlib.Path:
-    """Returns the folder of cached downloads: $NPLM_JAX_CACHE, $XDG_CACHE_HOME/nplm_jax or ~/.cache/nplm_jax."""
-    if folder := os.environ.get('NPLM_JAX_CACHE'):
-        return pathlib.Path(folder)
-    return pathlib.Path(os.environ.get('XDG_CACHE_HOME') or '~/.cache').expanduser() / 'nplm_jax'
 
 
 def verify(data: bytes, sha256: str, origin: str, description: str) -> bytes:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from nplm_jax.config.settings import CorpusSettings
+from nplm_jax.config.sections import CorpusSettings
 from nplm_jax.data import mapped_arrays, prepared_texts, text_checks
 from nplm_jax.data.corpora import Corpus
 from nplm_jax.data.dataset import Dataset, Size

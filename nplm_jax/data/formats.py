@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 from typing import IO, Any, BinaryIO
 
 from nplm_jax.utils.errors import BadInput, first_line
-from nplm_jax.utils.io import is_unicode
+from nplm_jax.utils.untrusted import is_unicode
 
 COMPRESSIONS = ('.gz', '.zst')  # of texts, by their names
 TABLES = ('.parquet', '.arrow')

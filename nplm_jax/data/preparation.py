@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import tqdm
 
 from nplm_jax.config import plugins
 from nplm_jax.data import prepared_texts, sources
@@ -23,7 +24,7 @@ from nplm_jax.data.tokenizers.tokenizer import Piece, Tokenizer, check_tokens
 from nplm_jax.data.word_stream import TypeNumbers, WordStream
 from nplm_jax.executors import workers
 from nplm_jax.executors.jobs import Job
-from nplm_jax.utils.progress import ProgressBar
+from nplm_jax.utils.progress import progress_bar
 
 MIN_CACHED_BYTES = 2**24  # of a text that is tokenized by several processes, and kept in the cache
 _CODE = plugins.package_digest('data', 'config', 'utils')  # now: the files may be edited while this process lasts
@@ -56,7 +57,7 @@ def prepare(parts: Sequence[Part], tokenizer: Tokenizer, name: str) -> PreparedT
     def make(write: Callable[[np.ndarray], Any], folder: pathlib.Path) -> PreparedText:
         facts = {**choices, 'files': list(map(prepared_texts.facts, files))}
         parallel_map = _parallel_map(folder / prepared_texts.JOB, facts, tokenizer)
-        with ProgressBar(num_bytes if is_plain_text else None, 'tokenizing', ' bytes') as bar:
+        with progress_bar(num_bytes if is_plain_text else None, 'tokenizing', ' bytes', delay=0) as bar:
             watched = [functools.partial(_watch, part.read, bar) for part in parts]
             return tokenize(watched, tokenizer, parallel_map, write)
 
@@ -127,7 +128,7 @@ def _tokenize_piece(tokenizer: Tokenizer, piece: Piece) -> tuple[Sequence[str], 
     return *stream, written
 
 
-def _watch(read: Callable[[], Iterable[Piece]], bar: ProgressBar) -> Iterator[Piece]:
+def _watch(read: Callable[[], Iterable[Piece]], bar: tqdm.tqdm) -> Iterator[Piece]:
     """Reads pieces, and advances the progress bar by their bytes."""
     for piece in read():
         yield piece

@@ -6,24 +6,24 @@ code and by the sizes and times of the files; `manifest.json`, which is written 
 """
 
 import contextlib
-import fcntl
 import hashlib
 import json
-import os
 import pathlib
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from filelock import FileLock, Timeout
 
-from nplm_jax.data import download, mapped_arrays
+from nplm_jax.data import mapped_arrays
 from nplm_jax.data.tokenizers import tokenizer_files
 from nplm_jax.data.tokenizers.tokenizer import Tokenizer
 from nplm_jax.data.word_stream import WordStream
 from nplm_jax.utils.errors import BadInput
-from nplm_jax.utils.io import open_atomically, read_json, remove_leftovers, sha256, write_atomically
+from nplm_jax.utils.io import cache_folder, open_atomically, remove_leftovers, write_atomically
+from nplm_jax.utils.untrusted import read_json, sha256
 
 MANIFEST, TYPES = 'manifest.json', 'types.txt'
 JOB = '.job'  # the folder of a preparation that a cluster has begun
@@ -53,7 +53,7 @@ Make = Callable[[Write, pathlib.Path], PreparedText]
 def load_or_make(choices: Mapping[str, Any], code: str, files: Sequence[pathlib.Path], make: Make) -> PreparedText:
     """Returns the prepared words of some files from the cache, or makes them and maps them.
 
-    They lie in a folder of `download.cache_folder() / 'texts'`, which is locked meanwhile.
+    They lie in a folder of `cache_folder() / 'texts'`, which is locked meanwhile.
 
     What is there counts only if the same code made it with the same choices from files of the same SHA-256. An
     interrupted preparation leaves nothing that is used.
@@ -69,7 +69,7 @@ def load_or_make(choices: Mapping[str, Any], code: str, files: Sequence[pathlib.
         BadInput: The cache cannot be written, or a file changed while it was read.
     """
     name = hashlib.sha256(json.dumps(choices).encode()).hexdigest()[:16]
-    folder = download.cache_folder() / 'texts' / name
+    folder = cache_folder() / 'texts' / name
     with locked(folder):
         if (prepared := _read(folder, code, files)) is None:
             for file in folder.glob('[!.]*'):
@@ -171,19 +171,14 @@ def locked(folder: pathlib.Path) -> Iterator[None]:
         raise BadInput(folder, message) from None
 
 
-def _lock(folder: pathlib.Path) -> IO[str]:
-    """Makes a folder and returns its lock file, locked."""
+def _lock(folder: pathlib.Path) -> contextlib.AbstractContextManager[Any]:
+    """Makes a folder and locks it."""
+    lock = FileLock(folder / '.lock')
     while True:
         folder.mkdir(parents=True, exist_ok=True)
-        try:
-            file = open(folder / '.lock', 'a')
-        except FileNotFoundError:  # another process has removed the folder meanwhile
-            continue
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            print(f'{folder}: waiting for another process that uses this folder', file=sys.stderr)
-            fcntl.flock(file, fcntl.LOCK_EX)
-        if os.fstat(file.fileno()).st_nlink:
-            return file
-        file.close()  # it was removed while this process waited
+        with contextlib.suppress(FileNotFoundError):  # another process has removed the folder meanwhile
+            try:
+                return lock.acquire(timeout=0)
+            except Timeout:
+                print(f'{folder}: waiting for another process that uses this folder', file=sys.stderr)
+                return lock.acquire()

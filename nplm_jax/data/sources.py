@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 from nplm_jax.data import formats
 from nplm_jax.data.tokenizers.tokenizer import BLANK_LINES, Piece
 from nplm_jax.utils.errors import BadInput, require
-from nplm_jax.utils.io import decode_blocks, expand, open_regular, read_json
+from nplm_jax.utils.io import expand
+from nplm_jax.utils.untrusted import decode_blocks, open_regular, read_json
 
 PIECE_CHARACTERS = 2**20
 _BLOCK_BYTES = 2**18  # that are read at a time

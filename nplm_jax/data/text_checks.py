@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from nplm_jax.data.stream import RARE, SKIPPED, UNKNOWN
 
 if TYPE_CHECKING:
-    from nplm_jax.config.settings import CorpusSettings
+    from nplm_jax.config.sections import CorpusSettings
 
 MAX_OOV = 0.05  # share of unknown words above which perplexities do not say which model is better
 MIN_LINES = 10  # of a text in which lines may be recognised as paragraphs

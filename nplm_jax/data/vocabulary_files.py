@@ -7,7 +7,8 @@ from nplm_jax.data.stream import RARE
 from nplm_jax.data.tokenizers import tokenizer_files
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.utils.errors import BadInput
-from nplm_jax.utils.io import read_numbers, write_atomically
+from nplm_jax.utils.io import write_atomically
+from nplm_jax.utils.untrusted import read_numbers
 
 
 def save(vocabulary: Vocabulary, path: pathlib.Path) -> None:

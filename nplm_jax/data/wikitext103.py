@@ -18,7 +18,8 @@ from nplm_jax.data import wikitext2
 from nplm_jax.data.tokenizers.tokenizer import Piece
 from nplm_jax.data.zips import open_zip
 from nplm_jax.utils.errors import require
-from nplm_jax.utils.io import expand, open_regular
+from nplm_jax.utils.io import expand
+from nplm_jax.utils.untrusted import open_regular
 
 # SHA-1 of the files, as MXNet and GluonNLP record them.
 FILES = {

@@ -18,7 +18,8 @@ from nplm_jax.data.sources import PIECE_CHARACTERS
 from nplm_jax.data.stream import RARE
 from nplm_jax.data.tokenizers.tokenizer import Piece
 from nplm_jax.utils.errors import require
-from nplm_jax.utils.io import expand, read_text
+from nplm_jax.utils.io import expand
+from nplm_jax.utils.untrusted import read_text
 
 UNKNOWN = '<unk>'  # the corpus' symbol for words that occur fewer than MIN_COUNT times in its training file
 MIN_COUNT = 3

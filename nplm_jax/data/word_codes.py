@@ -12,7 +12,8 @@ import numpy as np
 
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.utils.errors import BadInput, require
-from nplm_jax.utils.io import expand, read_lines
+from nplm_jax.utils.io import expand
+from nplm_jax.utils.untrusted import read_lines
 
 BUILT_IN = ('huffman', 'random')  # names of codes that are made from the vocabulary alone
 

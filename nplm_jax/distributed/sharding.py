@@ -1,4 +1,4 @@
-"""Device mesh, sharding of a training state, and mapping of a per-device loss over the mesh (the paper's section 3).
+"""Device mesh and sharding of a training state (the paper's section 3).
 
 Data-parallel (section 3.1, but synchronous): each row of the mesh computes a part of the batch. Parameter-parallel
 (section 3.2): each column owns a part of the output words, that is their rows of U, W and b.
@@ -7,7 +7,7 @@ Data-parallel (section 3.1, but synchronous): each row of the mesh computes a pa
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -15,32 +15,11 @@ import numpy as np
 from jax.experimental.layout import Layout, with_layout_constraint
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from nplm_jax.nn import AxisName, Microbatch
-from nplm_jax.utils.errors import require
-
-if TYPE_CHECKING:
-    from nplm_jax.config.settings import ParallelSettings
+from nplm_jax.distributed.mapping import DATA, MODEL, Loss, MeshAxes, pmapped, shard_mapped
 
 Tree = TypeVar('Tree')
 Result = TypeVar('Result')
-Loss = Callable[..., tuple[Any, Any]]
-DATA, MODEL = 'data', 'model'
 PADDING_BIAS = -1e9  # bias of padding words (V is padded to a multiple of the model axis): exp gives 0, no gradient
-
-
-class MeshAxes(NamedTuple):
-    """The named axes over which the batch and the words are divided; None where one device has them all."""
-
-    data: AxisName = None
-    model: str | None = None
-
-    def of_microbatch(self, number: Any, num_microbatches: int) -> Self:
-        """Returns the axes of one of the microbatches of a batch."""
-        assert not isinstance(self.data, Microbatch)
-        return self if num_microbatches == 1 else self._replace(data=Microbatch(self.data, number, num_microbatches))
-
-
-NO_AXES = MeshAxes()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,17 +88,17 @@ class MeshSharding:
         if self.mesh is None:
             return loss
         if self.mode == 'pmap':
-            return functools.partial(_pmapped, loss, self.devices)
+            return functools.partial(pmapped, loss, self.devices)
         axes = MeshAxes(*(name if name in self.mesh.axis_names else None for name in (DATA, MODEL)))
         assert self.paddings or axes.model is None, 'the loss would take all rows for those of one device'
-        return functools.partial(_shard_mapped, loss, self.mesh, axes, self.partition_specs)
+        return functools.partial(shard_mapped, loss, self.mesh, axes, self.partition_specs)
 
     def map_sparse_loss(self, loss: Loss) -> Loss:
         """Maps a loss of gathered rows, which every device has in full: the batch is divided over all devices."""
         if self.mesh is None or self.mode == 'pmap':
             return self.map_loss(loss)
         return functools.partial(
-            _shard_mapped, loss, self.mesh, MeshAxes(self.mesh.axis_names), lambda _: PartitionSpec()
+            shard_mapped, loss, self.mesh, MeshAxes(self.mesh.axis_names), lambda _: PartitionSpec()
         )
 
     def shard(self, tree: Tree) -> Tree:
@@ -273,56 +252,6 @@ class MeshSharding:
 ONE_DEVICE = MeshSharding()
 
 
-def make_sharding(
-    settings: 'ParallelSettings',
-    batch_size: int,
-    num_streams: int,
-    uses_sparse_updates: bool,
-    devices: Sequence[jax.Device] = (),
-) -> MeshSharding:
-    """Returns the sharding that `parallel.*` describes; ONE_DEVICE for 1 x 1.
-
-    Args:
-        settings: `parallel.*`.
-        batch_size: Examples of an update.
-        num_streams: Streams of which an update reads consecutive examples; `batch_size` for a window.
-        uses_sparse_updates: Of the output layer: the batch is then divided over all devices.
-        devices: The devices; by default those of JAX. Others are compiled for: `experiments/accelerator`.
-
-    Raises:
-        BadInput: There are too few devices, or they cannot divide the batch evenly.
-    """
-    devices = devices or jax.devices()
-    num_devices, num_processes = len(devices), jax.process_count()
-    data, model = settings.data, settings.model
-    more = '; on processors, the environment variable JAX_NUM_CPU_DEVICES sets it'
-    hint = more if devices[0].platform == 'cpu' else ''
-    allowed = f'must be {num_devices} or less, the number of devices{hint}'
-    if data == -1:
-        require(model <= num_devices, 'parallel.model', model, allowed)
-        data = num_devices // model
-    if model == -1:
-        require(data <= num_devices, 'parallel.data', data, allowed)
-        model = num_devices // data
-    message = f'times parallel.model={model} exceeds the number of devices, {num_devices}{hint}'
-    require(data * model <= num_devices, 'parallel.data', data, message)
-    uses_all = num_processes == 1 or data * model == num_devices
-    message = f'times parallel.model={model} must use all {num_devices} devices of the {num_processes} processes'
-    require(uses_all, 'parallel.data', data, message)
-    num_batch_shards = data * model if uses_sparse_updates else data
-    allowed = f'must be a multiple of {num_batch_shards}, the number of devices that divide it'
-    require(batch_size % num_batch_shards == 0, 'train.batch_size', batch_size, allowed)
-    allowed = f'must be a divisor of {num_streams}, the streams of train.batch_size / train.bptt_length'
-    require(num_streams % num_batch_shards == 0, 'parallel.data', data, allowed)
-    if settings.mode == 'pmap':
-        require(model == 1, 'parallel.model', model, 'must be 1 with parallel.mode=pmap, which is data-parallel only')
-        require(num_processes == 1, 'parallel.mode', 'pmap', f'must be shard_map for {num_processes} processes')
-    if data * model == 1:
-        return ONE_DEVICE
-    mesh = make_mesh(data, model, devices)
-    return MeshSharding(mesh, settings.mode, batch_axes=mesh.axis_names if uses_sparse_updates else (DATA,))
-
-
 def make_mesh(data: int, model: int, devices: Sequence[jax.Device] = ()) -> Mesh:
     """Returns a mesh of the first data * model devices, by default JAX's. Axes of one device are left out."""
     axes = {name: size for name, size in ((DATA, data), (MODEL, model)) if size > 1} or {DATA: 1}
@@ -340,36 +269,6 @@ def _vocab_minor(tree: Tree, axes: Any) -> Tree:
         return with_layout_constraint(leaf, Layout((1, 0))) if axis == MODEL and leaf.ndim == 2 else leaf
 
     return jax.tree.map(lay_out, tree, axes)
-
-
-def _shard_mapped(
-    loss: Loss, mesh: Mesh, axes: MeshAxes, specs_of: Callable[[Any], Any], params: Any, *args: Any
-) -> tuple[Any, Any]:
-    def device_loss(params: Any, *args: Any) -> tuple[Any, Any]:
-        if axes.data is None:
-            return loss(params, *args, axes=axes)
-        # Marks the parameters as used by each part of the batch, so that their gradients are summed over the parts.
-        params = jax.tree.map(lambda p: jax.lax.pcast(p, axes.data, to='varying'), params)
-        mean, carry = loss(params, *args, axes=axes)
-        return jax.lax.pmean(mean, axes.data), carry
-
-    batch, replicated = PartitionSpec(axes.data), PartitionSpec()
-    in_specs = (specs_of(params), *[batch] * (len(args) - 1), replicated)
-    mapped = jax.shard_map(device_loss, mesh=mesh, in_specs=in_specs, out_specs=(replicated, batch))
-    return mapped(params, *args)
-
-
-def _pmapped(loss: Loss, devices: list[jax.Device], params: Any, *args: Any) -> tuple[Any, Any]:
-    def device_loss(params: Any, *args: Any) -> tuple[Any, Any]:
-        mean, carry = loss(params, *args, axes=MeshAxes(DATA))
-        return jax.lax.pmean(mean, DATA), carry
-
-    *batch, replicated = args
-    in_axes = (None, *(0 for _ in batch), None)
-    mapped = jax.pmap(device_loss, DATA, in_axes=in_axes, out_axes=(None, 0), devices=devices)
-    shards = jax.tree.map(lambda x: x.reshape(len(devices), -1, *x.shape[1:]), batch)
-    mean, carry = mapped(params, *shards, replicated)
-    return mean, jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), carry)
 
 
 @functools.partial(jax.jit, static_argnums=1)

@@ -1,6 +1,6 @@
-"""Text from any language model: greedy decoding, sampling (temperature, top-k, nucleus) and beam search.
+"""Text from any language model: greedy decoding and sampling (temperature, top-k, nucleus).
 
-Dims: B sequences, T words to write, N words of a context, V vocabulary, K width of the beam.
+Dims: B sequences, T words to write, N words of a context, V vocabulary, K likeliest words.
 """
 
 import dataclasses
@@ -19,14 +19,10 @@ from nplm_jax.distributed import jax_settings
 from nplm_jax.inference.loaded_model import LoadedModel, check_loaded, model_of
 from nplm_jax.inference.scoring import LineStart
 from nplm_jax.models.language_model import LanguageModel
-from nplm_jax.models.spelled_words import Spelling
-from nplm_jax.utils.errors import BadInput, require
+from nplm_jax.utils.errors import require
 
 _CHECKED_EVERY = 8  # words, after which a sequence may be found to be long enough
 BLOCK = 32  # sequences written in parallel; their B x V arrays stay in a CPU's cache
-_FIRST_SPELLING = 2**31  # added to the number of a spelling, so that no sequence has its random key
-_MAX_CHARACTERS = 200  # of a word that is written
-_MAX_ATTEMPTS = 100  # to write a word outside the vocabulary
 _VALUES_PER_MAXIMUM = 64  # of those among which the largest are sought
 
 
@@ -113,7 +109,7 @@ def sample(
         numbers_B = np.arange(first, first + size)
         state, ids_TxB = model.reorder(prompted, np.zeros(size, np.int32)), []
         for position in range(words):
-            ids_B = _draw_word(seed, numbers_B, position, model.predict(state), choice)
+            ids_B = draw_word(seed, numbers_B, position, model.predict(state), choice)
             ids_TxB.append(np.asarray(ids_B))  # waits for this word, so that no queue of B x V arrays builds up
             if is_enough and (position + 1) % _CHECKED_EVERY == 0 and all(map(is_enough, zip(*ids_TxB))):
                 break
@@ -132,46 +128,6 @@ def cut_words(tokens: Sequence[str], tokenizer: Tokenizer, words: int) -> list[s
     return kept
 
 
-def beam(
-    model: LanguageModel, prompt_N: np.ndarray, words: int, width: int, rare: bool = False
-) -> tuple[np.ndarray, np.ndarray]:
-    """Searches for the likeliest continuations, keeping the `width` likeliest beginnings after each word.
-
-    Args:
-        model: Any language model.
-        prompt_N: Ids in reading order; may be empty.
-        words: Number of words to write after the prompt.
-        width: Number of beginnings that are kept.
-        rare: Whether the rare-word symbol may be written.
-
-    Returns:
-        The ids of the words after the prompt, int32, K x T, likeliest first, and log P of each sequence after the
-        prompt, float64, K, nats. K is `width`, or less where fewer sequences are possible.
-
-    Raises:
-        BadInput: Only the rare-word symbol can follow, and `rare` is False.
-    """
-    require(words >= 1, 'words', words, 'must be 1 or more')
-    require(width >= 1, 'beam', width, 'must be 1 or more')
-    state = model.prefill(np.asarray(prompt_N)[None])
-    ids_KxT, log_p_K = np.zeros((1, 0), np.int32), np.zeros(1)
-    for position in range(words):
-        log_p_KxV = np.array(model.predict(state), np.float64)
-        if not rare:
-            log_p_KxV[:, RARE_ID] = -np.inf
-        log_p = (log_p_K[:, None] + log_p_KxV).ravel()
-        best_K = largest(log_p, width)
-        best_K = best_K[np.isfinite(log_p[best_K])]
-        if not len(best_K):
-            raise BadInput('beam', 'only the rare-word symbol can follow; allow it', value=width)
-        rows_K, ids_K = np.divmod(best_K, log_p_KxV.shape[1])
-        ids_KxT = np.concatenate([ids_KxT[rows_K], ids_K[:, None].astype(np.int32)], axis=1)
-        log_p_K = log_p[best_K]
-        if position + 1 < words:
-            state = model.advance(model.reorder(state, rows_K), ids_KxT[:, -1])
-    return ids_KxT, log_p_K
-
-
 def largest(values: np.ndarray, number: int) -> np.ndarray:
     """Returns the indices of the largest values, largest first, of equal ones the first. It sorts few of the others."""
     values = np.where(np.isnan(values), -np.inf, values)
@@ -180,76 +136,6 @@ def largest(values: np.ndarray, number: int) -> np.ndarray:
     least = np.partition(maxima, -number)[-number] if number <= len(maxima) else -np.inf
     (kept,) = np.nonzero(values >= least)
     return kept[np.argsort(-values[kept], kind='stable')[:number]]
-
-
-def spell(spelling: Spelling, numbers: Sequence[int], seed: int = 1) -> list[str]:
-    """Draws words outside the vocabulary, of characters that the spelling's training has seen.
-
-    A word depends only on the seed and on its own number.
-
-    Args:
-        spelling: The distribution over the words outside a vocabulary.
-        numbers: A number for each word, at least 0 and below 2**31.
-        seed: Seed of the random numbers.
-
-    Returns:
-        The words, of 200 characters at most.
-
-    Raises:
-        BadInput: A hundred words in a row were in the vocabulary or too long.
-    """
-    jax_settings.check()
-    words: dict[int, str] = {}
-    for attempt in range(_MAX_ATTEMPTS):
-        missing = [number for number in dict.fromkeys(numbers) if number not in words]
-        for first in range(0, len(missing), BLOCK):
-            block = missing[first : first + BLOCK]
-            padded_B = np.resize(np.asarray(block, np.int64), BLOCK)  # one compiled program for any number of words
-            for number, word in zip(block, _draw_spellings(spelling, padded_B, attempt, seed)):
-                if word and not spelling.vocabulary.ids.get(word):
-                    words[number] = word
-    if any(number not in words for number in numbers):
-        raise BadInput('spelling', f'only words of the vocabulary were drawn, in {_MAX_ATTEMPTS} attempts each')
-    return [words[number] for number in numbers]
-
-
-def decode_and_spell(spelling: Spelling, ids_BxT: np.ndarray, seed: int = 1) -> list[list[str]]:
-    """Returns the words of sequences, with a drawn spelling wherever the rare-word symbol stands.
-
-    The words of a sequence depend only on the seed and on its own number.
-
-    Args:
-        spelling: The distribution over the words outside the vocabulary.
-        ids_BxT: Ids of words, such as `sample` returns.
-        seed: Seed of the random numbers.
-    """
-    numbers_S = np.flatnonzero(ids_BxT == RARE_ID)
-    spelled = dict(zip(numbers_S.tolist(), spell(spelling, numbers_S.tolist(), seed)))
-    length = ids_BxT.shape[1]
-    return [
-        [spelled.get(i * length + t, word) for t, word in enumerate(spelling.vocabulary.decode(ids_T))]
-        for i, ids_T in enumerate(ids_BxT)
-    ]
-
-
-def _draw_spellings(spelling: Spelling, numbers_B: np.ndarray, attempt: int, seed: int) -> list[str]:
-    """Draws a string for each number; an empty one where it has too many characters."""
-    keys_B = (numbers_B + _FIRST_SPELLING).astype(np.uint32)
-    model, ids_TxB, ended_B = spelling.model, [], np.zeros(len(numbers_B), bool)
-    state = model.reorder(model.prefill(spelling.prefix[None]), np.zeros(len(numbers_B), np.int32))
-    for position in range(_MAX_CHARACTERS + 1):
-        log_p_BxV = jnp.asarray(model.predict(state))
-        ids_B = _draw_word(seed, keys_B, attempt * (_MAX_CHARACTERS + 1) + position, log_p_BxV, Choice())
-        ids_TxB.append(np.asarray(ids_B))
-        ended_B |= ids_TxB[-1] == spelling.end_id
-        if ended_B.all():
-            break
-        state = model.advance(state, ids_B)
-    strings = []
-    for ids_T, ended in zip(np.stack(ids_TxB, axis=1), ended_B):
-        length = int(np.argmax(ids_T == spelling.end_id)) if ended else 0
-        strings.append(''.join(spelling.characters.decode(ids_T[:length])))
-    return strings
 
 
 def draw(keys_B: jax.Array, log_p_BxV: jax.Array, choice: Choice) -> jax.Array:
@@ -298,7 +184,7 @@ def _draw_columns(keys_B: jax.Array, log_p_BxV: jax.Array) -> jax.Array:
 
 
 @functools.partial(jax.jit, static_argnames='choice')
-def _draw_word(seed: int, numbers_B: np.ndarray, position: int, log_p_BxV: jax.Array, choice: Choice) -> jax.Array:
+def draw_word(seed: int, numbers_B: np.ndarray, position: int, log_p_BxV: jax.Array, choice: Choice) -> jax.Array:
     """Draws the word at `position` of each sequence, with one key for each sequence and position."""
     keys_B = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(seed), numbers_B)
     keys_B = jax.vmap(jax.random.fold_in, (0, None))(keys_B, position)

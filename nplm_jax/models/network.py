@@ -15,7 +15,8 @@ import numpy as np
 from nplm_jax import nn
 from nplm_jax.data.batches import Batch
 from nplm_jax.data.stream import RARE_ID
-from nplm_jax.distributed.sharding import NO_AXES, PADDING_BIAS, MeshAxes
+from nplm_jax.distributed.mapping import NO_AXES, MeshAxes
+from nplm_jax.distributed.sharding import PADDING_BIAS
 from nplm_jax.models.body import Body, BodyOutput, State, by_example
 from nplm_jax.models.teachers import Teachers
 from nplm_jax.nn import AxisName, Key

@@ -6,39 +6,28 @@ while decoding. Dims: V vocabulary, S streams, L words of each that are read, R 
 """
 
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nplm_jax.data.stream import RARE_ID, Span, with_history
-from nplm_jax.distributed.sharding import DATA, ONE_DEVICE, MeshSharding
-from nplm_jax.models.body import Body, State, by_example
+from nplm_jax.data.stream import RARE_ID, Span
+from nplm_jax.distributed.mapping import DATA
+from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding
+from nplm_jax.models.body import by_example
 from nplm_jax.models.language_model import LanguageModel, check_contexts, check_lines
 from nplm_jax.models.network import Network
 from nplm_jax.models.network_from_settings import block_size
+from nplm_jax.models.network_reading import ReadState, burn_in, jit_float32, read, start_state, stream_blocks
 from nplm_jax.outputs.output_layer import Features, Params
 
 SCORING_BATCH = 256  # words scored at once, at least: a V x B block of scores that stays in a CPU's cache
 MAX_SCORES = 2**28  # of a block of words on a device, 1 GiB in float32, unless it has SCORING_BATCH words
 LENGTH_MULTIPLE = 16  # words of a line or a context that are read at once: few programs compile
 MIN_LINES, MAX_LINES = 64, 1024  # lines read in parallel
-_BURN_IN = 512  # words before a scored span that fill a state of unlimited reach
 _NO_WORD = -1  # after the end of a line
-
-
-class ReadState(NamedTuple):
-    """What a network keeps of the words that it has read.
-
-    Attributes:
-        recent_SxR: The last words of each stream, with which the windows of the next words begin.
-        body: The state of the body.
-    """
-
-    recent_SxR: jax.Array | np.ndarray
-    body: State
 
 
 class DecodingState(NamedTuple):
@@ -220,51 +209,6 @@ def first_rows(lines_BxT: np.ndarray) -> np.ndarray:
     differs_BxT[1:] = np.logical_or.accumulate(lines_BxT[1:] != lines_BxT[:-1], axis=1)
     rows_Bx1 = np.arange(len(lines_BxT))[:, None]
     return np.maximum.accumulate(np.where(differs_BxT, rows_Bx1, 0), axis=0)
-
-
-def burn_in(body: Body) -> int:
-    """Returns the number of words that are read before a scored span, so that the state knows the words before it."""
-    return _BURN_IN if body.reach is None else body.reach - body.lookback - 1
-
-
-def start_state(network: Network, num_streams: int) -> ReadState:
-    """Returns the state before the first word of each stream."""
-    recent_SxR = np.full((num_streams, network.body.lookback), RARE_ID, np.int32)
-    return ReadState(recent_SxR, network.body.start(num_streams))
-
-
-def stream_blocks(
-    network: Network, tokens_T: np.ndarray, span: Span, size: int
-) -> tuple[ReadState, np.ndarray, np.ndarray]:
-    """Returns what a network reads to predict the words of a span.
-
-    Args:
-        network: The network.
-        tokens_T: Ids of the stream.
-        span: The words to predict.
-        size: B.
-
-    Returns:
-        What `read` takes before the first block; the words to read, K x B; and the words that follow each, K x B. The
-        last block is filled up with rare-word symbols.
-    """
-    R = network.body.lookback
-    words_L = with_history(tokens_T, span, R + 1).astype(np.int32)
-    words_L = np.pad(words_L, (0, -len(span) % size), constant_values=RARE_ID)
-    state = ReadState(words_L[None, :R], network.body.start(1))
-    return state, words_L[R:-1].reshape(-1, size), words_L[R + 1 :].reshape(-1, size)
-
-
-def read(network: Network, params: Params, state: ReadState, ids_SxL: jax.Array) -> tuple[Features, ReadState]:
-    """Returns the features after each of the next words of each stream, S x L x D, and what to go on with."""
-    words = jnp.concatenate([state.recent_SxR, ids_SxL], axis=1)
-    output = network.features(params, words, state.body)
-    return output.features, ReadState(words[:, ids_SxL.shape[1] :], output.state)
-
-
-def jit_float32(function: Callable[..., Any], static_argnames: Sequence[str] = ('network',)) -> Any:
-    """Compiles a function of a network with full float32 products (accelerators default to fewer bits)."""
-    return jax.jit(jax.default_matmul_precision('float32')(function), static_argnames=static_argnames)
 
 
 _read = jit_float32(read)

@@ -14,7 +14,8 @@ import numpy as np
 
 from nplm_jax.data.mapped_arrays import parts
 from nplm_jax.utils.errors import BadInput
-from nplm_jax.utils.io import open_atomically, open_regular, parse_json
+from nplm_jax.utils.io import open_atomically
+from nplm_jax.utils.untrusted import open_regular, parse_json
 
 _DTYPES = {'I64': 'i8', 'I32': 'i4', 'F64': 'f8', 'F32': 'f4', 'U16': 'u2', 'U8': 'u1', 'BOOL': '?'}
 _NAMES = {np.dtype(code): name for name, code in _DTYPES.items()}

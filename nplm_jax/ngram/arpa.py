@@ -27,8 +27,8 @@ from nplm_jax.ngram.arpa_blocks import BlockParser, parse_number
 from nplm_jax.ngram.arpa_files import read_blocks
 from nplm_jax.ngram.backoff import BackoffModel, renumber
 from nplm_jax.ngram.counts import NgramTable, find
+from nplm_jax.ngram.integers import sort_with_order
 from nplm_jax.ngram.sentence_marks import UNKNOWN, UNKNOWN_IN_CAPITALS
-from nplm_jax.ngram.sorting import sort_with_order
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import write_atomically
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from nplm_jax.data import formats
 from nplm_jax.utils.errors import BadInput
-from nplm_jax.utils.io import decode_lines, open_regular
 from nplm_jax.utils.progress import progress_bar
+from nplm_jax.utils.untrusted import decode_lines, open_regular
 
 _MAX_BYTES = 2**32  # of the text
 _MAX_RATIO, _FREE_BYTES = 200, 2**26  # a compressed text of more bytes than these is not that many times its file

@@ -16,8 +16,9 @@ import numpy as np
 from nplm_jax.data.mapped_arrays import bincount, release
 from nplm_jax.data.stream import Span, with_history
 from nplm_jax.models.language_model import check_contexts, last_words
+from nplm_jax.ngram.integers import node_dtype, sort_with_order
 from nplm_jax.ngram.scratch import SCRATCH, Scratch, blocks
-from nplm_jax.ngram.sorting import node_dtype, sort_ngrams, sort_with_order
+from nplm_jax.ngram.sorting import sort_ngrams
 from nplm_jax.utils.errors import BadInput
 
 _MAX_KEY = np.iinfo(np.int64).max

@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from nplm_jax.config import parts
 from nplm_jax.config.component import Count, Part, Share, between, key
+from nplm_jax.config.registry import NGRAM_MODELS
 from nplm_jax.config.settings import Settings
 from nplm_jax.data import corpora
 from nplm_jax.data.dataset import Dataset
@@ -188,7 +189,7 @@ def estimator_class(family: str) -> type[Estimator]:
 
 def makes_backoff(family: str) -> bool:
     """Returns whether a `model.family`, any there is, makes a back-off model."""
-    return family in parts.NGRAM_MODELS and estimator_class(family).is_backoff
+    return family in NGRAM_MODELS and estimator_class(family).is_backoff
 
 
 def check_context(settings: Settings) -> None:
@@ -206,7 +207,7 @@ def reads_lines(settings: Settings, data: Dataset) -> bool:
     context, family = settings.corpus.context, settings.model.family
     if context != 'auto':
         return context == 'line'
-    return data.has_lines and family in parts.NGRAM_MODELS and estimator_class(family).reads_lines
+    return data.has_lines and family in NGRAM_MODELS and estimator_class(family).reads_lines
 
 
 def read(settings: Settings, data: Dataset, folder: pathlib.Path | None = None) -> Dataset:

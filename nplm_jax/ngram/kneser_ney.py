@@ -14,8 +14,8 @@ from nplm_jax.data.mapped_arrays import release
 from nplm_jax.ngram import entropy_pruning, pruning
 from nplm_jax.ngram.backoff import BackoffModel
 from nplm_jax.ngram.counts import Block, NgramCounts
+from nplm_jax.ngram.integers import node_dtype
 from nplm_jax.ngram.scratch import BLOCK, blocks
-from nplm_jax.ngram.sorting import node_dtype
 from nplm_jax.utils.progress import progress_bar
 
 FALLBACK_BACKOFF = [0.5, 0.5, 0.5]  # discounts of the counts 1, 2, 3 and more, where they cannot be estimated

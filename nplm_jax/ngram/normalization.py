@@ -10,8 +10,8 @@ import numpy as np
 from nplm_jax.data.mapped_arrays import release
 from nplm_jax.ngram.backoff import BackoffModel, Values
 from nplm_jax.ngram.counts import Block, NgramTable, find
+from nplm_jax.ngram.integers import node_dtype
 from nplm_jax.ngram.scratch import Scratch, blocks
-from nplm_jax.ngram.sorting import node_dtype
 
 _ROUNDING = 1e-12  # of a sum of probabilities
 

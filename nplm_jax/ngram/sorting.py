@@ -20,9 +20,9 @@ from typing import IO, NamedTuple
 import numpy as np
 
 from nplm_jax.data.mapped_arrays import parts, release
+from nplm_jax.ngram.integers import node_dtype, sort_with_order, stable_order
 from nplm_jax.ngram.scratch import Scratch, blocks
 
-_BITS = 63  # of a sorted number
 _SAMPLED = 2**20  # bigrams that choose the bounds of the ranges
 
 Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -136,7 +136,7 @@ def _divide_piece(problem: Problem, words_file: pathlib.Path, span: tuple[int, i
     """Writes the windows that start in a span of the words, range by range, each range in their order."""
     windows = _windows(problem, np.load(words_file, mmap_mode='r', allow_pickle=False), *span)
     ranges_S = problem.ranges(windows[1] * np.int64(problem.vocabulary_size) + windows[2])
-    np.save(folder / 'windows.npy', windows[:, _stable_order(ranges_S)])
+    np.save(folder / 'windows.npy', windows[:, stable_order(ranges_S)])
     np.save(folder / 'ends.npy', np.cumsum(np.bincount(ranges_S, minlength=len(problem.bounds))))
 
 
@@ -251,7 +251,7 @@ def _find_suffixes(
         ranges_N = ranges_N[prefixes] if i else problem.ranges(last_words[prefixes] * V + words)
         nodes = np.empty(len(keys), np.int64)
         of_ranges = (of_orders[i] + first for of_orders, first in zip(answers, first_nodes[:, i]))
-        nodes[_stable_order(ranges_N)] = np.concatenate(list(of_ranges))
+        nodes[stable_order(ranges_N)] = np.concatenate(list(of_ranges))
         suffix_nodes.append(nodes)
     return np.concatenate(suffix_nodes)
 
@@ -283,34 +283,3 @@ def _by_order(sizes: np.ndarray, array: np.ndarray) -> list[np.ndarray]:
 def _differs(values_S: np.ndarray) -> np.ndarray:
     """Returns whether each value is the first one or differs from the one before."""
     return np.append(np.ones(min(len(values_S), 1), bool), values_S[1:] != values_S[:-1])
-
-
-def _stable_order(ranges_N: np.ndarray) -> np.ndarray:
-    """Returns the order that sorts the numbers of ranges, equal ones as they are."""
-    small = np.uint16 if ranges_N.max(initial=0) < 2**16 else np.uint32  # 16 bits are sorted by radix
-    return np.argsort(ranges_N.astype(small), kind='stable')
-
-
-def node_dtype(num_words: int) -> type[np.signedinteger]:
-    """Returns the smallest of int32 and int64 that holds a node, a position and a count of so many words."""
-    return np.int32 if num_words < np.iinfo(np.int32).max else np.int64
-
-
-def sort_with_order(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Sorts numbers, equal ones in the order they have.
-
-    Args:
-        keys: Non-negative int64.
-
-    Returns:
-        The sorted numbers, and the index that each had.
-    """
-    bits = len(keys).bit_length()
-    if len(keys) and int(keys.max()) >> (_BITS - bits):
-        order = np.argsort(keys, kind='stable')
-        return keys[order], order
-    # Sorting numbers is several times faster than finding the order of numbers: the index is a part of the number.
-    packed = keys << bits
-    packed |= np.arange(len(keys))
-    packed.sort()
-    return packed >> bits, packed & ((1 << bits) - 1)

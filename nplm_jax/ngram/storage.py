@@ -24,7 +24,7 @@ from nplm_jax.ngram.counts import NgramTable
 from nplm_jax.ngram.interpolated import FrequencyBins
 from nplm_jax.ngram.quantization import QuantizedArray
 from nplm_jax.utils.errors import BadInput, first_line, require
-from nplm_jax.utils.io import parse_json
+from nplm_jax.utils.untrusted import parse_json
 
 MODEL_FILE = 'model.safetensors'
 CLASSES = {x.__name__: x for x in (BackoffModel, ClassNgram, Mixture, FrequencyBins, NgramTable, QuantizedArray)}

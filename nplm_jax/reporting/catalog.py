@@ -8,18 +8,19 @@ import os
 import pathlib
 import shlex
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 from nplm_jax.config import parts
-from nplm_jax.config import settings as config_lib
+from nplm_jax.config.records import digests_of, from_record, to_record
 from nplm_jax.config.settings import Settings
 from nplm_jax.data.tokenizers.tokenizer import CONFIG_FILE, RULES_FILE
 from nplm_jax.reporting import packed
 from nplm_jax.reporting.shell import command_line, nplm_command
 from nplm_jax.reporting.text import null_to_inf
 from nplm_jax.utils.errors import BadInput
-from nplm_jax.utils.io import expand, read_bytes, read_json, sha256, write_atomically
+from nplm_jax.utils.io import expand, write_atomically
 from nplm_jax.utils.names import did_you_mean
+from nplm_jax.utils.untrusted import ANY_KEY, Schema, matches_schema, read_bytes, read_json, sha256
 
 RUNS = 'runs'  # where runs lie unless --workdir says otherwise
 # The files of a run's folder.
@@ -30,12 +31,10 @@ SPELLING = 'spelling'  # of words outside the vocabulary: a run in the run's fol
 SPLITS = ('train', 'valid', 'test')
 PER_UNIT = ('perplexity_per_word', 'bits_per_character', 'bits_per_byte')  # of results.json, by held-out split
 
-Shape: TypeAlias = tuple[type, ...] | Mapping[str, 'Shape']  # the types of a value in JSON; of an object, shapes by key
-ANY_KEY = '*'  # stands for the other keys of an object, if it has any
 NUMBER, INFINITE = (int, float), (int, float, type(None))  # null is an infinite number
 _HELD_OUT = dict.fromkeys(SPLITS[1:], INFINITE)
-_REQUIRED: Mapping[str, Shape] = {'name': (str,), 'seconds': NUMBER, 'perplexity': dict.fromkeys(SPLITS, INFINITE)}
-_OPTIONAL: Mapping[str, Shape] = {
+_REQUIRED: Mapping[str, Schema] = {'name': (str,), 'seconds': NUMBER, 'perplexity': dict.fromkeys(SPLITS, INFINITE)}
+_OPTIONAL: Mapping[str, Schema] = {
     'mixture': {ANY_KEY: _HELD_OUT},
     'impossible_words': {ANY_KEY: NUMBER},
     'oov': dict.fromkeys(SPLITS[1:], NUMBER),
@@ -78,10 +77,7 @@ class Run:
         """When its results, or else its metrics, or else its config were written, local time."""
         files = [self.folder / name for name in (RESULTS, METRICS, CONFIG)]
         written = next(file.stat().st_mtime for file in files if file.exists())
-        try:
-            return datetime.datetime.fromtimestamp(written).strftime('%Y-%m-%d %H:%M')
-        except (OverflowError, ValueError, OSError):  # a date beyond the year 9999
-            return 'unknown'
+        return datetime.datetime.fromtimestamp(written).strftime('%Y-%m-%d %H:%M')
 
     def perplexity(self, split: str) -> float | None:
         """Returns a recorded perplexity; None where none is recorded, infinity for the null in results.json."""
@@ -216,12 +212,12 @@ def write_config(folder: pathlib.Path, settings: Settings) -> None:
     """
     names = (CORPUS, VOCABULARY, CONFIG_FILE, RULES_FILE, *parts.files(settings))
     digests = {name: sha256(str(folder / name), folder / name) for name in names if (folder / name).exists()}
-    write_atomically(folder / CONFIG, json.dumps(config_lib.to_record(settings, digests), indent=2) + '\n')
+    write_atomically(folder / CONFIG, json.dumps(to_record(settings, digests), indent=2) + '\n')
 
 
 def check_files(folder: pathlib.Path) -> None:
     """Raises BadInput unless the files whose digests `write_config` recorded are as they were."""
-    for name, digest in config_lib.digests_of(read_json(folder / CONFIG)).items():
+    for name, digest in digests_of(read_json(folder / CONFIG)).items():
         if name != CONFIG and sha256(str(folder / name), folder / name) != digest:
             problem = f'damaged: its SHA-256 is not the one in {CONFIG}; restore the file, or train in another folder'
             raise BadInput(folder / name, problem)
@@ -236,7 +232,7 @@ def read_run(folder: pathlib.Path) -> Run:
     if not (folder / CONFIG).is_file():
         raise BadInput('RUN', f'no run there; {suggest(folder)}', value=str(folder))
     try:
-        settings = config_lib.from_record(read_json(folder / CONFIG))
+        settings = from_record(read_json(folder / CONFIG))
     except BadInput as error:
         raise BadInput(folder / CONFIG, f'cannot be read ({error})') from None
     results = read_json(folder / RESULTS) if (folder / RESULTS).is_file() else None
@@ -276,15 +272,5 @@ def suggest(wrong: pathlib.Path) -> str:
 
 def is_complete(results: Mapping[str, Any]) -> bool:
     """Returns whether a results.json has all that tables show of a finished run, with the right types."""
-    shapes = {**_REQUIRED, **{key: shape for key, shape in _OPTIONAL.items() if key in results}}
-    return has_shape(results, shapes) and len({frozenset(results.get(key, ())) for key in PER_UNIT}) == 1
-
-
-def has_shape(value: Any, shape: Shape) -> bool:
-    """Returns whether a value of a JSON file has one of the types of a shape, or is an object with all of its keys."""
-    if isinstance(shape, tuple):
-        return type(value) in shape
-    if not isinstance(value, Mapping) or not shape.keys() - {ANY_KEY} <= value.keys():
-        return False
-    of_keys = ((inner, shape.get(key, shape.get(ANY_KEY))) for key, inner in value.items())
-    return all(expected is None or has_shape(inner, expected) for inner, expected in of_keys)
+    schema = {**_REQUIRED, **{key: schema for key, schema in _OPTIONAL.items() if key in results}}
+    return matches_schema(results, schema) and len({frozenset(results.get(key, ())) for key in PER_UNIT}) == 1

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from typing import Any
 
 from nplm_jax.config.plugins import is_path
-from nplm_jax.config.settings import READS
+from nplm_jax.config.sections import READS
 
 _SHAPE = {'n': None, 'm': None, 'h': None, 'layers': 1, 'direct': False}  # each with the value that is not named
 

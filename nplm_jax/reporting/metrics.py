@@ -10,7 +10,7 @@ import pathlib
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,15 +21,16 @@ from tensorboardX.summary import scalar
 from nplm_jax.config import plugins
 from nplm_jax.inference.perplexity import nll_to_perplexity
 from nplm_jax.ngram import estimators
-from nplm_jax.reporting.catalog import ANY_KEY, INFINITE, NUMBER, RESULTS, has_shape, is_finished, read_run
+from nplm_jax.reporting.catalog import INFINITE, NUMBER, RESULTS, is_finished, read_run
 from nplm_jax.reporting.shell import command_line, nplm_command
 from nplm_jax.reporting.text import to_json
 from nplm_jax.training import reporter
 from nplm_jax.training.flops import Cost
 from nplm_jax.training.schedule import Progress, Schedule
 from nplm_jax.utils.errors import BadInput
-from nplm_jax.utils.io import decode_lines, parse_json, read_bytes, write_atomically
-from nplm_jax.utils.progress import ProgressBar
+from nplm_jax.utils.io import write_atomically
+from nplm_jax.utils.progress import progress_bar, write
+from nplm_jax.utils.untrusted import ANY_KEY, decode_lines, matches_schema, parse_json, read_bytes
 
 _EXPLORER = {'nicegui': 'nicegui', 'sklearn': 'scikit-learn'}  # what it needs: packages by module
 _ROW = {ANY_KEY: INFINITE, 'step': (int,), 'epoch': NUMBER, 'seconds': NUMBER}  # of metrics.jsonl
@@ -42,12 +43,11 @@ class Reporter(reporter.Reporter):
     perplexity is that of the updates since the checkpoint. The events are written again from the lines that are left.
     """
 
-    def __init__(self, folder: pathlib.Path, name: str = '', clock: Callable[[], float] = time.monotonic) -> None:
-        """Takes the run's folder, its name where several runs are shown at once, and a clock for lines of progress."""
+    def __init__(self, folder: pathlib.Path, name: str = '') -> None:
+        """Takes the run's folder, and its name if several runs are shown at once."""
         self._folder = folder
         self._label = name and f'{name}: '
         self._path = folder / 'metrics.jsonl'
-        self._clock = clock
         self._nll: list[np.ndarray] = []  # of the updates since the last line
         self._sum_nll, self._num_nll = 0.0, 0  # of those since the last validation
 
@@ -70,15 +70,8 @@ class Reporter(reporter.Reporter):
             resumed = f'resumed at epoch {self._epoch(progress):.2f}, after update {progress.step:,}{then}'
             print(f'{self._label}{resumed}', flush=True)
         total, initial = schedule.total_steps * batch_size, progress.step * batch_size
-        self._bar = ProgressBar(
-            total,
-            f'{self._label}epoch {self._epoch(progress):.2f}',
-            ' words',
-            initial,
-            sys.stdout,
-            self._clock,
-            smoothing=0.05,
-        )
+        description = f'{self._label}epoch {self._epoch(progress):.2f}'
+        self._bar = progress_bar(total, description, ' words', initial, delay=0, log=sys.stdout)
 
     def trained(self, progress: Progress, nll_S: np.ndarray) -> None:
         """Moves the bar, and writes a line of metrics.jsonl where one is due.
@@ -89,14 +82,13 @@ class Reporter(reporter.Reporter):
         """
         self._nll.append(nll_S)
         self._sum_nll, self._num_nll = self._sum_nll + float(nll_S.sum(dtype=np.float64)), self._num_nll + nll_S.size
-        is_due = self._schedule.is_due(self._schedule.log_every, progress.step - nll_S.size, progress.step)
-        if is_due or self._bar.line_is_due:
-            train = nll_to_perplexity(float(np.concatenate(self._nll).mean()))
-            rate = progress.step * self._batch_size / progress.train_seconds
-            epoch = f'{self._label}epoch {self._epoch(progress):.2f}'
-            self._bar.set_description(f'{epoch}, train perplexity {train:.1f}, {self._cost.describe(rate)}')
+        train = nll_to_perplexity(float(np.concatenate(self._nll).mean()))
+        rate = progress.step * self._batch_size / progress.train_seconds
+        epoch = f'{self._label}epoch {self._epoch(progress):.2f}'
+        description = f'{epoch}, train perplexity {train:.1f}, {self._cost.describe(rate)}'
+        self._bar.set_description(description, refresh=False)
         self._bar.update(nll_S.size * self._batch_size)
-        if is_due:
+        if self._schedule.is_due(self._schedule.log_every, progress.step - nll_S.size, progress.step):
             self._write(progress, train_perplexity=train, **self._cost.rates(rate))
             self._nll.clear()
 
@@ -113,19 +105,17 @@ class Reporter(reporter.Reporter):
         is_best = progress.best_step == progress.step
         perplexity = f'{train}valid perplexity {valid:.2f}{self._sample}'
         note = 'best so far' if is_best else f'best was {nll_to_perplexity(progress.best_valid_nll):.2f}'
-        self._bar.write(
-            f'{self._label}epoch {self._epoch(progress):.2f}: {perplexity} ({note}), after {progress.seconds:.0f} s'
-        )
+        write(f'{self._label}epoch {self._epoch(progress):.2f}: {perplexity} ({note}), after {progress.seconds:.0f} s')
 
     def sampled(self, text: str) -> None:
         """Shows a sample of text on one line."""
-        self._bar.write(f'{self._label}sample: {" ".join(text.split())}')
+        write(f'{self._label}sample: {" ".join(text.split())}')
 
     def postprocessed(self, what: str, before: float, after: float) -> None:
         """Shows the validation perplexity before and after."""
         change = ' to '.join(f'{nll_to_perplexity(nll):.2f}' for nll in (before, after))
         changed = f'{what[0].upper()}{what[1:]} changed the valid perplexity from {change}{self._sample}'
-        self._bar.write(f'{self._label}{changed}')
+        write(f'{self._label}{changed}')
 
     def close(self) -> None:
         """Flushes and closes what `start` opened. On a full disk every file is closed, and the error raised at last."""
@@ -188,7 +178,7 @@ def read_metrics(path: pathlib.Path) -> list[dict[str, Any]]:
     rows = []
     for number, line in decode_lines(path, data[: data.rfind(b'\n') + 1]):
         row = parse_json(path, line, number)
-        if not has_shape(row, _ROW):
+        if not matches_schema(row, _ROW):
             raise BadInput(f'{path}:{number}', 'expected numbers, step, epoch and seconds among them')
         rows.append(row)
     return rows

@@ -18,10 +18,10 @@ import zipfile
 from collections.abc import Iterable, Mapping
 from typing import IO
 
-from nplm_jax.data.download import cache_folder
 from nplm_jax.data.zips import open_zip
 from nplm_jax.utils.errors import BadInput
-from nplm_jax.utils.io import open_atomically, open_regular
+from nplm_jax.utils.io import cache_folder, open_atomically
+from nplm_jax.utils.untrusted import open_regular
 
 SUFFIX, FORMAT = '.nplm', 1
 PARAMETERS = 'parameters.safetensors'  # of a network; those of its best checkpoint

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from nplm_jax.config.settings import CorpusSettings, PaperRow
+from nplm_jax.config.sections import CorpusSettings, PaperRow
 from nplm_jax.data.stream import RARE
 from nplm_jax.data.text_checks import describe_oov
 from nplm_jax.reporting.catalog import PER_UNIT, SPLITS

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from nplm_jax.config.settings import EvalSettings
+from nplm_jax.config.sections import EvalSettings
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.stream import BOUNDARY_TOKENS
 from nplm_jax.inference import generation
@@ -15,7 +15,7 @@ from nplm_jax.models import mixture
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.ngram import interpolated
 from nplm_jax.reporting.text import markdown_table
-from nplm_jax.utils.progress import ProgressBar
+from nplm_jax.utils.progress import progress_bar
 
 _MAX_WORDS = 100  # of the test words, for a table of predicted words
 _NUM_PREDICTED = 3  # words that the table shows after a context
@@ -60,7 +60,7 @@ def measure(
     scored = ' (valid is already scored)' if known else ''
     mixing = ', and mixing with the trigram' if trigram and not is_sample else ''
     print(f'Evaluating on {sizes} words{scored}{mixing}', flush=True)
-    with ProgressBar(total, '', ' words', file=sys.stdout) as bar:
+    with progress_bar(total, 'evaluating', ' words', delay=0, log=sys.stdout) as bar:
         cached, scores = mixture.CachedScores(model, known, bar.update), {}
         for name, num_sampled in num_words.items():  # the quick ones first, so that the time that is left shows soon
             bar.set_description(f'evaluating on the {name} words')

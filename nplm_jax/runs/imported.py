@@ -18,9 +18,10 @@ from nplm_jax.ngram.class_ngram import over_vocabulary
 from nplm_jax.ngram.quantization import compact
 from nplm_jax.reporting import catalog, provenance
 from nplm_jax.reporting.text import to_json
-from nplm_jax.runs import workdir
+from nplm_jax.runs import run_names, workdir
 from nplm_jax.utils.errors import BadInput, require
-from nplm_jax.utils.io import sha256, write_atomically
+from nplm_jax.utils.io import write_atomically
+from nplm_jax.utils.untrusted import sha256
 
 FAMILY = 'arpa'  # the `model.family` of an imported run
 
@@ -85,7 +86,7 @@ def read_arpa(path: pathlib.Path, as_kenlm: bool = False) -> tuple[Settings, Voc
     corpus = {'name': 'text', 'tokens': 'whitespace', 'lowercase': False, 'split_possessive': False}
     corpus |= {'boundary_tokens': PARAGRAPH_BOUNDARY in vocabulary.ids}
     keys = {'corpus': corpus, 'model': {'family': FAMILY, 'n': max(model.n, 2)}}
-    settings = config_lib.from_config({'name': workdir.safe_folder_name(name_of(path)), **keys})
+    settings = config_lib.from_config({'name': run_names.safe_folder_name(name_of(path)), **keys})
     tokenizer = WordTokenizer(
         boundary_tokens=settings.corpus.boundary_tokens, split_punctuation=False, match_quotes=False, is_verbatim=True
     )

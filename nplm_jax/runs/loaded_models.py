@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from nplm_jax.config import parts
+from nplm_jax.config.registry import NGRAM_MODELS
 from nplm_jax.config.settings import Settings
 from nplm_jax.data import text_checks, unspaced_scripts
 from nplm_jax.data.dataset import Dataset
@@ -32,7 +32,8 @@ from nplm_jax.runs.imported import FAMILY, read_arpa
 from nplm_jax.runs.mixture_weights import read_weights
 from nplm_jax.runs.remote_scoring import RemoteModel, Source
 from nplm_jax.utils.errors import BadInput, require
-from nplm_jax.utils.io import expand, is_unicode
+from nplm_jax.utils.io import expand
+from nplm_jax.utils.untrusted import is_unicode
 
 _MAX_NAMED = 12  # unknown words in a note
 
@@ -86,7 +87,7 @@ class LoadedModels:
         models = []
         for model, settings in zip(self.models, self.settings):
             if not isinstance(model, BackoffModel):
-                families = ', '.join(filter(estimators.makes_backoff, parts.NGRAM_MODELS))
+                families = ', '.join(filter(estimators.makes_backoff, NGRAM_MODELS))
                 family = settings.model.family
                 found = f'{FAMILY} over the words of another run' if family == FAMILY else family
                 raise BadInput(flag, f'ARPA files hold back-off models ({families}, imported ones), not {found}')

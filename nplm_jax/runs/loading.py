@@ -21,7 +21,7 @@ from nplm_jax.inference.loaded_model import LoadedModel
 from nplm_jax.models.network_from_settings import network_from_settings
 from nplm_jax.ngram import archives, estimators, storage
 from nplm_jax.reporting import catalog, packed
-from nplm_jax.runs import workdir
+from nplm_jax.runs import run_inputs, workdir
 from nplm_jax.utils.errors import BadInput, require
 
 if TYPE_CHECKING:
@@ -81,16 +81,18 @@ def load_teachers(settings: Settings, folder: pathlib.Path) -> list[LoadedModel]
         return []
     for name in catalog.split_names(value):
         is_student = catalog.exists(name) and catalog.expand_run(name).resolve() == folder.resolve()
-        require(not is_student, workdir.TEACHER, value, f'must not name --workdir={folder}, the run that is to learn')
+        require(
+            not is_student, run_inputs.TEACHER, value, f'must not name --workdir={folder}, the run that is to learn'
+        )
     teachers: list[LoadedModel] = []
-    for path in catalog.split_runs(workdir.TEACHER, value):
+    for path in catalog.split_runs(run_inputs.TEACHER, value):
         try:
             family = workdir.read_settings(path).model.family
             teachers += [load(path)] if parts.is_neural(family) else []
         except BadInput as error:
-            raise BadInput(workdir.TEACHER, f'{path} cannot be loaded ({error})', value=value) from None
+            raise BadInput(run_inputs.TEACHER, f'{path} cannot be loaded ({error})', value=value) from None
         allowed = f'must name networks; {path} is a count-based model ({family})'
-        require(parts.is_neural(family), workdir.TEACHER, value, allowed)
+        require(parts.is_neural(family), run_inputs.TEACHER, value, allowed)
     return teachers
 
 
@@ -105,7 +107,7 @@ def check_words(settings: Settings, teachers: Sequence[LoadedModel], words: voca
     for teacher in teachers:
         difference = teacher.vocabulary.difference(words, 'this run')
         allowed = f'{teacher.folder} cannot teach this run: {difference}'
-        require(not difference, workdir.TEACHER, settings.output.teacher, allowed)
+        require(not difference, run_inputs.TEACHER, settings.output.teacher, allowed)
         contexts = settings.corpus.context, teacher.settings.corpus.context
         allowed = f'must be {contexts[1]}, as in {teacher.folder}, which output.teacher names'
         require(len({context == 'line' for context in contexts}) == 1, 'corpus.context', contexts[0], allowed)
@@ -201,9 +203,9 @@ def prepare_recorded(settings: Settings, *folders: Path) -> dataset.Dataset:
     with config_lib.trusting_settings(settings):
         recorded = [workdir.read_vocabulary(catalog.expand_run(folder)).tokenizer for folder in folders[:1]]
     data = load_dataset(settings, *recorded)
-    text, code = workdir.text_digest(data), workdir.code_digests(settings, ('corpus.name', 'corpus.tokens'))
+    text, code = run_inputs.text_digest(data), run_inputs.code_digests(settings, ('corpus.name', 'corpus.tokens'))
     for folder in folders:
         path = catalog.expand_run(folder)
-        if workdir.difference(path, settings, text):
-            workdir.refuse_changes(path, workdir.difference(path, settings, {**code, **text}))
+        if run_inputs.difference(path, settings, text):
+            run_inputs.refuse_changes(path, run_inputs.difference(path, settings, {**code, **text}))
     return estimators.read(settings, data)

@@ -8,7 +8,8 @@ import numpy as np
 from nplm_jax.models.mixture import normalize_weights
 from nplm_jax.reporting import catalog
 from nplm_jax.utils.errors import require
-from nplm_jax.utils.io import expand, finite_numbers, read_json
+from nplm_jax.utils.io import expand
+from nplm_jax.utils.untrusted import finite_numbers, read_json
 
 
 def read_weights(text: str, folders: Sequence[str]) -> np.ndarray:

@@ -23,7 +23,7 @@ import jax
 import numpy as np
 
 from nplm_jax.config import parts, plugins
-from nplm_jax.data import download, prepared_texts
+from nplm_jax.data import prepared_texts
 from nplm_jax.data.stream import Span
 from nplm_jax.data.tokenizers import tokenizer_files
 from nplm_jax.executors import workers
@@ -34,7 +34,8 @@ from nplm_jax.ngram import storage
 from nplm_jax.reporting import catalog, packed
 from nplm_jax.runs import loading, process, workdir
 from nplm_jax.utils.errors import BadInput
-from nplm_jax.utils.io import sha256
+from nplm_jax.utils.io import cache_folder
+from nplm_jax.utils.untrusted import sha256
 
 _loading = threading.Lock()
 _PIECE = 2**16  # words of a task; a text of no more is scored by this process
@@ -135,7 +136,7 @@ class RemoteModel(LanguageModel):
         digest = hashlib.sha256(pickle.dumps((source, function)))
         for array in (array for piece in pieces for array in piece.values()):
             digest.update(array.tobytes())
-        folder = download.cache_folder().absolute() / 'scores' / digest.hexdigest()[:16]
+        folder = cache_folder().absolute() / 'scores' / digest.hexdigest()[:16]
         with prepared_texts.locked(folder):
             job = Job(folder / prepared_texts.JOB, {'scores': digest.hexdigest()}, workers.current(True))
             for number, piece in enumerate(pieces):

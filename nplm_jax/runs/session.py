@@ -29,7 +29,7 @@ from nplm_jax.reporting.catalog import finished
 from nplm_jax.reporting.description import describe_model
 from nplm_jax.reporting.results import notes, perplexity_table
 from nplm_jax.reporting.text import to_json
-from nplm_jax.runs import evaluation, loading, workdir
+from nplm_jax.runs import evaluation, loading, run_inputs, workdir
 from nplm_jax.runs.loading import Path
 from nplm_jax.runs.shared_corpus import SharedCorpus
 from nplm_jax.training import calibration, checkpoints
@@ -208,7 +208,7 @@ def open_session(
                 has_model = trains or (folder / storage.MODEL_FILE).exists()
                 if has_model and (results := finished(folder)) is not None:
                     session.results = results
-                    workdir.refuse_changes(folder, difference(folder, settings, corpus))
+                    run_inputs.refuse_changes(folder, difference(folder, settings, corpus))
         is_finished = bool(multihost.broadcast_from_primary(np.bool(session.results is not None)))
         if is_finished or not (trains or primary):
             yield session
@@ -216,13 +216,13 @@ def open_session(
         session.source = provenance.provenance()
         if primary:
             print(f'Output directory: {folder}', flush=True)
-        digests = workdir.model_digests(settings)
+        digests = run_inputs.model_digests(settings)
         teachers = loading.load_teachers(settings, folder)
         if trains:  # before anything is downloaded: the devices, and whether the batch can be divided
             platform = make_sharding(settings, parts.make('model.family', settings)).platform
-        digests |= workdir.text_digest(corpus.data)
+        digests |= run_inputs.text_digest(corpus.data)
         if trains:
-            workdir.check_inputs(settings, digests)
+            run_inputs.check_inputs(settings, digests)
             settings = session.settings = workdir.resolve(folder, settings, session.data, platform)
             loading.check_words(settings, teachers, session.data.vocabulary)
             made = prepare_run(settings, session.data, [cast(Any, teacher.model) for teacher in teachers])
@@ -231,7 +231,7 @@ def open_session(
                 made = dataclasses.replace(made, cost=made.cost._replace(peak=None))
             session.training_run = made
         if primary:
-            workdir.record_inputs(folder, settings, corpus.data, corpus.files, digests)
+            run_inputs.record_inputs(folder, settings, corpus.data, corpus.files, digests)
             run = session.training_run
             _describe(settings, session.data, run.program.network if run else None)
         if trains and primary:
@@ -252,15 +252,15 @@ def difference(folder: pathlib.Path, settings: Settings, corpus: SharedCorpus) -
     Raises:
         BadInput: The files of the text have changed and cannot be read as a text.
     """
-    digests = workdir.model_digests(settings)
+    digests = run_inputs.model_digests(settings)
     try:
         files = corpus.files
     except BadInput as error:
         print(f'{error}; {folder} is not compared with its text', file=sys.stderr)
     else:
-        if files is None or files != workdir.read_record(folder).get('files'):
-            digests |= workdir.text_digest(corpus.data)
-    return workdir.difference(folder, settings, digests)
+        if files is None or files != run_inputs.read_record(folder).get('files'):
+            digests |= run_inputs.text_digest(corpus.data)
+    return run_inputs.difference(folder, settings, digests)
 
 
 def _postprocessing(progress: Progress) -> dict[str, Any]:

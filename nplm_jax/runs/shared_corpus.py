@@ -6,7 +6,7 @@ import pathlib
 from nplm_jax.config.settings import Settings
 from nplm_jax.data import dataset
 from nplm_jax.ngram import estimators
-from nplm_jax.runs import evaluation, workdir
+from nplm_jax.runs import evaluation, run_inputs
 from nplm_jax.runs.loading import load_dataset
 
 
@@ -25,8 +25,8 @@ class SharedCorpus:
 
     @functools.cached_property
     def files(self) -> dict[str, str] | None:
-        """What `workdir.text_files` returns of the corpus; None for a corpus that was given."""
-        return workdir.text_files(self._settings) if self._data is None else None
+        """What `run_inputs.text_files` returns of the corpus; None for a corpus that was given."""
+        return run_inputs.text_files(self._settings) if self._data is None else None
 
     @functools.cached_property
     def data(self) -> dataset.Dataset:

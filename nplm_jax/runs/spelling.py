@@ -14,7 +14,7 @@ from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.models.open_vocabulary import bits_per_character, count_characters
 from nplm_jax.models.spelled_words import Spelling
 from nplm_jax.reporting import catalog
-from nplm_jax.runs import experiment, loading, workdir
+from nplm_jax.runs import experiment, loading, run_inputs, workdir
 from nplm_jax.runs.loading import Path
 from nplm_jax.utils.errors import BadInput, require
 
@@ -62,7 +62,7 @@ def read_rare_words(folder: Path) -> RareWords:
     corpus = corpora.load(settings.corpus, saved.tokenizer)
     known = encoding.for_corpus(corpus, settings.corpus)
     data = encoding.from_corpus(corpus, known)
-    workdir.refuse_changes(folder, workdir.difference(folder, settings, workdir.text_digest(data)))
+    run_inputs.refuse_changes(folder, run_inputs.difference(folder, settings, run_inputs.text_digest(data)))
     words = characters.rare_words(corpus, known)
     if empty := [split for split, split_words in words.items() if not split_words]:
         counts = f'corpus.min_count={settings.corpus.min_count}, corpus.max_vocabulary={settings.corpus.max_vocabulary}'
@@ -95,12 +95,11 @@ def train(
         changes: Values by flattened key in place of those of NETWORK.
 
     Raises:
-        BadInput: Another spelling lies there, or the folder holds a link.
+        BadInput: Another spelling lies there.
         training.loop.Interrupted: SIGINT or SIGTERM came during training, and the state is saved.
     """
     settings, data = prepare(rare, seed, changes)
     folder = catalog.find_run(folder)  # not that of a packed model in the cache
-    workdir.refuse_links(folder)
     experiment.run(config_lib.to_dict(settings), folder / catalog.SPELLING, command, data)
     return load(folder)
 

@@ -16,7 +16,7 @@ from optuna.trial import TrialState
 
 from nplm_jax.reporting.shell import command_line, python_command
 from nplm_jax.reporting.text import null_to_inf
-from nplm_jax.runs import workdir
+from nplm_jax.runs import run_inputs, workdir
 from nplm_jax.runs.shared_corpus import SharedCorpus
 from nplm_jax.runs.signals import Terminated
 from nplm_jax.sweeps import launchers, search_report, search_space, search_storage, search_trial
@@ -155,13 +155,13 @@ class Search:
         if 'text' not in study.user_attrs:
             study.set_user_attr('text', digest)
         elif study.user_attrs['text'] != digest:
-            workdir.refuse_changes(self.folder, 'the study was started on a different text')
+            run_inputs.refuse_changes(self.folder, 'the study was started on a different text')
 
     def _finish(self, study: optuna.Study, storage: optuna.storages.RDBStorage) -> None:
         """Runs trials until the study has enough."""
         corpus = SharedCorpus(self.space.settings)
         if num_finished(study) < self.num_trials:  # a text that is missing ends the search, not each trial
-            self._check_text(study, workdir.text_digest(corpus.data))
+            self._check_text(study, run_inputs.text_digest(corpus.data))
         objective = functools.partial(self._objective, study, corpus)
         while num_finished(study) < self.num_trials:
             states = [trial.state for trial in study.get_trials(deepcopy=False)]

@@ -12,7 +12,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from nplm_jax.reporting import figures
 from nplm_jax.reporting.text import markdown_table
-from nplm_jax.runs import workdir
+from nplm_jax.runs import run_inputs
 from nplm_jax.utils.io import write_atomically
 
 
@@ -47,7 +47,7 @@ def write(study: optuna.Study, folder: pathlib.Path, command_of: Callable[[Mappi
     complete = [trial for trial in finished if trial.state == TrialState.COMPLETE and math.isfinite(_value(trial))]
     lines = [table]
     folders = [path for trial in complete if (path := folder / trial_name(trial)).exists()]
-    if len({workdir.read_record(path).get('sha256') for path in folders}) > 1:
+    if len({run_inputs.read_record(path).get('sha256') for path in folders}) > 1:
         lines.append('The trials differ in their words or vocabulary: their perplexities are not comparable')
         return '\n'.join(lines)
     if len(complete) > 1:

@@ -17,7 +17,7 @@ from nplm_jax.config.checked_fields import flatten
 from nplm_jax.config.settings import Settings
 from nplm_jax.runs import experiment
 from nplm_jax.runs.experiment import Config
-from nplm_jax.sweeps import sweeps
+from nplm_jax.sweeps import sweep_points
 from nplm_jax.utils.errors import BadInput
 
 _OF_MACHINE = ('parallel.', 'corpus.path', 'corpus.valid_path', 'corpus.test_path')  # keys that a study does not record
@@ -39,7 +39,7 @@ class Space:
     config: Config
     given: Collection[str] = ()
 
-    def point(self, trial: optuna.Trial) -> sweeps.Point:
+    def point(self, trial: optuna.Trial) -> sweep_points.Point:
         """Returns the point of a trial, applied to the config and checked.
 
         Raises:
@@ -59,8 +59,8 @@ class Space:
                 if not isinstance(choice, (bool, int, float, str, type(None))):  # others do not survive the database
                     allowed = 'choices must be numbers, strings, True, False or None'
                     raise BadInput('--search', f'search() of {self.path}: {name} has the choice {choice!r}; {allowed}')
-        settings = sweeps.apply(self.config, point, '--search', self.given).settings
-        return sweeps.Point(self.name, config_lib.replace(settings, {'name': self.name}), dict(point))
+        settings = sweep_points.apply(self.config, point, '--search', self.given).settings
+        return sweep_points.Point(self.name, config_lib.replace(settings, {'name': self.name}), dict(point))
 
     @functools.cached_property
     def name(self) -> str:

@@ -14,7 +14,7 @@ from optuna.trial import TrialState
 from nplm_jax.config.settings import Settings
 from nplm_jax.inference.perplexity import nll_to_perplexity
 from nplm_jax.runs import experiment, workdir
-from nplm_jax.sweeps import search_storage, sweeps
+from nplm_jax.sweeps import search_storage, sweep_points
 from nplm_jax.training.loop import Pruned
 from nplm_jax.training.schedule import Progress, Schedule
 from nplm_jax.utils.errors import BadInput, NonFiniteError
@@ -60,7 +60,7 @@ def train(settings: Settings, folder: pathlib.Path, *rest: Any) -> dict[str, Any
             wait()
 
 
-def verdict(error: BaseException, point: sweeps.Point | None) -> str | None:
+def verdict(error: BaseException, point: sweep_points.Point | None) -> str | None:
     """Returns how the trial of a point ended; None if the error is not the point's, and another start may succeed."""
     if isinstance(error, BadInput) and point and error.key not in point.overrides:
         return None

@@ -1,16 +1,10 @@
 """Checkpoints by Orbax; no other module imports Orbax."""
 
 import contextlib
-import functools
-import gc
 import json
-import logging as python_logging
 import os
 import pathlib
 import shutil
-import stat
-import sys
-import threading
 import time
 import zlib
 from collections.abc import Callable
@@ -28,19 +22,8 @@ Tree = TypeVar('Tree')
 Best = TypeVar('Best')
 Result = TypeVar('Result')
 MAX_TO_KEEP = 3  # newest checkpoints that stay on the disk
+_FILES_BYTES = 2**17  # that the files of a checkpoint take beside its arrays, about
 CHECKSUM, CHECKSUM_OF_BEST = 'crc32', 'crc32_of_best'
-
-
-class CheckpointError(Exception):
-    """Orbax could not write or read a checkpoint; the message is one line.
-
-    Attributes:
-        is_disk_full: Whether no space is left on the device.
-    """
-
-    def __init__(self, message: str, is_disk_full: bool = False) -> None:
-        super().__init__(message)
-        self.is_disk_full = is_disk_full
 
 
 class CheckpointStore:
@@ -58,17 +41,12 @@ class CheckpointStore:
         Args:
             folder: The folder of the checkpoints; created unless it exists.
             read_only: Whether to change nothing in the folder, so that a run that is training can be read.
-
-        Raises:
-            BadInput: The folder holds a link or a pipe.
         """
-        _check_files(folder)
         folder = folder.absolute()  # Orbax fails on a relative path, and only in a background thread
         if not read_only:
             folder.mkdir(parents=True, exist_ok=True)
         self._folder, self._read_only = folder, read_only
         self._last_saved: int | None = None
-        _silence_threads()
         self._manager = self._open()
 
     def _open(self) -> ocp.CheckpointManager:
@@ -117,6 +95,7 @@ class CheckpointStore:
         if (newest := self._manager.latest_step()) == step:
             return
         state, best = jax.tree.map(np.asarray, (state, best))
+        self._check_space(step, (state, best))
         checksums = {CHECKSUM: _checksum((state, best), progress), CHECKSUM_OF_BEST: _checksum(best, {})}
         items = ocp.args.Composite(
             state=ocp.args.StandardSave(state),
@@ -129,6 +108,12 @@ class CheckpointStore:
             raise RuntimeError(f'no checkpoint was written at update {step}: the newest is {newest}')
         if failure:
             raise failure
+
+    def _check_space(self, step: int, arrays: Any) -> None:
+        """Raises Resumable if the disk is too full: TensorStore prints tracebacks if it fills during a save."""
+        disk, num_bytes = os.statvfs(self._folder), sum(array.nbytes for array in jax.tree.leaves(arrays))
+        if disk.f_blocks and disk.f_bfree * disk.f_frsize < num_bytes + _FILES_BYTES:  # 0 blocks: it does not say
+            raise Resumable(f'the checkpoint of update {step:,} could not be written: No space left on device')
 
     def check(self) -> None:
         """Raises OSError if the last save has failed; does not wait for one that is going on."""
@@ -145,12 +130,12 @@ class CheckpointStore:
 
     def _write(self, call: Callable[[], Result]) -> Result:
         try:
-            return _quietly(call)
-        except CheckpointError as error:
+            return call()
+        except Exception as error:  # noqa: BLE001 (Orbax raises errors of many types, for example of a full disk)
             # A manager keeps errors of each of its threads, and would raise another one at a later save.
             self._close_manager()
             self._manager = self._open()
-            cause = 'No space left on device' if error.is_disk_full else error
+            cause = 'No space left on device' if status(error) == 'RESOURCE_EXHAUSTED' else first_line(error)[:200]
             message = f'the checkpoint of update {self._last_saved:,} could not be written: {cause}'
             raise Resumable(message) from None
 
@@ -195,9 +180,9 @@ class CheckpointStore:
         damaged: dict[int, str] = {}
         for step in sorted(self._manager.all_steps(), reverse=True):
             try:
-                trees, progress = _quietly(functools.partial(self._read, step, examples))
-            except CheckpointError as error:
-                damaged[step] = str(error)
+                trees, progress = self._read(step, examples)
+            except Exception as error:  # noqa: BLE001 (Orbax raises errors of many types for damaged files)
+                damaged[step] = first_line(error)[:200]
                 continue
             self._rename_damaged(damaged, step)
             return jax.tree.map(jnp.asarray, trees), progress
@@ -274,8 +259,8 @@ class CheckpointStore:
             self._close_manager()
 
     def _close_manager(self) -> None:
-        with contextlib.suppress(CheckpointError):  # it may raise the error of a save again
-            _quietly(self._manager.close)
+        with contextlib.suppress(Exception):  # it may raise the error of a save again
+            self._manager.close()
 
 
 def _single_process() -> ocp.options.MultiprocessingOptions:
@@ -284,42 +269,6 @@ def _single_process() -> ocp.options.MultiprocessingOptions:
         return ocp.options.MultiprocessingOptions()
     index = jax.process_index()
     return ocp.options.MultiprocessingOptions(index, {index}, 'alone')
-
-
-@functools.cache
-def _silence_threads() -> None:
-    """Silences what Orbax's threads log of a failed save, and TensorStore's print: `_quietly` raises its cause."""
-    is_not_orbax = lambda record: 'orbax' not in pathlib.Path(record.pathname).parts  # noqa: E731
-    logging.get_absl_logger().addFilter(is_not_orbax)
-    unraisable = sys.unraisablehook
-
-    def print_of_python(what: 'sys.UnraisableHookArgs') -> None:
-        if not isinstance(threading.current_thread(), threading._DummyThread):  # a thread that C++ started
-            unraisable(what)
-
-    sys.unraisablehook = print_of_python
-
-
-def _quietly(call: Callable[[], Result]) -> Result:
-    """Calls Orbax, turning any failure into a one-line CheckpointError.
-
-    Its threads and TensorStore's log and print a traceback of the same failure, some of them a moment later.
-    """
-    unraisable, in_thread = sys.unraisablehook, threading.excepthook
-    sys.unraisablehook = lambda what: None if issubclass(what.exc_type, Exception) else unraisable(what)
-    threading.excepthook = lambda _: None
-    python_logging.disable()
-    try:
-        try:
-            return call()
-        except Exception as error:  # noqa: BLE001 (whatever a full disk or a damaged file makes Orbax raise)
-            reason, is_disk_full = first_line(error)[:200], status(error) == 'RESOURCE_EXHAUSTED'
-        gc.collect()
-        time.sleep(0.5)
-        raise CheckpointError(reason, is_disk_full)
-    finally:
-        sys.unraisablehook, threading.excepthook = unraisable, in_thread
-        python_logging.disable(python_logging.NOTSET)
 
 
 def _checksum(tree: Any, progress: dict[str, Any]) -> int:
@@ -331,14 +280,3 @@ def _checksum(tree: Any, progress: dict[str, Any]) -> int:
         total = zlib.crc32(f'{name}{array.dtype}{array.shape}'.encode(), total)
         total = zlib.crc32(array.data, total)
     return total
-
-
-def _check_files(folder: pathlib.Path) -> None:
-    """Raises BadInput for anything but files and folders: Orbax would wait for a pipe and follow a link."""
-    for parent, folders, files in os.walk(folder):
-        for name in (*folders, *files):
-            path = pathlib.Path(parent, name)
-            with contextlib.suppress(FileNotFoundError):  # a run that is training deletes old checkpoints
-                mode = path.lstat().st_mode
-                if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-                    raise BadInput(path, 'is a link or a pipe; checkpoints are files and folders')

@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 
 from nplm_jax.data.batches import Batch
-from nplm_jax.distributed.sharding import NO_AXES, ONE_DEVICE, MeshAxes, MeshSharding
+from nplm_jax.distributed.mapping import NO_AXES, MeshAxes
+from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding
 from nplm_jax.models.body import State
 from nplm_jax.models.network import Network
 from nplm_jax.nn import Key

@@ -12,16 +12,8 @@ from nplm_jax.config.checked_fields import Options
 from nplm_jax.config.component import built, key, shared
 from nplm_jax.config.settings import Settings
 from nplm_jax.training import optimizer_plugin
-from nplm_jax.training.optimizers import (
-    HIDDEN,
-    TABLES,
-    VECTORS,
-    RowwiseAdam,
-    add_weight_decay,
-    is_constant,
-    label_parameters,
-    scale_by_learning_rate,
-)
+from nplm_jax.training.optimizers import HIDDEN, TABLES, VECTORS, RowwiseAdam, is_constant, label_parameters
+from nplm_jax.training.transformations import add_weight_decay, scale_by_learning_rate
 from nplm_jax.utils.errors import require
 
 

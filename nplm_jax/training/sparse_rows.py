@@ -1,28 +1,25 @@
 """Sparse updates: gathers the rows of the parameters that a sparse loss reads, and scatter-adds their updates.
 
-Weight decay and the running average change all rows in every update. Within a chunk of updates a table is therefore
-represented by an array and a factor (`Scales`): decay changes only the factor, so an update touches few rows, exactly.
-
 Dims: V vocabulary, B batch, M features, L output rows of each example, S output rows of all examples, R rows that are
 updated, with repetitions.
 """
 
-import dataclasses
 import itertools
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, cast
 
-import flax.struct
 import jax
 import jax.numpy as jnp
 
 from nplm_jax.data.batches import Batch
-from nplm_jax.distributed.sharding import NO_AXES, ONE_DEVICE, MeshAxes, MeshSharding
+from nplm_jax.distributed.mapping import NO_AXES, MeshAxes
+from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding
 from nplm_jax.models.body import State, by_example
 from nplm_jax.models.network import Network
 from nplm_jax.outputs.output_layer import EMBEDDING, Gathered, Params, SparseOutputLayer
 from nplm_jax.outputs.sampled import SampledSoftmax
 from nplm_jax.training.objective import Gradients, accumulate
+from nplm_jax.training.scales import Scales, add_rows
 
 CONTEXTS = 'e_SxLxM'  # the features of the context words, among the parameters per example
 
@@ -41,65 +38,6 @@ class Rows(NamedTuple):
     example_rows_BxL: jax.Array
     shared_S: jax.Array
     draws: Any = None
-
-
-@flax.struct.dataclass
-class Scales:
-    """Factors that defer the weight decay and the averaging of the tables to the end of a chunk of updates.
-
-    A table is weights * its array; its running average is kept * the average's array + added * the table's array.
-
-    Attributes:
-        weights: A factor for each table, by name, float32.
-        kept: A factor of all averages, float32.
-        added: A factor for each table, by name, float32.
-    """
-
-    weights: dict[str, jax.Array]
-    kept: jax.Array
-    added: dict[str, jax.Array]
-
-    @classmethod
-    def start(cls, network: Network) -> Self:
-        """Returns the factors at which each table of a network equals its array."""
-        tables = network.word_tables
-        return cls(dict.fromkeys(tables, jnp.ones(())), jnp.ones(()), dict.fromkeys(tables, jnp.zeros(())))
-
-    def update(
-        self, params: Params, average: Params | None, updates: Params, ids: dict[str, Any], factor: Any, kept: Any
-    ) -> tuple[Self, Params, Params | None]:
-        """Makes an update: params = factor * params + updates; average = kept * average + (1 - kept) * params.
-
-        Parameters that are not matrices of `weights` have the factor 1.
-
-        Args:
-            params: The parameters, the tables as arrays.
-            average: Their running average, if there is one.
-            updates: Updates in the structure of `row_gradients`; those of other parameters are complete.
-            ids: The numbers of the updated rows of each table, as `row_gradients` returns them.
-            factor: The factor of the tables that are matrices.
-            kept: The decay of the average.
-
-        Returns:
-            The new factors, parameters and average.
-        """
-        weights = {name: w * factor if params[name].ndim > 1 else w for name, w in self.weights.items()}
-        updates = updates | {name: updates[name] / weights[name] for name in ids}
-        params = add_rows(params, updates, ids)
-        if average is None:
-            return dataclasses.replace(self, weights=weights), params, None
-        mixed = {name: mix(kept, average[name], params[name]) for name in params if name not in ids}
-        tables = {name: average[name] for name in ids}
-        corrections = {name: -self.added[name] / self.kept * updates[name] for name in ids}
-        added = {name: kept * old + (1 - kept) * weights[name] for name, old in self.added.items()}
-        scales = dataclasses.replace(self, weights=weights, kept=kept * self.kept, added=added)
-        return scales, params, mixed | add_rows(tables, corrections, ids)
-
-    def apply(self, params: Params, average: Params | None) -> tuple[Params, Params | None]:
-        """Returns the parameters and the average that the arrays stand for."""
-        if average is not None:
-            average = average | {name: self.kept * average[name] + q * params[name] for name, q in self.added.items()}
-        return params | {name: w * params[name] for name, w in self.weights.items() if params[name].ndim > 1}, average
 
 
 def sparse_gradients(
@@ -177,11 +115,6 @@ def sparse_gradients(
     streams = per_example, (batch._replace(extras=None), rows.draws, carry)
     (nll, shared_grads), (carry, example_grads) = accumulate(microbatch_gradients, num_microbatches)(streams)
     return Gradients(nll, (shared_grads, example_grads), carry, rows)
-
-
-def mix(kept: Any, old: Any, new: Any) -> Any:
-    """Returns kept * old + (1 - kept) * new, leaf by leaf."""
-    return jax.tree.map(lambda a, b: kept * a + (1 - kept) * b, old, new)
 
 
 def gather_rows(
@@ -296,17 +229,3 @@ def _sum(ids: Sequence[jax.Array], values: Sequence[jax.Array], num_rows: int) -
     for ids_R, values_RxD in zip(ids, values):
         sums = sums.at[ids_R].add(values_RxD)
     return sums
-
-
-def add_rows(params: Params, updates: Params, ids: dict[str, Any]) -> Params:
-    """Adds updates in the structure of `row_gradients`. A row that occurs twice gets both updates.
-
-    Each table has one scatter for all its rows: before a second one XLA may copy the whole table.
-    """
-
-    def add(name: str) -> Any:
-        if name in ids:
-            return params[name].at[ids[name]].add(updates[name], mode='drop')
-        return jax.tree.map(jnp.add, params[name], updates[name])
-
-    return {name: add(name) for name in params}

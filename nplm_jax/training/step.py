@@ -21,6 +21,7 @@ from nplm_jax.outputs.output_layer import BIAS, Params, SparseOutputLayer
 from nplm_jax.training import optimizer_plugin, sparse_rows
 from nplm_jax.training.objective import Gradients, dense_gradients
 from nplm_jax.training.optimizers import Hyperparameters, Optimizer
+from nplm_jax.training.scales import Scales, mix
 from nplm_jax.utils.errors import require
 
 
@@ -44,7 +45,7 @@ class TrainState:
     carry: State = None
     average: Params | None = None
     output_state: Any = None
-    scales: sparse_rows.Scales | None = None
+    scales: Scales | None = None
 
 
 @flax.struct.dataclass
@@ -153,7 +154,7 @@ def apply_gradients(program: Program, state: TrainState, gradients: Gradients, i
             grads = sparse_rows.scatter_to_dense(gradients, state.params, program.network, sharding)
         updates, opt_state = chain.update(grads, state.opt_state, state.params, step=step)
         params = optax.apply_updates(state.params, updates)
-        average = None if state.average is None else sparse_rows.mix(kept, state.average, params)
+        average = None if state.average is None else mix(kept, state.average, params)
     else:
         grads, rows = sparse_rows.row_gradients(
             gradients, state.params, program.network, sharding, optimizer.rule.sums_rows
@@ -202,7 +203,7 @@ def train_steps(
         average = jax.tree.map(lambda a, b: jnp.where(starts_average, b, a), state.average, state.params)
         state = dataclasses.replace(state, average=average)
     if program.scatters_updates:
-        state = dataclasses.replace(state, scales=sparse_rows.Scales.start(program.network))
+        state = dataclasses.replace(state, scales=Scales.start(program.network))
     positions_T = jax.lax.dynamic_slice(positions_T, (first,), (num_steps * program.batch_size,))
     state, nll_S = jax.lax.scan(step, state, positions_T.reshape(num_steps, -1, body.bptt_length))
     if state.scales is not None:

@@ -16,7 +16,7 @@ from nplm_jax.config import parts
 from nplm_jax.config.settings import Settings
 from nplm_jax.data import dataset
 from nplm_jax.data.frequencies import unigram_log_probabilities
-from nplm_jax.distributed import sharding
+from nplm_jax.distributed import sharding, sharding_from_settings
 from nplm_jax.models.body import Body
 from nplm_jax.models.network_from_settings import network_from_settings
 from nplm_jax.models.neural import NeuralLanguageModel
@@ -141,7 +141,7 @@ def make_sharding(settings: Settings, body: Body) -> sharding.MeshSharding:
     require(num_streams % num_parts == 0, 'train.accumulate', num_parts, allowed)
     uses_sparse_updates = parts.part_class('output.kind', settings.output.kind).uses_sparse_updates
     shares = batch_size // num_parts, num_streams // num_parts
-    return sharding.make_sharding(settings.parallel, *shares, uses_sparse_updates)
+    return sharding_from_settings.make_sharding(settings.parallel, *shares, uses_sparse_updates)
 
 
 @contextlib.contextmanager

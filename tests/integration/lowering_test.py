@@ -11,11 +11,11 @@ import pytest
 from helpers import DATA, SPARSE, covering_pairs, others_nightly, small_settings
 from jax import export
 
-from nplm_jax.config import parts
+from nplm_jax.config.registry import NETWORKS, PARTS
 from nplm_jax.data.batches import Batch
 from nplm_jax.data.stream import Span
 from nplm_jax.distributed.sharding import MeshSharding
-from nplm_jax.models import neural
+from nplm_jax.models import network_reading, neural
 from nplm_jax.training import vmapped
 from nplm_jax.training.step import execute_steps, train_step
 from nplm_jax.training.training_run import prepare_run
@@ -23,12 +23,12 @@ from nplm_jax.training.training_run import prepare_run
 PLATFORMS = ('cuda', 'rocm', 'tpu')
 NUM_STEPS = 11
 V = len(DATA.vocabulary)
-KINDS_OF_OUTPUT = tuple(parts.PARTS['output.kind'].paths)
+KINDS_OF_OUTPUT = tuple(PARTS['output.kind'].paths)
 OUTPUTS = {kind: {'output.kind': kind} for kind in KINDS_OF_OUTPUT}
 OUTPUTS['full bfloat16'] = {'output.kind': 'full', 'output.precision': 'bfloat16'}
 SHAPE = {'model.n': 3, 'model.m': 3, 'model.h': 5, 'train.batch_size': 8, 'train.bptt_length': 4, 'train.epochs': 9}
 SHAPE |= {'train.steps_per_execution': NUM_STEPS, 'model.unigram_bias': False, 'transformer.heads': 1}
-KINDS = {family: KINDS_OF_OUTPUT for family in parts.NETWORKS}
+KINDS = {family: KINDS_OF_OUTPUT for family in NETWORKS}
 WITH_ALL = ('nplm', 'lstm')  # a window; a state that is carried on
 
 HALF = [(family, 'full bfloat16') for family in WITH_ALL]
@@ -85,7 +85,7 @@ def test_updates_lower_for_every_platform_as_one_loop(family, output):
 
 
 @pytest.mark.usefixtures('no_cpu')
-@pytest.mark.parametrize('family', others_nightly(parts.NETWORKS, ('nplm', 'lstm')))
+@pytest.mark.parametrize('family', others_nightly(NETWORKS, ('nplm', 'lstm')))
 def test_an_update_of_every_network_is_one_program_for_cpus_gpus_and_tpus(family):
     """A call of a library that one platform alone has, such as LAPACK, would be a custom call."""
     for kind in KINDS_OF_OUTPUT:
@@ -121,7 +121,7 @@ def test_every_optimizer_lowers_for_every_platform(optimizer):
 def test_evaluation_lowers_for_every_platform_in_float32(family, kind):
     network = run_of({'model.family': family, 'output.kind': kind}).program.network
     params = jax.eval_shape(lambda: network.init(jax.random.key(0)))
-    blocks = neural.stream_blocks(network, np.zeros(15, np.int32), Span(0, 15), 3)
+    blocks = network_reading.stream_blocks(network, np.zeros(15, np.int32), Span(0, 15), 3)
     text = lower(neural._read_stream.__wrapped__, network, params, *blocks, None, static=(0,))
     assert 'tensor<5x3xf32>' in text
     check_types(text)

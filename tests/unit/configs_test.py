@@ -9,7 +9,7 @@ from helpers import refuses
 
 from configs import ap_news, babylm, brown, default, gutenberg, rows, sentences, text, wikitext2, wikitext103
 from nplm_jax.config import parts
-from nplm_jax.config.settings import PaperRow
+from nplm_jax.config.sections import PaperRow
 from nplm_jax.data.stream import Span
 from nplm_jax.models import nplm
 from nplm_jax.models.network_from_settings import network_from_settings

@@ -16,6 +16,7 @@ from nplm_jax.cli import __main__ as cli
 from nplm_jax.cli.commands import all_commands
 from nplm_jax.config import parts, plugins
 from nplm_jax.config import settings as config_lib
+from nplm_jax.config.records import from_record, to_record
 from nplm_jax.reporting import catalog, packed
 from nplm_jax.runs import experiment, loading
 from nplm_jax.runs.experiment import load_settings
@@ -182,7 +183,7 @@ def test_trust_in_the_plugins_of_one_model_ends_with_the_call_and_changes_nothin
 def test_settings_keep_the_trust_of_who_made_them(tmp_path, monkeypatch):
     with plugin_folder(tmp_path, monkeypatch, my_texts=TEXTS):
         own = load_settings({'corpus.name': 'my_texts:texts'})
-        read = config_lib.from_record(config_lib.to_record(own))
+        read = from_record(to_record(own))
         assert own == read and callable(plugins.load('corpus.name', own.corpus.name))
         for settings in (own, pickle.loads(pickle.dumps(own)), config_lib.replace(own, {'seed': 2})):
             assert plugins.is_allowed(settings.corpus.name)

@@ -93,11 +93,11 @@ def main(connection: Connection, flags: list[str]) -> None:
 def _wrap_all(teller: Teller) -> None:
     from nplm_jax.reporting import figures  # noqa: PLC0415
     from nplm_jax.reporting import metrics as reporting  # noqa: PLC0415
-    from nplm_jax.runs import evaluation, session, workdir  # noqa: PLC0415
+    from nplm_jax.runs import evaluation, run_inputs, session  # noqa: PLC0415
     from nplm_jax.training import checkpoints, loop, step, vmapped  # noqa: PLC0415
 
     first = ['compile']
-    teller.wrap(workdir, 'record_inputs', lambda: 'files')
+    teller.wrap(run_inputs, 'record_inputs', lambda: 'files')
     teller.wrap(reporting.Reporter, 'start', lambda: 'files')
     for owner, name in ((step, 'execute_steps'), (vmapped, 'run_chunks')):
         teller.wrap(owner, name, lambda: first.pop() if first else 'step')

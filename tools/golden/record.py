@@ -36,6 +36,7 @@ from ml_collections import ConfigDict
 
 from configs import brown, text
 from nplm_jax.config import parts
+from nplm_jax.config.registry import PARTS
 from nplm_jax.inference import generation
 from nplm_jax.runs import experiment
 
@@ -223,9 +224,7 @@ def make_config(case: str, folder: pathlib.Path) -> ConfigDict:
     config.update_from_flattened_dict(
         {'name': case, 'corpus.path': str(path), 'corpus.count_over': 'all', **CASES[case]}
     )
-    config.update_from_flattened_dict(
-        parts.resets(config, parts.PARTS)
-    )  # cases share keys that some of them do not read
+    config.update_from_flattened_dict(parts.resets(config, PARTS))  # cases share keys that some of them do not read
     return config
 
 

@@ -33,7 +33,6 @@ def main() -> None:
     parser.add_argument('--size', type=int, default=240)
     parser.add_argument('--rooms', nargs='+', default=study.ROOMS, choices=study.ROOMS, metavar='ROOM')
     parser.add_argument('--budget', type=float, default=study.BUDGET, help='seconds of computing for each mutant')
-    parser.add_argument('--base', default='main', help='the commit whose tests count as the first ones')
     asked = parser.parse_args()
     if asked.coverage:
         measure_coverage(asked.coverage)
@@ -44,7 +43,7 @@ def main() -> None:
     if asked.measure or asked.again:
         study.run(asked.seed, asked.size, asked.rooms, asked.again, asked.budget)
     if asked.report:
-        study.report(asked.seed, asked.size, asked.rooms, asked.base)
+        study.report(asked.seed, asked.size, asked.rooms)
 
 
 if __name__ == '__main__':

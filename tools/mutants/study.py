@@ -7,7 +7,6 @@ import importlib
 import itertools
 import json
 import pathlib
-import subprocess
 import tempfile
 from collections.abc import Iterable
 from importlib import metadata
@@ -17,7 +16,7 @@ from nplm_jax.utils.io import write_atomically
 from tools.mutants import covering, processes, sites, table
 
 HERE = pathlib.Path(__file__).parent
-ROOMS = ('outputs', 'training', 'distributed', 'inference', 'data', 'models')
+ROOMS = ('outputs', 'training', 'distributed', 'inference', 'data', 'models', 'ngram', 'executors')
 ALSO = ('utils', 'cli', 'runs', 'golden_test.py')  # asked, if measured, where no test of its own room runs a line
 BUDGET = 4.0  # seconds of computing for the tests of a mutant
 KILLED, TIMEOUT, SURVIVED, UNCOVERED = 'killed', 'timeout', 'survived', 'no test runs it'
@@ -82,11 +81,13 @@ def try_mutant(root: pathlib.Path, mutant: sites.Mutant, tests: covering.Tests, 
         raise RuntimeError(f'{files}: no tests were collected')
     if not files:
         outcome = UNCOVERED
+    elif failed.exists():
+        outcome = KILLED
     elif code is None:  # in an endless loop, or waiting for the machine
         outcome = TIMEOUT if seconds >= limit else UNDECIDED
-    elif code in (0, 2) and not failed.exists():  # 2: the time was over before all tests had run
+    elif code in (0, 2):  # 2: the time was over before all tests had run
         outcome = SURVIVED
-    elif failed.exists() or code < 0 or code == 4:  # 4: a module that the tests' surroundings import does not run
+    elif code < 0 or code == 4:  # 4: a module that the tests' surroundings import does not run
         outcome = KILLED
     else:
         raise RuntimeError(f'pytest ended with {code}: {log.read_text()[-2000:]}')
@@ -95,8 +96,8 @@ def try_mutant(root: pathlib.Path, mutant: sites.Mutant, tests: covering.Tests, 
     return {**record, 'by': by, 'seconds': round(seconds, 1), 'whole_files': not nodeids, 'time_over': code == 2}
 
 
-def report(seed: int, size: int, rooms: list[str], base: str) -> None:
-    """Writes results/seed_SEED.json: each mutant with its outcome by the tests of a commit (`first`), and by all.
+def report(seed: int, size: int, rooms: list[str]) -> None:
+    """Writes results/seed_SEED.json: each mutant with its first outcome and the one now.
 
     A room's mutants, which are in random order, are those before the first that is not decided.
     """
@@ -105,10 +106,8 @@ def report(seed: int, size: int, rooms: list[str], base: str) -> None:
         sample, places = draw(root, size, seed)
     sample = [mutant for mutant in sample if mutant.room in rooms]
     rows = {key(record): record for record in records(seed)}  # the last one of each
-    for row in rows.values():
-        row['first'] = (
-            row['outcome'] if row['outcome'] not in (KILLED, TIMEOUT) or _is_of(base, row['by']) else SURVIVED
-        )
+    for record in reversed([record for record in records(seed) if record['outcome'] != UNDECIDED]):
+        rows[key(record)]['first'] = record['outcome']
     decided = [
         list(itertools.takewhile(lambda m: rows.get(key(m), {}).get('outcome', UNDECIDED) != UNDECIDED, in_room))
         for in_room in ([m for m in sample if m.room == room] for room in rooms)
@@ -120,7 +119,6 @@ def report(seed: int, size: int, rooms: list[str], base: str) -> None:
         'command': f'python -m tools.mutants --measure --seed={seed} --size={size}',
         'seed': seed,
         'places': {room: number for room, number in places.items() if room in rooms},
-        'first': _git('rev-parse', '--short=12', base).strip(),
         'cosmic-ray': metadata.version('cosmic-ray'),
         # It imports JAX, which `processes.import_heavy` has to do after its settings.
         **importlib.import_module('nplm_jax.reporting.provenance').provenance(),
@@ -150,16 +148,6 @@ def test_files(root: pathlib.Path, rooms: Iterable[str]) -> list[str]:
 
 def _file(seed: int) -> pathlib.Path:
     return covering.CACHE / f'seed_{seed}.jsonl'
-
-
-def _is_of(base: str, test: str) -> bool:
-    """Returns whether a test, by its node id, is one of a commit; true for an import that fails or a time-out."""
-    file, _, name = test.partition('::')
-    return not name or f'def {name.split("[")[0]}(' in _git('show', f'{base}:{file}')
-
-
-def _git(*arguments: str) -> str:
-    return subprocess.run(['git', *arguments], cwd=processes.ROOT, capture_output=True, text=True).stdout
 
 
 def _side_by_side(sample: list[sites.Mutant]) -> list[sites.Mutant]:

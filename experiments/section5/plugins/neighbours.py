@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from experiments.section5.plugins import wordnet
-from nplm_jax.config.settings import CorpusSettings, Settings
+from nplm_jax.config.sections import CorpusSettings
+from nplm_jax.config.settings import Settings
 from nplm_jax.data import brown, mapped_arrays
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.stream import PARAGRAPH_BOUNDARY, RARE_ID, TEXT_BOUNDARY

@@ -22,7 +22,8 @@ from nplm_jax.apps.adaptive.adaptive_model import AdaptiveModel
 from nplm_jax.data.stream import Span
 from nplm_jax.models.body import by_example
 from nplm_jax.models.network import Network
-from nplm_jax.models.neural import NeuralLanguageModel, ReadState, burn_in, jit_float32, read, stream_blocks
+from nplm_jax.models.network_reading import ReadState, burn_in, jit_float32, read, stream_blocks
+from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import Params
 
 SEGMENTS = 16  # adjacent segments that measure one stretch of the training words

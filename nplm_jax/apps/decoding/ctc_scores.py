@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from nplm_jax.apps.kenlm import model as kenlm
+from nplm_jax.apps.kenlm.readers import NgramReader
 from nplm_jax.utils.errors import require
 
 END = '</s>'
@@ -76,7 +77,7 @@ class WordScorer:
     @property
     def is_network(self) -> bool:
         """Whether scores are computed by JAX."""
-        return not isinstance(self.model._reader, kenlm.NgramReader)
+        return not isinstance(self.model._reader, NgramReader)
 
     def set_weights(
         self, alpha: float | None, beta: float | None, unk_score_offset: float | None, boundary: bool | None

@@ -31,7 +31,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import math
 import os
 import warnings
 import weakref
@@ -43,14 +42,12 @@ import numpy as np
 
 from nplm_jax.apps.decoding.ctc_scores import Hotwords, WordScorer
 from nplm_jax.apps.decoding.ctc_search import Limits, Result, search
+from nplm_jax.apps.decoding.frames import log_probabilities
 from nplm_jax.apps.decoding.labels import Alphabet
 from nplm_jax.apps.kenlm import model as kenlm
 from nplm_jax.utils.errors import BadInput, require
 
 WordFrames = tuple[str, tuple[int, int]]  # a word, its first frame and the frame after its last one
-_MIN_P = 1e-15  # of a label
-_ROUNDING = 2**-7  # of the sum of probabilities in bfloat16: of the sum of a softmax, and of its results
-_MAX_MISSING = 0.1  # of the sum of probabilities
 
 
 class OutputBeam(NamedTuple):
@@ -217,40 +214,8 @@ class BeamSearchDecoderCTC:
         words = Hotwords(hotwords, hotword_weight)
         if unspellable := self._alphabet.unspellable(words.words):
             warnings.warn(f'hotwords={unspellable}: ignored, the labels cannot spell them', stacklevel=3)
-        return search(self._log_p(logits), self._alphabet.parsed_labels(), lm, words, limits, state)
-
-    def _log_p(self, logits: np.ndarray) -> np.ndarray:
-        """Returns natural log-probabilities, float64, F x N. Raises BadInput if the logits are none."""
-        columns = len(self._alphabet.labels)
-        try:
-            values_FxN = np.asarray(logits, np.float64)
-        except (TypeError, ValueError):
-            raise BadInput('logits', 'must be numbers, frames x labels') from None
-        shape = values_FxN.shape
-        require(len(shape) == 2, 'logits', shape, f'must have two dimensions, frames x {columns} labels')
-        require(shape[1] == columns, 'logits', shape, f'must have {columns} columns, one a label and one the blank')
-        finite = bool((values_FxN < np.inf).all() and (values_FxN > -np.inf).any(axis=1).all())
-        require(finite, 'logits', shape, 'must be numbers: no NaN, no infinity, in each frame one above -infinity')
-        if ((values_FxN >= 0) & (values_FxN <= 1 + _ROUNDING)).all():
-            return _log_of_probabilities(values_FxN)
-        log_p_FxN = values_FxN - np.logaddexp.reduce(values_FxN, axis=1, keepdims=True)
-        return np.clip(log_p_FxN, math.log(_MIN_P), 0)
-
-
-def _log_of_probabilities(p_FxN: np.ndarray) -> np.ndarray:
-    """Returns the logarithms of rounded probabilities. Raises BadInput for the first frame that is no distribution.
-
-    Rounding a distribution of N labels changes its sum by 2^-8 at most in bfloat16, by less in float16, and by N / 510
-    in multiples of 1 / 255 (uint8); with many labels that much is no rounding error but lost labels.
-    """
-    sums_Fx1 = p_FxN.sum(axis=1, keepdims=True)
-    tolerance = max(_ROUNDING, min(p_FxN.shape[1] / 510, _MAX_MISSING))
-    if (wrong_F := np.abs(sums_Fx1[:, 0] - 1) > tolerance).any():
-        frame = int(wrong_F.argmax())
-        problem = f'frame {frame} sums to {sums_Fx1[frame, 0]:.4g}; values within [0, 1] are read as probabilities, '
-        problem += 'and those of each frame must sum to 1: remove padding, or give log-probabilities'
-        raise BadInput('logits', problem, value=p_FxN.shape)
-    return np.log(np.clip(p_FxN / sums_Fx1, _MIN_P, 1))
+        log_p_FxN = log_probabilities(logits, len(self._alphabet.labels))
+        return search(log_p_FxN, self._alphabet.parsed_labels(), lm, words, limits, state)
 
 
 def build_ctcdecoder(

@@ -20,7 +20,8 @@ from collections.abc import Sequence
 from nplm_jax.cli.parser import Parser
 from nplm_jax.data.zips import open_zip
 from nplm_jax.utils.errors import BadInput, first_line, require
-from nplm_jax.utils.io import expand, open_regular, read_lines
+from nplm_jax.utils.io import expand
+from nplm_jax.utils.untrusted import open_regular, read_lines
 
 _MAX_UTTERANCES = 100_000
 _ROUNDS = 2  # of --tune: search, tune on what was found, search again

@@ -18,7 +18,8 @@ import numpy as np
 from nplm_jax.apps.decoding import reranking
 from nplm_jax.reporting.text import to_json
 from nplm_jax.utils.errors import BadInput, require
-from nplm_jax.utils.io import expand, finite_numbers, read_lines
+from nplm_jax.utils.io import expand
+from nplm_jax.utils.untrusted import finite_numbers, read_lines
 
 SEPARATOR = ' ||| '
 _BLANKS = ' \t\r'

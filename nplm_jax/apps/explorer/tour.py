@@ -22,7 +22,8 @@ from nplm_jax.data.stream import RARE_ID
 from nplm_jax.inference import generation
 from nplm_jax.models import nplm
 from nplm_jax.models.language_model import LanguageModel
-from nplm_jax.models.neural import NeuralLanguageModel, jit_float32
+from nplm_jax.models.network_reading import jit_float32
+from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.ngram.backoff import BackoffModel
 from nplm_jax.outputs.output_layer import Params
 from nplm_jax.outputs.softmax import Softmax

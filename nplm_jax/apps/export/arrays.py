@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from nplm_jax.config.parts import PARTS, part_class
+from nplm_jax.config.parts import part_class
+from nplm_jax.config.registry import PARTS
 from nplm_jax.config.settings import Settings, to_dict
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.models.language_model import LanguageModel

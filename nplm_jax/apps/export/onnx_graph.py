@@ -1,6 +1,6 @@
 """Any network as an ONNX graph that reads one word of each stream a call and carries its state.
 
-The graph is that of the functions which every command evaluates (`neural.read` and the output layer's
+The graph is that of the functions which every command evaluates (`network_reading.read` and the output layer's
 `log_probabilities`), converted by the package jax2onnx. Dims: V words, S streams, I inputs of a matrix, O its outputs.
 """
 
@@ -24,7 +24,8 @@ from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.models.body import by_example
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.network import Network
-from nplm_jax.models.neural import NeuralLanguageModel, ReadState, read, start_state
+from nplm_jax.models.network_reading import ReadState, read, start_state
+from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import Params
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import write_atomically

@@ -29,7 +29,8 @@ from typing import TYPE_CHECKING
 from nplm_jax.cli.parser import EXISTS, Parser, require_writable
 from nplm_jax.reporting.text import to_json
 from nplm_jax.utils.errors import BadInput, require
-from nplm_jax.utils.io import expand, finite_numbers
+from nplm_jax.utils.io import expand
+from nplm_jax.utils.untrusted import finite_numbers
 
 if TYPE_CHECKING:
     import argparse

@@ -16,7 +16,8 @@ import numpy as np
 from nplm_jax.data import formats
 from nplm_jax.reporting.text import to_json
 from nplm_jax.utils.errors import BadInput, require
-from nplm_jax.utils.io import decode_lines, open_atomically, open_regular
+from nplm_jax.utils.io import open_atomically
+from nplm_jax.utils.untrusted import decode_lines, open_regular
 
 JSON, PARQUET, TEXT = '.jsonl', '.parquet', ''
 

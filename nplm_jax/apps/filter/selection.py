@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+import tqdm
 
 from nplm_jax.apps.filter import documents
 from nplm_jax.apps.filter.distribution import Distribution, quantile
@@ -23,7 +24,7 @@ from nplm_jax.runs.imported import read_arpa
 from nplm_jax.runs.loaded_models import LoadedModels, load_models
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand
-from nplm_jax.utils.progress import ProgressBar, progress_bar
+from nplm_jax.utils.progress import progress_bar
 
 Scored = Iterator[tuple[Batch, np.ndarray]]
 """Batches with the perplexity of each document; NaN for one without words."""
@@ -163,11 +164,11 @@ def select(job: Job, above: Bound | None, below: Bound | None) -> dict[str, Any]
     return {**counts, 'bounds': bounds, 'files': written}
 
 
-def _bar(files: Sequence[pathlib.Path]) -> ProgressBar:
+def _bar(files: Sequence[pathlib.Path]) -> tqdm.tqdm:
     return progress_bar(sum(map(sources.size, files)), 'scoring', ' bytes')
 
 
-def _score(file: pathlib.Path, job: Job, counts: collections.Counter[str], bar: ProgressBar) -> Scored:
+def _score(file: pathlib.Path, job: Job, counts: collections.Counter[str], bar: tqdm.tqdm) -> Scored:
     """Yields the batches of a file with the perplexities of their documents; adds to the counts."""
     position = 0
     counts.update(documents=0, empty=0, unknown=0, words=0, oovs=0)

@@ -19,25 +19,21 @@ import itertools
 import os
 import pathlib
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from nplm_jax.apps.kenlm.readers import Context, MixtureReader, NetworkReader, NgramReader, Reader
+from nplm_jax.apps.kenlm.mixture_reader import Reader
+from nplm_jax.apps.kenlm.opened_models import items, mix, open_model
+from nplm_jax.apps.kenlm.readers import Context
 from nplm_jax.data import text_checks
-from nplm_jax.data.stream import PARAGRAPH_BOUNDARY, RARE, RARE_ID
-from nplm_jax.data.tokenizers.tokenizer import Tokenizer
-from nplm_jax.data.tokenizers.words import KENLM_WORD
-from nplm_jax.data.vocabulary import Vocabulary
+from nplm_jax.data.stream import RARE_ID
 from nplm_jax.inference import scoring
 from nplm_jax.inference.loaded_model import LoadedModel
 from nplm_jax.inference.scoring import Line
-from nplm_jax.models.mixture import normalize_weights
-from nplm_jax.ngram import arpa, sentence_marks
-from nplm_jax.ngram.backoff import BackoffModel
-from nplm_jax.reporting import catalog, packed
-from nplm_jax.runs import loading
+from nplm_jax.ngram import sentence_marks
+from nplm_jax.reporting import catalog
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand
 
@@ -103,7 +99,7 @@ class Model:
             BadInput: No model can be loaded, the models have different words, or the weights do not fit.
         """
         is_one = isinstance(path, Source)
-        sources = [path] if isinstance(path, Source) else _items(path)
+        sources = [path] if isinstance(path, Source) else items(path)
         are_sources = bool(sources) and all(isinstance(source, Source) for source in sources)
         allowed = 'must be the path of an ARPA file or a run, or what nplm_jax.load returned, or a list of these'
         require(are_sources, 'path', path, allowed)
@@ -113,8 +109,9 @@ class Model:
         has_no_file = [isinstance(source, LoadedModel) and source.folder is None for source in sources]
         again = [source if whole else name for source, whole, name in zip(sources, has_no_file, self._names)]
         self._source = again[0] if is_one else again
-        parts = [_open(name, source) for name, source in zip(self._names, sources)]
-        part = parts[0] if is_one and weights is None else _mix(self._names, parts, weights)
+        loaded = [source if isinstance(source, LoadedModel) else None for source in sources]
+        parts = list(map(open_model, self._names, loaded))
+        part = parts[0] if is_one and weights is None else mix(self._names, parts, weights)
         self._reader, self.vocabulary, _, self._end, self._split, _ = part
         self.order = self._reader.order
         self._ids = {word: i for i, word in enumerate(self.vocabulary)}
@@ -257,26 +254,6 @@ class LanguageModel(Model):
     """The name of `Model` in early versions of KenLM."""
 
 
-class _Part(NamedTuple):
-    """A model.
-
-    Attributes:
-        reader: Its reader.
-        words: Its words.
-        begin: The id of `<s>`, which is no word.
-        end: The id of the end of a sentence.
-        split: Cuts a sentence into words.
-        tokenizer: That of a run; None of an ARPA file, whose words are separated by blanks.
-    """
-
-    reader: Reader
-    words: list[str]
-    begin: int | None
-    end: int | None
-    split: Callable[[str], list[str]]
-    tokenizer: Tokenizer | None = None
-
-
 def _find(path: Source) -> pathlib.Path:
     """Returns the path of a file or of a run, which may be given by its name. Raises BadInput if nothing is there."""
     if isinstance(path, LoadedModel):
@@ -285,64 +262,6 @@ def _find(path: Source) -> pathlib.Path:
     found = file if file.exists() else catalog.expand_run(file)
     require(found.exists(), 'path', str(file), 'no ARPA file or run is there')
     return found
-
-
-def _open(path: str, source: Source) -> _Part:
-    """Returns the model of an ARPA file, or of what else `loading.load` takes."""
-    file = pathlib.Path(path)
-    if not isinstance(source, LoadedModel) and file.is_file() and not packed.is_packed(file):
-        return _from_ngrams(*arpa.read(file, as_kenlm=True), KENLM_WORD.findall)
-    loaded = source if isinstance(source, LoadedModel) else loading.load(file)
-    vocabulary, model = loaded.vocabulary, loaded.model
-    begin, is_lossless = scoring.LineStart.of(vocabulary).prefix, vocabulary.tokenizer.is_lossless
-    if not is_lossless:  # tokens that are pieces of text can have any spelling
-        sentence_marks.check_words(path, vocabulary)
-    if isinstance(model, BackoffModel) and begin and not is_lossless:
-        part = _from_ngrams(*sentence_marks.split(model, vocabulary), vocabulary.tokenize)
-        return part._replace(tokenizer=vocabulary.tokenizer)
-    renamed = {} if is_lossless else {PARAGRAPH_BOUNDARY: sentence_marks.END}
-    unknown = RARE if arpa.UNKNOWN in vocabulary.ids else arpa.UNKNOWN
-    words = [unknown, *(renamed.get(word, word) for word in vocabulary.words[1:])]
-    padded = (*[RARE_ID] * ((model.n or 1) - 1), *begin)  # as `nplm score` reads a line
-    reader = NgramReader(model, padded) if isinstance(model, BackoffModel) else NetworkReader(model, begin)
-    return _Part(reader, words, None, begin[-1] if begin else None, vocabulary.tokenize, vocabulary.tokenizer)
-
-
-def _from_ngrams(model: BackoffModel, vocabulary: Vocabulary, split: Callable[[str], list[str]]) -> _Part:
-    """Returns a model with `<s>` and `</s>`."""
-    begin, end = map(vocabulary.ids.get, arpa.SENTENCE_MARKS)
-    begins, words = () if begin is None else (begin,), [arpa.UNKNOWN, *vocabulary.words[1:]]
-    return _Part(NgramReader(model, begins, begins), words, begin, end, split)
-
-
-def _mix(names: Sequence[str], parts: Sequence[_Part], weights: Sequence[float] | None) -> _Part:
-    """Returns a mixture, which cuts sentences as its runs do. Raises BadInput unless words and tokenizers agree."""
-    shares = [1 / len(parts)] * len(parts) if weights is None else _items(weights)
-    numbers = int, float, np.integer, np.floating
-    are_numbers = len(shares) == len(parts) and all(isinstance(share, numbers) for share in shares)
-    require(are_numbers, 'weights', weights, f'must be {len(parts)} numbers, one a model')
-    (weights_M,) = normalize_weights('weights', weights, shares)
-    ids = [{word: i for i, word in enumerate(part.words) if i != part.begin} for part in parts]
-    words = [*ids[0]]
-    for name, ids_of_words in zip(names, ids):
-        problem = f'its words ({len(ids_of_words):,}) are not those of {names[0]} ({len(words):,}): see nplm import'
-        require(ids_of_words.keys() == ids[0].keys(), 'path', name, f'{problem} --vocabulary')
-    cutters = [(name, part.tokenizer, part.split) for name, part in zip(names, parts) if part.tokenizer is not None]
-    for name, tokenizer, _ in cutters:
-        difference = tokenizer.difference(cutters[0][1], cutters[0][0])
-        require(not difference, 'path', name, f'{difference}; models can be mixed only over the same')
-    split = cutters[0][2] if cutters else parts[0].split
-    ids_MxV = np.array([[ids_of_words[word] for word in words] for ids_of_words in ids])
-    end = None if parts[0].end is None else words.index(parts[0].words[parts[0].end])
-    return _Part(MixtureReader([part.reader for part in parts], weights_M, ids_MxV), words, None, end, split)
-
-
-def _items(values: Iterable[Any]) -> list[Any]:
-    """Returns a list of values; none of what is no iterable."""
-    try:
-        return list(values)
-    except TypeError:
-        return []
 
 
 def _text(value: str | bytes) -> str:

@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING
 
 from nplm_jax.cli.parser import Parser
 from nplm_jax.utils.errors import BadInput, require
-from nplm_jax.utils.io import expand, read_text
+from nplm_jax.utils.io import expand
+from nplm_jax.utils.untrusted import read_text
 
 if TYPE_CHECKING:
     from nplm_jax.ngram.backoff import BackoffModel

@@ -42,7 +42,7 @@ def main(argv: Sequence[str]) -> None:
     require(0 <= flags.seed < 2**31, '--seed', flags.seed, 'must be at least 0 and below 2**31')
     changes = {'model.family': flags.family, **({} if flags.n is None else {'model.n': flags.n})}
 
-    from nplm_jax.inference import generation
+    from nplm_jax.inference.drawn_spellings import spell
     from nplm_jax.reporting.run_table import check_finished
     from nplm_jax.runs import process, spelling
     from nplm_jax.training.loop import Interrupted
@@ -58,7 +58,7 @@ def main(argv: Sequence[str]) -> None:
         print(f'{stop}; resume with: {command}', file=sys.stderr)
         sys.exit(128 + stop.signal_number)
     measured = spelling.measure(trained, rare.words)
-    words = generation.spell(trained, range(_SHOWN), flags.seed)
+    words = spell(trained, range(_SHOWN), flags.seed)
     if flags.json:
         print(to_json({**measured, 'words': words}))
         return

@@ -1,18 +1,17 @@
 """New words for a trained network, without training: features from the words that could stand in their place.
 
-The paper's section 5: the features of a word that training never saw are a weighted convex combination of the features
-of the words that could stand in its place. A new word w was seen k times, the i-th time between the words before_i and
-after_i. Its rows in C and in the output matrices are sums over the known words v with the weights
+Section 5 of the paper: the features of a new word are a convex combination of those of the words that could stand in
+its place. A new word w was seen k times, the i-th time between the words before_i and after_i. Its rows in C and in the
+output matrices are sums over the known words v with the weights
 
     q(v) = product_i [P(v | before_i) / P(v) * P(after_i | before_i, v)], divided by its sum over the candidates v
     (the last factor if words after are evidence),
 
-by Bayes' rule the probability that v is the word that all these contexts surround, if every candidate is as likely as
-any other before they are read. `Weighting(rule='mean')` has the weights of the paper, q(v) = mean_i P(v | before_i).
+by Bayes' rule the probability that v is the word in all these contexts, with a uniform prior. `Weighting(rule='mean')`
+has the weights of the paper, q(v) = mean_i P(v | before_i).
 
-The count of w sets its bias b_w: over contexts that the network itself writes, the mean of P(w | context) is the count
-of w / words of the text. Before, the symbol of w was <rare>, whose bias is lowered so that the mean of P(<rare> |
-context) falls in the proportion of the count of <rare> with w to that without w: what w gains, <rare> loses.
+The count of w sets its bias b_w: over contexts that the network itself writes, the mean of P(w | context) is the share
+of w in the text. The bias of <rare>, the former symbol of w, falls by as much: what w gains, <rare> loses.
 
 Dims: W new words, V known words, K candidates, B contexts, D width of a row, S contexts of a block.
 """
@@ -34,7 +33,8 @@ from nplm_jax.inference.generation import Choice, sample
 from nplm_jax.inference.loaded_model import LoadedModel, check_loaded
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.network import Network
-from nplm_jax.models.neural import NeuralLanguageModel, jit_float32
+from nplm_jax.models.network_reading import jit_float32
+from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import BIAS, Features, Params
 from nplm_jax.utils.errors import BadInput, require
 
@@ -93,14 +93,12 @@ def induce(
     Args:
         run: A trained network.
         words: The new words, or one word.
-        lines: Lines of words, tokenized as the corpus was (`Vocabulary.tokenize`). Each occurrence of a new word
-            is used.
+        lines: Lines of words, tokenized as the corpus was (`Vocabulary.tokenize`).
         counts: The occurrences of new words in the text that the vocabulary counts; default: those in `lines`.
         weighting: How the weights follow from the contexts.
 
     Returns:
-        The network and the vocabulary with the new words, whose ids follow the last one. The network is an ordinary one
-        and can be scored, sampled and trained.
+        The network and the vocabulary with the new words, whose ids follow the last one.
 
     Raises:
         BadInput: The model is no network or cannot take words, or a word is known already or in no line.

@@ -13,7 +13,8 @@ from nplm_jax.apps.surprisal import stimuli as stimuli_lib
 from nplm_jax.apps.surprisal.stimuli import COLUMN_NAMES, ColumnNames, Columns, Place, Stimuli
 from nplm_jax.data.formats import find_fault, import_pyarrow
 from nplm_jax.utils.errors import BadInput, first_line, require
-from nplm_jax.utils.io import expand, open_regular, read_lines, write_atomically
+from nplm_jax.utils.io import expand, write_atomically
+from nplm_jax.utils.untrusted import open_regular, read_lines
 
 SUFFIXES = ('.tsv', '.csv', '.parquet')
 

@@ -10,7 +10,8 @@ from nplm_jax.config.parts import part_class
 from nplm_jax.data.tokenizers.byte_level import ByteTokenizer
 from nplm_jax.data.tokenizers.tokenizer import CONFIG_FILE, RULES_FILE, Tokenizer
 from nplm_jax.utils.errors import BadInput
-from nplm_jax.utils.io import read_json, write_atomically
+from nplm_jax.utils.io import write_atomically
+from nplm_jax.utils.untrusted import read_json
 
 FORMAT = 1
 FILES = (CONFIG_FILE, RULES_FILE)

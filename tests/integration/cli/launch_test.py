@@ -71,7 +71,7 @@ def test_a_foreign_or_unwritable_folder(tmp_path):
 def test_an_error_in_the_program_is_no_lost_process(monkeypatch):
     """Of a run on several processes: it keeps its traceback, even if it reads as one of a collective does."""
     said = []
-    monkeypatch.setattr(launch_lib, '_DISTRIBUTED', types.SimpleNamespace(value=True))
+    monkeypatch.setattr(launch_lib, 'DISTRIBUTED', types.SimpleNamespace(value=True))
     monkeypatch.setattr(launch_lib, 'exit_with', lambda *words: said.append(words))
     monkeypatch.setattr(launch_lib, 'run', lambda *words: raise_(RuntimeError('UNAVAILABLE: Gloo')))
     launch_lib.main(['launch.py'])

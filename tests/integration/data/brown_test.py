@@ -12,6 +12,7 @@ from helpers import corpus_settings, refuses
 from nplm_jax.data import brown as brown_files
 from nplm_jax.data import corpora, download, vocabulary
 from nplm_jax.data.stream import Span
+from nplm_jax.utils.io import cache_folder
 
 
 @pytest.fixture(scope='module')
@@ -127,7 +128,7 @@ def test_the_wheel_really_holds_brown():
 def _brown_zip() -> pathlib.Path:
     """The archive that the machine has, in NLTK's folders or the cache."""
     brown_files.texts()
-    places = [f / 'corpora' / 'brown.zip' for f in download.nltk_folders()] + [download.cache_folder() / 'brown.zip']
+    places = [f / 'corpora' / 'brown.zip' for f in download.nltk_folders()] + [cache_folder() / 'brown.zip']
     archive = next((p for p in places if p.is_file()), None)
     if archive is None:
         pytest.skip('Brown lies here as an unpacked folder only')

@@ -118,7 +118,7 @@ def test_tokens_of_an_earlier_text_are_not_those_of_the_next(large):
 @pytest.mark.parametrize('missing', ['manifest.json', 'types.txt', 'type_ids-*'])
 def test_what_is_not_complete_is_made_again(large, missing):
     before = corpora.load(large).words
-    (folder,) = (prepared_texts.download.cache_folder() / 'texts').iterdir()
+    (folder,) = (prepared_texts.cache_folder() / 'texts').iterdir()
     (file,) = folder.glob(missing)
     file.unlink()
     assert corpora.load(large).words == before

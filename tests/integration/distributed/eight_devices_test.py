@@ -29,15 +29,16 @@ from helpers import (
 )
 
 from experiments.parallel import counts, program
-from nplm_jax.config.settings import ParallelSettings
+from nplm_jax.config.sections import ParallelSettings
 from nplm_jax.data import encoding, vocabulary
 from nplm_jax.data.corpora import Corpus
 from nplm_jax.data.stream import Span
 from nplm_jax.data.word_stream import WordStream
 from nplm_jax.distributed import sharding
 from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding, make_mesh
+from nplm_jax.distributed.sharding_from_settings import make_sharding
 from nplm_jax.inference.perplexity import evaluate
-from nplm_jax.models import neural
+from nplm_jax.models import network_reading, neural
 from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.training.checkpoints import CheckpointStore
@@ -159,7 +160,7 @@ def test_devices_divide_the_evaluated_words_and_send_nothing(family, kind):
         all_eight.scoring_block(5000) == (8 * 256 if network.body.start(1) is None else 256)
         and one.scoring_block(5000) == 256
     )
-    blocks = neural.stream_blocks(network, tokens_T, Span(0, 5000), 8 * 256)
+    blocks = network_reading.stream_blocks(network, tokens_T, Span(0, 5000), 8 * 256)
     lowered = neural._read_stream.lower(network, all_eight._params_everywhere, *blocks, None, all_eight.sharding)
     compiled = lowered.compile()
     assert program.sent_arrays(compiled.as_text()) == []
@@ -361,12 +362,12 @@ def test_an_update_whose_numbers_are_not_finite_is_named(tmp_path, kind, shape):
 )
 def test_what_the_devices_cannot_do_is_one_line(data, model, mode, key, number):
     with refuses(key) as caught:
-        sharding.make_sharding(ParallelSettings(data, model, mode), 16, 16, uses_sparse_updates=False)
+        make_sharding(ParallelSettings(data, model, mode), 16, 16, uses_sparse_updates=False)
     assert number in numbers(caught.value.problem) and '\n' not in str(caught.value)
 
 
 def test_with_sparse_updates_all_devices_share_the_batch():
-    build = functools.partial(sharding.make_sharding, batch_size=12, num_streams=12, uses_sparse_updates=True)
+    build = functools.partial(make_sharding, batch_size=12, num_streams=12, uses_sparse_updates=True)
     with refuses('train.batch_size') as caught:
         build(ParallelSettings(2, 4, 'shard_map'))
     assert '8' in numbers(caught.value.problem)
@@ -375,19 +376,19 @@ def test_with_sparse_updates_all_devices_share_the_batch():
 
 def test_the_devices_of_a_batch_divide_its_streams():
     with refuses('parallel.data') as caught:
-        sharding.make_sharding(ParallelSettings(8, 1, 'shard_map'), 16, 4, uses_sparse_updates=False)
+        make_sharding(ParallelSettings(8, 1, 'shard_map'), 16, 4, uses_sparse_updates=False)
     assert '4' in numbers(caught.value.problem)
 
 
 @pytest.mark.parametrize('data,model,shape', [(-1, 2, (4, 2)), (2, -1, (2, 4)), (-1, 1, (8,)), (3, 2, (3, 2))])
 def test_minus_one_takes_all_devices_that_are_left(data, model, shape):
-    mesh = sharding.make_sharding(ParallelSettings(data, model, 'shard_map'), 48, 48, uses_sparse_updates=False).mesh
+    mesh = make_sharding(ParallelSettings(data, model, 'shard_map'), 48, 48, uses_sparse_updates=False).mesh
     assert tuple(mesh.shape.values()) == shape
 
 
 def test_several_processes_use_all_devices_and_never_pmap(monkeypatch):
     monkeypatch.setattr(jax, 'process_count', lambda: 2)
-    build = functools.partial(sharding.make_sharding, batch_size=16, num_streams=16, uses_sparse_updates=False)
+    build = functools.partial(make_sharding, batch_size=16, num_streams=16, uses_sparse_updates=False)
     assert build(ParallelSettings(4, 2, 'shard_map')).mesh.size == 8
     with refuses('parallel.data') as caught:
         build(ParallelSettings(2, 2, 'shard_map'))
@@ -407,7 +408,7 @@ def test_rows_that_pad_the_words_are_zeros_and_their_words_are_never_predicted()
 
 
 def test_one_by_one_is_no_mesh():
-    assert sharding.make_sharding(ParallelSettings(1, 1, 'shard_map'), 16, 16, uses_sparse_updates=False) is ONE_DEVICE
+    assert make_sharding(ParallelSettings(1, 1, 'shard_map'), 16, 16, uses_sparse_updates=False) is ONE_DEVICE
 
 
 # --- what is sent ----------------------------------------------------------------------------------------

@@ -132,6 +132,12 @@ def test_alone_a_process_is_the_first_and_needs_no_collective():
     assert multihost.broadcast_from_primary(tree) is tree
 
 
+def test_the_largest_number_of_all_processes(monkeypatch):
+    monkeypatch.setattr(jax, 'process_count', lambda: 3)
+    monkeypatch.setattr(multihost.multihost_utils, 'process_allgather', lambda number: np.array([number, 9, 4]))
+    assert [multihost.allreduce_max(number) for number in (7, 11)] == [9, 11]
+
+
 def test_a_mesh_that_leaves_a_process_out_is_refused(tmp_path):
     distributed = {'coordinator': f'localhost:{free_port()}', 'processes': 1, 'process_id': 0}
     process = start(tmp_path, (*SENTENCES, '--config.parallel.data=3'), **distributed)

@@ -1,6 +1,8 @@
 """Preparation and counting by the workers of Dask are those of one process, whatever dies meanwhile."""
 
+import concurrent.futures
 import contextlib
+import importlib
 import os
 import signal
 import socket
@@ -17,9 +19,10 @@ pytest.importorskip('distributed.scheduler', reason='pip install "nplm-jax[clust
 
 import cloudpickle
 import distributed
+from distributed.comm import CommClosedError
 
 from experiments.scale.cluster import start_cluster
-from nplm_jax.config.settings import CorpusSettings
+from nplm_jax.config.sections import CorpusSettings
 from nplm_jax.data import corpora, preparation
 from nplm_jax.data.stream import Span
 from nplm_jax.executors import dask_cluster, jobs, workers
@@ -159,6 +162,19 @@ def test_a_task_whose_workers_have_all_ended_is_one_line(tmp_path, monkeypatch):
         cluster._client.retire_workers()
         with refuses(f'--scheduler={address}'):
             list(cluster.map(str, [1]))
+
+
+@pytest.mark.parametrize('error', [concurrent.futures.CancelledError(), CommClosedError()])
+def test_a_connection_that_was_closed_is_one_line_although_a_scheduler_answers_again(cluster, error):
+    with refuses(cluster._flag), cluster._connected():
+        raise error
+
+
+def test_without_dask_is_one_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, 'distributed', None)
+    monkeypatch.delitem(sys.modules, dask_cluster.__name__)
+    with refuses('--scheduler'):
+        importlib.import_module(dask_cluster.__name__)
 
 
 def test_an_error_of_a_task_is_not_a_lost_scheduler(cluster):

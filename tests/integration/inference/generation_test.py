@@ -11,7 +11,7 @@ from helpers import numbers
 
 from configs import sentences
 from nplm_jax.cli import __main__ as cli
-from nplm_jax.inference import generation
+from nplm_jax.inference import beam_search, generation
 from nplm_jax.inference.generation import Choice
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.runs import experiment
@@ -82,8 +82,8 @@ def test_the_rare_word_is_written_only_when_asked(network):
     for model in (network, BIGRAM):
         assert (generation.sample(model, START, 20, 50) > 0).all()
         assert (generation.sample(model, START, 20, 50, Choice(rare=True)) == 0).any()
-        assert (generation.beam(model, START, 5, 3)[0] > 0).all()
-    assert (generation.beam(BIGRAM, np.array([0]), 1, 1, rare=True)[0] == 0).all()
+        assert (beam_search.beam(model, START, 5, 3)[0] > 0).all()
+    assert (beam_search.beam(BIGRAM, np.array([0]), 1, 1, rare=True)[0] == 0).all()
 
 
 @pytest.fixture(scope='module')

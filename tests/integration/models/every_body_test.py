@@ -7,7 +7,8 @@ import pytest
 from helpers import check_resumed, make_network, others_nightly, small_settings
 
 from nplm_jax.config import parts
-from nplm_jax.models import neural
+from nplm_jax.config.registry import NETWORKS
+from nplm_jax.models import network_reading
 
 V, T = 30, 24
 IDS_SxT = np.random.default_rng(0).integers(1, V, (2, T)).astype(np.int32)
@@ -22,9 +23,7 @@ SHAPE = {
     'transformer.memory': 4,
 }
 STREAMS = {'train.batch_size': 16, 'train.bptt_length': 4}
-each_family = pytest.mark.parametrize(
-    'family', others_nightly(parts.NETWORKS, ('nplm', 'lstm', 'mogrifier', 'transformer'))
-)
+each_family = pytest.mark.parametrize('family', others_nightly(NETWORKS, ('nplm', 'lstm', 'mogrifier', 'transformer')))
 
 
 def changes_for(family):
@@ -52,7 +51,8 @@ def joined(features):
 
 def read(network, params, ids_SxT):
     """The features after each word, from the beginning of two texts."""
-    return joined(neural.read(network, params, neural.start_state(network, 2), jnp.asarray(ids_SxT))[0])
+    state = network_reading.start_state(network, 2)
+    return joined(network_reading.read(network, params, state, jnp.asarray(ids_SxT))[0])
 
 
 @each_family
@@ -79,8 +79,8 @@ def test_later_words_in_another_order_change_no_bit(network, params):
 @each_family
 @pytest.mark.parametrize('sizes', [(1,) * T, (5, 1, 16, 2)], ids=('word by word', 'in parts'))
 def test_words_read_in_parts_have_the_same_features(network, params, sizes):
-    state, found = neural.start_state(network, 2), []
-    step = jax.jit(neural.read, static_argnames='network')
+    state, found = network_reading.start_state(network, 2), []
+    step = jax.jit(network_reading.read, static_argnames='network')
     for ids in np.split(IDS_SxT, np.cumsum(sizes)[:-1], axis=1):
         features, state = step(network, params, state, ids)
         found.append(joined(features))
@@ -88,6 +88,6 @@ def test_words_read_in_parts_have_the_same_features(network, params, sizes):
     np.testing.assert_allclose(jnp.concatenate(found, axis=1), whole, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize('family', others_nightly(parts.NETWORKS, ('nplm', 'lstm')))
+@pytest.mark.parametrize('family', others_nightly(NETWORKS, ('nplm', 'lstm')))
 def test_training_stopped_and_resumed_is_bit_for_bit_the_same(family, tmp_path):
     check_resumed(small_settings({**changes_for(family), 'train.steps_per_execution': 5}), tmp_path)

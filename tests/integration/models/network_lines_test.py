@@ -8,6 +8,7 @@ from helpers import make_batch, make_network, others_nightly, refuses
 
 from configs import sentences, text
 from nplm_jax.config import parts
+from nplm_jax.config.registry import NETWORKS
 from nplm_jax.config.settings import replace
 from nplm_jax.data.stream import RARE_ID, Span
 from nplm_jax.inference import scoring
@@ -16,7 +17,7 @@ from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.ngram import estimators
 from nplm_jax.runs import evaluation, experiment, loading
 
-FAMILIES = [*parts.NETWORKS]
+FAMILIES = [*NETWORKS]
 QUICK = 'residual', 'lstm', 'transformer'
 V, END = 13, 5
 LINES = [np.array(line) for line in ([3, 7, END], [1, 2, 9, 9, END], [END], [8, END], [4, 6, 4, 11, 12, 2, END])]
@@ -33,7 +34,7 @@ def make(family, **changes):
     return network.__class__(network.body, network.output, V, END), params
 
 
-@pytest.mark.parametrize('family', others_nightly(FAMILIES, QUICK))
+@pytest.mark.parametrize('family', others_nightly(FAMILIES, (*QUICK, 'transformer_n')))
 def test_the_scores_of_a_stream_are_those_of_each_line_alone(family):
     model = NeuralLanguageModel(*make(family))
     expected = np.concatenate(model.score_lines(LINES))

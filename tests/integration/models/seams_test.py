@@ -28,8 +28,9 @@ from helpers import (
 
 from experiments.section5.plugins.importance import ImportanceSampling
 from nplm_jax.config import parts
+from nplm_jax.config.registry import NETWORKS, PARTS
 from nplm_jax.data.batches import make_batch
-from nplm_jax.models import neural
+from nplm_jax.models import network_reading
 from nplm_jax.models.body import by_example
 from nplm_jax.training import sparse_rows, step
 from nplm_jax.training.training_run import prepare_run
@@ -40,9 +41,9 @@ TIED = {
     'residual, tied': {'model.layers': 2, 'model.word_dropout': 0.1, 'residual.averages': 2},
 }
 SAMPLED = ('sampled', 'nce')
-LAYERS = {kind: parts.part_class('output.kind', kind) for kind in parts.PARTS['output.kind'].paths}
+LAYERS = {kind: parts.part_class('output.kind', kind) for kind in PARTS['output.kind'].paths}
 LAYERS[IMPORTANCE] = ImportanceSampling
-KINDS = {body: tuple(LAYERS) for body in (*parts.NETWORKS, 'bag', SENSES)}
+KINDS = {body: tuple(LAYERS) for body in (*NETWORKS, 'bag', SENSES)}
 KINDS[ENERGY] = SAMPLED
 KINDS |= {body: tuple(kind for kind in LAYERS if kind != 'tree') for body in TIED}
 SPARSE_KINDS = [kind for kind, layer in LAYERS.items() if layer.uses_sparse_updates]
@@ -81,8 +82,8 @@ def test_updates_lower_the_loss_of_one_distribution(body, kind):
     @jax.jit
     def exact(params):
         """log P of all words at each training position, and the NLL of those that stand there."""
-        state, ids, targets = neural.stream_blocks(network, DATA.tokens_T, DATA.train, len(DATA.train))
-        features = by_example(neural.read(network, params, state, ids)[0])
+        state, ids, targets = network_reading.stream_blocks(network, DATA.tokens_T, DATA.train, len(DATA.train))
+        features = by_example(network_reading.read(network, params, state, ids)[0])
         return network.output.log_probabilities(params, features), network.output.nll(params, features, targets[0])
 
     before = exact(state.params)[1].mean()

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from nplm_jax.data.stream import Span, with_history
 from nplm_jax.ngram import counts, kneser_ney
+from nplm_jax.ngram.integers import sort_with_order
 from nplm_jax.ngram.scratch import Scratch
 from nplm_jax.ngram.shared_scratch import SharedScratch
-from nplm_jax.ngram.sorting import sort_with_order
 from nplm_jax.utils.errors import BadInput
 
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')

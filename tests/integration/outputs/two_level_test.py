@@ -17,7 +17,7 @@ from nplm_jax.training import step
 
 V = 31
 # Shortlist, classes at most, classes made: of one size, the last one not full, one class, a class a word.
-LAYOUTS = [(7, 4, 4), (10, 8, 7), (0, 1, 1), (5, 26, 26)]
+LAYOUTS = [(7, 4, 4), (10, 4, 4), (0, 1, 1), (5, 26, 26)]
 CONTEXTS = jnp.asarray(np.random.default_rng(0).integers(0, V, (9, 3)), jnp.int32)
 TARGETS = jnp.asarray([0, 6, 7, 30, 12, 29, 5, 5, 18], jnp.int32)
 FEATURES_OF = jax.jit(features_of, static_argnums=0)

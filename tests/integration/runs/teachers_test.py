@@ -10,8 +10,8 @@ from helpers import refuses
 import nplm_jax
 from configs import default
 from nplm_jax.reporting import catalog
-from nplm_jax.runs import experiment, workdir
-from nplm_jax.sweeps import sweeps
+from nplm_jax.runs import experiment, run_inputs
+from nplm_jax.sweeps import sweep_points
 from nplm_jax.utils.errors import BadInput
 
 FEW = {'train.epochs': 3, 'train.evaluate_every': 3}
@@ -35,7 +35,7 @@ def test_each_run_of_a_chain_learns_from_the_one_before(trained, tmp_path):
     params = [experiment.load(run.folder).model.params['U_VxK'] for run in (third, alone)]
     assert not np.allclose(*params)
     record = json.loads((third.folder / catalog.CORPUS).read_text())
-    assert record['teacher'] == workdir.teacher_digest(third.settings)[workdir.TEACHER]
+    assert record['teacher'] == run_inputs.teacher_digest(third.settings)[run_inputs.TEACHER]
     assert 'teacher' not in json.loads((alone.folder / catalog.CORPUS).read_text())
 
 
@@ -74,7 +74,7 @@ def test_a_weight_needs_a_teacher_and_a_grid_takes_none(trained, tmp_path):
     with refuses('output.teacher_weight'):
         train(tmp_path / 'student', output__teacher_weight=0.3)
     with refuses('--grid'):
-        sweeps.grid_points(['output.teacher=a,b'], default.get_config())
+        sweep_points.grid_points(['output.teacher=a,b'], default.get_config())
 
 
 def test_long_names_are_no_path_and_a_teacher_that_cannot_be_read_is_named(trained, tmp_path):

@@ -172,7 +172,7 @@ WORKER = """
 import functools, sys
 from absl import app
 from nplm_jax.cli import launch
-from nplm_jax.runs import search_storage
+from nplm_jax.sweeps import search_storage
 search_storage.HEARTBEAT = 1
 app.run(functools.partial(launch.main, program=(__file__,)), flags_parser=launch.parse_flags)
 """

@@ -7,7 +7,7 @@ import pytest
 from helpers import ROOT, command, launch
 
 from configs import sentences
-from nplm_jax.sweeps import sweeps
+from nplm_jax.sweeps import sweep_points, sweeps
 
 SWEEP = """
 from configs import sentences
@@ -69,7 +69,7 @@ def test_a_point_that_fails_does_not_stop_the_others(tmp_path, lines):
         {'model.m': 10**9},
         *({'optimizer.learning_rate': rate, 'train.epochs': 2} for rate in (1e30, 0.5)),
     ]
-    points = [sweeps.apply(sentences.get_config(), change) for change in changes]
+    points = [sweep_points.apply(sentences.get_config(), change) for change in changes]
     table = sweeps.run(points, tmp_path, 'x').splitlines()
     assert ['refused' in row for row in table[2:6]] == [True, True, False, False]
     assert ['diverged' in row for row in table[2:6]] == [False, False, True, False]

@@ -8,6 +8,7 @@ from absl import logging
 from checkpoint_states import BEST, STATE, at, filled, restored_step
 from helpers import numbers
 
+from nplm_jax.runs.process import set_up_process
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.utils.errors import BadInput
 
@@ -146,6 +147,7 @@ def test_a_check_says_that_a_save_failed_without_another(failing):
 
 
 def test_a_save_that_fails_in_the_background_is_one_line_of_the_next_call(tmp_path, monkeypatch, capfd):
+    set_up_process()
     store = CheckpointStore(filled(tmp_path))
     with monkeypatch.context() as patch:
         patch.setattr(os, 'rename', lambda *_: (_ for _ in ()).throw(OSError(28, 'No space left on device')))

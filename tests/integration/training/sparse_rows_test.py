@@ -11,6 +11,7 @@ from helpers import make_batch, make_network
 from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding, make_mesh
 from nplm_jax.training import sparse_rows
 from nplm_jax.training.objective import Gradients
+from nplm_jax.training.scales import add_rows
 
 V = 31
 CONTEXTS = jnp.asarray(np.random.default_rng(0).integers(0, V, (9, 3)), jnp.int32)
@@ -36,7 +37,7 @@ def test_rows_are_gathered_by_number_and_updates_added_once_for_each_time_a_row_
     ones = jax.tree.map(jnp.ones_like, (shared, per_example))
     gradients = Gradients(jnp.zeros(()), ones, None, rows)
     updates, ids = sparse_rows.row_gradients(gradients, params, network, ONE_DEVICE, sums_rows=False)
-    updated = jax.jit(sparse_rows.add_rows)(params, updates, ids)
+    updated = jax.jit(add_rows)(params, updates, ids)
     assert jax.tree.structure(updated) == jax.tree.structure(params)
     for name, ids in {'C_VxM': [CONTEXTS], **dict.fromkeys(tables, rows[1:3])}.items():
         times_V = sum(np.bincount(np.ravel(x), minlength=V) for x in ids)
@@ -53,7 +54,7 @@ def test_the_values_of_a_row_are_summed_and_no_row_is_named_twice():
     distinct_R, sums_RxD = jax.jit(sparse_rows.sum_rows, static_argnums=2)(*parts, V)
     np.testing.assert_array_equal(distinct_R, [2, 5, 30, V, V, V])
     np.testing.assert_array_equal(sums_RxD, [[2 + 8 + 10, 3 + 9 + 11], [0 + 4, 1 + 5], [6, 7], [0, 0], [0, 0], [0, 0]])
-    added = sparse_rows.add_rows({'U_VxK': jnp.zeros((V, 2))}, {'U_VxK': sums_RxD}, {'U_VxK': distinct_R})
+    added = add_rows({'U_VxK': jnp.zeros((V, 2))}, {'U_VxK': sums_RxD}, {'U_VxK': distinct_R})
     np.testing.assert_array_equal(added['U_VxK'][jnp.asarray([2, 5, 30])], sums_RxD[:3])
     assert np.count_nonzero(np.any(added['U_VxK'], axis=1)) == 3
 
@@ -70,7 +71,7 @@ def test_a_table_with_fewer_rows_than_were_gathered_has_its_whole_gradient(sums_
         gradients = Gradients(jnp.zeros(()), ones, None, rows)
         gathered[len(contexts)] = sparse_rows.row_gradients(gradients, params, network, mesh, sums_rows)
         dense = sparse_rows.scatter_to_dense(gradients, params, network, ONE_DEVICE)
-        updated = sparse_rows.add_rows(jax.tree.map(jnp.zeros_like, params), *gathered[len(contexts)])
+        updated = add_rows(jax.tree.map(jnp.zeros_like, params), *gathered[len(contexts)])
         jax.tree.map(functools.partial(np.testing.assert_allclose, atol=1e-4), updated, dense)
     (grads, whole), (_, some) = gathered[len(many)], gathered[len(few)]
     assert whole == dict.fromkeys((*network.output_tables, 'C_VxM'), slice(None))

@@ -14,11 +14,12 @@ from configs import sentences
 from nplm_jax.config import parts
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.checked_fields import flatten
+from nplm_jax.config.registry import PARTS
 from nplm_jax.config.settings import HYPERPARAMETERS
 from nplm_jax.reporting import figures
 from nplm_jax.reporting import metrics as reporting
 from nplm_jax.runs import experiment, loading
-from nplm_jax.sweeps import sweeps
+from nplm_jax.sweeps import sweep_points, sweeps
 from nplm_jax.sweeps.together import run_many
 from nplm_jax.training import vmapped
 from nplm_jax.training.checkpoints import CheckpointStore
@@ -38,9 +39,9 @@ def make(points=POINTS, changes=None):
     base |= {'train.patience': 99, 'train.checkpoint_every': 6, **(changes or {})}
     config, made = sentences.get_config(), []
     for point in points:
-        unread = parts.resets({**flatten(config), **base, **point}, parts.PARTS)
+        unread = parts.resets({**flatten(config), **base, **point}, PARTS)
         changed = {key: value for key, value in {**base, **point}.items() if key not in unread}
-        made.append(sweeps.apply(config, {**changed, 'name': str(point)}))
+        made.append(sweep_points.apply(config, {**changed, 'name': str(point)}))
     return made
 
 
@@ -180,7 +181,7 @@ def test_only_runs_that_differ_in_hyperparameters_are_grouped():
         {'model.dropout': 0.2},
         {'optimizer.momentum': 0.9},
     ]
-    points = [sweeps.apply(sentences.get_config(), {'name': str(i), **c}) for i, c in enumerate(changes)]
+    points = [sweep_points.apply(sentences.get_config(), {'name': str(i), **c}) for i, c in enumerate(changes)]
     settings = [point.settings for point in points]
     assert vmapped.group_compatible(settings) == [[0, 2], [1, 4], [3], [5], [6], [7]]
 

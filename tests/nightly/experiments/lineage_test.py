@@ -8,9 +8,9 @@ import pytest
 from helpers import DATA, refuses, small_settings
 
 from experiments.lineage import ladder, table, train
-from nplm_jax.config import parts
 from nplm_jax.config import settings as config
 from nplm_jax.config.parts import is_neural
+from nplm_jax.config.registry import PARTS
 from nplm_jax.models.network_from_settings import network_from_settings
 from nplm_jax.runs import experiment
 
@@ -32,7 +32,7 @@ def flat(rung, corpus):
 def rung_has_no(settings, key):
     """Whether only another family reads a key, which then has its default."""
     section = key.partition('.')[0]
-    return section in parts.PARTS['model.family'].paths and section != settings.model.family
+    return section in PARTS['model.family'].paths and section != settings.model.family
 
 
 @pytest.mark.parametrize('corpus', ladder.CORPORA)

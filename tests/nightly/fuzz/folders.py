@@ -1,7 +1,7 @@
 """A run's folder from a stranger in every command of nplm: each reads it, or ends in one line.
 
 A case is a finished run's folder with one to three kinds of damage: bytes of any file edited, values of JSON replaced,
-a file that is a link, a FIFO, a folder or missing, a count-based model with other arrays under a right checksum, sizes
+a file that is a folder, empty or missing, a count-based model with other arrays under a right checksum, sizes
 in config.json that no machine holds. A command must end with exit code 0, 1 or 2, in seconds, with an address space
 that is not much larger than that of the whole folder, and without a traceback.
 """
@@ -35,6 +35,7 @@ from nplm_jax.apps.explorer import feature_map, view
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.cli.commands import all_commands
 from nplm_jax.config import parts
+from nplm_jax.config.registry import PARTS
 from nplm_jax.ngram import archives, storage
 from nplm_jax.runs import experiment
 from nplm_jax.utils.errors import BadInput
@@ -77,7 +78,7 @@ def make_runs(root: pathlib.Path) -> list[pathlib.Path]:
         ):  # fmt: skip
             config, changes = sentences.get_config(), {'model.family': family, 'model.n': n, 'ngram.classes': 2}
             config.update_from_flattened_dict({**changes, 'train.epochs': 2, 'train.evaluate_every': 2})
-            config.update_from_flattened_dict(parts.resets(config, parts.PARTS))
+            config.update_from_flattened_dict(parts.resets(config, PARTS))
             experiment.run(config, root / name)
     return [root / name for name in ('network', 'counts', 'interpolated', 'classes')]
 
@@ -135,17 +136,11 @@ def _replace_file(rng: random.Random, folder: pathlib.Path) -> str:
         shutil.rmtree(path)
     else:
         path.unlink()
-    kind = rng.choice(['missing', 'fifo', 'folder', 'empty', 'link'])
-    target = rng.choice(['/dev/zero', '/etc/passwd', '/', '..', path.name, 'nowhere', '/proc/self/mem', '/dev/stdin'])
-    if kind == 'fifo':
-        os.mkfifo(path)
-    elif kind == 'folder':
+    kind = rng.choice(['missing', 'folder', 'empty'])
+    if kind == 'folder':
         path.mkdir()
     elif kind == 'empty':
         path.touch()
-    elif kind == 'link':
-        path.symlink_to(target)
-        kind = f'link to {target}'
     return f'{path.relative_to(folder)}: {kind}'
 
 

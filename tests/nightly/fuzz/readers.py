@@ -30,6 +30,8 @@ from experiments import results, study
 from nplm_jax.apps.decoding import decode
 from nplm_jax.cli import score
 from nplm_jax.config import settings as config_lib
+from nplm_jax.config.records import to_record
+from nplm_jax.config.sections import PaperRow
 from nplm_jax.data import corpora, vocabulary, vocabulary_files, wikitext2
 from nplm_jax.data.stream import RARE, Span
 from nplm_jax.data.tokenizers import tokenizer_files
@@ -42,10 +44,10 @@ from nplm_jax.reporting import catalog, packed
 from nplm_jax.reporting import metrics as reporting
 from nplm_jax.reporting.results import format_results
 from nplm_jax.reporting.text import markdown_table, to_json
-from nplm_jax.runs import experiment, loading
+from nplm_jax.runs import experiment, loading, run_inputs
 from nplm_jax.runs import workdir as run_folder
 from nplm_jax.runs.packing import packed_members
-from nplm_jax.sweeps import sweeps
+from nplm_jax.sweeps import sweep_points, sweeps
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.utils.errors import BadInput
 from tests.helpers import corpus_settings
@@ -140,7 +142,7 @@ def read_model(folder: pathlib.Path, data: bytes) -> None:
 def read_config(folder: pathlib.Path, data: bytes) -> None:
     _file(folder, data, 'config.json')
     settings = run_folder.read_settings(folder)
-    (folder / 'config.json').write_text(json.dumps(config_lib.to_record(settings)))
+    (folder / 'config.json').write_text(json.dumps(to_record(settings)))
     assert _again(run_folder.read_settings, folder) == settings
     with contextlib.suppress(BadInput):
         run_folder.check(folder, _settings())
@@ -150,7 +152,7 @@ def read_corpus_facts(folder: pathlib.Path, data: bytes) -> None:
     _file(folder, b'{}', 'config.json')
     _file(folder, data, 'corpus.json')
     (folder / 'checkpoints' / '1').mkdir(parents=True, exist_ok=True)  # else nothing is compared
-    run_folder.record_inputs(folder, _settings(), _data())
+    run_inputs.record_inputs(folder, _settings(), _data())
 
 
 def read_packed(folder: pathlib.Path, data: bytes, seal: bool = False) -> None:
@@ -225,7 +227,7 @@ def read_results(folder: pathlib.Path, data: bytes) -> None:
     assert '| perplexity' in format_results(finished, _settings().paper)
     (folder / 'results.json').write_text(to_json(finished))
     assert catalog.finished(folder) == finished
-    sweeps.write_table([sweeps.Point('', _settings(), {})], folder, {})
+    sweeps.write_table([sweep_points.Point('', _settings(), {})], folder, {})
 
 
 def read_metrics(folder: pathlib.Path, data: bytes) -> None:
@@ -321,7 +323,7 @@ def _data():
 
 def _corpus_facts() -> bytes:
     with tempfile.TemporaryDirectory() as folder:
-        run_folder.record_inputs(pathlib.Path(folder), _settings(), _data())
+        run_inputs.record_inputs(pathlib.Path(folder), _settings(), _data())
         return (pathlib.Path(folder) / 'corpus.json').read_bytes()
 
 
@@ -333,8 +335,8 @@ def _model() -> bytes:
 
 
 def _config() -> bytes:
-    settings = dataclasses.replace(_settings(), paper=config_lib.PaperRow('MLP9', 1.0, 2.0, 3.0))
-    return json.dumps(config_lib.to_record(settings), indent=2).encode()
+    settings = dataclasses.replace(_settings(), paper=PaperRow('MLP9', 1.0, 2.0, 3.0))
+    return json.dumps(to_record(settings), indent=2).encode()
 
 
 READERS = [

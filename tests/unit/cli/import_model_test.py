@@ -190,10 +190,10 @@ def arpa_sums(tmp_path, vocabulary):
 @pytest.mark.parametrize(
     'arguments, message',
     [
-        (['NOT'], 'not an ARPA file'),
-        (['/nowhere'], '/nowhere: cannot be read'),
-        (['GOOD', '--vocabulary=/nowhere'], "RUN='/nowhere': no run there"),
-        (['GOOD', '--vocabulary=OTHER'], 'has no word in common with the file'),
+        (['NOT'], '/not:1:'),
+        (['/nowhere'], '/nowhere:'),
+        (['GOOD', '--vocabulary=/nowhere'], "RUN='/nowhere':"),
+        (['GOOD', '--vocabulary=OTHER'], '--vocabulary='),
     ],
 )
 def test_what_cannot_be_imported_is_one_line(arguments, message, folders, tmp_path, lines):

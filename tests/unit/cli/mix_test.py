@@ -106,8 +106,8 @@ def test_an_arpa_file_is_mixed_as_the_run_beside_it_cuts_a_sentence_whatever_the
 
 def test_what_cannot_be_mixed_is_one_line(folders, lines):
     for others, message in (
-        ((), 'RUN=.*: expected two or more runs'),
-        (('other',), r'its corpus\.\* are not those of'),
+        ((), '^RUN='),
+        (('other',), r'corpus\.\*'),
     ):
         with pytest.raises(SystemExit) as end:
             cli.main(['mix', *(f'--workdir={folders}/{name}' for name in ('add_delta', *others))])

@@ -13,6 +13,7 @@ from helpers import refuses
 
 from nplm_jax.data import brown, download, wikitext2
 from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.io import cache_folder
 
 
 @pytest.fixture
@@ -76,7 +77,7 @@ def test_the_next_source_is_tried_after_a_failure(lines, error, reason):
 
     assert download.try_sources('it', 'Free.', 3_100_000, {'a': fail, 'b': lambda: 3}, 'key', 'bring it') == 3
     first, second = lines()[1]
-    assert first.startswith('Free. ') and '3 MB' in first and str(download.cache_folder()) in first
+    assert first.startswith('Free. ') and '3 MB' in first and str(cache_folder()) in first
     assert f'({reason})' in second
     with refuses('key'):
         download.try_sources('it', 'Free.', 3_100_000, {'a': fail}, 'key', 'bring it')

@@ -32,6 +32,12 @@ def test_keys_give_other_permutations_without_order():
     assert abs(np.corrcoef(one, two)[0, 1]) < 0.04
 
 
+@pytest.mark.parametrize('bits', range(4, 12))
+def test_halves_are_mixed_whether_the_bits_of_the_size_are_even_or_odd(bits):
+    from_lower_half = permute(np.arange(2 ** (bits - 1)), 2**bits, (1,)) < 2 ** (bits - 1)
+    assert 0.2 < from_lower_half.mean() < 0.8
+
+
 def test_large_sizes_need_no_array_of_their_size():
     elements = permute(np.arange(1000) * 10**9, 10**12, (0,))
     assert len(set(elements.tolist())) == 1000 and elements.min() >= 0 and elements.max() < 10**12

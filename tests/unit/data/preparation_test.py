@@ -119,7 +119,7 @@ def test_other_code_cuts_again_in_the_same_folder(large, monkeypatch):
     monkeypatch.setattr(WordTokenizer, 'read_piece', read_piece)
     after = corpora.load(large)
     assert after.words == pathlib.Path(large.path).read_text().lower().split() != before.words
-    assert len(list((prepared_texts.download.cache_folder() / 'texts').iterdir())) == 1
+    assert len(list((prepared_texts.cache_folder() / 'texts').iterdir())) == 1
     assert not digests
     token_ids = np.arange(len(before.stream.types), dtype=np.int32)
     for stream in (before.stream, after.stream):  # the same ids of types

@@ -1,5 +1,6 @@
 """Files are found, read in pieces that hold the same paragraphs as the whole text, and refused in one line."""
 
+import contextlib
 import gzip
 import json
 import os
@@ -18,7 +19,7 @@ from nplm_jax.data.sources import find_files, read_pieces, size
 from nplm_jax.data.tokenizers.tokenizer import Piece
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.utils.errors import BadInput
-from nplm_jax.utils.io import decode_blocks
+from nplm_jax.utils.untrusted import decode_blocks
 
 TEXT = 'One two.\nThree\n\nfour \u00e9 five\r\n\r\nsix'
 CHARACTERS = ('\n', '\n\n', '\r\n', ' ', '\t', '\u2003', '\x1d', 'a', 'bc', '3.', '-', "'", '\u0301', 'e', '\ufeff')
@@ -136,7 +137,7 @@ def test_an_empty_file_is_an_empty_text(tmp_path, data):
     assert read(tmp_path / 'a.txt') == [Piece('', True)]
 
 
-@pytest.mark.parametrize('suffix', ['.jsonl', '.jsonl.gz', '.jsonl.zst'])
+@pytest.mark.parametrize('suffix', ['.jsonl', '.v2.jsonl', '.jsonl.gz', '.jsonl.zst'])
 def test_each_line_of_json_is_a_text(tmp_path, suffix, monkeypatch):
     monkeypatch.setattr(sources, 'PIECE_CHARACTERS', 8)
     rows = [
@@ -147,7 +148,7 @@ def test_each_line_of_json_is_a_text(tmp_path, suffix, monkeypatch):
         {'text': 'i'},
     ]
     data = b'\xef\xbb\xbf' + '\n\r\n'.join(map(json.dumps, rows)).encode()
-    compress = {'.jsonl': bytes, '.jsonl.gz': gzip.compress, '.jsonl.zst': zstd}[suffix]
+    compress = {'.jsonl': bytes, '.jsonl.gz': gzip.compress, '.jsonl.zst': zstd}[suffix.removeprefix('.v2')]
     (tmp_path / f'a{suffix}').write_bytes(compress(data))
     pieces = read(tmp_path / f'a{suffix}')
     assert texts(pieces) == ['a b', 'c\n\nd e f g h', 'i'] and len(pieces) == 4
@@ -167,6 +168,14 @@ def test_each_row_of_parquet_is_a_text(tmp_path, monkeypatch):
             assert texts(read(tmp_path / 'a.parquet', name)) == [word for word in words if word]
     (tmp_path / 'a.parquet.gz').write_bytes(gzip.compress((tmp_path / 'a.parquet').read_bytes()))
     assert read(tmp_path / 'a.parquet.gz') == read(tmp_path / 'a.parquet')
+
+
+@pytest.mark.parametrize('new,is_refused', [('', False), ('score', False), ('n', True)])
+def test_a_new_column_must_be_one_that_a_table_has_not(tmp_path, new, is_refused):
+    table = pytest.importorskip('pyarrow').table({'n': [1], 'text': ['a b']})
+    pytest.importorskip('pyarrow.parquet').write_table(table, tmp_path / 'a.parquet')
+    with open(tmp_path / 'a.parquet', 'rb') as content, refuses('a') if is_refused else contextlib.nullcontext():
+        assert [words for _, words in formats.read_batches('a', content, '.parquet', 'text', False, new)] == [['a b']]
 
 
 def save_dataset(folder, shards):

@@ -5,7 +5,7 @@ import textwrap
 
 import pytest
 
-from nplm_jax.config.settings import CorpusSettings
+from nplm_jax.config.sections import CorpusSettings
 from nplm_jax.data import text_checks
 
 WORDS = 'the jury said that it was over and an old man in the city court would not like what it had done'.split()

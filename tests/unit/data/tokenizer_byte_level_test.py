@@ -16,12 +16,13 @@ from texts import SCRIPTS
 import nplm_jax
 from configs import text as text_config
 from nplm_jax.config import parts
+from nplm_jax.config.registry import PARTS
 from nplm_jax.data import corpora, encoding, vocabulary_files
 from nplm_jax.data.tokenizers.byte_level import ALPHABET, ByteTokenizer, CharacterTokenizer, to_alphabet, to_bytes
 from nplm_jax.data.tokenizers.pieces import PieceTokenizer
 from nplm_jax.data.tokenizers.tokenizer import Piece
 from nplm_jax.data.vocabulary import Vocabulary
-from nplm_jax.runs import experiment, workdir
+from nplm_jax.runs import experiment, run_inputs
 
 TEXT = ''.join(SCRIPTS.values()) * 3
 
@@ -69,7 +70,9 @@ def test_a_run_of_the_unigram_model_is_read_again_as_the_ids_that_it_was_trained
     found, words = loaded.settings, loaded.vocabulary
     for run in (tmp_path / 'run', found):
         data = nplm_jax.load_dataset(run)
-        assert data.vocabulary == words and not workdir.difference(tmp_path / 'run', found, workdir.text_digest(data))
+        assert data.vocabulary == words and not run_inputs.difference(
+            tmp_path / 'run', found, run_inputs.text_digest(data)
+        )
 
 
 @pytest.mark.parametrize('name', TOKENIZERS)
@@ -237,7 +240,7 @@ def test_a_corpus_is_split_by_words_and_the_tokens_are_learned_from_the_training
 
 
 def registry_settings(path, **choices):
-    from nplm_jax.config.settings import CorpusSettings  # noqa: PLC0415
+    from nplm_jax.config.sections import CorpusSettings  # noqa: PLC0415
 
     return CorpusSettings(name='text', path=str(path), **choices)
 
@@ -250,5 +253,5 @@ def test_more_pieces_than_the_text_has_are_refused(tmp_path):
 
 def test_every_kind_is_registered():
     assert {type(t) for t in TOKENIZERS.values()} <= {
-        parts.part_class('corpus.tokens', kind) for kind in parts.PARTS['corpus.tokens'].paths
+        parts.part_class('corpus.tokens', kind) for kind in PARTS['corpus.tokens'].paths
     }

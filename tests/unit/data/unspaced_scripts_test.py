@@ -49,6 +49,7 @@ def test_the_first_word_joins_the_context():
         (SENTENCE.replace(' ', ''), False),
         ('มนุษย์ ทั้งหลาย เกิด มา มี อิสระ และ เสมอภาค กัน', True),
         ('มนุษย์ทั้งหลายเกิดมามีอิสระและเสมอภาคกันในเกียรติศักดิ์ และสิทธิ', False),
+        ('ﾜﾀｼﾊ ｶﾞｸｾｲ ﾃﾞｽ', True),  # of half width
         ('All human beings are born free 人人生而自由 and equal in rights 在尊严和权利上一律平等', False),
         ('All human beings are born free 人人 生 而 自由 and equal in rights 在 尊严 和 权利 上 一律 平等', True),
     ],

@@ -1,3 +1,4 @@
+import collections
 import itertools
 
 import numpy as np
@@ -16,6 +17,7 @@ def test_most_frequent_first_and_ties_in_order_of_occurrence():
     v = vocabulary.build(WORDS)
     assert v.words == ('<rare>', 'the', 'cat', 'a', 'dog', 'bird', 'mouse')
     assert v.counts == (0, 3, 2, 2, 1, 1, 1)
+    assert v == vocabulary.from_counts(collections.Counter(WORDS))
 
 
 def test_rare_words_share_one_symbol():

@@ -14,6 +14,7 @@ from nplm_jax.data import corpora, download, encoding, vocabulary, wikitext2
 from nplm_jax.data.stream import Span
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.runs import experiment
+from nplm_jax.utils.io import cache_folder
 
 TRAIN = ' \n = The Lobster = \n \n A <unk> lobster . \n It = red = here \n \n = = Shell = = \n \n It has one . \n'
 TRAIN += ' \n \n = A Town = \n \n It is a <unk> . \n'
@@ -208,7 +209,7 @@ def test_a_download_that_fails(tmp_path, monkeypatch, lines):
 
 
 def test_the_words_are_those_of_the_literature():
-    if not (download.cache_folder() / 'wikitext-2.zip').exists():
+    if not (cache_folder() / 'wikitext-2.zip').exists():
         pytest.skip('WikiText-2 is not in the cache')
     settings = experiment.load_settings(wikitext2_config.get_config()).corpus
     corpus = corpora.load(settings)

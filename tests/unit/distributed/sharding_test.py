@@ -11,9 +11,12 @@ from jax.sharding import AbstractMesh, PartitionSpec
 
 from configs import sentences
 from nplm_jax.config import settings as config_lib
-from nplm_jax.config.settings import ParallelSettings
-from nplm_jax.distributed.sharding import DATA as DATA_AXIS
-from nplm_jax.distributed.sharding import MODEL, ONE_DEVICE, MeshSharding, make_sharding
+from nplm_jax.config.records import to_record
+from nplm_jax.config.sections import ParallelSettings
+from nplm_jax.distributed.mapping import DATA as DATA_AXIS
+from nplm_jax.distributed.mapping import MODEL
+from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding
+from nplm_jax.distributed.sharding_from_settings import make_sharding
 from nplm_jax.models.network_from_settings import network_from_settings
 from nplm_jax.runs import workdir
 from nplm_jax.training.training_run import prepare_run
@@ -95,7 +98,7 @@ def test_without_a_mesh_everything_stays_as_it_is():
 def test_a_folder_belongs_to_a_run_on_any_devices(tmp_path):
     settings = config_lib.from_config(sentences.get_config())
     on_a_mesh = config_lib.replace(settings, {'parallel.data': 4, 'parallel.model': 2})
-    (tmp_path / workdir.CONFIG).write_text(json.dumps(config_lib.to_record(settings)))
+    (tmp_path / workdir.CONFIG).write_text(json.dumps(to_record(settings)))
     (tmp_path / 'checkpoints' / '1').mkdir(parents=True)
     workdir.check(tmp_path, on_a_mesh)
     with refuses('--workdir'):

@@ -24,7 +24,7 @@ from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.ngram import arpa
 from nplm_jax.reporting import catalog
 from nplm_jax.reporting import metrics as reporting
-from nplm_jax.runs import loading, workdir
+from nplm_jax.runs import loading, run_inputs, workdir
 from nplm_jax.utils.errors import BadInput
 
 LARGE = {  # how a line begins, and what fills it
@@ -111,16 +111,6 @@ def test_a_file_too_large_is_not_read(tmp_path, monkeypatch):
             expected = 'NUL' if 'text' in reader else 'too large (1,099,511,627,776 bytes; '
             expected = 'a line of more than ' if 'ARPA' in reader or 'arpa' in reader else expected
             assert expected in refusal(READERS[reader], tmp_path / 'row.json')
-
-
-def test_the_folder_of_a_run_made_of_fifos(tmp_path):
-    settings = config_lib.from_config(sentences.get_config())
-    for name in ('config.json', 'corpus.json', 'results.json'):
-        os.mkfifo(tmp_path / name)
-    with within(20):
-        assert str(tmp_path) in refusal(workdir.check, tmp_path, settings)
-        assert str(tmp_path) in refusal(workdir.record_inputs, tmp_path, settings, loading.load_dataset(settings))
-        assert catalog.finished(tmp_path) is None
 
 
 def test_a_stdin_without_end_is_cut_off(monkeypatch):
@@ -247,7 +237,7 @@ def test_facts_of_the_corpus_that_are_none(tmp_path, text):
     (tmp_path / 'checkpoints' / '1').mkdir(parents=True)  # else nothing is compared
     (tmp_path / 'config.json').write_text('{}')
     (tmp_path / 'corpus.json').write_bytes(text)
-    refusal(workdir.record_inputs, tmp_path, settings, loading.load_dataset(settings))
+    refusal(run_inputs.record_inputs, tmp_path, settings, loading.load_dataset(settings))
 
 
 @pytest.mark.parametrize(

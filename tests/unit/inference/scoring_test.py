@@ -5,6 +5,8 @@ import math
 import numpy as np
 import pytest
 
+from nplm_jax.data.tokenizers.byte_level import ByteTokenizer
+from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.inference import scoring
 from nplm_jax.inference.scoring import LineStart, Totals
 from nplm_jax.models.language_model import LanguageModel
@@ -31,6 +33,13 @@ class Falling(LanguageModel):
 def test_a_line_that_goes_on_after_its_own_mark_has_nothing_before_it(ids, prefix):
     assert MARKS.before(np.array(ids, np.int32)).tolist() == prefix
     assert LineStart().before(np.array(ids, np.int32)).tolist() == []
+
+
+def test_a_text_of_bytes_begins_after_the_most_frequent_line_end():
+    tokens = (tokenizer := ByteTokenizer()).tokens
+    (read,) = tokenizer.tokenize(['a\nb\n\rc'])
+    words = Vocabulary(tokens, tuple(map(read.count, tokens)), tokenizer)
+    assert tokenizer.decode(words.decode(LineStart.of(words).prefix)) == '\n'
 
 
 @pytest.mark.parametrize('stream,lengths', [(False, [[2, 3, 3], [2]]), (True, [[2, 3, 3], [3]])])

@@ -5,7 +5,7 @@ import numpy as np
 from nplm_jax.data.characters import END
 from nplm_jax.data.stream import RARE
 from nplm_jax.data.vocabulary import Vocabulary
-from nplm_jax.inference import generation
+from nplm_jax.inference.drawn_spellings import decode_and_spell, spell
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.spelled_words import Spelling
 
@@ -27,5 +27,5 @@ class Chain(LanguageModel):
 
 def test_a_spelling_ends_before_its_end_symbol():
     spelling = Spelling(Chain(), CHARACTERS, WORDS)
-    assert generation.spell(spelling, [0, 5, 0]) == ['ab'] * 3
-    assert generation.decode_and_spell(spelling, np.array([[2, 0], [0, 1]])) == [['the', 'ab'], ['ab', 'a']]
+    assert spell(spelling, [0, 5, 0]) == ['ab'] * 3
+    assert decode_and_spell(spelling, np.array([[2, 0], [0, 1]])) == [['the', 'ab'], ['ab', 'a']]

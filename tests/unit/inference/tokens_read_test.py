@@ -5,7 +5,7 @@ import pytest
 from helpers import make_model
 
 from nplm_jax.apps.surprisal import next_word_statistics
-from nplm_jax.inference import generation, scoring
+from nplm_jax.inference import beam_search, generation, scoring
 from nplm_jax.models import mixture, neural
 
 V = 30
@@ -38,13 +38,13 @@ def test_samples_and_beams_read_the_prompt_once_and_then_each_word_that_they_wri
     generation.sample(model, CONTEXT, words=6, samples=3)
     assert sum(read) == PREFILLED[family] + 5 * 3  # nothing is read after the last word
     read.clear()
-    generation.beam(model, CONTEXT, words=6, width=3)
+    beam_search.beam(model, CONTEXT, words=6, width=3)
     assert sum(read) == PREFILLED[family] + 5 * 3
 
 
 def test_each_part_of_a_mixture_reads_the_prompt_once(read):
     mixed = mixture.equal([make_model(V, FAMILIES[family]) for family in FAMILIES])
-    generation.beam(mixed, CONTEXT, words=6, width=3)
+    beam_search.beam(mixed, CONTEXT, words=6, width=3)
     assert sum(read) == sum(PREFILLED.values()) + 3 * 5 * 3
 
 

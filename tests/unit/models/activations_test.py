@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from helpers import DATA, first_batch, others_nightly, small_settings
 
-from nplm_jax.config import parts
+from nplm_jax.config.registry import NETWORKS
 from nplm_jax.models.network_from_settings import network_from_settings
 from nplm_jax.training.objective import dense_gradients
 from nplm_jax.training.step import execute_steps
@@ -16,7 +16,7 @@ from nplm_jax.training.training_run import prepare_run
 
 STREAM = {'model.direct': False, 'model.n': 4, 'model.h': 6, 'transformer.heads': 2, 'transformer.memory': 5}
 STREAM |= {'train.batch_size': 8, 'train.bptt_length': 4, 'model.layers': 2, 'model.precision': 'bfloat16'}
-FAMILIES = [family for family in parts.NETWORKS if family != 'nplm']  # whose `precision` is that of a key
+FAMILIES = [family for family in NETWORKS if family != 'nplm']  # whose `precision` is that of a key
 
 
 def run_on(platform, changes):

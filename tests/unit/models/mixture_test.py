@@ -11,8 +11,9 @@ from nplm_jax.data import vocabulary
 from nplm_jax.data.stream import Span
 from nplm_jax.data.tokenizers.byte_level import ByteTokenizer
 from nplm_jax.inference.loaded_model import LoadedModel
-from nplm_jax.models import mixture
+from nplm_jax.models import mixture, mixture_fit
 from nplm_jax.models.language_model import LanguageModel
+from nplm_jax.models.mixture_fit import fit_weights
 from nplm_jax.utils.errors import BadInput
 
 V = 3
@@ -112,7 +113,7 @@ def test_learned_weights_are_the_optimum_to_the_duality_gap(seed):
     log_p_MxT[3, rng.random(3000) < 0.1] = -np.inf
     log_p_MxT[4] = log_p_MxT[0] + 1e-3 * rng.normal(size=3000)  # nearly the same model
     bins_T = np.repeat([0, 2], [2500, 500])
-    weights_QxM = mixture.fit_weights(log_p_MxT, bins_T, 3)
+    weights_QxM = fit_weights(log_p_MxT, bins_T, 3)
     everything = np.ones(3000, bool)
     for weights_M, words_T in zip(weights_QxM, (bins_T == 0, everything, bins_T == 2)):
         assert weights_M.min() >= 0 and weights_M.sum() == pytest.approx(1, abs=1e-12)
@@ -121,13 +122,13 @@ def test_learned_weights_are_the_optimum_to_the_duality_gap(seed):
 
 
 def test_the_optimum_takes_a_few_steps(monkeypatch):
-    steps, newton = [], mixture._newton
-    monkeypatch.setattr(mixture, '_newton', lambda *arrays: steps.append(1) or newton(*arrays))
+    steps, newton = [], mixture_fit._newton
+    monkeypatch.setattr(mixture_fit, '_newton', lambda *arrays: steps.append(1) or newton(*arrays))
     for seed in range(12):  # near the optimum likelihoods are equal but for rounding
         rng = np.random.default_rng(seed)
         log_p_MxT = rng.normal(-5, 3, 2000) + rng.normal([[0], [-1]], 1, (2, 2000))
         steps.clear()
-        mixture.fit_weights(log_p_MxT.astype(np.float32), np.zeros(2000, int), 1)
+        fit_weights(log_p_MxT.astype(np.float32), np.zeros(2000, int), 1)
         assert len(steps) < 20
 
 

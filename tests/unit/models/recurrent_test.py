@@ -27,11 +27,11 @@ from recurrent_networks import (
 from configs import sentences
 from nplm_jax.config import parts
 from nplm_jax.data.stream import Span
-from nplm_jax.inference import generation, scoring
-from nplm_jax.models import mixture, neural, recurrent
+from nplm_jax.inference import beam_search, generation, scoring
+from nplm_jax.models import mixture, network_reading, recurrent
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.runs import experiment
-from nplm_jax.training.optimizers import add_weight_decay
+from nplm_jax.training.transformations import add_weight_decay
 
 LOSS = jax.jit(loss, static_argnums=0)
 
@@ -139,7 +139,7 @@ def test_two_updates_carry_the_state_of_one_long_pass_and_no_gradient(family):
 
 def test_far_into_a_stream_the_words_just_before_the_span_are_read():
     model = make_language_model('gru')
-    burn_in = neural.burn_in(model.network.body)
+    burn_in = network_reading.burn_in(model.network.body)
     start = 3 * burn_in // 2
     tail = np.asarray(TOKENS[start - burn_in - 1 : start + 50])
     expected = model.score(jnp.asarray(tail), Span(1, len(tail)))[burn_in:]
@@ -200,7 +200,7 @@ def test_generation_with_a_carried_state_equals_reading_everything_again(family)
     prompt = np.array([4, 2, 7])
     expected = generation.sample(Wrapped(model), prompt, 12, 5, choice, seed=3)
     np.testing.assert_array_equal(generation.sample(model, prompt, 12, 5, choice, seed=3), expected)
-    ids_KxT, log_p_K = generation.beam(model, prompt, 3, 4)
+    ids_KxT, log_p_K = beam_search.beam(model, prompt, 3, 4)
     stream = jnp.asarray(np.concatenate([prompt, ids_KxT[0]]))
     assert model.score(stream, Span(3, 6)).sum() == pytest.approx(log_p_K[0], abs=1e-4)
 

@@ -70,6 +70,10 @@ def test_more_classes_than_words_and_one_class_only():
         class_ngram.exchange(tokens_T, TRAIN, 0, V)
 
 
+def test_words_that_training_has_not_share_the_class_of_most_words_that_occur_once():
+    assert class_ngram.exchange(np.array([1, 1, 2]), Span(0, 3), 2, 4, passes=0).tolist() == [0, 1, 0, 0]
+
+
 def test_the_class_ngram_is_its_formula():
     tokens_T = planted()
     classes_V = np.array([0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 0, 1, 2])

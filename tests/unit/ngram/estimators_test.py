@@ -5,6 +5,7 @@ import pytest
 
 from configs import sentences
 from nplm_jax.config import parts
+from nplm_jax.config.registry import NGRAM_MODELS, PARTS
 from nplm_jax.config.settings import from_config
 from nplm_jax.ngram import estimators
 from nplm_jax.runs import loading
@@ -15,12 +16,12 @@ pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.Disco
 def prepare(family):
     config = sentences.get_config()
     config.update_from_flattened_dict({'model.family': family, 'model.n': 3, 'ngram.classes': 3})
-    config.update_from_flattened_dict(parts.resets(config, parts.PARTS))
+    config.update_from_flattened_dict(parts.resets(config, PARTS))
     settings = from_config(config)
     return settings, loading.load_dataset(settings)
 
 
-@pytest.mark.parametrize('family', parts.NGRAM_MODELS)
+@pytest.mark.parametrize('family', NGRAM_MODELS)
 def test_every_family_is_estimated(family, tmp_path):
     settings, data = prepare(family)
     model = estimators.estimate(settings, data, tmp_path)

@@ -13,6 +13,7 @@ from configs import text as text_config
 from nplm_jax.apps.kenlm.model import Model
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.config import parts
+from nplm_jax.config.registry import NGRAM_MODELS
 from nplm_jax.data import brown, vocabulary
 from nplm_jax.inference import scoring
 from nplm_jax.inference.perplexity import evaluate, perplexity
@@ -185,7 +186,7 @@ def test_auto_reads_lines_where_paragraphs_are_lines_and_the_family_can(small):
         changes = {'corpus.context': context, 'corpus.paragraphs': paragraphs}
         settings = experiment.load_settings(settings_for('kneser_ney', small, **changes))
         assert estimators.reads_lines(settings, loading.load_dataset(settings)) == expected
-    for family in (*set(parts.NGRAM_MODELS) - set(FAMILIES), 'nplm'):
+    for family in (*set(NGRAM_MODELS) - set(FAMILIES), 'nplm'):
         settings = experiment.load_settings(settings_for(family, small, **{'model.n': 3}))
         data = loading.load_dataset(settings)
         assert data.has_lines and not estimators.reads_lines(settings, data) and estimators.read(settings, data) is data
@@ -267,7 +268,7 @@ def score_ends(model, known, text):
 RARE_MARKS = 'b b a c\na b\nb a b\na d\nb a a b\n'  # `<text>` occurs once, and each word but two
 
 
-@pytest.mark.parametrize('family', sorted(parts.NGRAM_MODELS))
+@pytest.mark.parametrize('family', sorted(NGRAM_MODELS))
 @pytest.mark.parametrize('context', ['auto', 'line', 'stream'])
 def test_a_text_has_one_perplexity_whatever_words_are_rare(tmp_path, family, context):
     (tmp_path / 'train.txt').write_text(RARE_MARKS)

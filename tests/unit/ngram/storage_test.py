@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from helpers import DATA, default_settings, refuses
 
-from nplm_jax.config import parts
+from nplm_jax.config.registry import NGRAM_MODELS
 from nplm_jax.data.stream import RARE, Span
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.ngram import archives, class_ngram, estimators, interpolated, kneser_ney, storage
@@ -26,7 +26,7 @@ def same_predictions(a, b):
     assert a.n == b.n and type(a) is type(b)
 
 
-@pytest.mark.parametrize('family', parts.NGRAM_MODELS)
+@pytest.mark.parametrize('family', NGRAM_MODELS)
 def test_every_family_comes_back_bit_for_bit(family, tmp_path):
     settings = default_settings({'model.family': family, 'model.n': 3, 'ngram.classes': 4})
     model = estimators.estimate(settings, DATA, tmp_path)

@@ -8,6 +8,7 @@ import pytest
 from configs import sentences
 from nplm_jax.config import parts, plugins
 from nplm_jax.config import settings as config_lib
+from nplm_jax.config.registry import PARTS
 from nplm_jax.reporting import catalog, description, run_table
 from nplm_jax.runs import experiment
 
@@ -31,7 +32,7 @@ def test_a_model_is_described_by_the_keys_that_its_family_reads(values, said):
     assert describe(**values) == said
 
 
-@pytest.mark.parametrize('family', parts.PARTS['model.family'].paths)
+@pytest.mark.parametrize('family', PARTS['model.family'].paths)
 def test_a_listing_knows_which_keys_of_the_shape_a_family_reads(family):
     settings = config_lib.from_config({'model.family': family, 'model.n': 4, 'model.layers': 3, 'model.direct': True})
     read = parts.readers(settings)['model.family']

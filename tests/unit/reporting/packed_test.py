@@ -20,7 +20,7 @@ from configs import sentences, text
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.cli.commands import all_commands
 from nplm_jax.config import parts
-from nplm_jax.config.parts import NGRAM_MODELS
+from nplm_jax.config.registry import NGRAM_MODELS
 from nplm_jax.reporting import catalog
 from nplm_jax.runs import experiment
 from nplm_jax.utils.errors import BadInput

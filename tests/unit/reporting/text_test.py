@@ -3,7 +3,7 @@ import math
 import matplotlib.figure
 
 from nplm_jax.reporting.text import markdown_table, null_to_inf, save_figure, to_json
-from nplm_jax.utils.io import parse_json
+from nplm_jax.utils.untrusted import parse_json
 
 
 def test_json_has_no_infinite_number():

@@ -10,7 +10,7 @@ import pytest
 from helpers import DATA, make_model, numbers
 
 from configs import sentences
-from nplm_jax.config.settings import EvalSettings, PaperRow
+from nplm_jax.config.sections import EvalSettings, PaperRow
 from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.reporting import catalog
 from nplm_jax.reporting.results import format_results

@@ -10,6 +10,7 @@ from helpers import numbers, refuses, register
 
 from configs import sentences, text
 from nplm_jax.config import parts
+from nplm_jax.config.registry import NGRAM_MODELS, PARTS
 from nplm_jax.config.settings import from_config
 from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models.mixture import CachedScores
@@ -22,7 +23,7 @@ from nplm_jax.utils.errors import BadInput
 def config(family, n=3):
     c = sentences.get_config()
     c.update_from_flattened_dict({'model.family': family, 'model.n': n, 'ngram.classes': 4})
-    c.update_from_flattened_dict(parts.resets(c, parts.PARTS))
+    c.update_from_flattened_dict(parts.resets(c, PARTS))
     return c
 
 
@@ -45,7 +46,7 @@ def test_an_experiment_on_the_first_words_is_not_resumed_with_others(tmp_path):
         experiment.run(longer, tmp_path / 'run')
 
 
-@pytest.mark.parametrize('family', parts.NGRAM_MODELS)
+@pytest.mark.parametrize('family', NGRAM_MODELS)
 def test_a_count_based_run_writes_its_results_and_is_loaded_with_the_same_perplexity(family, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter('ignore', kneser_ney.DiscountWarning)  # three sentences are too little text

@@ -13,9 +13,10 @@ from configs import text as text_config
 from nplm_jax import nn
 from nplm_jax.config import parts, plugins
 from nplm_jax.config import settings as config_lib
+from nplm_jax.config.records import to_record
 from nplm_jax.data import corpora, word_codes
 from nplm_jax.distributed import multihost
-from nplm_jax.runs import experiment, loading, session, shared_corpus, workdir
+from nplm_jax.runs import experiment, loading, run_inputs, session, shared_corpus, workdir
 from nplm_jax.utils.errors import BadInput
 
 WORDS = ['a b c d a c b d'] * 20
@@ -158,11 +159,11 @@ def test_a_run_with_an_edited_plugin_is_not_resumed_and_a_finished_one_still_loa
 def test_a_tree_that_changes_while_a_run_starts_is_refused_and_nothing_recorded(tree, tmp_path):
     config, words = tree
     settings = experiment.load_settings(config)
-    digests = workdir.model_digests(settings)
+    digests = run_inputs.model_digests(settings)
     write_codes(tmp_path / 'codes.tsv', words[::-1])
     (tmp_path / 'run').mkdir()
     with refuses('output.tree'):
-        workdir.record_inputs(tmp_path / 'run', settings, None, None, digests)
+        run_inputs.record_inputs(tmp_path / 'run', settings, None, None, digests)
     assert not list((tmp_path / 'run').iterdir())
 
 
@@ -179,7 +180,7 @@ def record(config, folder):
     settings = experiment.load_settings(config)
     folder.mkdir(exist_ok=True)
     with workdir.claimed(folder, settings):
-        workdir.record_inputs(folder, settings, loading.load_dataset(settings))
+        run_inputs.record_inputs(folder, settings, loading.load_dataset(settings))
 
 
 def change_code(config, tmp_path, write):
@@ -242,7 +243,7 @@ def test_a_folder_of_another_program_is_not_taken_for_a_run_that_has_trained_not
 def test_each_file_that_a_start_writes_before_its_config_can_be_there(tmp_path):
     settings, folder = experiment.load_settings(small_network()), tmp_path / 'run'
     workdir.check(folder, settings)
-    workdir.record_inputs(folder, settings, loading.load_dataset(settings))
+    run_inputs.record_inputs(folder, settings, loading.load_dataset(settings))
     (folder / 'config.json').unlink()
     assert {path.name for path in folder.iterdir()} == {'corpus.json', 'tokenizer_config.json', 'vocabulary.txt'}
     workdir.check(folder, settings)
@@ -275,7 +276,7 @@ def test_a_block_size_of_0_is_that_of_the_platform_and_a_run_that_has_begun_keep
     data = loading.load_dataset(settings)
     sizes = {p: workdir.resolve(tmp_path, settings, data, p).output.block_size for p in ('cpu', 'gpu', 'tpu')}
     assert sizes == {'cpu': 256, 'gpu': 4096, 'tpu': 1024}
-    begun = config_lib.to_record(workdir.resolve(tmp_path, settings, data, 'cpu'))
+    begun = to_record(workdir.resolve(tmp_path, settings, data, 'cpu'))
     (tmp_path / workdir.CONFIG).write_text(json.dumps(begun))
     assert workdir.resolve(tmp_path, settings, data, 'gpu').output.block_size == 4096  # nothing was trained
     (tmp_path / 'checkpoints' / '1').mkdir(parents=True)

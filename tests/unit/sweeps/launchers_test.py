@@ -16,12 +16,12 @@ SENTENCES = '--config=configs/sentences.py'
 @pytest.mark.parametrize(
     'flags,message',
     [
-        (('--launcher=cloud',), "--launcher='cloud': must be one of local, slurm"),
-        (('--launcher=slurm', '--distributed'), "--launcher='slurm': cannot be used with --distributed; --proc"),
-        (('--launcher=local', '--process_id=1'), '--process_id=1: needs --distributed'),
-        (('--launcher=local', '--slurm=time=60'), "--slurm='time=60': needs --launcher=slurm"),
-        (('--launcher=local', '--jobs=2'), '--jobs=2: needs --sweep, --grid or --search, and --launcher'),
-        (('--launcher=slurm', '--slurm=partition=gpu,tme=60'), "--slurm='tme=60': must be KEY=VALUE, with a key of "),
+        (('--launcher=cloud',), "--launcher='cloud':"),
+        (('--launcher=slurm', '--distributed'), "--launcher='slurm':"),
+        (('--launcher=local', '--process_id=1'), '--process_id=1:'),
+        (('--launcher=local', '--slurm=time=60'), "--slurm='time=60':"),
+        (('--launcher=local', '--jobs=2'), '--jobs=2:'),
+        (('--launcher=slurm', '--slurm=partition=gpu,tme=60'), "--slurm='tme=60':"),
     ],
 )  # fmt: skip
 def test_wrong_flags_are_one_line(tmp_path, flags, message):

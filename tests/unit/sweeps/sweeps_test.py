@@ -8,8 +8,8 @@ from configs import brown, sentences
 from configs import text as text_config
 from nplm_jax.config import parts
 from nplm_jax.config import settings as config_lib
-from nplm_jax.runs import workdir
-from nplm_jax.sweeps import sweeps
+from nplm_jax.runs import run_names
+from nplm_jax.sweeps import sweep_points, sweeps
 from nplm_jax.utils.errors import BadInput
 
 SWEEP = """
@@ -31,7 +31,7 @@ def study(tmp_path):
 
 
 def test_every_point_of_the_brown_sweep_applies():
-    points = [sweeps.apply(brown.get_config('large'), overrides) for overrides in brown.sweep()]
+    points = [sweep_points.apply(brown.get_config('large'), overrides) for overrides in brown.sweep()]
     assert len({p.name for p in points}) == 16
     assert len({p.settings.model for p in points}) == 16
     assert points[0].name == 'n_3__m_30__h_50__direct_False'
@@ -50,7 +50,7 @@ def test_every_point_of_the_brown_sweep_applies():
 )
 def test_a_stale_point_is_refused(overrides, message):
     with refuses('--sweep'):
-        sweeps.apply(sentences.get_config(), overrides)
+        sweep_points.apply(sentences.get_config(), overrides)
 
 
 def test_a_stale_point_stops_the_sweep_before_its_first_run(study, tmp_path):
@@ -75,15 +75,15 @@ def test_a_stale_point_stops_the_sweep_before_its_first_run(study, tmp_path):
 def test_a_sweep_that_is_none(tmp_path, body, message):
     (tmp_path / 'study.py').write_text(f'def sweep():\n    {body}\n')
     with refuses('--sweep'):
-        sweeps.load_points(str(tmp_path / 'study.py'), sentences.get_config())
+        sweep_points.load_points(str(tmp_path / 'study.py'), sentences.get_config())
 
 
 def test_names_of_points():
-    assert workdir.run_name({'model.h': 3, 'corpus.path': '/x/y', 'seed': 1}) == 'h_3__path_y__seed_1'
+    assert run_names.run_name({'model.h': 3, 'corpus.path': '/x/y', 'seed': 1}) == 'h_3__path_y__seed_1'
     alike = {'optimizer.decay': 1, 'optimizer.paper.decay': 2}
-    assert workdir.run_name(alike) == 'optimizer.decay_1__optimizer.paper.decay_2'
-    assert len(workdir.run_name({f'a.b{i}': i for i in range(99)})) == 16
-    assert sweeps.apply(sentences.get_config(), {}).name == 'sentences'
+    assert run_names.run_name(alike) == 'optimizer.decay_1__optimizer.paper.decay_2'
+    assert len(run_names.run_name({f'a.b{i}': i for i in range(99)})) == 16
+    assert sweep_points.apply(sentences.get_config(), {}).name == 'sentences'
 
 
 def test_a_file_without_a_sweep(tmp_path):
@@ -94,14 +94,14 @@ def test_a_file_without_a_sweep(tmp_path):
 
 def test_a_grid_has_a_point_for_each_combination_of_values_of_the_keys_types():
     axes = ['model.direct=true,False', 'model.m=3,4', 'optimizer.decay=0']
-    points, _ = sweeps.grid_points(axes, sentences.get_config())
+    points, _ = sweep_points.grid_points(axes, sentences.get_config())
     values = [tuple(point.overrides[key] for key in ('model.direct', 'model.m', 'optimizer.decay')) for point in points]
     assert values == [(True, 3, 0.0), (True, 4, 0.0), (False, 3, 0.0), (False, 4, 0.0)]
     assert points[0].name == 'direct_True__m_3__decay_0.0' and points[2].settings.model.direct is False
 
 
 def test_an_impossible_point_of_a_grid_is_left_out():
-    points, impossible = sweeps.grid_points(['model.h=0,5', 'model.direct=False,True'], sentences.get_config())
+    points, impossible = sweep_points.grid_points(['model.h=0,5', 'model.direct=False,True'], sentences.get_config())
     assert [point.name for point in points] == ['h_0__direct_True', 'h_5__direct_False', 'h_5__direct_True']
     assert list(impossible) == ['h_0__direct_False'] and impossible['h_0__direct_False'].startswith('model.h=0: must')
 
@@ -115,7 +115,7 @@ def test_an_impossible_point_of_a_grid_is_left_out():
 )
 def test_a_grid_without_a_possible_point_is_refused(axes, problem):
     with pytest.raises(BadInput) as caught:
-        sweeps.grid_points(axes, sentences.get_config())
+        sweep_points.grid_points(axes, sentences.get_config())
     assert caught.value.key == '--grid' and caught.value.problem.startswith(problem)
 
 
@@ -148,7 +148,7 @@ def test_a_sweep_prints_each_note_once(bigrams, tmp_path, lines):
     ],
 )
 def test_the_names_of_different_points_differ_and_are_plain(axis, names):
-    points, _ = sweeps.grid_points([axis], text_config.get_config())
+    points, _ = sweep_points.grid_points([axis], text_config.get_config())
     made = [point.name for point in points]
     assert len(set(made)) == axis.count(',') + 1
     assert all(re.fullmatch(names, name) and re.fullmatch('[A-Za-z0-9_.-]+', name) for name in made)
@@ -161,7 +161,7 @@ def bigrams(tmp_path):
     config = parts.override(config, {'model.family': 'add_delta', 'model.n': 2, 'corpus.min_count': 1})
     config.corpus.path = str(tmp_path / 'text')
     (tmp_path / 'text').write_text('a b c d a c b d ' * 20)
-    return lambda *deltas: [sweeps.apply(config, {'ngram.delta': delta}) for delta in deltas]
+    return lambda *deltas: [sweep_points.apply(config, {'ngram.delta': delta}) for delta in deltas]
 
 
 def test_a_sweep_whose_text_has_changed_is_refused_before_a_point_runs(bigrams, tmp_path):
@@ -189,7 +189,7 @@ def test_points_of_other_words_have_no_best(bigrams, tmp_path):
     (tmp_path / 'text').write_text('a b c d a c b e ' * 20 + 'f a ')
     (point,) = bigrams(0.1)
     config = ConfigDict(config_lib.to_dict(point.settings))
-    points = [sweeps.apply(config, {'corpus.min_count': count}) for count in (1, 25)]
+    points = [sweep_points.apply(config, {'corpus.min_count': count}) for count in (1, 25)]
     *table, line, figure = sweeps.run(points, tmp_path / 'runs', '').splitlines()
     assert len(table) == 4 and not any('best' in row for row in table) and figure.startswith('Figure: ')
     assert not line.startswith('Best')

@@ -7,16 +7,9 @@ from bag_of_features import BagOfFeatures
 from helpers import SPARSE, default_settings, make_network, small_settings
 
 from nplm_jax.models.network import Network
-from nplm_jax.training.optimizers import (
-    HIDDEN,
-    TABLES,
-    VECTORS,
-    clip_by_global_norm,
-    label_parameters,
-    paper_schedule,
-    scale_by_row_moment,
-)
-from nplm_jax.training.program_from_settings import hyperparameters_of, optimizer_from_settings
+from nplm_jax.training.optimizers import HIDDEN, TABLES, VECTORS, label_parameters, paper_schedule
+from nplm_jax.training.program_from_settings import hyperparameters_of, optimizer_from_settings, updates_rows
+from nplm_jax.training.transformations import clip_by_global_norm, scale_by_row_moment
 
 TABLE_NAMES = ('C_VxM', 'b_V')
 
@@ -81,6 +74,13 @@ def test_rowwise_adam_has_one_second_moment_a_row_of_a_table_and_is_adam_elsewhe
     b_Vx1 = rowwise_adam_by_numpy([g['b_V'][:, None] for g in gradients], p)
     np.testing.assert_allclose(updates['b_V'], b_Vx1[:, 0], rtol=1e-5)
     np.testing.assert_array_equal(updates['H'], expected)
+
+
+def test_rows_without_a_gradient_stay_as_they_are_under_rules_without_momentum_of_theirs():
+    names = 'sgd', 'paper', 'rowwise_adam', 'adam', 'adagrad'
+    changes = [{'optimizer.name': name, 'optimizer.momentum': 0.0, 'optimizer.decay': 0.0} for name in names]
+    assert [updates_rows(default_settings(c)) for c in changes] == [True, True, True, False, False]
+    assert not updates_rows(default_settings({**changes[0], 'optimizer.momentum': 0.9}))
 
 
 def test_rowwise_adam_of_some_rows_is_that_of_all_rows_with_zeros_elsewhere():

@@ -6,11 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import DATA, SPARSE, assert_close, check_resumed, check_together, run_chunk, small_settings
+from helpers import DATA, SPARSE, assert_close, check_resumed, check_together, refuses, run_chunk, small_settings
 
 from nplm_jax.data.batches import examples, make_batch
+from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding, make_mesh
 from nplm_jax.training import vmapped
 from nplm_jax.training.training_run import prepare_run
+from nplm_jax.training.word_source import make_word_source
 
 MAPPED = {'train.input': 'mapped'}
 LSTM = {'model.family': 'lstm', 'model.direct': False, 'train.batch_size': 8, 'train.bptt_length': 4}
@@ -72,6 +74,24 @@ def test_joined_words_are_shared_or_kept_apart():
     runs = [prepare_run(small_settings({'seed': seed}), DATA) for seed in (1, 2)]
     first, second = (run.chunk(run.init_state(), 0).inputs.tokens_T for run in runs)
     assert first is second
+
+
+def test_a_mesh_reads_the_words_of_one_device_from_a_file():
+    run = prepare_run(settings := small_settings(MAPPED), DATA)
+    shardings = run.program.sharding, MeshSharding(make_mesh(1, 1))
+    sources = [make_word_source(settings, DATA, run.program.network, sharding) for sharding in shardings]
+    one, mesh = (source(0, 3, 10) for source in sources)
+    jax.tree.map(np.testing.assert_array_equal, mesh, one)
+
+
+def test_a_text_of_so_many_words_is_not_put_on_a_device():
+    class Long:
+        def __len__(self):
+            return 2**31
+
+    run = prepare_run(settings := small_settings({'train.input': 'device'}), DATA)
+    with refuses('train.input'):
+        make_word_source(settings, dataclasses.replace(DATA, tokens_T=Long()), run.program.network, ONE_DEVICE)
 
 
 def test_a_mapped_corpus_is_read_from_its_file(tmp_path):

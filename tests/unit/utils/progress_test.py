@@ -1,12 +1,12 @@
-"""What long work shows: a bar on a terminal, a line a minute elsewhere."""
+"""A bar on a terminal, a line a minute in a log."""
 
 import io
 import sys
+import time
 
-import pytest
-from helpers import numbers
+import tqdm
 
-from nplm_jax.utils.progress import INTERVAL, ProgressBar, about, progress_bar
+from nplm_jax.utils.progress import INTERVAL, progress_bar, write
 
 
 class Terminal(io.StringIO):
@@ -14,57 +14,53 @@ class Terminal(io.StringIO):
         return True
 
 
-class Clock:
-    """A clock that a test sets."""
-
-    def __init__(self):
-        self.seconds = 1000.0
-
-    def __call__(self):
-        return self.seconds
-
-
-def work(clock, file, total=1000):
+def work(monkeypatch, **options):
     """Does 100 words each half minute, for two and a half minutes."""
-    with ProgressBar(total, 'counting', ' words', initial=200, file=file, clock=clock) as bar:
+    seconds = 1000.0
+    monkeypatch.setattr(time, 'monotonic', lambda: seconds)
+    monkeypatch.setattr(tqdm.std, 'time', lambda: seconds)
+    with progress_bar(description='counting', unit=' words', initial=200, **options) as bar:
         for _ in range(5):
-            clock.seconds += INTERVAL / 2
+            seconds += INTERVAL / 2
             bar.update(100)
+            bar.set_description('counting words')
 
 
-def test_a_log_gets_a_line_a_minute_with_what_is_left():
-    work(Clock(), log := io.StringIO())
-    first, second = log.getvalue().splitlines()
-    assert numbers(first) == ['400', '1,000', '40', '3'] and numbers(second) == ['600', '1,000', '60', '2']
-    assert first.startswith('counting: ') and first.endswith(' minutes left')
+def test_a_log_gets_a_line_a_minute_with_the_time_left(monkeypatch):
+    monkeypatch.setattr(sys, 'stderr', stderr := io.StringIO())
+    work(monkeypatch, total=1000)
+    assert stderr.getvalue() == (
+        'counting words: 400 of 1.00k words (40%), 03:00 left\ncounting words: 600 of 1.00k words (60%), 02:00 left\n'
+    )
 
 
-def test_of_work_without_a_known_end_a_log_gets_what_is_done():
-    work(Clock(), log := io.StringIO(), total=None)
-    assert log.getvalue().splitlines() == ['counting: 400 words', 'counting: 600 words']
+def test_work_of_unknown_size_has_no_time_left(monkeypatch):
+    monkeypatch.setattr(sys, 'stderr', stderr := io.StringIO())
+    work(monkeypatch, total=None)
+    assert stderr.getvalue() == 'counting words: 400 words\ncounting words: 600 words\n'
 
 
-def test_lines_go_to_stderr_where_no_file_is_given(monkeypatch):
-    monkeypatch.setattr(sys, 'stderr', log := io.StringIO())
-    work(Clock(), None)
-    assert log.getvalue().count('left') == 2
+def test_lines_go_to_a_given_log(monkeypatch):
+    monkeypatch.setattr(sys, 'stderr', stderr := io.StringIO())
+    work(monkeypatch, total=1000, log=(log := io.StringIO()))
+    assert not stderr.getvalue() and log.getvalue().count(' left\n') == 2
 
 
-@pytest.mark.parametrize('file, lines', [(Terminal(), 0), (io.StringIO(), 2)])
-def test_a_terminal_has_the_bar_and_lines_only_where_their_file_is_none(monkeypatch, file, lines):
+def test_a_terminal_has_the_bar_only(monkeypatch):
     monkeypatch.setattr(sys, 'stderr', terminal := Terminal())
-    work(Clock(), file)
-    assert 'counting' in terminal.getvalue() and file.getvalue().count(' left') == lines
+    work(monkeypatch, total=1000, log=(log := io.StringIO()))
+    assert 'counting words:' in terminal.getvalue() and not log.getvalue()
 
 
-def test_short_counting_of_ngrams_shows_no_bar(monkeypatch):
+def test_short_work_shows_no_bar(monkeypatch):
     monkeypatch.setattr(sys, 'stderr', terminal := Terminal())
     with progress_bar(10, 'counting', ' words') as bar:
         bar.update(5)
-    assert 'counting' not in terminal.getvalue()
+    assert not terminal.getvalue()
 
 
-def test_a_duration_is_in_seconds_or_minutes():
-    assert [about(seconds) for seconds in (3, 90, 91, 600)] == [
-        'about 3 seconds', 'about 90 seconds', 'about 2 minutes', 'about 10 minutes'
-    ]  # fmt: skip
+def test_a_line_is_written_above_the_bar(monkeypatch, capsys):
+    monkeypatch.setattr(sys, 'stderr', terminal := Terminal())
+    with progress_bar(10, 'counting', ' words', delay=0):
+        write('a result')
+    assert capsys.readouterr().out == 'a result\n' and terminal.getvalue().count('counting') >= 2

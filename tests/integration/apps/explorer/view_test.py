@@ -8,7 +8,7 @@ import pytest
 from helpers import others_nightly
 
 from nplm_jax.apps.explorer import view
-from nplm_jax.config import parts
+from nplm_jax.config.registry import NETWORKS
 from nplm_jax.runs import loaded_models
 from tests.helpers import make_model
 
@@ -26,7 +26,7 @@ def models(folders):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize('family', parts.NETWORKS)
+@pytest.mark.parametrize('family', NETWORKS)
 def test_texts_that_are_scored_together_have_the_scores_of_each_alone(models, family):
     network = make_model(len(models.vocabulary), {**SIZES, 'model.family': family})
     network.params = jax.tree.map(lambda x: 2 * x + 0.1, network.params)  # far from zero, not chaotic

@@ -96,11 +96,12 @@ def test_a_table_for_readers(folders, nplm_command):
 @pytest.mark.parametrize(
     'flag,message',
     [
-        ('--methods=cache', "--methods='cache': must be some of ngram_cache, neural_cache, dynamic, between commas"),
-        ('--tune_words=0', '--tune_words=0: must be 1 or more'),
+        ('--methods=cache', "--methods='cache':"),
+        ('--tune_words=0', '--tune_words=0:'),
     ],
 )
 def test_one_clear_line_and_exit_code_two(flag, message, folders, nplm_command, lines):
     with pytest.raises(SystemExit) as end:
         nplm_command('adapt', folders / 'counts', flag)
-    assert end.value.code == 2 and lines()[1] == [message]
+    (line,) = lines()[1]
+    assert end.value.code == 2 and line.startswith(message)

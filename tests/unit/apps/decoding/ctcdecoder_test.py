@@ -18,6 +18,7 @@ from configs import sentences
 from nplm_jax import kenlm
 from nplm_jax.apps.decoding import ctc_search
 from nplm_jax.apps.decoding.ctc_search import Prefixes
+from nplm_jax.apps.decoding.frames import log_probabilities
 from nplm_jax.apps.decoding.labels import Alphabet
 from nplm_jax.decoding import BeamSearchDecoderCTC, build_ctcdecoder
 from nplm_jax.runs import experiment
@@ -371,7 +372,7 @@ def test_rounded_probabilities_are_probabilities(form):
     for scale in (0.02, 0.1, 1.0):
         p_FxN = rng.dirichlet(np.full(len(LETTERS), scale), 40).clip(1e-12)
         p_FxN /= p_FxN.sum(axis=1, keepdims=True)
-        log_p_FxN = decoder._log_p(rounded(p_FxN, form))
+        log_p_FxN = log_probabilities(rounded(p_FxN, form), len(LETTERS))
         np.testing.assert_allclose(np.logaddexp.reduce(log_p_FxN, axis=1), 0, atol=1e-9)
         likely = p_FxN > 0.1
         np.testing.assert_allclose(log_p_FxN[likely], np.log(p_FxN[likely]), atol=0.08)

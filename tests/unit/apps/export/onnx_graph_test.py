@@ -10,7 +10,7 @@ import pytest
 from helpers import ROOT, SENSES, make_model, refuses, small_settings
 
 from nplm_jax.apps.export import onnx_graph
-from nplm_jax.config import parts
+from nplm_jax.config.registry import NETWORKS, PARTS
 from nplm_jax.data import vocabulary
 from nplm_jax.data.stream import Span
 from nplm_jax.models.neural import NeuralLanguageModel
@@ -89,7 +89,7 @@ def path(tmp_path):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize('family', parts.NETWORKS)
+@pytest.mark.parametrize('family', NETWORKS)
 def test_every_network_is_the_same_readers(family, path):
     model = write(changes_of(family), path)
     differences = [difference(model, path, S) for S in (1, 2, 3)]
@@ -116,13 +116,13 @@ def test_options_of_networks_are_the_same(changes, path):
     assert difference(write(changes, path), path, 2) < 1e-5
 
 
-@pytest.mark.parametrize('kind', parts.PARTS['output.kind'].paths)
+@pytest.mark.parametrize('kind', PARTS['output.kind'].paths)
 def test_every_output_layer_is_the_same(kind, path):
     assert difference(write(changes_of(kind=kind), path), path, 2) < 1e-5
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize('family', parts.NETWORKS)
+@pytest.mark.parametrize('family', NETWORKS)
 def test_eight_bits_are_a_smaller_file_and_nearly_the_same(family, path):
     pytest.importorskip('onnxruntime', reason='pip install onnxruntime')
     changes = changes_of(family, **{'model.h': 128, 'model.m': 128})

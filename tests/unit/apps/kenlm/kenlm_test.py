@@ -26,7 +26,7 @@ from nplm_jax.apps.kenlm.readers import NetworkReader, NgramReader
 from nplm_jax.config import parts
 from nplm_jax.ngram.backoff import BackoffModel
 from nplm_jax.ngram.counts import NgramTable
-from nplm_jax.runs import experiment
+from nplm_jax.runs import experiment, loading
 from nplm_jax.utils.errors import BadInput
 
 pytestmark = [
@@ -161,23 +161,23 @@ def total_of_score(nplm_command, monkeypatch, text, *arguments):
 @pytest.mark.parametrize('name', ['<s>', '</s>', '<unk>', '<UNK>'])
 def test_a_run_whose_text_has_the_name_of_a_mark_as_a_word_is_refused(runs, monkeypatch, name):
     for run in ('counts', 'network', 'unmarked'):
-        loaded = kenlm_model.loading.load(runs / run)
+        loaded = loading.load(runs / run)
         vocabulary = loaded.vocabulary
         words = dataclasses.replace(vocabulary, words=(*vocabulary.words[:-1], name))
         changed = dataclasses.replace(loaded, vocabulary=words)
         with monkeypatch.context() as patched, pytest.raises(BadInput) as caught:
-            patched.setattr(kenlm_model.loading, 'load', lambda _, found=changed: found)
+            patched.setattr(loading, 'load', lambda _, found=changed: found)
             kenlm.Model(runs / run)
         assert caught.value.key == str(runs / run) and repr(name) in caught.value.problem
 
 
 @pytest.mark.parametrize('name', ['<s>', '</s>', '<unk>'])
 def test_a_token_of_a_lossless_tokenizer_may_have_the_name_of_a_mark(runs, monkeypatch, name):
-    loaded = kenlm_model.loading.load(runs / 'characters')
+    loaded = loading.load(runs / 'characters')
     vocabulary = loaded.vocabulary
     words = dataclasses.replace(vocabulary, words=(*vocabulary.words[:-1], name))
     expected = kenlm.Model(runs / 'characters').score('der Hund')
-    monkeypatch.setattr(kenlm_model.loading, 'load', lambda _: dataclasses.replace(loaded, vocabulary=words))
+    monkeypatch.setattr(loading, 'load', lambda _: dataclasses.replace(loaded, vocabulary=words))
     reader = kenlm.Model(runs / 'characters')
     assert reader.score('der Hund') == expected and len({*reader.vocabulary}) == len(words)
     mixed = kenlm.Model([runs / 'characters', runs / 'characters'])

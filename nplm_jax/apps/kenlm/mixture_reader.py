@@ -1,0 +1,78 @@
+"""Reader of mixtures of models, with the interface of the other readers.
+
+Dims: M models, S contexts, V words, T words of all lines, B lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from nplm_jax.apps.kenlm.readers import Context, NetworkReader, NgramReader, Words
+from nplm_jax.inference.scoring import LOG_10
+
+
+class MixtureReader:
+    """The sum of the weighted probabilities of several readers. `known` holds a context of each."""
+
+    def __init__(self, readers: Sequence[Reader], weights: Sequence[float], ids_MxV: np.ndarray) -> None:
+        """Takes the parts.
+
+        Args:
+            readers: The readers.
+            weights: The weight of each.
+            ids_MxV: The id that each word has in each of them.
+        """
+        self._readers, self._ids_MxV = readers, ids_MxV
+        with np.errstate(divide='ignore'):
+            self._log_weights_M = np.log10(weights)
+        orders = [reader.order for reader in readers if reader.order is not None]
+        self.order: int | None = max(orders) if len(orders) == len(readers) else None
+        self.null: Context = Context(known=[reader.null for reader in readers])
+        self.begin: Context = Context(known=[reader.begin for reader in readers])
+
+    def words(self, context: Context) -> Words:
+        """See `NgramReader.words`: those of each reader."""
+        return tuple(reader.words(part) for reader, part in zip(self._readers, context.known))
+
+    def after(self, context: Context, word: int) -> Context:
+        """See `NgramReader.after`."""
+        ids_M = self._ids_MxV[:, word].tolist()
+        return Context(known=[r.after(part, i) for r, part, i in zip(self._readers, context.known, ids_M)])
+
+    def score(self, context: Context, word: int) -> tuple[float, int]:
+        """See `NgramReader.score`; the length is the largest."""
+        ids_M = self._ids_MxV[:, word].tolist()
+        scores = [r.score(part, i) for r, part, i in zip(self._readers, context.known, ids_M)]
+        log_p_M, lengths_M = zip(*scores)
+        return float(_log10_sum(np.array(log_p_M) + self._log_weights_M)), max(lengths_M)
+
+    def step(self, context: Context, word: int) -> tuple[float, int, Context]:
+        """See `NgramReader.step`."""
+        ids_M = self._ids_MxV[:, word].tolist()
+        steps = [r.step(part, i) for r, part, i in zip(self._readers, context.known, ids_M)]
+        log_p_M, lengths_M, contexts = zip(*steps)
+        return float(_log10_sum(np.array(log_p_M) + self._log_weights_M)), max(lengths_M), Context(known=contexts)
+
+    def score_lines(self, ids_T: np.ndarray, stops_B: np.ndarray, begins: bool) -> tuple[np.ndarray, np.ndarray]:
+        """See `NgramReader.score_lines`; the length is the largest."""
+        parts = [r.score_lines(ids_V[ids_T], stops_B, begins) for r, ids_V in zip(self._readers, self._ids_MxV)]
+        log_p_MxT, lengths_MxT = map(np.stack, zip(*parts))
+        return _log10_sum(log_p_MxT + self._log_weights_M[:, None]), lengths_MxT.max(0)
+
+    def next_words(self, contexts: Sequence[Context]) -> np.ndarray:
+        """See `NgramReader.next_words`."""
+        rows = [
+            reader.next_words([context.known[m] for context in contexts])[:, self._ids_MxV[m]] + self._log_weights_M[m]
+            for m, reader in enumerate(self._readers)
+        ]
+        return _log10_sum(np.stack(rows)).astype(np.float32)
+
+
+def _log10_sum(log10: np.ndarray) -> np.ndarray:
+    """Returns log10 of the sum of the numbers with these decimal logarithms, over the first axis."""
+    return np.logaddexp.reduce(log10 * LOG_10, axis=0) / LOG_10
+
+
+Reader = NgramReader | NetworkReader | MixtureReader

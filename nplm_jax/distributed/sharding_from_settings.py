@@ -1,0 +1,63 @@
+"""The sharding that `parallel.*` describes, and the checks of its sizes."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import jax
+
+from nplm_jax.distributed.mapping import DATA
+from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding, make_mesh
+from nplm_jax.utils.errors import require
+
+if TYPE_CHECKING:
+    from nplm_jax.config.sections import ParallelSettings
+
+
+def make_sharding(
+    settings: 'ParallelSettings',
+    batch_size: int,
+    num_streams: int,
+    uses_sparse_updates: bool,
+    devices: Sequence[jax.Device] = (),
+) -> MeshSharding:
+    """Returns the sharding that `parallel.*` describes; ONE_DEVICE for 1 x 1.
+
+    Args:
+        settings: `parallel.*`.
+        batch_size: Examples of an update.
+        num_streams: Streams of which an update reads consecutive examples; `batch_size` for a window.
+        uses_sparse_updates: Of the output layer: the batch is then divided over all devices.
+        devices: The devices; by default those of JAX. Others are compiled for: `experiments/accelerator`.
+
+    Raises:
+        BadInput: There are too few devices, or they cannot divide the batch evenly.
+    """
+    devices = devices or jax.devices()
+    num_devices, num_processes = len(devices), jax.process_count()
+    data, model = settings.data, settings.model
+    more = '; on processors, the environment variable JAX_NUM_CPU_DEVICES sets it'
+    hint = more if devices[0].platform == 'cpu' else ''
+    allowed = f'must be {num_devices} or less, the number of devices{hint}'
+    if data == -1:
+        require(model <= num_devices, 'parallel.model', model, allowed)
+        data = num_devices // model
+    if model == -1:
+        require(data <= num_devices, 'parallel.data', data, allowed)
+        model = num_devices // data
+    message = f'times parallel.model={model} exceeds the number of devices, {num_devices}{hint}'
+    require(data * model <= num_devices, 'parallel.data', data, message)
+    uses_all = num_processes == 1 or data * model == num_devices
+    message = f'times parallel.model={model} must use all {num_devices} devices of the {num_processes} processes'
+    require(uses_all, 'parallel.data', data, message)
+    num_batch_shards = data * model if uses_sparse_updates else data
+    allowed = f'must be a multiple of {num_batch_shards}, the number of devices that divide it'
+    require(batch_size % num_batch_shards == 0, 'train.batch_size', batch_size, allowed)
+    allowed = f'must be a divisor of {num_streams}, the streams of train.batch_size / train.bptt_length'
+    require(num_streams % num_batch_shards == 0, 'parallel.data', data, allowed)
+    if settings.mode == 'pmap':
+        require(model == 1, 'parallel.model', model, 'must be 1 with parallel.mode=pmap, which is data-parallel only')
+        require(num_processes == 1, 'parallel.mode', 'pmap', f'must be shard_map for {num_processes} processes')
+    if data * model == 1:
+        return ONE_DEVICE
+    mesh = make_mesh(data, model, devices)
+    return MeshSharding(mesh, settings.mode, batch_axes=mesh.axis_names if uses_sparse_updates else (DATA,))

@@ -1,0 +1,51 @@
+"""Beam search for the likeliest continuations of a prompt.
+
+Dims: N words of the prompt, T words to write, V vocabulary, K width of the beam.
+"""
+
+import numpy as np
+
+from nplm_jax.data.stream import RARE_ID
+from nplm_jax.inference.generation import largest
+from nplm_jax.models.language_model import LanguageModel
+from nplm_jax.utils.errors import BadInput, require
+
+
+def beam(
+    model: LanguageModel, prompt_N: np.ndarray, words: int, width: int, rare: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """Searches for the likeliest continuations, keeping the `width` likeliest beginnings after each word.
+
+    Args:
+        model: Any language model.
+        prompt_N: Ids in reading order; may be empty.
+        words: Number of words to write after the prompt.
+        width: Number of beginnings that are kept.
+        rare: Whether the rare-word symbol may be written.
+
+    Returns:
+        The ids of the words after the prompt, int32, K x T, likeliest first, and log P of each sequence after the
+        prompt, float64, K, nats. K is `width`, or less where fewer sequences are possible.
+
+    Raises:
+        BadInput: Only the rare-word symbol can follow, and `rare` is False.
+    """
+    require(words >= 1, 'words', words, 'must be 1 or more')
+    require(width >= 1, 'beam', width, 'must be 1 or more')
+    state = model.prefill(np.asarray(prompt_N)[None])
+    ids_KxT, log_p_K = np.zeros((1, 0), np.int32), np.zeros(1)
+    for position in range(words):
+        log_p_KxV = np.array(model.predict(state), np.float64)
+        if not rare:
+            log_p_KxV[:, RARE_ID] = -np.inf
+        log_p = (log_p_K[:, None] + log_p_KxV).ravel()
+        best_K = largest(log_p, width)
+        best_K = best_K[np.isfinite(log_p[best_K])]
+        if not len(best_K):
+            raise BadInput('beam', 'only the rare-word symbol can follow; allow it', value=width)
+        rows_K, ids_K = np.divmod(best_K, log_p_KxV.shape[1])
+        ids_KxT = np.concatenate([ids_KxT[rows_K], ids_K[:, None].astype(np.int32)], axis=1)
+        log_p_K = log_p[best_K]
+        if position + 1 < words:
+            state = model.advance(model.reorder(state, rows_K), ids_KxT[:, -1])
+    return ids_KxT, log_p_K

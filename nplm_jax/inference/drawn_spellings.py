@@ -1,0 +1,89 @@
+"""Spellings of words outside the vocabulary, drawn character by character.
+
+Dims: B sequences or words, T characters or words of each.
+"""
+
+from collections.abc import Sequence
+
+import jax.numpy as jnp
+import numpy as np
+
+from nplm_jax.data.stream import RARE_ID
+from nplm_jax.distributed import jax_settings
+from nplm_jax.inference.generation import BLOCK, Choice, draw_word
+from nplm_jax.models.spelled_words import Spelling
+from nplm_jax.utils.errors import BadInput
+
+_FIRST_SPELLING = 2**31  # added to the number of a spelling, so that no sequence has its random key
+_MAX_CHARACTERS = 200  # of a word that is written
+_MAX_ATTEMPTS = 100  # to write a word outside the vocabulary
+
+
+def spell(spelling: Spelling, numbers: Sequence[int], seed: int = 1) -> list[str]:
+    """Draws words outside the vocabulary, of characters that the spelling's training has seen.
+
+    A word depends only on the seed and on its own number.
+
+    Args:
+        spelling: The distribution over the words outside a vocabulary.
+        numbers: A number for each word, at least 0 and below 2**31.
+        seed: Seed of the random numbers.
+
+    Returns:
+        The words, of 200 characters at most.
+
+    Raises:
+        BadInput: A hundred words in a row were in the vocabulary or too long.
+    """
+    jax_settings.check()
+    words: dict[int, str] = {}
+    for attempt in range(_MAX_ATTEMPTS):
+        missing = [number for number in dict.fromkeys(numbers) if number not in words]
+        for first in range(0, len(missing), BLOCK):
+            block = missing[first : first + BLOCK]
+            padded_B = np.resize(np.asarray(block, np.int64), BLOCK)  # one compiled program for any number of words
+            for number, word in zip(block, _draw_spellings(spelling, padded_B, attempt, seed)):
+                if word and not spelling.vocabulary.ids.get(word):
+                    words[number] = word
+    if any(number not in words for number in numbers):
+        raise BadInput('spelling', f'only words of the vocabulary were drawn, in {_MAX_ATTEMPTS} attempts each')
+    return [words[number] for number in numbers]
+
+
+def decode_and_spell(spelling: Spelling, ids_BxT: np.ndarray, seed: int = 1) -> list[list[str]]:
+    """Returns the words of sequences, with a drawn spelling wherever the rare-word symbol stands.
+
+    The words of a sequence depend only on the seed and on its own number.
+
+    Args:
+        spelling: The distribution over the words outside the vocabulary.
+        ids_BxT: Ids of words, such as `sample` returns.
+        seed: Seed of the random numbers.
+    """
+    numbers_S = np.flatnonzero(ids_BxT == RARE_ID)
+    spelled = dict(zip(numbers_S.tolist(), spell(spelling, numbers_S.tolist(), seed)))
+    length = ids_BxT.shape[1]
+    return [
+        [spelled.get(i * length + t, word) for t, word in enumerate(spelling.vocabulary.decode(ids_T))]
+        for i, ids_T in enumerate(ids_BxT)
+    ]
+
+
+def _draw_spellings(spelling: Spelling, numbers_B: np.ndarray, attempt: int, seed: int) -> list[str]:
+    """Draws a string for each number; an empty one where it has too many characters."""
+    keys_B = (numbers_B + _FIRST_SPELLING).astype(np.uint32)
+    model, ids_TxB, ended_B = spelling.model, [], np.zeros(len(numbers_B), bool)
+    state = model.reorder(model.prefill(spelling.prefix[None]), np.zeros(len(numbers_B), np.int32))
+    for position in range(_MAX_CHARACTERS + 1):
+        log_p_BxV = jnp.asarray(model.predict(state))
+        ids_B = draw_word(seed, keys_B, attempt * (_MAX_CHARACTERS + 1) + position, log_p_BxV, Choice())
+        ids_TxB.append(np.asarray(ids_B))
+        ended_B |= ids_TxB[-1] == spelling.end_id
+        if ended_B.all():
+            break
+        state = model.advance(state, ids_B)
+    strings = []
+    for ids_T, ended in zip(np.stack(ids_TxB, axis=1), ended_B):
+        length = int(np.argmax(ids_T == spelling.end_id)) if ended else 0
+        strings.append(''.join(spelling.characters.decode(ids_T[:length])))
+    return strings

@@ -1,0 +1,81 @@
+"""Mixture weights of the largest likelihood, by EM and Newton's method.
+
+Dims: M models, T words, Q bins of contexts.
+"""
+
+import functools
+
+import numpy as np
+
+_GAP = 1e-9  # of a mean log-likelihood below that of the best weights, nats
+_EQUAL = 1e-13  # difference of mean log-likelihoods that may be rounding, nats
+_MAX_STEPS, _PARTS = 1000, (1.0, 0.5, 0.1, 0.01)  # to the best weights; of a Newton step
+
+
+def fit_weights(log_p_MxT: np.ndarray, bins_T: np.ndarray, num_bins: int, iterations: int | None = None) -> np.ndarray:
+    """Estimates the weights of each bin, which give the words of the bin the largest likelihood.
+
+    A bin without a word gets those of all words. Words to which every model gives probability zero do not count.
+
+    Args:
+        log_p_MxT: log P of each word by each model, nats.
+        bins_T: The bin of each word.
+        num_bins: Number of bins.
+        iterations: Number of EM iterations from equal weights; None for the optimum.
+
+    Returns:
+        The weights, float64, Q x M; each row sums to one.
+    """
+    possible_T = np.isfinite(log_p_MxT.max(0))
+    log_p_MxT, bins_T = log_p_MxT[:, possible_T].astype(np.float64), bins_T[possible_T]
+    p_MxT = np.exp(log_p_MxT - log_p_MxT.max(0, initial=-np.inf))  # each word's scale cancels
+    words_Q = np.bincount(bins_T, minlength=num_bins)
+    parts = np.split(p_MxT[:, np.argsort(bins_T, kind='stable')], np.cumsum(words_Q)[:-1], axis=1)
+    of_all_words = functools.cache(lambda: _fit_bin(p_MxT, iterations))
+    return np.stack([_fit_bin(part, iterations) if part.shape[1] else of_all_words() for part in parts])
+
+
+def _fit_bin(p_MxT: np.ndarray, iterations: int | None) -> np.ndarray:
+    """Returns the weights of a bin, float64, M; equal ones where it has no word.
+
+    The mean posteriors of the models are the step of EM. The likelihood is concave: for no weights is its mean log
+    above that of these by more than the largest ratio of such a step minus one. EM nears the optimum slowly, so a step
+    to it is the best of EM's and of parts of Newton's with weights >= 0 (Kim et al., 2020, mix-SQP).
+
+    Args:
+        p_MxT: The probability of each word by each model, up to a factor of the word.
+        iterations: Number of EM iterations; None for the optimum.
+    """
+    num_models, num_words = p_MxT.shape
+    weights_M = np.full(num_models, 1 / num_models)
+    if not num_words:
+        return weights_M
+    for _ in range(_MAX_STEPS if iterations is None else iterations):
+        ratio_MxT = p_MxT / (weights_M @ p_MxT)
+        step_M = ratio_MxT.mean(1)
+        candidates = [weights_M * step_M]
+        if iterations is None:
+            if step_M.max() - 1 <= _GAP:
+                break
+            newton_M = _newton(ratio_MxT, step_M)
+            candidates = [*(weights_M + part * (newton_M - weights_M) for part in _PARTS), *candidates]
+        values = np.nan_to_num([_mean_log(w_M @ p_MxT) for w_M in candidates], nan=-np.inf)
+        # Near the optimum all are equal but for rounding, and the whole step of Newton, the first, is the best.
+        weights_M = candidates[int(np.argmax(values >= values.max() - _EQUAL))]
+    return weights_M
+
+
+def _newton(ratio_MxT: np.ndarray, step_M: np.ndarray) -> np.ndarray:
+    """Returns the weights >= 0 with the best quadratic approximation of the likelihood, float64, M."""
+    from scipy.optimize import nnls  # noqa: PLC0415 (a third of a second)
+
+    curvature_MxM = ratio_MxT @ ratio_MxT.T / ratio_MxT.shape[1]
+    curvature_MxM += 1e-10 * np.trace(curvature_MxM) * np.eye(len(step_M))  # two models may be the same
+    lower_MxM = np.linalg.cholesky(curvature_MxM)
+    weights_M = nnls(lower_MxM.T, np.linalg.solve(lower_MxM, 2 * step_M - 1))[0]
+    return weights_M / weights_M.sum()
+
+
+def _mean_log(p_T: np.ndarray) -> float:
+    with np.errstate(divide='ignore'):
+        return float(np.log(p_T).mean())

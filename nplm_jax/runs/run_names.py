@@ -1,0 +1,81 @@
+"""Names of the folders of runs."""
+
+import hashlib
+import os
+import pathlib
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ml_collections import ConfigDict
+
+_MAX_IN_NAME = 40  # characters of a value in the name of a folder
+
+
+def safe_folder_name(name: str) -> str:
+    """Returns a name for a folder, of ASCII letters, digits, dots, hyphens and underscores.
+
+    A name that had other characters ends in a digest, which keeps it unique.
+
+    Examples:
+        >>> safe_folder_name('kneser_ney_5'), safe_folder_name('my text')
+        ('kneser_ney_5', 'my_text-7330d2')
+    """
+    plain = ''.join(c for c in unicodedata.normalize('NFKD', name) if not unicodedata.combining(c))
+    safe = re.sub(r'[^A-Za-z0-9_.-]+|__+', '_', plain)[-_MAX_IN_NAME:]  # two underscores separate the parts of a name
+    return safe if safe == name else f'{safe}-{_short_digest(name)}'
+
+
+def _short_digest(text: str) -> str:
+    return hashlib.sha256(text.encode(errors='surrogatepass')).hexdigest()[:6]
+
+
+def default_name(config: ConfigDict, overrides: Mapping[str, Any], minutes: float | None = None) -> str:
+    """Returns the name of a run's folder: the config's name and the overridden keys, such as `brown-mlp9__h_50`.
+
+    A user's text gives its own name in place of `text`: `novel__h_50` for corpus.path=/home/me/novel.txt.
+
+    Args:
+        config: The config of the run.
+        overrides: Values by flattened key that the command line set.
+        minutes: The minutes of training that were asked for, if any.
+    """
+    name, shown = config.name, {key: value for key, value in overrides.items() if key != 'name'}
+    if minutes is not None:
+        shown['minutes'] = f'{minutes:g}'
+    if 'corpus.path' in shown and config.corpus.name == 'text' and (name == 'text' or name.startswith('text-')):
+        title = pathlib.Path(os.path.abspath(os.path.expanduser(shown.pop('corpus.path')))).stem
+        titled = safe_folder_name('_'.join(title.split() or ['text']))
+        name = titled + safe_folder_name(name.removeprefix('text'))
+    else:
+        name = safe_folder_name(name)
+    return '__'.join(filter(None, (name, run_name(shown))))
+
+
+def run_name(overrides: Mapping[str, Any]) -> str:
+    """Returns overridden keys and values as part of a folder's name: `h_50__seed_2`.
+
+    Args:
+        overrides: Values by flattened key. Of a key only the last part is shown, unless two have the same last part; of
+            a path only the last part as well.
+    """
+    last_parts = [key.rpartition('.')[2] for key in overrides]
+    parts = []
+    for key, last_part in zip(overrides, last_parts):
+        text = str(value := overrides[key])
+        text = text.replace('e+', 'e') if isinstance(value, float) else text
+        shown = safe_folder_name(pathlib.PurePath(text).name if last_part.endswith('path') else text)
+        parts.append(f'{key if last_parts.count(last_part) > 1 else last_part}_{shown}')
+    name = '__'.join(parts)
+    return name if len(name) < 200 else hashlib.sha256(name.encode()).hexdigest()[:16]
+
+
+def unique_names(all_overrides: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Returns the `run_name` of each point of a sweep; those that differ only in folders of a path end in a digest."""
+    names = [run_name(overrides) for overrides in all_overrides]
+    digests = [_short_digest(repr(sorted(overrides.items()))) for overrides in all_overrides]
+    alike: dict[str, set[str]] = {}
+    for name, digest in zip(names, digests):
+        alike.setdefault(name, set()).add(digest)
+    return [f'{name}-{digest}' if len(alike[name]) > 1 else name for name, digest in zip(names, digests)]

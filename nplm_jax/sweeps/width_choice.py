@@ -1,0 +1,182 @@
+"""The widest network that can be trained in a given time on this machine."""
+
+import dataclasses
+import functools
+import math
+import pathlib
+import statistics
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple, cast
+
+import jax
+from ml_collections import ConfigDict
+
+from nplm_jax.config import parts
+from nplm_jax.config import settings as config_lib
+from nplm_jax.config.registry import PARTS
+from nplm_jax.config.settings import Settings
+from nplm_jax.data.dataset import Dataset
+from nplm_jax.inference.perplexity import evaluate_sample
+from nplm_jax.models.neural import NeuralLanguageModel
+from nplm_jax.runs import loading
+from nplm_jax.runs.experiment import load_settings
+from nplm_jax.training import calibration
+from nplm_jax.training import step as step_lib
+from nplm_jax.training.training_run import out_of_memory_as_bad_input, prepare_run
+
+Network = Callable[[int, float, int], Mapping[str, Any]]
+WIDTHS = 64, 96, 128, 160, 200, 256, 320, 400, 512, 640
+WORDS_PER_SQUARE = 60  # measured: experiments/frontier/README.md
+MAX_PASSES = 30  # measured there too
+_STRETCH = 1.05  # how much longer than asked for training may take if the first pass ends with it
+_FIRST_WIDTH, _COST_EXPONENT = 200, 1.4  # an update of w units takes about w ** 1.4 of time
+_TIMINGS, _TIMED_SECONDS, _TIMED_CHUNKS = 4, 1.0, 3
+_CALIBRATION_COST = 1.2  # of a word, in scores of a word: measured on 50,000 words
+_VALIDATIONS, _VALIDATION_SHARE = 8, 0.05  # at most so many, in so much of the time
+
+
+class Timing(NamedTuple):
+    """How long a network takes on this machine, in seconds.
+
+    Attributes:
+        update: An update.
+        start: What comes before the first update and the first scores, compilation above all.
+        score: The evaluation of a word.
+    """
+
+    update: float
+    start: float
+    score: float
+
+
+class Plan(NamedTuple):
+    """The number of updates and of validations."""
+
+    updates: int
+    validations: int
+
+
+def apply_keys(config: ConfigDict, keys: Mapping[str, Any], typed: Collection[str]) -> ConfigDict:
+    """Returns a config with chosen keys, but for those that were typed; keys that nothing reads any more are reset."""
+    made = config.copy_and_resolve_references()
+    keys = {key: value for key, value in keys.items() if key not in typed}
+    made.update_from_flattened_dict(keys)
+    made.update_from_flattened_dict(parts.resets(made, {*(keys.keys() & PARTS.keys()), *typed}))
+    return made
+
+
+@dataclasses.dataclass(frozen=True)
+class Budget:
+    """The choice among networks: what was asked for, and the widths that were timed.
+
+    Attributes:
+        config: The config, with the typed keys.
+        typed: The keys that the user typed.
+        seconds: The time of training.
+        network: See `load_network`.
+        data: The text.
+        folder: The folder of the run.
+        timings: The timing of each width that was timed.
+    """
+
+    config: ConfigDict
+    typed: Mapping[str, Any]
+    seconds: float
+    network: Network
+    data: Dataset
+    folder: pathlib.Path
+    timings: dict[int, Timing] = dataclasses.field(default_factory=dict)
+
+    @functools.cached_property
+    def widths(self) -> tuple[int, ...]:
+        """The widths to choose from."""
+        width = self.typed.get('model.h', self.typed.get('model.m'))
+        return WIDTHS if width is None else (width,)
+
+    @functools.cached_property
+    def batch_size(self) -> int:
+        """Words per update."""
+        return self.settings(self.widths[0]).train.batch_size
+
+    def updates(self, passes: int) -> int:
+        """Returns the updates of so many passes."""
+        return math.ceil(passes * len(self.data.train) / self.batch_size)
+
+    @property
+    def most_updates(self) -> int:
+        """The most updates that are worth their time."""
+        return self.updates(MAX_PASSES)
+
+    def settings(self, width: int) -> Settings:
+        """Returns the settings of a network, for one pass."""
+        return load_settings(apply_keys(self.config, self.network(width, 1, len(self.data.train)), self.typed))
+
+    def plan(self, width: int) -> Plan:
+        """Returns how much of a network fits into the time, by the nearest width that was timed."""
+        timed = min(self.timings, key=lambda w: abs(w - width))
+        speed, settings = self.timings[timed], self.settings(timed)
+        update, score = speed.update * (width / timed) ** _COST_EXPONENT, speed.score * width / timed
+        validation = score * num_valid_words(settings, self.data)
+        validations = min(max(int(_VALIDATION_SHARE * self.seconds / validation), 1), _VALIDATIONS)
+        calibrated = _CALIBRATION_COST * score * calibration.num_words(self.data) if settings.train.calibrate else 0.0
+        after = bool(settings.train.suffix_smoothing) + settings.train.calibrate  # validations after training
+        updates = int((self.seconds - speed.start - calibrated - (validations + after) * validation) / update)
+        if updates < self.updates(1) <= _STRETCH * updates:
+            updates = self.updates(1)
+        return Plan(min(updates, self.most_updates), validations)
+
+    def suffices(self, width: int) -> bool:
+        """Returns whether the time is long enough for a width; of several, one that is worth its width."""
+        needed = WORDS_PER_SQUARE * width**2 if len(self.widths) > 1 else 0
+        return self.plan(width).updates * self.batch_size >= max(len(self.data.train), needed)
+
+    def choose_width(self) -> int:
+        """Returns the widest width for which the time suffices, or the narrowest, and times it and some others."""
+        width = min(self.widths, key=lambda width: abs(width - _FIRST_WIDTH))
+        while width not in self.timings and len(self.timings) < _TIMINGS:
+            print(f'--minutes: timing updates of {width} units', flush=True)
+            timed = config_lib.replace(self.settings(width), {'optimizer.warmup': 0})  # for few updates a longer one
+            self.timings[width] = measure(timed, self.data, self.folder)
+            width = max(filter(self.suffices, self.widths), default=self.widths[0])
+        return max(filter(self.suffices, self.timings), default=min(self.timings))
+
+
+def num_valid_words(settings: Settings, data: Dataset) -> int:
+    """Returns how many words a validation during training predicts."""
+    return min(settings.train.valid_words or settings.eval.words or len(data.valid), len(data.valid))
+
+
+def measure(settings: Settings, data: Dataset, folder: pathlib.Path) -> Timing:
+    """Times some updates and the evaluation of a network.
+
+    Args:
+        settings: Its settings.
+        data: The text.
+        folder: The folder of the run.
+    """
+    with out_of_memory_as_bad_input():
+        teachers = [cast(Any, teacher.model) for teacher in loading.load_teachers(settings, folder)]
+        run = prepare_run(settings, data, teachers)
+        program = run.program
+        seconds: list[float] = []  # of each chunk, and its updates
+        updates: list[int] = []
+        begun = time.perf_counter()
+        state, step = program.sharding.shard(run.init_state()), 0
+        while len(seconds) <= _TIMED_CHUNKS or sum(seconds[1:]) < _TIMED_SECONDS:
+            chunk = run.chunk(state, step)  # of other words each time, whose rows are not in the processor's cache
+            state, nll_S = step_lib.execute_steps(*chunk)
+            jax.block_until_ready(nll_S)
+            seconds.append(time.perf_counter() - begun - sum(seconds))
+            updates.append(chunk.num_steps)
+            step = (step + chunk.num_steps) % run.schedule.total_steps
+        params = program.sharding.unshard(step_lib.evaluation_params(program, state), program.network.num_rows)
+        model = NeuralLanguageModel(program.network, params, program.sharding.of_process)
+        num_words, scoring = num_valid_words(settings, data), []
+        for _ in range(2):
+            begun = time.perf_counter()
+            evaluate_sample(model, data.tokens_T, data.valid, num_words)
+            scoring.append(time.perf_counter() - begun)
+    # Other work for a moment does not count.
+    update = statistics.median(taken / number for taken, number in zip(seconds[1:], updates[1:]))
+    return Timing(update, seconds[0] + scoring[0] - scoring[1], scoring[1] / num_words)

@@ -1,0 +1,262 @@
+"""Readers of files from others, which refuse pipes, devices, binary files and malformed JSON."""
+
+import codecs
+import contextlib
+import hashlib
+import io
+import itertools
+import json
+import math
+import os
+import pathlib
+import re
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from typing import IO, Any, TypeAlias
+
+from nplm_jax.utils.errors import BadInput
+
+_MAX_BYTES = 2**32
+_MAX_BYTES_JSON = 2**26
+_MAX_JSON_DEPTH = 50
+
+# The types of a value in JSON; of an object, schemas by key, where ANY_KEY stands for other keys.
+Schema: TypeAlias = tuple[type, ...] | Mapping[str, 'Schema']
+ANY_KEY = '*'
+
+
+def read_bytes(name: str, file: pathlib.Path, max_bytes: int = _MAX_BYTES) -> bytes:
+    """Reads a regular file; refuses a FIFO, which would block, and a device, which would not end.
+
+    Args:
+        name: The beginning of error messages.
+        file: The file.
+        max_bytes: The largest size.
+
+    Raises:
+        BadInput: The file is missing, not regular, unreadable or too large.
+    """
+    with open_regular(name, file) as opened:
+        _check_size(name, opened, max_bytes)
+        return opened.read()
+
+
+def _check_size(name: str, file: IO[bytes], max_bytes: int) -> None:
+    """Raises BadInput, which begins with `name`, if an open file is too large."""
+    if (size := os.fstat(file.fileno()).st_size) > max_bytes:
+        raise BadInput(name, f'too large ({size:,} bytes; {max_bytes:,} at most)')
+
+
+@contextlib.contextmanager
+def open_regular(name: str, file: pathlib.Path) -> Iterator[io.BufferedReader]:
+    """Opens a regular file; refuses a FIFO, which would block, and a device, which would not end.
+
+    Args:
+        name: The beginning of error messages.
+        file: The file.
+
+    Yields:
+        The file, for reading.
+
+    Raises:
+        BadInput: The file is missing, not regular or unreadable, also when it is read in the block.
+    """
+    try:
+        with open(file, 'rb', opener=_open_without_blocking) as opened:
+            if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+                raise BadInput(name, 'cannot be read (neither a file nor a folder)')
+            yield opened
+    except BadInput:
+        raise
+    except (OSError, ValueError) as error:  # a path with a NUL is a ValueError
+        raise BadInput(name, f'cannot be read ({getattr(error, "strerror", None) or error})') from None
+
+
+def sha256(name: str, file: pathlib.Path) -> str:
+    """Returns the SHA-256 of a regular file's content in hexadecimal.
+
+    Args:
+        name: The beginning of error messages.
+        file: The file, of any size.
+
+    Raises:
+        BadInput: The file is missing, not regular or unreadable.
+    """
+    with open_regular(name, file) as opened:
+        return hashlib.file_digest(opened, 'sha256').hexdigest()
+
+
+def read_text(key: str, file: pathlib.Path) -> str:
+    """Reads a UTF-8 text, the value of the config's `key`.
+
+    Raises:
+        BadInput: The file cannot be read or is not UTF-8 text.
+    """
+    name = f'{key}={str(file)!r}'
+    return decode(name, read_bytes(name, file))
+
+
+def decode(name: str, data: bytes) -> str:
+    """Decodes a user's UTF-8 text.
+
+    Args:
+        name: The beginning of error messages.
+        data: The bytes, with or without a byte-order mark.
+
+    Raises:
+        BadInput: The bytes are not UTF-8 or hold a NUL.
+    """
+    return ''.join(decode_blocks(name, [data]))
+
+
+def decode_blocks(name: str, blocks: Iterable[bytes]) -> Iterator[str]:
+    """Decodes blocks of UTF-8, whose borders may split characters; leaves out the byte-order mark.
+
+    Args:
+        name: The beginning of error messages.
+        blocks: The blocks; an empty block marks the end.
+
+    Raises:
+        BadInput: The bytes are not UTF-8 or hold a NUL.
+    """
+    decoder = codecs.getincrementaldecoder('utf-8-sig')()
+    num_bytes = num_characters = 0
+    for block in itertools.chain(blocks, [b'']):
+        num_bytes += len(block)
+        try:
+            text = decoder.decode(block, final=not block)
+        except UnicodeDecodeError as error:
+            position = num_bytes - len(error.object) + error.start  # the object ends where the block does
+            raise BadInput(name, _not_utf8(f'byte {position:,}')) from None
+        if '\0' in text:
+            position = num_characters + text.index('\0')
+            raise BadInput(name, f'binary, not text (NUL at character {position:,})')
+        num_characters += len(text)
+        yield text
+
+
+def read_lines(path: pathlib.Path) -> Iterator[tuple[int, str]]:
+    """Reads a UTF-8 file and yields its lines: number, from 1, and text with the line end.
+
+    Raises:
+        BadInput: The file cannot be read or is not text; the message names file and line.
+    """
+    return decode_lines(path, read_bytes(str(path), path))
+
+
+def decode_lines(path: pathlib.Path, data: bytes, first: int = 1) -> Iterator[tuple[int, str]]:
+    """Yields the same as `read_lines` for bytes that were read from `path`, from the line `first` on."""
+    data = data.removeprefix(b'\xef\xbb\xbf') if first == 1 else data
+    for number, line in enumerate(io.BytesIO(data), start=first):
+        if b'\0' in line:
+            raise BadInput(f'{path}:{number}', f'binary, not text (byte {line.index(0):,} of the line is NUL)')
+        try:
+            yield number, line.decode('utf-8')
+        except UnicodeDecodeError as error:
+            raise BadInput(f'{path}:{number}', _not_utf8(f'byte {error.start:,} of the line')) from None
+
+
+def read_numbers(path: pathlib.Path, meaning: str) -> Iterator[tuple[int, str, int]]:
+    """Reads lines `word<TAB>number` of different words and yields line number, word and number.
+
+    Args:
+        path: The file.
+        meaning: The meaning of the numbers, for error messages.
+
+    Raises:
+        BadInput: A line has another form, the last one has no line end, or a word is repeated; the message names file
+            and line.
+    """
+    words = set()
+    for number, line in read_lines(path):
+        match = re.fullmatch(r'([^\t\n]+)\t([0-9]{1,18})\n', line)
+        if not match:
+            raise BadInput(f'{path}:{number}', f'expected word, tab, {meaning}')
+        if match[1] in words:
+            raise BadInput(f'{path}:{number}', f'{match[1]!r} is repeated')
+        words.add(match[1])
+        yield number, match[1], int(match[2])
+
+
+def read_json(path: pathlib.Path) -> dict[str, Any]:
+    """Reads the object in a JSON file of this program.
+
+    Raises:
+        BadInput: The file cannot be read, or `parse_json` refuses it.
+    """
+    text = ''.join(line for _, line in decode_lines(path, read_bytes(str(path), path, _MAX_BYTES_JSON)))
+    return parse_json(path, text)
+
+
+def parse_json(path: pathlib.Path, text: str, line: int = 0) -> dict[str, Any]:
+    """Parses the object in a JSON file or in one line of it.
+
+    Args:
+        path: The file, for error messages.
+        text: The JSON text.
+        line: The number of the line; 0 if the text is the whole file.
+
+    Raises:
+        BadInput: The text is not JSON, not an object, nested too deeply, or has values that no file of this program
+            has: NaN, a number out of range, an unpaired surrogate. The message names file and line.
+    """
+    try:
+        value = json.loads(text)
+        is_plain = isinstance(value, dict) and _is_plain(value, _MAX_JSON_DEPTH)
+    except json.JSONDecodeError as error:
+        raise BadInput(f'{path}:{line or error.lineno}', f'not JSON ({error.msg})') from None
+    except (ValueError, RecursionError):  # Python limits the digits of an integer and the depth of nesting
+        is_plain = False
+    if not is_plain:
+        where = f'{path}:{line}' if line else path
+        form = f'a JSON object with finite 64-bit numbers, valid Unicode and at most {_MAX_JSON_DEPTH} levels'
+        raise BadInput(where, f'not {form}')
+    return value
+
+
+def matches_schema(value: Any, schema: Schema) -> bool:
+    """Returns whether a value of a JSON file has one of the types of a schema, or is an object with all of its keys."""
+    if isinstance(schema, tuple):
+        return type(value) in schema
+    if not isinstance(value, Mapping) or not schema.keys() - {ANY_KEY} <= value.keys():
+        return False
+    of_keys = ((inner, schema.get(key, schema.get(ANY_KEY))) for key, inner in value.items())
+    return all(expected is None or matches_schema(inner, expected) for inner, expected in of_keys)
+
+
+def _not_utf8(place: str) -> str:
+    """Returns the problem of a text that is not UTF-8, with the place of the first wrong byte."""
+    return f'not UTF-8 text ({place}); convert it first: iconv -f latin1 -t utf-8 OLD > NEW'
+
+
+def is_unicode(text: str) -> bool:
+    """Returns whether a string has no unpaired surrogates, as of bytes of a file name or of a command line."""
+    return text.isascii() or not re.search('[\ud800-\udfff]', text)
+
+
+def _is_plain(value: Any, depth: int) -> bool:
+    """Tells whether a parsed value has only finite 64-bit numbers and valid Unicode, and at most `depth` levels."""
+    if isinstance(value, str):
+        return is_unicode(value)
+    if isinstance(value, (dict, list)):
+        inner = (*value, *value.values()) if isinstance(value, dict) else value
+        return depth > 0 and all(_is_plain(v, depth - 1) for v in inner)
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return value is None or -(2**63) <= value < 2**63
+
+
+def _open_without_blocking(path: str, flags: int) -> int:
+    """Opens a FIFO without waiting for its writer, and a terminal without making it the controlling one."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
+
+
+def finite_numbers(texts: Iterable[str], key: str, problem: str, value: Any = ...) -> list[float]:
+    """Returns the numbers of a user's text. Raises BadInput (key, problem, value) if one is no finite number."""
+    try:
+        numbers = list(map(float, texts))
+    except ValueError:
+        numbers = [math.nan]
+    if not all(map(math.isfinite, numbers)):
+        raise BadInput(key, problem, value=value)
+    return numbers
