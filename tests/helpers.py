@@ -48,8 +48,8 @@ from nplm_jax.training import vmapped
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.training.flops import Cost
 from nplm_jax.training.loop import Interrupted, Trainer, fit
+from nplm_jax.training.milestones import Progress, Schedule
 from nplm_jax.training.program_from_settings import hyperparameters_of, make_program
-from nplm_jax.training.schedule import Progress, Schedule
 from nplm_jax.training.step import Program, RunInputs, TrainState
 from nplm_jax.training.training_run import Chunk, TrainingRun, prepare_run
 from nplm_jax.utils.errors import BadInput
@@ -230,7 +230,7 @@ def make_corpus(num_words: int = 300, num_types: int = 17) -> Corpus:
     return Corpus(Span(0, 220), Span(220, 260), Span(260, num_words), WordStream.from_words(f'w{i}' for i in ids))
 
 
-DATA = encoding.from_corpus(make_corpus(), vocabulary.build(make_corpus().words))
+DATA = encoding.build_dataset(make_corpus(), vocabulary.build(make_corpus().words))
 
 
 class RecordingReporter:

@@ -31,7 +31,7 @@ from nplm_jax.data.stream import Span
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.runs import experiment, process
 from nplm_jax.training import finite, loop, step, vmapped
-from nplm_jax.training.schedule import Progress, Schedule
+from nplm_jax.training.milestones import Progress, Schedule
 from nplm_jax.training.training_run import Chunk, TrainingRun, prepare_run
 
 NETWORKS: dict[str, Callable[[], ConfigDict]] = {

@@ -118,7 +118,7 @@ def prepare_and_count(path: str, address: str) -> dict[str, Any]:
             pids = list(cluster.on_each(os.getpid))
         usage = [_usage(pids)]
         corpus = corpora.load(settings.corpus)
-        data = encoding.from_corpus(corpus, encoding.for_corpus(corpus, settings.corpus))
+        data = encoding.build_dataset(corpus, encoding.build_vocabulary(corpus, settings.corpus))
         usage.append(_usage(pids))
         span, scratch = Span(0, len(corpus)), SharedScratch(pathlib.Path(path).parent)
         counted = count(data.tokens_T, span, ORDER, len(data.vocabulary), scratch)

@@ -48,7 +48,7 @@ def start(path: str, tokens: str) -> dict[str, Any]:
     clock = [time.perf_counter()]
     corpus = corpora.load(settings.corpus)
     clock.append(time.perf_counter())
-    data = encoding.from_corpus(corpus, encoding.for_corpus(corpus, settings.corpus))
+    data = encoding.build_dataset(corpus, encoding.build_vocabulary(corpus, settings.corpus))
     clock.append(time.perf_counter())
     return {
         'words': len(corpus) if tokens == 'words' else sum(size.words for size in data.sizes.values()),

@@ -36,7 +36,8 @@ from nplm_jax.models.spelled_words import Spelling
 from nplm_jax.ngram import kneser_ney
 from nplm_jax.ngram.counts import count
 from nplm_jax.reporting import catalog
-from nplm_jax.runs import experiment, loaded_models, loading, process, spelling, workdir
+from nplm_jax.runs import command_models as loaded_models
+from nplm_jax.runs import experiment, loading, process, spelling, workdir
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand
 from nplm_jax.utils.untrusted import read_json

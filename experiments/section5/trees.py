@@ -26,11 +26,12 @@ from experiments import results, study
 from experiments.section5.plugins import wordnet
 from experiments.sources import of_module
 from nplm_jax.config import settings as config_lib
-from nplm_jax.data import dataset, encoding, vocabulary, word_codes
+from nplm_jax.data import dataset, encoding, vocabulary
 from nplm_jax.data.corpora import Corpus
 from nplm_jax.data.stream import Span
 from nplm_jax.data.word_stream import WordStream
 from nplm_jax.models.neural import NeuralLanguageModel
+from nplm_jax.outputs import word_codes
 from nplm_jax.reporting.text import markdown_table
 from nplm_jax.runs.loading import load
 from nplm_jax.training import step
@@ -162,7 +163,7 @@ def generated(size: int, num_words: int = 600_000) -> dataset.Dataset:
     )
     counts = np.bincount(ids, minlength=size - 1)
     words = vocabulary.Vocabulary(('<rare>', *(f'w{i}' for i in range(size - 1))), (1, *counts.tolist()))
-    return encoding.from_corpus(corpus, words)
+    return encoding.build_dataset(corpus, words)
 
 
 def time_outputs() -> Iterator[dict[str, Any]]:

@@ -26,7 +26,7 @@ from ml_collections import ConfigDict, config_flags
 
 from experiments import results, study
 from experiments.sources import of_module
-from nplm_jax.reporting import metrics as reporting
+from nplm_jax.reporting import run_reporter as reporting
 from nplm_jax.reporting.text import markdown_table
 from nplm_jax.runs import command_line
 from nplm_jax.utils.errors import BadInput, require

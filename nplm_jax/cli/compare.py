@@ -101,7 +101,7 @@ def score_text(
     from nplm_jax.data.text_checks import MAX_OOV
     from nplm_jax.inference import scoring
     from nplm_jax.models.mixture import ContextBins, Mixture
-    from nplm_jax.runs.loaded_models import load_models
+    from nplm_jax.runs.command_models import load_models
     from nplm_jax.runs.mixture_weights import read_weights
 
     require(not flags.weights or len(folders) > 1, '--weights', flags.weights, 'requires two or more runs')

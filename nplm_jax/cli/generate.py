@@ -61,7 +61,7 @@ def main(argv: Sequence[str]) -> None:
     from nplm_jax.inference.drawn_spellings import decode_and_spell
     from nplm_jax.inference.generation import cut_words
     from nplm_jax.inference.scoring import LOG_10
-    from nplm_jax.runs.loaded_models import load_models
+    from nplm_jax.runs.command_models import load_models
 
     samples = sampling.pop('samples', 1 if flags.greedy else 10)
     choice = generation.Choice(**({'top_k': 1} if flags.greedy else sampling), rare=flags.rare or flags.open)

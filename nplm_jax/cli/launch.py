@@ -164,7 +164,7 @@ def run(command: str, program: Sequence[str] = _MODULE) -> None:
     """
     folder, config, file, overrides = set_up(command)
     from nplm_jax.config import settings as config_lib
-    from nplm_jax.reporting import metrics as reporting
+    from nplm_jax.reporting import run_reporter as reporting
     from nplm_jax.runs import experiment, workdir
     from nplm_jax.sweeps import sweep_points, sweeps, time_budget
     from nplm_jax.training import loop

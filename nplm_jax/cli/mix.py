@@ -52,7 +52,7 @@ def main(argv: Sequence[str]) -> None:
     from nplm_jax.ngram.counts import count
     from nplm_jax.ngram.interpolated import FrequencyBins
     from nplm_jax.reporting import catalog
-    from nplm_jax.runs.loaded_models import load_models
+    from nplm_jax.runs.command_models import load_models
 
     loaded = load_models(flags.workdir)
     data = loaded.read_corpus(flags.workdir)
@@ -77,7 +77,7 @@ def _write_arpa(flags: argparse.Namespace, command: str) -> None:
 
     from nplm_jax.models import mixture
     from nplm_jax.ngram import arpa, sentence_marks, static_mixture
-    from nplm_jax.runs.loaded_models import load_models
+    from nplm_jax.runs.command_models import load_models
     from nplm_jax.runs.mixture_weights import read_weights
 
     loaded = load_models(flags.workdir, flags.weights)

@@ -27,7 +27,7 @@ def main(argv: Sequence[str]) -> None:
     import numpy as np
 
     from nplm_jax.inference import generation
-    from nplm_jax.runs.loaded_models import load_models
+    from nplm_jax.runs.command_models import load_models
 
     models = load_models(flags.workdir, flags.weights)
     prompt = models.tokenize_prompt(flags.prompt, flags.tokens)

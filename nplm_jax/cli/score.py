@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
     from nplm_jax.data.tokenizers.tokenizer import Tokenizer
     from nplm_jax.inference.scoring import Line
-    from nplm_jax.runs.loaded_models import LoadedModels
+    from nplm_jax.runs.command_models import LoadedModels
 
 _MAX_BYTES = 2**28  # of stdin, which may have no end
 
@@ -92,7 +92,7 @@ def main(argv: Sequence[str]) -> None:
     from nplm_jax.cli import scheduler
     from nplm_jax.data import unspaced_scripts
     from nplm_jax.data.wikitext2 import mark_rare
-    from nplm_jax.runs.loaded_models import check_models, load_models
+    from nplm_jax.runs.command_models import check_models, load_models
 
     check_models(flags.workdir)  # before stdin is waited for
     with scheduler.use(flags.scheduler):

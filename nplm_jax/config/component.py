@@ -97,7 +97,7 @@ def built(default: Any = None, repr: bool = True) -> Any:
 class Part:
     """A part of a run; subclasses are frozen dataclasses.
 
-    A field is a key in the section of the kind of part, such as `model`: of that name, or see `checked_fields.key` and
+    A field is a key in the section of the kind of part, such as `model`: of that name, or see `key` and
     `shared`. A field without default reads a key that another part declares.
 
     Attributes:

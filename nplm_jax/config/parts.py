@@ -1,7 +1,7 @@
-"""The parts of a run: what `model.family`, `output.kind`, `optimizer.name`, ... name, and which keys each part reads.
+"""Turns the names of parts (`lstm`, `adam`, an import path) into classes and instances; lists the keys that each reads.
 
 A part is a frozen dataclass whose fields are its keys. To add one, write a module and a line in PARTS, then run `python
--m nplm_jax.config.parts`, which writes the list of all keys (`settings.KEYS_FILE`). A part outside this package is a
+-m nplm_jax.config.parts`, which writes the list of all keys (`sections.KEYS_FILE`). A part outside this package is a
 plug-in: its import path stands in place of a name in PARTS, and those of its fields that are no keys of the package are
 its options. Importing this module imports no JAX; making a part imports the module of the part.
 """

@@ -1,4 +1,4 @@
-"""Names of the parts of a run: what `model.family`, `output.kind`, `optimizer.name`, ... choose from."""
+"""The import path of each part of a run by its name, such as `lstm` or `adam`; `parts` makes them."""
 
 from typing import NamedTuple
 

@@ -22,7 +22,7 @@ IDENTITY_FORMAT = 1  # of the bytes of `identity`
 MAX_WORDS_IN_MEMORY = 2**25  # longer streams are memory-mapped
 
 
-def for_corpus(corpus: Corpus, settings: CorpusSettings) -> Vocabulary:
+def build_vocabulary(corpus: Corpus, settings: CorpusSettings) -> Vocabulary:
     """Builds the vocabulary that `corpus.count_over`, `corpus.min_count` and `corpus.max_vocabulary` describe.
 
     A tokenizer with a list of tokens of its own gives all of them, counted in the training words.
@@ -49,7 +49,7 @@ def for_corpus(corpus: Corpus, settings: CorpusSettings) -> Vocabulary:
     return dataclasses.replace(vocabulary, tokenizer=corpus.tokenizer)
 
 
-def from_corpus(corpus: Corpus, vocabulary: Vocabulary) -> Dataset:
+def build_dataset(corpus: Corpus, vocabulary: Vocabulary) -> Dataset:
     """Returns a corpus as the ids of its words; those of a large one are mapped from a file of the cache."""
     types, type_ids_T = corpus.stream
     token_ids_K = vocabulary.encode(types)

@@ -1,4 +1,4 @@
-"""The softmax over all words: scores, log-probabilities and the layer whose training loss is exact.
+"""The softmax over all words: scores, log-probabilities and exact loss, whose gradient is in `blockwise`.
 
 Dims: V vocabulary, B batch, D width of one array of features, L words that belong to one example.
 """

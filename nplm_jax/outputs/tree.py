@@ -20,9 +20,9 @@ import jax.numpy as jnp
 
 from nplm_jax.config.component import built, key
 from nplm_jax.data.vocabulary import Vocabulary
-from nplm_jax.data.word_codes import BUILT_IN, Tree, codes_of, make_tree
 from nplm_jax.outputs import softmax
 from nplm_jax.outputs.output_layer import BIAS, EMBEDDING, ExactSparseLayer, Features, Params
+from nplm_jax.outputs.word_codes import BUILT_IN, Tree, codes_of, make_tree
 from nplm_jax.utils.errors import require
 
 

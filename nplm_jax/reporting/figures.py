@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from nplm_jax.reporting.metrics import read_metrics
+from nplm_jax.reporting.run_reporter import read_metrics
 from nplm_jax.reporting.text import save_figure
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import time
 from typing import Any
 
 from nplm_jax.reporting import figures
-from nplm_jax.reporting import metrics as reporting
-from nplm_jax.training.schedule import Progress
+from nplm_jax.reporting import run_reporter as reporting
+from nplm_jax.training.milestones import Progress
 
 _MIN_SECONDS = 2.0  # between two drawings
 

@@ -131,7 +131,7 @@ def draw(
     """
     import matplotlib.figure  # noqa: PLC0415 (slow to import)
 
-    from nplm_jax.reporting.metrics import read_metrics  # noqa: PLC0415 (imports JAX)
+    from nplm_jax.reporting.run_reporter import read_metrics  # noqa: PLC0415 (imports JAX)
 
     curves = []
     for run, name in zip(runs, names):

@@ -1,1 +1,1 @@
-"""Runs a single experiment: its folder, session, training and results."""
+"""Runs a single experiment; loads, packs, imports and scores with finished ones."""

@@ -187,7 +187,7 @@ def load_dataset(run: Settings | Path, tokenizer: Tokenizer | None = None) -> da
     if not isinstance(run, Settings):
         return prepare_recorded(workdir.read_settings(catalog.expand_run(run)), run)
     corpus = corpora.load(run.corpus, tokenizer)
-    return encoding.from_corpus(corpus, encoding.for_corpus(corpus, run.corpus))
+    return encoding.build_dataset(corpus, encoding.build_vocabulary(corpus, run.corpus))
 
 
 def prepare_recorded(settings: Settings, *folders: Path) -> dataset.Dataset:

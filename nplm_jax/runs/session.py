@@ -24,7 +24,7 @@ from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.network import Network
 from nplm_jax.ngram import estimators, storage
 from nplm_jax.reporting import figures, notebook, provenance
-from nplm_jax.reporting import metrics as reporting
+from nplm_jax.reporting import run_reporter as reporting
 from nplm_jax.reporting.catalog import finished
 from nplm_jax.reporting.description import describe_model
 from nplm_jax.reporting.results import notes, perplexity_table
@@ -34,8 +34,8 @@ from nplm_jax.runs.loading import Path
 from nplm_jax.runs.shared_corpus import SharedCorpus
 from nplm_jax.training import calibration, checkpoints
 from nplm_jax.training.loop import ShouldPrune, Trainer, never
+from nplm_jax.training.milestones import Progress
 from nplm_jax.training.reporter import Reporter
-from nplm_jax.training.schedule import Progress
 from nplm_jax.training.training_run import TrainingRun, make_sharding, prepare_run
 from nplm_jax.utils.errors import BadInput, NonFiniteError
 from nplm_jax.utils.io import expand, write_atomically

@@ -60,8 +60,8 @@ def read_rare_words(folder: Path) -> RareWords:
     saved = workdir.read_vocabulary(folder)
     refuse_lossless(folder, saved)
     corpus = corpora.load(settings.corpus, saved.tokenizer)
-    known = encoding.for_corpus(corpus, settings.corpus)
-    data = encoding.from_corpus(corpus, known)
+    known = encoding.build_vocabulary(corpus, settings.corpus)
+    data = encoding.build_dataset(corpus, known)
     run_inputs.refuse_changes(folder, run_inputs.difference(folder, settings, run_inputs.text_digest(data)))
     words = characters.rare_words(corpus, known)
     if empty := [split for split, split_words in words.items() if not split_words]:

@@ -22,8 +22,8 @@ from nplm_jax.outputs.output_layer import Params
 from nplm_jax.training import calibration, finite, suffix_smoothing
 from nplm_jax.training import step as step_lib
 from nplm_jax.training.checkpoints import CheckpointStore
+from nplm_jax.training.milestones import Progress, Schedule
 from nplm_jax.training.reporter import Reporter
-from nplm_jax.training.schedule import Progress, Schedule
 from nplm_jax.training.step import TrainState
 from nplm_jax.training.training_run import Chunk, TrainingRun, out_of_memory_as_bad_input
 from nplm_jax.utils.errors import NonFiniteError

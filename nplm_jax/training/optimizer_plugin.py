@@ -1,4 +1,4 @@
-"""An optimizer of Optax, or of one's own, that `optimizer.name` names by import path.
+"""Checks around an optimizer named by import path: its errors, its state and the layout of its matrices.
 
 The function gets the run's learning rate and returns an Optax transformation, whose updates are applied as they are. It
 is called in every trace, since the rate is an argument of the compiled update. Matrices are (in, out) for it, and have

@@ -11,9 +11,9 @@ from nplm_jax.config.settings import HYPERPARAMETERS, Settings
 from nplm_jax.data.stream import Span
 from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding
 from nplm_jax.models.network import Network
+from nplm_jax.training.milestones import Schedule
 from nplm_jax.training.optimizers import Hyperparameters, Optimizer, Rule, ScheduledRule, make_optimizer
 from nplm_jax.training.rate_schedules import RateSchedule
-from nplm_jax.training.schedule import Schedule
 from nplm_jax.training.step import Program
 from nplm_jax.utils.errors import require
 

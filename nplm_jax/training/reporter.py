@@ -3,7 +3,7 @@
 import numpy as np
 
 from nplm_jax.training.flops import Cost
-from nplm_jax.training.schedule import Progress, Schedule
+from nplm_jax.training.milestones import Progress, Schedule
 
 
 class Reporter:

@@ -18,8 +18,8 @@ from nplm_jax.models.body import State, by_example
 from nplm_jax.models.network import Network
 from nplm_jax.outputs.output_layer import EMBEDDING, Gathered, Params, SparseOutputLayer
 from nplm_jax.outputs.sampled import SampledSoftmax
-from nplm_jax.training.objective import Gradients, accumulate
-from nplm_jax.training.scales import Scales, add_rows
+from nplm_jax.training.deferred_decay import Scales, add_rows
+from nplm_jax.training.gradients import Gradients, accumulate
 
 CONTEXTS = 'e_SxLxM'  # the features of the context words, among the parameters per example
 

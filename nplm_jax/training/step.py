@@ -19,9 +19,9 @@ from nplm_jax.models.body import State
 from nplm_jax.models.network import Network
 from nplm_jax.outputs.output_layer import BIAS, Params, SparseOutputLayer
 from nplm_jax.training import optimizer_plugin, sparse_rows
-from nplm_jax.training.objective import Gradients, dense_gradients
+from nplm_jax.training.deferred_decay import Scales, mix
+from nplm_jax.training.gradients import Gradients, dense_gradients
 from nplm_jax.training.optimizers import Hyperparameters, Optimizer
-from nplm_jax.training.scales import Scales, mix
 from nplm_jax.utils.errors import require
 
 
@@ -53,7 +53,7 @@ class RunInputs:
     """The arrays that every update of a run reads.
 
     Attributes:
-        hyperparameters: The run's hyperparameters: see `optimizers.HYPERPARAMETERS`.
+        hyperparameters: The run's hyperparameters: see `config.settings.HYPERPARAMETERS`.
         tokens_T: The words to which positions refer, int32: those of `word_source.Words`; None where batches are given.
         extras: `Batch.extras` of every batch.
         teacher_params: The parameters of each of the network's teachers.

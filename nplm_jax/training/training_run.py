@@ -23,8 +23,8 @@ from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.models.teachers import Teachers
 from nplm_jax.training import step as step_lib
 from nplm_jax.training.flops import Cost, cost_of
+from nplm_jax.training.milestones import Schedule
 from nplm_jax.training.program_from_settings import hyperparameters_of, make_program, make_schedule
-from nplm_jax.training.schedule import Schedule
 from nplm_jax.training.step import Program, RunInputs, TrainState
 from nplm_jax.training.word_source import WordSource, make_word_source
 from nplm_jax.utils.errors import BadInput, first_line, is_out_of_memory, require

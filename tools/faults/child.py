@@ -92,7 +92,7 @@ def main(connection: Connection, flags: list[str]) -> None:
 
 def _wrap_all(teller: Teller) -> None:
     from nplm_jax.reporting import figures  # noqa: PLC0415
-    from nplm_jax.reporting import metrics as reporting  # noqa: PLC0415
+    from nplm_jax.reporting import run_reporter as reporting  # noqa: PLC0415
     from nplm_jax.runs import evaluation, run_inputs, session  # noqa: PLC0415
     from nplm_jax.training import checkpoints, loop, step, vmapped  # noqa: PLC0415
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from nplm_jax.data import vocabulary_files
 from nplm_jax.models.network_from_settings import network_from_settings
-from nplm_jax.reporting import metrics as reporting
+from nplm_jax.reporting import run_reporter as reporting
 from nplm_jax.runs import workdir
 from nplm_jax.training import step as step_lib
 from nplm_jax.training.checkpoints import CheckpointStore

@@ -40,7 +40,7 @@ def main(argv: Sequence[str]) -> None:
     require(flags.tune_words > 0, '--tune_words', flags.tune_words, 'must be 1 or more')
 
     from nplm_jax.apps.adaptive import adaptation
-    from nplm_jax.runs.loaded_models import load_models
+    from nplm_jax.runs.command_models import load_models
 
     models = load_models(flags.workdir)
     data = models.read_corpus(flags.workdir)

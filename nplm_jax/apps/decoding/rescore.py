@@ -48,7 +48,7 @@ def main(argv: Sequence[str]) -> None:
 
     from nplm_jax.apps.decoding import nbest
     from nplm_jax.cli.score import read_stdin, score_texts
-    from nplm_jax.runs.loaded_models import check_models, load_models
+    from nplm_jax.runs.command_models import check_models, load_models
 
     check_models(flags.workdir)  # before stdin is waited for
     weights = nbest.Weights.of(flags)

@@ -36,7 +36,7 @@ def main(argv: Sequence[str]) -> None:
     flags = parser.parse_args(argv)
     require(0 <= flags.port < 2**16, '--port', flags.port, 'must be 0 to 65535')
     with listen(flags.host, flags.port) as listener:  # first, so that it is soon said if another process has the port
-        from nplm_jax.runs.loaded_models import load_models
+        from nplm_jax.runs.command_models import load_models
 
         try:
             if flags.tour:

@@ -12,7 +12,7 @@ from nplm_jax.apps.explorer import parts, view
 from nplm_jax.apps.explorer.state import NUMBERS, PageState
 from nplm_jax.data import unspaced_scripts
 from nplm_jax.inference.generation import Choice
-from nplm_jax.runs.loaded_models import LoadedModels
+from nplm_jax.runs.command_models import LoadedModels
 
 
 @dataclasses.dataclass

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from nicegui import ui
 
 from nplm_jax.apps.explorer import parts
-from nplm_jax.runs.loaded_models import LoadedModels
+from nplm_jax.runs.command_models import LoadedModels
 
 TITLE = 'nplm-jax explorer'
 KEYS = {

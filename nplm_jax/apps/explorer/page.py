@@ -14,7 +14,7 @@ from nplm_jax.apps.explorer.state import MAX_COUNT, MAX_TEXT, MAX_WORD, PageStat
 from nplm_jax.apps.explorer.weights import Weights
 from nplm_jax.apps.features import embeddings
 from nplm_jax.data.stream import RARE
-from nplm_jax.runs.loaded_models import LoadedModels
+from nplm_jax.runs.command_models import LoadedModels
 
 PRIMARY = '#2563eb'  # the colour of buttons and sliders; style.css has the others
 NUM_EXPECTED = 5  # words that an explanation lists

@@ -12,7 +12,7 @@ from nplm_jax.apps.explorer.header import TITLE
 from nplm_jax.apps.explorer.hosts import Gate
 from nplm_jax.apps.explorer.page import BUSY, ExplorerPage
 from nplm_jax.apps.explorer.state import PageState
-from nplm_jax.runs.loaded_models import LoadedModels
+from nplm_jax.runs.command_models import LoadedModels
 from nplm_jax.utils.errors import BadInput
 
 PATIENCE = 60.0  # seconds that a new page may wait for its scores

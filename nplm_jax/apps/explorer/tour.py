@@ -28,9 +28,9 @@ from nplm_jax.ngram.backoff import BackoffModel
 from nplm_jax.outputs.output_layer import Params
 from nplm_jax.outputs.softmax import Softmax
 from nplm_jax.reporting import catalog
-from nplm_jax.reporting import metrics as reporting
+from nplm_jax.reporting import run_reporter as reporting
 from nplm_jax.runs import loading, workdir
-from nplm_jax.runs.loaded_models import LoadedModels, load_models
+from nplm_jax.runs.command_models import LoadedModels, load_models
 from nplm_jax.utils.errors import BadInput, require
 
 FAMILY = 'nplm'

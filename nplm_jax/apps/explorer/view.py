@@ -15,7 +15,7 @@ from nplm_jax.inference.generation import Choice
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.mixture import ContextBins, Mixture
 from nplm_jax.models.neural import LENGTH_MULTIPLE, SCORING_BATCH
-from nplm_jax.runs.loaded_models import LoadedModels
+from nplm_jax.runs.command_models import LoadedModels
 
 MAX_TOGETHER = 64  # words of a text that is scored beside others
 REPLACEMENT = '\ufffd'  # where bytes are no UTF-8

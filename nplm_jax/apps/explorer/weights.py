@@ -7,7 +7,7 @@ from nicegui import ui
 
 from nplm_jax.apps.explorer import view
 from nplm_jax.apps.explorer.state import PageState
-from nplm_jax.runs.loaded_models import LoadedModels
+from nplm_jax.runs.command_models import LoadedModels
 
 
 @dataclasses.dataclass

@@ -46,7 +46,7 @@ def main(argv: Sequence[str]) -> None:
     from nplm_jax.apps.features import embeddings
     from nplm_jax.ngram import arpa
     from nplm_jax.reporting import card, catalog
-    from nplm_jax.runs.loaded_models import load_models
+    from nplm_jax.runs.command_models import load_models
 
     models = load_models(flags.workdir)
     [model], vocabulary, settings = models.models, models.vocabulary, models.settings[0]

@@ -49,7 +49,7 @@ def main(argv: Sequence[str]) -> None:
         require_new('--output', flags, folder / name)
 
     from nplm_jax.apps.features import brown_tags, embeddings
-    from nplm_jax.runs.loaded_models import load_models
+    from nplm_jax.runs.command_models import load_models
 
     models = load_models(flags.workdir)
     family, corpus, vocabulary = models.settings[0].model.family, models.settings[0].corpus.name, models.vocabulary

@@ -19,7 +19,7 @@ from nplm_jax.utils.io import expand, write_atomically
 from nplm_jax.utils.names import require_one_of
 
 if TYPE_CHECKING:
-    from nplm_jax.runs.loaded_models import LoadedModels
+    from nplm_jax.runs.command_models import LoadedModels
 
 MAPS = ('pca', 'tsne')
 _PROJECTOR = 'embeddings {\n  tensor_path: "vectors.tsv"\n  metadata_path: "metadata.tsv"\n}\n'

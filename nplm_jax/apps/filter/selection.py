@@ -20,8 +20,8 @@ from nplm_jax.data import sources
 from nplm_jax.inference import scoring
 from nplm_jax.ngram.quantization import compact
 from nplm_jax.reporting import catalog, packed
+from nplm_jax.runs.command_models import LoadedModels, load_models
 from nplm_jax.runs.imported import read_arpa
-from nplm_jax.runs.loaded_models import LoadedModels, load_models
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand
 from nplm_jax.utils.progress import progress_bar

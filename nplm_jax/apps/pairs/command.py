@@ -43,7 +43,7 @@ def main(argv: Sequence[str]) -> None:
     from nplm_jax.apps.surprisal import stimulus_files
     from nplm_jax.apps.surprisal.measurement import Options
     from nplm_jax.reporting.run_table import run_names
-    from nplm_jax.runs.loaded_models import check_models, load_models
+    from nplm_jax.runs.command_models import check_models, load_models
 
     runs = flags.workdir
     check_models(runs)

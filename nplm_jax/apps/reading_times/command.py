@@ -42,7 +42,7 @@ def main(argv: Sequence[str]) -> None:
     from nplm_jax.apps.reading_times import gains, word_table
     from nplm_jax.apps.surprisal import measurement, stimulus_files
     from nplm_jax.apps.surprisal.stimuli import ColumnNames
-    from nplm_jax.runs.loaded_models import check_models, load_models
+    from nplm_jax.runs.command_models import check_models, load_models
 
     runs = flags.workdir
     check_models(runs)

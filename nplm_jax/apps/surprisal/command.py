@@ -39,7 +39,7 @@ def main(argv: Sequence[str]) -> None:
     from nplm_jax.cli import scheduler
     from nplm_jax.data import unspaced_scripts
     from nplm_jax.runs import spelling
-    from nplm_jax.runs.loaded_models import check_models, load_models
+    from nplm_jax.runs.command_models import check_models, load_models
 
     check_models(flags.workdir)  # before stdin is waited for
     output = stimulus_files.find_output(flags.output)

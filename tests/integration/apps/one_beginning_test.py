@@ -13,7 +13,8 @@ from nplm_jax.apps.surprisal import measurement, stimuli
 from nplm_jax.config import parts
 from nplm_jax.inference import generation, scoring
 from nplm_jax.ngram.kneser_ney import DiscountWarning
-from nplm_jax.runs import experiment, loaded_models
+from nplm_jax.runs import command_models as loaded_models
+from nplm_jax.runs import experiment
 
 FAMILIES = {
     'ngram': {'model.family': 'modified_kneser_ney', 'model.n': 5},

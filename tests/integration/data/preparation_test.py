@@ -104,7 +104,7 @@ def test_another_text_of_the_same_length_and_time_is_cut_again(large, write, cap
 
 def test_tokens_of_an_earlier_text_are_not_those_of_the_next(large):
     before = corpora.load(large)
-    words = encoding.for_corpus(before, large)
+    words = encoding.build_vocabulary(before, large)
     path = pathlib.Path(large.path)
     path.write_text(path.read_text().replace('W1 ', 'W2 '))
     after = corpora.load(large)
@@ -112,7 +112,7 @@ def test_tokens_of_an_earlier_text_are_not_those_of_the_next(large):
     for stream in (before.stream, after.stream):  # the same ids of types
         tokens_T = prepared_texts.encode(stream.type_ids_L, token_ids)
         np.testing.assert_array_equal(tokens_T, token_ids[np.asarray(stream.type_ids_L)])
-    assert words != encoding.for_corpus(after, large)
+    assert words != encoding.build_vocabulary(after, large)
 
 
 @pytest.mark.parametrize('missing', ['manifest.json', 'types.txt', 'type_ids-*'])

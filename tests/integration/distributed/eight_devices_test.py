@@ -432,7 +432,7 @@ def many_words():
     ids = np.concatenate([random.permutation(8011), np.minimum(random.zipf(1.3, 2000), 8011) - 1])
     words = [f'w{i}' for i in ids]
     corpus = Corpus(Span(0, 9800), Span(9800, 9900), Span(9900, 10011), WordStream.from_words(words))
-    return encoding.from_corpus(corpus, vocabulary.build(words))
+    return encoding.build_dataset(corpus, vocabulary.build(words))
 
 
 def compile_and_train(settings):

@@ -14,9 +14,9 @@ from helpers import ROOT, command, one_line, others_nightly, refuses
 
 from configs import sentences
 from nplm_jax.config import settings as config_lib
-from nplm_jax.data import word_codes
 from nplm_jax.distributed import multihost
 from nplm_jax.executors.processes import free_port
+from nplm_jax.outputs import word_codes
 from nplm_jax.runs import loading
 
 MESH = ('--config.parallel.data=2', '--config.parallel.model=2')

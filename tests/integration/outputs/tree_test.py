@@ -7,9 +7,10 @@ import pytest
 from helpers import DATA, check_resumed, features_of, make_batch, make_network, refuses, small_settings
 
 from nplm_jax.config import parts
-from nplm_jax.data import vocabulary, word_codes
+from nplm_jax.data import vocabulary
 from nplm_jax.inference.generation import sample
 from nplm_jax.models.neural import NeuralLanguageModel
+from nplm_jax.outputs import word_codes
 
 V = 31
 CHANGES = {'output.kind': 'tree', 'model.direct': True, 'model.dropout': 0.0}

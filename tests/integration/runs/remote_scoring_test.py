@@ -26,7 +26,7 @@ from nplm_jax.executors import workers
 from nplm_jax.executors.dask_cluster import DaskCluster
 from nplm_jax.inference import scoring
 from nplm_jax.runs import experiment, remote_scoring
-from nplm_jax.runs.loaded_models import load_models
+from nplm_jax.runs.command_models import load_models
 from nplm_jax.utils.errors import BadInput
 
 pytestmark = pytest.mark.filterwarnings('ignore')  # of Dask

@@ -10,8 +10,8 @@ from helpers import make_batch, make_network
 
 from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding, make_mesh
 from nplm_jax.training import sparse_rows
-from nplm_jax.training.objective import Gradients
-from nplm_jax.training.scales import add_rows
+from nplm_jax.training.deferred_decay import add_rows
+from nplm_jax.training.gradients import Gradients
 
 V = 31
 CONTEXTS = jnp.asarray(np.random.default_rng(0).integers(0, V, (9, 3)), jnp.int32)

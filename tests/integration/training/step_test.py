@@ -10,7 +10,7 @@ from nplm_jax.config.settings import replace
 from nplm_jax.distributed.sharding import ONE_DEVICE
 from nplm_jax.training import sparse_rows
 from nplm_jax.training import step as step_lib
-from nplm_jax.training.scales import mix
+from nplm_jax.training.deferred_decay import mix
 from nplm_jax.training.step import execute_steps
 from nplm_jax.training.training_run import prepare_run
 

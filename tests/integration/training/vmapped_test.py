@@ -17,7 +17,7 @@ from nplm_jax.config.checked_fields import flatten
 from nplm_jax.config.registry import PARTS
 from nplm_jax.config.settings import HYPERPARAMETERS
 from nplm_jax.reporting import figures
-from nplm_jax.reporting import metrics as reporting
+from nplm_jax.reporting import run_reporter as reporting
 from nplm_jax.runs import experiment, loading
 from nplm_jax.sweeps import sweep_points, sweeps
 from nplm_jax.sweeps.together import run_many

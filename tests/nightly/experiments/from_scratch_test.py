@@ -97,7 +97,7 @@ def test_its_ids_of_a_tiny_brown_are_those_of_the_library(scratch, tiny_brown, m
     monkeypatch.setattr(brown_files, 'tagged_texts', lambda: texts)
     settings = corpus_settings('brown', min_count=3, max_vocabulary=30)
     corpus = corpora.load(settings)
-    expected = encoding.from_corpus(corpus, encoding.for_corpus(corpus, settings))
+    expected = encoding.build_dataset(corpus, encoding.build_vocabulary(corpus, settings))
     tiny = ['--min_count=3', '--max_vocabulary=30', '--train=800', '--valid=100']
     words, ids_T, _ = scratch.prepare(scratch.settings(tiny))
     assert tuple(words) == expected.vocabulary.words and {"'s", '<p>'} <= {*words}

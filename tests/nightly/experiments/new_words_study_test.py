@@ -13,7 +13,7 @@ from nplm_jax.data import encoding, vocabulary
 from nplm_jax.data.stream import RARE, RARE_ID
 
 CORPUS = make_corpus(num_words=1500)
-DATA = encoding.from_corpus(CORPUS, vocabulary.build(CORPUS.words))
+DATA = encoding.build_dataset(CORPUS, vocabulary.build(CORPUS.words))
 SMALL_TASK = {
     'COUNTS': (20, 95),
     'MIN_TRAIN': 4,

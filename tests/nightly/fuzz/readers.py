@@ -41,7 +41,7 @@ from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.ngram import arpa, counts, storage, unsmoothed
 from nplm_jax.reporting import catalog, packed
-from nplm_jax.reporting import metrics as reporting
+from nplm_jax.reporting import run_reporter as reporting
 from nplm_jax.reporting.results import format_results
 from nplm_jax.reporting.text import markdown_table, to_json
 from nplm_jax.runs import experiment, loading, run_inputs

@@ -17,7 +17,8 @@ from nplm_jax.data import vocabulary_files
 from nplm_jax.data.stream import RARE
 from nplm_jax.data.tokenizers.byte_level import ByteTokenizer
 from nplm_jax.inference.scoring import LineStart
-from nplm_jax.runs import experiment, loaded_models, loading
+from nplm_jax.runs import command_models as loaded_models
+from nplm_jax.runs import experiment, loading
 
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
 

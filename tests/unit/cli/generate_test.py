@@ -10,7 +10,8 @@ from helpers import numbers, refuses
 from configs import text as text_config
 from nplm_jax.config import parts
 from nplm_jax.inference import generation
-from nplm_jax.runs import experiment, loaded_models, loading
+from nplm_jax.runs import command_models as loaded_models
+from nplm_jax.runs import experiment, loading
 
 
 @pytest.fixture(scope='module')

@@ -17,7 +17,8 @@ from nplm_jax import kenlm
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.config import parts
 from nplm_jax.ngram import arpa, sentence_marks
-from nplm_jax.runs import experiment, loaded_models, loading
+from nplm_jax.runs import command_models as loaded_models
+from nplm_jax.runs import experiment, loading
 
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
 

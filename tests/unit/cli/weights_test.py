@@ -11,7 +11,8 @@ import pytest
 from helpers import refuses
 
 from nplm_jax.cli import __main__ as cli
-from nplm_jax.runs import loaded_models, loading
+from nplm_jax.runs import command_models as loaded_models
+from nplm_jax.runs import loading
 from nplm_jax.runs.mixture_weights import read_weights
 
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')

@@ -38,7 +38,7 @@ def test_streams_read_equal_parts_side_by_side_from_one_word_on():
 
 def test_unigrams_are_of_the_training_words_and_none_is_impossible():
     corpus = corpora.Corpus(Span(0, 4), Span(4, 5), Span(4, 5), WordStream.from_words('a b a a c'.split()))
-    data = encoding.from_corpus(corpus, vocabulary.build(corpus.words))
+    data = encoding.build_dataset(corpus, vocabulary.build(corpus.words))
     assert data.vocabulary.words == ('<rare>', 'a', 'b', 'c')
     np.testing.assert_allclose(
         np.exp(unigram_log_probabilities(data.train_words, 4)), np.array([0.5, 3.5, 1.5, 0.5]) / 6, 1e-6

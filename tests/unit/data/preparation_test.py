@@ -57,12 +57,12 @@ def test_a_large_text_is_cut_once_and_mapped(large, monkeypatch):
     monkeypatch.setattr(WordTokenizer, 'read_piece', None)  # nothing is cut again
     again = corpora.load(large)
     assert again.words == corpus.words and again.splits == corpus.splits
-    words = encoding.for_corpus(again, large)
+    words = encoding.build_vocabulary(again, large)
     assert words == vocabulary.build(expected.words())
-    data = encoding.from_corpus(again, words)
+    data = encoding.build_dataset(again, words)
     assert isinstance(data.tokens_T, np.memmap) and data.tokens_T.dtype == np.int32
     np.testing.assert_array_equal(data.tokens_T, words.encode(expected.words()))
-    np.testing.assert_array_equal(encoding.from_corpus(again, words).tokens_T, data.tokens_T)
+    np.testing.assert_array_equal(encoding.build_dataset(again, words).tokens_T, data.tokens_T)
 
 
 def test_special_tokens_of_a_text_in_the_cache_are_told_again(large, capsys):

@@ -231,9 +231,9 @@ def test_a_corpus_is_split_by_words_and_the_tokens_are_learned_from_the_training
     corpus = corpora.load(choices)
     texts = [corpus.tokenizer.decode(corpus.words[span.start : span.stop]) for span in corpus.splits.values()]
     assert texts == [' '.join(words[:70]), ' ' + ' '.join(words[70:90]), ' ' + ' '.join(words[90:])]
-    known = encoding.for_corpus(corpus, choices)
+    known = encoding.build_vocabulary(corpus, choices)
     assert set(known.words) == set(corpus.tokenizer.tokens) and known.words[0] == '<rare>'
-    data = encoding.from_corpus(corpus, known)
+    data = encoding.build_dataset(corpus, known)
     assert data.oov() == {'valid': 0, 'test': 0}
     assert [data.sizes[split].words for split in ('train', 'valid', 'test')] == [70, 20, 10]
     assert not any('Ã¼' in token for token in known.words)  # ü occurs in no training word

@@ -134,7 +134,7 @@ def test_what_is_saved_is_loaded(tmp_path):
 def test_proper_nouns_are_learned_from_the_text_and_kept(tmp_path):
     (tmp_path / 'text.txt').write_text(TEXT)
     settings = corpus_settings('text', tmp_path / 'text.txt', proper_nouns=True)
-    words = encoding.for_corpus(corpora.load(settings), settings)
+    words = encoding.build_vocabulary(corpora.load(settings), settings)
     assert words.tokenizer.names == ('ann',)
     vocabulary_files.save(words, tmp_path / 'vocabulary.txt')
     assert vocabulary_files.load(tmp_path / 'vocabulary.txt').tokenize('Ann said') == ['<proper>', 'said']
@@ -176,7 +176,7 @@ def test_a_dataset_knows_tokens_words_and_characters(tmp_path):
     corpus = corpora.load(settings)
     assert corpus.words == '<text> <p> ab cd <p> ab efg <p> ab h ij'.split()
     rare = vocabulary.build(corpus.words, min_count=2)
-    sizes = encoding.from_corpus(corpus, rare).sizes
+    sizes = encoding.build_dataset(corpus, rare).sizes
     assert sizes == {'train': (6, 3, 12, 12), 'valid': (2, 1, 5, 5), 'test': (3, 3, 8, 8)}
     assert RARE in rare.words
 

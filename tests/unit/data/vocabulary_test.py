@@ -40,15 +40,15 @@ def test_the_largest_vocabulary_counts_the_rare_symbol():
 
 def test_counting_over_train_only():
     corpus = corpora.Corpus(Span(0, 6), Span(6, 8), Span(8, 10), WordStream.from_words(WORDS))
-    v = encoding.for_corpus(corpus, corpus_settings('text', count_over='train'))
+    v = encoding.build_vocabulary(corpus, corpus_settings('text', count_over='train'))
     assert set(v.words) == {'<rare>', 'the', 'cat', 'dog', 'a'}
-    assert 'mouse' in encoding.for_corpus(corpus, corpus_settings('text')).words
+    assert 'mouse' in encoding.build_vocabulary(corpus, corpus_settings('text')).words
 
 
 def test_nothing_left_is_refused():
     corpus = corpora.Corpus(Span(0, 6), Span(6, 8), Span(8, 10), WordStream.from_words(WORDS))
     with refuses('corpus.min_count'):
-        encoding.for_corpus(corpus, corpus_settings('text', min_count=9))
+        encoding.build_vocabulary(corpus, corpus_settings('text', min_count=9))
 
 
 def test_saved_and_loaded(tmp_path):
@@ -86,10 +86,10 @@ def test_boundary_tokens_have_ids_however_rare_they_are(min_count, max_vocabular
     choices = {'min_count': min_count, 'max_vocabulary': max_vocabulary, 'count_over': count_over}
     if max_vocabulary == 4:  # no room for two words
         with pytest.raises(BadInput) as caught:
-            encoding.for_corpus(corpus, corpus_settings('text', **choices))
+            encoding.build_vocabulary(corpus, corpus_settings('text', **choices))
         assert (caught.value.key, caught.value.value) == ('corpus.max_vocabulary', 4)
         return
-    v = encoding.for_corpus(corpus, corpus_settings('text', **choices))
+    v = encoding.build_vocabulary(corpus, corpus_settings('text', **choices))
     counts = dict(zip(v.words, v.counts))
     assert counts['<text>'] == counts['<p>'] == 1 and counts['a'] == counts['b'] == 3
     assert len(v) <= (max_vocabulary or 7) and v.words[0] == '<rare>'
@@ -101,5 +101,5 @@ def test_a_vocabulary_without_words_blames_the_key_that_left_them_out():
     corpus = corpora.Corpus(Span(0, 6), Span(6, 8), Span(8, 10), WordStream.from_words(['<text>', '<p>', *WORDS]))
     for key, value in (('min_count', 9), ('max_vocabulary', 4)):
         with pytest.raises(BadInput) as caught:
-            encoding.for_corpus(corpus, corpus_settings('text', **{key: value}))
+            encoding.build_vocabulary(corpus, corpus_settings('text', **{key: value}))
         assert (caught.value.key, caught.value.value) == (f'corpus.{key}', value)

@@ -214,7 +214,7 @@ def test_the_words_are_those_of_the_literature():
     settings = experiment.load_settings(wikitext2_config.get_config()).corpus
     corpus = corpora.load(settings)
     assert [len(span) for span in corpus.splits.values()] == [2_088_628, 217_646, 245_569]
-    assert len(encoding.for_corpus(corpus, settings)) == 33_278
+    assert len(encoding.build_vocabulary(corpus, settings)) == 33_278
 
 
 @pytest.mark.nightly

@@ -23,7 +23,7 @@ from nplm_jax.data.tokenizers.pieces import PieceTokenizer
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.ngram import arpa
 from nplm_jax.reporting import catalog
-from nplm_jax.reporting import metrics as reporting
+from nplm_jax.reporting import run_reporter as reporting
 from nplm_jax.runs import loading, run_inputs, workdir
 from nplm_jax.utils.errors import BadInput
 

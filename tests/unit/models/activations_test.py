@@ -10,7 +10,7 @@ from helpers import DATA, first_batch, others_nightly, small_settings
 
 from nplm_jax.config.registry import NETWORKS
 from nplm_jax.models.network_from_settings import network_from_settings
-from nplm_jax.training.objective import dense_gradients
+from nplm_jax.training.gradients import dense_gradients
 from nplm_jax.training.step import execute_steps
 from nplm_jax.training.training_run import prepare_run
 

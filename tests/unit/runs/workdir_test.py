@@ -14,8 +14,9 @@ from nplm_jax import nn
 from nplm_jax.config import parts, plugins
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.records import to_record
-from nplm_jax.data import corpora, word_codes
+from nplm_jax.data import corpora
 from nplm_jax.distributed import multihost
+from nplm_jax.outputs import word_codes
 from nplm_jax.runs import experiment, loading, run_inputs, session, shared_corpus, workdir
 from nplm_jax.utils.errors import BadInput
 

@@ -12,7 +12,7 @@ from helpers import DATA, SPARSE, RecordingReporter, numbers, others_nightly, sm
 from nplm_jax.training import finite
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.training.loop import Trainer, fit
-from nplm_jax.training.schedule import Progress
+from nplm_jax.training.milestones import Progress
 from nplm_jax.training.training_run import prepare_run
 from nplm_jax.utils.errors import NonFiniteError
 

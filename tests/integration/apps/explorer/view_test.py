@@ -9,7 +9,7 @@ from helpers import others_nightly
 
 from nplm_jax.apps.explorer import view
 from nplm_jax.config.registry import NETWORKS
-from nplm_jax.runs import loaded_models
+from nplm_jax.runs import command_models as loaded_models
 from tests.helpers import make_model
 
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')

@@ -6,7 +6,7 @@ from unittest import mock
 
 import pytest
 
-from nplm_jax.runs import loaded_models
+from nplm_jax.runs import command_models as loaded_models
 
 pytest.importorskip('nicegui', reason='needs NiceGUI: pip install nicegui')
 

@@ -13,7 +13,7 @@ from nplm_jax.apps.explorer import tour
 from nplm_jax.config import parts
 from nplm_jax.data.stream import RARE
 from nplm_jax.models.neural import NeuralLanguageModel
-from nplm_jax.reporting import metrics as reporting
+from nplm_jax.reporting import run_reporter as reporting
 from nplm_jax.runs import experiment
 from nplm_jax.utils.errors import BadInput
 

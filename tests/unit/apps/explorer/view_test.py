@@ -10,7 +10,7 @@ from nplm_jax.apps.explorer import view
 from nplm_jax.apps.features import embeddings
 from nplm_jax.inference import generation
 from nplm_jax.models.mixture import ContextBins, Mixture
-from nplm_jax.runs import loaded_models
+from nplm_jax.runs import command_models as loaded_models
 
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
 

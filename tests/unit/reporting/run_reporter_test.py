@@ -21,12 +21,12 @@ from configs import sentences
 from nplm_jax.cli.commands import all_commands
 from nplm_jax.config import parts
 from nplm_jax.config.sections import PaperRow
-from nplm_jax.reporting.metrics import Reporter, next_steps, read_metrics
 from nplm_jax.reporting.results import format_results
+from nplm_jax.reporting.run_reporter import Reporter, next_steps, read_metrics
 from nplm_jax.reporting.shell import nplm_command as nplm_words
 from nplm_jax.runs import experiment
 from nplm_jax.training.flops import Cost
-from nplm_jax.training.schedule import Progress, Schedule
+from nplm_jax.training.milestones import Progress, Schedule
 
 SCHEDULE = Schedule(
     steps_per_epoch=4, total_steps=12, evaluate_every=4, checkpoint_every=4, log_every=2, steps_per_execution=2

@@ -1,4 +1,4 @@
-"""Deferred weight decay and averaging of tables, and sparse updates of their rows.
+"""Deferred weight decay and averaging of the tables that sparse updates change.
 
 Weight decay and the running average change all rows in every update. Within a chunk of updates a table is therefore
 represented by an array and a factor (`Scales`): decay changes only the factor, so an update touches few rows, exactly.

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from helpers import features_of, make_batch, make_network
 
-from nplm_jax.training import objective
+from nplm_jax.training import gradients as objective
 
 V = 31
 

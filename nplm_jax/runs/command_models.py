@@ -1,4 +1,4 @@
-"""Loads the models of finished runs and encodes a user's text for them."""
+"""The models that a command line names, over one vocabulary, and a user's text for them."""
 
 import dataclasses
 import functools

@@ -1,4 +1,4 @@
-"""The gradients of the mean NLL (the paper's section 2.1, negated); weight decay, R(theta), is in the optimizer."""
+"""Gradients of the mean NLL of a batch, in parts (section 2.1, negated); `outputs.blockwise` has those of the softmax."""
 
 import functools
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""`nplm_jax.train`: one experiment by a call, as `nplm train` does it."""
+"""The function `nplm_jax.train`, which does what `nplm train` does, `--minutes` included."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType

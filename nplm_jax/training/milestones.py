@@ -1,4 +1,4 @@
-"""When a run logs, validates and saves, and its progress."""
+"""The updates at which a run logs, validates and saves, and its progress; `rate_schedules` has the learning rate."""
 
 import dataclasses
 import math

@@ -1,4 +1,4 @@
-"""What a run writes and shows: metrics.jsonl, TensorBoard events, a progress bar, what to do next.
+"""Reports a run while it trains: metrics.jsonl, TensorBoard events, a progress bar, and the next commands.
 
 Dims: S updates of a chunk.
 """
@@ -26,7 +26,7 @@ from nplm_jax.reporting.shell import command_line, nplm_command
 from nplm_jax.reporting.text import to_json
 from nplm_jax.training import reporter
 from nplm_jax.training.flops import Cost
-from nplm_jax.training.schedule import Progress, Schedule
+from nplm_jax.training.milestones import Progress, Schedule
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import write_atomically
 from nplm_jax.utils.progress import progress_bar, write
