@@ -1,4 +1,4 @@
-"""Gradients of the mean NLL of a batch, in parts (section 2.1, negated); `outputs.blockwise` has those of the softmax."""
+"""Gradients of the mean NLL of a batch, in parts (section 2.1); `outputs.blockwise` has those of the softmax."""
 
 import functools
 from collections.abc import Callable, Sequence
