@@ -62,7 +62,7 @@ def sweep(size: str, text: pathlib.Path, folder: pathlib.Path, mode: str, cache:
     if done.returncode:  # it has said why
         sys.exit(f'vectorize.py: launch.py ended with {done.returncode}')
     seconds = time.perf_counter() - started
-    points = [json.loads((folder / f'seed={s + 1}' / 'results.json').read_text()) for s in range(eight_seeds.SEEDS)]
+    points = [json.loads((folder / f'seed_{s + 1}' / 'results.json').read_text()) for s in range(eight_seeds.SEEDS)]
     batch = eight_seeds.SIZES[size][2]
     updates = [point['updates'] * batch / point['words_per_second'] for point in points]
     return {

@@ -47,7 +47,7 @@ SEEDS_HEADER = ['network', 'seeds', 'valid', 'mean', 'spread', 'test', 'mean', '
 def result(row: str, config: ConfigDict, seed: int = 1) -> dict[str, Any]:
     """Returns the committed results of a row. Raises: BadInput when they are missing or another run's."""
     recorded, model = results.read(HERE / 'results', row), config.model
-    is_named = recorded['name'] in (config.name, f'seed={seed}')  # as the row, or as a point of its sweep
+    is_named = recorded['name'] in (config.name, f'seed={seed}', f'seed_{seed}')  # as the row, or as a point of a sweep
     size = nplm.num_parameters(model.n, model.m, model.h, model.direct, brown.VOCABULARY)
     if not is_named or (recorded.get('parameters', size), recorded['seed']) != (size, seed):
         raise BadInput(f'results/{row}.json', f'is of another run, {recorded["name"]} with seed {recorded["seed"]}')

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from tools.faults import disks, groups, kills, runs
 
-POINTS = tuple(f'seed={seed}' for seed in range(1, 4))
+POINTS = tuple(f'seed_{seed}' for seed in range(1, 4))
 VISITS = {'files': 3, 'step': 3, 'evaluation': 4, 'checkpoint': 4, 'figure': 3, 'mixture': 3, 'result': 3}
 PLACES = ('files', 'compile', 'step', 'evaluation', 'checkpoint', 'step', 'checkpoint', 'figure', 'mixture', 'result')
 CLOCKS = {'clock +1 h': 3600, 'clock -1 h': -3600}
