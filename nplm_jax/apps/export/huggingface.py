@@ -24,7 +24,8 @@ from nplm_jax.runs.packing import arrays_of
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import write_atomically
 
-MODEL_FILE = pathlib.Path(__file__).with_name('modeling_nplm.py')
+_MODULES = ('configuration_nplm', 'modeling_nplm', 'bodies_nplm', 'deep_bodies_nplm')
+MODEL_FILES = tuple(pathlib.Path(__file__).with_name(f'{name}.py') for name in _MODULES)
 _GATES = {'gru': 'rzn', 'lstm': 'ifgo', 'window_lstm': 'ifgo', 'mogrifier': 'ifgo'}  # in the order of PyTorch's cells
 
 Arrays = Mapping[str, np.ndarray]
@@ -69,7 +70,8 @@ def write_folder(model: LanguageModel, vocabulary: Vocabulary, settings: Setting
     write_atomically(folder / 'tokenizer.json', tokenizer.to_str(pretty=True))
     write_atomically(folder / 'tokenizer_config.json', _to_json(tokenizer_config))
     write_atomically(folder / 'generation_config.json', _to_json(special_ids))
-    write_atomically(folder / MODEL_FILE.name, MODEL_FILE.read_text(encoding='utf-8'))
+    for file in MODEL_FILES:
+        write_atomically(folder / file.name, file.read_text(encoding='utf-8'))
     write_atomically(folder / 'config.json', _to_json(_config(network, arrays, family)))
 
 
@@ -79,13 +81,17 @@ def _to_json(values: Mapping[str, Any]) -> str:
 
 def _config(network: Any, arrays: Arrays, family: str) -> dict[str, Any]:
     """Returns what config.json says of the model: the attributes of NplmConfig, and where its classes are."""
-    module, body = MODEL_FILE.stem, network.body
+    configuration, modeling, *_ = _MODULES
+    body = network.body
     shape = ('m', 'h', 'n', 'direct', 'tied', 'layers', 'window', 'averages', 'expansion', 'rounds')
     names = (*shape, 'heads', 'memory', 'positions')
     return {
         'model_type': 'nplm-jax',
         'architectures': ['NplmForCausalLM'],
-        'auto_map': {'AutoConfig': f'{module}.NplmConfig', 'AutoModelForCausalLM': f'{module}.NplmForCausalLM'},
+        'auto_map': {
+            'AutoConfig': f'{configuration}.NplmConfig',
+            'AutoModelForCausalLM': f'{modeling}.NplmForCausalLM',
+        },
         'dtype': 'float32',
         'family': family,
         'vocab_size': network.vocabulary_size,

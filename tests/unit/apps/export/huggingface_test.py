@@ -244,11 +244,12 @@ def test_the_folder_has_what_transformers_reads(tmp_path):
     assert (ids['bos_token_id'], ids['eos_token_id'], ids['pad_token_id']) == (1, 1, V)
 
 
-def test_the_model_file_needs_pytorch_and_transformers_alone():
+def test_the_model_files_need_pytorch_and_transformers_alone():
     imported = set()
-    for node in ast.walk(ast.parse(huggingface.MODEL_FILE.read_text())):
+    nodes = (node for file in huggingface.MODEL_FILES for node in ast.walk(ast.parse(file.read_text())))
+    for node in nodes:
         names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
-        names += [node.module] if isinstance(node, ast.ImportFrom) else []
+        names += [node.module] if isinstance(node, ast.ImportFrom) and not node.level else []
         imported |= {name.split('.')[0] for name in names}
     assert imported - sys.stdlib_module_names == {'torch', 'transformers'}
 

@@ -1,0 +1,174 @@
+"""Residual and Transformer bodies of nplm-jax in PyTorch; see modeling_nplm.py for the dims."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from .bodies_nplm import State, concatenate, read_on
+from .configuration_nplm import NplmConfig
+
+ROTARY_BASE = 10_000.0
+
+
+class Layer(nn.Module):
+    """z + B activation(A norm(z) + a)."""
+
+    def __init__(self, K: int, F: int, activation: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(K, bias=False)
+        self.A, self.B = nn.Linear(K, F), nn.Linear(F, K, bias=False)
+        self.activation = activation
+
+    def forward(self, z: Tensor) -> Tensor:
+        """Returns the next z."""
+        return z + self.B(self.activation(self.A(self.norm(z))))
+
+
+class Residual(nn.Module):
+    """Residual layers over x = (the last words, the mean of as many before these, of twice as many before those, ...).
+
+    A mean of n words is multiplied by the root of n. The state is the features of the words before the next one that
+    x reaches, B x (window * 2**averages - 1) x M.
+    """
+
+    def __init__(self, config: NplmConfig) -> None:
+        super().__init__()
+        self.window, self.averages = config.window, config.averages
+        self.num_before = config.window * 2**config.averages - 1
+        self.H = nn.Linear((config.window + config.averages) * config.m, config.h)  # its bias is d
+        F = config.h * config.expansion
+        self.layers = nn.ModuleList(Layer(config.h, F, functional.relu) for _ in range(config.layers))
+        self.norm = nn.LayerNorm(config.h, bias=False)
+        self.width = config.h
+
+    def start(self, e: Tensor) -> State:
+        """See `Window.start`."""
+        return (e.new_zeros(len(e), self.num_before, e.shape[2]),)
+
+    def forward(self, e: Tensor, state: State, num_words: Tensor) -> tuple[Tensor, State]:
+        """See `Window.forward`."""
+        first, num_outputs, size = self.num_before, e.shape[1], self.window
+        e, before = read_on(state[0], e, num_words, first)
+        x = [e[:, first - i : first - i + num_outputs] for i in range(self.window)]
+        for _ in range(self.averages):
+            means = functional.avg_pool1d(e.transpose(1, 2), size, stride=1).transpose(1, 2)
+            start = first + 1 - 2 * size
+            x.append(means[:, start : start + num_outputs] * size**0.5)
+            size *= 2
+        z = self.H(torch.cat(x, dim=2))
+        for layer in self.layers:
+            z = layer(z)
+        return self.norm(z), (before,)
+
+
+class Attention(nn.Module):
+    """z + O attention(norm(z)) of H heads, each of K / H numbers, to a word and the R words before it."""
+
+    def __init__(self, config: NplmConfig) -> None:
+        super().__init__()
+        K, self.heads, self.memory = config.h, config.heads, config.memory
+        self.norm = nn.LayerNorm(K, bias=False)
+        self.QKV, self.O = nn.Linear(K, 3 * K, bias=False), nn.Linear(K, K, bias=False)
+        is_learned = config.positions == 'learned'
+        self.distances = nn.Parameter(torch.zeros(config.memory + 1, config.heads)) if is_learned else None
+
+    def forward(
+        self, z: Tensor, keys: Tensor, values: Tensor, seen: Tensor, num_words: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Reads T words of each text.
+
+        Args:
+            z: The inputs, B x T x K.
+            keys: The keys of the words before, B x S x H x (K / H); before rotation, so that angles stay small.
+            values: Their values.
+            seen: Which of the S + T words each word attends to, B x T x (S + T).
+            num_words: How many of each text are words, B.
+
+        Returns:
+            The next z, and the keys and values of the next state.
+        """
+        q, k, v = self.QKV(self.norm(z)).unflatten(2, (3, self.heads, -1)).unbind(2)
+        k, next_keys = read_on(keys, k, num_words, self.memory)
+        v, next_values = read_on(values, v, num_words, self.memory)
+        places = torch.arange(-keys.shape[1], z.shape[1], device=z.device)
+        mask = seen[:, None]
+        if self.distances is None:
+            q, k = rotate(q, places[keys.shape[1] :]), rotate(k, places)
+        else:
+            distances = (places[keys.shape[1] :, None] - places).clamp(0, self.memory)
+            mask = self.distances[distances].permute(2, 0, 1).masked_fill(~mask, -torch.inf)
+        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+        y = functional.scaled_dot_product_attention(q, k, v, mask)
+        return z + self.O(y.transpose(1, 2).flatten(2)), next_keys, next_values
+
+
+def rotate(x: Tensor, places: Tensor) -> Tensor:
+    """Rotates pairs of numbers by angles that grow with the place; of an odd number the last is left as it is.
+
+    Args:
+        x: Queries or keys, B x T x H x (K / H).
+        places: The place of each word, T.
+    """
+    pairs = x.shape[3] // 2
+    rates = ROTARY_BASE ** (-torch.arange(pairs, device=x.device) / max(pairs, 1))
+    angles = places[:, None, None] * rates  # T x 1 x pairs
+    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    left, right, rest = x.split([pairs, pairs, x.shape[3] - 2 * pairs], dim=3)
+    return torch.cat([left * cos - right * sin, left * sin + right * cos, rest], dim=3)
+
+
+def gelu(x: Tensor) -> Tensor:
+    """Returns x times the normal distribution function, as approximated with tanh."""
+    return functional.gelu(x, approximate='tanh')
+
+
+class Transformer(nn.Module):
+    """transformer and transformer_n: attention and feed-forward layers over z_0 = E x, x the last n - 1 words.
+
+    The state is the number of words in it that belong to each text, B; the features of the last n - 2 words,
+    B x (n - 2) x M; and the keys and values of each layer, B x S x H x (K / H), the first layer's first.
+    """
+
+    def __init__(self, config: NplmConfig) -> None:
+        super().__init__()
+        self.num_inputs, self.memory, self.shape = config.n - 1, config.memory, (config.heads, config.h // config.heads)
+        self.E = nn.Linear(self.num_inputs * config.m, config.h, bias=False)
+        self.attentions = nn.ModuleList(Attention(config) for _ in range(config.layers))
+        self.layers = nn.ModuleList(Layer(config.h, config.h * config.expansion, gelu) for _ in range(config.layers))
+        self.norm = nn.LayerNorm(config.h, bias=False)
+        self.width = config.h
+
+    def start(self, e: Tensor) -> State:
+        """See `Window.start`."""
+        num_kept = torch.zeros(len(e), dtype=torch.long, device=e.device)
+        caches = (e.new_zeros(len(e), 0, *self.shape),) * (2 * len(self.layers))
+        return num_kept, e.new_zeros(len(e), self.num_inputs - 1, e.shape[2]), *caches
+
+    def forward(self, e: Tensor, state: State, num_words: Tensor) -> tuple[Tensor, State]:
+        """See `Window.forward`."""
+        num_kept, before, *caches = state
+        seen = self.visible(num_kept, caches[0].shape[1], e.shape[1])
+        words, before = read_on(before, e, num_words, self.num_inputs - 1)
+        z, kept = self.E(concatenate(words, self.num_inputs)), []
+        for attention, layer, keys, values in zip(self.attentions, self.layers, caches[::2], caches[1::2]):
+            z, *cache = attention(z, keys, values, seen, num_words)
+            kept += cache
+            z = layer(z)
+        return self.norm(z), ((num_kept + num_words).clamp(max=self.memory), before, *kept)
+
+    def visible(self, num_kept: Tensor, S: int, T: int) -> Tensor:
+        """Returns which of the S + T words each of the T words attends to, B x T x (S + T).
+
+        Args:
+            num_kept: How many of the S words, the last ones, belong to each text, B.
+            S: Words in the state.
+            T: New words.
+        """
+        places = torch.arange(-S, T, device=num_kept.device)
+        new = places[S:, None]
+        oldest = torch.maximum(-num_kept[:, None, None], new - self.memory)
+        return (places >= oldest) & (places <= new)
