@@ -78,8 +78,7 @@ def check_settings(settings: CorpusSettings) -> None:
     make_tokenizer(settings)
     for key in ('path', 'valid_path', 'test_path'):
         value = getattr(settings, key)
-        reads = key in path_keys
-        require(reads or not value, f'corpus.{key}', value, f'corpus.name={settings.name} does not use it')
+        require(key in path_keys or not value, f'corpus.{key}', value, f'corpus.name={settings.name} does not use it')
     if settings.paragraphs == 'eos':
         _check_eos(settings)
     elif settings.name in _WITH_EOS:
