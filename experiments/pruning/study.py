@@ -32,6 +32,7 @@ from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.ngram import entropy_pruning, estimators, kneser_ney, static_mixture, storage
 from nplm_jax.ngram.backoff import BackoffModel
 from nplm_jax.ngram.counts import count
+from nplm_jax.ngram.shared_scratch import SharedScratch
 from nplm_jax.reporting.text import markdown_table
 from nplm_jax.runs import loading
 from nplm_jax.utils.errors import require
@@ -98,7 +99,7 @@ def _measure_model(settings: Settings, data: Dataset) -> dict[str, Any]:
 
 def _compare_contexts(data: Dataset) -> list[dict[str, Any]]:
     """Prunes a model to some sizes with each of three probabilities of contexts. Returns the test perplexities."""
-    counts = count(data.tokens_T, data.train, 5, len(data.vocabulary))
+    counts = count(data.tokens_T, data.train, 5, len(data.vocabulary), SharedScratch())
     model = kneser_ney.fit_modified(counts)
     kinds = {
         'product': entropy_pruning.context_probabilities(model),
@@ -125,10 +126,11 @@ def _compare_mixtures(data: Dataset) -> list[dict[str, Any]]:
     halves = [Span(train.start, middle), Span(middle, train.stop)]
     pairs = {
         'modified Kneser-Ney and Kneser-Ney': [
-            fit(count(data.tokens_T, train, 5, size)) for fit in (kneser_ney.fit_modified, kneser_ney.fit_backoff)
+            fit(count(data.tokens_T, train, 5, size, SharedScratch()))
+            for fit in (kneser_ney.fit_modified, kneser_ney.fit_backoff)
         ],
         'modified Kneser-Ney of each half of the text': [
-            kneser_ney.fit_modified(count(data.tokens_T, half, 5, size)) for half in halves
+            kneser_ney.fit_modified(count(data.tokens_T, half, 5, size, SharedScratch())) for half in halves
         ],
     }
     rows = []

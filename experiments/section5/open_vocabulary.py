@@ -35,6 +35,7 @@ from nplm_jax.models.open_vocabulary import OpenVocabulary, bits_per_character, 
 from nplm_jax.models.spelled_words import Spelling
 from nplm_jax.ngram import kneser_ney
 from nplm_jax.ngram.counts import count
+from nplm_jax.ngram.shared_scratch import SharedScratch
 from nplm_jax.reporting import catalog
 from nplm_jax.runs import command_models as loaded_models
 from nplm_jax.runs import experiment, loading, process, spelling, workdir
@@ -138,7 +139,7 @@ def train_runs(folder: pathlib.Path, command: str) -> dict[str, pathlib.Path]:
 def count_ngrams(rare: spelling.RareWords, n: int) -> Spelling:
     """Returns the spelling by a modified Kneser-Ney n-gram over characters."""
     data = characters.build_dataset(rare.words, n - 1)
-    model = kneser_ney.fit_modified(count(data.tokens_T, data.train, n, len(data.vocabulary)))
+    model = kneser_ney.fit_modified(count(data.tokens_T, data.train, n, len(data.vocabulary), SharedScratch()))
     return Spelling(model, data.vocabulary, rare.vocabulary)
 
 
@@ -148,7 +149,7 @@ def spellings(rare: spelling.RareWords, folder: pathlib.Path) -> list[dict[str, 
     loaded = loading.load(folder / catalog.SPELLING)
     symbols, network = loaded.vocabulary, loaded.model
     _, data = spelling.prepare(rare)
-    ngram = kneser_ney.fit_modified(count(data.tokens_T, data.train, ORDERS[-1], len(symbols)))
+    ngram = kneser_ney.fit_modified(count(data.tokens_T, data.train, ORDERS[-1], len(symbols), SharedScratch()))
     mixed = mixture.fit([network, ngram], data.tokens_T, data.valid)
     ways = [
         (

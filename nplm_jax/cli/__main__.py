@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from nplm_jax.cli import commands
 from nplm_jax.config import plugins
-from nplm_jax.reporting.shell import find_modules_here, prepare_streams
+from nplm_jax.reporting.shell import prepare_streams
 from nplm_jax.utils.errors import BadInput, NonFiniteError
 from nplm_jax.utils.names import did_you_mean
 
@@ -27,7 +27,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     when the reader of its output has closed.
     """
     prepare_streams()
-    find_modules_here()
     name, *arguments = (sys.argv[1:] if argv is None else argv) or ['--help']
     try:
         if name in ('-h', '--help'):

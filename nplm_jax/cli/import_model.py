@@ -22,6 +22,7 @@ import shlex
 from collections.abc import Sequence
 
 from nplm_jax.cli.parser import Parser
+from nplm_jax.data import formats
 from nplm_jax.reporting.shell import command_line
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand
@@ -52,8 +53,7 @@ def _format(value: str) -> str:
     """Returns the format, which comes before the file. Raises what argparse reports for another value."""
     if value == 'arpa':
         return value
-    command = command_line(
-        ['nplm', 'import', 'arpa', value, f'--workdir=runs/{pathlib.Path(value).name.partition(".")[0]}']
-    )
+    folder = f'--workdir=runs/{formats.stem(pathlib.Path(value))}'
+    command = command_line(['nplm', 'import', 'arpa', value, folder])
     advice = f'; to import the file, run: {command}' if '.' in value or os.path.exists(value) else ''
     raise argparse.ArgumentTypeError(f'must be arpa{advice}')

@@ -51,13 +51,15 @@ def main(argv: Sequence[str]) -> None:
     from nplm_jax.models import mixture
     from nplm_jax.ngram.counts import count
     from nplm_jax.ngram.interpolated import FrequencyBins
+    from nplm_jax.ngram.shared_scratch import SharedScratch
     from nplm_jax.reporting import catalog
     from nplm_jax.runs.command_models import load_models
 
     loaded = load_models(flags.workdir)
     data = loaded.read_corpus(flags.workdir)
     models = [mixture.CachedScores(model) for model in loaded.models]
-    bins = FrequencyBins.from_counts(count(data.tokens_T, data.train, 3, len(data.vocabulary)))
+    counts = count(data.tokens_T, data.train, 3, len(data.vocabulary), SharedScratch())
+    bins = FrequencyBins.from_counts(counts)
     equal, learned, by_frequency = mixture.paper_mixtures(models, data.tokens_T, data.valid, bins)
 
     rows = []

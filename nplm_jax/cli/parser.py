@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from nplm_jax.config import plugins
+from nplm_jax.reporting.shell import find_modules_here
 from nplm_jax.reporting.text import to_json
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand, write_atomically
@@ -164,6 +165,8 @@ class Parser(argparse.ArgumentParser):
             self._refuse(unknown)
         if modules := getattr(flags, 'plugins', ''):
             plugins.trust_in_process(name for name in map(str.strip, modules.split(',')) if name)
+        if plugins.allowed():  # else nothing in the working folder is imported, a namespace package of JAX's neither
+            find_modules_here()
         if self._max_runs != 0:
             positional = flags.runs if isinstance(flags.runs, list) else [flags.runs] if flags.runs else []
             if mistyped := [word for word in positional if word.startswith('--')]:  # argparse: a flag has no blank

@@ -9,7 +9,7 @@ from nplm_jax.config.checked_fields import build, flatten
 from nplm_jax.config.settings import FIELDS, Settings, option_classes, to_dict
 from nplm_jax.utils.errors import BadInput, require
 
-FORMAT = 1  # version of the layout of a run's folder, recorded in its config.json
+FORMAT = 2  # version of the layout of a run's folder, recorded in its config.json
 DIGESTS, _OWN = 'sha256', 'config.json'  # the key of the digests of files in a config.json, its own among them
 KEYS_OF_MACHINE = ('corpus.path', 'corpus.valid_path', 'corpus.test_path')  # may differ between machines
 

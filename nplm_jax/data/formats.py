@@ -24,6 +24,11 @@ _ROWS = 256  # of .parquet, that are read at a time
 _INSTALL = 'pip install "nplm-jax[corpora]"'
 
 
+def stem(path: pathlib.Path) -> str:
+    """Returns the name of a file without its endings, as `news` of news.arpa.gz."""
+    return (path.with_suffix('') if path.suffix in COMPRESSED else path).stem
+
+
 def find_compression(opened: io.BufferedReader) -> str:
     """Returns how a file is compressed by its first bytes, which stay unread: .gz, .bz2, .xz, .zst or ''."""
     start = opened.peek(max(map(len, _MAGIC)))

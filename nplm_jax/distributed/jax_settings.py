@@ -3,6 +3,8 @@
 Environment variables and notebooks change the settings.
 """
 
+import logging
+import pathlib
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -69,3 +71,8 @@ def _others() -> dict[str, Any]:
     values = {name: getattr(jax.config, name, value) for name, value in REQUIRED.items()}
     values = {name: getattr(value, 'value', value) for name, value in values.items()}  # of an enum
     return {name: value for name, value in values.items() if value != REQUIRED[name]}
+
+
+def is_not_orbax(record: logging.LogRecord) -> bool:
+    """Returns whether a record of absl's logger, which Orbax shares, is not Orbax's."""
+    return 'orbax' not in pathlib.Path(record.pathname).parts

@@ -18,6 +18,7 @@ from nplm_jax.models.language_model import LanguageModel, check_contexts
 from nplm_jax.ngram import kneser_ney
 from nplm_jax.ngram.backoff import BackoffModel
 from nplm_jax.ngram.counts import NgramCounts, check_ids, count
+from nplm_jax.ngram.shared_scratch import SharedScratch
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import write_atomically
 
@@ -72,7 +73,8 @@ class ClassNgram(LanguageModel):
         with warnings.catch_warnings():
             # Classes are few and frequent: hardly any has a count of 1, and a fixed discount is harmless.
             warnings.simplefilter('ignore', kneser_ney.DiscountWarning)
-            class_ngram = kneser_ney.fit_modified(count(_to_classes(tokens_T, classes_V), train, n, num_classes))
+            counts = count(_to_classes(tokens_T, classes_V), train, n, num_classes, SharedScratch())
+            class_ngram = kneser_ney.fit_modified(counts)
         counts_V = np.bincount(tokens_T[train.start : train.stop], minlength=len(classes_V))
         return cls(classes_V, class_ngram, counts_V == 0, *_word_given_class(counts_V, classes_V, num_classes))
 
@@ -157,7 +159,7 @@ def exchange(tokens_T: np.ndarray, train: Span, num_classes: int, vocabulary_siz
         Martin, Liermann & Ney, 1998: Algorithms for bigram and trigram word clustering.
     """
     require(num_classes >= 1, 'classes', num_classes, 'must be 1 or more')
-    bigrams = count(tokens_T, train, 2, vocabulary_size)
+    bigrams = count(tokens_T, train, 2, vocabulary_size, SharedScratch())
     words_by_count = np.argsort(-bigrams.counts[0], kind='stable')
     classes_V = np.empty(vocabulary_size, np.int64)
     classes_V[words_by_count] = np.minimum(np.arange(vocabulary_size), num_classes - 1)

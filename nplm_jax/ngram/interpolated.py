@@ -10,6 +10,7 @@ from nplm_jax.data.stream import Span
 from nplm_jax.models import mixture
 from nplm_jax.ngram.backoff import BackoffModel
 from nplm_jax.ngram.counts import NgramCounts, NgramTable, count
+from nplm_jax.ngram.shared_scratch import SharedScratch
 from nplm_jax.ngram.unsmoothed import unsmoothed_backoff
 
 EM_ITERATIONS = 5  # as in the paper
@@ -64,7 +65,7 @@ def fit(
     Returns:
         The mixture; its `weights_QxM` are a(q), four weights per bin, and other mixtures can use its `bins` too.
     """
-    counts = count(tokens_T, train, 3, vocabulary_size)
+    counts = count(tokens_T, train, 3, vocabulary_size, SharedScratch())
     uniform = BackoffModel(counts.table, [np.full(vocabulary_size, -math.log(vocabulary_size))], [])
     models = [uniform, *(unsmoothed_backoff(counts, n) for n in (1, 2, 3))]
     return mixture.fit(models, tokens_T, valid, FrequencyBins.from_counts(counts), iterations)

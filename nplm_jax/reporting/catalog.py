@@ -77,7 +77,10 @@ class Run:
         """When its results, or else its metrics, or else its config were written, local time."""
         files = [self.folder / name for name in (RESULTS, METRICS, CONFIG)]
         written = next(file.stat().st_mtime for file in files if file.exists())
-        return datetime.datetime.fromtimestamp(written).strftime('%Y-%m-%d %H:%M')
+        try:
+            return datetime.datetime.fromtimestamp(written).strftime('%Y-%m-%d %H:%M')
+        except (OverflowError, ValueError, OSError):  # a date beyond the year 9999
+            return 'unknown'
 
     def perplexity(self, split: str) -> float | None:
         """Returns a recorded perplexity; None where none is recorded, infinity for the null in results.json."""

@@ -50,7 +50,9 @@ def load_config(file: str) -> ConfigDict:
     except BadInput:
         raise
     except Exception as error:  # noqa: BLE001 (a config file is Python and may raise anything)
-        raise BadInput('--config', f'{type(error).__name__}: {first_line(error)}', value=found) from None
+        is_other_config = isinstance(error, ModuleNotFoundError) and error.name == 'configs'
+        advice = '; write `from nplm_jax.configs import ...`' if is_other_config else ''
+        raise BadInput('--config', f'{type(error).__name__}: {first_line(error)}{advice}', value=found) from None
     require(isinstance(config, ConfigDict), '--config', found, 'get_config() must return a ConfigDict')
     return config
 

@@ -26,11 +26,6 @@ from nplm_jax.utils.untrusted import sha256
 FAMILY = 'arpa'  # the `model.family` of an imported run
 
 
-def name_of(path: pathlib.Path) -> str:
-    """Returns the name of an ARPA file without its endings, as `news` of news.arpa.gz."""
-    return (path.with_suffix('') if path.suffix in formats.COMPRESSED else path).stem
-
-
 def import_arpa(path: pathlib.Path, folder: pathlib.Path, vocabulary_of: str, command: str) -> str:
     """Writes a run's folder. Returns the sizes of the model.
 
@@ -86,7 +81,7 @@ def read_arpa(path: pathlib.Path, as_kenlm: bool = False) -> tuple[Settings, Voc
     corpus = {'name': 'text', 'tokens': 'whitespace', 'lowercase': False, 'split_possessive': False}
     corpus |= {'boundary_tokens': PARAGRAPH_BOUNDARY in vocabulary.ids}
     keys = {'corpus': corpus, 'model': {'family': FAMILY, 'n': max(model.n, 2)}}
-    settings = config_lib.from_config({'name': run_names.safe_folder_name(name_of(path)), **keys})
+    settings = config_lib.from_config({'name': run_names.safe_folder_name(formats.stem(path)), **keys})
     tokenizer = WordTokenizer(
         boundary_tokens=settings.corpus.boundary_tokens, split_punctuation=False, match_quotes=False, is_verbatim=True
     )

@@ -1,8 +1,6 @@
 """What a process does before JAX starts."""
 
-import logging as python_logging
 import os
-import pathlib
 import warnings
 from typing import Any
 
@@ -29,15 +27,10 @@ def set_up_process(all_cores: bool = False) -> None:
     if all_cores and 'JAX_NUM_CPU_DEVICES' not in os.environ:
         jax.config.update('jax_num_cpu_devices', num_processors())
     logging.set_verbosity(logging.WARNING)  # Orbax tells much at the level below
-    logging.get_absl_logger().addFilter(_is_not_orbax)  # CheckpointStore raises what Orbax logs with a traceback
+    logging.get_absl_logger().addFilter(jax_settings.is_not_orbax)  # CheckpointStore raises what it logs
     if not jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]  # JAX_COMPILATION_CACHE_DIR sets another
         jax.config.update('jax_compilation_cache_dir', str(cache_folder() / 'compiled'))
     warnings.formatwarning = _format_warning
-
-
-def _is_not_orbax(record: python_logging.LogRecord) -> bool:
-    """Returns whether a record of absl's logger, which Orbax shares, is not Orbax's."""
-    return 'orbax' not in pathlib.Path(record.pathname).parts
 
 
 def _format_warning(message: Any, category: Any, *where: Any, **options: Any) -> str:

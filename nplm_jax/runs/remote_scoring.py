@@ -32,6 +32,7 @@ from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.mixture import ContextBins, Mixture
 from nplm_jax.ngram import storage
 from nplm_jax.reporting import catalog, packed
+from nplm_jax.reporting.shell import find_modules_here
 from nplm_jax.runs import loading, process, workdir
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import cache_folder
@@ -165,6 +166,8 @@ def _load(source: Source) -> LanguageModel:
     for folder in source.folders:
         if not (folder / catalog.CONFIG).is_file():
             raise BadInput(folder, f'{where} does not see this run; all workers must share its files')
+    if source.modules:
+        find_modules_here()
     with plugins.trust(source.modules):
         if _digest(source.folders) != source.digest:
             names = ', '.join(map(str, source.folders))

@@ -196,6 +196,7 @@ def claimed(folder: pathlib.Path, settings: Settings) -> Iterator[None]:
     check(folder, settings)
     with locked(folder):
         try:
+            check(folder, settings)  # again: another process may have made it its own just now
             yield
         finally:
             if is_new and not any(path.name != '.lock' for path in folder.glob('*')):
@@ -204,7 +205,7 @@ def claimed(folder: pathlib.Path, settings: Settings) -> Iterator[None]:
 
 @contextlib.contextmanager
 def locked(folder: pathlib.Path) -> Iterator[None]:
-    """Locks the folder for this process. The operating system frees the lock, however the process ends.
+    """Locks the folder for this process. Where files can be locked, the lock ends with the process, however it ends.
 
     Args:
         folder: The folder of a run, which exists.

@@ -52,8 +52,9 @@ def train(
         require(isinstance(config, str), 'minutes', minutes, 'needs a config by its name or path, such as text')
         time_budget.check_flags(minutes, changes)
     folder = expand('--workdir', workdir or f'{RUNS}/{default_name(made, changes, minutes)}')
-    if minutes is not None and isinstance(config, str):
-        made, corpus = time_budget.resolve(made, find_config(config).partition(':')[0], changes, minutes, folder)
-    with trust(plugins), config_lib.trusting(config_lib.flatten(made)):
-        experiment.run(made, folder, data=corpus)
-        return load(folder)
+    with trust(plugins):
+        if minutes is not None and isinstance(config, str):
+            made, corpus = time_budget.resolve(made, find_config(config).partition(':')[0], changes, minutes, folder)
+        with config_lib.trusting(config_lib.flatten(made)):
+            experiment.run(made, folder, data=corpus)
+            return load(folder)

@@ -7,7 +7,7 @@ import pathlib
 import shutil
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import jax
@@ -16,6 +16,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 from absl import logging
 
+from nplm_jax.distributed.jax_settings import is_not_orbax
 from nplm_jax.utils.errors import BadInput, Resumable, first_line, status
 
 Tree = TypeVar('Tree')
@@ -64,7 +65,8 @@ class CheckpointStore:
             enable_async_checkpointing=True,
             multiprocessing_options=_single_process(),
         )
-        return ocp.CheckpointManager(self._folder, item_names=('state', 'best', 'progress'), options=options)
+        with _without_orbax_warnings():  # about options that read_only does not need
+            return ocp.CheckpointManager(self._folder, item_names=('state', 'best', 'progress'), options=options)
 
     def latest_step(self) -> int | None:
         """Returns the newest complete checkpoint's update number, None when there is none. See `wait`."""
@@ -111,9 +113,12 @@ class CheckpointStore:
 
     def _check_space(self, step: int, arrays: Any) -> None:
         """Raises Resumable if the disk is too full: TensorStore prints tracebacks if it fills during a save."""
-        disk, num_bytes = os.statvfs(self._folder), sum(array.nbytes for array in jax.tree.leaves(arrays))
-        if disk.f_blocks and disk.f_bfree * disk.f_frsize < num_bytes + _FILES_BYTES:  # 0 blocks: it does not say
-            raise Resumable(f'the checkpoint of update {step:,} could not be written: No space left on device')
+        num_bytes = sum(array.nbytes for array in jax.tree.leaves(arrays)) + _FILES_BYTES
+        disk = os.statvfs(self._folder)
+        free = (disk.f_bavail if os.geteuid() else disk.f_bfree) * disk.f_frsize
+        if disk.f_blocks and free < num_bytes:  # 0 blocks: it does not say
+            problem = f'No space left on device (it needs up to {num_bytes:,} bytes, and {free:,} are free)'
+            raise Resumable(f'the checkpoint of update {step:,} could not be written: {problem}')
 
     def check(self) -> None:
         """Raises OSError if the last save has failed; does not wait for one that is going on."""
@@ -280,3 +285,14 @@ def _checksum(tree: Any, progress: dict[str, Any]) -> int:
         total = zlib.crc32(f'{name}{array.dtype}{array.shape}'.encode(), total)
         total = zlib.crc32(array.data, total)
     return total
+
+
+@contextlib.contextmanager
+def _without_orbax_warnings() -> Iterator[None]:
+    """Lets Orbax's records pass by absl's logger, which it shares with others."""
+    logger = logging.get_absl_logger()
+    logger.addFilter(is_not_orbax)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_not_orbax)

@@ -5,10 +5,11 @@ import json
 import os
 import pickle
 import shutil
+import subprocess
 import sys
 
 import pytest
-from helpers import one_line, plugin_folder, refuses
+from helpers import ROOT, one_line, plugin_folder, refuses
 
 import nplm_jax
 from configs import sentences
@@ -156,6 +157,15 @@ def test_a_name_that_no_module_has_is_refused(name, refusal, folders, monkeypatc
     monkeypatch.setenv(plugins.ENVIRONMENT, '')
     line = refusal('score', folders / 'network', f'--plugins=a, {name},')
     one_line(line, f'--plugins={name!r}')
+
+
+def test_a_command_imports_nothing_from_the_working_folder(folders, tmp_path):
+    (tmp_path / 'jax_plugins' / 'evil').mkdir(parents=True)  # a namespace package that JAX imports where it finds it
+    (tmp_path / 'jax_plugins' / 'evil' / '__init__.py').write_text('open("executed", "w")')
+    program = f'from nplm_jax.cli.__main__ import main; main(["next", {str(folders / "network")!r}, "--prompt=i"])'
+    environment = {**os.environ, 'PYTHONPATH': str(ROOT)}
+    done = subprocess.run([sys.executable, '-P', '-c', program], cwd=tmp_path, env=environment, capture_output=True)
+    assert done.returncode == 0 and not (tmp_path / 'executed').exists(), done.stderr
 
 
 def test_a_name_covers_the_modules_of_a_package_and_no_other(monkeypatch):

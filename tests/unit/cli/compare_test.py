@@ -10,7 +10,7 @@ from helpers import numbers
 
 from configs import text as text_config
 from nplm_jax.cli import __main__ as cli
-from nplm_jax.config import parts
+from nplm_jax.config import parts, records
 from nplm_jax.inference import scoring
 from nplm_jax.reporting import run_table
 from nplm_jax.runs import experiment, loading
@@ -211,7 +211,7 @@ def test_info_shows_what_the_files_say(folders, nplm_command):
     (output,), _ = nplm_command('info', folders / 'network', '--json')
     info = json.loads(output)
     config = json.loads((folders / 'network' / 'config.json').read_text())
-    assert {'format': 1, **info['config'], 'sha256': config['sha256']} == config
+    assert {'format': records.FORMAT, **info['config'], 'sha256': config['sha256']} == config
     assert info['results'] == results and info['files']['vocabulary.txt'] > 0
 
 

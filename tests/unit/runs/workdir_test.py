@@ -1,5 +1,6 @@
 """What a run is made from: recorded in its folder, and compared at every later start."""
 
+import contextlib
 import functools
 import json
 import os
@@ -194,6 +195,22 @@ def change_text(config, tmp_path, write):
 
 def change_config(config, tmp_path, write):
     config.model.n = 3
+
+
+def test_a_run_that_another_process_finishes_before_the_lock_is_another_run(texts, tmp_path, monkeypatch):
+    locked, other = workdir.locked, experiment.load_settings(texts)
+
+    @contextlib.contextmanager
+    def late(folder):
+        monkeypatch.setattr(workdir, 'locked', locked)
+        experiment.run(other, folder)
+        with locked(folder):
+            yield
+
+    monkeypatch.setattr(workdir, 'locked', late)
+    (tmp_path / 'run').mkdir()
+    with refuses('--workdir'), workdir.claimed(tmp_path / 'run', config_lib.replace(other, {'seed': 7})):
+        pass
 
 
 @pytest.mark.parametrize('change', [change_code, change_text, change_config])
