@@ -26,6 +26,7 @@ def get_config(size: str) -> ConfigDict:
     _, (c.model.n, c.model.m, c.model.h), c.train.batch_size, words, c.train.epochs = SIZES[size]
     c.train.evaluate_every = int(c.corpus.train * words) // c.train.batch_size * c.train.epochs // 4
     c.name, c.model.dropout, c.corpus.min_count, c.corpus.tokens = size, 0.1, 1, 'whitespace'
+    c.corpus.count_over = 'all'
     c.train.patience, c.train.checkpoint_every, c.train.steps_per_execution = c.train.epochs, 100_000, 2000
     c.optimizer.learning_rate = 0.5
     return c

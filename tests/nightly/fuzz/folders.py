@@ -31,6 +31,7 @@ from unittest import mock
 import numpy as np
 
 from configs import sentences
+from nplm_jax.apps import explorer
 from nplm_jax.apps.explorer import feature_map, view
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.cli.commands import all_commands
@@ -266,6 +267,7 @@ def call(command: str, arguments: Sequence[str]) -> tuple[int, str, str]:
         limited(),
         mock.patch.object(sys, 'stdin', stdin),
         mock.patch.dict(sys.modules, {'nplm_jax.apps.explorer.server': served}),
+        mock.patch.object(explorer, 'server', served, create=True),  # where another test has imported it
         contextlib.redirect_stdout(stdout),
         contextlib.redirect_stderr(stderr),
         warnings.catch_warnings(),
