@@ -291,8 +291,10 @@ def _checksum(tree: Any, progress: dict[str, Any]) -> int:
 def _without_orbax_warnings() -> Iterator[None]:
     """Lets Orbax's records pass by absl's logger, which it shares with others."""
     logger = logging.get_absl_logger()
+    is_new = is_not_orbax not in logger.filters  # else a command has added it for the whole process
     logger.addFilter(is_not_orbax)
     try:
         yield
     finally:
-        logger.removeFilter(is_not_orbax)
+        if is_new:
+            logger.removeFilter(is_not_orbax)
