@@ -278,7 +278,7 @@ def test_a_word_of_a_hundred_megabytes_is_a_word(tmp_path):
     (tmp_path / 'v').write_text('<rare>\t1\n' + 'x' * 10**8 + '\t3\n')
     (tmp_path / 't').write_text('a b ' + 'x' * 10**8)
     with within(300, megabytes=900):
-        assert len(vocabulary_files.load(tmp_path / 'v').words[1]) == 10**8
+        assert len(vocabulary_files.load_words(tmp_path / 'v').words[1]) == 10**8
         settings = corpus_settings('text', tmp_path / 't', boundary_tokens=False, lowercase=False, train=0.4, valid=0.3)
         assert len(corpora.load(settings).words[2]) == 10**8
 
