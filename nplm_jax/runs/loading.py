@@ -68,7 +68,7 @@ def _load(folder: Path) -> LoadedModel:
 
 
 def load_teachers(settings: Settings, folder: pathlib.Path) -> list[LoadedModel]:
-    """Loads the networks of the runs that `output.teacher` names.
+    """Loads the networks of the runs that `output.teacher` names; the plug-ins of the student are trusted in them too.
 
     Args:
         settings: The settings of the student.
@@ -87,8 +87,9 @@ def load_teachers(settings: Settings, folder: pathlib.Path) -> list[LoadedModel]
     teachers: list[LoadedModel] = []
     for path in catalog.split_runs(run_inputs.TEACHER, value):
         try:
-            family = workdir.read_settings(path).model.family
-            teachers += [load(path)] if parts.is_neural(family) else []
+            with config_lib.trusting_settings(settings):
+                family = workdir.read_settings(path).model.family
+                teachers += [load(path)] if parts.is_neural(family) else []
         except BadInput as error:
             raise BadInput(run_inputs.TEACHER, f'{path} cannot be loaded ({error})', value=value) from None
         allowed = f'must name networks; {path} is a count-based model ({family})'

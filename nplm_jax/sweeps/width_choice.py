@@ -155,7 +155,7 @@ def measure(settings: Settings, data: Dataset, folder: pathlib.Path) -> Timing:
         data: The text.
         folder: The folder of the run.
     """
-    with config_lib.trusting_settings(settings), out_of_memory_as_bad_input():
+    with out_of_memory_as_bad_input():
         teachers = [cast(Any, teacher.model) for teacher in loading.load_teachers(settings, folder)]
         run = prepare_run(settings, data, teachers)
         program = run.program

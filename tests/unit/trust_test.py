@@ -201,6 +201,16 @@ def test_settings_keep_the_trust_of_who_made_them(tmp_path, monkeypatch):
         assert not plugins.is_allowed(config_lib.replace(read, {'seed': 2}).corpus.name)
 
 
+def test_the_plugins_of_a_student_are_trusted_in_its_teachers(tmp_path, monkeypatch):
+    with plugin_folder(tmp_path, monkeypatch, my_texts=TEXTS):
+        changes = {'corpus.name': 'my_texts:texts', 'corpus.tokens': 'my_texts:Words', 'train.epochs': 1}
+        nplm_jax.train('sentences', tmp_path / 'teacher', changes)
+        student = load_settings(parts.override(sentences.get_config(), changes))
+        taught = config_lib.replace(student, {'output.teacher': str(tmp_path / 'teacher')})
+        (teacher,) = loading.load_teachers(taught, tmp_path / 'student')
+        assert teacher.vocabulary.tokenizer.kind == 'my_texts:Words'
+
+
 def test_loading_builds_no_optimizer_and_reads_parameters_alone(tmp_path, monkeypatch):
     experiment.run(parts.override(sentences.get_config(), {'train.epochs': 1}), tmp_path / 'run')
     before = loading.load(tmp_path / 'run').model.params
