@@ -148,7 +148,7 @@ def digest(key: str, path: str) -> str:
         BadInput: It cannot be imported; see `load`.
     """
     load(key, path)
-    return module_digest(path.partition(':')[0])
+    return module_digest(module_of(path))
 
 
 def module_digest(name: str) -> str:
@@ -172,7 +172,7 @@ def package_digest(*folders: str) -> str:
 
 def is_own(path: str) -> bool:
     """Returns whether the module of an imported plug-in is the user's own code, and not an installed package."""
-    file = getattr(sys.modules[path.partition(':')[0]], '__file__', None)
+    file = getattr(sys.modules[module_of(path)], '__file__', None)
     return not any(file and file.startswith(f'{sysconfig.get_path(name)}{os.sep}') for name in ('purelib', 'platlib'))
 
 

@@ -158,7 +158,7 @@ def difference(folder: pathlib.Path, settings: Settings, digests: Mapping[str, s
         change = f'has changed since the run was started (sha256 {str(then)[:12]} then, {now[:12]} now)'
         if key not in config_lib.OPTION_SECTIONS:
             return f'{key}={values[key]!r} {change}'
-        module = values[key].partition(':')[0]
+        module = plugins.module_of(values[key])
         return f'{key}={values[key]!r}: the module {module} {change}; restore it to go on with this run'
     return ''
 
