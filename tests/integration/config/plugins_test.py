@@ -2,25 +2,15 @@
 
 import io
 import json
-import re
 import sys
 
 import pytest
-from helpers import ROOT, check_resumed, launch, numbers, one_line, plugin_folder, refuses, small_settings
+from helpers import check_resumed, launch, numbers, one_line, plugin_folder, refuses, small_settings
+from plugins_page import CONFIG, NAMES, OF_A_ROW, PARTS
 
 from nplm_jax.config import plugins
 from nplm_jax.runs import loading
 
-PAGE = (ROOT / 'docs' / 'howto' / 'plugins.md').read_text()
-PARTS, CONFIG, OF_A_ROW = re.findall(r'```python\n(.*?)```', PAGE, re.DOTALL)
-NAMES = {
-    'corpus.name': 'my_parts:sums',
-    'model.family': 'my_parts:WeightedMean',
-    'output.kind': 'my_parts:SmoothedSoftmax',
-    'optimizer.name': 'my_parts:signum',
-    'optimizer.schedule': 'my_parts:InverseSqrt',
-    'corpus.tokens': 'my_parts:ShortWords',
-}
 OWN = {  # in place of what tests/helpers.py trains
     **NAMES,
     'model.options.power': 2.0,

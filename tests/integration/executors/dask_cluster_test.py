@@ -1,7 +1,6 @@
 """Preparation and counting by the workers of Dask are those of one process, whatever dies meanwhile."""
 
 import concurrent.futures
-import contextlib
 import importlib
 import os
 import signal
@@ -12,12 +11,12 @@ import time
 
 import numpy as np
 import pytest
+from dying_workers import kill_workers
 from helpers import ROOT, one_line, refuses
 
 pytest.importorskip('distributed.scheduler', reason='pip install "nplm-jax[cluster]"')
 
 import cloudpickle
-import distributed
 from distributed.comm import CommClosedError
 
 from experiments.scale.cluster import start_cluster
@@ -81,16 +80,7 @@ def test_prepared_texts_are_those_of_one_process(cluster, tmp_path, monkeypatch)
 def test_counts_are_those_of_one_process_although_workers_are_killed(cluster, tmp_path):
     killed = []
 
-    def kill():
-        with distributed.Client(cluster._client.scheduler.address, set_as_default=False) as client:
-            while len(killed) < 3:
-                with contextlib.suppress(Exception):  # a worker that is dying cannot answer
-                    pid = min(client.run(os.getpid, on_error='ignore').values())
-                    os.kill(pid, signal.SIGKILL)
-                    killed.append(pid)
-                time.sleep(0.3)
-
-    killer = threading.Thread(target=kill)
+    killer = threading.Thread(target=kill_workers, args=(cluster, killed, 3, 0.3))
     killer.start()
     with workers.use(cluster):
         while killer.is_alive():

@@ -1,22 +1,17 @@
 """Scores by the workers of Dask are those of one process that cuts the text alike, whatever dies meanwhile."""
 
-import contextlib
 import io
-import os
 import pathlib
 import shutil
-import signal
 import sys
 import threading
-import time
 
 import numpy as np
 import pytest
+from dying_workers import kill_workers
 
-# The folder of this test is named distributed too.
 pytest.importorskip('distributed.scheduler', reason='pip install "nplm-jax[cluster]"')
 
-import distributed
 
 from configs import sentences
 from experiments.scale.cluster import start_cluster
@@ -80,16 +75,7 @@ def test_scores_are_those_of_one_process_although_workers_are_killed(folders, cl
     runs, killed = [folders / 'network', folders / 'counts'], []
     expected = score(runs, False, ONE_PROCESS)
 
-    def kill():
-        with distributed.Client(cluster._client.scheduler.address, set_as_default=False) as client:
-            while len(killed) < 2:
-                with contextlib.suppress(Exception):  # a worker that is dying cannot answer
-                    pid = min(client.run(os.getpid, on_error='ignore').values())
-                    os.kill(pid, signal.SIGKILL)
-                    killed.append(pid)
-                time.sleep(0.5)
-
-    killer = threading.Thread(target=kill)
+    killer = threading.Thread(target=kill_workers, args=(cluster, killed, 2, 0.5))
     killer.start()
     while killer.is_alive():
         check_same_bits(score(runs, False, cluster), expected)

@@ -5,20 +5,10 @@ import time
 
 import pytest
 from helpers import ROOT, command, launch
+from sweep_studies import SWEEP
 
 from configs import sentences
 from nplm_jax.sweeps import sweep_points, sweeps
-
-SWEEP = """
-from configs import sentences
-
-def get_config(row=''):
-    return sentences.get_config()
-
-def sweep():
-    for h in (3, 5, 7):
-        yield {'model.h': h, 'seed': 2}
-"""
 
 
 @pytest.fixture

@@ -2,28 +2,17 @@
 
 import importlib
 import pickle
-import re
 import sys
 
 import pytest
-from helpers import ROOT, plugin_folder, refuses, small_settings
+from helpers import plugin_folder, refuses, small_settings
+from plugins_page import CONFIG, NAMES, OF_A_ROW, PARTS
 
 import nplm_jax
 from nplm_jax.config import parts
 from nplm_jax.runs import loading
 from nplm_jax.runs.experiment import load_settings
 from nplm_jax.training.program_from_settings import optimizer_from_settings
-
-PAGE = (ROOT / 'docs' / 'howto' / 'plugins.md').read_text()
-PARTS, CONFIG, OF_A_ROW = re.findall(r'```python\n(.*?)```', PAGE, re.DOTALL)
-NAMES = {
-    'corpus.name': 'my_parts:sums',
-    'model.family': 'my_parts:WeightedMean',
-    'output.kind': 'my_parts:SmoothedSoftmax',
-    'optimizer.name': 'my_parts:signum',
-    'optimizer.schedule': 'my_parts:InverseSqrt',
-    'corpus.tokens': 'my_parts:ShortWords',
-}
 
 
 @pytest.fixture

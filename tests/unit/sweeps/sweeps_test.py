@@ -3,6 +3,7 @@ import re
 import pytest
 from helpers import launch, one_line, refuses
 from ml_collections import ConfigDict
+from sweep_studies import SWEEP
 
 from configs import brown, sentences
 from configs import text as text_config
@@ -11,17 +12,6 @@ from nplm_jax.config import settings as config_lib
 from nplm_jax.runs import run_names
 from nplm_jax.sweeps import sweep_points, sweeps
 from nplm_jax.utils.errors import BadInput
-
-SWEEP = """
-from configs import sentences
-
-def get_config(row=''):
-    return sentences.get_config()
-
-def sweep():
-    for h in (3, 5, 7):
-        yield {'model.h': h, 'seed': 2}
-"""
 
 
 @pytest.fixture

@@ -1,0 +1,21 @@
+"""Workers of Dask that die while they work."""
+
+import contextlib
+import os
+import signal
+import time
+
+import pytest
+
+distributed = pytest.importorskip('distributed', reason='pip install "nplm-jax[cluster]"')
+
+
+def kill_workers(cluster, killed, number, pause):
+    """Kills one worker after another, and appends their process ids to a list, until it has so many."""
+    with distributed.Client(cluster._client.scheduler.address, set_as_default=False) as client:
+        while len(killed) < number:
+            with contextlib.suppress(Exception):  # a worker that is dying cannot answer
+                pid = min(client.run(os.getpid, on_error='ignore').values())
+                os.kill(pid, signal.SIGKILL)
+                killed.append(pid)
+            time.sleep(pause)
