@@ -62,7 +62,7 @@ class Dataset(Splits):
         test_sha256: `digest` of the test text; empty if it is unknown.
         has_lines: Whether each line of the text is a paragraph.
         by_lines: Whether `<p>` ends each paragraph, instead of beginning it, and `<text>` is left out: see
-            `models.ngram.lines`.
+            `ngram.lines`.
     """
 
     tokens_T: np.ndarray

@@ -1,6 +1,6 @@
 """A cluster of Dask's workers, which somebody has started: `dask scheduler`, `dask worker`, or Dask-Jobqueue for SLURM.
 
-The scheduler keeps nothing that is not also in files, see `utils.jobs`: tasks take paths and return nothing.
+The scheduler keeps nothing that is not also in files, see `executors.jobs`: tasks take paths and return nothing.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ async def _shake_hands(address: str) -> None:
 
 
 class DaskCluster:
-    """The workers of a scheduler; see `utils.workers.Workers`."""
+    """The workers of a scheduler; see `executors.workers.Workers`."""
 
     are_remote: ClassVar[bool] = True
 

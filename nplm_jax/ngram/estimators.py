@@ -183,7 +183,7 @@ class Classes(Estimator):
 
 
 def estimator_class(family: str) -> type[Estimator]:
-    """Returns the class of a name in `parts.NGRAM_MODELS`."""
+    """Returns the class of a name in `registry.NGRAM_MODELS`."""
     return parts.part_class('model.family', family)
 
 
@@ -232,7 +232,7 @@ def estimate(settings: Settings, data: Dataset, folder: pathlib.Path) -> Languag
     """Estimates the model that `model.family`, `model.n` and `ngram.*` describe from the training words.
 
     Args:
-        settings: The run's settings; `model.family` is one of `parts.NGRAM_MODELS`.
+        settings: The run's settings; `model.family` is one of `registry.NGRAM_MODELS`.
         data: The corpus, of which `read` makes what the run reads.
         folder: The run's folder; see `Estimator.fit`.
 

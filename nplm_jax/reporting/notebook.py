@@ -19,7 +19,7 @@ def is_running() -> bool:
 
 
 class Reporter(reporting.Reporter):
-    """Also draws the learning curve again while the run trains; see `reporting.Reporter`."""
+    """Also draws the learning curve again while the run trains; see `run_reporter.Reporter`."""
 
     def __init__(self, folder: pathlib.Path, name: str = '') -> None:
         super().__init__(folder, name)

@@ -119,7 +119,7 @@ def load_network(
 ) -> tuple[NeuralLanguageModel, dict[str, Any] | None]:
     """Returns the network of a run with its best parameters, and the progress of the checkpoint that has them.
 
-    The progress has the fields of `schedule.Progress`; it is None for a packed model. For errors see `load`.
+    The progress has the fields of `milestones.Progress`; it is None for a packed model. For errors see `load`.
     """
     # Orbax takes a second to import, which a count-based model does not need.
     from nplm_jax.models.neural import NeuralLanguageModel  # noqa: PLC0415

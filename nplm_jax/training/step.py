@@ -75,7 +75,7 @@ class Program:
         batch_size: Words per update.
         steps_per_epoch: Updates per epoch.
         scatters_updates: Whether an update changes only the rows that have a gradient: see `updates_rows`.
-        num_microbatches: Number of microbatches of an update; see `objective.accumulate`.
+        num_microbatches: Number of microbatches of an update; see `gradients.accumulate`.
         average_decay: The decay of the parameters' average per update; 0 for no average.
         average_start: Number of updates before the average begins.
         sharding: The sharding of the state.
