@@ -7,7 +7,7 @@ from nplm_jax.training.milestones import Progress, Schedule
 
 
 class Reporter:
-    """Receives training events and ignores them. `reporting.run_reporter.Reporter` writes files and moves a progress bar."""
+    """Receives training events and ignores them. `run_reporter.Reporter` writes files and moves a progress bar."""
 
     def start(
         self, progress: Progress, schedule: Schedule, batch_size: int, cost: Cost, sampled_words: int = 0
