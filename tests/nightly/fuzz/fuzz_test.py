@@ -19,7 +19,6 @@ def test_a_few_damaged_files(reader):
 
 
 @pytest.mark.nightly
-@pytest.mark.filterwarnings('ignore::pytest.PytestUnraisableExceptionWarning')  # of threads of Orbax
 @each
 def test_many_damaged_files(reader):
     search.search_many(reader, reader.cases[1])
