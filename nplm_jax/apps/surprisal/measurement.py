@@ -28,6 +28,7 @@ from nplm_jax.inference.scoring import LineStart
 from nplm_jax.models.mixture import ContextBins, Mixture, normalize_weights
 from nplm_jax.models.open_vocabulary import OpenVocabulary
 from nplm_jax.models.spelled_words import Spelling
+from nplm_jax.runs import remote_scoring
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.names import require_one_of
 
@@ -123,7 +124,7 @@ def measure(
     log_spellings_T: np.ndarray | None = None
     for name, model in ((name, loaded.model) for name, loaded in models.items()):
         read = functools.partial(next_word_statistics, vocabulary_size=len(vocabulary), groups=groups)
-        statistics = [LineStatistics(*arrays) for arrays in model.map_lines(read, lines, prefixes)]
+        statistics = [LineStatistics(*arrays) for arrays in remote_scoring.map_lines(model, read, lines, prefixes)]
         if spelling is not None and log_spellings_T is None:
             log_spellings_T = OpenVocabulary(model, vocabulary, spelling).log_spellings(table.tokens_T)
         columns |= _measure_words(name, statistics, table, log_spellings_T, groups)
