@@ -15,7 +15,8 @@ from helpers import ROOT, corpus_settings, make_model, numbers, write_arpa
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.data.corpora import make_tokenizer
 from nplm_jax.data.stream import Span
-from nplm_jax.data.tokenizers.words import WordTokenizer
+from nplm_jax.data.tokenizers import cutting
+from nplm_jax.data.tokenizers.words import WordTokenizer, reading
 from nplm_jax.inference import scoring
 from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models import mixture
@@ -114,7 +115,7 @@ def test_a_typed_text_becomes_words_as_the_corpus_did():
     known = {'the', 'dog', 'said', ',', "'s"}
 
     def tokenize_prompt(text, settings, known, kind=''):
-        return make_tokenizer(settings).reading(kind).tokenize([text], known)[0]
+        return cutting.tokenize(reading(make_tokenizer(settings), kind), [text], known)[0]
 
     brown, text = corpus_settings('brown'), corpus_settings('text', 'x')
     assert tokenize_prompt("The dog's, said", brown, known) == ['the', 'dog', "'s", ',', 'said']
