@@ -48,7 +48,7 @@ class Scorer:
 
     Attributes:
         models: The model.
-        tokens: How text is split; see `Tokenizer.reading`.
+        tokens: How text is split; see `words.reading`.
         end: The words that end a line: `<p>`, or none.
     """
 
