@@ -34,8 +34,9 @@ from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs import word_codes
 from nplm_jax.reporting.text import markdown_table
 from nplm_jax.runs.loading import load
+from nplm_jax.runs.training_from_settings import prepare_run
 from nplm_jax.training import step
-from nplm_jax.training.training_run import TrainingRun, prepare_run
+from nplm_jax.training.training_run import TrainingRun
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand, write_atomically
 from nplm_jax.utils.untrusted import read_json

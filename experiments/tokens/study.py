@@ -38,10 +38,10 @@ from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.models.open_vocabulary import OpenVocabulary
 from nplm_jax.reporting import provenance
 from nplm_jax.runs import experiment, process, spelling
+from nplm_jax.runs.program_from_settings import optimizer_from_settings
 from nplm_jax.runs.session import open_session
 from nplm_jax.runs.shared_corpus import SharedCorpus
 from nplm_jax.training.loop import Trainer
-from nplm_jax.training.program_from_settings import optimizer_from_settings
 from nplm_jax.training.step import execute_steps
 from nplm_jax.training.training_run import TrainingRun
 from nplm_jax.utils.errors import require

@@ -16,9 +16,9 @@ from nplm_jax.data.batches import Batch
 from nplm_jax.data.stream import Span
 from nplm_jax.distributed.sharding import MeshSharding
 from nplm_jax.models import network_reading, neural
+from nplm_jax.runs.training_from_settings import prepare_run
 from nplm_jax.training import vmapped
 from nplm_jax.training.step import execute_steps, train_step
-from nplm_jax.training.training_run import prepare_run
 
 PLATFORMS = ('cuda', 'rocm', 'tpu')
 NUM_STEPS = 11

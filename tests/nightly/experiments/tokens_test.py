@@ -10,7 +10,7 @@ from experiments.tokens import study, texts
 from experiments.tokens.study import Run
 from nplm_jax.data import corpora
 from nplm_jax.runs import experiment, loading
-from nplm_jax.training.training_run import prepare_run
+from nplm_jax.runs.training_from_settings import prepare_run
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from helpers import DATA, SPARSE, assert_close, check_resumed, check_together, r
 
 from nplm_jax.data.batches import examples, make_batch
 from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding, make_mesh
+from nplm_jax.runs.training_from_settings import prepare_run
 from nplm_jax.training import vmapped
-from nplm_jax.training.training_run import prepare_run
 from nplm_jax.training.word_source import make_word_source
 
 MAPPED = {'train.input': 'mapped'}
