@@ -186,7 +186,7 @@ def time_outputs() -> Iterator[dict[str, Any]]:
                 states[name], nll_S = jax.block_until_ready(step.execute_steps(*chunk))
                 if turn:
                     taken = time.perf_counter() - started
-                    rates[name].append(round(len(nll_S) * run.settings.train.batch_size / taken))
+                    rates[name].append(round(len(nll_S) * run.program.batch_size / taken))
         seconds[f'{size}'] = rates
         yield {'words_per_second': seconds, **facts}
 

@@ -6,10 +6,8 @@ from nplm_jax.config import parts
 from nplm_jax.config.settings import Settings
 from nplm_jax.data import corpora
 from nplm_jax.models.body import Body
-from nplm_jax.models.recurrent import Recurrent
 from nplm_jax.outputs.output_layer import OutputLayer
-from nplm_jax.training.optimizers import PaperRule, Rule
-from nplm_jax.training.plugin_rule import PluginRule
+from nplm_jax.training.optimizers import PaperRule, Rule, ScheduledRule
 from nplm_jax.utils.errors import require
 
 
@@ -47,8 +45,8 @@ def _check_network(settings: Settings, body: Body, output: OutputLayer) -> None:
 
 def _check_rule(settings: Settings, rule: Rule, made: dict[str, Any]) -> None:
     """Raises BadInput for a rule that does not fit the body or the schedule."""
-    is_papers = isinstance(rule, PaperRule) and isinstance(made['model.family'], Recurrent)
+    is_papers = isinstance(rule, PaperRule) and made['model.family'].trains_on_streams
     allowed = f'must not be {settings.optimizer.name} for model.family={settings.model.family}'
     require(not is_papers, 'optimizer.name', settings.optimizer.name, allowed)
-    if isinstance(rule, PluginRule):
-        rule.check_rate(made['optimizer.schedule'])
+    if isinstance(rule, ScheduledRule):
+        rule.check_schedule(made['optimizer.schedule'])

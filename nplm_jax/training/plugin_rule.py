@@ -51,8 +51,8 @@ class PluginRule(RowwiseAdam):
             allowed = 'must be 0: optimizer.decay is the weight decay'
             require(not (plugins.DECAY in name and value), f'optimizer.options.{name}', value, allowed)
 
-    def check_rate(self, schedule: RateSchedule) -> None:
-        """Raises BadInput for a plug-in that cannot be used with a schedule: see `optimizer_plugin.load`."""
+    def check_schedule(self, schedule: RateSchedule) -> None:
+        """See `ScheduledRule.check_schedule`. Refuses a plug-in that cannot be used: see `optimizer_plugin.load`."""
         has_constant_rate = is_constant(self, schedule)
         make = optimizer_plugin.load(self.name, self.function, self.options)
         jax.eval_shape(lambda rate: make(rate if has_constant_rate else lambda _: rate) and None, 1.0)

@@ -21,8 +21,9 @@ FAMILIES = [family for family in NETWORKS if family != 'nplm']  # whose `precisi
 
 def run_on(platform, changes):
     """A run whose network is that of a platform, wherever it is trained."""
-    run = prepare_run(small_settings({**STREAM, **changes}), DATA)
-    network = network_from_settings(run.settings, DATA.vocabulary, platform)
+    settings = small_settings({**STREAM, **changes})
+    run = prepare_run(settings, DATA)
+    network = network_from_settings(settings, DATA.vocabulary, platform)
     return run, network
 
 
