@@ -228,7 +228,7 @@ def test_a_model_of_lines_is_mixed_with_one_of_the_stream(small, tmp_path, lines
     data = loading.load_dataset(tmp_path / 'line')  # as the run reads it
     assert data.by_lines and not loading.load_dataset(tmp_path / 'stream').by_lines
     assert loading.prepare_recorded(loading.load(tmp_path / 'line').settings, tmp_path / 'line').by_lines
-    assert float(rows['line'][3]) == pytest.approx(evaluate(model, data.tokens_T, data.test).perplexity, rel=1e-3)
+    assert float(rows['line'][3]) == pytest.approx(evaluate(model, data.tokens_T, data.test).perplexity, abs=0.06)
     assert float(rows['mixed, learned'][2]) <= float(rows['line'][2])
 
 
