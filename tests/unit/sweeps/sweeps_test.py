@@ -110,7 +110,7 @@ def test_a_grid_without_a_possible_point_is_refused(axes, problem):
 
 
 def test_a_sweep_names_an_impossible_point_and_runs_the_others(tmp_path):
-    flags = ['--config=configs/sentences.py', '--config.model.family=add_delta', f'--workdir={tmp_path / "runs"}']
+    flags = ['--config=configs/sentences.py:add_delta', f'--workdir={tmp_path / "runs"}']
     done = launch(*flags, '--grid=ngram.delta=-1,0.1,0.2')
     assert done.returncode == 0, done.stderr
     assert 'ngram.delta=-1.0: ' in one_line(done.stderr, 'delta_-1.0')
