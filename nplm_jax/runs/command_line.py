@@ -160,7 +160,9 @@ def check_flags(argv: Sequence[str], known: flags.FlagValues = flags.FLAGS) -> N
 def _chosen_in_config(key: str, name: str, argv: Sequence[str]) -> BadInput:
     """Returns the error of a flag that names a component, with the words of --config that choose it."""
     config = next((match[1] for word in argv if (match := re.fullmatch(r'--?config=(.*)', word, re.DOTALL))), 'brown')
-    return BadInput(f'--config.{key}', f'chosen in --config: --config={config}{"," if ":" in config else ":"}{name}')
+    return BadInput(
+        f'--config.{key}', f'chosen in --config: --config={config}{"," if ":" in config else ":"}{name}', value=name
+    )
 
 
 def _describe(parser: Any) -> str:

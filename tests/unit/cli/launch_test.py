@@ -160,7 +160,6 @@ WRONG = [
     (('--config=configs/sentences.py:lstmm',), 'configs/sentences.py:lstmm:'),
     (('--config=configs/sentences.py:lstm,gru',), 'configs/sentences.py:lstm,gru:'),
     (('--config=configs/sentences.py:lstm,no_such:Optimizer',), "--config='no_such:Optimizer':"),
-    (('--config=configs/sentences.py:characters,tree',), 'output.kind'),
     (
         ('--config=configs/sentences.py', '--config.model.h.x=3'),
         '--config.model.h.x:',
