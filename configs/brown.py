@@ -89,7 +89,7 @@ PAPER = {
 
 
 def _classes(n: int, classes: int) -> rows.Row:
-    return {'model.family': 'classes', 'model.n': n, 'ngram.classes': classes}
+    return {'model.family': 'classes', 'model.n': n, 'model.classes': classes}
 
 
 _CLASSES = {

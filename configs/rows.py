@@ -74,10 +74,11 @@ TABLE2_NETWORK: Row = {
     'train.epochs': 5,
 }
 # A recurrent network over streams.
-RECURRENT: Row = {'train.batch_size': 512, 'train.bptt_length': 16, **_FEW_LARGE_UPDATES}
+RECURRENT: Row = {'train.batch_size': 512, 'model.bptt_length': 16, **_FEW_LARGE_UPDATES}
 # A window network with residual layers and tied features, for a few minutes of training.
 RESIDUAL: Row = {
     'model.family': 'residual',
+    'model.expansion': 2,
     'model.n': 6,
     'model.m': 200,
     'model.h': 400,
@@ -90,7 +91,7 @@ RESIDUAL: Row = {
     'optimizer.clip_norm': 1.0,
     'optimizer.decay': 0.0,
     'train.batch_size': 1024,
-    'train.bptt_length': 32,
+    'model.bptt_length': 32,
     'train.epochs': 4,
     **_AFTER_TRAINING,
     **_FEW_LARGE_UPDATES,
@@ -123,7 +124,7 @@ NETWORKS: dict[str, Row] = {
         'model.dropout': 0.5,
         'model.output_dropout': 0.6,
         'model.word_dropout': 0.05,
-        'recurrent.weight_dropout': 0.2,
+        'model.weight_dropout': 0.2,
         'train.epochs': 26,
         'train.evaluate_every': 7810,  # five epochs of Brown
         'train.checkpoint_every': 1000,
@@ -136,7 +137,7 @@ NETWORKS: dict[str, Row] = {
         'model.dropout': 0.4,
         'model.output_dropout': 0.5,
         'train.batch_size': 1024,
-        'train.bptt_length': 32,
+        'model.bptt_length': 32,
         'train.epochs': 14,
         'train.evaluate_every': 10_934,  # 14 epochs of Brown; a validation reads each word 32 times
     },
@@ -164,7 +165,7 @@ def _tied_lstm(m: int, dropout: float, output_dropout: float, word_dropout: floa
 _MOGRIFIER: Row = {
     **ROWWISE_ADAM,
     'model.family': 'mogrifier',
-    'mogrifier.rounds': 2,
+    'model.rounds': 2,
     'optimizer.row_adaptivity': 0.5,
     'optimizer.learning_rate': 0.008,
 }
@@ -212,7 +213,7 @@ MINUTES: dict[str, Row] = {
     'twenty_minutes': {**network(400, 13, _BROWN), 'train.epochs': 13},
     'one_hour': {**network(512, 27, _BROWN), 'train.epochs': 27},
 }
-_NOT_READ: Row = {key: FIELDS[key].default for key in ('mogrifier.rounds', 'optimizer.row_adaptivity')}
+_NOT_READ: Row = {key: FIELDS[key].default for key in ('model.rounds', 'optimizer.row_adaptivity')}
 # LSTMs for about as long, trained by gradient descent.
 BY_GRADIENT_DESCENT: dict[str, Row] = {
     'one_minute': {**_tied_lstm(200, 0.0, 0.0, 0.0, 500, 2), **_NOT_READ},

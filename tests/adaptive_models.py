@@ -21,9 +21,9 @@ WORDS = np.random.default_rng(0).integers(0, V, 400).astype(np.int32)
 
 FAMILIES = {
     'window': {},
-    'lstm': {'model.family': 'lstm', 'model.direct': False, 'train.batch_size': 8, 'train.bptt_length': 4},
+    'lstm': {'model.family': 'lstm', 'model.direct': False, 'train.batch_size': 8, 'model.bptt_length': 4},
     'residual': {
-        'model.family': 'residual', 'model.direct': False, 'model.n': 3, 'train.batch_size': 8, 'train.bptt_length': 4
+        'model.family': 'residual', 'model.direct': False, 'model.n': 3, 'train.batch_size': 8, 'model.bptt_length': 4
     },
 }  # fmt: skip
 

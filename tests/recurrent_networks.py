@@ -22,7 +22,7 @@ TOKENS = jnp.asarray(np.random.default_rng(0).integers(0, V, 1500), jnp.int32)
 def make(family, dropout=0.0, **changes):
     model = {'model.family': family, 'model.m': M, 'model.h': K, 'model.direct': False, 'model.dropout': dropout}
     model |= changes
-    network = make_network(V, {**model, 'train.batch_size': 8, 'train.bptt_length': 4, 'output.block_size': 4})
+    network = make_network(V, {**model, 'train.batch_size': 8, 'model.bptt_length': 4, 'output.block_size': 4})
     return network, jax.tree.map(lambda x: 3 * x + 0.1, network.init(jax.random.key(0)))  # far from linear, no zeros
 
 

@@ -44,8 +44,8 @@ def get_config(*row):
         c.corpus.min_count, c.corpus.max_vocabulary, c.corpus.train, c.corpus.valid = 1, 0, 0.8, 0.1
         if c.model.family == 'nplm':  # all windows share one compiled program
             c.model.n, c.model.m, c.model.h, c.model.direct, c.model.dropout = 5, 6, 7, False, 0.1
-        c.output.samples, c.output.num_shortlist, c.output.classes, c.ngram.classes = 9, 4, 3, 5
-        c.train.batch_size, c.train.epochs, c.train.bptt_length = 12, min(c.train.epochs, 2), 4
+        c.output.samples, c.output.num_shortlist, c.output.classes, c.model.classes = 9, 4, 3, 5
+        c.train.batch_size, c.train.epochs, c.model.bptt_length = 12, min(c.train.epochs, 2), 4
         c.train.steps_per_execution, c.train.log_every, c.train.checkpoint_every = 32, 32, 1000  # a save takes 0.1 s
     c.update_from_flattened_dict(parts.resets(c, parts.PARTS))
     return c

@@ -135,7 +135,7 @@ def _outputs_of(body: str, tied: bool) -> dict[str, tuple[str, ...]]:
     found = {}
     for kind in OUTPUT_KINDS:
         changes = {'model.family': body, 'model.tied': tied, 'output.kind': kind, 'model.m': 6, 'model.h': 8}
-        streams = {'model.direct': False, 'train.batch_size': 16, 'train.bptt_length': 4}
+        streams = {'model.direct': False, 'train.batch_size': 16, 'model.bptt_length': 4}
         with contextlib.suppress(BadInput):
             network = network_from_settings(small_settings({**SPARSE, **streams, **changes}), 18)
             jax.eval_shape(network.init, jax.random.key(0))

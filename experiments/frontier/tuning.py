@@ -39,7 +39,7 @@ _BASE: rows.Row = {
     'eval.words': rows.VALID_WORDS,
     'eval.train_words': 1000,
 }
-_MOGRIFIER: rows.Row = {'model.family': 'mogrifier', 'mogrifier.rounds': 2}
+_MOGRIFIER: rows.Row = {'model.family': 'mogrifier', 'model.rounds': 2}
 _BEST: rows.Row = {**_MOGRIFIER, 'optimizer.decay': 0.15}
 # `one_minute` before its rate of 0.008.
 _THREE_PASSES: rows.Row = {
@@ -73,8 +73,8 @@ POINTS: dict[str, dict[str, rows.Row]] = {
         'row_adaptivity_0.25': {**_BEST, 'optimizer.decay': 0.2, 'optimizer.row_adaptivity': 0.25},
         'average': {'optimizer.decay': 0.1, 'train.average': 1.0, 'train.average_start': 0.9},
         'three_passes': _THREE_PASSES,
-        'bptt_32': {**_THREE_PASSES, 'train.bptt_length': 32},
-        'bptt_8': {**_THREE_PASSES, 'train.bptt_length': 8},
+        'bptt_32': {**_THREE_PASSES, 'model.bptt_length': 32},
+        'bptt_8': {**_THREE_PASSES, 'model.bptt_length': 8},
         'log_uniform': {**_THREE_PASSES, 'output.proposal': 'log_uniform'},
         'rate_0.004': {**_THREE_PASSES, 'optimizer.learning_rate': 0.004},
         'rate_0.006': {**_THREE_PASSES, 'optimizer.learning_rate': 0.006},

@@ -51,11 +51,11 @@ def _settings(changes: dict[str, Any]) -> Settings:
     return config_lib.replace(config_lib.from_config(text.get_config()), changes)
 
 
-def _counts(family: str, n: int, **ngram: float) -> Settings:
+def _counts(family: str, n: int, **keys: float) -> Settings:
     """Returns the settings of a count-based model."""
-    name = ' '.join([family, f'n={n}', *(f'{key}={value:g}' for key, value in ngram.items())])
+    name = ' '.join([family, f'n={n}', *(f'{key}={value:g}' for key, value in keys.items())])
     changes = {'name': name, 'model.family': family, 'model.n': n}
-    return _settings(changes | {f'ngram.{key}': value for key, value in ngram.items()})
+    return _settings(changes | {f'model.{key}': value for key, value in keys.items()})
 
 
 COUNTS = (  # estimated at every size; the table shows the best of each kind on validation words

@@ -45,7 +45,7 @@ class Rung(NamedTuple):
     keys: Mapping[str, Any]
 
 
-_OVER_STREAMS: rows.Row = {'train.bptt_length': 16, 'model.variational': True}
+_OVER_STREAMS: rows.Row = {'model.bptt_length': 16, 'model.variational': True}
 _REGULARISED: rows.Row = {'model.dropout': 0.4, 'optimizer.decay': 0.1}
 RUNGS = {
     'paper': Rung(
@@ -83,19 +83,19 @@ RUNGS = {
     'residual': Rung(
         'regularised',
         'a residual layer with layer normalisation for tanh; the window moves along streams with a dropout mask each',
-        {'model.family': 'residual', 'residual.averages': 0, **_OVER_STREAMS},
+        {'model.family': 'residual', 'model.averages': 0, 'model.expansion': 2, **_OVER_STREAMS},
     ),
     'tied': Rung('residual', 'the word features are the output matrix too', {'model.tied': True}),
     'wide': Rung('tied', 'm = h = 320', {'model.m': 320, 'model.h': 320}),
-    'averages': Rung('wide', 'three averages of the 35 words before the window', {'residual.averages': 3}),
+    'averages': Rung('wide', 'three averages of the 35 words before the window', {'model.averages': 3}),
     'attention': Rung(
         'wide',
         'attention to a word and the 64 before it instead of the concatenation (a Transformer of one layer), with a '
         'third of the rate and 300 updates of warm-up',
         {
             'model.family': 'transformer',
-            'transformer.expansion': 2,
-            'transformer.memory': 64,
+            'model.expansion': 2,
+            'model.memory': 64,
             'optimizer.learning_rate': 0.001,
             'optimizer.warmup': 300,
         },
@@ -108,7 +108,7 @@ RUNGS = {
     'mogrifier': Rung(
         'lstm',
         'input and state that scale each other (a Mogrifier)',
-        {'model.family': 'mogrifier', 'mogrifier.rounds': 2},
+        {'model.family': 'mogrifier', 'model.rounds': 2},
     ),
     'counts': Rung('', 'the baseline: a modified Kneser-Ney 5-gram', rows.NGRAMS['modified_kneser_ney_5']),
 }

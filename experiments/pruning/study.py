@@ -44,7 +44,7 @@ THRESHOLDS = {
     'modified_kneser_ney': (1e-9, 3e-9, 1e-8, 3e-8, 1e-7, 2e-7, 3e-7, 1e-6),
     'kneser_ney': (1e-9, 1e-8, 1e-7, 1e-6),
 }
-PRUNING = ('ngram.prune', 'ngram.prune_entropy', 'ngram.bits')
+PRUNING = ('model.prune', 'model.prune_entropy', 'model.bits')
 OTHERS = (  # values of these keys
     ('0 0 0 1', 0.0, 0),
     ('0 0 1', 0.0, 0),
@@ -66,7 +66,7 @@ def grid() -> Iterator[dict[str, Any]]:
     for family, thresholds in THRESHOLDS.items():
         yield {'model.family': family}
         for threshold in thresholds:
-            yield {'model.family': family, 'ngram.prune_entropy': threshold}
+            yield {'model.family': family, 'model.prune_entropy': threshold}
     for keys in OTHERS:
         yield {'model.family': 'modified_kneser_ney', **dict(zip(PRUNING, keys))}
 

@@ -32,7 +32,7 @@ from nplm_jax.reporting.text import markdown_table
 from nplm_jax.utils.errors import require
 
 RESULTS = pathlib.Path(__file__).parent / 'results' / 'onnx_tokens.json'
-_STREAMS = {'train.bptt_length': 16, 'train.batch_size': 512}
+_STREAMS = {'model.bptt_length': 16, 'train.batch_size': 512}
 NETWORKS: dict[str, dict[str, Any]] = {
     'nplm, n=5, m=100, h=200': {'model.n': 5, 'model.m': 100, 'model.h': 200},
     'lstm, m=h=320, tied': _STREAMS | {'model.family': 'lstm', 'model.m': 320, 'model.h': 320, 'model.tied': True},

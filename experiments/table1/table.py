@@ -92,7 +92,7 @@ def rows() -> list[list[Any]]:
         paper = [config.paper[s] for s in ('train', 'valid', 'test')]
         if model.family != 'nplm':
             name = config.paper.row or 'modified Kneser-Ney'
-            classes = config.ngram.classes if model.family == 'classes' else '-'
+            classes = config.model.classes if model.family == 'classes' else '-'
             table.append(line(name, [model.n, classes, '-', '-', '-'], '', splits, paper))
             continue
         shape = [model.n, '-', model.h, model.m, 'yes' if model.direct else 'no']

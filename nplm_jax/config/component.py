@@ -74,7 +74,7 @@ def key(default: Any, meaning: str, section: str = '') -> Any:
 
 
 def shared(name: str) -> Any:
-    """Returns a field with the value of a key that is declared elsewhere, by its flattened name: `train.bptt_length`.
+    """Returns a field with the value of a key that is declared elsewhere, by its flattened name: `optimizer.options`.
 
     In the section of the part, a field without default that has the key's name does the same.
     """

@@ -20,7 +20,7 @@ from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.names import did_you_mean
 
 _SECTIONS = {  # whose keys a component replaces; those of a tokenizer that another one reads too stay
-    'model.family': ('model.', 'recurrent.', 'mogrifier.', 'residual.', 'transformer.', 'ngram.'),
+    'model.family': ('model.',),
     'output.kind': ('output.',),
     'optimizer.name': ('optimizer.',),
 }

@@ -164,9 +164,6 @@ class TrainSettings:
     steps_per_execution: Count = key(
         50, 'updates in one call of the compiled program; validations, checkpoints and logs wait for its end'
     )
-    bptt_length: Count = key(
-        16, 'of networks over streams: words per stream in an update; batch_size / bptt_length streams run in parallel'
-    )
     input: Literal['auto', 'device', 'mapped'] = key(
         'auto', 'device: all words on the device | mapped: read from the disk; auto: mapped above 2**25 words'
     )

@@ -30,11 +30,6 @@ from nplm_jax.config.sections import (
 
 _SUMMARIES = {
     'model': 'which model, and its shape.',
-    'recurrent': 'how a network over streams is regularised (Merity et al., 2018).',
-    'mogrifier': 'the Mogrifier LSTM (Melis et al., 2020), which also reads `recurrent.*`.',
-    'residual': 'the window network with residual layers (Sun and Iyyer, 2021).',
-    'transformer': 'attention to the last words (Vaswani et al., 2017).',
-    'ngram': 'keys of some count-based models.',
     'output': 'how training computes the loss over all |V| words; evaluation is exact and in float32.',
     'optimizer': 'how a network is trained.',
     'optimizer.paper': 'the rate per word, epsilon_t = epsilon_0 / (1 + r t), t in words (sections 2.1 and 4.2).',
@@ -88,11 +83,6 @@ class Settings:
     )
     corpus: CorpusSettings = CorpusSettings()
     model: Any = _section('model')
-    recurrent: Any = _section('recurrent')
-    mogrifier: Any = _section('mogrifier')
-    residual: Any = _section('residual')
-    transformer: Any = _section('transformer')
-    ngram: Any = _section('ngram')
     output: Any = _section('output')
     optimizer: Any = _section('optimizer')
     train: TrainSettings = TrainSettings()

@@ -52,7 +52,7 @@ def make_sharding(
     num_batch_shards = data * model if uses_sparse_updates else data
     allowed = f'must be a multiple of {num_batch_shards}, the number of devices that divide it'
     require(batch_size % num_batch_shards == 0, 'train.batch_size', batch_size, allowed)
-    allowed = f'must be a divisor of {num_streams}, the streams of train.batch_size / train.bptt_length'
+    allowed = f'must be a divisor of {num_streams}, the streams of train.batch_size / model.bptt_length'
     require(num_streams % num_batch_shards == 0, 'parallel.data', data, allowed)
     if settings.mode == 'pmap':
         require(model == 1, 'parallel.model', model, 'must be 1 with parallel.mode=pmap, which is data-parallel only')

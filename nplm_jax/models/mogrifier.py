@@ -29,7 +29,7 @@ class Mogrifier(Lstm):
     """LSTM whose input and state scale each other before each word; the state of a layer is (c, h)."""
 
     rounds: Annotated[int, between(1, 16)] = key(
-        5, 'rounds in which the input and the state gate each other before each word', 'mogrifier'
+        5, 'rounds in which the input and the state gate each other before each word'
     )
 
     @property

@@ -29,7 +29,7 @@ class Qrnn(Recurrent):
     def check(self) -> None:
         """See `Part.check`. Also refuses dropout of recurrent weights, which it has not."""
         rate, allowed = self.weight_dropout, 'must be 0 for model.family=qrnn, which has no recurrent weights'
-        require(not rate, 'recurrent.weight_dropout', rate, allowed)
+        require(not rate, 'model.weight_dropout', rate, allowed)
         super().check()
 
     def init(self, key: jax.Array, vocabulary_size: int) -> Params:

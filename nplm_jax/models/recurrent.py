@@ -41,23 +41,20 @@ class Recurrent(StreamBody):
         cell_class: Flax's cell.
     """
 
-    weight_dropout: Share = key(
-        0.0, 'probability with which an update zeroes a recurrent (state-to-state) weight', 'recurrent'
-    )
+    weight_dropout: Share = key(0.0, 'probability with which an update zeroes a recurrent (state-to-state) weight')
     activation_penalty: NonNegative = key(
-        0.0, "coefficient of the mean square of the last layer's output, after dropout", 'recurrent'
+        0.0, "coefficient of the mean square of the last layer's output, after dropout"
     )
     slowness_penalty: NonNegative = key(
         0.0,
         "coefficient of the mean square of the change of the last layer's output from word to word, before dropout",
-        'recurrent',
     )
     cell_class: ClassVar[Any]
 
     def check(self) -> None:
         """See `Part.check`. Also refuses a penalty on changes in streams of one word."""
         can_slow = self.bptt_length > 1 or not self.slowness_penalty
-        require(can_slow, 'train.bptt_length', self.bptt_length, 'must be 2 or more for a slowness penalty')
+        require(can_slow, 'model.bptt_length', self.bptt_length, 'must be 2 or more for a slowness penalty')
         super().check()
 
     @property

@@ -20,7 +20,7 @@ from typing import Annotated
 import jax
 import jax.numpy as jnp
 
-from nplm_jax.config.component import Count, between, key
+from nplm_jax.config.component import between, key
 from nplm_jax.models.body import BodyOutput, State
 from nplm_jax.models.stream_body import StreamBody
 from nplm_jax.nn import AxisName, Key, dropout, fold_in, matmul, uniform
@@ -37,14 +37,13 @@ class Residual(StreamBody):
         3,
         'number of sums over older words: the n-1 before the window, the 2(n-1) before those, ...; each sum is '
         'divided by sqrt(its number of words)',
-        'residual',
     )
-    expansion: Count = key(2, 'hidden units inside a layer, as a multiple of h', 'residual')
+    expansion: int
 
     def check(self) -> None:
         """See `Part.check`. Also refuses a window of one word without sums."""
         has_context = self.n > 2 or self.averages > 0
-        require(has_context, 'residual.averages', self.averages, 'must be 1 or more where model.n=2')
+        require(has_context, 'model.averages', self.averages, 'must be 1 or more where model.n=2')
         super().check()
 
     @property

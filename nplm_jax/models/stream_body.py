@@ -9,7 +9,7 @@ from typing import Annotated, Self
 import jax
 import jax.numpy as jnp
 
-from nplm_jax.config.component import Count, Range, Share, built, key, shared
+from nplm_jax.config.component import Count, Range, Share, built, key
 from nplm_jax.models.body import Body
 from nplm_jax.nn import AxisName, Key, Precision, dropout
 from nplm_jax.outputs.output_layer import EMBEDDING
@@ -47,7 +47,9 @@ class StreamBody(Body):
         'auto', 'of the matrix products before the output layer, in training; values as of output.precision'
     )
     activations: Precision = built('float32')
-    bptt_length: int = shared('train.bptt_length')  # type: ignore[misc]
+    bptt_length: Count = key(  # type: ignore[misc]
+        16, 'words per stream in an update; train.batch_size / bptt_length streams run in parallel'
+    )
     trains_on_streams = True
     lookback = 0  # type: ignore[assignment]
 

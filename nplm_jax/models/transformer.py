@@ -1,7 +1,7 @@
 """A causal Transformer over a stream: attention to the last words, pre-norm layers, an optionally tied C.
 
 z_0 = E x_t, x_t = C(w_{t-1}). A layer: z := z + O attention(norm(z)), then z := z + B gelu(A norm(z) + a). A word
-attends to itself and to the R words before it (`transformer.memory`), whose keys and values are the state: training
+attends to itself and to the R words before it (`model.memory`), whose keys and values are the state: training
 carries them over from update to update without a gradient, as Transformer-XL does, and a decoder computes those of
 each word once.
 norm(z) = g * (z - mean(z)) / sqrt(var(z) + 1e-5).
@@ -36,18 +36,16 @@ _BASE = 10_000.0  # of the rotary angles
 class Transformer(StreamBody):
     """Causal self-attention over the last words; the state is a cache of keys and values."""
 
-    heads: Count = key(4, 'attention heads; they divide model.h', 'transformer')
-    memory: Annotated[int, between(1, 4096)] = key(
-        64, 'words before a word that it attends to, in each layer', 'transformer'
-    )
-    expansion: Count = key(4, 'units inside a feed-forward layer, as a multiple of h', 'transformer')
+    heads: Count = key(4, 'attention heads; they divide model.h')
+    memory: Annotated[int, between(1, 4096)] = key(64, 'words before a word that it attends to, in each layer')
+    expansion: Count = key(4, 'units inside a layer, as a multiple of h')
     positions: Literal['rotary', 'learned'] = key(
-        'rotary', 'rotary (rotated queries and keys) | learned (a bias for each head and distance)', 'transformer'
+        'rotary', 'rotary (rotated queries and keys) | learned (a bias for each head and distance)'
     )
 
     def check(self) -> None:
         """See `Part.check`. Also refuses heads that do not divide the units."""
-        require(self.h % self.heads == 0, 'transformer.heads', self.heads, f'must be a divisor of model.h={self.h}')
+        require(self.h % self.heads == 0, 'model.heads', self.heads, f'must be a divisor of model.h={self.h}')
         super().check()
 
     @property

@@ -1,7 +1,7 @@
 """An LSTM that sees a window: for every prediction it reads the n-1 words before, from a state of zeros.
 
 Evaluation reads each window by itself, so that P(w | context) depends on the n-1 words before and on nothing else.
-Training reads each segment of `train.bptt_length` words once, from zeros, and predicts every word from the words that
+Training reads each segment of `model.bptt_length` words once, from zeros, and predicts every word from the words that
 precede it in the segment. Dims: S streams, L words of each, T targets of each, M features per word (m), N context words
 (n-1), B = S * T.
 
@@ -31,7 +31,7 @@ class WindowLstm(Lstm):
     def check(self) -> None:
         """See `Part.check`. Also refuses a window that is longer than what training reads at once."""
         longest = self.bptt_length + 1
-        allowed = f'must be 3 to train.bptt_length + 1 = {longest} for model.family=window_lstm'
+        allowed = f'must be 3 to model.bptt_length + 1 = {longest} for model.family=window_lstm'
         require(2 < self.n <= longest, 'model.n', self.n, allowed)
         super().check()
 

@@ -33,7 +33,7 @@ def prune(
     context_p: Sequence[np.ndarray],
     threshold: float,
     scratch: Scratch = SCRATCH,
-    key: str = 'ngram.prune_entropy',
+    key: str = 'model.prune_entropy',
 ) -> BackoffModel:
     """Returns a model without the n-grams whose removal raises the perplexity by less than a threshold.
 

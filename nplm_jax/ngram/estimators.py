@@ -60,7 +60,6 @@ class BackoffEstimator(Estimator):
         0,
         'of back-off models: 8 or 16 bits for each log p above order 1, and 32 for each back-off weight, such that the '
         'probabilities sum to one; 0: 64 bits for each',
-        'ngram',
     )
     is_backoff = True
 
@@ -87,9 +86,7 @@ class MaximumLikelihood(BackoffEstimator):
 class AddDelta(BackoffEstimator):
     """Relative frequencies with a number added to every count."""
 
-    delta: Annotated[float, between(0, 1_000_000)] = key(
-        0.1, 'of add_delta: the number that is added to every count', 'ngram'
-    )
+    delta: Annotated[float, between(0, 1_000_000)] = key(0.1, 'of add_delta: the number that is added to every count')
 
     def from_counts(self, counts: NgramCounts) -> BackoffModel:
         """See `BackoffEstimator.from_counts`."""
@@ -114,7 +111,6 @@ class KneserNey(BackoffEstimator):
         0.0,
         'of kneser_ney and modified_kneser_ney, as ngram -prune of SRILM: n-grams are dropped whose removal raises the '
         'perplexity by a smaller share than this (Stolcke, 1998); 1e-7 leaves a quarter of a 5-gram of Brown; 0: off',
-        'ngram',
     )
     reads_lines = True
 
@@ -132,16 +128,15 @@ class ModifiedKneserNey(KneserNey):
         'of modified_kneser_ney, as lmplz --prune: for each order from 1 on, n-grams of at most this count are dropped '
         "(the first is 0); the last number holds for all higher orders: '0 0 1' drops n-grams of order 3 or more that "
         'occur once',
-        'ngram',
     )
 
     @property
     def thresholds(self) -> tuple[int, ...]:
-        """The count threshold of each order. Raises BadInput where `ngram.prune` is no list of them."""
-        return pruning.parse_thresholds('ngram.prune', self.prune, self.n)
+        """The count threshold of each order. Raises BadInput where `model.prune` is no list of them."""
+        return pruning.parse_thresholds('model.prune', self.prune, self.n)
 
     def check(self) -> None:
-        """See `Part.check`. Also refuses a value of `ngram.prune` that is no list of thresholds."""
+        """See `Part.check`. Also refuses a value of `model.prune` that is no list of thresholds."""
         super().check()
         _ = self.thresholds
 
@@ -167,13 +162,13 @@ class Interpolated(Estimator):
 class Classes(Estimator):
     """The class-based n-gram (section 4.1)."""
 
-    classes: Count = key(500, 'of classes: number of word classes; the paper: 150 to 2000', 'ngram')
+    classes: Count = key(500, 'of classes: number of word classes; the paper: 150 to 2000')
 
     def fit(self, data: Dataset, folder: pathlib.Path) -> LanguageModel:
         """See `Estimator.fit`. Writes the classes into `folder` for people to read."""
         size = len(data.vocabulary)
         allowed = f'must be {size:,}, the size of the vocabulary, or less'
-        require(self.classes <= size, 'ngram.classes', self.classes, allowed)
+        require(self.classes <= size, 'model.classes', self.classes, allowed)
         classes_V = class_ngram.exchange(data.tokens_T, data.train, self.classes, size)
         class_ngram.save(classes_V, data.vocabulary, folder / CLASSES_FILE)
         return class_ngram.ClassNgram.fit(data.tokens_T, data.train, self.n, classes_V)

@@ -36,7 +36,7 @@ def _check_lines(settings: Settings) -> None:
 
 def _check_network(settings: Settings, body: Body, output: OutputLayer) -> None:
     """Raises BadInput for a batch that streams do not divide, for divided words where there are teachers."""
-    batch_size, allowed = settings.train.batch_size, f'must be a multiple of train.bptt_length={body.bptt_length}'
+    batch_size, allowed = settings.train.batch_size, f'must be a multiple of model.bptt_length={body.bptt_length}'
     require(batch_size % body.bptt_length == 0, 'train.batch_size', batch_size, allowed)
     allowed, divides_words = 'must be 1 with output.teacher and output.kind=full', settings.parallel.model != 1
     is_divided = divides_words and settings.output.teacher and not output.uses_sparse_updates

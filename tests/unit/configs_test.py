@@ -71,7 +71,7 @@ def test_a_recurrent_row_has_the_number_of_parameters_of_its_cell(row):
     gates, biases = {'rnn': (1, 1), 'gru': (3, 4), 'lstm': (4, 4)}[row]  # Flax's gru has a bias more, inside r
     assert network.num_parameters() == BROWN_V * (m + h + 1) + gates * h * (m + h) + biases * h
     assert settings.model.family == row and settings.paper == NO_FIGURES
-    assert network.body.num_streams(train.batch_size) * train.bptt_length == train.batch_size
+    assert network.body.num_streams(train.batch_size) * settings.model.bptt_length == train.batch_size
 
 
 def test_the_tied_lstm_has_no_output_matrix_beside_its_word_features():
@@ -168,6 +168,6 @@ def test_the_name_of_a_count_based_row_says_its_model(row):
     family, *rest = row.removeprefix('modified_').split('_') if 'kneser' not in row else (row[:-2], row[-1])
     assert settings.model.family == family
     if family == 'classes':
-        assert settings.ngram.classes == int(rest[0]) and settings.model.n == int(rest[1] if rest[1:] else 3)
+        assert settings.model.classes == int(rest[0]) and settings.model.n == int(rest[1] if rest[1:] else 3)
     else:
         assert settings.model.n == int(rest[0] if rest else 3)

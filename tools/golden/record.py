@@ -107,15 +107,16 @@ CASES: dict[str, dict[str, Any]] = {
         'model.variational': True,
         'model.word_dropout': 0.1,
         'model.output_dropout': 0.1,
-        'recurrent.weight_dropout': 0.2,
-        'recurrent.activation_penalty': 0.5,
-        'recurrent.slowness_penalty': 0.5,
+        'model.weight_dropout': 0.2,
+        'model.activation_penalty': 0.5,
+        'model.slowness_penalty': 0.5,
         'train.average': 0.9,
         **NCE,
     },
     'residual': {
         **NETWORK,
         'model.family': 'residual',
+        'model.expansion': 2,
         'optimizer.learning_rate': 0.3,
         'model.layers': 2,
         'model.tied': True,
@@ -151,7 +152,7 @@ CASES: dict[str, dict[str, Any]] = {
     'interpolated': {**COUNTS, 'model.family': 'interpolated'},
     'kneser_ney': {**COUNTS, 'model.family': 'kneser_ney', 'model.n': 4},
     'modified_kneser_ney': {**COUNTS, 'model.family': 'modified_kneser_ney', 'model.n': 4},
-    'classes': {**COUNTS, 'model.family': 'classes', 'ngram.classes': 20},
+    'classes': {**COUNTS, 'model.family': 'classes', 'model.classes': 20},
 }
 
 CONTEXTS_BXN = ((1, 5, 9), (7, 3, 2))  # ids in reading order: frequent words; the first begins the samples

@@ -5,7 +5,7 @@ r"""An ARPA file with fewer n-grams.
 
 --entropy removes the n-grams whose removal raises the perplexity by less than this fraction, and recomputes the
 back-off weights, as `ngram -prune` of SRILM does (Stolcke, 1998). How often a context occurs is not in the file: it is
-the product of the model's probabilities. Where the text is at hand, ngram.prune_entropy of `nplm train` has the counts.
+the product of the model's probabilities. Where the text is at hand, model.prune_entropy of `nplm train` has the counts.
 
 --limit_vocab_file leaves out the words that are not in a file of words, which white space separates, and all n-grams
 with them, as KenLM's `filter` does. <unk>, <s> and </s> stay. No number changes: a text of words that stay has the

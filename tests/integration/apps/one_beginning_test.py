@@ -20,7 +20,7 @@ FAMILIES = {
     'ngram': {'model.family': 'modified_kneser_ney', 'model.n': 5},
     'window': {'model.n': 3, 'model.m': 4, 'model.h': 4, 'train.epochs': 1, 'train.evaluate_every': 0},
     'lstm': {
-        'model.family': 'lstm', 'model.m': 4, 'model.h': 4, 'train.batch_size': 4, 'train.bptt_length': 2,
+        'model.family': 'lstm', 'model.m': 4, 'model.h': 4, 'train.batch_size': 4, 'model.bptt_length': 2,
         'train.epochs': 1, 'train.evaluate_every': 0,
     },
 }  # fmt: skip

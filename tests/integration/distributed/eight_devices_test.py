@@ -140,8 +140,8 @@ EVALUATED += [('transformer', 'two_level'), ('qrnn', 'tree')]
 @pytest.mark.parametrize('family,kind', EVALUATED)
 def test_devices_divide_the_evaluated_words_and_send_nothing(family, kind):
     changes = {'model.family': family, 'output.kind': kind, 'output.num_shortlist': 12, 'model.direct': False}
-    changes |= {'output.classes': 7, 'model.tied': False, 'transformer.heads': 1}
-    network = make_network(101, {**changes, 'train.batch_size': 8, 'train.bptt_length': 4})
+    changes |= {'output.classes': 7, 'model.tied': False, 'model.heads': 1}
+    network = make_network(101, {**changes, 'train.batch_size': 8, 'model.bptt_length': 4})
     params, random = network.init(jax.random.key(1)), np.random.default_rng(0)
     params = jax.tree.map(lambda x: x + 0.1 * random.normal(size=x.shape).astype(x.dtype), params)
     tokens_T, groups_V = random.integers(0, 101, 5000).astype(np.int32), random.integers(0, 3, 101)
@@ -233,7 +233,7 @@ def test_three_thousand_updates_end():
 FAMILIES = ('lstm', 'rnn', 'gru')
 RECURRENT_MESHES = {'full': (2, 4, 'shard_map'), 'sampled': (2, 4, 'shard_map'), 'nce': (8, 1, 'pmap')}
 RECURRENT_MESHES |= {'two_level': (4, 2, 'shard_map'), IMPORTANCE: (4, 2, 'shard_map')}
-RECURRENT = {'model.direct': False, 'train.batch_size': 32, 'train.bptt_length': 4, 'train.epochs': 100}
+RECURRENT = {'model.direct': False, 'train.batch_size': 32, 'model.bptt_length': 4, 'train.epochs': 100}
 RECURRENT |= {'optimizer.learning_rate': 0.1, 'train.steps_per_execution': 3}
 
 
@@ -253,7 +253,7 @@ def test_other_networks_train_as_on_one_device(family, kind, layout):
     dense = {'optimizer.momentum': 0.9, 'optimizer.clip_norm': 1.0} if kind == 'full' else {}
     changes = {**SPARSE, **RECURRENT, **dense, 'model.family': family, 'output.kind': kind}
     if family == 'transformer':  # at the rate of the others it amplifies rounding tenfold every six updates
-        changes |= {'optimizer.learning_rate': 0.003, 'transformer.heads': 1, 'transformer.memory': 5}
+        changes |= {'optimizer.learning_rate': 0.003, 'model.heads': 1, 'model.memory': 5}
     run, state = train(on_mesh(changes, *layout), 4)  # each epoch begins with a new carry
     _, expected = train(small_settings(changes), 4)
     assert_close(run.program.sharding.unshard(state, V), expected, rtol=1e-4, atol=1e-5)

@@ -18,11 +18,11 @@ SHAPE = {
     'model.h': 8,
     'model.layers': 2,
     'model.direct': False,
-    'residual.averages': 1,
-    'transformer.heads': 2,
-    'transformer.memory': 4,
+    'model.averages': 1,
+    'model.heads': 2,
+    'model.memory': 4,
 }
-STREAMS = {'train.batch_size': 16, 'train.bptt_length': 4}
+STREAMS = {'train.batch_size': 16, 'model.bptt_length': 4}
 each_family = pytest.mark.parametrize('family', others_nightly(NETWORKS, ('nplm', 'lstm', 'mogrifier', 'transformer')))
 
 

@@ -14,12 +14,12 @@ from nplm_jax.models.mogrifier import Mogrifier
 from nplm_jax.models.neural import NeuralLanguageModel
 
 V, M, K, T, S = 13, 7, 5, 4, 2
-CHANGES = {'model.family': 'mogrifier', 'model.direct': False, 'train.batch_size': 8, 'train.bptt_length': 4}
+CHANGES = {'model.family': 'mogrifier', 'model.direct': False, 'train.batch_size': 8, 'model.bptt_length': 4}
 CLOSE = functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5)
 
 
 def make_body(rounds):
-    return make_network(V, {**CHANGES, 'model.m': M, 'model.h': K, 'mogrifier.rounds': rounds}).body
+    return make_network(V, {**CHANGES, 'model.m': M, 'model.h': K, 'model.rounds': rounds}).body
 
 
 def make_inputs(body, scale=3.0):
@@ -106,8 +106,8 @@ def test_stopped_and_resumed_is_bit_for_bit_the_same(tmp_path):
 
 @pytest.mark.parametrize('rounds', [0, 17])
 def test_impossible_rounds_are_one_line(rounds):
-    with refuses('mogrifier.rounds'):
-        make_network(V, {**CHANGES, 'mogrifier.rounds': rounds})
+    with refuses('model.rounds'):
+        make_network(V, {**CHANGES, 'model.rounds': rounds})
 
 
 def test_the_rounds_take_turns():

@@ -26,9 +26,9 @@ STREAM_T = np.concatenate([[END], *LINES])
 
 def make(family, **changes):
     """A network over lines, and parameters far from zero."""
-    streams = {'train.batch_size': 16, 'train.bptt_length': 8, 'model.direct': False, 'model.dropout': 0.0}
-    sizes = {'model.m': 4, 'model.h': 6, 'model.n': 4, 'residual.averages': 2, 'model.layers': 2}
-    sizes |= {'transformer.heads': 3, 'transformer.positions': 'rotary'}
+    streams = {'train.batch_size': 16, 'model.bptt_length': 8, 'model.direct': False, 'model.dropout': 0.0}
+    sizes = {'model.m': 4, 'model.h': 6, 'model.n': 4, 'model.averages': 2, 'model.layers': 2}
+    sizes |= {'model.heads': 3, 'model.positions': 'rotary'}
     network = make_network(V, {**streams, **sizes, 'model.family': family, **changes})
     params = jax.tree.map(lambda x: 3 * x + 0.1, network.init(jax.random.key(0)))
     return network.__class__(network.body, network.output, V, END), params
@@ -130,7 +130,7 @@ def test_a_body_that_cannot_begin_anew_refuses_lines(monkeypatch):
 @pytest.mark.parametrize('family', ['nplm', 'lstm'])
 def test_a_run_over_lines_scores_a_line_as_it_does_in_the_text(family, tmp_path):
     changes = {'model.family': family, 'corpus.context': 'line', 'train.epochs': 2, 'name': 'lines'}
-    streams = {'train.batch_size': 8, **({'train.bptt_length': 4} if family == 'lstm' else {})}
+    streams = {'train.batch_size': 8, **({'model.bptt_length': 4} if family == 'lstm' else {})}
     config = parts.override(text.get_config(), {**changes, **streams})
     config.corpus.path, config.corpus.min_count, config.corpus.paragraphs = str(tmp_path / 'text'), 1, 'lines'
     (tmp_path / 'text').write_text('\n'.join(f'{a} plus {b} is {a + b}' for a in range(9) for b in range(9)) + '\n')

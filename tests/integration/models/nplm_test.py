@@ -71,7 +71,7 @@ def test_gradients_equal_finite_differences(n, m, h, direct):
 def test_contexts_of_another_width_are_refused(family, n, kind):
     """A recurrent body would predict more words than there are targets; n = 2 would read a vector of words as one."""
     changes = {'model.family': family, 'model.n': n, 'model.direct': False, 'output.kind': kind, 'output.samples': 9}
-    settings = small_settings({**changes, 'train.batch_size': 6, 'train.bptt_length': 1})
+    settings = small_settings({**changes, 'train.batch_size': 6, 'model.bptt_length': 1})
     program, state, inputs = start_training(settings, V, 9)
     network, params, N = program.network, state.params, program.network.body.lookback + 1
     targets_Bx1, carry = jnp.arange(6)[:, None], network.body.start(6)

@@ -57,7 +57,7 @@ def test_no_two_masks_of_dropout_share_their_random_numbers(monkeypatch):
 
 @pytest.mark.parametrize('kind', ['full', 'nce'])
 def test_an_update_without_any_words_features_learns_no_features(kind):
-    changes = {'model.family': 'lstm', 'model.direct': False, 'train.batch_size': 8, 'train.bptt_length': 4}
+    changes = {'model.family': 'lstm', 'model.direct': False, 'train.batch_size': 8, 'model.bptt_length': 4}
     rule = {'optimizer.momentum': 0.0, 'optimizer.decay': 0.0, 'output.kind': kind, 'output.samples': 9}
     run = prepare_run(small_settings({**changes, **rule, 'model.embedding_dropout': 0.999999}), DATA)
     state, batch = run.init_state(), first_batch(run)
@@ -68,9 +68,7 @@ def test_an_update_without_any_words_features_learns_no_features(kind):
 
 def test_the_slowness_penalty_is_of_the_output_before_dropout():
     """And the activation penalty of the output after it (Merity et al., section 4.4)."""
-    network, params = make(
-        'gru', dropout=0.5, **{'recurrent.activation_penalty': 2.0, 'recurrent.slowness_penalty': 3.0}
-    )
+    network, params = make('gru', dropout=0.5, **{'model.activation_penalty': 2.0, 'model.slowness_penalty': 3.0})
     ids_SxL, key = jnp.asarray(batch(words=4)[0]), jax.random.key(0)
     output = network.features(params, ids_SxL, network.body.start(2), key)
     plain, _ = make('gru', dropout=0.5, **{'model.output_dropout': 0.0})
@@ -82,7 +80,7 @@ def test_the_slowness_penalty_is_of_the_output_before_dropout():
 
 
 def test_penalties_change_the_gradient_and_not_the_loss():
-    penalties = {'recurrent.activation_penalty': 2.0, 'recurrent.slowness_penalty': 3.0}
+    penalties = {'model.activation_penalty': 2.0, 'model.slowness_penalty': 3.0}
     gradients = []
     before_SxT, targets_SxT = batch(words=4)
     for changes in ({}, penalties):
@@ -175,7 +173,7 @@ def test_evaluation_carries_the_state_as_one_unrolled_pass(family):
 def settings_of(family, **changes):
     model = {'model.family': family, 'model.direct': False, 'model.h': 16, 'model.m': 8, 'model.dropout': 0.0}
     optimizer = {'optimizer.momentum': 0.0, 'optimizer.clip_norm': 1.0, 'optimizer.learning_rate': 2.0}
-    return small_settings({**model, **optimizer, 'train.batch_size': 12, 'train.bptt_length': 4, **changes})
+    return small_settings({**model, **optimizer, 'train.batch_size': 12, 'model.bptt_length': 4, **changes})
 
 
 @pytest.mark.parametrize('family', others_nightly(FAMILIES, ('lstm',)))
@@ -194,7 +192,7 @@ def test_stopped_and_resumed_is_bit_for_bit_the_same(tmp_path):
 
 @pytest.mark.parametrize('family', others_nightly(FAMILIES, ('lstm',)))
 def test_from_config_to_a_model_that_can_be_loaded(family, tmp_path):
-    changes = {'model.h': 16, 'train.bptt_length': 2, 'optimizer.clip_norm': 1.0, 'train.epochs': 100}
+    changes = {'model.h': 16, 'model.bptt_length': 2, 'optimizer.clip_norm': 1.0, 'train.epochs': 100}
     c = parts.override(sentences.get_config(), {'model.family': family, **changes})
     results = experiment.run(c, tmp_path / 'run')
     assert results['family'] == family and {'fixed', 'learned', 'by_frequency'} == set(results['mixture'])

@@ -37,8 +37,8 @@ from nplm_jax.training import sparse_rows, step
 
 V = len(DATA.vocabulary)
 TIED = {
-    'lstm, tied': {'model.layers': 2, 'model.variational': True, 'model.dropout': 0.2, 'recurrent.weight_dropout': 0.1},
-    'residual, tied': {'model.layers': 2, 'model.word_dropout': 0.1, 'residual.averages': 2},
+    'lstm, tied': {'model.layers': 2, 'model.variational': True, 'model.dropout': 0.2, 'model.weight_dropout': 0.1},
+    'residual, tied': {'model.layers': 2, 'model.word_dropout': 0.1, 'model.averages': 2},
 }
 SAMPLED = ('sampled', 'nce')
 LAYERS = {kind: parts.part_class('output.kind', kind) for kind in PARTS['output.kind'].paths}
@@ -67,8 +67,8 @@ def bag_of_features(monkeypatch):
 def make_settings(body, kind, **changes):
     body, tied = body.partition(',')[0], TIED.get(body)
     model = {'model.family': body, 'model.direct': body == 'nplm', 'model.m': 6, 'model.h': 7, 'output.kind': kind}
-    model |= {'transformer.heads': 1}
-    train = {'train.batch_size': 16, 'train.bptt_length': 4, 'train.steps_per_execution': 100}
+    model |= {'model.heads': 1}
+    train = {'train.batch_size': 16, 'model.bptt_length': 4, 'train.steps_per_execution': 100}
     return small_settings({**SPARSE, **model, **train, **({**tied, 'model.tied': True} if tied else {}), **changes})
 
 

@@ -17,7 +17,7 @@ from nplm_jax.training import vmapped
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.training.loop import Interrupted, Trainer, fit
 
-STREAM = {'model.family': 'lstm', 'model.n': 5, 'model.direct': False, 'train.batch_size': 12, 'train.bptt_length': 4}
+STREAM = {'model.family': 'lstm', 'model.n': 5, 'model.direct': False, 'train.batch_size': 12, 'model.bptt_length': 4}
 BODIES = {
     'nplm': {'model.n': 6},
     'lstm': STREAM,

@@ -14,13 +14,13 @@ WORDS_T = np.random.default_rng(0).integers(1, V, 1000)
 
 
 def make(**changes):
-    shape = {'model.m': M, 'model.h': K, 'model.layers': LAYERS, 'transformer.heads': H, 'transformer.memory': R}
+    shape = {'model.m': M, 'model.h': K, 'model.layers': LAYERS, 'model.heads': H, 'model.memory': R}
     streams = {'model.family': 'transformer', 'model.direct': False, 'model.dropout': 0.0, 'model.precision': 'float32'}
     sizes = {
         'train.batch_size': 24,
-        'train.bptt_length': 12,
-        'transformer.expansion': 3,
-        'transformer.positions': 'rotary',
+        'model.bptt_length': 12,
+        'model.expansion': 3,
+        'model.positions': 'rotary',
     }
     network = make_network(V, {**shape, **streams, **sizes, **changes})
     params = network.init(jax.random.key(0))
@@ -70,7 +70,7 @@ def log_probabilities(network, params, ids):
     return np.array(out)
 
 
-@pytest.mark.parametrize('changes', [{}, {'model.tied': True}, {'transformer.positions': 'learned'}], ids=str)
+@pytest.mark.parametrize('changes', [{}, {'model.tied': True}, {'model.positions': 'learned'}], ids=str)
 def test_it_is_the_formula_in_float64_on_a_thousand_words(changes):
     network, params = make(**changes)
     expected = log_probabilities(network, params, [0, *WORDS_T[:-1]])[np.arange(len(WORDS_T)), WORDS_T]
@@ -92,8 +92,8 @@ def test_no_gradient_reaches_the_words_of_the_update_before():
 @pytest.mark.parametrize(
     'changes,message',
     [
-        ({'transformer.heads': 3}, 'transformer.heads'),
-        ({'transformer.memory': 0}, 'transformer.memory'),
+        ({'model.heads': 3}, 'model.heads'),
+        ({'model.memory': 0}, 'model.memory'),
     ],
 )
 def test_what_it_cannot_have_is_one_line(changes, message):

@@ -178,7 +178,7 @@ def test_a_short_text_is_scored_here(folders, cluster, call, monkeypatch):
 
 
 def test_a_state_that_runs_through_a_stream_is_not_cut(cluster, call, tmp_path, monkeypatch):
-    changes = {'model.family': 'gru', 'train.batch_size': 4, 'train.bptt_length': 4, 'train.epochs': 2}
+    changes = {'model.family': 'gru', 'train.batch_size': 4, 'model.bptt_length': 4, 'train.epochs': 2}
     experiment.run(parts.override(sentences.get_config(), changes), tmp_path / 'gru')
     monkeypatch.setattr(remote_scoring, 'Job', None)
     arguments = ['score', tmp_path / 'gru', '--stream']

@@ -30,7 +30,7 @@ from nplm_jax.utils.errors import NonFiniteError
 V = len(DATA.vocabulary)
 TIED_LSTM = {
     **SPARSE, 'model.family': 'lstm', 'model.h': 3, 'model.tied': True, 'model.direct': False, 'output.kind': 'nce',
-    'train.batch_size': 8, 'train.bptt_length': 4,
+    'train.batch_size': 8, 'model.bptt_length': 4,
 }  # fmt: skip
 CALIBRATE = {'train.calibrate': True}
 FAMILIES = {

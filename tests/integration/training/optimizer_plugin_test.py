@@ -189,8 +189,8 @@ def test_the_rate_of_tables_is_a_multiple_with_one_optimizer_for_all():
 
 @pytest.mark.parametrize('family', ['nplm', 'rnn', 'gru', 'lstm', 'mogrifier', 'residual', 'window_lstm'])
 def test_the_matrices_of_every_body_are_in_by_out(family):
-    sizes = {'model.family': family, 'model.m': 3, 'model.h': 5, 'train.batch_size': 8, 'train.bptt_length': 4}
-    direct = {'model.direct': family == 'nplm', 'mogrifier.rounds': 2, 'model.n': 4}
+    sizes = {'model.family': family, 'model.m': 3, 'model.h': 5, 'train.batch_size': 8, 'model.bptt_length': 4}
+    direct = {'model.direct': family == 'nplm', 'model.rounds': 2, 'model.n': 4}
     network = network_from_settings(small_settings({**sizes, **direct}), 17)
     inputs = {'nplm': 9, 'residual': (3 + network.body.averages) * 3 if family == 'residual' else 0}.get(family, 3)
     widths = {  # of each name of a matrix: (in, out)

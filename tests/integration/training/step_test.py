@@ -15,7 +15,7 @@ from nplm_jax.training.deferred_decay import mix
 from nplm_jax.training.step import execute_steps
 
 NO_DROPOUT = {'model.dropout': 0.0, 'optimizer.decay': 0.0}
-LSTM = {'model.family': 'lstm', 'model.direct': False, 'train.batch_size': 8, 'train.bptt_length': 4}
+LSTM = {'model.family': 'lstm', 'model.direct': False, 'train.batch_size': 8, 'model.bptt_length': 4}
 
 
 SPARSE_GRADIENTS = jax.jit(sparse_rows.sparse_gradients, static_argnames=('network', 'sharding'))

@@ -18,7 +18,7 @@ WORDS = ['<rare>', 'the', 'walking', 'talking', 'sing', 'morning', 'cat', 'bat',
 COUNTS_V = np.array([50, 900, 30, 7, 12, 3, 20, 0, 40, 1, 0, 0])
 TIED_LSTM = {
     **SPARSE, 'model.family': 'lstm', 'model.h': 3, 'model.tied': True, 'model.direct': False, 'output.kind': 'nce',
-    'train.batch_size': 8, 'train.bptt_length': 4,
+    'train.batch_size': 8, 'model.bptt_length': 4,
 }  # fmt: skip
 SMOOTHED = {'train.suffix_smoothing': 2.0, 'train.calibrate': True}
 

@@ -74,7 +74,7 @@ def assert_same(points, folder, expected_folder):
         assert [(r['step'], sorted(r)) for r in rows[0]] == [(r['step'], sorted(r)) for r in rows[1]]
 
 
-LSTM = {'model.family': 'lstm', 'train.bptt_length': 2}
+LSTM = {'model.family': 'lstm', 'model.bptt_length': 2}
 
 
 @pytest.mark.nightly

@@ -77,7 +77,7 @@ def make_runs(root: pathlib.Path) -> list[pathlib.Path]:
             ('network', 'nplm', 3), ('counts', 'kneser_ney', 2), ('interpolated', 'interpolated', 3),
             ('classes', 'classes', 2),
         ):  # fmt: skip
-            config, changes = sentences.get_config(), {'model.family': family, 'model.n': n, 'ngram.classes': 2}
+            config, changes = sentences.get_config(), {'model.family': family, 'model.n': n, 'model.classes': 2}
             config.update_from_flattened_dict({**changes, 'train.epochs': 2, 'train.evaluate_every': 2})
             config.update_from_flattened_dict(parts.resets(config, PARTS))
             experiment.run(config, root / name)

@@ -45,7 +45,7 @@ def check(rng, folder):
         changes[f'corpus.{key}'] = str(folder / key)
     changes['corpus.min_count'] = rng.randint(1, 3)
     if changes['model.family'] == 'modified_kneser_ney' and changes['model.n'] > 2:
-        changes['ngram.prune'] = rng.choice(PRUNES)
+        changes['model.prune'] = rng.choice(PRUNES)
     try:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             config = parts.override(text_config.get_config('lmplz'), changes)

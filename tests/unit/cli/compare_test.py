@@ -86,7 +86,7 @@ def punctuated(tmp_path_factory):
     for delta in (0.1, 100.0):
         config = text_config.get_config()
         config.corpus.path, config.corpus.tokens = str(root / 'text'), 'whitespace'
-        config = parts.override(config, {'model.family': 'add_delta', 'model.n': 2, 'ngram.delta': delta})
+        config = parts.override(config, {'model.family': 'add_delta', 'model.n': 2, 'model.delta': delta})
         experiment.run(config, root / f'{delta:g}')
     return root / '0.1', root / '100'
 

@@ -90,9 +90,9 @@ WRONG = [
         (
             '--config=configs/sentences.py:classes',
             '--config.model.n=3',
-            '--config.ngram.classes=11',
+            '--config.model.classes=11',
         ),
-        'ngram.classes=11:',
+        'model.classes=11:',
     ),
     ((), '--config:'),
     (('--config=configs/nope.py',), "--config='configs/nope.py':"),
@@ -204,7 +204,7 @@ def test_one_clear_line_and_exit_code_two(arguments, message, tmp_path):
     assert done.returncode == 2
     assert done.stderr.startswith(message) and len(done.stderr.splitlines()) == 1, done.stderr
     assert '\\n' not in done.stderr
-    if 'ngram' not in message:  # else known only once the words are: the corrected command may use the same folder
+    if 'classes' not in message:  # else known only once the words are: the corrected command may use the same folder
         assert not (tmp_path / 'run').exists()
 
 

@@ -194,7 +194,7 @@ def test_given_weights_of_the_file_need_no_corpus(folders, tmp_path, nplm_comman
 
 
 def test_what_cannot_become_one_arpa_file_is_one_line(folders, tmp_path, lines):
-    config = parts.override(sentences.get_config(), {'model.family': 'classes', 'ngram.classes': 3})
+    config = parts.override(sentences.get_config(), {'model.family': 'classes', 'model.classes': 3})
     experiment.run(config, tmp_path / 'classes')
     first, output = str(folders / 'add_delta'), f'--output={tmp_path}/mixed.arpa'
     lines()

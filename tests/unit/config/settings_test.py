@@ -70,11 +70,11 @@ IMPOSSIBLE = [
     ('model.word_dropout', -0.1),
     ('model.output_dropout', -0.5),
     ('model.precision', 'float16'),
-    ('recurrent.weight_dropout', 1.0),
-    ('recurrent.activation_penalty', -1.0),
-    ('recurrent.slowness_penalty', -1.0),
-    ('residual.averages', -1),
-    ('residual.expansion', 0),
+    ('model.weight_dropout', 1.0),
+    ('model.activation_penalty', -1.0),
+    ('model.slowness_penalty', -1.0),
+    ('model.averages', -1),
+    ('model.expansion', 0),
     ('train.average', 1.1),
     ('train.average_start', 1.0),
     ('model.layer_dropout', -0.5),
@@ -107,14 +107,15 @@ IMPOSSIBLE = [
     ('output.proposal', 'uniform'),
     ('output.num_shortlist', -1),
     ('output.classes', 0),
-    ('ngram.delta', -1.0),
-    ('ngram.classes', 0),
-    ('ngram.bits', 4),
+    ('model.delta', -1.0),
+    ('model.classes', 0),
+    ('model.bits', 4),
     ('parallel.data', 0),
     ('parallel.model', -2),
     ('parallel.mode', 'pjit'),
     *((f'train.{key}', 0) for key in ('batch_size', 'epochs', 'patience', 'checkpoint_every')),
-    *((f'train.{key}', 0) for key in ('log_every', 'steps_per_execution', 'bptt_length')),
+    *((f'train.{key}', 0) for key in ('log_every', 'steps_per_execution')),
+    ('model.bptt_length', 0),
     ('train.evaluate_every', -1),
     ('paper.valid', -1.0),
     ('seed', -1),
@@ -179,8 +180,8 @@ def test_an_unknown_and_a_mistyped_key_are_one_line():
         with pytest.raises(BadInput) as caught:
             checked_fields.check_value(None, kind, 'x')
         assert kind.__name__ not in caught.value.problem.split()
-    with refuses('ngram.bits'):
-        config_lib.from_config({'ngram.bits': 8.0})
+    with refuses('model.bits'):
+        config_lib.from_config({'model.bits': 8.0})
     tree['train'] = 3
     with refuses('train'):
         config_lib.from_config(tree)
@@ -231,21 +232,21 @@ NPLM = 'model.unigram_bias, model.n, model.m, model.h, model.direct, model.dropo
 UNREAD = [  # changes, the keys of them that nothing reads, and keys that are read instead
     ({'model.layers': 3}, ['model.layers'], NPLM),
     ({'model.tied': True}, ['model.tied'], NPLM),
-    ({'train.bptt_length': 8}, ['train.bptt_length'], NPLM),
+    ({'model.bptt_length': 8}, ['model.bptt_length'], NPLM),
     (
-        {'model.family': 'lstm', 'residual.averages': 2, 'model.n': 4},
-        ['model.n', 'residual.averages'],
-        'recurrent.slowness_penalty',
+        {'model.family': 'lstm', 'model.averages': 2, 'model.n': 4},
+        ['model.n', 'model.averages'],
+        'model.slowness_penalty',
     ),
     (
         {'model.family': 'kneser_ney', 'model.h': 5},
         ['model.h'],
-        'model.n, ngram.bits, ngram.prune_entropy',
+        'model.n, model.bits, model.prune_entropy',
     ),
-    ({'model.family': 'kneser_ney', 'output.kind': 'nce'}, ['output.kind'], 'ngram.bits'),
-    ({'model.family': 'kneser_ney', 'train.epochs': 5}, ['train.epochs'], 'ngram.bits'),
-    ({'model.family': 'kneser_ney', 'ngram.prune': '0 1'}, ['ngram.prune'], 'ngram.bits'),
-    ({'ngram.classes': 9}, ['ngram.classes'], NPLM),
+    ({'model.family': 'kneser_ney', 'output.kind': 'nce'}, ['output.kind'], 'model.bits'),
+    ({'model.family': 'kneser_ney', 'train.epochs': 5}, ['train.epochs'], 'model.bits'),
+    ({'model.family': 'kneser_ney', 'model.prune': '0 1'}, ['model.prune'], 'model.bits'),
+    ({'model.classes': 9}, ['model.classes'], NPLM),
     (
         {'optimizer.name': 'adam', 'optimizer.momentum': 0.9},
         ['optimizer.momentum'],

@@ -23,7 +23,7 @@ from nplm_jax.runs.training_from_settings import prepare_run
 from nplm_jax.utils.errors import BadInput
 
 MESH = AbstractMesh((2, 4), (DATA_AXIS, MODEL))
-LSTM = {'model.family': 'lstm', 'model.direct': False, 'train.batch_size': 8, 'train.bptt_length': 4}
+LSTM = {'model.family': 'lstm', 'model.direct': False, 'train.batch_size': 8, 'model.bptt_length': 4}
 
 
 def axes_by_name(changes, mesh=MESH):

@@ -11,7 +11,7 @@ from nplm_jax.models import mixture, neural
 V = 30
 CONTEXT = np.random.default_rng(0).integers(1, V, 40).astype(np.int32)
 LSTM = {'model.family': 'lstm', 'model.direct': False, 'train.batch_size': 16}
-RESIDUAL = {**LSTM, 'model.family': 'residual', 'model.n': 3, 'residual.averages': 1}
+RESIDUAL = {**LSTM, 'model.family': 'residual', 'model.n': 3, 'model.averages': 1}
 FAMILIES = {'nplm': {}, 'lstm': LSTM, 'residual': RESIDUAL}
 # After CONTEXT: one window, the last 4 words that the residual network reaches, all words and the one before.
 PREFILLED = {'nplm': 1, 'lstm': 1 + 40, 'residual': 4}

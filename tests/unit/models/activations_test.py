@@ -14,8 +14,8 @@ from nplm_jax.runs.training_from_settings import prepare_run
 from nplm_jax.training.gradients import dense_gradients
 from nplm_jax.training.step import execute_steps
 
-STREAM = {'model.direct': False, 'model.n': 4, 'model.h': 6, 'transformer.heads': 2, 'transformer.memory': 5}
-STREAM |= {'train.batch_size': 8, 'train.bptt_length': 4, 'model.layers': 2, 'model.precision': 'bfloat16'}
+STREAM = {'model.direct': False, 'model.n': 4, 'model.h': 6, 'model.heads': 2, 'model.memory': 5}
+STREAM |= {'train.batch_size': 8, 'model.bptt_length': 4, 'model.layers': 2, 'model.precision': 'bfloat16'}
 FAMILIES = [family for family in NETWORKS if family != 'nplm']  # whose `precision` is that of a key
 
 

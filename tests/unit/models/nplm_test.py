@@ -69,8 +69,8 @@ def test_every_context_word_matters_and_its_place_too():
 
 OTHERS = {
     'two_level': {'output.kind': 'two_level', 'output.num_shortlist': 7, 'output.classes': 4},
-    'gru': {'model.family': 'gru', 'model.direct': False, 'train.bptt_length': 1},
-    'residual': {'model.family': 'residual', 'model.direct': False, 'train.bptt_length': 1},
+    'gru': {'model.family': 'gru', 'model.direct': False, 'model.bptt_length': 1},
+    'residual': {'model.family': 'residual', 'model.direct': False, 'model.bptt_length': 1},
 }
 
 

@@ -13,7 +13,7 @@ WORDS_T = np.random.default_rng(0).integers(1, V, 1000)
 
 def make(**changes):
     shape = {'model.family': 'qrnn', 'model.m': M, 'model.h': K, 'model.layers': 2, 'model.direct': False}
-    streams = {'model.dropout': 0.0, 'train.batch_size': 24, 'train.bptt_length': 12}
+    streams = {'model.dropout': 0.0, 'train.batch_size': 24, 'model.bptt_length': 12}
     network = make_network(V, {**shape, **streams, **changes})
     random = iter(jax.random.split(jax.random.key(1), 99))
     params = jax.tree.map(lambda x: x + 0.3 * jax.random.normal(next(random), x.shape), network.init(jax.random.key(0)))
@@ -43,5 +43,5 @@ def test_it_is_the_formula_in_float64_on_a_thousand_words():
 
 
 def test_recurrent_weights_that_it_has_not_are_not_dropped():
-    with refuses('recurrent.weight_dropout'):
-        make(**{'recurrent.weight_dropout': 0.5})
+    with refuses('model.weight_dropout'):
+        make(**{'model.weight_dropout': 0.5})

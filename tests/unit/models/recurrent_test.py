@@ -39,20 +39,20 @@ LOSS = jax.jit(loss, static_argnums=0)
 @pytest.mark.parametrize(
     'changes,message',
     [
-        ({'recurrent.slowness_penalty': 1.0, 'train.bptt_length': 1}, 'train.bptt_length'),
-        ({'model.family': 'residual', 'model.n': 2, 'residual.averages': 0}, 'residual.averages'),
+        ({'model.slowness_penalty': 1.0, 'model.bptt_length': 1}, 'model.bptt_length'),
+        ({'model.family': 'residual', 'model.n': 2, 'model.averages': 0}, 'model.averages'),
     ],
 )
 def test_what_a_body_cannot_have_is_one_line(changes, message):
     with refuses(message):
         make_network(
-            V, {'model.family': 'lstm', 'model.direct': False, 'train.batch_size': 8, 'train.bptt_length': 4, **changes}
+            V, {'model.family': 'lstm', 'model.direct': False, 'train.batch_size': 8, 'model.bptt_length': 4, **changes}
         )
 
 
 def test_each_place_has_its_dropout_rate(monkeypatch):
     rates = {'model.input_dropout': 0.1, 'model.layer_dropout': 0.2, 'model.output_dropout': 0.3}
-    network, params = make('gru', dropout=0.5, **{'model.layers': 2, **rates, 'recurrent.weight_dropout': 0.4})
+    network, params = make('gru', dropout=0.5, **{'model.layers': 2, **rates, 'model.weight_dropout': 0.4})
     used, dropout = [], recurrent.dropout
     monkeypatch.setattr(
         recurrent,
@@ -231,13 +231,13 @@ def test_lines_know_nothing_of_each_other(mixed):
     [
         ('model.direct', True, 'model.direct'),
         ('model.h', 0, 'model.h'),
-        ('train.bptt_length', 3, 'train.batch_size'),
-        ('train.bptt_length', 0, 'train.bptt_length'),
+        ('model.bptt_length', 3, 'train.batch_size'),
+        ('model.bptt_length', 0, 'model.bptt_length'),
         ('optimizer.name', 'paper', 'optimizer.name'),
     ],
 )
 def test_what_cannot_be_is_refused(key, value, refused):
     c = sentences.get_config()
-    c = parts.override(c, {'model.family': 'gru', 'train.bptt_length': 2})
+    c = parts.override(c, {'model.family': 'gru', 'model.bptt_length': 2})
     with refuses(refused):
         experiment.load_settings(parts.override(c, {key: value}))

@@ -10,11 +10,11 @@ from nplm_jax.data.stream import Span
 from nplm_jax.models.neural import NeuralLanguageModel
 
 V, M = 13, 3
-MODEL = {'model.family': 'residual', 'model.direct': False, 'model.n': 3, 'model.m': M, 'residual.averages': 2}
+MODEL = {'model.family': 'residual', 'model.direct': False, 'model.n': 3, 'model.m': M, 'model.averages': 2}
 
 
 def make(**changes):
-    network = make_network(V, {**MODEL, 'train.batch_size': 8, 'train.bptt_length': 4, **changes})
+    network = make_network(V, {**MODEL, 'train.batch_size': 8, 'model.bptt_length': 4, **changes})
     return network, jax.tree.map(lambda x: 3 * x + 0.1, network.init(jax.random.key(0)))  # no layer is without effect
 
 

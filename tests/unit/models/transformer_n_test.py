@@ -10,8 +10,8 @@ V, M = 19, 5
 
 def make(family, **changes):
     shape = {'model.family': family, 'model.m': M, 'model.h': 6, 'model.layers': 2, 'model.direct': False}
-    shape |= {'transformer.heads': 2, 'transformer.memory': 4}
-    streams = {'model.dropout': 0.0, 'train.batch_size': 24, 'train.bptt_length': 12}
+    shape |= {'model.heads': 2, 'model.memory': 4}
+    streams = {'model.dropout': 0.0, 'train.batch_size': 24, 'model.bptt_length': 12}
     network = make_network(V, {**shape, **streams, **changes})
     random = iter(jax.random.split(jax.random.key(1), 99))
     return network, jax.tree.map(

@@ -16,7 +16,7 @@ CHANGES = {
     'model.layers': 2,
     'model.tied': True,
     'train.batch_size': 10,
-    'train.bptt_length': 5,
+    'model.bptt_length': 5,
 }
 WORDS_T = np.random.default_rng(1).integers(1, V, 40)
 

@@ -126,17 +126,17 @@ def test_pruning_in_blocks_is_pruning_at_once():
 
 
 def test_a_threshold_that_leaves_no_ngram_of_an_order_is_refused():
-    with refuses('ngram.prune_entropy'):
+    with refuses('model.prune_entropy'):
         fit(prune_entropy=0.5)
 
 
 @pytest.mark.parametrize('value', [-1e-9, 1.0, float('nan'), float('inf'), 'little'])
 def test_other_thresholds_are_refused(value):
-    with refuses('ngram.prune_entropy'):
-        load_settings({'model.family': 'kneser_ney', 'ngram.prune_entropy': value})
+    with refuses('model.prune_entropy'):
+        load_settings({'model.family': 'kneser_ney', 'model.prune_entropy': value})
 
 
 @pytest.mark.parametrize('family', ['nplm', 'interpolated', 'classes', 'maximum_likelihood', 'add_delta', 'backoff'])
 def test_families_that_are_not_pruned_refuse_a_threshold(family):
-    with refuses('ngram.prune_entropy'):
-        load_settings({'model.family': family, 'model.n': 3, 'ngram.prune_entropy': 1e-7})
+    with refuses('model.prune_entropy'):
+        load_settings({'model.family': family, 'model.n': 3, 'model.prune_entropy': 1e-7})

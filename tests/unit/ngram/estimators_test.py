@@ -14,7 +14,7 @@ pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.Disco
 
 def prepare(family):
     config = sentences.get_config()
-    config.update_from_flattened_dict({'model.family': family, 'model.n': 3, 'ngram.classes': 3})
+    config.update_from_flattened_dict({'model.family': family, 'model.n': 3, 'model.classes': 3})
     config.update_from_flattened_dict(parts.resets(config, PARTS))
     settings = from_config(config)
     return settings, loading.load_dataset(settings)

@@ -45,11 +45,11 @@ FAMILIES = ('modified_kneser_ney', 'kneser_ney', 'backoff')
 VARIANTS = [
     ('modified_kneser_ney', {}),
     ('modified_kneser_ney', {'model.n': 2}),
-    ('modified_kneser_ney', {'ngram.prune': '0 0 1'}),
-    ('modified_kneser_ney', {'ngram.prune_entropy': 1e-4}),
-    ('modified_kneser_ney', {'ngram.bits': 16}),
+    ('modified_kneser_ney', {'model.prune': '0 0 1'}),
+    ('modified_kneser_ney', {'model.prune_entropy': 1e-4}),
+    ('modified_kneser_ney', {'model.bits': 16}),
     ('kneser_ney', {}),
-    ('kneser_ney', {'ngram.prune_entropy': 1e-4}),
+    ('kneser_ney', {'model.prune_entropy': 1e-4}),
     ('backoff', {}),
 ]
 
@@ -109,7 +109,7 @@ def prepare(config, folder=None):
 
 @pytest.mark.parametrize('order, prune', LMPLZ)
 def test_perplexity_and_table_are_those_of_lmplz(brown_lines, order, prune):
-    config = settings_for('modified_kneser_ney', brown_lines, **{'model.n': order, 'ngram.prune': prune})
+    config = settings_for('modified_kneser_ney', brown_lines, **{'model.n': order, 'model.prune': prune})
     _, data, model = prepare(config)
     expected, sizes = LMPLZ[order, prune]
     found = perplexity(model, data.tokens_T, data.test)
@@ -284,7 +284,7 @@ def test_a_text_has_one_perplexity_whatever_words_are_rare(tmp_path, family, con
         paths = {'corpus.valid_path': f'{tmp_path}/{valid}.txt', 'corpus.test_path': f'{tmp_path}/{valid}.txt'}
         counts = {'corpus.min_count': min_count, 'corpus.max_vocabulary': max_vocabulary, 'corpus.context': context}
         (tmp_path / 'test.txt').write_text('')
-        classes = {'ngram.classes': 3} if family == 'classes' else {}
+        classes = {'model.classes': 3} if family == 'classes' else {}
         changes = {'model.n': 3, **counts, **paths, **classes}
         _, data, model = prepare(settings_for(family, tmp_path, **changes), tmp_path)
         assert {'<text>', '<p>', 'a', 'b'} <= data.vocabulary.ids.keys()

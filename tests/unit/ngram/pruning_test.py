@@ -22,17 +22,17 @@ def fit(thresholds=()):
 
 @pytest.mark.parametrize('text, thresholds', [('0', (0, 0, 0, 0)), ('0 0 1', (0, 0, 1, 1)), ('0 1 2 3', (0, 1, 2, 3))])
 def test_the_last_threshold_is_that_of_the_orders_above(text, thresholds):
-    assert pruning.parse_thresholds('ngram.prune', text, 4) == thresholds
+    assert pruning.parse_thresholds('model.prune', text, 4) == thresholds
 
 
 @pytest.mark.parametrize('text', ['', '1', '0 2 1', '0 0 0 0 1', '0 -1', '0,1', '0 x', '0 99999999999'])
 def test_other_thresholds_are_refused(text):
-    with refuses('ngram.prune'):
-        pruning.parse_thresholds('ngram.prune', text, 4)
+    with refuses('model.prune'):
+        pruning.parse_thresholds('model.prune', text, 4)
 
 
 def test_thresholds_that_leave_no_ngram_of_an_order_are_refused():
-    with refuses('ngram.prune'):
+    with refuses('model.prune'):
         fit((0, 9, 9, 9999))
 
 
@@ -83,20 +83,20 @@ def test_pruning_in_blocks_is_pruning_at_once():
 
 
 def test_the_settings_reach_the_model(tmp_path):
-    settings = default_settings({'model.family': 'modified_kneser_ney', 'model.n': 3, 'ngram.bits': 16})
+    settings = default_settings({'model.family': 'modified_kneser_ney', 'model.n': 3, 'model.bits': 16})
     full = estimation.estimate(settings, DATA, tmp_path)
     assert full.log_p[1].codes.dtype == np.uint16
-    settings = default_settings({'model.family': 'modified_kneser_ney', 'model.n': 3, 'ngram.prune': '0 1'})
+    settings = default_settings({'model.family': 'modified_kneser_ney', 'model.n': 3, 'model.prune': '0 1'})
     assert estimation.estimate(settings, DATA, tmp_path).table.size(3) < full.table.size(3)
 
 
 @pytest.mark.parametrize(
     'family, key, value',
     [
-        ('kneser_ney', 'ngram.prune', '0 1'),
-        ('modified_kneser_ney', 'ngram.prune', '1'),
-        ('interpolated', 'ngram.bits', 8),
-        ('classes', 'ngram.bits', 16),
+        ('kneser_ney', 'model.prune', '0 1'),
+        ('modified_kneser_ney', 'model.prune', '1'),
+        ('interpolated', 'model.bits', 8),
+        ('classes', 'model.bits', 16),
     ],
 )
 def test_a_model_that_cannot_be_smaller_says_so(family, key, value):

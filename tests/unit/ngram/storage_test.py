@@ -29,7 +29,7 @@ def same_predictions(a, b):
 
 @pytest.mark.parametrize('family', NGRAM_MODELS)
 def test_every_family_comes_back_bit_for_bit(family, tmp_path):
-    settings = default_settings({'model.family': family, 'model.n': 3, 'ngram.classes': 4})
+    settings = default_settings({'model.family': family, 'model.n': 3, 'model.classes': 4})
     model = estimation.estimate(settings, DATA, tmp_path)
     storage.save(model, path := tmp_path / storage.MODEL_FILE)
     same_predictions(storage.load(path, V), model)

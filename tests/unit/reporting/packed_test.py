@@ -33,11 +33,11 @@ CHANGES = {
     'window': {'model.direct': True},
     'tree': {'output.kind': 'tree'},
     'two_level': {'output.kind': 'two_level', 'output.num_shortlist': 4, 'output.classes': 2},
-    'lstm': {'model.family': 'lstm', 'train.bptt_length': 2, 'train.batch_size': 2},
-    'residual': {'model.family': 'residual', 'train.bptt_length': 2},
+    'lstm': {'model.family': 'lstm', 'model.bptt_length': 2, 'train.batch_size': 2},
+    'residual': {'model.family': 'residual', 'model.bptt_length': 2},
     'kneser_ney': {'model.family': 'kneser_ney'},
     'interpolated': {'model.family': 'interpolated', 'model.n': 3},
-    'classes': {'model.family': 'classes', 'ngram.classes': 2},
+    'classes': {'model.family': 'classes', 'model.classes': 2},
 }
 
 

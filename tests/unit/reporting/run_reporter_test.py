@@ -207,7 +207,7 @@ def test_every_next_step_runs(family, commands, folders, tmp_path, monkeypatch, 
     for name in ('counts', 'network', 'other'):
         shutil.copytree(folders / name, tmp_path / 'runs' / name)
     changes = {'model.family': family, **({'train.epochs': 1} if parts.is_neural(family) else {'model.n': 3})}
-    changes |= {'train.bptt_length': 4} if family == 'lstm' else {}
+    changes |= {'model.bptt_length': 4} if family == 'lstm' else {}
     run = pathlib.Path('runs') / 'own run'
     experiment.run(parts.override(sentences.get_config(), changes), run)
     served = []

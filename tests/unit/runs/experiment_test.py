@@ -22,7 +22,7 @@ from nplm_jax.utils.errors import BadInput
 
 def config(family, n=3):
     c = sentences.get_config()
-    c.update_from_flattened_dict({'model.family': family, 'model.n': n, 'ngram.classes': 4})
+    c.update_from_flattened_dict({'model.family': family, 'model.n': n, 'model.classes': 4})
     c.update_from_flattened_dict(parts.resets(c, PARTS))
     return c
 

@@ -111,9 +111,9 @@ def test_a_grid_without_a_possible_point_is_refused(axes, problem):
 
 def test_a_sweep_names_an_impossible_point_and_runs_the_others(tmp_path):
     flags = ['--config=configs/sentences.py:add_delta', f'--workdir={tmp_path / "runs"}']
-    done = launch(*flags, '--grid=ngram.delta=-1,0.1,0.2')
+    done = launch(*flags, '--grid=model.delta=-1,0.1,0.2')
     assert done.returncode == 0, done.stderr
-    assert 'ngram.delta=-1.0: ' in one_line(done.stderr, 'delta_-1.0')
+    assert 'model.delta=-1.0: ' in one_line(done.stderr, 'delta_-1.0')
     rows = [line.split('|')[1:3] for line in (tmp_path / 'runs' / 'table.md').read_text().splitlines()[2:]]
     assert [row[0].strip() for row in rows] == ['delta_0.1', 'delta_0.2', 'delta_-1.0']
     assert rows[2][1].strip() == 'impossible' and len(list((tmp_path / 'runs').glob('*/results.json'))) == 2
@@ -146,12 +146,12 @@ def test_the_names_of_different_points_differ_and_are_plain(axis, names):
 
 @pytest.fixture
 def bigrams(tmp_path):
-    """The points of a sweep over a text, by values of ngram.delta."""
+    """The points of a sweep over a text, by values of model.delta."""
     config = text_config.get_config()
     config = parts.override(config, {'model.family': 'add_delta', 'model.n': 2, 'corpus.min_count': 1})
     config.corpus.path = str(tmp_path / 'text')
     (tmp_path / 'text').write_text('a b c d a c b d ' * 20)
-    return lambda *deltas: [sweep_points.apply(config, {'ngram.delta': delta}) for delta in deltas]
+    return lambda *deltas: [sweep_points.apply(config, {'model.delta': delta}) for delta in deltas]
 
 
 def test_a_sweep_whose_text_has_changed_is_refused_before_a_point_runs(bigrams, tmp_path):
@@ -169,7 +169,7 @@ def test_jobs_of_a_sweep_whose_text_has_changed_do_not_start(bigrams, tmp_path):
     (tmp_path / 'text').write_text('a c b d a b c d ' * 20)
     keys = {'model.n': 2, 'corpus.min_count': 1, 'corpus.path': tmp_path / 'text'}
     flags = [f'--config.{key}={value}' for key, value in keys.items()]
-    grid = [f'--workdir={tmp_path}/runs', '--launcher=local', '--grid=ngram.delta=0.3,0.1']
+    grid = [f'--workdir={tmp_path}/runs', '--launcher=local', '--grid=model.delta=0.3,0.1']
     done = launch('--config=configs/text.py:add_delta', *flags, *grid)
     assert done.returncode == 2 and 'delta_0.1: ' in done.stderr, done.stderr
     assert not (tmp_path / 'runs' / 'delta_0.3').exists()

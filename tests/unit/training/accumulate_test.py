@@ -7,16 +7,16 @@ from helpers import DATA, SPARSE, check_eight_devices, refuses, run_chunk, small
 
 from nplm_jax.runs.training_from_settings import prepare_run
 
-COMMON = {'train.batch_size': 16, 'train.bptt_length': 4, 'optimizer.clip_norm': 1.0}
+COMMON = {'train.batch_size': 16, 'model.bptt_length': 4, 'optimizer.clip_norm': 1.0}
 DROPOUT = {'model.dropout': 0.3}
 LSTM = {
     'model.family': 'lstm',
     'model.direct': False,
-    'recurrent.activation_penalty': 0.5,
-    'recurrent.slowness_penalty': 0.5,
+    'model.activation_penalty': 0.5,
+    'model.slowness_penalty': 0.5,
 }
 MASKS = {**DROPOUT, 'model.output_dropout': 0.4, 'model.word_dropout': 0.2}
-STREAMS = {**LSTM, **MASKS, 'model.layers': 2, 'recurrent.weight_dropout': 0.3}
+STREAMS = {**LSTM, **MASKS, 'model.layers': 2, 'model.weight_dropout': 0.3}
 RESIDUAL = {'model.family': 'residual', 'model.direct': False, **MASKS}
 ROWWISE = {'optimizer.name': 'rowwise_adam', 'optimizer.learning_rate': 0.01}
 

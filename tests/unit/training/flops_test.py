@@ -13,7 +13,7 @@ V = len(DATA.vocabulary)
 N, M, K = 3, 4, 5  # context words, features, hidden units
 P = N * M
 WINDOW = {'model.n': N + 1, 'model.m': M, 'model.h': K, 'train.batch_size': 8, 'output.precision': 'bfloat16'}
-STREAM = {**WINDOW, 'model.direct': False, 'train.bptt_length': 4}
+STREAM = {**WINDOW, 'model.direct': False, 'model.bptt_length': 4}
 S, R, H, F = 9, 6, 2, 12  # samples, attended words, units of a Transformer, those inside its feed-forward layer
 
 
@@ -28,10 +28,10 @@ S, R, H, F = 9, 6, 2, 12  # samples, attended words, units of a Transformer, tho
         # All samples for each word of the batch, and its target's row.
         ({**WINDOW, 'model.direct': False, 'output.kind': 'sampled', 'output.samples': S}, K * P + (S + 1) * K),
         ({**STREAM, 'model.family': 'lstm'}, 4 * K * (M + K) + V * K),
-        ({**STREAM, 'model.family': 'gru', 'recurrent.weight_dropout': 0.5}, 3 * K * (M + K) + V * K),
+        ({**STREAM, 'model.family': 'gru', 'model.weight_dropout': 0.5}, 3 * K * (M + K) + V * K),
         (
-            {**STREAM, 'model.family': 'transformer', 'model.h': H, 'transformer.heads': 1, 'transformer.memory': R}
-            | {'transformer.expansion': F // H},
+            {**STREAM, 'model.family': 'transformer', 'model.h': H, 'model.heads': 1, 'model.memory': R}
+            | {'model.expansion': F // H},
             M * H + 4 * H * H + 2 * (R + 4) * H + 2 * H * F + V * H,  # with the scores of R + T words, and their sum
         ),
     ],

@@ -25,7 +25,7 @@ CLIMB = {  # the rate climbs until the decay turns to growth
     'train.checkpoint_every': 8,
     'train.steps_per_execution': 4,
 }
-LSTM = {'model.family': 'lstm', 'model.direct': False, 'train.batch_size': 8, 'train.bptt_length': 4}
+LSTM = {'model.family': 'lstm', 'model.direct': False, 'train.batch_size': 8, 'model.bptt_length': 4}
 KINDS = {
     'window': {**CLIMB, 'optimizer.momentum': 0.9},
     'lstm': {**CLIMB, **LSTM},

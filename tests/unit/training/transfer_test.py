@@ -9,7 +9,7 @@ from nplm_jax.training.loop import Trainer
 from nplm_jax.training.step import execute_steps
 
 RARELY = {'train.epochs': 9, 'train.log_every': 8, 'train.evaluate_every': 10**6, 'train.checkpoint_every': 10**6}
-LSTM = {'model.family': 'lstm', 'model.direct': False, 'train.batch_size': 8, 'train.bptt_length': 4}
+LSTM = {'model.family': 'lstm', 'model.direct': False, 'train.batch_size': 8, 'model.bptt_length': 4}
 
 
 @pytest.mark.parametrize(

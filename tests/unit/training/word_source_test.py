@@ -15,7 +15,7 @@ from nplm_jax.training import vmapped
 from nplm_jax.training.word_source import make_word_source
 
 MAPPED = {'train.input': 'mapped'}
-LSTM = {'model.family': 'lstm', 'model.direct': False, 'train.batch_size': 8, 'train.bptt_length': 4}
+LSTM = {'model.family': 'lstm', 'model.direct': False, 'train.batch_size': 8, 'model.bptt_length': 4}
 
 
 def batches(run, steps):

@@ -15,8 +15,8 @@ from tests.helpers import make_model
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
 
 SIZES = {  # of any network
-    **{'model.n': 4, 'model.m': 4, 'model.h': 6, 'model.layers': 2, 'model.direct': False, 'residual.averages': 2},
-    **{'transformer.heads': 2, 'train.batch_size': 8, 'train.bptt_length': 4},
+    **{'model.n': 4, 'model.m': 4, 'model.h': 6, 'model.layers': 2, 'model.direct': False, 'model.averages': 2},
+    **{'model.heads': 2, 'train.batch_size': 8, 'model.bptt_length': 4},
 }
 
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.filterwarnings('ignore')
 
 KNESER_NEY = {'model.family': 'kneser_ney', 'model.n': 3}
 LSTM = {
-    'model.family': 'lstm', 'train.bptt_length': 2, 'train.batch_size': 2, 'train.epochs': 2, 'train.evaluate_every': 0,
+    'model.family': 'lstm', 'model.bptt_length': 2, 'train.batch_size': 2, 'train.epochs': 2, 'train.evaluate_every': 0,
 }  # fmt: skip
 LINES = ['i like dog', 'i love coffee', 'i hate zebras', 'dog']
 

@@ -15,14 +15,14 @@ from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.runs import loading
 
 V = 23
-STREAMS = {'model.direct': False, 'train.batch_size': 8, 'train.bptt_length': 4, 'optimizer.name': 'sgd'}
+STREAMS = {'model.direct': False, 'train.batch_size': 8, 'model.bptt_length': 4, 'optimizer.name': 'sgd'}
 TIED = STREAMS | {'model.tied': True, 'model.layers': 2}
-ATTENTION = STREAMS | {'model.family': 'transformer', 'model.h': 6, 'transformer.heads': 3, 'transformer.memory': 4}
+ATTENTION = STREAMS | {'model.family': 'transformer', 'model.h': 6, 'model.heads': 3, 'model.memory': 4}
 CASES = {
     'direct': {},
     'hidden': {'model.direct': False, 'output.kind': 'nce', 'output.samples': 9},
     'linear': {'model.h': 0, 'output.kind': 'sampled', 'output.samples': 9},
-    'residual': STREAMS | {'model.family': 'residual', 'residual.averages': 2},
+    'residual': STREAMS | {'model.family': 'residual', 'model.averages': 2},
     'residual_tied': TIED | {'model.family': 'residual'},
     'rnn': STREAMS | {'model.family': 'rnn'},
     'gru_tied': TIED | {'model.family': 'gru'},
@@ -31,12 +31,12 @@ CASES = {
     'lstm_tied': TIED | {'model.family': 'lstm', 'model.m': 5},
     'window_lstm': TIED | {'model.family': 'window_lstm'},
     'mogrifier': TIED | {'model.family': 'mogrifier', 'model.m': 5},
-    'mogrifier_rounds': STREAMS | {'model.family': 'mogrifier', 'model.layers': 2, 'mogrifier.rounds': 2},
+    'mogrifier_rounds': STREAMS | {'model.family': 'mogrifier', 'model.layers': 2, 'model.rounds': 2},
     'qrnn': STREAMS | {'model.family': 'qrnn', 'model.layers': 3},
     'qrnn_tied': TIED | {'model.family': 'qrnn'},
     'transformer': ATTENTION | {'model.layers': 2},
-    'transformer_odd': ATTENTION | {'transformer.heads': 2, 'transformer.memory': 20, 'transformer.expansion': 1},
-    'transformer_learned': ATTENTION | TIED | {'transformer.positions': 'learned'},
+    'transformer_odd': ATTENTION | {'model.heads': 2, 'model.memory': 20, 'model.expansion': 1},
+    'transformer_learned': ATTENTION | TIED | {'model.positions': 'learned'},
     'transformer_n': ATTENTION | {'model.family': 'transformer_n', 'model.layers': 2},
     'transformer_n_bigrams': ATTENTION | TIED | {'model.family': 'transformer_n', 'model.n': 2},
 }

@@ -21,9 +21,9 @@ OUTPUTS |= dict.fromkeys(('sampled', 'nce'), {'output.samples': 9})
 
 
 def changes_of(family='nplm', kind='full', **changes):
-    streams = {'train.bptt_length': 4, 'train.batch_size': 8} if family != 'nplm' else {}
+    streams = {'model.bptt_length': 4, 'train.batch_size': 8} if family != 'nplm' else {}
     base = {'model.family': family, 'output.kind': kind, 'model.direct': False, 'optimizer.name': 'sgd', 'model.h': 6}
-    base |= {'transformer.heads': 2} if family.startswith('transformer') else {}
+    base |= {'model.heads': 2} if family.startswith('transformer') else {}
     return base | streams | OUTPUTS.get(kind, {}) | changes
 
 
@@ -106,7 +106,7 @@ def test_every_network_is_the_same_readers(family, path):
         changes_of(**{'model.direct': True, 'model.h': 0}),
         changes_of(**{'model.n': 2}),
         changes_of('lstm', **{'model.tied': True, 'model.layers': 2, 'model.m': 5}),
-        changes_of('transformer', **{'model.tied': True, 'model.layers': 2, 'transformer.positions': 'learned'}),
+        changes_of('transformer', **{'model.tied': True, 'model.layers': 2, 'model.positions': 'learned'}),
         changes_of('transformer_n', **{'model.n': 2}),
         changes_of(SENSES, 'nce'),
     ],

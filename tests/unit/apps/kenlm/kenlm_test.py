@@ -123,9 +123,9 @@ def runs(tmp_path_factory):
     counts = {'model.family': 'modified_kneser_ney', 'model.n': 3}
     kinds = {
         'network': {'train.epochs': 5},
-        'lstm': {'model.family': 'lstm', 'model.m': 8, 'model.h': 8, 'train.bptt_length': 4, 'train.epochs': 2},
+        'lstm': {'model.family': 'lstm', 'model.m': 8, 'model.h': 8, 'model.bptt_length': 4, 'train.epochs': 2},
         'counts': counts,
-        'quantized': {**counts, 'ngram.bits': 8},
+        'quantized': {**counts, 'model.bits': 8},
         'interpolated': {'model.family': 'interpolated', 'model.n': 3},
         'unmarked': {**counts, 'corpus.boundary_tokens': False},
     }

@@ -25,7 +25,7 @@ VOCABULARY = Vocabulary((RARE, *(f'w{i}' for i in range(1, V))), COUNTS)
 LINES = [
     line.split() for line in ('w5 w3 wug w7 w1', 'wug w2', 'w2 w9 dax wug w4 w4', 'w1 w2 w3 w4 w5 w6 w7 w8 w9 dax')
 ]
-SIZE = {'model.m': 5, 'model.h': 7, 'model.direct': False, 'train.batch_size': 16, 'train.bptt_length': 4}
+SIZE = {'model.m': 5, 'model.h': 7, 'model.direct': False, 'train.batch_size': 16, 'model.bptt_length': 4}
 NETWORKS = {
     'nplm': {'model.direct': True, 'output.kind': 'sampled', 'output.samples': 9},
     'window_lstm, nce': {'model.family': 'window_lstm', 'output.kind': 'nce', 'output.samples': 9},
