@@ -23,6 +23,7 @@ from nplm_jax.distributed.sharding_from_settings import make_sharding
 from nplm_jax.models import network_reading, neural
 from nplm_jax.models.network import Network
 from nplm_jax.models.network_from_settings import network_from_settings
+from nplm_jax.outputs.output_layer import SparseOutputLayer
 from nplm_jax.runs.experiment import load_settings
 from nplm_jax.training import step
 from nplm_jax.training.program_from_settings import hyperparameters_of, make_program
@@ -99,7 +100,7 @@ def trace_update(
     network = network_from_settings(settings, num_words, topology.platform)
     output, streams = network.output, network.body.num_streams(batch_size)
     parallel = ParallelSettings(*mesh, 'shard_map')
-    made = make_sharding(parallel, batch_size, streams, output.uses_sparse_updates, devices)
+    made = make_sharding(parallel, batch_size, streams, isinstance(output, SparseOutputLayer), devices)
     if made.mesh is None:  # of JAX's own device
         made = sharding.MeshSharding(sharding.make_mesh(1, 1, devices))
     program = make_program(settings, network, CORPUS // batch_size + 1, made)

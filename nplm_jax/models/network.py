@@ -20,8 +20,8 @@ from nplm_jax.distributed.sharding import PADDING_BIAS
 from nplm_jax.models.body import Body, BodyOutput, State, by_example
 from nplm_jax.models.teachers import Teachers
 from nplm_jax.nn import AxisName, Key
+from nplm_jax.outputs.full import FullSoftmax
 from nplm_jax.outputs.output_layer import BIAS, EMBEDDING, Features, OutputLayer, Params
-from nplm_jax.outputs.softmax import FullSoftmax
 from nplm_jax.outputs.teacher import Teacher
 from nplm_jax.utils.errors import BadInput, require
 
@@ -64,7 +64,7 @@ class Network:
     @property
     def output_tables(self) -> tuple[str, ...]:
         """Names of the parameters with one row per output word."""
-        return (*self.body.widths, BIAS, *self.body.output_tables, *self.output.output_tables)
+        return (*self.body.widths, BIAS, *self.body.output_tables, *self.output.tables.words)
 
     @property
     def word_tables(self) -> tuple[str, ...]:
@@ -74,7 +74,7 @@ class Network:
     @property
     def tables(self) -> tuple[str, ...]:
         """Names of the parameters that are tables for the optimizer: each row is a vector of something."""
-        return (*self.word_tables, *self.body.tables, *self.output.tables)
+        return (*self.word_tables, *self.body.tables, *self.output.tables.others)
 
     @property
     def paddings(self) -> tuple[tuple[str, float], ...]:

@@ -67,13 +67,12 @@ def cost_of(program: Program, extras: Any = None) -> Cost:
     def forward(params: Params, batch: Batch) -> jax.Array:
         key = jax.random.key(0)
         features = by_example(network.features(params, batch.ids_SxL, body.start(S), key).features)
-        if not output.uses_sparse_updates:
+        if not isinstance(output, SparseOutputLayer):
             return output.nll(params, features, batch.targets_B).mean()  # no loss in blocks with its own gradients
-        sparse = cast(SparseOutputLayer, output)
         state = output.init_state(network.vocabulary_size)
-        rows = sparse_rows.Rows(batch.ids_SxL, *sparse.rows(batch, key, state))
+        rows = sparse_rows.Rows(batch.ids_SxL, *output.rows(batch, key, state))
         gathered = sparse_rows.gather_rows(params, rows, network.output_tables)
-        return sparse.sparse_loss(Gathered(*gathered, rows.shared_S, rows.draws), features, batch)[0]
+        return output.sparse_loss(Gathered(*gathered, rows.shared_S, rows.draws), features, batch)[0]
 
     params = jax.eval_shape(lambda: network.init(jax.random.key(0)))
     ids, targets = (jax.ShapeDtypeStruct((S, length), jnp.int32) for length in (body.training_lookback + T, T))

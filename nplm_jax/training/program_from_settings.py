@@ -11,6 +11,7 @@ from nplm_jax.config.settings import HYPERPARAMETERS, Settings
 from nplm_jax.data.stream import Span
 from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding
 from nplm_jax.models.network import Network
+from nplm_jax.outputs.output_layer import SparseOutputLayer
 from nplm_jax.training.milestones import Schedule
 from nplm_jax.training.optimizers import Hyperparameters, Optimizer, Rule, ScheduledRule, make_optimizer
 from nplm_jax.training.rate_schedules import RateSchedule
@@ -28,7 +29,7 @@ def make_program(
         optimizer=optimizer_from_settings(settings, total, network.tables, network.body.rows_are_outputs),
         batch_size=settings.train.batch_size,
         steps_per_epoch=steps_per_epoch,
-        scatters_updates=network.output.uses_sparse_updates and updates_rows(settings),
+        scatters_updates=isinstance(network.output, SparseOutputLayer) and updates_rows(settings),
         num_microbatches=settings.train.accumulate,
         average_decay=settings.train.average,
         average_start=average_start(settings, total),

@@ -106,7 +106,8 @@ def init_state(program: Program, hyperparameters: Hyperparameters, bias_V: np.nd
     params = network.init(key, bias_V)
     carry = network.training_start(network.body.num_streams(program.batch_size))
     average = params if program.average_decay else None
-    output_state = network.output.init_state(network.vocabulary_size)
+    output, V = network.output, network.vocabulary_size
+    output_state = output.init_state(V) if isinstance(output, SparseOutputLayer) else None
     opt_state = program.optimizer.chain(hyperparameters).init(params)
     averages_twice = program.average_decay > 0 and optimizer_plugin.averages(opt_state)
     require(not averages_twice, 'train.average', program.average_decay, 'must be 0 with a schedule-free optimizer')
@@ -137,7 +138,7 @@ def train_step(program: Program, state: TrainState, batch: Batch, inputs: RunInp
     start = network.training_start(len(batch.ids_SxL))
     carry = jax.tree.map(lambda first, carried: jnp.where(starts_epoch, first, carried), start, state.carry)
     args = state.params, network, batch, carry, key, program.sharding, program.num_microbatches
-    if network.output.uses_sparse_updates:
+    if isinstance(network.output, SparseOutputLayer):
         gradients = sparse_rows.sparse_gradients(*args, state.output_state, state.scales, inputs.teacher_params)
     else:
         gradients = dense_gradients(*args, inputs.teacher_params)

@@ -21,6 +21,7 @@ from nplm_jax.models.body import Body
 from nplm_jax.models.network_from_settings import network_from_settings
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.models.teachers import Teachers
+from nplm_jax.outputs.output_layer import SparseOutputLayer
 from nplm_jax.training import step as step_lib
 from nplm_jax.training.flops import Cost, cost_of
 from nplm_jax.training.milestones import Schedule
@@ -139,9 +140,9 @@ def make_sharding(settings: Settings, body: Body) -> sharding.MeshSharding:
     num_streams = body.num_streams(batch_size)
     allowed = f'must be a divisor of {num_streams}, the streams of an update'
     require(num_streams % num_parts == 0, 'train.accumulate', num_parts, allowed)
-    uses_sparse_updates = parts.part_class('output.kind', settings.output.kind).uses_sparse_updates
+    is_sparse = issubclass(parts.part_class('output.kind', settings.output.kind), SparseOutputLayer)
     shares = batch_size // num_parts, num_streams // num_parts
-    return sharding_from_settings.make_sharding(settings.parallel, *shares, uses_sparse_updates)
+    return sharding_from_settings.make_sharding(settings.parallel, *shares, is_sparse)
 
 
 @contextlib.contextmanager

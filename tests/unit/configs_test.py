@@ -13,6 +13,7 @@ from nplm_jax.config.sections import PaperRow
 from nplm_jax.data.stream import Span
 from nplm_jax.models import nplm
 from nplm_jax.models.network_from_settings import network_from_settings
+from nplm_jax.outputs.output_layer import SparseOutputLayer
 from nplm_jax.runs.experiment import load_settings
 from nplm_jax.training.program_from_settings import make_schedule
 
@@ -78,7 +79,7 @@ def test_the_tied_lstm_has_no_output_matrix_beside_its_word_features():
     network = network_from_settings(load_settings(brown.get_config('tied_lstm')), BROWN_V)
     m, h = 320, 400
     assert network.num_parameters() == BROWN_V * (m + 1) + 4 * h * (m + h) + 4 * h + h * m
-    assert network.output.uses_sparse_updates
+    assert isinstance(network.output, SparseOutputLayer)
 
 
 def test_presets_of_brown_change_the_words_or_the_recipe():

@@ -32,6 +32,7 @@ from nplm_jax.config.registry import NETWORKS, PARTS
 from nplm_jax.data.batches import make_batch
 from nplm_jax.models import network_reading
 from nplm_jax.models.body import by_example
+from nplm_jax.outputs.output_layer import SparseOutputLayer
 from nplm_jax.training import sparse_rows, step
 from nplm_jax.training.training_run import prepare_run
 
@@ -46,7 +47,7 @@ LAYERS[IMPORTANCE] = ImportanceSampling
 KINDS = {body: tuple(LAYERS) for body in (*NETWORKS, 'bag', SENSES)}
 KINDS[ENERGY] = SAMPLED
 KINDS |= {body: tuple(kind for kind in LAYERS if kind != 'tree') for body in TIED}
-SPARSE_KINDS = [kind for kind, layer in LAYERS.items() if layer.uses_sparse_updates]
+SPARSE_KINDS = [kind for kind, layer in LAYERS.items() if issubclass(layer, SparseOutputLayer)]
 ONLY = os.environ.get('BODY', '')
 assert not ONLY or ONLY in KINDS, f'BODY={ONLY}: must be one of {", ".join(KINDS)}'
 KINDS = {body: kinds for body, kinds in KINDS.items() if ONLY in ('', body)}
