@@ -35,6 +35,7 @@ from nplm_jax.data.batches import Batch
 from nplm_jax.data.corpora import Corpus
 from nplm_jax.data.stream import Span
 from nplm_jax.data.word_stream import WordStream
+from nplm_jax.distributed.mapping import map_loss
 from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding
 from nplm_jax.models.body import State, by_example
 from nplm_jax.models.network import Network
@@ -219,7 +220,7 @@ def penalised_nll(
     sharding: MeshSharding = ONE_DEVICE,
 ) -> tuple[jax.Array, jax.Array]:
     """Returns the paper's objective, mean NLL + R, and the mean NLL."""
-    nll, _ = sharding.map_loss(network.loss)(params, batch, None, key)
+    nll, _ = map_loss(network.loss, sharding)(params, batch, None, key)
     return nll + regulariser(params, weight_decay), nll
 
 

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from nplm_jax.data.stream import RARE_ID, Span
-from nplm_jax.distributed.mapping import DATA
-from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding
+from nplm_jax.distributed.mapping import map_parts
+from nplm_jax.distributed.sharding import DATA, ONE_DEVICE, MeshSharding
 from nplm_jax.models.body import by_example
 from nplm_jax.models.language_model import LanguageModel, check_contexts, check_lines
 from nplm_jax.models.network import Network
@@ -52,7 +52,7 @@ class NeuralLanguageModel(LanguageModel):
         Args:
             network: The network.
             params: Its parameters, on one device.
-            sharding: The devices that divide the words of a span: `MeshSharding.of_process`.
+            sharding: The devices that divide the words of a span: `sharding.process_sharding`.
         """
         self.network = network
         self.params = params
@@ -253,9 +253,9 @@ def _read_stream(
         firsts_Dx1 = np.arange(0, ids_KxB.size, ids_KxB.size // num_devices)[:, None]
         state = ReadState(words_L[firsts_Dx1 + np.arange(network.body.lookback)], None)
         ids_KxB, targets_KxB = (x.reshape(num_devices * len(x), -1) for x in (ids_KxB, targets_KxB))
-        read_blocks = sharding.map_parts(read_blocks, (None, 0, 0, 0, None), 0)
+        read_blocks = map_parts(read_blocks, sharding, (None, 0, 0, 0, None), 0)
     elif num_devices > 1:
-        read_blocks = sharding.map_parts(read_blocks, (None, None, None, 1, None), 1)
+        read_blocks = map_parts(read_blocks, sharding, (None, None, None, 1, None), 1)
     return read_blocks(params, state, ids_KxB, targets_KxB, one_hot_VxG)
 
 

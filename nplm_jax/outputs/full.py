@@ -48,7 +48,7 @@ class FullSoftmax(Softmax):
 
     def check(self, settings: 'Settings') -> None:
         """See `Part.check`. A layer with a loss of its own, or with divided words, takes no teacher."""
-        check_teacher(self.teacher, self.teacher_weight, type(self).loss is not FullSoftmax.loss, settings)
+        check_teacher(self.teacher, self.teacher_weight, type(self).loss is not FullSoftmax.loss, settings.output.kind)
         allowed = 'must be 1 with output.teacher and output.kind=full'
         require(not self.teacher or settings.parallel.model == 1, 'parallel.model', settings.parallel.model, allowed)
 

@@ -74,7 +74,7 @@ class SampledSoftmax(softmax.Softmax, SparseOutputLayer):
         """See `Part.check`. A layer with a loss of its own, such as `nce`, takes no teacher."""
         own = SampledSoftmax.sparse_loss, SampledSoftmax.sampled_loss, SampledSoftmax.rows
         has_own_loss = (type(self).sparse_loss, type(self).sampled_loss, type(self).rows) != own
-        check_teacher(self.teacher, self.teacher_weight, has_own_loss, settings)
+        check_teacher(self.teacher, self.teacher_weight, has_own_loss, settings.output.kind)
 
     def over(self, vocabulary: 'Vocabulary') -> Self:
         """See `OutputLayer.over`. Draws all words where the vocabulary has fewer than `output.samples`."""

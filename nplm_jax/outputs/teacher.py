@@ -9,7 +9,6 @@ References:
 
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import flax.struct
 import jax
@@ -19,9 +18,6 @@ from nplm_jax.nn import Precision
 from nplm_jax.outputs.output_layer import Features, OutputLayer, Params
 from nplm_jax.outputs.softmax import Scorer, Softmax
 from nplm_jax.utils.errors import require
-
-if TYPE_CHECKING:
-    from nplm_jax.config.settings import Settings
 
 TEACHER_WEIGHT = 0.5  # unless output.teacher_weight says otherwise
 
@@ -136,9 +132,9 @@ def _mean(arrays: Sequence[jax.Array]) -> jax.Array:
     return functools.reduce(jnp.add, arrays) / len(arrays)
 
 
-def check_teacher(teacher: str, weight: float, has_own_loss: bool, settings: 'Settings') -> None:
+def check_teacher(teacher: str, weight: float, has_own_loss: bool, kind: str) -> None:
     """Raises BadInput if there is a teacher and the layer's loss takes none, or a weight and no teacher."""
     is_read = bool(teacher) or weight == TEACHER_WEIGHT
     require(is_read, 'output.teacher_weight', weight, 'needs output.teacher')
-    allowed = f'must be empty for output.kind={settings.output.kind}, whose loss takes no teacher; full and sampled do'
+    allowed = f'must be empty for output.kind={kind}, whose loss takes no teacher; full and sampled do'
     require(not (teacher and has_own_loss), 'output.teacher', teacher, allowed)

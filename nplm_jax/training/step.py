@@ -14,6 +14,7 @@ import numpy as np
 import optax
 
 from nplm_jax.data.batches import Batch, make_batch
+from nplm_jax.distributed.constraints import constrain, constrain_replicated, vocab_minor_layout
 from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding
 from nplm_jax.models.body import State
 from nplm_jax.models.network import Network
@@ -166,10 +167,10 @@ def apply_gradients(program: Program, state: TrainState, gradients: Gradients, i
     output_state = state.output_state
     if output_state is not None:
         output = cast(SparseOutputLayer, program.network.output)
-        bias_grads = sharding.constrain_replicated(gradients.grads[1][BIAS])
+        bias_grads = constrain_replicated(gradients.grads[1][BIAS], sharding)
         output_state = output.update_state(output_state, inputs.extras, gradients.rows, bias_grads)
     state = TrainState(params, opt_state, step + 1, gradients.carry, average, output_state)
-    return dataclasses.replace(sharding.constrain(state), scales=scales)
+    return dataclasses.replace(constrain(state, sharding), scales=scales)
 
 
 def evaluation_params(program: Program, state: TrainState) -> Params:
@@ -197,7 +198,7 @@ def train_steps(
         batch = make_batch(inputs.tokens_T, positions_SxT, program.network.training_lookback, inputs.extras)
         state, nll = train_step(program, state, batch, inputs)
         # Sparse updates gather rows, so a row should be contiguous in memory; dense products want the words contiguous.
-        return (state if program.scatters_updates else program.sharding.vocab_minor_layout(state)), nll
+        return (state if program.scatters_updates else vocab_minor_layout(state, program.sharding)), nll
 
     if program.average_start:
         starts_average = state.step == program.average_start
@@ -209,7 +210,7 @@ def train_steps(
     state, nll_S = jax.lax.scan(step, state, positions_T.reshape(num_steps, -1, body.bptt_length))
     if state.scales is not None:
         params, average = state.scales.apply(state.params, state.average)
-        state = program.sharding.constrain(dataclasses.replace(state, params=params, average=average, scales=None))
+        state = constrain(dataclasses.replace(state, params=params, average=average, scales=None), program.sharding)
     return state, nll_S
 
 

@@ -16,7 +16,7 @@ from nplm_jax.config.settings import Settings
 from nplm_jax.data import mapped_arrays
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.stream import RARE_ID
-from nplm_jax.distributed.sharding import MeshSharding
+from nplm_jax.distributed.sharding import MeshSharding, read_rows
 from nplm_jax.models.network import Network
 from nplm_jax.utils.errors import require
 
@@ -79,7 +79,7 @@ def _read_mapped(
         indices_PxL = positions_P[:, None] + np.arange(-N, 1)
         return np.where(indices_PxL >= 0, tokens_T[np.maximum(indices_PxL, 0)], RARE_ID)
 
-    tokens_L = sharding.read_rows(read_windows, size, N + 1).reshape(-1)
+    tokens_L = read_rows(read_windows, size, N + 1, sharding).reshape(-1)
     mapped_arrays.release(tokens_T)
     ends_P = np.arange(N, size * (N + 1), N + 1, dtype=np.int32)
     return Words(tokens_L, sharding.replicate(jnp.asarray(ends_P)), 0)
