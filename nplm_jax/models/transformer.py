@@ -15,6 +15,7 @@ References:
     positions). Raffel et al., Exploring the limits of transfer learning (T5), 2020 (a learned bias per distance).
 """
 
+import contextlib
 import dataclasses
 from typing import Annotated, Literal
 
@@ -22,7 +23,6 @@ import jax
 import jax.numpy as jnp
 
 from nplm_jax.config.component import Count, between, key
-from nplm_jax.config.settings import Settings
 from nplm_jax.models.body import BodyOutput, State
 from nplm_jax.models.stream_body import StreamBody
 from nplm_jax.nn import AxisName, Key, Precision, dropout, fold_in, matmul, uniform
@@ -45,10 +45,10 @@ class Transformer(StreamBody):
         'rotary', 'rotary (rotated queries and keys) | learned (a bias for each head and distance)', 'transformer'
     )
 
-    def check(self, settings: Settings) -> None:
+    def check(self) -> None:
         """See `Part.check`. Also refuses heads that do not divide the units."""
         require(self.h % self.heads == 0, 'transformer.heads', self.heads, f'must be a divisor of model.h={self.h}')
-        super().check(settings)
+        super().check()
 
     @property
     def reach(self) -> int:
@@ -195,7 +195,10 @@ class Transformer(StreamBody):
             distances_TxL = jnp.arange(T)[:, None] - places_L[None]
             bias = layer['distances_HxR'][:, jnp.clip(distances_TxL, 0, self.memory)][None]
         queries, keys, values = (x.astype(precision) for x in (queries, keys, values))
-        y_SxTxHxD = jax.nn.dot_product_attention(queries, keys, values, bias, seen_SxTxL[:, None])
+        # As `nn.product_precision` says, here for products that JAX makes.
+        of_products = jax.default_matmul_precision('default') if precision == 'bfloat16' else contextlib.nullcontext()
+        with of_products:
+            y_SxTxHxD = jax.nn.dot_product_attention(queries, keys, values, bias, seen_SxTxL[:, None])
         y_SxTxK = matmul(y_SxTxHxD.astype(jnp.float32).reshape(S, T, -1), layer['O_KxK'], precision)
         return y_SxTxK, cache
 

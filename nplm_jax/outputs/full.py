@@ -5,7 +5,7 @@ Dims: V vocabulary, B batch, D width of one array of features.
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import jax
 
@@ -16,10 +16,6 @@ from nplm_jax.outputs.blockwise import blockwise_cross_entropy, blockwise_distil
 from nplm_jax.outputs.output_layer import BIAS, Features, Losses, Params
 from nplm_jax.outputs.softmax import Softmax
 from nplm_jax.outputs.teacher import TEACHER_WEIGHT, Teacher, check_teacher
-from nplm_jax.utils.errors import require
-
-if TYPE_CHECKING:
-    from nplm_jax.config.settings import Settings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,11 +42,9 @@ class FullSoftmax(Softmax):
         'of full and sampled: the share of output.teacher in what is learned; the rest is that of the target',
     )
 
-    def check(self, settings: 'Settings') -> None:
-        """See `Part.check`. A layer with a loss of its own, or with divided words, takes no teacher."""
-        check_teacher(self.teacher, self.teacher_weight, type(self).loss is not FullSoftmax.loss, settings.output.kind)
-        allowed = 'must be 1 with output.teacher and output.kind=full'
-        require(not self.teacher or settings.parallel.model == 1, 'parallel.model', settings.parallel.model, allowed)
+    def check(self) -> None:
+        """See `Part.check`. A layer with a loss of its own takes no teacher."""
+        check_teacher(self.teacher, self.teacher_weight, type(self).loss is not FullSoftmax.loss)
 
     def loss(self, params: Params, features: Features, batch: Batch, axis: str | None = None) -> jax.Array:
         """See `OutputLayer.loss`. Never makes a V x B array: see `blockwise_cross_entropy`."""

@@ -132,9 +132,9 @@ def _mean(arrays: Sequence[jax.Array]) -> jax.Array:
     return functools.reduce(jnp.add, arrays) / len(arrays)
 
 
-def check_teacher(teacher: str, weight: float, has_own_loss: bool, kind: str) -> None:
+def check_teacher(teacher: str, weight: float, has_own_loss: bool) -> None:
     """Raises BadInput if there is a teacher and the layer's loss takes none, or a weight and no teacher."""
     is_read = bool(teacher) or weight == TEACHER_WEIGHT
     require(is_read, 'output.teacher_weight', weight, 'needs output.teacher')
-    allowed = f'must be empty for output.kind={kind}, whose loss takes no teacher; full and sampled do'
+    allowed = 'must be empty for an output layer whose loss takes no teacher; full and sampled do'
     require(not (teacher and has_own_loss), 'output.teacher', teacher, allowed)

@@ -16,9 +16,9 @@ from nplm_jax.data.batches import Batch
 from nplm_jax.data.stream import Span
 from nplm_jax.distributed.sharding import MeshSharding
 from nplm_jax.models import network_reading, neural
+from nplm_jax.runs.training_from_settings import prepare_run
 from nplm_jax.training import vmapped
 from nplm_jax.training.step import execute_steps, train_step
-from nplm_jax.training.training_run import prepare_run
 
 PLATFORMS = ('cuda', 'rocm', 'tpu')
 NUM_STEPS = 11
@@ -61,6 +61,14 @@ def lower_updates(run):
     return lower(execute_steps.__wrapped__, *chunk, static=(0, 4))
 
 
+def products(text):
+    """Returns of the matrix products of a program the type of their factors, and whether they are exact."""
+    found = re.findall(r'stablehlo.dot_general .*? : \(tensor<(?:\d+x)*(\w+)>, tensor<(?:\d+x)*(\w+)>\)', text)
+    lines = [line for line in text.splitlines() if 'stablehlo.dot_general' in line]
+    assert len(found) == len(lines)
+    return {(min(types), 'HIGHEST' in line) for types, line in zip(found, lines)}
+
+
 def check_types(text, precision='float32'):
     """Checks that nothing is computed in more bits than float32, and in fewer only where it was chosen."""
     assert 'f64' not in text and ('bf16' in text) == (precision == 'bfloat16')
@@ -79,9 +87,9 @@ def test_updates_lower_for_every_platform_as_one_loop(family, output):
     text = lower_updates(run)
     # The loop over the updates ends at their number.
     assert 'stablehlo.while' in text and f'dense<{NUM_STEPS}> : tensor<i32>' in text
-    check_types(text, run.settings.output.precision)
+    check_types(text, OUTPUTS[output].get('output.precision'))
     has_all_scores = re.search(rf'tensor<(8x{V}|{V}x8)x', text) is not None
-    assert has_all_scores == (run.settings.output.kind == 'full')
+    assert has_all_scores == (OUTPUTS[output].get('output.kind', 'full') == 'full')
 
 
 @pytest.mark.usefixtures('no_cpu')
@@ -97,6 +105,22 @@ def test_an_update_of_every_network_is_one_program_for_cpus_gpus_and_tpus(family
         state, batch = jax.eval_shape(run.init_state), Batch(ids, targets, extras)
         text = update(run.program, state, batch, run.inputs).mlir_module()
         assert 'custom_call' not in text and ('bf16' in text) == hasattr(body, 'precision')
+
+
+@pytest.mark.usefixtures('no_cpu')
+@pytest.mark.parametrize('family', others_nightly(NETWORKS, ('nplm', 'transformer')))
+@pytest.mark.parametrize('kind', ['full', 'sampled'])
+def test_updates_multiply_float32_in_float32_on_every_platform_and_leave_bfloat16(family, kind):
+    halves = {'output.precision': 'bfloat16', 'model.precision': 'bfloat16'}
+    of_float32, of_halves = (
+        products(lower_updates(run_of({'model.family': family, 'output.kind': kind, **precisions})))
+        for precisions in ({}, halves)
+    )
+    assert of_float32 and {exact for _, exact in of_float32} == {True}
+    assert ('bf16', False) in of_halves and ('bf16', True) not in of_halves
+    with jax.default_matmul_precision('tensorfloat32'):  # the user's choice is left
+        text = lower_updates(run_of({'model.family': family, 'output.kind': kind}))
+    assert products(text) == {('f32', False)}
 
 
 @pytest.mark.usefixtures('no_cpu')
@@ -157,6 +181,6 @@ def test_updates_over_a_mesh_lower_for_every_platform(output, data, model):
     text = lower(execute_steps.__wrapped__, *run.chunk(state, 0), static=(0, 4))
     assert 'num_partitions = 8' in text and 'stablehlo.all_reduce' in text
     assert f'dense<{NUM_STEPS}> : tensor<i32>' in text
-    check_types(text, run.settings.output.precision)
+    check_types(text, OUTPUTS[output].get('output.precision'))
     # Of the output matrices a device holds its share of the words, padded to the mesh.
     assert f'tensor<{-(-V // model) * model}x5xf32>' in text

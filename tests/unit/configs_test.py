@@ -12,10 +12,10 @@ from nplm_jax.config import parts
 from nplm_jax.config.sections import PaperRow
 from nplm_jax.data.stream import Span
 from nplm_jax.models import nplm
-from nplm_jax.models.network_from_settings import network_from_settings
 from nplm_jax.outputs.output_layer import SparseOutputLayer
 from nplm_jax.runs.experiment import load_settings
-from nplm_jax.training.program_from_settings import make_schedule
+from nplm_jax.runs.network_from_settings import network_from_settings
+from nplm_jax.runs.program_from_settings import make_schedule
 
 BROWN_V = 16_383
 # |V|(1 + nm + h) + h(1 + (n-1)m), less |V|(n-1)m without direct connections, worked out by hand.
@@ -154,7 +154,7 @@ def test_ap_news_is_prepared_as_in_the_paper():
 
 @pytest.mark.parametrize('module', [ap_news, wikitext2])
 def test_a_row_that_table_2_does_not_have_is_refused(module):
-    for wrong in ('mlp9', 'classes_500', 'kneser_ney_5,paper', ''):
+    for wrong in ('mlp9', 'classes_500', 'kneser_ney_5,papers', ''):
         with refuses(f'{module.__name__.replace(".", "/")}.py:{wrong}') as caught:
             module.get_config(wrong)
         assert 'mlp10, interpolated, ' in caught.value.problem
