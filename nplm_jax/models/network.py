@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from nplm_jax import nn
-from nplm_jax.data.batches import Batch
+from nplm_jax.data.batches import Batch, Layout
 from nplm_jax.data.stream import RARE_ID
 from nplm_jax.distributed.mapping import NO_AXES, MeshAxes
 from nplm_jax.distributed.sharding import PADDING_BIAS
@@ -127,7 +127,7 @@ class Network:
             axis: The named axis over which the streams are divided, if they are.
             e_SxLxM: The rows of C of what `tokens` returns, if they have been gathered already.
         """
-        R = self.body.lookback if key is None else self.body.training_lookback
+        R = self.body.lookback if key is None else self.body.layout.lookback
         tokens = self.tokens(ids_SxL, R)
         state = self.body.start(ids_SxL.shape[0]) if state is None else state
         if self.line_end is not None and 0 < R < ids_SxL.shape[1] - 1:  # each window by itself: its words differ
@@ -160,16 +160,18 @@ class Network:
             return Tokens(ids_SxL)
         is_end_SxL = ids_SxL == self.line_end
         if not lookback:
-            starts_SxL = is_end_SxL if self.body.trains_on_streams else None
+            starts_SxL = is_end_SxL if self.body.layout.over_streams else None
             return Tokens(jnp.where(is_end_SxL, RARE_ID, ids_SxL), starts_SxL)
         is_before_SxL = jax.lax.cummax(is_end_SxL.astype(jnp.int32), axis=1, reverse=True) > 0
         return Tokens(jnp.where(is_before_SxL, RARE_ID, ids_SxL))
 
     @property
-    def training_lookback(self) -> int:
-        """The tokens before the last T of a training batch: those of the body, or more for the teachers."""
-        R = self.body.training_lookback
-        return R if self.teachers is None else max(R, self.teachers.lookback)
+    def layout(self) -> Layout:
+        """How training lays out the examples of an update: as the body does, with more lookback for the teachers."""
+        layout = self.body.layout
+        return (
+            layout if self.teachers is None else layout._replace(lookback=max(layout.lookback, self.teachers.lookback))
+        )
 
     def training_start(self, num_streams: int) -> State:
         """Returns the state of streams in training: that of `Body.start`, with teachers the pair of it and theirs."""
@@ -182,7 +184,7 @@ class Network:
         """Reads a training batch with the teachers.
 
         Args:
-            batch: The batch, with `training_lookback` tokens before the targets.
+            batch: The batch, with `layout.lookback` tokens before the targets.
             state: The pair of `training_start`; None for that.
             params: The teachers' parameters.
 
@@ -200,7 +202,7 @@ class Network:
         """Returns the tokens of a training batch that the body reads, without those for the teachers alone."""
         if self.teachers is None:
             return batch.ids_SxL
-        return batch.ids_SxL[:, -(self.body.training_lookback + batch.targets_SxT.shape[1]) :]
+        return batch.ids_SxL[:, -(self.body.layout.lookback + batch.targets_SxT.shape[1]) :]
 
     def loss(
         self,

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from nplm_jax.config.component import Count, Range, Share, built, key, shared
 from nplm_jax.config.settings import Settings
+from nplm_jax.data.batches import Layout
 from nplm_jax.models.body import Body
 from nplm_jax.nn import AxisName, Key, Precision, dropout
 from nplm_jax.outputs.output_layer import EMBEDDING
@@ -48,8 +49,7 @@ class StreamBody(Body):
         'auto', 'of the matrix products before the output layer, in training; values as of output.precision'
     )
     activations: Precision = built('float32')
-    bptt_length: int = shared('train.bptt_length')  # type: ignore[misc]
-    trains_on_streams = True
+    bptt_length: int = shared('train.bptt_length')
     lookback = 0  # type: ignore[assignment]
 
     def check(self, settings: Settings) -> None:
@@ -59,8 +59,13 @@ class StreamBody(Body):
         allowed = f'must be a multiple of train.bptt_length={self.bptt_length}'
         require(batch_size % self.bptt_length == 0, 'train.batch_size', batch_size, allowed)
 
+    @property
+    def layout(self) -> Layout:
+        """See `Body.layout`. Parallel streams."""
+        return Layout(0, self.bptt_length, over_streams=True)
+
     def on(self, platform: str) -> Self:
-        """See `Body.on`. An accelerator has its activations in bfloat16 where its products are."""
+        """Returns the body for a JAX platform: accelerators have activations in bfloat16 where products are."""
         halves = self.precision == 'bfloat16' and platform != 'cpu'
         return dataclasses.replace(self, activations='bfloat16' if halves else 'float32')
 

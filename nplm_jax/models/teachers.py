@@ -22,13 +22,13 @@ class Teachers:
 
     Attributes:
         networks: Their networks: each a `network.Network`, whose module imports this one.
-        trains_on_streams: Whether the student trains on streams. Then a teacher with a state carries it along the same
+        over_streams: Whether the student trains on streams. Then a teacher with a state carries it along the same
             streams. Otherwise the examples are shuffled, and a teacher reads the last words of each from its `start`:
             as many as it reaches, or _CONTEXT if it reaches all.
     """
 
     networks: tuple[Any, ...]
-    trains_on_streams: bool
+    over_streams: bool
 
     @property
     def lookback(self) -> int:
@@ -36,11 +36,11 @@ class Teachers:
         return max(map(self._lookback, (network.body for network in self.networks)))
 
     def _lookback(self, body: Body) -> int:
-        return body.lookback if self.trains_on_streams else (body.reach or _CONTEXT) - 1
+        return body.lookback if self.over_streams else (body.reach or _CONTEXT) - 1
 
     def start(self, num_streams: int) -> tuple[State, ...]:
         """Returns the state of each teacher before the first tokens of the streams."""
-        if not self.trains_on_streams:  # each example is read from its own start
+        if not self.over_streams:  # each example is read from its own start
             return (None,) * len(self.networks)
         return tuple(network.body.start(num_streams) for network in self.networks)
 
@@ -61,11 +61,11 @@ class Teachers:
         teachers, after = [], []
         for network, its_params, state in zip(self.networks, params, states, strict=True):
             words_SxL = ids_SxL[:, -(self._lookback(network.body) + num_targets) :]
-            if not self.trains_on_streams:
+            if not self.over_streams:
                 zero = 0 * ids_SxL[0, 0]  # makes the state one of this device's streams, where the mesh divides them
                 state = jax.tree.map(lambda x, zero=zero: x + zero.astype(x.dtype), network.body.start(len(ids_SxL)))
             output = network.features(its_params, words_SxL, state)
             features = by_example({name: x[:, -num_targets:] for name, x in output.features.items()})
             teachers.append(Teacher(network.output, network.output_tables, its_params, features))
-            after.append(output.state if self.trains_on_streams else None)
+            after.append(output.state if self.over_streams else None)
         return tuple(teachers), tuple(after)

@@ -12,6 +12,7 @@ from nplm_jax.config.settings import Settings
 from nplm_jax.data import corpora
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.stream import PARAGRAPH_BOUNDARY
+from nplm_jax.models import body
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.ngram import class_ngram, interpolated, kneser_ney, lines, pruning
 from nplm_jax.ngram.backoff import BackoffModel
@@ -197,8 +198,9 @@ def check_context(settings: Settings) -> None:
     if settings.corpus.context != 'line':
         return
     family, tokenizer = settings.model.family, corpora.make_tokenizer(settings.corpus)
-    part, has_marks = parts.part_class('model.family', family), tokenizer.boundary_tokens and not tokenizer.is_lossless
-    require(part.reads_lines, 'corpus.context', 'line', f'must be stream for model.family={family}')
+    has_marks, part = tokenizer.boundary_tokens and not tokenizer.is_lossless, parts.make('model.family', settings)
+    can_read = part.reads_lines if isinstance(part, Estimator) else body.reads_lines(part)
+    require(can_read, 'corpus.context', 'line', f'must be stream for model.family={family}')
     require(has_marks, 'corpus.context', 'line', 'needs corpus.boundary_tokens=True, and tokens that are words')
 
 

@@ -73,7 +73,7 @@ def sparse_gradients(
         The gradients, as the pair (shared, per_example) of `gather_rows`.
     """
     output = cast(SparseOutputLayer, network.output)
-    ids_SxL = network.tokens(network.own_ids(batch), network.body.training_lookback).ids_SxL
+    ids_SxL = network.tokens(network.own_ids(batch), network.body.layout.lookback).ids_SxL
     key, key_rows = jax.random.split(key)
     rows = Rows(ids_SxL, *output.rows(batch, key_rows, output_state))
     # Replicated: otherwise XLA divides the row numbers too, and sums whole arrays of V rows at the end.

@@ -104,7 +104,7 @@ def init_state(program: Program, hyperparameters: Hyperparameters, bias_V: np.nd
     network = program.network
     key = jax.random.fold_in(jax.random.key(hyperparameters['seed']), 0)
     params = network.init(key, bias_V)
-    carry = network.training_start(network.body.num_streams(program.batch_size))
+    carry = network.training_start(network.layout.num_streams(program.batch_size))
     average = params if program.average_decay else None
     output_state = network.output.init_state(network.vocabulary_size)
     opt_state = program.optimizer.chain(hyperparameters).init(params)
@@ -190,10 +190,10 @@ def train_steps(
     Returns:
         The new state and the mean NLL of each batch, float32, S.
     """
-    body = program.network.body
+    layout = program.network.layout
 
     def step(state: TrainState, positions_SxT: jax.Array) -> tuple[TrainState, jax.Array]:
-        batch = make_batch(inputs.tokens_T, positions_SxT, program.network.training_lookback, inputs.extras)
+        batch = make_batch(inputs.tokens_T, positions_SxT, layout.lookback, inputs.extras)
         state, nll = train_step(program, state, batch, inputs)
         # Sparse updates gather rows, so a row should be contiguous in memory; dense products want the words contiguous.
         return (state if program.scatters_updates else program.sharding.vocab_minor_layout(state)), nll
@@ -205,7 +205,7 @@ def train_steps(
     if program.scatters_updates:
         state = dataclasses.replace(state, scales=Scales.start(program.network))
     positions_T = jax.lax.dynamic_slice(positions_T, (first,), (num_steps * program.batch_size,))
-    state, nll_S = jax.lax.scan(step, state, positions_T.reshape(num_steps, -1, body.bptt_length))
+    state, nll_S = jax.lax.scan(step, state, positions_T.reshape(num_steps, -1, layout.bptt_length))
     if state.scales is not None:
         params, average = state.scales.apply(state.params, state.average)
         state = program.sharding.constrain(dataclasses.replace(state, params=params, average=average, scales=None))

@@ -91,8 +91,8 @@ def test_an_update_of_every_network_is_one_program_for_cpus_gpus_and_tpus(family
     for kind in KINDS_OF_OUTPUT:
         run = run_of({'model.family': family, 'output.kind': kind, 'model.precision': 'bfloat16'})
         body, extras = run.program.network.body, run.inputs.extras
-        S, T = body.num_streams(run.program.batch_size), body.bptt_length
-        ids, targets = (jax.ShapeDtypeStruct((S, L), jnp.int32) for L in (body.training_lookback + T, T))
+        S, T = body.layout.num_streams(run.program.batch_size), body.layout.bptt_length
+        ids, targets = (jax.ShapeDtypeStruct((S, L), jnp.int32) for L in (body.layout.lookback + T, T))
         update = export.export(jax.jit(train_step, static_argnames='program'), platforms=('cpu', 'cuda', 'tpu'))
         state, batch = jax.eval_shape(run.init_state), Batch(ids, targets, extras)
         text = update(run.program, state, batch, run.inputs).mlir_module()

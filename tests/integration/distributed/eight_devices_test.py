@@ -76,7 +76,7 @@ def batch_on_one_device(network):
     random, num_words, num_context = (
         np.random.default_rng(0),
         network.vocabulary_size,
-        network.body.training_lookback + 1,
+        network.layout.lookback + 1,
     )
     params = network.init(jax.random.key(1), random.normal(size=num_words).astype(np.float32))
     contexts_BxN, targets_B = (
