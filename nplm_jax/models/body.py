@@ -27,10 +27,10 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from nplm_jax.config.component import Part, key
+from nplm_jax.config.component import Part
 from nplm_jax.data.batches import Layout
 from nplm_jax.nn import AxisName, Key
-from nplm_jax.outputs.output_layer import Features, Params
+from nplm_jax.outputs.output_layer import Features, Params, Tables
 from nplm_jax.outputs.softmax import LINEAR, Scorer
 
 State = Any  # a pytree of arrays with one row per stream; None for a body without state
@@ -58,23 +58,11 @@ class Body(Part, abc.ABC):
     The defaults here are those of a window.
 
     Attributes:
-        unigram_bias: Whether b begins with the log-frequencies of the training words.
-        embedding_dropout: The probability with which an update zeroes the features of a word type.
-        output_tables: Names of its parameters with one row per output word, besides the matrices of `widths`: its
-            `scorer` gets the same rows of all of these. Every device has all other parameters in full.
-        tables: Names of its parameters with one row for something else, such as a position: tables for the optimizer,
-            as C and those of `output_tables` are.
-        rows_are_outputs: The names of the matrices that are (out, in), for optimizers such as Muon, to which the shape
-            of a matrix matters. Other matrices are (in, out).
+        tables: Its tables besides C, the matrices of `widths` and b. Its `scorer` gets the same rows of all that have
+            one row per output word.
     """
 
-    unigram_bias: bool = key(
-        True, 'initialise b with the log-frequencies of the training words; the paper does not say'
-    )
-    embedding_dropout: ClassVar[float] = 0.0
-    output_tables: ClassVar[tuple[str, ...]] = ()
-    tables: ClassVar[tuple[str, ...]] = ()
-    rows_are_outputs: ClassVar[frozenset[str]] = frozenset()
+    tables: ClassVar[Tables] = Tables()
 
     @property
     @abc.abstractmethod

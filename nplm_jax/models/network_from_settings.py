@@ -48,7 +48,7 @@ def network_from_settings(settings: Settings, vocabulary: Vocabulary | int, plat
         takes_lines = PARAGRAPH_BOUNDARY in words.ids and not (body.layout.over_streams and body.layout.lookback)
         require(takes_lines, 'corpus.context', 'line', allowed)
         line_end = words.ids[PARAGRAPH_BOUNDARY]
-    return Network(body, output, len(words), line_end)
+    return Network(body, output, len(words), line_end, settings.train.embedding_dropout)
 
 
 def resolve_auto(settings: Settings, platform: str | None = None) -> Settings:

@@ -41,9 +41,6 @@ class StreamBody(Body):
         -1.0, 'dropout of the features that the output matrix multiplies; -1: the value of model.dropout'
     )
     word_dropout: Share = key(0.0, 'probability with which training zeroes all features of a word')
-    embedding_dropout: Share = key(  # type: ignore[misc]
-        0.0, 'probability with which an update zeroes all features of a word type, wherever it occurs'
-    )
     variational: bool = key(False, 'use one dropout mask for all words of a stream in an update')
     precision: Precision = key(
         'auto', 'of the matrix products before the output layer, in training; values as of output.precision'

@@ -31,6 +31,32 @@ BIAS = 'b_V'
 EMBEDDING = 'C_VxM'  # the word features, which every body has, and whose rows are output rows where they are tied
 
 
+class Tables(NamedTuple):
+    """Names of the parameters of a body or an output layer by what each of their rows belongs to.
+
+    Attributes:
+        words: Those with one row per output word, besides the output matrices and b. A mesh divides their rows.
+        others: Those with one row for something else, such as a position or a class of words. Each device has them in
+            full.
+        units: The matrices, no tables, with one row per output unit: (out, in). Other matrices are (in, out), which
+            optimizers such as Muon need to know.
+    """
+
+    words: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+    units: tuple[str, ...] = ()
+
+    @property
+    def of_words(self) -> tuple[str, ...]:
+        """Those of a network with one row per word: `words`, and C, which may be one of them."""
+        return tuple(dict.fromkeys((*self.words, EMBEDDING)))
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """Those of a network whose rows are vectors, as optimizers distinguish them from matrices."""
+        return (*self.of_words, *self.others)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OutputLayer(Part, abc.ABC):
     """P(w | features) over V words, and its training loss.
@@ -39,16 +65,13 @@ class OutputLayer(Part, abc.ABC):
         uses_sparse_updates: Whether a training step reads and changes only some rows of the output matrices. See
             `SparseOutputLayer`.
         takes_new_words: Whether P(w) depends on nothing but one row per word, so that rows of further words can follow.
-        output_tables: Names of its further parameters with one row per output word, as the output matrices and b have:
-            `loss` gets the same rows of all of these.
-        tables: Names of its parameters with one row for something else, such as a class of words: tables for the
-            optimizer as well, but every device has them in full.
+        tables: Its tables besides the output matrices and b. `loss` gets the same rows of all that have one row per
+            output word.
     """
 
     uses_sparse_updates = False
     takes_new_words = False
-    output_tables: ClassVar[tuple[str, ...]] = ()
-    tables: ClassVar[tuple[str, ...]] = ()
+    tables: ClassVar[Tables] = Tables()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -72,7 +72,7 @@ def cost_of(program: Program, extras: Any = None) -> Cost:
         sparse = cast(SparseOutputLayer, output)
         state = output.init_state(network.vocabulary_size)
         rows = sparse_rows.Rows(batch.ids_SxL, *sparse.rows(batch, key, state))
-        gathered = sparse_rows.gather_rows(params, rows, network.output_tables)
+        gathered = sparse_rows.gather_rows(params, rows, network.tables.words)
         return sparse.sparse_loss(Gathered(*gathered, rows.shared_S, rows.draws), features, batch)[0]
 
     params = jax.eval_shape(lambda: network.init(jax.random.key(0)))

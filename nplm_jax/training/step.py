@@ -17,6 +17,7 @@ from nplm_jax.data.batches import Batch, make_batch
 from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding
 from nplm_jax.models.body import State
 from nplm_jax.models.network import Network
+from nplm_jax.models.teachers import training_start
 from nplm_jax.outputs.output_layer import BIAS, Params, SparseOutputLayer
 from nplm_jax.training import optimizer_plugin, sparse_rows
 from nplm_jax.training.deferred_decay import Scales, mix
@@ -33,7 +34,7 @@ class TrainState:
         params: The parameters.
         opt_state: The optimizer's state.
         step: The number of updates made, int32.
-        carry: The body's state for the next update, None for a window; with teachers, see `Network.training_start`.
+        carry: The body's state for the next update, None for a window; with teachers, see `training_start`.
         average: The running average of the parameters; None where `train.average` is 0.
         output_state: The output layer's state; None for most.
         scales: Factors of the tables within a chunk of sparse updates; None where the arrays hold the values.
@@ -91,6 +92,10 @@ class Program:
     average_start: int = 0
     sharding: MeshSharding = ONE_DEVICE
 
+    def unshard(self, tree: Any) -> Any:
+        """Returns parameters, or a state with them, on one device and without the rows that pad the output tables."""
+        return self.sharding.unshard(tree, self.network.output.num_rows(self.network.vocabulary_size))
+
 
 @functools.partial(jax.jit, static_argnames='program')  # one compilation instead of one per operation
 def init_state(program: Program, hyperparameters: Hyperparameters, bias_V: np.ndarray | None = None) -> TrainState:
@@ -104,7 +109,7 @@ def init_state(program: Program, hyperparameters: Hyperparameters, bias_V: np.nd
     network = program.network
     key = jax.random.fold_in(jax.random.key(hyperparameters['seed']), 0)
     params = network.init(key, bias_V)
-    carry = network.training_start(network.layout.num_streams(program.batch_size))
+    carry = training_start(network, network.layout.num_streams(program.batch_size))
     average = params if program.average_decay else None
     output_state = network.output.init_state(network.vocabulary_size)
     opt_state = program.optimizer.chain(hyperparameters).init(params)
@@ -134,7 +139,7 @@ def train_step(program: Program, state: TrainState, batch: Batch, inputs: RunInp
     network, seed = program.network, inputs.hyperparameters['seed']
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 2), state.step)
     starts_epoch = state.step % program.steps_per_epoch == 0  # then the streams start anew
-    start = network.training_start(len(batch.ids_SxL))
+    start = training_start(network, len(batch.ids_SxL))
     carry = jax.tree.map(lambda first, carried: jnp.where(starts_epoch, first, carried), start, state.carry)
     args = state.params, network, batch, carry, key, program.sharding, program.num_microbatches
     if network.output.uses_sparse_updates:
@@ -175,8 +180,7 @@ def evaluation_params(program: Program, state: TrainState) -> Params:
     """Returns the parameters that validation evaluates and that are the result: the average, once there is one."""
     if state.average is not None and state.step > program.average_start:
         return state.average
-    rows_are_outputs = program.network.body.rows_are_outputs
-    return optimizer_plugin.evaluation_params(state.opt_state, state.params, rows_are_outputs)
+    return optimizer_plugin.evaluation_params(state.opt_state, state.params, program.network.tables.units)
 
 
 def train_steps(

@@ -27,7 +27,7 @@ KINDS_OF_OUTPUT = tuple(PARTS['output.kind'].paths)
 OUTPUTS = {kind: {'output.kind': kind} for kind in KINDS_OF_OUTPUT}
 OUTPUTS['full bfloat16'] = {'output.kind': 'full', 'output.precision': 'bfloat16'}
 SHAPE = {'model.n': 3, 'model.m': 3, 'model.h': 5, 'train.batch_size': 8, 'train.bptt_length': 4, 'train.epochs': 9}
-SHAPE |= {'train.steps_per_execution': NUM_STEPS, 'model.unigram_bias': False, 'transformer.heads': 1}
+SHAPE |= {'train.steps_per_execution': NUM_STEPS, 'train.unigram_bias': False, 'transformer.heads': 1}
 KINDS = {family: KINDS_OF_OUTPUT for family in NETWORKS}
 WITH_ALL = ('nplm', 'lstm')  # a window; a state that is carried on
 

@@ -43,6 +43,7 @@ from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.training.loop import Interrupted, Trainer, fit
+from nplm_jax.training.program_from_settings import paddings_of
 from nplm_jax.training.step import TrainState, execute_steps
 from nplm_jax.training.training_run import prepare_run
 from nplm_jax.utils.errors import NonFiniteError
@@ -59,7 +60,7 @@ LOSS_AND_GRADIENTS = jax.jit(jax.value_and_grad(penalised_nll, has_aux=True), st
 
 
 def mesh_sharding(data, model, mode='shard_map', network=NETWORK):
-    return MeshSharding(make_mesh(data, model), mode, network.paddings)
+    return MeshSharding(make_mesh(data, model), mode, paddings_of(network))
 
 
 def on_mesh(changes, data=1, model=1, mode='shard_map'):

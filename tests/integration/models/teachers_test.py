@@ -11,6 +11,7 @@ from helpers import DATA, SPARSE, RecordingReporter, assert_close, others_nightl
 from nplm_jax.data.batches import make_batch
 from nplm_jax.models.network_from_settings import network_from_settings
 from nplm_jax.models.neural import NeuralLanguageModel
+from nplm_jax.models.teachers import read_with_teachers, training_start
 from nplm_jax.outputs.teacher import mean_probabilities
 from nplm_jax.training import vmapped
 from nplm_jax.training.checkpoints import CheckpointStore
@@ -46,10 +47,10 @@ def make_run(changes=None, *teachers):
 def read_by_teachers(run, num_updates):
     """Returns the batches of the first updates, and what the teachers read of each, with the state carried."""
     network, B = run.program.network, run.program.batch_size
-    words, state, found = run.words(0, 0, num_updates * B), network.training_start(B // network.layout.bptt_length), []
+    words, state, found = run.words(0, 0, num_updates * B), training_start(network, B // network.layout.bptt_length), []
     for positions_SxT in words.positions[: num_updates * B].reshape(num_updates, -1, network.layout.bptt_length):
         batch = make_batch(words.tokens_L, positions_SxT, network.layout.lookback)
-        own, state, teachers, states = network.with_teachers(batch, state, run.inputs.teacher_params)
+        own, state, teachers, states = read_with_teachers(network, batch, state, run.inputs.teacher_params)
         state = state, states
         found.append((positions_SxT, own, teachers))
     return found
