@@ -38,20 +38,21 @@ from nplm_jax.data.word_stream import WordStream
 from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding
 from nplm_jax.models.body import State, by_example
 from nplm_jax.models.network import Network
-from nplm_jax.models.network_from_settings import network_from_settings
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.ngram import arpa
 from nplm_jax.outputs.output_layer import Features, Params
 from nplm_jax.runs import loading
+from nplm_jax.runs.network_from_settings import network_from_settings
+from nplm_jax.runs.program_from_settings import hyperparameters_of, make_program
+from nplm_jax.runs.training_from_settings import prepare_run
 from nplm_jax.training import step as step_lib
 from nplm_jax.training import vmapped
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.training.flops import Cost
 from nplm_jax.training.loop import Interrupted, Trainer, fit
 from nplm_jax.training.milestones import Progress, Schedule
-from nplm_jax.training.program_from_settings import hyperparameters_of, make_program
 from nplm_jax.training.step import Program, RunInputs, TrainState
-from nplm_jax.training.training_run import Chunk, TrainingRun, prepare_run
+from nplm_jax.training.training_run import Chunk, TrainingRun
 from nplm_jax.utils.errors import BadInput
 
 ROOT = pathlib.Path(__file__).parents[1]

@@ -22,7 +22,7 @@ from nplm_jax.config import settings as config
 from nplm_jax.config.parts import part_class
 from nplm_jax.config.registry import NETWORKS, PARTS
 from nplm_jax.config.sections import READS
-from nplm_jax.models.network_from_settings import network_from_settings
+from nplm_jax.runs.network_from_settings import network_from_settings
 from nplm_jax.utils.errors import BadInput
 from tests.helpers import SPARSE, small_settings
 

@@ -22,10 +22,10 @@ from nplm_jax.distributed import sharding
 from nplm_jax.distributed.sharding_from_settings import make_sharding
 from nplm_jax.models import network_reading, neural
 from nplm_jax.models.network import Network
-from nplm_jax.models.network_from_settings import network_from_settings
 from nplm_jax.runs.experiment import load_settings
+from nplm_jax.runs.network_from_settings import network_from_settings
+from nplm_jax.runs.program_from_settings import hyperparameters_of, make_program
 from nplm_jax.training import step
-from nplm_jax.training.program_from_settings import hyperparameters_of, make_program
 
 ROWS = {
     'mlp1': (brown, 'mlp1'),

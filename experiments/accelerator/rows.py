@@ -30,9 +30,10 @@ from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.stream import Span
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.runs import experiment, process
+from nplm_jax.runs.training_from_settings import prepare_run
 from nplm_jax.training import finite, loop, step, vmapped
 from nplm_jax.training.milestones import Progress, Schedule
-from nplm_jax.training.training_run import Chunk, TrainingRun, prepare_run
+from nplm_jax.training.training_run import Chunk, TrainingRun
 
 NETWORKS: dict[str, Callable[[], ConfigDict]] = {
     'mlp1': functools.partial(brown.get_config, 'mlp1'),

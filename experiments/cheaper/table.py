@@ -11,9 +11,9 @@ from typing import Any
 from configs import brown
 from experiments import results, study
 from experiments.cheaper.points import POINTS, get_config
-from nplm_jax.models.network_from_settings import network_from_settings
 from nplm_jax.outputs.two_level import TwoLevelSoftmax
 from nplm_jax.reporting.text import markdown_table
+from nplm_jax.runs.network_from_settings import network_from_settings
 from nplm_jax.sweeps import sweep_points
 from nplm_jax.utils.errors import BadInput
 

@@ -32,13 +32,12 @@ from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.neural import NeuralLanguageModel
-from nplm_jax.ngram import estimators
 from nplm_jax.ngram.kneser_ney import DiscountWarning
 from nplm_jax.reporting.text import markdown_table, save_figure
-from nplm_jax.runs import process
+from nplm_jax.runs import estimation, process
+from nplm_jax.runs.training_from_settings import prepare_run
 from nplm_jax.training import loop
 from nplm_jax.training.reporter import Reporter
-from nplm_jax.training.training_run import prepare_run
 
 HERE = pathlib.Path(__file__).parent
 RESULTS = HERE / 'results'
@@ -114,7 +113,7 @@ def fit(settings: Settings, data: dataset.Dataset) -> tuple[LanguageModel, dict[
     if not is_neural(settings.model.family):
         with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
             warnings.simplefilter('ignore', DiscountWarning)  # a hundred words are too few to estimate them
-            return estimators.estimate(settings, data, pathlib.Path(folder)), {}
+            return estimation.estimate(settings, data, pathlib.Path(folder)), {}
     run = prepare_run(settings, data)
     params, progress = loop.fit(loop.Trainer(run, None, Reporter()))
     network = run.program.network

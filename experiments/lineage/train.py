@@ -28,10 +28,10 @@ from nplm_jax.config.parts import is_neural
 from nplm_jax.config.settings import Settings
 from nplm_jax.runs import experiment, loading, signals
 from nplm_jax.runs.signals import Terminated
+from nplm_jax.runs.training_from_settings import prepare_run
 from nplm_jax.training import loop
 from nplm_jax.training.milestones import Progress
 from nplm_jax.training.reporter import Reporter
-from nplm_jax.training.training_run import prepare_run
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import expand
 from nplm_jax.utils.untrusted import read_json

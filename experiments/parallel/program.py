@@ -14,9 +14,9 @@ from configs import default
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.sections import ParallelSettings
 from nplm_jax.distributed.sharding_from_settings import make_sharding
-from nplm_jax.models.network_from_settings import network_from_settings
+from nplm_jax.runs.network_from_settings import network_from_settings
+from nplm_jax.runs.program_from_settings import hyperparameters_of, make_program
 from nplm_jax.training import step as step_lib
-from nplm_jax.training.program_from_settings import hyperparameters_of, make_program
 from nplm_jax.utils.errors import BadInput
 
 BYTES = {'f32': 4, 's32': 4, 'u32': 4, 'f64': 8, 'bf16': 2, 'pred': 1}

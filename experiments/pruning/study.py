@@ -29,12 +29,12 @@ from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.stream import Span
 from nplm_jax.models import mixture
 from nplm_jax.models.language_model import LanguageModel
-from nplm_jax.ngram import entropy_pruning, estimators, kneser_ney, static_mixture, storage
+from nplm_jax.ngram import entropy_pruning, kneser_ney, static_mixture, storage
 from nplm_jax.ngram.backoff import BackoffModel
 from nplm_jax.ngram.counts import count
 from nplm_jax.ngram.shared_scratch import SharedScratch
 from nplm_jax.reporting.text import markdown_table
-from nplm_jax.runs import loading
+from nplm_jax.runs import estimation, loading
 from nplm_jax.utils.errors import require
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
@@ -90,7 +90,7 @@ def _measure_model(settings: Settings, data: Dataset) -> dict[str, Any]:
     """Estimates a model. Returns its size, its perplexity and the seconds of the estimate."""
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
-        model = estimators.estimate(settings, data, pathlib.Path(folder))
+        model = estimation.estimate(settings, data, pathlib.Path(folder))
         seconds = time.perf_counter() - start
         storage.save(model, pathlib.Path(folder) / storage.MODEL_FILE)
         size = (pathlib.Path(folder) / storage.MODEL_FILE).stat().st_size

@@ -25,8 +25,9 @@ from nplm_jax.config.settings import Settings
 from nplm_jax.reporting.text import markdown_table
 from nplm_jax.runs.experiment import load_settings
 from nplm_jax.runs.loading import load_dataset
+from nplm_jax.runs.training_from_settings import prepare_run
 from nplm_jax.training.step import TrainState, execute_steps
-from nplm_jax.training.training_run import TrainingRun, prepare_run
+from nplm_jax.training.training_run import TrainingRun
 from nplm_jax.utils.errors import require
 
 RESULTS = pathlib.Path(__file__).parent / 'results'

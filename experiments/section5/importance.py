@@ -37,10 +37,11 @@ from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs import sampled
 from nplm_jax.reporting.provenance import provenance
 from nplm_jax.runs.loading import load_dataset
+from nplm_jax.runs.training_from_settings import prepare_run
 from nplm_jax.training import sparse_rows, step
 from nplm_jax.training.deferred_decay import add_rows
 from nplm_jax.training.step import TrainState
-from nplm_jax.training.training_run import Chunk, TrainingRun, prepare_run
+from nplm_jax.training.training_run import Chunk, TrainingRun
 from nplm_jax.utils.names import require_one_of
 from nplm_jax.utils.untrusted import read_json
 

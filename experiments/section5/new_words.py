@@ -33,10 +33,10 @@ from nplm_jax.data.stream import RARE_ID, Span
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import EMBEDDING
 from nplm_jax.runs import experiment, loading, process
+from nplm_jax.runs.training_from_settings import prepare_run
 from nplm_jax.training import loop
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.training.reporter import Reporter
-from nplm_jax.training.training_run import prepare_run
 from nplm_jax.utils.io import expand
 from nplm_jax.utils.untrusted import read_json
 

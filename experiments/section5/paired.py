@@ -23,9 +23,9 @@ from nplm_jax.data.stream import Span
 from nplm_jax.inference.perplexity import summarize
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.runs import loading
+from nplm_jax.runs.training_from_settings import prepare_run
 from nplm_jax.training import loop
 from nplm_jax.training.reporter import Reporter
-from nplm_jax.training.training_run import prepare_run
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import write_atomically
 

@@ -34,8 +34,9 @@ from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs import word_codes
 from nplm_jax.reporting.text import markdown_table
 from nplm_jax.runs.loading import load
+from nplm_jax.runs.training_from_settings import prepare_run
 from nplm_jax.training import step
-from nplm_jax.training.training_run import TrainingRun, prepare_run
+from nplm_jax.training.training_run import TrainingRun
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand, write_atomically
 from nplm_jax.utils.untrusted import read_json
@@ -185,7 +186,7 @@ def time_outputs() -> Iterator[dict[str, Any]]:
                 states[name], nll_S = jax.block_until_ready(step.execute_steps(*chunk))
                 if turn:
                     taken = time.perf_counter() - started
-                    rates[name].append(round(len(nll_S) * run.settings.train.batch_size / taken))
+                    rates[name].append(round(len(nll_S) * run.program.batch_size / taken))
         seconds[f'{size}'] = rates
         yield {'words_per_second': seconds, **facts}
 

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from nplm_jax.data.frequencies import unigram_log_probabilities
-from nplm_jax.training.training_run import prepare_run
+from nplm_jax.runs.training_from_settings import prepare_run
 
 EPOCHS = 1000  # far more updates than a race makes, so that the learning rate stays above zero
 OLD_KEYS = {'output.num_shortlist': 'output.head', 'train.steps_per_execution': 'train.steps_per_dispatch'}

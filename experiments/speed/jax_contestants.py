@@ -18,10 +18,10 @@ from nplm_jax.config import settings as config_lib
 from nplm_jax.config.settings import Settings
 from nplm_jax.data import batches
 from nplm_jax.models.body import by_example
-from nplm_jax.models.network_from_settings import network_from_settings
 from nplm_jax.outputs.output_layer import Params
+from nplm_jax.runs.network_from_settings import network_from_settings
+from nplm_jax.runs.program_from_settings import hyperparameters_of, make_program
 from nplm_jax.training import step
-from nplm_jax.training.program_from_settings import hyperparameters_of, make_program
 
 Loss = Callable[[Params, jax.Array, jax.Array, jax.Array], jax.Array]  # params, contexts_BxN, targets_B, key -> NLL
 

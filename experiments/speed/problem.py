@@ -21,9 +21,9 @@ from configs import brown, wikitext2
 from experiments import results, study
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.settings import Settings
-from nplm_jax.models.network_from_settings import network_from_settings
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import Params
+from nplm_jax.runs.network_from_settings import network_from_settings
 
 __all__ = ['PRECISIONS', 'ROWS', 'LARGE', 'Problem', 'Turn', 'make_problem', 'alternate']
 

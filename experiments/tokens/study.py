@@ -38,10 +38,10 @@ from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.models.open_vocabulary import OpenVocabulary
 from nplm_jax.reporting import provenance
 from nplm_jax.runs import experiment, process, spelling
+from nplm_jax.runs.program_from_settings import optimizer_from_settings
 from nplm_jax.runs.session import open_session
 from nplm_jax.runs.shared_corpus import SharedCorpus
 from nplm_jax.training.loop import Trainer
-from nplm_jax.training.program_from_settings import optimizer_from_settings
 from nplm_jax.training.step import execute_steps
 from nplm_jax.training.training_run import TrainingRun
 from nplm_jax.utils.errors import require
@@ -109,14 +109,14 @@ def make_config(run: Run, files: dict[str, pathlib.Path]) -> ConfigDict:
     return parts.override(c, SYSTEMS[run.system])
 
 
-def shorten(run: TrainingRun, num_updates: int) -> TrainingRun:
+def shorten(run: TrainingRun, settings: Settings, num_updates: int) -> TrainingRun:
     """Returns a run of so many updates, over which its learning rate falls to zero; the last epoch may be a part.
 
     Updates are executed `train.steps_per_execution` at a time; the rest of an epoch, less than that, is left out.
     """
     size = run.schedule.steps_per_execution
     per_epoch = run.schedule.steps_per_epoch // size * size
-    optimizer = optimizer_from_settings(run.settings, num_updates, run.program.network.tables.all)
+    optimizer = optimizer_from_settings(settings, num_updates, run.program.network.tables.all)
     schedule = dataclasses.replace(run.schedule, steps_per_epoch=per_epoch, total_steps=num_updates)
     program = dataclasses.replace(run.program, steps_per_epoch=per_epoch, optimizer=optimizer)
     return dataclasses.replace(run, schedule=schedule, program=program)
@@ -158,11 +158,11 @@ def train(run: Run, workdir: pathlib.Path, num_updates: int | None) -> dict[str,
     with open_session(settings, folder, 'python -m experiments.tokens.study', corpus) as session:
         assert session.training_run is not None
         if num_updates is None:
-            session.training_run = shorten(session.training_run, CHUNK * (PILOT_CHUNKS + 1))
+            session.training_run = shorten(session.training_run, session.settings, CHUNK * (PILOT_CHUNKS + 1))
             seconds, _ = time_updates(session.make_trainer(lambda: 0))
             shutil.rmtree(folder, ignore_errors=True)
             return {'seconds_per_update': statistics.median(seconds[1:]) / CHUNK, 'chunks': seconds}
-        session.training_run = shorten(session.training_run, num_updates)
+        session.training_run = shorten(session.training_run, session.settings, num_updates)
         seconds, after = time_updates(trainer := session.make_trainer(lambda: 0))
         memory = provenance.peak_memory()
         model = NeuralLanguageModel(trainer.run.program.network, trainer.best)

@@ -3,10 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
-
-if TYPE_CHECKING:
-    from nplm_jax.config.settings import Settings
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 KEY, MEANING, SECTION, BUILT = 'key', 'meaning', 'section', 'built'  # in the metadata of a field
 
@@ -106,5 +103,5 @@ class Part:
 
     also_reads: ClassVar[frozenset[str]] = frozenset()
 
-    def check(self, settings: 'Settings') -> None:
-        """Raises BadInput if the values of the part are not allowed, alone or with the other settings."""
+    def check(self) -> None:
+        """Raises BadInput if the values of the part are not allowed together."""

@@ -33,11 +33,17 @@ _OWNERS = {key: kind for kind in reversed(READS) for keys in READS[kind].values(
 PLUGIN_RATES = {'optimizer.learning_rate': 0.003, 'optimizer.table_rate': 2.0}
 
 
-def check(settings: Settings) -> None:
-    """Raises BadInput for a part that does not exist, keys that the run does not read, and what its parts refuse."""
+def make_all(settings: Settings) -> dict[str, Any]:
+    """Returns the parts of a run by the keys that name them.
+
+    Raises:
+        BadInput: A part does not exist, the run does not read some keys, or a part refuses its values.
+    """
     _check_unread(settings)
-    for key in _kinds(settings):
-        make(key, settings).check(settings)
+    made = {key: make(key, settings) for key in _kinds(settings)}
+    for part in made.values():
+        part.check()
+    return made
 
 
 def is_neural(family: str) -> bool:
@@ -87,12 +93,12 @@ def _import(path: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def make(key: str, settings: Settings, name: str = '', **values: Any) -> Any:
+def make(key: str, settings: Any, name: str = '', **values: Any) -> Any:
     """Returns a part with the values that settings give its keys.
 
     Args:
         key: A key of PARTS.
-        settings: The settings.
+        settings: The settings, or what has the section that the part reads.
         name: Another part than that of the settings.
         **values: Fields of the part that are not keys, or have other values.
 

@@ -109,7 +109,7 @@ def is_option(name: str) -> bool:
     return name.rpartition('.')[0] in OPTION_SECTIONS.values()
 
 
-def value_of(settings: Settings, name: str) -> Any:
+def value_of(settings: Any, name: str) -> Any:
     """Returns the value of a flattened key, of an option, or of a section."""
     value: Any = settings
     for part in name.split('.'):

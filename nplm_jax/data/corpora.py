@@ -13,7 +13,6 @@ import numpy as np
 from nplm_jax.config import parts as parts_lib
 from nplm_jax.config import plugins
 from nplm_jax.config.sections import CorpusSettings
-from nplm_jax.config.settings import Settings
 from nplm_jax.data import brown, gutenberg, mapped_arrays, preparation, sources, text_checks, wikitext2, wikitext103
 from nplm_jax.data.dataset import Splits
 from nplm_jax.data.prepared_texts import PreparedText
@@ -52,6 +51,12 @@ class Corpus(Splits):
 
     def __len__(self) -> int:
         return len(self.stream.type_ids_L)
+
+
+class _Sections(NamedTuple):
+    """The sections of the settings that a tokenizer reads."""
+
+    corpus: CorpusSettings
 
 
 class _Reader(NamedTuple):
@@ -109,7 +114,7 @@ def make_tokenizer(settings: CorpusSettings) -> Tokenizer:
         rules = {'split_punctuation': False, 'match_quotes': False, 'is_verbatim': kind == 'lmplz'}
     elif kind == 'words' and _reader(settings).is_tokenized:
         kind = 'whitespace'
-    return parts_lib.make('corpus.tokens', Settings(corpus=settings), kind, kind=kind, **rules)
+    return parts_lib.make('corpus.tokens', _Sections(settings), kind, kind=kind, **rules)
 
 
 def load(settings: CorpusSettings, tokenizer: Tokenizer | None = None) -> Corpus:

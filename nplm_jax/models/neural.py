@@ -19,8 +19,8 @@ from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding
 from nplm_jax.models.body import by_example
 from nplm_jax.models.language_model import LanguageModel, check_contexts, check_lines
 from nplm_jax.models.network import Network
-from nplm_jax.models.network_from_settings import block_size
 from nplm_jax.models.network_reading import ReadState, burn_in, jit_float32, read, start_state, stream_blocks
+from nplm_jax.outputs.blockwise import default_block_size
 from nplm_jax.outputs.output_layer import Features, Params
 
 SCORING_BATCH = 256  # words scored at once, at least: a V x B block of scores that stays in a CPU's cache
@@ -92,7 +92,7 @@ class NeuralLanguageModel(LanguageModel):
         num_devices = len(self.sharding.devices)
         # With a state every device reads all words of a block, and scores its part of them.
         num_parts = num_devices if self.network.body.start(1) is None else 1
-        largest = min(block_size(self.sharding.platform), MAX_SCORES // self.network.vocabulary_size)
+        largest = min(default_block_size(self.sharding.platform), MAX_SCORES // self.network.vocabulary_size)
         share = 1 << max(0, -(-num_words // num_parts) - 1).bit_length()  # a power of two: few programs compile
         size = max(SCORING_BATCH, min(largest, share))
         return size * num_parts + -size * num_parts % num_devices

@@ -6,7 +6,7 @@ begins with the most recent word, as in the paper.
 """
 
 import dataclasses
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
@@ -16,9 +16,6 @@ from nplm_jax.models.body import Body, BodyOutput, State, windows
 from nplm_jax.nn import AxisName, Key, dropout, uniform
 from nplm_jax.outputs.output_layer import Params, Tables
 from nplm_jax.utils.errors import BadInput, require
-
-if TYPE_CHECKING:
-    from nplm_jax.config.settings import Settings
 
 _WITHOUT_HIDDEN, _HIDDEN = {'C_VxM', 'b_V'}, {'H_KxP', 'd_K', 'U_VxK'}
 
@@ -90,7 +87,7 @@ class Window(Body):
     dropout: Share = key(0.25, 'probability with which training zeroes a feature or a hidden unit; the paper: 0')
     tables = Tables(units=('H_KxP',))
 
-    def check(self, settings: 'Settings') -> None:
+    def check(self) -> None:
         """See `Part.check`. Refuses a network whose context would have no influence."""
         message = 'must be 1 or more, or model.direct=True; otherwise the context has no influence'
         require(self.h > 0 or self.direct, 'model.h', self.h, message)

@@ -13,7 +13,6 @@ References:
 import jax
 import jax.numpy as jnp
 
-from nplm_jax.config.settings import Settings
 from nplm_jax.models.body import State
 from nplm_jax.models.lstm import scale
 from nplm_jax.models.recurrent import Recurrent
@@ -27,11 +26,11 @@ _BEFORE = 'W_before_DxG'
 class Qrnn(Recurrent):
     """Quasi-recurrent network; the state of a layer is c, that of the first layer also the last input."""
 
-    def check(self, settings: Settings) -> None:
+    def check(self) -> None:
         """See `Part.check`. Also refuses dropout of recurrent weights, which it has not."""
         rate, allowed = self.weight_dropout, 'must be 0 for model.family=qrnn, which has no recurrent weights'
         require(not rate, 'recurrent.weight_dropout', rate, allowed)
-        super().check(settings)
+        super().check()
 
     def init(self, key: jax.Array, vocabulary_size: int) -> Params:
         """Returns the parameters, matrices uniform in +-1/sqrt(inputs)."""

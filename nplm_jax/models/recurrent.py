@@ -22,7 +22,6 @@ import jax
 import jax.numpy as jnp
 
 from nplm_jax.config.component import NonNegative, Share, key
-from nplm_jax.config.settings import Settings
 from nplm_jax.models import lstm
 from nplm_jax.models.body import BodyOutput, State
 from nplm_jax.models.stream_body import StreamBody
@@ -55,14 +54,11 @@ class Recurrent(StreamBody):
     )
     cell_class: ClassVar[Any]
 
-    def check(self, settings: Settings) -> None:
-        """See `Part.check`. Also refuses the paper's update, and a penalty on changes in streams of one word."""
-        name = settings.optimizer.name
-        allowed = f'must not be paper for model.family={settings.model.family}'
-        require(name != 'paper', 'optimizer.name', name, allowed)
+    def check(self) -> None:
+        """See `Part.check`. Also refuses a penalty on changes in streams of one word."""
         can_slow = self.bptt_length > 1 or not self.slowness_penalty
         require(can_slow, 'train.bptt_length', self.bptt_length, 'must be 2 or more for a slowness penalty')
-        super().check(settings)
+        super().check()
 
     @property
     def reach(self) -> int | None:

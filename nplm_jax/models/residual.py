@@ -21,7 +21,6 @@ import jax
 import jax.numpy as jnp
 
 from nplm_jax.config.component import Count, between, key
-from nplm_jax.config.settings import Settings
 from nplm_jax.models.body import BodyOutput, State
 from nplm_jax.models.stream_body import StreamBody
 from nplm_jax.nn import AxisName, Key, dropout, fold_in, matmul, uniform
@@ -42,11 +41,11 @@ class Residual(StreamBody):
     )
     expansion: Count = key(2, 'hidden units inside a layer, as a multiple of h', 'residual')
 
-    def check(self, settings: Settings) -> None:
+    def check(self) -> None:
         """See `Part.check`. Also refuses a window of one word without sums."""
         has_context = self.n > 2 or self.averages > 0
         require(has_context, 'residual.averages', self.averages, 'must be 1 or more where model.n=2')
-        super().check(settings)
+        super().check()
 
     @property
     def window(self) -> int:

@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 
 from nplm_jax.config.component import Count, Range, Share, built, key, shared
-from nplm_jax.config.settings import Settings
 from nplm_jax.data.batches import Layout
 from nplm_jax.models.body import Body
 from nplm_jax.nn import AxisName, Key, Precision, dropout
@@ -49,12 +48,9 @@ class StreamBody(Body):
     bptt_length: int = shared('train.bptt_length')
     lookback = 0  # type: ignore[assignment]
 
-    def check(self, settings: Settings) -> None:
-        """See `Part.check`. Refuses a body without units, and a batch of unequal streams."""
-        batch_size = settings.train.batch_size
-        require(self.h > 0, 'model.h', self.h, f'must be 1 or more for model.family={settings.model.family}')
-        allowed = f'must be a multiple of train.bptt_length={self.bptt_length}'
-        require(batch_size % self.bptt_length == 0, 'train.batch_size', batch_size, allowed)
+    def check(self) -> None:
+        """See `Part.check`. Refuses a body without units."""
+        require(self.h > 0, 'model.h', self.h, 'must be 1 or more for a network over streams')
 
     @property
     def layout(self) -> Layout:

@@ -22,7 +22,6 @@ import jax
 import jax.numpy as jnp
 
 from nplm_jax.config.component import Count, between, key
-from nplm_jax.config.settings import Settings
 from nplm_jax.models.body import BodyOutput, State
 from nplm_jax.models.stream_body import StreamBody
 from nplm_jax.nn import AxisName, Key, Precision, dropout, fold_in, matmul, uniform
@@ -45,10 +44,10 @@ class Transformer(StreamBody):
         'rotary', 'rotary (rotated queries and keys) | learned (a bias for each head and distance)', 'transformer'
     )
 
-    def check(self, settings: Settings) -> None:
+    def check(self) -> None:
         """See `Part.check`. Also refuses heads that do not divide the units."""
         require(self.h % self.heads == 0, 'transformer.heads', self.heads, f'must be a divisor of model.h={self.h}')
-        super().check(settings)
+        super().check()
 
     @property
     def reach(self) -> int:

@@ -13,7 +13,6 @@ import dataclasses
 
 import jax
 
-from nplm_jax.config.settings import Settings
 from nplm_jax.models.body import Body, BodyOutput, State, windows
 from nplm_jax.models.recurrent import Lstm
 from nplm_jax.nn import AxisName, Key
@@ -28,12 +27,12 @@ class WindowLstm(Lstm):
     n: int
     lookback = Body.lookback  # type: ignore[assignment]  # that of a window
 
-    def check(self, settings: Settings) -> None:
+    def check(self) -> None:
         """See `Part.check`. Also refuses a window that is longer than what training reads at once."""
         longest = self.bptt_length + 1
         allowed = f'must be 3 to train.bptt_length + 1 = {longest} for model.family=window_lstm'
         require(2 < self.n <= longest, 'model.n', self.n, allowed)
-        super().check(settings)
+        super().check()
 
     @property
     def reach(self) -> int:

@@ -8,11 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from nplm_jax.config import parts
 from nplm_jax.config.component import Count, Part, Share, between, key
 from nplm_jax.config.registry import NGRAM_MODELS
-from nplm_jax.config.settings import Settings
-from nplm_jax.data import corpora
 from nplm_jax.data.dataset import Dataset
-from nplm_jax.data.stream import PARAGRAPH_BOUNDARY
-from nplm_jax.models import body
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.ngram import class_ngram, interpolated, kneser_ney, lines, pruning
 from nplm_jax.ngram.backoff import BackoffModel
@@ -51,7 +47,7 @@ class Estimator(Part, abc.ABC):
             BadInput: The corpus cannot serve.
         """
 
-    def check(self, settings: Settings) -> None:
+    def check(self) -> None:
         """See `Part.check`. Refuses an order above 100."""
         require(self.n <= 100, 'model.n', self.n, 'must be 100 or less for a count-based model')
 
@@ -144,9 +140,9 @@ class ModifiedKneserNey(KneserNey):
         """The count threshold of each order. Raises BadInput where `ngram.prune` is no list of them."""
         return pruning.parse_thresholds('ngram.prune', self.prune, self.n)
 
-    def check(self, settings: Settings) -> None:
+    def check(self) -> None:
         """See `Part.check`. Also refuses a value of `ngram.prune` that is no list of thresholds."""
-        super().check(settings)
+        super().check()
         _ = self.thresholds
 
     def from_counts(self, counts: NgramCounts) -> BackoffModel:
@@ -157,9 +153,9 @@ class ModifiedKneserNey(KneserNey):
 class Interpolated(Estimator):
     """The paper's interpolated trigram (section 4.1)."""
 
-    def check(self, settings: Settings) -> None:
+    def check(self) -> None:
         """See `Part.check`. Also refuses all orders but 3."""
-        super().check(settings)
+        super().check()
         require(self.n == 3, 'model.n', self.n, 'must be 3: the interpolated model is a trigram')
 
     def fit(self, data: Dataset, folder: pathlib.Path) -> LanguageModel:
@@ -191,54 +187,3 @@ def estimator_class(family: str) -> type[Estimator]:
 def makes_backoff(family: str) -> bool:
     """Returns whether a `model.family`, any there is, makes a back-off model."""
     return family in NGRAM_MODELS and estimator_class(family).is_backoff
-
-
-def check_context(settings: Settings) -> None:
-    """Raises BadInput for `corpus.context=line` if the family, any there is, or the tokens cannot serve it."""
-    if settings.corpus.context != 'line':
-        return
-    family, tokenizer = settings.model.family, corpora.make_tokenizer(settings.corpus)
-    has_marks, part = tokenizer.boundary_tokens and not tokenizer.is_lossless, parts.make('model.family', settings)
-    can_read = part.reads_lines if isinstance(part, Estimator) else body.reads_lines(part)
-    require(can_read, 'corpus.context', 'line', f'must be stream for model.family={family}')
-    require(has_marks, 'corpus.context', 'line', 'needs corpus.boundary_tokens=True, and tokens that are words')
-
-
-def reads_lines(settings: Settings, data: Dataset) -> bool:
-    """Returns whether a run reads its corpus line by line: what `corpus.context` says, or what `auto` finds."""
-    context, family = settings.corpus.context, settings.model.family
-    if context != 'auto':
-        return context == 'line'
-    return data.has_lines and family in NGRAM_MODELS and estimator_class(family).reads_lines
-
-
-def read(settings: Settings, data: Dataset, folder: pathlib.Path | None = None) -> Dataset:
-    """Returns a corpus as the run reads it: as a stream, or by lines.
-
-    Args:
-        settings: The run's settings, of any family.
-        data: The corpus.
-        folder: Where a large stream is an unnamed file; None is the system's temporary folder.
-
-    Raises:
-        BadInput: `<p>` is no word of the vocabulary.
-    """
-    if data.by_lines or not reads_lines(settings, data):
-        return data
-    problem = f'needs {PARAGRAPH_BOUNDARY} in the vocabulary; corpus.context=stream does not'
-    require(PARAGRAPH_BOUNDARY in data.vocabulary.ids, 'corpus.context', settings.corpus.context, problem)
-    return lines.by_lines(data, SharedScratch(folder))
-
-
-def estimate(settings: Settings, data: Dataset, folder: pathlib.Path) -> LanguageModel:
-    """Estimates the model that `model.family`, `model.n` and `ngram.*` describe from the training words.
-
-    Args:
-        settings: The run's settings; `model.family` is one of `registry.NGRAM_MODELS`.
-        data: The corpus, of which `read` makes what the run reads.
-        folder: The run's folder; see `Estimator.fit`.
-
-    Raises:
-        BadInput: A setting does not fit the corpus.
-    """
-    return parts.make('model.family', settings).fit(read(settings, data, folder), folder)

@@ -131,6 +131,15 @@ def _backward(
     return terms, b_V, None
 
 
+def default_block_size(platform: str) -> int:
+    """Returns the number of examples whose V scores are in memory at once.
+
+    Such a block stays in a CPU's cache, or in a TPU's buffers. On a GPU each block reads and writes the sum of the
+    gradients with respect to the weights, so that fewer are faster (experiments/accelerator).
+    """
+    return {'cpu': 256, 'tpu': 1024}.get(platform, 4096)
+
+
 def _loss_and_gradients(
     terms: tuple[LinearTerm, ...],
     b_V: Array,

@@ -26,7 +26,6 @@ from nplm_jax.outputs.output_layer import Features, Gathered, Losses, SparseOutp
 from nplm_jax.outputs.teacher import Teacher, candidate_probabilities
 
 if TYPE_CHECKING:
-    from nplm_jax.config.settings import Settings
     from nplm_jax.data.vocabulary import Vocabulary
 
 _RESOLUTION = 2**30  # of the cumulative inclusion probabilities
@@ -70,11 +69,11 @@ class SampledSoftmax(softmax.Softmax, SparseOutputLayer):
     teacher_weight: float = softmax.TEACHER_WEIGHT
     scorer: softmax.Scorer = built(softmax.LINEAR)  # type: ignore[misc]
 
-    def check(self, settings: 'Settings') -> None:
+    def check(self) -> None:
         """See `Part.check`. A layer with a loss of its own, such as `nce`, takes no teacher."""
         own = SampledSoftmax.sparse_loss, SampledSoftmax.sampled_loss, SampledSoftmax.rows
         has_own_loss = (type(self).sparse_loss, type(self).sampled_loss, type(self).rows) != own
-        softmax.check_teacher(self.teacher, self.teacher_weight, has_own_loss, settings)
+        softmax.check_teacher(self.teacher, self.teacher_weight, has_own_loss)
 
     def over(self, vocabulary: 'Vocabulary') -> Self:
         """See `OutputLayer.over`. Draws all words where the vocabulary has fewer than `output.samples`."""

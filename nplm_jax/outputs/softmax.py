@@ -5,7 +5,7 @@ Dims: V vocabulary, B batch, D width of one array of features, L words that belo
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import Annotated, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -17,9 +17,6 @@ from nplm_jax.outputs.blockwise import blockwise_cross_entropy, blockwise_distil
 from nplm_jax.outputs.output_layer import BIAS, Features, Losses, OutputLayer, Params
 from nplm_jax.outputs.teacher import Teacher
 from nplm_jax.utils.errors import require
-
-if TYPE_CHECKING:
-    from nplm_jax.config.settings import Settings
 
 TEACHER_WEIGHT = 0.5  # unless output.teacher_weight says otherwise
 
@@ -109,11 +106,9 @@ class FullSoftmax(Softmax):
         'of full and sampled: the share of output.teacher in what is learned; the rest is that of the target',
     )
 
-    def check(self, settings: 'Settings') -> None:
-        """See `Part.check`. A layer with a loss of its own, or with divided words, takes no teacher."""
-        check_teacher(self.teacher, self.teacher_weight, type(self).loss is not FullSoftmax.loss, settings)
-        allowed = 'must be 1 with output.teacher and output.kind=full'
-        require(not self.teacher or settings.parallel.model == 1, 'parallel.model', settings.parallel.model, allowed)
+    def check(self) -> None:
+        """See `Part.check`. A layer with a loss of its own takes no teacher."""
+        check_teacher(self.teacher, self.teacher_weight, type(self).loss is not FullSoftmax.loss)
 
     def loss(self, params: Params, features: Features, batch: Batch, axis: str | None = None) -> jax.Array:
         """See `OutputLayer.loss`. Never makes a V x B array: see `blockwise_cross_entropy`."""
@@ -136,11 +131,11 @@ class FullSoftmax(Softmax):
         return blockwise_distillation(*args, weight, self.precision, self.block_size)
 
 
-def check_teacher(teacher: str, weight: float, has_own_loss: bool, settings: 'Settings') -> None:
+def check_teacher(teacher: str, weight: float, has_own_loss: bool) -> None:
     """Raises BadInput if there is a teacher and the layer's loss takes none, or a weight and no teacher."""
     is_read = bool(teacher) or weight == TEACHER_WEIGHT
     require(is_read, 'output.teacher_weight', weight, 'needs output.teacher')
-    allowed = f'must be empty for output.kind={settings.output.kind}, whose loss takes no teacher; full and sampled do'
+    allowed = 'must be empty for an output layer whose loss takes no teacher; full and sampled do'
     require(not (teacher and has_own_loss), 'output.teacher', teacher, allowed)
 
 

@@ -27,7 +27,7 @@ from nplm_jax.ngram.backoff import BackoffModel
 from nplm_jax.ngram.quantization import compact
 from nplm_jax.reporting import catalog, packed
 from nplm_jax.reporting.run_table import check_finished, run_names
-from nplm_jax.runs import loading, process, spelling
+from nplm_jax.runs import estimation, loading, process, spelling
 from nplm_jax.runs.imported import FAMILY, read_arpa
 from nplm_jax.runs.mixture_weights import read_weights
 from nplm_jax.runs.remote_scoring import RemoteModel, Source
@@ -213,8 +213,8 @@ class LoadedModels:
         data = loading.prepare_recorded(self.settings[0], *folders)
         if warning := self.describe_oov(max(data.oov().values()), 'validation or test words'):
             print(warning, file=sys.stderr)
-        by_lines = (s for s in self.settings if estimators.reads_lines(s, data))
-        return estimators.read(next(by_lines, self.settings[0]), data)
+        by_lines = (s for s in self.settings if estimation.reads_lines(s, data))
+        return estimation.read(next(by_lines, self.settings[0]), data)
 
     def with_spelling(self, folders: Sequence[str]) -> OpenVocabulary:
         """Returns the mixture with the spelling of unknown words. Raises BadInput if no run's folder has one."""

@@ -5,12 +5,10 @@ from typing import Any, TypeAlias
 
 from ml_collections import ConfigDict
 
-from nplm_jax.config import parts
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.settings import Settings
-from nplm_jax.data import corpora
 from nplm_jax.data.dataset import Dataset
-from nplm_jax.ngram import estimators
+from nplm_jax.runs import compatibility
 from nplm_jax.runs.loading import Path, load
 from nplm_jax.runs.session import open_session
 from nplm_jax.runs.shared_corpus import SharedCorpus
@@ -34,9 +32,7 @@ def load_settings(config: Config | Settings) -> Settings:
     if isinstance(config, Settings):
         return config
     settings = config_lib.from_config(config)
-    corpora.check_settings(settings.corpus)
-    estimators.check_context(settings)
-    parts.check(settings)
+    compatibility.check(settings)
     return settings
 
 

@@ -18,10 +18,10 @@ from nplm_jax.data import corpora, dataset, encoding, vocabulary
 from nplm_jax.data.tokenizers.tokenizer import Tokenizer
 from nplm_jax.distributed import jax_settings
 from nplm_jax.inference.loaded_model import LoadedModel
-from nplm_jax.models.network_from_settings import network_from_settings
-from nplm_jax.ngram import archives, estimators, storage
+from nplm_jax.ngram import archives, storage
 from nplm_jax.reporting import catalog, packed
-from nplm_jax.runs import run_inputs, workdir
+from nplm_jax.runs import estimation, run_inputs, workdir
+from nplm_jax.runs.network_from_settings import network_from_settings
 from nplm_jax.utils.errors import BadInput, require
 
 if TYPE_CHECKING:
@@ -209,4 +209,4 @@ def prepare_recorded(settings: Settings, *folders: Path) -> dataset.Dataset:
         path = catalog.expand_run(folder)
         if run_inputs.difference(path, settings, text):
             run_inputs.refuse_changes(path, run_inputs.difference(path, settings, {**code, **text}))
-    return estimators.read(settings, data)
+    return estimation.read(settings, data)

@@ -22,21 +22,22 @@ from nplm_jax.distributed import jax_settings, multihost
 from nplm_jax.inference import perplexity
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.network import Network
-from nplm_jax.ngram import estimators, storage
+from nplm_jax.ngram import storage
 from nplm_jax.reporting import figures, notebook, provenance
 from nplm_jax.reporting import run_reporter as reporting
 from nplm_jax.reporting.catalog import finished
 from nplm_jax.reporting.description import describe_model
 from nplm_jax.reporting.results import notes, perplexity_table
 from nplm_jax.reporting.text import to_json
-from nplm_jax.runs import evaluation, loading, run_inputs, workdir
+from nplm_jax.runs import estimation, evaluation, loading, run_inputs, workdir
 from nplm_jax.runs.loading import Path
 from nplm_jax.runs.shared_corpus import SharedCorpus
+from nplm_jax.runs.training_from_settings import make_sharding, prepare_run
 from nplm_jax.training import calibration, checkpoints
 from nplm_jax.training.loop import ShouldPrune, Trainer, never
 from nplm_jax.training.milestones import Progress
 from nplm_jax.training.reporter import Reporter
-from nplm_jax.training.training_run import TrainingRun, make_sharding, prepare_run
+from nplm_jax.training.training_run import TrainingRun
 from nplm_jax.utils.errors import BadInput, NonFiniteError
 from nplm_jax.utils.io import expand, write_atomically
 
@@ -146,7 +147,7 @@ class RunSession:
     def _estimated(self) -> tuple[LanguageModel, dict[str, Any]]:
         """Returns the count-based model, and how long its estimation took."""
         started = time.perf_counter()
-        model = estimators.estimate(self.settings, self.data, self.folder)
+        model = estimation.estimate(self.settings, self.data, self.folder)
         storage.save(model, self.folder / storage.MODEL_FILE)
         seconds = time.perf_counter() - started
         words_per_second = round(len(self.data.train) / seconds)

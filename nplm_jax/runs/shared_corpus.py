@@ -5,8 +5,7 @@ import pathlib
 
 from nplm_jax.config.settings import Settings
 from nplm_jax.data import dataset
-from nplm_jax.ngram import estimators
-from nplm_jax.runs import evaluation, run_inputs
+from nplm_jax.runs import estimation, evaluation, run_inputs
 from nplm_jax.runs.loading import load_dataset
 
 
@@ -38,9 +37,9 @@ class SharedCorpus:
 
     def read(self, settings: Settings, folder: pathlib.Path) -> dataset.Dataset:
         """Returns the corpus as a run reads it: as a stream, or by lines."""
-        if not estimators.reads_lines(settings, self.data):
+        if not estimation.reads_lines(settings, self.data):
             return self.data
-        self._by_lines = self._by_lines or estimators.read(settings, self.data, folder)
+        self._by_lines = self._by_lines or estimation.read(settings, self.data, folder)
         return self._by_lines
 
     def trigram(self, data: dataset.Dataset) -> evaluation.Trigram:

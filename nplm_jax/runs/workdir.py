@@ -21,10 +21,10 @@ from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.tokenizers import tokenizer_files
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.distributed import multihost
-from nplm_jax.models import network_from_settings
 from nplm_jax.ngram import storage
 from nplm_jax.reporting import catalog
 from nplm_jax.reporting.catalog import CONFIG, CORPUS, MINUTES, VOCABULARY
+from nplm_jax.runs import network_from_settings
 from nplm_jax.training.word_source import resolve_input
 from nplm_jax.utils.errors import BadInput, first_few, shorten
 from nplm_jax.utils.io import remove_leftovers

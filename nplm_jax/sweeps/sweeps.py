@@ -13,9 +13,9 @@ from nplm_jax.reporting import catalog, figures
 from nplm_jax.reporting.text import markdown_table, null_to_inf
 from nplm_jax.runs import run_inputs, session, workdir
 from nplm_jax.runs.shared_corpus import SharedCorpus
+from nplm_jax.sweeps import together
 from nplm_jax.sweeps.sweep_points import Point
 from nplm_jax.sweeps.together import run_many
-from nplm_jax.training import vmapped
 from nplm_jax.utils.errors import NonFiniteError
 from nplm_jax.utils.io import write_atomically
 
@@ -68,7 +68,7 @@ def run(
     failures, notes = dict(failures), set[str]()
     group_numbers = [[i] for i in range(len(points))]
     if vectorize:
-        group_numbers = vmapped.group_compatible([point.settings for point in points])
+        group_numbers = together.group_compatible([point.settings for point in points])
     for group in ([points[i] for i in group] for group in group_numbers):
         folders = [folder / point.name for point in group]
         outcomes = run_many([point.settings for point in group], folders, command, notes)

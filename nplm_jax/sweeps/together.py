@@ -2,24 +2,46 @@
 
 import contextlib
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from nplm_jax.config.settings import Settings
+from nplm_jax.config import settings as config_lib
+from nplm_jax.config.settings import HYPERPARAMETERS, Settings
 from nplm_jax.runs.experiment import Config, load_settings, run
 from nplm_jax.runs.loading import Path
+from nplm_jax.runs.program_from_settings import updates_rows
 from nplm_jax.runs.session import RunSession, open_session
 from nplm_jax.runs.shared_corpus import SharedCorpus
 from nplm_jax.runs.signals import interruptible
 from nplm_jax.training.loop import Trainer
-from nplm_jax.training.vmapped import RUN_ERRORS, fit_many, group_compatible
+from nplm_jax.training.vmapped import RUN_ERRORS, fit_many
 from nplm_jax.utils.errors import BadInput, NonFiniteError
+
+
+def group_compatible(all_settings: Iterable[Settings]) -> list[list[int]]:
+    """Groups runs that can train together.
+
+    Args:
+        all_settings: The settings of each run.
+
+    Returns:
+        Groups of indices into `all_settings`, ordered by their first index. A run on several devices forms a group by
+        itself.
+    """
+    members: dict[Any, list[int]] = {}
+    may_differ = (*HYPERPARAMETERS, 'name')
+    for number, settings in enumerate(all_settings):
+        one_device = settings.parallel.data == settings.parallel.model == 1
+        values = config_lib.to_flat(settings)
+        common = tuple((k, v) for k, v in values.items() if k not in may_differ and not k.startswith('paper.'))
+        members.setdefault((common, updates_rows(settings)) if one_device else number, []).append(number)
+    return list(members.values())
 
 
 def run_many(
     configs: Sequence[Config | Settings], folders: Sequence[Path], command: str, notes: set[str] | None = None
 ) -> list[dict[str, Any] | Exception]:
-    """Runs networks that `training.vmapped.group_compatible` groups, each with the results that it has alone.
+    """Runs networks that `group_compatible` groups, each with the results that it has alone.
 
     Args:
         configs: The config of each run.

@@ -21,9 +21,10 @@ from nplm_jax.inference.perplexity import evaluate_sample
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.runs import loading
 from nplm_jax.runs.experiment import load_settings
+from nplm_jax.runs.training_from_settings import prepare_run
 from nplm_jax.training import calibration
 from nplm_jax.training import step as step_lib
-from nplm_jax.training.training_run import out_of_memory_as_bad_input, prepare_run
+from nplm_jax.training.training_run import out_of_memory_as_bad_input
 
 Network = Callable[[int, float, int], Mapping[str, Any]]
 WIDTHS = 64, 96, 128, 160, 200, 256, 320, 400, 512, 640

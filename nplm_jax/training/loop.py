@@ -144,7 +144,7 @@ class Trainer:
         if evaluate:
             params = self.validate()
             self._reporter.validated(self.progress)
-            if self.run.settings.train.sample_words and multihost.is_primary():
+            if self.run.train.sample_words and multihost.is_primary():
                 self._reporter.sampled(self._sample(params))
             if self._should_prune(self.progress, schedule) and not self.done:
                 self.save(wait=True)
@@ -180,7 +180,7 @@ class Trainer:
             best_step=progress.step if improved else progress.best_step,
             best_valid_nll=nll if improved else progress.best_valid_nll,
             evaluations_since_best=evaluations_since_best,
-            finished=progress.step >= run.schedule.total_steps or evaluations_since_best >= run.settings.train.patience,
+            finished=progress.step >= run.schedule.total_steps or evaluations_since_best >= run.train.patience,
         )
         return params
 
@@ -189,7 +189,7 @@ class Trainer:
 
         Smoothing is left out if it raises the validation NLL.
         """
-        network, data, train = self.run.program.network, self.run.data, self.run.settings.train
+        network, data, train = self.run.program.network, self.run.data, self.run.train
         started, changes = time.perf_counter(), []
         before = nll = self.progress.best_valid_nll
         if k := train.suffix_smoothing:
@@ -250,17 +250,17 @@ class Trainer:
         model, num_words = CachedScores(self.model(params)), self._num_valid_words
         score = evaluate_sample(model, self.run.data.tokens_T, self.run.data.valid, num_words)
         nll = float(multihost.broadcast_from_primary(np.float64(score.nll_per_word)))
-        return nll, model.scores if num_words == self.run.settings.eval.words else {}
+        return nll, model.scores if num_words == self.run.eval.words else {}
 
     @property
     def _num_valid_words(self) -> int:
         """The most words of a validation; 0 for all words."""
-        return self.run.settings.train.valid_words or self.run.settings.eval.words
+        return self.run.train.valid_words or self.run.eval.words
 
     def _sample(self, params: Params) -> str:
         """Returns a text of `train.sample_words` words by these parameters; its random numbers are always the same."""
         model, vocabulary = NeuralLanguageModel(self.run.program.network, params), self.run.data.vocabulary
-        prompt_N, words = generation.encode_prompt([], vocabulary), self.run.settings.train.sample_words
+        prompt_N, words = generation.encode_prompt([], vocabulary), self.run.train.sample_words
         (ids,) = generation.sample(model, prompt_N, words, samples=1)
         return vocabulary.tokenizer.decode(vocabulary.decode(ids))
 

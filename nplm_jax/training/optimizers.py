@@ -132,6 +132,9 @@ class ScheduledRule(Rule):
         """See `Rule.peak_table_rate`."""
         return self.table_rate * self.learning_rate
 
+    def check_schedule(self, schedule: RateSchedule) -> None:
+        """Raises BadInput if the rule cannot be used with a schedule."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GradientDescent(ScheduledRule):

@@ -7,12 +7,12 @@ from typing import Any, Literal
 import jax
 import optax
 
-from nplm_jax.config import parts, plugins
+from nplm_jax.config import plugins
 from nplm_jax.config.checked_fields import Options
 from nplm_jax.config.component import built, key, shared
-from nplm_jax.config.settings import Settings
 from nplm_jax.training import optimizer_plugin
 from nplm_jax.training.optimizers import HIDDEN, TABLES, VECTORS, RowwiseAdam, is_constant, label_parameters
+from nplm_jax.training.rate_schedules import RateSchedule
 from nplm_jax.training.transformations import add_weight_decay, scale_by_learning_rate
 from nplm_jax.utils.errors import require
 
@@ -45,12 +45,15 @@ class PluginRule(RowwiseAdam):
         """See `Rule.updates_rows`."""
         return self.tables == 'rowwise_adam'
 
-    def check(self, settings: Settings) -> None:
-        """See `Part.check`. Refuses a plug-in that cannot be used: see `optimizer_plugin.load`."""
+    def check(self) -> None:
+        """See `Part.check`. Refuses options that decay weights."""
         for name, value in self.options.items():
             allowed = 'must be 0: optimizer.decay is the weight decay'
             require(not (plugins.DECAY in name and value), f'optimizer.options.{name}', value, allowed)
-        has_constant_rate = is_constant(self, parts.make('optimizer.schedule', settings))
+
+    def check_schedule(self, schedule: RateSchedule) -> None:
+        """See `ScheduledRule.check_schedule`. Refuses a plug-in that cannot be used: see `optimizer_plugin.load`."""
+        has_constant_rate = is_constant(self, schedule)
         make = optimizer_plugin.load(self.name, self.function, self.options)
         jax.eval_shape(lambda rate: make(rate if has_constant_rate else lambda _: rate) and None, 1.0)
 

@@ -7,45 +7,21 @@ import dataclasses
 import functools
 import operator
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import starmap
-from typing import Any
 
 import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from nplm_jax.config import settings as config_lib
-from nplm_jax.config.settings import HYPERPARAMETERS, Settings
 from nplm_jax.data.stream import RARE_ID
 from nplm_jax.training.loop import Interrupted, Trainer
-from nplm_jax.training.program_from_settings import updates_rows
 from nplm_jax.training.step import Program, RunInputs, TrainState, execute_steps, train_steps
 from nplm_jax.training.training_run import Chunk, out_of_memory_as_bad_input
 from nplm_jax.utils.errors import BadInput, NonFiniteError
 
 RUNS = 'runs'  # the mesh axis over which runs are divided
 RUN_ERRORS = (BadInput, NonFiniteError, Interrupted)  # errors that end one run of a group and not the others
-
-
-def group_compatible(all_settings: Iterable[Settings]) -> list[list[int]]:
-    """Groups runs that can train together.
-
-    Args:
-        all_settings: The settings of each run.
-
-    Returns:
-        Groups of indices into `all_settings`, ordered by their first index. A run on several devices forms a group by
-        itself.
-    """
-    members: dict[Any, list[int]] = {}
-    may_differ = (*HYPERPARAMETERS, 'name')
-    for number, settings in enumerate(all_settings):
-        one_device = settings.parallel.data == settings.parallel.model == 1
-        values = config_lib.to_flat(settings)
-        common = tuple((k, v) for k, v in values.items() if k not in may_differ and not k.startswith('paper.'))
-        members.setdefault((common, updates_rows(settings)) if one_device else number, []).append(number)
-    return list(members.values())
 
 
 def fit_many(trainers: Sequence[Trainer]) -> list[Exception | None]:

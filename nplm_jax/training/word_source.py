@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nplm_jax.config.settings import Settings
+from nplm_jax.config.sections import TrainSettings
 from nplm_jax.data import mapped_arrays
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.stream import RARE_ID
@@ -44,17 +44,19 @@ def resolve_input(data: Dataset) -> str:
     return 'mapped' if isinstance(data.tokens_T, np.memmap) else 'device'
 
 
-def make_word_source(settings: Settings, data: Dataset, network: Network, sharding: MeshSharding) -> WordSource:
+def make_word_source(
+    settings: TrainSettings, seed: int, data: Dataset, network: Network, sharding: MeshSharding
+) -> WordSource:
     """Returns the source that `train.input` names; `auto` is what `resolve_input` returns.
 
     Raises:
         BadInput: The corpus is too long for positions of 32 bits, and is not to be read from its file.
     """
-    kind, seed, batch_size = settings.train.input, settings.seed, settings.train.batch_size
+    kind, batch_size = settings.input, settings.batch_size
     allowed = 'must be auto or mapped for a text of 2**31 words or more'
     require(kind != 'device' or len(data.tokens_T) < 2**31, 'train.input', kind, allowed)
     if (resolve_input(data) if kind == 'auto' else kind) == 'mapped':
-        return functools.partial(_read_mapped, settings, data, network, sharding)
+        return functools.partial(_read_mapped, batch_size, seed, data, network, sharding)
     tokens_T = sharding.replicate(data.device_tokens_T)
 
     @functools.lru_cache(maxsize=1)
@@ -65,7 +67,14 @@ def make_word_source(settings: Settings, data: Dataset, network: Network, shardi
 
 
 def _read_mapped(
-    settings: Settings, data: Dataset, network: Network, sharding: MeshSharding, epoch: int, first: int, size: int
+    batch_size: int,
+    seed: int,
+    data: Dataset,
+    network: Network,
+    sharding: MeshSharding,
+    epoch: int,
+    first: int,
+    size: int,
 ) -> Words:
     """Reads the windows of `size` words from the mapped corpus; each process reads those of its own devices.
 
@@ -75,7 +84,7 @@ def _read_mapped(
 
     def read_windows(start: int, stop: int) -> np.ndarray:
         indices = np.arange(first + start, first + stop)
-        positions_P = layout.positions_at(settings.seed, epoch, data.train, settings.train.batch_size, indices)
+        positions_P = layout.positions_at(seed, epoch, data.train, batch_size, indices)
         indices_PxL = positions_P[:, None] + np.arange(-N, 1)
         return np.where(indices_PxL >= 0, tokens_T[np.maximum(indices_PxL, 0)], RARE_ID)
 

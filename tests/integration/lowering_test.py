@@ -16,9 +16,9 @@ from nplm_jax.data.batches import Batch
 from nplm_jax.data.stream import Span
 from nplm_jax.distributed.sharding import MeshSharding
 from nplm_jax.models import network_reading, neural
+from nplm_jax.runs.training_from_settings import prepare_run
 from nplm_jax.training import vmapped
 from nplm_jax.training.step import execute_steps, train_step
-from nplm_jax.training.training_run import prepare_run
 
 PLATFORMS = ('cuda', 'rocm', 'tpu')
 NUM_STEPS = 11
@@ -79,9 +79,9 @@ def test_updates_lower_for_every_platform_as_one_loop(family, output):
     text = lower_updates(run)
     # The loop over the updates ends at their number.
     assert 'stablehlo.while' in text and f'dense<{NUM_STEPS}> : tensor<i32>' in text
-    check_types(text, run.settings.output.precision)
+    check_types(text, OUTPUTS[output].get('output.precision'))
     has_all_scores = re.search(rf'tensor<(8x{V}|{V}x8)x', text) is not None
-    assert has_all_scores == (run.settings.output.kind == 'full')
+    assert has_all_scores == (OUTPUTS[output].get('output.kind', 'full') == 'full')
 
 
 @pytest.mark.usefixtures('no_cpu')
@@ -157,6 +157,6 @@ def test_updates_over_a_mesh_lower_for_every_platform(output, data, model):
     text = lower(execute_steps.__wrapped__, *run.chunk(state, 0), static=(0, 4))
     assert 'num_partitions = 8' in text and 'stablehlo.all_reduce' in text
     assert f'dense<{NUM_STEPS}> : tensor<i32>' in text
-    check_types(text, run.settings.output.precision)
+    check_types(text, OUTPUTS[output].get('output.precision'))
     # Of the output matrices a device holds its share of the words, padded to the mesh.
     assert f'tensor<{-(-V // model) * model}x5xf32>' in text

@@ -12,9 +12,9 @@ from nplm_jax.config import parts
 from nplm_jax.config.sections import PaperRow
 from nplm_jax.data.stream import Span
 from nplm_jax.models import nplm
-from nplm_jax.models.network_from_settings import network_from_settings
 from nplm_jax.runs.experiment import load_settings
-from nplm_jax.training.program_from_settings import make_schedule
+from nplm_jax.runs.network_from_settings import network_from_settings
+from nplm_jax.runs.program_from_settings import make_schedule
 
 BROWN_V = 16_383
 # |V|(1 + nm + h) + h(1 + (n-1)m), less |V|(n-1)m without direct connections, worked out by hand.

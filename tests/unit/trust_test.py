@@ -19,9 +19,8 @@ from nplm_jax.config import parts, plugins
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.records import from_record, to_record
 from nplm_jax.reporting import catalog, packed
-from nplm_jax.runs import experiment, loading
+from nplm_jax.runs import experiment, loading, program_from_settings
 from nplm_jax.runs.experiment import load_settings
-from nplm_jax.training import program_from_settings
 from nplm_jax.utils.errors import BadInput
 
 PAYLOAD = """open('executed', 'a').close()

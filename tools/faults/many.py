@@ -6,6 +6,7 @@ Each function makes one start and returns what happened. `who`: first, another o
 import contextlib
 import pathlib
 import random
+import re
 import signal
 import time
 
@@ -15,6 +16,8 @@ from tools.faults.groups import Base, Ends, Group
 
 ALL = ('compile', 'step', 'evaluation')  # the phases of every process; the others are of the first
 LOST = 'another process was lost ('
+BY_JAX = 'JAX: another task died'
+_FATAL = re.compile(r'^[EF]\d{4} .*(coordination_service|client\.h)', re.MULTILINE)
 VISITS = {'step': 3, 'evaluation': 2}
 HOUR = 3600
 
@@ -26,6 +29,7 @@ def victims(who: str, processes: int, rng: random.Random) -> list[int]:
 
 def describe(fault: str, who: str, phase: str, base: Base, ends: Ends, hurt: list[int], folder: pathlib.Path) -> dict:
     """Returns the record of a start: exit codes and last words of the hurt and of the others."""
+    ends = [(code, in_lines(stderr)) for code, stderr in ends]
     said = [
         runs.said(stderr, folder).replace('finishing the current updates, then stopping ...', '') for _, stderr in ends
     ]
@@ -42,6 +46,15 @@ def describe(fault: str, who: str, phase: str, base: Base, ends: Ends, hurt: lis
         'others_said': _most_telling([said[i] for i in others]),
         'lines': max(lines),
     }
+
+
+def in_lines(stderr: str) -> str:
+    """Returns stderr with JAX's message about a lost process as one line, or none next to the program's own line."""
+    found = _FATAL.search(stderr)
+    if found is None or 'Traceback' in stderr[found.start() :]:
+        return stderr
+    before, after = stderr[: found.start()], stderr[found.start() :].splitlines()
+    return before if LOST in before else before + next((line for line in after if line.startswith(LOST)), BY_JAX)
 
 
 def _most_telling(said: list[str]) -> str:
@@ -170,7 +183,7 @@ def two_groups(folder: pathlib.Path, base: Base, same_port: bool, rng: random.Ra
     first = group.ends()
     fault = 'two groups, one port' if same_port else 'two groups'
     record = describe(fault, 'first', 'step', base, ends, list(range(base.processes)), folder)
-    others_said = _most_telling([runs.said(stderr, folder) for _, stderr in first])
+    others_said = _most_telling([runs.said(in_lines(stderr), folder) for _, stderr in first])
     return {**record, 'others': [code for code, _ in first], 'others_said': others_said}
 
 

@@ -21,12 +21,12 @@ import jax
 import numpy as np
 
 from nplm_jax.data import vocabulary_files
-from nplm_jax.models.network_from_settings import network_from_settings
 from nplm_jax.reporting import run_reporter as reporting
 from nplm_jax.runs import workdir
+from nplm_jax.runs.network_from_settings import network_from_settings
+from nplm_jax.runs.program_from_settings import hyperparameters_of, make_program
 from nplm_jax.training import step as step_lib
 from nplm_jax.training.checkpoints import CheckpointStore
-from nplm_jax.training.program_from_settings import hyperparameters_of, make_program
 from tools.faults import child
 
 ROOT = pathlib.Path(__file__).parents[2]

@@ -14,13 +14,10 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from nplm_jax.config.parts import part_class
-from nplm_jax.config.settings import Settings
 from nplm_jax.models import nplm
 from nplm_jax.models.body import BodyOutput, State, windows
 from nplm_jax.nn import AxisName, Key, Precision, dropout, matmul, uniform
 from nplm_jax.outputs.output_layer import BIAS, EMBEDDING, Features, Params, Tables
-from nplm_jax.outputs.sampled import SampledSoftmax
 from nplm_jax.outputs.softmax import Scorer
 from nplm_jax.utils.errors import require
 
@@ -35,12 +32,9 @@ class Energy(nplm.Window):
     direct: ClassVar[bool] = False  # type: ignore[misc]  # it has no direct connections
     tables = Tables(units=(*nplm.Window.tables.units, 'D_KxM'))
 
-    def check(self, settings: Settings) -> None:
-        """See `Part.check`. Refuses no hidden layer, and a loss that is not sampled."""
-        kind, family = settings.output.kind, f'for model.family={settings.model.family}'
-        require(self.h > 0, 'model.h', self.h, f'must be 1 or more {family}')
-        is_sampled = issubclass(part_class('output.kind', kind), SampledSoftmax)
-        require(is_sampled, 'output.kind', kind, f'must be sampled or nce {family}')
+    def check(self) -> None:
+        """See `Part.check`. Refuses no hidden layer."""
+        require(self.h > 0, 'model.h', self.h, 'must be 1 or more for a network of energies')
 
     @property
     def widths(self) -> dict[str, int]:

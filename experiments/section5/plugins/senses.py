@@ -19,7 +19,6 @@ import jax
 import jax.numpy as jnp
 
 from nplm_jax.config.component import Count, key
-from nplm_jax.config.settings import Settings
 from nplm_jax.models.body import BodyOutput, State, windows
 from nplm_jax.models.nplm import Window
 from nplm_jax.nn import AxisName, Key, uniform
@@ -33,10 +32,10 @@ class Senses(Window):
 
     number: Count = key(2, 'senses a word: a word has so many feature vectors, of m features each')
 
-    def check(self, settings: Settings) -> None:
+    def check(self) -> None:
         """See `Part.check`. Also refuses a context that has no other word to choose by."""
         require(self.number == 1 or self.n > 2, 'model.n', self.n, 'must be 3 or more: a context of two words')
-        super().check(settings)
+        super().check()
 
     def init(self, key: jax.Array, vocabulary_size: int) -> Params:
         """Returns the window's parameters, with C uniform in +-0.1 for all senses and gates."""

@@ -41,11 +41,11 @@ from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models import network_reading, neural
 from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
+from nplm_jax.runs.program_from_settings import paddings_of
+from nplm_jax.runs.training_from_settings import prepare_run
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.training.loop import Interrupted, Trainer, fit
-from nplm_jax.training.program_from_settings import paddings_of
 from nplm_jax.training.step import TrainState, execute_steps
-from nplm_jax.training.training_run import prepare_run
 from nplm_jax.utils.errors import NonFiniteError
 
 pytestmark = pytest.mark.eight_devices

@@ -231,9 +231,12 @@ def test_a_lost_process_ends_the_other_and_the_next_start_goes_on(brown_part, un
         killed = time.monotonic()
         _, stderr = processes[1 - lost].communicate(timeout=120)
         assert time.monotonic() - killed < 30
-        assert processes[1 - lost].returncode == 1, stderr[-3000:]
-        last = stderr.splitlines()[-1]
-        assert re.search(r' \S*python\S* \S*launch\.py ', last)
+        code = processes[1 - lost].returncode
+        if lost == 0 and code == -signal.SIGABRT:  # the end of JAX's service may be noticed before that of the update
+            assert 'another task died' in stderr, stderr[-3000:]
+        else:
+            line = r'(?m)^another process was lost \(.*\); resume all processes with: \S*python\S* \S*launch\.py '
+            assert code == 1 and re.search(line, stderr), (code, stderr[-3000:])
         processes[lost].communicate()
         assert processes[lost].returncode == -signal.SIGKILL and not (folder / 'results.json').exists()
     finish(*start_two(folder, brown_part))

@@ -32,13 +32,13 @@ from nplm_jax.config import parts
 from nplm_jax.data.stream import Span
 from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models import recurrent, stream_body
-from nplm_jax.models.network_from_settings import network_from_settings
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.runs import experiment, loading
+from nplm_jax.runs.network_from_settings import network_from_settings
+from nplm_jax.runs.training_from_settings import prepare_run
 from nplm_jax.training import step
 from nplm_jax.training.loop import Trainer, fit
 from nplm_jax.training.reporter import Reporter
-from nplm_jax.training.training_run import prepare_run
 
 
 def test_no_two_masks_of_dropout_share_their_random_numbers(monkeypatch):

@@ -32,8 +32,8 @@ from nplm_jax.config.registry import NETWORKS, PARTS
 from nplm_jax.data.batches import make_batch
 from nplm_jax.models import network_reading
 from nplm_jax.models.body import by_example
+from nplm_jax.runs.training_from_settings import prepare_run
 from nplm_jax.training import sparse_rows, step
-from nplm_jax.training.training_run import prepare_run
 
 V = len(DATA.vocabulary)
 TIED = {

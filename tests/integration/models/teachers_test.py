@@ -9,14 +9,14 @@ import pytest
 from helpers import DATA, SPARSE, RecordingReporter, assert_close, others_nightly, run_chunk, same_bits, small_settings
 
 from nplm_jax.data.batches import make_batch
-from nplm_jax.models.network_from_settings import network_from_settings
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.models.teachers import read_with_teachers, training_start
 from nplm_jax.outputs.teacher import mean_probabilities
+from nplm_jax.runs.network_from_settings import network_from_settings
+from nplm_jax.runs.training_from_settings import prepare_run
 from nplm_jax.training import vmapped
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.training.loop import Interrupted, Trainer, fit
-from nplm_jax.training.training_run import prepare_run
 
 STREAM = {'model.family': 'lstm', 'model.n': 5, 'model.direct': False, 'train.batch_size': 12, 'train.bptt_length': 4}
 BODIES = {

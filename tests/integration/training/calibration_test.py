@@ -22,9 +22,9 @@ from nplm_jax.inference import perplexity
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import BIAS
 from nplm_jax.runs import experiment
+from nplm_jax.runs.training_from_settings import prepare_run
 from nplm_jax.training import calibration, vmapped
 from nplm_jax.training.loop import Trainer, fit
-from nplm_jax.training.training_run import prepare_run
 from nplm_jax.utils.errors import NonFiniteError
 
 V = len(DATA.vocabulary)

@@ -6,7 +6,7 @@ import pytest
 from helpers import DATA, SPARSE, others_nightly, run_chunk, small_settings
 
 from nplm_jax.config.settings import replace
-from nplm_jax.training.training_run import prepare_run
+from nplm_jax.runs.training_from_settings import prepare_run
 
 NCE = {**SPARSE, 'output.kind': 'nce'}
 SGD = {'optimizer.momentum': 0.0, 'optimizer.learning_rate': 0.1, 'optimizer.decay': 0.05}

@@ -20,15 +20,15 @@ from helpers import (
 )
 
 from nplm_jax.inference.perplexity import evaluate, evaluate_sample
-from nplm_jax.models.network_from_settings import network_from_settings
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.reporting import figures
 from nplm_jax.reporting import run_reporter as reporting
 from nplm_jax.runs import evaluation
+from nplm_jax.runs.network_from_settings import network_from_settings
+from nplm_jax.runs.training_from_settings import prepare_run
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.training.loop import Interrupted, Trainer, fit, restore_or_init
 from nplm_jax.training.reporter import Reporter
-from nplm_jax.training.training_run import prepare_run
 from nplm_jax.utils.errors import NonFiniteError
 
 BASE = small_settings()

@@ -20,13 +20,13 @@ from helpers import (
 )
 from optax.contrib import MuonDimensionNumbers
 
-from nplm_jax.models.network_from_settings import network_from_settings
 from nplm_jax.runs.experiment import load_settings
+from nplm_jax.runs.network_from_settings import network_from_settings
+from nplm_jax.runs.program_from_settings import hyperparameters_of, make_program, optimizer_from_settings
+from nplm_jax.runs.training_from_settings import prepare_run
 from nplm_jax.training import optimizer_plugin
 from nplm_jax.training import step as step_lib
-from nplm_jax.training.program_from_settings import hyperparameters_of, make_program, optimizer_from_settings
 from nplm_jax.training.step import RunInputs, evaluation_params
-from nplm_jax.training.training_run import prepare_run
 
 STEPS = 50
 SAME = {'optimizer.tables': 'same', 'optimizer.momentum': 0.0, 'optimizer.decay': 0.0, 'model.dropout': 0.0}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from helpers import make_batch, penalised_nll, small_settings, start_training
 
-from nplm_jax.models.network_from_settings import network_from_settings
+from nplm_jax.runs.network_from_settings import network_from_settings
 from nplm_jax.training import step
 
 V = 23

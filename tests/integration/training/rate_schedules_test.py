@@ -8,7 +8,7 @@ import pytest
 from helpers import check_resumed, default_settings, launch, plugin_folder, refuses, same_bits, small_settings
 
 from nplm_jax.runs.experiment import load_settings
-from nplm_jax.training.program_from_settings import hyperparameters_of, optimizer_from_settings
+from nplm_jax.runs.program_from_settings import hyperparameters_of, optimizer_from_settings
 from nplm_jax.utils.errors import BadInput
 
 TRAPEZOID = {'optimizer.schedule': 'trapezoid', 'optimizer.learning_rate': 2.0}

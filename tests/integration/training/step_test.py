@@ -8,11 +8,11 @@ from helpers import DATA, SPARSE, features_of, first_batch, others_nightly, regu
 
 from nplm_jax.config.settings import replace
 from nplm_jax.distributed.sharding import ONE_DEVICE
+from nplm_jax.runs.training_from_settings import prepare_run
 from nplm_jax.training import sparse_rows
 from nplm_jax.training import step as step_lib
 from nplm_jax.training.deferred_decay import mix
 from nplm_jax.training.step import execute_steps
-from nplm_jax.training.training_run import prepare_run
 
 NO_DROPOUT = {'model.dropout': 0.0, 'optimizer.decay': 0.0}
 LSTM = {'model.family': 'lstm', 'model.direct': False, 'train.batch_size': 8, 'train.bptt_length': 4}

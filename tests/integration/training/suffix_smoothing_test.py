@@ -10,8 +10,8 @@ from configs import default
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import BIAS, EMBEDDING
 from nplm_jax.runs import experiment
+from nplm_jax.runs.training_from_settings import prepare_run
 from nplm_jax.training import calibration, suffix_smoothing
-from nplm_jax.training.training_run import prepare_run
 
 V = len(DATA.vocabulary)
 WORDS = ['<rare>', 'the', 'walking', 'talking', 'sing', 'morning', 'cat', 'bat', 'at', 'g', 'smirking', 'zzz']

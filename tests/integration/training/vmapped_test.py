@@ -19,14 +19,14 @@ from nplm_jax.config.settings import HYPERPARAMETERS
 from nplm_jax.reporting import figures
 from nplm_jax.reporting import run_reporter as reporting
 from nplm_jax.runs import experiment, loading
-from nplm_jax.sweeps import sweep_points, sweeps
+from nplm_jax.runs.program_from_settings import hyperparameters_of
+from nplm_jax.runs.training_from_settings import prepare_run
+from nplm_jax.sweeps import sweep_points, sweeps, together
 from nplm_jax.sweeps.together import run_many
 from nplm_jax.training import vmapped
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.training.loop import Interrupted
-from nplm_jax.training.program_from_settings import hyperparameters_of
 from nplm_jax.training.step import execute_steps
-from nplm_jax.training.training_run import prepare_run
 from nplm_jax.utils.errors import NonFiniteError
 
 SPARSE = {'output.samples': 7, 'output.num_shortlist': 2, 'output.classes': 3}
@@ -183,7 +183,7 @@ def test_only_runs_that_differ_in_hyperparameters_are_grouped():
     ]
     points = [sweep_points.apply(sentences.get_config(), {'name': str(i), **c}) for i, c in enumerate(changes)]
     settings = [point.settings for point in points]
-    assert vmapped.group_compatible(settings) == [[0, 2], [1, 4], [3], [5], [6], [7]]
+    assert together.group_compatible(settings) == [[0, 2], [1, 4], [3], [5], [6], [7]]
 
 
 @pytest.mark.parametrize('key', HYPERPARAMETERS)
@@ -192,7 +192,7 @@ def test_each_batched_hyperparameter_changes_the_result_and_leaves_the_program_e
     changes = {'optimizer.name': name, 'train.epochs': 1, 'optimizer.paper.epsilon_0': 0.1}
     settings = config_lib.replace(config_lib.from_config(sentences.get_config()), changes)
     changed = config_lib.replace(settings, {key: 7 if key == 'seed' else 0.05})
-    assert vmapped.group_compatible([settings, changed]) == [[0, 1]]
+    assert together.group_compatible([settings, changed]) == [[0, 1]]
     data = loading.load_dataset(settings)
     runs = [prepare_run(s, data) for s in (settings, changed)]
     assert runs[0].program == runs[1].program and hash(runs[0].program) == hash(runs[1].program)

@@ -11,8 +11,8 @@ from experiments.lineage import ladder, table, train
 from nplm_jax.config import settings as config
 from nplm_jax.config.parts import is_neural
 from nplm_jax.config.registry import PARTS
-from nplm_jax.models.network_from_settings import network_from_settings
 from nplm_jax.runs import experiment
+from nplm_jax.runs.network_from_settings import network_from_settings
 
 FAKE_LAUNCH = """
 import json, pathlib, sys, time

@@ -10,7 +10,7 @@ from experiments.tokens import study, texts
 from experiments.tokens.study import Run
 from nplm_jax.data import corpora
 from nplm_jax.runs import experiment, loading
-from nplm_jax.training.training_run import prepare_run
+from nplm_jax.runs.training_from_settings import prepare_run
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_the_learning_rate_ends_with_the_last_update_in_the_middle_of_a_pass(sma
     files = texts.write('brown', small / 'texts')
     settings = experiment.load_settings(study.make_config(run, files))
     made = prepare_run(settings, loading.load_dataset(settings))
-    shortened = study.shorten(made, 30)
+    shortened = study.shorten(made, settings, 30)
     learning_rate = shortened.program.optimizer.learning_rate
     rates = [float(learning_rate(made.inputs.hyperparameters, step)) for step in (0, 15, 29)]
     assert (made.schedule.steps_per_epoch, shortened.schedule.steps_per_epoch) == (23, 20)

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tools.faults import damage, disks, kills, network, runs
+from tools.faults import damage, disks, kills, many, network, runs
 from tools.faults.__main__ import HERE, make_table, recovered
 from tools.faults.child import PHASES
 
@@ -76,6 +76,32 @@ def test_two_starts_at_once(base, tmp_path):
 
 def test_a_clock_that_jumps_back(base, tmp_path):
     assert recovered(record := kills.clock(tmp_path / 'run', base, 'step', imported=True)), record
+
+
+JAX = (
+    'E1127 18:45:18.270714 10429 coordination_service_agent.cc:289] Polled an error.\n'
+    'F1127 18:45:18.270861 10429 client.h:80] Terminating process because ... another task died; ...\n'
+    'Additional GRPC error information:\n'
+)
+TRACE = '*** Check failure stack trace: ***\n    @     0x7f6211372104  LogMessage::Flush()\n'
+OWN = f'{many.LOST}Gloo); resume all processes with: ...\n'
+
+
+@pytest.mark.parametrize(
+    'stderr,expected',
+    [
+        ('', ''),
+        (OWN, OWN),
+        (JAX + TRACE, many.BY_JAX),
+        (JAX + OWN, OWN),
+        (JAX + OWN + TRACE, OWN),
+        (OWN + JAX + TRACE, OWN),
+        ('a warning\n' + JAX, f'a warning\n{many.BY_JAX}'),
+        (JAX + 'Traceback (most recent call last):\n', JAX + 'Traceback (most recent call last):\n'),
+    ],
+)
+def test_the_message_of_jax_about_a_loss_counts_as_one_line_or_none_next_to_the_programs_own(stderr, expected):
+    assert many.in_lines(stderr).strip() == expected.strip()
 
 
 def serve(folder, fault):

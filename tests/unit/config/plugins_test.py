@@ -12,7 +12,7 @@ import nplm_jax
 from nplm_jax.config import parts
 from nplm_jax.runs import loading
 from nplm_jax.runs.experiment import load_settings
-from nplm_jax.training.program_from_settings import optimizer_from_settings
+from nplm_jax.runs.program_from_settings import optimizer_from_settings
 
 
 @pytest.fixture

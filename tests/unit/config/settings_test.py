@@ -15,10 +15,10 @@ from nplm_jax.config.records import from_record, to_record
 from nplm_jax.config.registry import PARTS
 from nplm_jax.config.sections import KEYS_FILE
 from nplm_jax.config.settings import Settings
-from nplm_jax.models.network_from_settings import network_from_settings
 from nplm_jax.reporting import catalog
 from nplm_jax.runs import workdir
 from nplm_jax.runs.experiment import load_settings
+from nplm_jax.runs.network_from_settings import network_from_settings
 from nplm_jax.utils.errors import BadInput
 
 

@@ -17,9 +17,9 @@ from nplm_jax.distributed.mapping import DATA as DATA_AXIS
 from nplm_jax.distributed.mapping import MODEL
 from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding
 from nplm_jax.distributed.sharding_from_settings import make_sharding
-from nplm_jax.models.network_from_settings import network_from_settings
 from nplm_jax.runs import workdir
-from nplm_jax.training.training_run import prepare_run
+from nplm_jax.runs.network_from_settings import network_from_settings
+from nplm_jax.runs.training_from_settings import prepare_run
 from nplm_jax.utils.errors import BadInput
 
 MESH = AbstractMesh((2, 4), (DATA_AXIS, MODEL))

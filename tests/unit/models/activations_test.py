@@ -9,10 +9,10 @@ import pytest
 from helpers import DATA, first_batch, others_nightly, small_settings
 
 from nplm_jax.config.registry import NETWORKS
-from nplm_jax.models.network_from_settings import network_from_settings
+from nplm_jax.runs.network_from_settings import network_from_settings
+from nplm_jax.runs.training_from_settings import prepare_run
 from nplm_jax.training.gradients import dense_gradients
 from nplm_jax.training.step import execute_steps
-from nplm_jax.training.training_run import prepare_run
 
 STREAM = {'model.direct': False, 'model.n': 4, 'model.h': 6, 'transformer.heads': 2, 'transformer.memory': 5}
 STREAM |= {'train.batch_size': 8, 'train.bptt_length': 4, 'model.layers': 2, 'model.precision': 'bfloat16'}
@@ -21,8 +21,9 @@ FAMILIES = [family for family in NETWORKS if family != 'nplm']  # whose `precisi
 
 def run_on(platform, changes):
     """A run whose network is that of a platform, wherever it is trained."""
-    run = prepare_run(small_settings({**STREAM, **changes}), DATA)
-    network = network_from_settings(run.settings, DATA.vocabulary, platform)
+    settings = small_settings({**STREAM, **changes})
+    run = prepare_run(settings, DATA)
+    network = network_from_settings(settings, DATA.vocabulary, platform)
     return run, network
 
 

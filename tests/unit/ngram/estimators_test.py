@@ -7,8 +7,7 @@ from configs import sentences
 from nplm_jax.config import parts
 from nplm_jax.config.registry import NGRAM_MODELS, PARTS
 from nplm_jax.config.settings import from_config
-from nplm_jax.ngram import estimators
-from nplm_jax.runs import loading
+from nplm_jax.runs import estimation, loading
 
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
 
@@ -24,7 +23,7 @@ def prepare(family):
 @pytest.mark.parametrize('family', NGRAM_MODELS)
 def test_every_family_is_estimated(family, tmp_path):
     settings, data = prepare(family)
-    model = estimators.estimate(settings, data, tmp_path)
+    model = estimation.estimate(settings, data, tmp_path)
     assert model.n == 3
     log_p_BxV = model.next_word(np.arange(len(data.vocabulary))[:, None])
     np.testing.assert_allclose(np.exp(log_p_BxV.astype(np.float64)).sum(1), 1, atol=1e-6)

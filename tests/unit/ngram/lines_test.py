@@ -17,8 +17,8 @@ from nplm_jax.config.registry import NGRAM_MODELS
 from nplm_jax.data import brown, vocabulary
 from nplm_jax.inference import scoring
 from nplm_jax.inference.perplexity import evaluate, perplexity
-from nplm_jax.ngram import arpa, estimators, lines, sentence_marks
-from nplm_jax.runs import experiment, loading
+from nplm_jax.ngram import arpa, lines, sentence_marks
+from nplm_jax.runs import estimation, experiment, loading
 from nplm_jax.utils.errors import BadInput
 
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
@@ -103,8 +103,8 @@ def small(tmp_path_factory):
 def prepare(config, folder=None):
     """Returns settings, the corpus as the run reads it, and the model."""
     settings = experiment.load_settings(config)
-    data = estimators.read(settings, loading.load_dataset(settings))
-    return settings, data, estimators.estimate(settings, data, folder)
+    data = estimation.read(settings, loading.load_dataset(settings))
+    return settings, data, estimation.estimate(settings, data, folder)
 
 
 @pytest.mark.parametrize('order, prune', LMPLZ)
@@ -137,7 +137,7 @@ def test_nothing_before_a_line_has_an_influence_and_all_sums_are_one(small, fami
 def test_the_words_of_the_splits_stay_and_each_line_has_one_end(small):
     settings = experiment.load_settings(settings_for('kneser_ney', small))
     stream = loading.load_dataset(settings)
-    data = estimators.read(settings, stream)
+    data = estimation.read(settings, stream)
     marks = [data.vocabulary.ids['<p>'], data.vocabulary.ids['<text>']]
     for split, num_lines in (('train', 480), ('valid', 60), ('test', 60)):
         (before, after), sizes = [
@@ -185,11 +185,11 @@ def test_auto_reads_lines_where_paragraphs_are_lines_and_the_family_can(small):
     ):
         changes = {'corpus.context': context, 'corpus.paragraphs': paragraphs}
         settings = experiment.load_settings(settings_for('kneser_ney', small, **changes))
-        assert estimators.reads_lines(settings, loading.load_dataset(settings)) == expected
+        assert estimation.reads_lines(settings, loading.load_dataset(settings)) == expected
     for family in (*set(NGRAM_MODELS) - set(FAMILIES), 'nplm'):
         settings = experiment.load_settings(settings_for(family, small, **{'model.n': 3}))
         data = loading.load_dataset(settings)
-        assert data.has_lines and not estimators.reads_lines(settings, data) and estimators.read(settings, data) is data
+        assert data.has_lines and not estimation.reads_lines(settings, data) and estimation.read(settings, data) is data
 
 
 @pytest.mark.parametrize('family', ['classes', 'interpolated', 'add_delta', 'maximum_likelihood'])
@@ -209,7 +209,7 @@ def test_lines_need_marks(changes):
 def test_lines_need_their_mark_in_the_vocabulary(small):
     settings = experiment.load_settings(settings_for('kneser_ney', small))
     with refuses('corpus.context'):
-        estimators.read(
+        estimation.read(
             settings, dataclasses.replace(loading.load_dataset(settings), vocabulary=vocabulary.numbered(40))
         )
 
@@ -228,7 +228,7 @@ def test_a_model_of_lines_is_mixed_with_one_of_the_stream(small, tmp_path, lines
     data = loading.load_dataset(tmp_path / 'line')  # as the run reads it
     assert data.by_lines and not loading.load_dataset(tmp_path / 'stream').by_lines
     assert loading.prepare_recorded(loading.load(tmp_path / 'line').settings, tmp_path / 'line').by_lines
-    assert float(rows['line'][3]) == pytest.approx(evaluate(model, data.tokens_T, data.test).perplexity, rel=1e-3)
+    assert float(rows['line'][3]) == pytest.approx(evaluate(model, data.tokens_T, data.test).perplexity, abs=0.06)
     assert float(rows['mixed, learned'][2]) <= float(rows['line'][2])
 
 

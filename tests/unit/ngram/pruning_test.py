@@ -5,9 +5,10 @@ import pytest
 from helpers import DATA, default_settings, refuses
 
 from nplm_jax.data.stream import Span
-from nplm_jax.ngram import estimators, kneser_ney, pruning
+from nplm_jax.ngram import kneser_ney, pruning
 from nplm_jax.ngram.counts import count
 from nplm_jax.ngram.scratch import Scratch
+from nplm_jax.runs import estimation
 from nplm_jax.runs.experiment import load_settings
 
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
@@ -83,10 +84,10 @@ def test_pruning_in_blocks_is_pruning_at_once():
 
 def test_the_settings_reach_the_model(tmp_path):
     settings = default_settings({'model.family': 'modified_kneser_ney', 'model.n': 3, 'ngram.bits': 16})
-    full = estimators.estimate(settings, DATA, tmp_path)
+    full = estimation.estimate(settings, DATA, tmp_path)
     assert full.log_p[1].codes.dtype == np.uint16
     settings = default_settings({'model.family': 'modified_kneser_ney', 'model.n': 3, 'ngram.prune': '0 1'})
-    assert estimators.estimate(settings, DATA, tmp_path).table.size(3) < full.table.size(3)
+    assert estimation.estimate(settings, DATA, tmp_path).table.size(3) < full.table.size(3)
 
 
 @pytest.mark.parametrize(

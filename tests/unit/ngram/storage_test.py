@@ -9,8 +9,9 @@ from helpers import DATA, default_settings, refuses
 from nplm_jax.config.registry import NGRAM_MODELS
 from nplm_jax.data.stream import RARE, Span
 from nplm_jax.data.vocabulary import Vocabulary
-from nplm_jax.ngram import archives, class_ngram, estimators, interpolated, kneser_ney, storage
+from nplm_jax.ngram import archives, class_ngram, interpolated, kneser_ney, storage
 from nplm_jax.ngram.counts import count
+from nplm_jax.runs import estimation
 from tests.nightly.fuzz.folders import sealed
 
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
@@ -29,7 +30,7 @@ def same_predictions(a, b):
 @pytest.mark.parametrize('family', NGRAM_MODELS)
 def test_every_family_comes_back_bit_for_bit(family, tmp_path):
     settings = default_settings({'model.family': family, 'model.n': 3, 'ngram.classes': 4})
-    model = estimators.estimate(settings, DATA, tmp_path)
+    model = estimation.estimate(settings, DATA, tmp_path)
     storage.save(model, path := tmp_path / storage.MODEL_FILE)
     same_predictions(storage.load(path, V), model)
 

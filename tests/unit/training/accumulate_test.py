@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from helpers import DATA, SPARSE, check_eight_devices, refuses, run_chunk, small_settings
 
-from nplm_jax.training.training_run import prepare_run
+from nplm_jax.runs.training_from_settings import prepare_run
 
 COMMON = {'train.batch_size': 16, 'train.bptt_length': 4, 'optimizer.clip_norm': 1.0}
 DROPOUT = {'model.dropout': 0.3}

@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import pytest
 from helpers import DATA, small_settings
 
+from nplm_jax.runs.training_from_settings import prepare_run
 from nplm_jax.training import chips
 from nplm_jax.training.flops import Cost, cost_of, product_flops
-from nplm_jax.training.training_run import prepare_run
 
 V = len(DATA.vocabulary)
 N, M, K = 3, 4, 5  # context words, features, hidden units

@@ -1,7 +1,7 @@
 import pytest
 from helpers import DATA, refuses, small_settings
 
-from nplm_jax.training.program_from_settings import make_schedule
+from nplm_jax.runs.program_from_settings import make_schedule
 
 
 def test_a_batch_larger_than_the_corpus_is_refused():

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from helpers import DATA, SPARSE, RecordingReporter, numbers, others_nightly, small_settings
 
+from nplm_jax.runs.training_from_settings import prepare_run
 from nplm_jax.training import finite
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.training.loop import Trainer, fit
 from nplm_jax.training.milestones import Progress
-from nplm_jax.training.training_run import prepare_run
 from nplm_jax.utils.errors import NonFiniteError
 
 CLIMB = {  # the rate climbs until the decay turns to growth

@@ -8,8 +8,8 @@ from helpers import SPARSE, default_settings, make_network, small_settings
 
 from nplm_jax.models.network import Network
 from nplm_jax.outputs.output_layer import Tables
+from nplm_jax.runs.program_from_settings import hyperparameters_of, optimizer_from_settings, updates_rows
 from nplm_jax.training.optimizers import HIDDEN, TABLES, VECTORS, label_parameters, paper_schedule
-from nplm_jax.training.program_from_settings import hyperparameters_of, optimizer_from_settings, updates_rows
 from nplm_jax.training.transformations import clip_by_global_norm, scale_by_row_moment
 
 TABLE_NAMES = ('C_VxM', 'b_V')

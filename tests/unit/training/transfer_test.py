@@ -4,9 +4,9 @@ import jax
 import pytest
 from helpers import DATA, SPARSE, RecordingReporter, small_settings
 
+from nplm_jax.runs.training_from_settings import prepare_run
 from nplm_jax.training.loop import Trainer
 from nplm_jax.training.step import execute_steps
-from nplm_jax.training.training_run import prepare_run
 
 RARELY = {'train.epochs': 9, 'train.log_every': 8, 'train.evaluate_every': 10**6, 'train.checkpoint_every': 10**6}
 LSTM = {'model.family': 'lstm', 'model.direct': False, 'train.batch_size': 8, 'train.bptt_length': 4}

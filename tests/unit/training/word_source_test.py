@@ -10,8 +10,8 @@ from helpers import DATA, SPARSE, assert_close, check_resumed, check_together, r
 
 from nplm_jax.data.batches import examples, make_batch
 from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding, make_mesh
+from nplm_jax.runs.training_from_settings import prepare_run
 from nplm_jax.training import vmapped
-from nplm_jax.training.training_run import prepare_run
 from nplm_jax.training.word_source import make_word_source
 
 MAPPED = {'train.input': 'mapped'}
@@ -39,10 +39,10 @@ def test_streams_are_the_same_from_a_file():
 
 
 def test_an_epoch_of_windows_has_every_word_once():
-    run = prepare_run(small_settings(MAPPED), DATA)
+    run = prepare_run(settings := small_settings(MAPPED), DATA)
     epoch, B = run.schedule.steps_per_epoch, run.program.batch_size
     body, indices = run.program.network.body, np.arange(epoch * B)
-    positions, others = (body.layout.positions_at(run.settings.seed, e, DATA.train, B, indices) for e in (0, 1))
+    positions, others = (body.layout.positions_at(settings.seed, e, DATA.train, B, indices) for e in (0, 1))
     assert len(set(positions.tolist())) == epoch * B and set(positions) <= set(range(220))
     steps = range(0, epoch, run.schedule.steps_per_execution)
     contexts, targets = batches(run, steps)
@@ -79,7 +79,9 @@ def test_joined_words_are_shared_or_kept_apart():
 def test_a_mesh_reads_the_words_of_one_device_from_a_file():
     run = prepare_run(settings := small_settings(MAPPED), DATA)
     shardings = run.program.sharding, MeshSharding(make_mesh(1, 1))
-    sources = [make_word_source(settings, DATA, run.program.network, sharding) for sharding in shardings]
+    sources = [
+        make_word_source(settings.train, settings.seed, DATA, run.program.network, sharding) for sharding in shardings
+    ]
     one, mesh = (source(0, 3, 10) for source in sources)
     jax.tree.map(np.testing.assert_array_equal, mesh, one)
 
@@ -91,7 +93,8 @@ def test_a_text_of_so_many_words_is_not_put_on_a_device():
 
     run = prepare_run(settings := small_settings({'train.input': 'device'}), DATA)
     with refuses('train.input'):
-        make_word_source(settings, dataclasses.replace(DATA, tokens_T=Long()), run.program.network, ONE_DEVICE)
+        data = dataclasses.replace(DATA, tokens_T=Long())
+        make_word_source(settings.train, settings.seed, data, run.program.network, ONE_DEVICE)
 
 
 def test_a_mapped_corpus_is_read_from_its_file(tmp_path):

@@ -15,9 +15,9 @@ from experiments.section5.plugins.importance import ImportanceSampling
 from nplm_jax.data import batches
 from nplm_jax.outputs import softmax
 from nplm_jax.outputs.output_layer import Gathered
+from nplm_jax.runs.training_from_settings import prepare_run
 from nplm_jax.training import step
 from nplm_jax.training.checkpoints import CheckpointStore
-from nplm_jax.training.training_run import prepare_run
 
 V, B = 31, 7
 TRAIN = np.minimum(np.random.default_rng(0).geometric(0.2, 900) - 1, V - 1)

@@ -9,7 +9,7 @@ import pytest
 from helpers import DATA, SPARSE, check_eight_devices, check_resumed, run_chunk, same_bits, small_settings, train
 
 from experiments.section5.plugins import neighbours, prior
-from nplm_jax.training.training_run import prepare_run
+from nplm_jax.runs.training_from_settings import prepare_run
 
 V = len(DATA.vocabulary)
 PRIOR = 'experiments.section5.plugins.prior:sgd'

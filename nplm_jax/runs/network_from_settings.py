@@ -12,6 +12,7 @@ from nplm_jax.data.vocabulary import Vocabulary, numbered
 from nplm_jax.models.body import Body
 from nplm_jax.models.network import Network
 from nplm_jax.models.stream_body import StreamBody
+from nplm_jax.outputs.blockwise import default_block_size
 from nplm_jax.outputs.softmax import LINEAR
 from nplm_jax.utils.errors import require
 
@@ -34,7 +35,7 @@ def network_from_settings(settings: Settings, vocabulary: Vocabulary | int, plat
     settings = resolve_auto(settings, platform)
     body: Body = parts.make('model.family', settings)
     body = body.on(platform or nn.default_platform()) if isinstance(body, StreamBody) else body
-    body.check(settings)
+    body.check()
     words = numbered(vocabulary) if isinstance(vocabulary, int) else vocabulary
     output = parts.make('output.kind', settings).over(words)
     if body.scorer is not LINEAR:
@@ -52,18 +53,9 @@ def network_from_settings(settings: Settings, vocabulary: Vocabulary | int, plat
 
 
 def resolve_auto(settings: Settings, platform: str | None = None) -> Settings:
-    """Returns settings in which what `AUTO` lists is that of a platform: `nn.native_precision` and `block_size`."""
-    precision, size = nn.native_precision(platform), block_size(platform or nn.default_platform())
+    """Returns settings in which the keys of `AUTO` have the values of a platform."""
+    precision, size = nn.native_precision(platform), default_block_size(platform or nn.default_platform())
     values = {'model.precision': precision, 'output.precision': precision, 'output.block_size': size}
     return config.replace(
         settings, {key: x for key, x in values.items() if config.value_of(settings, key) == AUTO[key]}
     )
-
-
-def block_size(platform: str) -> int:
-    """Returns the number of examples whose V scores are in memory at once.
-
-    Such a block stays in a CPU's cache, or in a TPU's buffers. On a GPU each block reads and writes the sum of the
-    gradients with respect to the weights, so that fewer are faster (experiments/accelerator).
-    """
-    return {'cpu': 256, 'tpu': 1024}.get(platform, 4096)

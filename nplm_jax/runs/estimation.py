@@ -1,0 +1,53 @@
+"""Count-based models from settings: the corpus as a run reads it, and the estimate."""
+
+import pathlib
+
+from nplm_jax.config import parts
+from nplm_jax.config.registry import NGRAM_MODELS
+from nplm_jax.config.settings import Settings
+from nplm_jax.data.dataset import Dataset
+from nplm_jax.data.stream import PARAGRAPH_BOUNDARY
+from nplm_jax.models.language_model import LanguageModel
+from nplm_jax.ngram import estimators, lines
+from nplm_jax.ngram.shared_scratch import SharedScratch
+from nplm_jax.utils.errors import require
+
+
+def reads_lines(settings: Settings, data: Dataset) -> bool:
+    """Returns whether a run reads its corpus line by line: what `corpus.context` says, or what `auto` finds."""
+    context, family = settings.corpus.context, settings.model.family
+    if context != 'auto':
+        return context == 'line'
+    return data.has_lines and family in NGRAM_MODELS and estimators.estimator_class(family).reads_lines
+
+
+def read(settings: Settings, data: Dataset, folder: pathlib.Path | None = None) -> Dataset:
+    """Returns a corpus as the run reads it: as a stream, or by lines.
+
+    Args:
+        settings: The run's settings, of any family.
+        data: The corpus.
+        folder: Where a large stream is an unnamed file; None is the system's temporary folder.
+
+    Raises:
+        BadInput: `<p>` is no word of the vocabulary.
+    """
+    if data.by_lines or not reads_lines(settings, data):
+        return data
+    problem = f'needs {PARAGRAPH_BOUNDARY} in the vocabulary; corpus.context=stream does not'
+    require(PARAGRAPH_BOUNDARY in data.vocabulary.ids, 'corpus.context', settings.corpus.context, problem)
+    return lines.by_lines(data, SharedScratch(folder))
+
+
+def estimate(settings: Settings, data: Dataset, folder: pathlib.Path) -> LanguageModel:
+    """Estimates the model that `model.family`, `model.n` and `ngram.*` describe from the training words.
+
+    Args:
+        settings: The run's settings; `model.family` is one of `registry.NGRAM_MODELS`.
+        data: The corpus, of which `read` makes what the run reads.
+        folder: The run's folder; see `Estimator.fit`.
+
+    Raises:
+        BadInput: A setting does not fit the corpus.
+    """
+    return parts.make('model.family', settings).fit(read(settings, data, folder), folder)

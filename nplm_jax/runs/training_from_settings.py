@@ -1,0 +1,78 @@
+"""Builds the training of a run from its settings: network, mesh, schedule, program and inputs."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+
+from nplm_jax.config import parts
+from nplm_jax.config.settings import Settings
+from nplm_jax.data import dataset
+from nplm_jax.distributed import sharding, sharding_from_settings
+from nplm_jax.models.body import Body
+from nplm_jax.models.neural import NeuralLanguageModel
+from nplm_jax.models.teachers import Teachers
+from nplm_jax.runs.network_from_settings import network_from_settings
+from nplm_jax.runs.program_from_settings import hyperparameters_of, make_program, make_schedule
+from nplm_jax.training.flops import cost_of
+from nplm_jax.training.step import RunInputs
+from nplm_jax.training.training_run import TrainingRun
+from nplm_jax.training.word_source import make_word_source
+from nplm_jax.utils.errors import require
+
+
+def prepare_run(settings: Settings, data: dataset.Dataset, teachers: Sequence[NeuralLanguageModel] = ()) -> TrainingRun:
+    """Builds the network, the mesh, the schedule and the optimizer of a run.
+
+    Args:
+        settings: The run's settings.
+        data: Its corpus.
+        teachers: The models that `output.teacher` names, over the same words.
+
+    Raises:
+        BadInput: The data or the devices do not fit the settings.
+    """
+    mesh = make_sharding(settings, parts.make('model.family', settings))
+    network = network_from_settings(settings, data.vocabulary, mesh.platform)
+    if teachers:
+        networks = tuple(teacher.network for teacher in teachers)
+        network = dataclasses.replace(network, teachers=Teachers(networks, network.layout.over_streams))
+    schedule = make_schedule(settings, data.train)
+    extras = network.output.make_extras(data.train_words, len(data.vocabulary))
+    hyperparameters = mesh.put(hyperparameters_of(settings))
+    program = make_program(settings, network, schedule.steps_per_epoch, mesh)
+    return TrainingRun(
+        train=settings.train,
+        eval=settings.eval,
+        data=data,
+        schedule=schedule,
+        program=program,
+        inputs=RunInputs(
+            hyperparameters,
+            None,
+            mesh.replicate(jax.tree.map(jnp.asarray, extras)),
+            mesh.replicate(tuple(teacher.params for teacher in teachers)),
+        ),
+        words=make_word_source(settings.train, settings.seed, data, network, mesh),
+        cost=cost_of(program, extras),
+    )
+
+
+def make_sharding(settings: Settings, body: Body) -> sharding.MeshSharding:
+    """Returns the sharding of a run's updates, or of their parts. Needs no data.
+
+    Args:
+        settings: The run's settings.
+        body: Its body.
+
+    Raises:
+        BadInput: There are too few devices, they cannot divide the batch, or `train.accumulate` cannot.
+    """
+    batch_size, num_parts = settings.train.batch_size, settings.train.accumulate
+    num_streams = body.layout.num_streams(batch_size)
+    allowed = f'must be a divisor of {num_streams}, the streams of an update'
+    require(num_streams % num_parts == 0, 'train.accumulate', num_parts, allowed)
+    uses_sparse_updates = parts.part_class('output.kind', settings.output.kind).uses_sparse_updates
+    shares = batch_size // num_parts, num_streams // num_parts
+    return sharding_from_settings.make_sharding(settings.parallel, *shares, uses_sparse_updates)
