@@ -46,4 +46,4 @@ def get_config(row: str = 'mlp10') -> ConfigDict:
 
     The paper prints mlp10 only as a mixture with the interpolated trigram: compare `mixture.fixed` of results.json.
     """
-    return rows.get_config('ap_news', row, _CORPUS, _ROWS)
+    return rows.get_config('ap_news', row, _CORPUS, _ROWS, default='mlp10')

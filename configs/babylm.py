@@ -31,4 +31,4 @@ _MODELS = {**{name: {**_NO_NETWORK, **keys} for name, keys in rows.NGRAMS.items(
 
 def get_config(row: str = '10m') -> ConfigDict:
     """Returns the config of a size, `10m` or `100m`, and of a shared row after a comma."""
-    return rows.get_config('babylm', row, _CORPUS, _SIZES, _MODELS)
+    return rows.get_config('babylm', row, _CORPUS, _SIZES, _MODELS, '10m')

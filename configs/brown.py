@@ -18,6 +18,8 @@
     python launch.py --config=configs/brown.py:mlp9,paper mlp9 trained by the paper's recipe, one word an update
     python launch.py --config=configs/brown.py:one_minute,sgd   an LSTM by gradient descent and NCE, also five_minutes
                                  and one_hour
+    python launch.py --config=configs/brown.py:mlp9,lstm,nce,adam   components in place of those of mlp9, each with the
+                                 defaults of its section
     python launch.py --config=configs/brown.py:mlp9 --config.model.h=50 --config.seed=2
 
 Expected results and minutes: experiments/table1/README.md, and experiments/recurrent/README.md for recurrent networks.
@@ -183,17 +185,15 @@ def get_config(row: str = '') -> ConfigDict:
     `,cased` after the row keeps upper and lower case, `,paper` trains by the paper's recipe, and `,sgd` after one of
     rows.BY_GRADIENT_DESCENT trains an LSTM by gradient descent for about as long.
     """
-    name, *added = row.split(',')
+    name = row.partition(',')[0]
     if mixed := MIXTURES.get(name):
         raise BadInput(
             f'configs/brown.py:{row}',
             f"{name.upper()} is the paper's {mixed.upper()} mixed with the trigram, half and "
             f'half; run {mixed}, whose table has it as "mixed with the trigram, fixed"',
         )
-    if name in _ALL and 'sgd' in added and name not in rows.BY_GRADIENT_DESCENT:
-        raise BadInput(f'configs/brown.py:{row}', f'sgd may stand after {", ".join(rows.BY_GRADIENT_DESCENT)}')
-    presets = {**_PRESETS, 'sgd': rows.BY_GRADIENT_DESCENT.get(name, {})}
-    return rows.get_config('brown', row, _CORPUS, _ALL, presets)
+    by_descent = {'sgd': rows.BY_GRADIENT_DESCENT[name]} if name in rows.BY_GRADIENT_DESCENT else {}
+    return rows.get_config('brown', row, _CORPUS, _ALL, _PRESETS | by_descent)
 
 
 def sweep() -> Iterator[dict[str, Any]]:

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
+from nplm_jax.config.compose import with_components
 from nplm_jax.config.settings import FIELDS, default_config
-from nplm_jax.utils.errors import BadInput
-from nplm_jax.utils.names import did_you_mean
 
 Row = Mapping[str, Any]  # values by flattened key: {'model.h': 50}
 
@@ -240,33 +239,34 @@ def with_paper(
 
 
 def get_config(
-    corpus: str, row: str, common: Row, rows: Mapping[str, Row], presets: Mapping[str, Row] = {}
+    corpus: str, words: str, common: Row, rows: Mapping[str, Row], presets: Mapping[str, Row] = {}, default: str = ''
 ) -> ConfigDict:
-    """Returns the config of a row of a corpus: the defaults, then the keys of all rows, of the row and of its presets.
+    """Returns the config of a row of a corpus, in which components replace their sections.
 
     Args:
         corpus: The name of the config file without .py, such as `brown`.
-        row: The row and, after commas, its presets.
+        words: The row, then its presets and components, separated by commas: `mlp9,cased,lstm`. Each may be missing.
         common: The keys that all rows of the corpus share.
-        rows: The keys of each row; '' is the row without a name.
-        presets: The keys of each preset; presets follow a row after commas.
+        rows: The keys of each row.
+        presets: The keys of each preset, which changes a row.
+        default: The row of words that begin with none.
 
     Returns:
-        The config; its name joins the corpus, the row and the presets by hyphens.
+        The config; its name joins the corpus and the words by hyphens.
 
     Raises:
-        BadInput: There is no such row or preset.
+        BadInput: A word names no row, preset or component, or two components are of one kind.
     """
-    base, *after = [row] if row in rows else row.split(',')
-    if base not in rows or (after and not presets):
-        names = list(filter(None, rows))
-        raise BadInput(
-            f'configs/{corpus}.py:{row}', f'no such row; rows are {", ".join(names)}{did_you_mean(row, names)}'
-        )
-    if not set(after) <= presets.keys():
-        raise BadInput(f'configs/{corpus}.py:{row}', f'after the row may stand {", ".join(presets)}')
+    first, *after = [words] if words in rows else words.split(',')
+    if first not in rows:
+        first, after = default, [first, *after]
     c = default_config()
-    c.name = '-'.join(filter(None, (corpus, *row.split(','))))
-    for keys in (common, rows[base], *(presets[name] for name in after)):
+    known = [word for word in after if word in presets]
+    for keys in (common, rows[first], *(presets[word] for word in known)):
         c.update_from_flattened_dict(dict(keys))
+    components = [word for word in after if word not in presets]
+    if components:
+        names = [*filter(None, rows), *presets]
+        c = with_components(c, components, f'configs/{corpus}.py:{words}', names)
+    c.name = '-'.join(filter(None, (corpus, *(word.rpartition(':')[2] for word in words.split(',')))))
     return c

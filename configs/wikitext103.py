@@ -24,4 +24,6 @@ _NETWORK: rows.Row = {**rows.TABLE2_NETWORK, **rows.NCE, 'output.samples': 1000}
 def get_config(row: str = 'mlp10') -> ConfigDict:
     """Returns the config of a row of the paper's Table 2 on this corpus, for which the paper prints nothing."""
     corpus = {'corpus.name': 'wikitext103', **wikitext2.WORDS}
-    return rows.get_config('wikitext103', row, corpus, {'mlp10': _NETWORK, **rows.NGRAMS, **rows.NETWORKS})
+    return rows.get_config(
+        'wikitext103', row, corpus, {'mlp10': _NETWORK, **rows.NGRAMS, **rows.NETWORKS}, default='mlp10'
+    )

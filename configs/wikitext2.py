@@ -66,5 +66,5 @@ MINUTES: dict[str, rows.Row] = {
 def get_config(row: str = 'mlp10') -> ConfigDict:
     """Returns the config of a row of the paper's Table 2 on this corpus, for which the paper prints nothing."""
     return rows.get_config(
-        'wikitext2', row, {'corpus.name': 'wikitext2', **WORDS}, {**ROWS, **rows.NETWORKS, **MINUTES}
+        'wikitext2', row, {'corpus.name': 'wikitext2', **WORDS}, {**ROWS, **rows.NETWORKS, **MINUTES}, default='mlp10'
     )

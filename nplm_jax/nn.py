@@ -149,7 +149,16 @@ def matmul(left_xD: jax.Array, right_DxK: jax.Array, precision: Precision = 'flo
     return y_BxK.reshape(*left_xD.shape[:-1], -1)
 
 
-_product = functools.partial(jnp.dot, preferred_element_type=jnp.float32)
+def product_precision(dtype: Any) -> jax.lax.Precision | None:
+    """Returns what JAX takes as the precision of a product whose factors have this type.
+
+    float32 has the precision in force, which `train_step` and `jit_float32` set to float32. bfloat16 has JAX's default:
+    no factor is rounded, and a TPU would take several passes for float32's precision.
+    """
+    return None if dtype == jnp.float32 else jax.lax.Precision.DEFAULT
+
+
+_product = functools.partial(jnp.dot, precision=product_precision('bfloat16'), preferred_element_type=jnp.float32)
 
 
 @jax.custom_vjp

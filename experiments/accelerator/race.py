@@ -3,6 +3,7 @@
     python -m experiments.accelerator.race [--minutes=25]    measures what is missing, and prints the table
     python -m experiments.accelerator.race --rehearse        all rows in small, on a CPU: within five minutes on 2 cores
     python -m experiments.accelerator.race --show            the table of the committed results, nothing measured
+    python -m experiments.accelerator.race --show --figure   and race.png: the share of the peak against the batch
 
 Each row is measured in a process of its own and is a file results/race/DEVICE/ROW.json; a rehearsal writes to
 runs/race-rehearsal. Started again, the race goes on: first with the rows that are missing, then with those that failed.
@@ -15,6 +16,7 @@ learning rates and decays by vmap against one by one (-vmap); the time to the pa
 from __future__ import annotations
 
 import argparse
+import collections
 import contextlib
 import importlib.metadata
 import json
@@ -36,7 +38,7 @@ import numpy as np
 from experiments import results, study
 from experiments.accelerator.rows import FULL, ROWS, SMALL
 from nplm_jax.reporting import provenance
-from nplm_jax.reporting.text import markdown_table
+from nplm_jax.reporting.text import markdown_table, save_figure
 from nplm_jax.runs import signals
 from nplm_jax.training.chips import peak_flops
 from nplm_jax.training.training_run import out_of_memory_as_bad_input
@@ -180,9 +182,32 @@ def make_table(measured: Mapping[str, Mapping[str, Any]]) -> str:
     return f'{table}\n\n{", ".join(devices)}; commit {", ".join(commits)}.' if measured else table
 
 
+def draw(measured: Mapping[str, Mapping[str, Mapping[str, Any]]], path: pathlib.Path) -> None:
+    """Draws the share of the peak against the batch, for each device and each network that was timed alone."""
+    from matplotlib.figure import Figure  # noqa: PLC0415 (the tables do without)
+
+    figure = Figure(figsize=(6, 4), layout='constrained')
+    axes, lines = figure.subplots(), collections.defaultdict[str, list[tuple[int, float]]](list)
+    for device, rows in measured.items():
+        for name, row in rows.items():
+            if row.get('peak') and row.get('words_per_second', {}).keys() == {'ours'}:
+                share = np.median(row['words_per_second']['ours']) * row['flops_per_word'] / row['peak']
+                lines[f'{name.rpartition("-")[0]}, {device}'].append((row['batch'], 100 * share))
+    for label, points in lines.items():
+        axes.semilogx(*zip(*sorted(points)), base=2, marker='o', label=label)
+    batches = sorted({batch for points in lines.values() for batch, _ in points})
+    axes.set(xlabel='words of an update', ylabel='% of the bfloat16 peak', ylim=(0, None), xticks=batches)
+    axes.set_xticklabels(f'{batch:,}' for batch in batches)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize='small')
+    save_figure(figure, path)
+
+
 def show(flags: study.Flags) -> str:
     """Returns the table of each device; without any, that of the rows, not measured."""
     folders = sorted(path for path in root_of(flags).glob('*') if path.is_dir())
+    if flags.figure:
+        draw({path.name: read(path) for path in folders}, HERE / 'race.png')
     return '\n\n'.join(map(make_table, map(read, folders))) or make_table({})
 
 
@@ -196,6 +221,7 @@ def define(parser: study.StudyParser) -> None:
     minutes = 'after which no row is measured any more; default: 25'
     parser.add_argument('--minutes', type=study.positive(float), default=25.0, metavar='N', help=minutes)
     parser.add_switch('--rehearse', 'measure all rows in small, on any device')
+    parser.add_switch('--figure', 'draw race.png too')
     parser.add_output_path(help='the folder of the results; default: see above', folder=True)
     parser.add_argument('--child', choices=[ABOUT, *ROWS], help=argparse.SUPPRESS)
 

@@ -39,7 +39,7 @@ NETWORK = (
     '--config.optimizer.learning_rate=0.05', '--config.train.steps_per_execution=10', '--config.train.log_every=50',
     '--config.eval.train_words=2000',
 )  # fmt: skip
-COUNTS = (*NETWORK[:3], '--config.model.family=modified_kneser_ney', '--config.model.n=3')
+COUNTS = ('--config=configs/text.py:modified_kneser_ney', *NETWORK[1:3], '--config.model.n=3')
 SAVE_EVERY = 100
 ENDLESS = (
     '--config.train.epochs=1000000', '--config.train.patience=1000000',

@@ -3,7 +3,7 @@
     python -m experiments.table2.table
 
 results/ROW.json is the results.json of `python launch.py --config=configs/wikitext2.py:ROW
---config.corpus.paragraphs=auto`, for the network with `--config.output.kind=sampled` too.
+--config.corpus.paragraphs=auto`, for the network of `mlp10,sampled`.
 """
 
 from __future__ import annotations

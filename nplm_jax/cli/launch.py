@@ -172,7 +172,7 @@ def run(command: str, program: Sequence[str] = _MODULE) -> None:
     with resumable(folder, command):
         corpus, impossible = None, dict[str, str]()
         if MINUTES.value is not None:
-            config, corpus = time_budget.resolve(config, file.partition(':')[0], overrides, MINUTES.value, folder)
+            config, corpus = time_budget.resolve(config, file, overrides, MINUTES.value, folder)
         if SWEEP.value:
             points, impossible = sweep_points.load_points(file.partition(':')[0], config, overrides)
         elif GRID.value:

@@ -29,8 +29,14 @@ from nplm_jax.utils.names import require_one_of
 PLUGIN = 'plug-in'  # stands for all plug-ins of a kind that are functions
 _OF_NETWORKS = ('output', 'optimizer', 'train')  # sections that only networks read
 _OWNERS = {key: kind for kind in reversed(READS) for keys in READS[kind].values() for key in keys}
-# The rates of an optimizer named by import path, such as Muon, if the user sets none; the default is too large for it.
-PLUGIN_RATES = {'optimizer.learning_rate': 0.003, 'optimizer.table_rate': 2.0}
+# The rates of optimizers for which the default, that of gradient descent, is too large.
+_ADAPTIVE = {'optimizer.learning_rate': 0.003}
+_RATES = {
+    'adam': _ADAPTIVE,
+    'adagrad': {'optimizer.learning_rate': 0.05},
+    'rowwise_adam': {**_ADAPTIVE, 'optimizer.table_rate': 2.0},
+}
+_PLUGIN_RATES = _RATES['rowwise_adam']
 
 
 def make_all(settings: Settings) -> dict[str, Any]:
@@ -44,6 +50,18 @@ def make_all(settings: Settings) -> dict[str, Any]:
     for part in made.values():
         part.check()
     return made
+
+
+def rates_of(key: str, name: str) -> dict[str, float]:
+    """Returns the rates of an optimizer that differ from the defaults; none of another kind of part."""
+    if key != 'optimizer.name':
+        return {}
+    return dict(_PLUGIN_RATES if is_path(name) else _RATES.get(name, {}))
+
+
+def base_class(key: str) -> Any:
+    """Returns the class that plug-ins of a kind subclass."""
+    return _import(PARTS[key].base)
 
 
 def is_neural(family: str) -> bool:
@@ -65,7 +83,7 @@ def part_class(key: str, name: str) -> type[Any]:
     if not is_path(name):
         require_one_of(key, name, kind.paths, f', or {plugins.IMPORT_PATH}')
         return _import(kind.paths[name])
-    base = _import(kind.base)
+    base = base_class(key)
     if key in plugins.FUNCTIONS:
         return base
     part = plugins.load_class(key, name, base)
@@ -178,7 +196,7 @@ def _check_unread(settings: Settings) -> None:
 def resets(config: ConfigDict | Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:
     """Returns the defaults of the keys that a newly chosen part does not read.
 
-    An optimizer named by import path without a learning rate also gets PLUGIN_RATES.
+    An optimizer named by import path without a learning rate also gets the rates of `rates_of`.
 
     Args:
         config: A config file's row in which the user changed some keys. Keys of the row that nothing reads any more are
@@ -190,7 +208,7 @@ def resets(config: ConfigDict | Mapping[str, Any], given: Collection[str]) -> di
     settings = config_lib.from_config(config)
     changes = {key: FIELDS[key].default for key in find_unread(settings).keys() - set(given)}
     if 'optimizer.name' in given and is_path(settings.optimizer.name) and 'optimizer.learning_rate' not in given:
-        changes |= {key: rate for key, rate in PLUGIN_RATES.items() if key not in given}
+        changes |= {key: rate for key, rate in _PLUGIN_RATES.items() if key not in given}
     return changes
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from nplm_jax.nn import Precision, matmul
+from nplm_jax.nn import Precision, matmul, product_precision
 from nplm_jax.outputs.output_layer import Params
 
 GATES = 'ifgo'
@@ -118,4 +118,5 @@ _scan.defvjp(_forward, _backward)
 
 def product(left: jax.Array, right: jax.Array) -> jax.Array:
     """Returns the product, float32, of `left` rounded to the type of `right`, and `right`."""
-    return jnp.dot(left.astype(right.dtype), right, preferred_element_type=jnp.float32)
+    precision = product_precision(right.dtype)
+    return jnp.dot(left.astype(right.dtype), right, precision=precision, preferred_element_type=jnp.float32)

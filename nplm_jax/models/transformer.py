@@ -15,6 +15,7 @@ References:
     positions). Raffel et al., Exploring the limits of transfer learning (T5), 2020 (a learned bias per distance).
 """
 
+import contextlib
 import dataclasses
 from typing import Annotated, Literal
 
@@ -194,7 +195,10 @@ class Transformer(StreamBody):
             distances_TxL = jnp.arange(T)[:, None] - places_L[None]
             bias = layer['distances_HxR'][:, jnp.clip(distances_TxL, 0, self.memory)][None]
         queries, keys, values = (x.astype(precision) for x in (queries, keys, values))
-        y_SxTxHxD = jax.nn.dot_product_attention(queries, keys, values, bias, seen_SxTxL[:, None])
+        # As `nn.product_precision` says, here for products that JAX makes.
+        of_products = jax.default_matmul_precision('default') if precision == 'bfloat16' else contextlib.nullcontext()
+        with of_products:
+            y_SxTxHxD = jax.nn.dot_product_attention(queries, keys, values, bias, seen_SxTxL[:, None])
         y_SxTxK = matmul(y_SxTxHxD.astype(jnp.float32).reshape(S, T, -1), layer['O_KxK'], precision)
         return y_SxTxK, cache
 

@@ -15,11 +15,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from nplm_jax.nn import Precision
+from nplm_jax.nn import Precision, product_precision
 from nplm_jax.outputs.output_layer import Features
 from nplm_jax.outputs.teacher import Teacher, mean_probabilities
 
-_product = functools.partial(jax.lax.dot_general, preferred_element_type=jnp.float32)
 _ROWS_BY_COLUMNS, _ROWS_BY_ROWS = (((1,), (0,)), ((), ())), (((1,), (1,)), ((), ()))  # which axes are contracted
 LinearTerm = tuple[Array, Array]  # weights_VxD and the inputs_BxD that they multiply
 BIAS_TERMS = {'float32': 1, 'bfloat16': 3}  # rounded terms whose sum is b in float32's precision
@@ -63,8 +62,7 @@ def blockwise_cross_entropy(
         terms: The weights, each with its inputs.
         b_V: The words' biases.
         targets_B: Word ids, int32.
-        precision: bfloat16 rounds the weights, the inputs and G in the products; sums and b stay float32. Where a GPU's
-            float32 products round to TensorFloat-32, b is rounded with them.
+        precision: bfloat16 rounds the weights, the inputs and G in the products; sums and b stay float32.
         block_size: Number of examples whose V scores are in memory at once.
         axis: The named mesh axis over which the words are divided, each device holding its rows of the weights and of b
             (the paper's section 3.2). Then the devices exchange, for each example, the largest score, the sum of E,
@@ -236,6 +234,11 @@ def _block(
     grad_inputs_JxS = _product(weights_JxV, G_SxV, _ROWS_BY_ROWS)
     grad_weights_JxV = block_grad_JxV if grad_weights_JxV is None else grad_weights_JxV + block_grad_JxV
     return grad_weights_JxV, (losses, (grad_inputs_JxS / normaliser_S[None, :]).T)
+
+
+def _product(left: Array, right: Array, axes: Any) -> Array:
+    precision = product_precision(right.dtype)
+    return jax.lax.dot_general(left, right, axes, precision=precision, preferred_element_type=jnp.float32)
 
 
 def _gather_targets(y_SxV: Array, targets_S: Array) -> Array:

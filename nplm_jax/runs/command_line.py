@@ -15,6 +15,7 @@ from ml_collections import ConfigDict
 
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.checked_fields import list_fields
+from nplm_jax.config.registry import PARTS
 from nplm_jax.config.settings import FIELDS, is_option
 from nplm_jax.reporting.shell import command_line, nplm_command
 from nplm_jax.utils.errors import BadInput, first_line, require
@@ -140,6 +141,8 @@ def check_flags(argv: Sequence[str], known: flags.FlagValues = flags.FLAGS) -> N
         if is_key:
             key = match[2]
             require_key(key, f'--config.{key}')
+            if key in PARTS:
+                raise _chosen_in_config(key, value or next(words, ''), argv)
             parser = _PARSERS.get(type(FIELDS[key].default)) if key in FIELDS else None
             hint = f'; for a run with each of these values: --grid={key}={value}' if ',' in (value or '') else ''
             takes_value = key in FIELDS and not isinstance(parser, flags.BooleanParser)
@@ -152,6 +155,14 @@ def check_flags(argv: Sequence[str], known: flags.FlagValues = flags.FLAGS) -> N
                 parser.parse(value)
             except (ValueError, OverflowError):
                 raise BadInput(f'--{name}', f'must be {expected}{hint}', value=value) from None
+
+
+def _chosen_in_config(key: str, name: str, argv: Sequence[str]) -> BadInput:
+    """Returns the error of a flag that names a component, with the words of --config that choose it."""
+    config = next((match[1] for word in argv if (match := re.fullmatch(r'--?config=(.*)', word, re.DOTALL))), 'brown')
+    return BadInput(
+        f'--config.{key}', f'chosen in --config: --config={config}{"," if ":" in config else ":"}{name}', value=name
+    )
 
 
 def _describe(parser: Any) -> str:

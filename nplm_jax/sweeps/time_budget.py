@@ -16,7 +16,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from nplm_jax.config import parts
+from nplm_jax.config import compose, parts
 from nplm_jax.config import settings as config_lib
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.reporting.catalog import MINUTES
@@ -69,7 +69,7 @@ def check_flags(minutes: float, typed: Mapping[str, Any]) -> None:
         require(typed.get(key, 1) >= 1, f'--config.{key}', typed.get(key), 'must be 1 or more with --minutes')
     family = typed.get('model.family', 'mogrifier')
     allowed = 'cannot be combined with --minutes, which chooses the model'
-    require(parts.is_neural(family), '--config.model.family', family, allowed)
+    require(parts.is_neural(family), '--config', family, allowed)
 
 
 def read_choice(folder: pathlib.Path, minutes: float, network: Network) -> Choice | None:
@@ -187,13 +187,13 @@ def choose(
 
 
 def resolve(
-    config: ConfigDict, path: str, typed: Mapping[str, Any], minutes: float, folder: pathlib.Path
+    config: ConfigDict, file: str, typed: Mapping[str, Any], minutes: float, folder: pathlib.Path
 ) -> tuple[ConfigDict, SharedCorpus]:
     """Returns the config of the run that so many minutes ask for, and its corpus; chooses where no earlier start has.
 
     Args:
         config: The config of any row, with the typed keys.
-        path: Its file.
+        file: Its file, and the words after the colon; the components that they name are not chosen.
         typed: The values of the keys that the user typed.
         minutes: The minutes of training.
         folder: The folder of the run.
@@ -201,6 +201,8 @@ def resolve(
     Raises:
         BadInput: See `check_flags`, `load_network`, `read_choice` and `choose`, or the folder or the text cannot serve.
     """
+    path, _, words = file.partition(':')
+    typed = {**typed, **compose.chosen(config, words)}
     check_flags(minutes, typed)
     network, corpus = load_network(path), SharedCorpus(load_settings(config))
     workdir.check_path(folder)

@@ -61,6 +61,14 @@ def lower_updates(run):
     return lower(execute_steps.__wrapped__, *chunk, static=(0, 4))
 
 
+def products(text):
+    """Returns of the matrix products of a program the type of their factors, and whether they are exact."""
+    found = re.findall(r'stablehlo.dot_general .*? : \(tensor<(?:\d+x)*(\w+)>, tensor<(?:\d+x)*(\w+)>\)', text)
+    lines = [line for line in text.splitlines() if 'stablehlo.dot_general' in line]
+    assert len(found) == len(lines)
+    return {(min(types), 'HIGHEST' in line) for types, line in zip(found, lines)}
+
+
 def check_types(text, precision='float32'):
     """Checks that nothing is computed in more bits than float32, and in fewer only where it was chosen."""
     assert 'f64' not in text and ('bf16' in text) == (precision == 'bfloat16')
@@ -97,6 +105,22 @@ def test_an_update_of_every_network_is_one_program_for_cpus_gpus_and_tpus(family
         state, batch = jax.eval_shape(run.init_state), Batch(ids, targets, extras)
         text = update(run.program, state, batch, run.inputs).mlir_module()
         assert 'custom_call' not in text and ('bf16' in text) == hasattr(body, 'precision')
+
+
+@pytest.mark.usefixtures('no_cpu')
+@pytest.mark.parametrize('family', others_nightly(NETWORKS, ('nplm', 'transformer')))
+@pytest.mark.parametrize('kind', ['full', 'sampled'])
+def test_updates_multiply_float32_in_float32_on_every_platform_and_leave_bfloat16(family, kind):
+    halves = {'output.precision': 'bfloat16', 'model.precision': 'bfloat16'}
+    of_float32, of_halves = (
+        products(lower_updates(run_of({'model.family': family, 'output.kind': kind, **precisions})))
+        for precisions in ({}, halves)
+    )
+    assert of_float32 and {exact for _, exact in of_float32} == {True}
+    assert ('bf16', False) in of_halves and ('bf16', True) not in of_halves
+    with jax.default_matmul_precision('tensorfloat32'):  # the user's choice is left
+        text = lower_updates(run_of({'model.family': family, 'output.kind': kind}))
+    assert products(text) == {('f32', False)}
 
 
 @pytest.mark.usefixtures('no_cpu')

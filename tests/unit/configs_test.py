@@ -153,7 +153,7 @@ def test_ap_news_is_prepared_as_in_the_paper():
 
 @pytest.mark.parametrize('module', [ap_news, wikitext2])
 def test_a_row_that_table_2_does_not_have_is_refused(module):
-    for wrong in ('mlp9', 'classes_500', 'kneser_ney_5,paper', ''):
+    for wrong in ('mlp9', 'classes_500', 'kneser_ney_5,papers', ''):
         with refuses(f'{module.__name__.replace(".", "/")}.py:{wrong}') as caught:
             module.get_config(wrong)
         assert 'mlp10, interpolated, ' in caught.value.problem

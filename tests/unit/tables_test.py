@@ -64,6 +64,7 @@ TABLES = [
     ('experiments/accelerator/README.md', 'accelerator.compile --show'),
     ('experiments/accelerator/README.md', 'accelerator.roofline'),
     ('experiments/accelerator/README.md', 'accelerator.half_peak --show'),
+    ('experiments/accelerator/README.md', 'accelerator.race --show'),
     ('experiments/search/README.md', 'search.study --show'),
     ('experiments/pruning/README.md', 'pruning.study'),
     ('experiments/decoding/README.md', 'decoding.study'),

@@ -161,7 +161,7 @@ def test_another_text_in_one_process_is_reported_there(tmp_path):
 def test_another_tree_in_one_process_is_reported_there_with_its_file(tmp_path):
     settings = config_lib.from_config(sentences.get_config())
     words = loading.load_dataset(settings).vocabulary.words
-    flags = ('--config=configs/sentences.py', '--config.output.kind=tree', '--config.output.tree=~/codes.tsv')
+    flags = ('--config=configs/sentences.py:tree', '--config.output.tree=~/codes.tsv')
     for i, order in enumerate((words, words[::-1])):
         (tmp_path / str(i)).mkdir()
         codes = ''.join(f'{word}\t{code}\n' for word, code in zip(order, word_codes.balanced(len(words))))
@@ -200,7 +200,7 @@ def brown_part(brown_data, tmp_path_factory):
     file = tmp_path_factory.mktemp('brown') / 'words.txt'
     file.write_text(' '.join(data.vocabulary.words[i] for i in data.tokens_T[:8_000].tolist()))
     return (
-        '--config=configs/text.py', f'--config.corpus.path={file}', '--config.corpus.tokens=whitespace',
+        '--config=configs/text.py:whitespace', f'--config.corpus.path={file}',
         '--config.corpus.min_count=3', '--config.model.n=4', '--config.model.m=10', '--config.model.h=15',
         '--config.train.batch_size=32', '--config.train.epochs=4', '--config.train.patience=4',
         '--config.optimizer.learning_rate=0.3', '--config.train.checkpoint_every=100', '--config.train.log_every=50',

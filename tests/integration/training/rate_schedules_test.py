@@ -103,7 +103,7 @@ def test_a_schedule_of_ones_own_resumes_and_its_option_changes_the_result(my_rat
 
 
 def test_a_schedule_of_ones_own_is_swept_over_its_option(my_rates):
-    flags = '--config=configs/sentences.py', '--config.optimizer.schedule=my_rates:Staircase', '--config.train.epochs=2'
+    flags = '--config=configs/sentences.py:my_rates:Staircase', '--config.train.epochs=2'
     done = launch(*flags, '--grid', 'optimizer.schedule_options.factor=0.5,0.25', '--workdir=runs', cwd=my_rates)
     assert done.returncode == 0, done.stderr
     records = [json.loads((my_rates / 'runs' / f'factor_{f}' / 'config.json').read_text()) for f in (0.5, 0.25)]

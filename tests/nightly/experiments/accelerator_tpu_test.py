@@ -4,14 +4,14 @@ import importlib.util
 
 import pytest
 
-from experiments.accelerator import compile
+from experiments.accelerator import chips, compile
 
-pytestmark = [
-    pytest.mark.skipif(
-        importlib.util.find_spec('libtpu') is None, reason='needs experiments/accelerator/requirements.txt'
-    ),
-]
-
+INSTALLED = importlib.util.find_spec('libtpu') is not None
+pytestmark = pytest.mark.skipif(not INSTALLED, reason='needs experiments/accelerator/requirements.txt')
+if INSTALLED:
+    # Before conftest.py counts the devices, which loads the compilers: without NVIDIA's libraries the one of CUDA is
+    # left out for good unless JAX's platform is the CPU.
+    chips.set_environment()
 
 SMALL = {  # by row: programs of the same kind that compile six times as fast, with several blocks on each device
     'mlp1': {'corpus.max_vocabulary': 1000, 'output.block_size': 64},

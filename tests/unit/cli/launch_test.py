@@ -88,8 +88,7 @@ WRONG = [
     ),
     (
         (
-            '--config=configs/sentences.py',
-            '--config.model.family=classes',
+            '--config=configs/sentences.py:classes',
             '--config.model.n=3',
             '--config.ngram.classes=11',
         ),
@@ -157,7 +156,10 @@ WRONG = [
     (('--config=configs/sentences.py', '--sweep=2'), "--sweep='2':"),
     (('--config=configs/sentences.py', '--flagfile=nope'), "--flagfile='nope':"),
     (('--config=configs/sentences.py', '--vectorize'), '--vectorize:'),
-    (('--config=configs/sentences.py', '--print_config', '--config.model.family=x'), "model.family='x':"),
+    (('--config=configs/sentences.py', '--config.model.family=lstm'), "--config.model.family='lstm':"),
+    (('--config=configs/sentences.py:lstmm',), 'configs/sentences.py:lstmm:'),
+    (('--config=configs/sentences.py:lstm,gru',), 'configs/sentences.py:lstm,gru:'),
+    (('--config=configs/sentences.py:lstm,no_such:Optimizer',), "--config='no_such:Optimizer':"),
     (
         ('--config=configs/sentences.py', '--config.model.h.x=3'),
         '--config.model.h.x:',
@@ -187,7 +189,7 @@ WRONG = [
         "--grid: optimizer.name='adam': optimizer.momentum=0.9:",
     ),
     (
-        ('--config=configs/sentences.py', '--config.model.family=kneser_ney', '--config.model.h=7'),
+        ('--config=configs/sentences.py:kneser_ney', '--config.model.h=7'),
         'model.h=7:',
     ),
     (('--config=configs/text.py',), "corpus.path='':"),

@@ -110,7 +110,7 @@ def test_a_grid_without_a_possible_point_is_refused(axes, problem):
 
 
 def test_a_sweep_names_an_impossible_point_and_runs_the_others(tmp_path):
-    flags = ['--config=configs/sentences.py', '--config.model.family=add_delta', f'--workdir={tmp_path / "runs"}']
+    flags = ['--config=configs/sentences.py:add_delta', f'--workdir={tmp_path / "runs"}']
     done = launch(*flags, '--grid=ngram.delta=-1,0.1,0.2')
     assert done.returncode == 0, done.stderr
     assert 'ngram.delta=-1.0: ' in one_line(done.stderr, 'delta_-1.0')
@@ -167,10 +167,10 @@ def test_a_sweep_whose_text_has_changed_is_refused_before_a_point_runs(bigrams, 
 def test_jobs_of_a_sweep_whose_text_has_changed_do_not_start(bigrams, tmp_path):
     sweeps.run(bigrams(0.1), tmp_path / 'runs', '')
     (tmp_path / 'text').write_text('a c b d a b c d ' * 20)
-    keys = {'model.family': 'add_delta', 'model.n': 2, 'corpus.min_count': 1, 'corpus.path': tmp_path / 'text'}
+    keys = {'model.n': 2, 'corpus.min_count': 1, 'corpus.path': tmp_path / 'text'}
     flags = [f'--config.{key}={value}' for key, value in keys.items()]
     grid = [f'--workdir={tmp_path}/runs', '--launcher=local', '--grid=ngram.delta=0.3,0.1']
-    done = launch('--config=configs/text.py', *flags, *grid)
+    done = launch('--config=configs/text.py:add_delta', *flags, *grid)
     assert done.returncode == 2 and 'delta_0.1: ' in done.stderr, done.stderr
     assert not (tmp_path / 'runs' / 'delta_0.3').exists()
 

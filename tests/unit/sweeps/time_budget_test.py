@@ -189,14 +189,19 @@ def test_a_choice_of_a_users_function_may_have_integers_for_numbers(tmp_path):
         (['--minutes=0'], '--minutes=0.0:'),
         (['--minutes=inf'], '--minutes=inf:'),
         (['--minutes=1', '--config.train.epochs=2'], '--config.train.epochs=2:'),
-        (['--minutes=1', '--config.model.family=backoff'], "--config.model.family='backoff':"),
+        (['--config=text:backoff', '--minutes=1'], "--config='backoff':"),
         (['--minutes=1', '--config.model.direct=True', '--config.model.h=0'], '--config.model.h=0:'),
         (['--minutes=1', '--sweep'], '--minutes=1.0:'),
         (['--minutes=1', '--search=2'], '--search=2:'),
     ],
 )
 def test_bad_input_is_one_line(text, tmp_path, flags, message):
-    done = launch('--config=text', f'--config.corpus.path={text}', f'--workdir={tmp_path / "run"}', *flags)
+    done = launch(
+        *([] if flags[0].startswith('--config=') else ['--config=text']),
+        f'--config.corpus.path={text}',
+        f'--workdir={tmp_path / "run"}',
+        *flags,
+    )
     assert done.returncode == 2 and done.stderr.startswith(message) and done.stderr.count('\n') == 1
     assert not (tmp_path / 'run').exists()
 
