@@ -187,8 +187,8 @@ def features_of(
 def first_batch(run: TrainingRun) -> Batch:
     """Returns the batch of a run's first update."""
     words, body = run.words(0, 0, run.program.batch_size), run.program.network.body
-    positions_SxT = words.positions[: run.program.batch_size].reshape(-1, body.bptt_length)
-    return batches.make_batch(words.tokens_L, positions_SxT, body.training_lookback, run.inputs.extras)
+    positions_SxT = words.positions[: run.program.batch_size].reshape(-1, body.layout.bptt_length)
+    return batches.make_batch(words.tokens_L, positions_SxT, body.layout.lookback, run.inputs.extras)
 
 
 def run_chunk(chunk: Chunk) -> tuple[TrainState, np.ndarray]:

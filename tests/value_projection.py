@@ -50,7 +50,7 @@ SCALED_SCORES = ScaledScores()
 class ScaledWords(ValueProjection):
     """A body with one number of its own for each output word."""
 
-    output_tables = ('scale',)
+    tables = Tables(('scale',))
     scorer = SCALED_SCORES
 
     def init(self, key, vocabulary_size):

@@ -46,7 +46,7 @@ def at_most(update: programs.Update, data: int, model: int) -> int:
     if data * model == 1:
         return 0
     if isinstance(network.output, SparseOutputLayer):
-        return summed + (len(network.output_tables) * 5 if model > 1 else 0)
+        return summed + (len(network.tables.words) * 5 if model > 1 else 0)
     blocks = -(-update.batch_size // data // network.output.block_size)
     return (summed if data > 1 else 0) + (3 * blocks + 1 if model > 1 else 0)
 

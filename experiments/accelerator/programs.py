@@ -98,7 +98,7 @@ def trace_update(
     settings, num_words = settings_of(row, batch_size, sizes)
     devices = topology.devices()
     network = network_from_settings(settings, num_words, topology.platform)
-    output, streams = network.output, network.body.num_streams(batch_size)
+    output, streams = network.output, network.layout.num_streams(batch_size)
     parallel = ParallelSettings(*mesh, 'shard_map')
     made = make_sharding(parallel, batch_size, streams, isinstance(output, SparseOutputLayer), devices)
     if made.mesh is None:  # of JAX's own device

@@ -29,7 +29,7 @@ class MeshSharding:
     Attributes:
         mesh: Devices with the axes `data`, `model` or both.
         mode: `shard_map`, or `pmap` for data-parallel training by jax.pmap.
-        paddings: Each parameter with one row per output word, and the number that pads its rows: `Network.paddings`.
+        paddings: Each parameter with one row per output word, and the number that pads its rows: `paddings_of`.
             Their rows, and those of their optimizer state, are divided over the model axis.
         batch_axes: The axes over which the batch is divided: of sparse updates, all of the mesh.
     """

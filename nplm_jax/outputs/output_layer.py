@@ -32,16 +32,29 @@ EMBEDDING = 'C_VxM'  # the word features, which every body has, and whose rows a
 
 
 class Tables(NamedTuple):
-    """Names of the parameters of a body or an output layer whose rows are vectors, as those of C are.
+    """Names of the parameters of a body or an output layer by what each of their rows belongs to.
 
     Attributes:
         words: Those with one row per output word, besides the output matrices and b. A mesh divides their rows.
         others: Those with one row for something else, such as a position or a class of words. Each device has them in
             full.
+        units: The matrices, no tables, with one row per output unit: (out, in). Other matrices are (in, out), which
+            optimizers such as Muon need to know.
     """
 
     words: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
+    units: tuple[str, ...] = ()
+
+    @property
+    def of_words(self) -> tuple[str, ...]:
+        """Those of a network with one row per word: `words`, and C, which may be one of them."""
+        return tuple(dict.fromkeys((*self.words, EMBEDDING)))
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """Those of a network whose rows are vectors, as optimizers distinguish them from matrices."""
+        return (*self.of_words, *self.others)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -172,7 +172,7 @@ def measure(settings: Settings, data: Dataset, folder: pathlib.Path) -> Timing:
             seconds.append(time.perf_counter() - begun - sum(seconds))
             updates.append(chunk.num_steps)
             step = (step + chunk.num_steps) % run.schedule.total_steps
-        params = program.sharding.unshard(step_lib.evaluation_params(program, state), program.network.num_rows)
+        params = program.unshard(step_lib.evaluation_params(program, state))
         model = NeuralLanguageModel(program.network, params, process_sharding(program.sharding))
         num_words, scoring = num_valid_words(settings, data), []
         for _ in range(2):

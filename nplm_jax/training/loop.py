@@ -167,7 +167,7 @@ class Trainer:
         """
         run, progress = self.run, self.progress
         params = step_lib.evaluation_params(run.program, self._state)
-        params = run.program.sharding.unshard(params, run.program.network.num_rows)
+        params = run.program.unshard(params)
         try:
             nll, scores = self._score_valid(params)
         except NonFiniteError as error:
@@ -218,7 +218,7 @@ class Trainer:
         Args:
             wait: Whether to return only when it is complete; training goes on otherwise.
         """
-        state = self.run.program.sharding.unshard(self._state, self.run.program.network.num_rows)
+        state = self.run.program.unshard(self._state)
         finite.check(state, self.progress.step)
         if self._store:
             self._store.save(self.progress.step, state, self.best, dataclasses.asdict(self.progress))

@@ -16,7 +16,8 @@ from nplm_jax.distributed.constraints import constrain, constrain_examples, cons
 from nplm_jax.distributed.mapping import NO_AXES, MeshAxes, map_sparse_loss
 from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding
 from nplm_jax.models.body import State, by_example
-from nplm_jax.models.network import Network
+from nplm_jax.models.network import Network, body_tokens, check_targets
+from nplm_jax.models.teachers import own_ids, read_with_teachers
 from nplm_jax.outputs.output_layer import EMBEDDING, Gathered, Params, SparseOutputLayer
 from nplm_jax.outputs.sampled import SampledSoftmax
 from nplm_jax.training.deferred_decay import Scales, add_rows
@@ -74,12 +75,12 @@ def sparse_gradients(
         The gradients, as the pair (shared, per_example) of `gather_rows`.
     """
     output = cast(SparseOutputLayer, network.output)
-    ids_SxL = network.tokens(network.own_ids(batch), network.body.training_lookback).ids_SxL
+    ids_SxL = body_tokens(network, own_ids(network, batch), network.body.layout.lookback).ids_SxL
     key, key_rows = jax.random.split(key)
     rows = Rows(ids_SxL, *output.rows(batch, key_rows, output_state))
     # Replicated: otherwise XLA divides the row numbers too, and sums whole arrays of V rows at the end.
     rows, batch = constrain_replicated((rows, batch), sharding)
-    shared, per_example = gather_rows(params, rows, network.output_tables, scales)
+    shared, per_example = gather_rows(params, rows, network.tables.words, scales)
     contexts = {CONTEXTS: per_example.pop(CONTEXTS)}
     shared = constrain_replicated(shared, sharding)
     per_example = constrain_examples(per_example, sharding) | contexts
@@ -90,10 +91,10 @@ def sparse_gradients(
         batch, draws, carry = streams
         key, number, shared_S, extras, teacher_params = replicated
         batch, axis = batch._replace(extras=extras), axes.of_microbatch(number, num_microbatches).data
-        batch, carry, teachers, teacher_carries = network.with_teachers(batch, carry, teacher_params)
+        batch, carry, teachers, teacher_carries = read_with_teachers(network, batch, carry, teacher_params)
         body = network.features(shared, batch.ids_SxL, carry, key, axis, per_example[CONTEXTS])
         features = by_example(body.features)
-        network.check_targets(features, batch)
+        check_targets(features, batch)
         gathered = Gathered(shared, per_example, shared_S, draws)
         if not teachers:
             loss, nll = output.sparse_loss(gathered, features, batch)
@@ -182,7 +183,7 @@ def row_gradients(
     """
     grads: Params = dict(gradients.grads[0])
     rows: dict[str, Any] = {}
-    for name, parts in row_parts(gradients.grads, gradients.rows, network.output_tables).items():
+    for name, parts in row_parts(gradients.grads, gradients.rows, network.tables.words).items():
         ids, values = zip(*parts)
         num_rows, is_whole = len(params[name]), sum(map(len, ids)) >= len(params[name])
         if is_whole and (sums_rows or sharding.mesh is not None):

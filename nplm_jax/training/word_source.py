@@ -61,7 +61,7 @@ def make_word_source(
 
     @functools.lru_cache(maxsize=1)
     def positions(epoch: int) -> jax.Array:
-        return sharding.replicate(network.body.epoch_positions(seed, epoch, data.train, batch_size))
+        return sharding.replicate(network.layout.epoch_positions(seed, epoch, data.train, batch_size))
 
     return lambda epoch, first, size: Words(tokens_T, positions(epoch), first)
 
@@ -80,11 +80,11 @@ def _read_mapped(
 
     The memory does not grow with the length of the corpus.
     """
-    N, tokens_T, body = network.training_lookback + 1, data.tokens_T, network.body
+    N, tokens_T, layout = network.layout.lookback + 1, data.tokens_T, network.layout
 
     def read_windows(start: int, stop: int) -> np.ndarray:
         indices = np.arange(first + start, first + stop)
-        positions_P = body.positions_at(seed, epoch, data.train, batch_size, indices)
+        positions_P = layout.positions_at(seed, epoch, data.train, batch_size, indices)
         indices_PxL = positions_P[:, None] + np.arange(-N, 1)
         return np.where(indices_PxL >= 0, tokens_T[np.maximum(indices_PxL, 0)], RARE_ID)
 

@@ -72,7 +72,7 @@ def test_a_recurrent_row_has_the_number_of_parameters_of_its_cell(row):
     gates, biases = {'rnn': (1, 1), 'gru': (3, 4), 'lstm': (4, 4)}[row]  # Flax's gru has a bias more, inside r
     assert network.num_parameters() == BROWN_V * (m + h + 1) + gates * h * (m + h) + biases * h
     assert settings.model.family == row and settings.paper == NO_FIGURES
-    assert network.body.num_streams(train.batch_size) * train.bptt_length == train.batch_size
+    assert network.layout.num_streams(train.batch_size) * train.bptt_length == train.batch_size
 
 
 def test_the_tied_lstm_has_no_output_matrix_beside_its_word_features():

@@ -41,6 +41,7 @@ from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models import network_reading, neural
 from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
+from nplm_jax.runs.program_from_settings import paddings_of
 from nplm_jax.runs.training_from_settings import prepare_run
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.training.loop import Interrupted, Trainer, fit
@@ -59,7 +60,7 @@ LOSS_AND_GRADIENTS = jax.jit(jax.value_and_grad(penalised_nll, has_aux=True), st
 
 
 def mesh_sharding(data, model, mode='shard_map', network=NETWORK):
-    return MeshSharding(make_mesh(data, model), mode, network.paddings)
+    return MeshSharding(make_mesh(data, model), mode, paddings_of(network))
 
 
 def on_mesh(changes, data=1, model=1, mode='shard_map'):
@@ -76,7 +77,7 @@ def batch_on_one_device(network):
     random, num_words, num_context = (
         np.random.default_rng(0),
         network.vocabulary_size,
-        network.body.training_lookback + 1,
+        network.layout.lookback + 1,
     )
     params = network.init(jax.random.key(1), random.normal(size=num_words).astype(np.float32))
     contexts_BxN, targets_B = (

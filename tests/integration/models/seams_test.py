@@ -134,12 +134,12 @@ def start(settings):
     program, state, inputs = start_training(settings, V, 100)
     state = state.replace(params=jax.tree.map(lambda x: 3 * x + 0.1, state.params))
     inputs, body = inputs.replace(extras=program.network.output.make_extras(DATA.train_words, V)), program.network.body
-    positions_SxT = POSITIONS.reshape(-1, body.bptt_length)
+    positions_SxT = POSITIONS.reshape(-1, body.layout.bptt_length)
     return (
         program,
         state,
         inputs,
-        make_batch(DATA.tokens_T, positions_SxT, body.training_lookback, inputs.extras),
+        make_batch(DATA.tokens_T, positions_SxT, body.layout.lookback, inputs.extras),
     )
 
 
