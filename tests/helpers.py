@@ -85,8 +85,8 @@ class Blanks(Tokenizer):
     def split(self, text):
         return text.split()
 
-    def cut(self, string, known=None):
-        return [string]
+    def cut(self, strings, known=None):
+        return [[string] for string in strings]
 """
 # Half a minute, with many checkpoints.
 LONG_RUN = (

@@ -95,9 +95,10 @@ def main(argv: Sequence[str]) -> None:
     texts: list[dict[str, Any]] = []
     for i, new_words in enumerate(written):
         words = [*prompt, *new_words]
-        texts.append({'text': tokenizer.decode(words, flags.detokenize), 'words': list(map(tokenizer.show, words))})
+        shown = models.vocabulary.show(words)
+        texts.append({'text': tokenizer.decode(words, flags.detokenize), 'words': shown})
         texts[-1] |= {} if log_p_K is None else {'log10_p': float(log_p_K[i]) / LOG_10}
     if flags.json:
-        print(to_json({'prompt': list(map(tokenizer.show, prompt)), 'texts': texts}))
+        print(to_json({'prompt': models.vocabulary.show(prompt), 'texts': texts}))
     else:
         print(*(text['text'] for text in texts), sep='\n---\n' if tokenizer.is_lossless else '\n')

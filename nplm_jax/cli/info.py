@@ -45,7 +45,7 @@ def main(argv: Sequence[str]) -> None:
             'size': len(known),
             'rare_share': rare,
             'unit': 'tokens' if is_plugin or known.tokenizer.is_lossless else 'words',
-            'most_frequent': list(map(known.tokenizer.show, known.words[1:11])),
+            'most_frequent': list(known.shown[1:11]),
         }
     info['files'] = {p.name: _size(p) for p in sorted(run.folder.iterdir()) if not p.name.startswith('.')}
     info['config'] = config_lib.to_dict(run.settings)

@@ -37,7 +37,7 @@ def main(argv: Sequence[str]) -> None:
     best = generation.largest(p_MxV[0], flags.count).tolist()
     rows = [(models.vocabulary.shown[i], p_MxV[:, i].tolist()) for i in best]
     if flags.json:
-        shown = list(map(models.vocabulary.tokenizer.show, prompt))
+        shown = models.vocabulary.show(prompt)
         print(to_json({'prompt': shown, 'next': [{'word': word, 'p': dict(zip(names, p_M))} for word, p_M in rows]}))
     else:
         print(markdown_table(['next word', *names], [[word, *(f'{p:.3g}' for p in p_M)] for word, p_M in rows]))

@@ -117,7 +117,7 @@ def main(argv: Sequence[str]) -> None:
     tokenizer = models.vocabulary.tokenizer
     scores_ends = flags.end or (flags.stream and tokenizer.is_lossless)
     summary = summarize(tokenizer, texts, words, lines, scores_ends, flags.open)
-    shown = (map(models.vocabulary.tokenizer.show, line_words) for line_words in words)
+    shown = map(models.vocabulary.show, words)
     described = [] if flags.summary else list(map(describe, shown, lines))
     if flags.json:
         values = {key: value for key, value, *_ in summary}

@@ -211,10 +211,10 @@ def _ap_news_parts(settings: CorpusSettings) -> list[Part]:
 def _text_parts(settings: CorpusSettings) -> list[Part]:
     """Finds the user's text: one stream, or a part each for training, validation and test."""
     found = _find_parts(settings)
-    is_lossless = make_tokenizer(settings).is_lossless
-    choices = settings.column, not is_lossless and _has_lines(settings, found['corpus.path'])
+    has_lines = not make_tokenizer(settings).is_lossless and _has_lines(settings, found['corpus.path'])
+    choices = settings.column, has_lines, settings.tokens == 'lmplz'
     reads = {key: functools.partial(_read_files, key, files, *choices) for key, files in found.items()}
-    return [Part(reads[key], files, choices, key, choices[1]) for key, files in found.items()]
+    return [Part(reads[key], files, choices, key, has_lines) for key, files in found.items()]
 
 
 def _plugin_parts(settings: CorpusSettings) -> list[Part]:
@@ -268,10 +268,10 @@ def _has_lines(settings: CorpusSettings, files: Sequence[pathlib.Path]) -> bool:
     return has_lines
 
 
-def _read_files(key: str, files: Sequence[pathlib.Path], column: str, lines: bool = False) -> Iterator[Piece]:
-    """Reads the pieces of files one after the other."""
+def _read_files(key: str, files: Sequence[pathlib.Path], column: str, *choices: bool) -> Iterator[Piece]:
+    """Reads the pieces of files one after the other; `choices` as in `sources.read_pieces`."""
     for file in files:
-        yield from sources.read_pieces(key, file, column, lines)
+        yield from sources.read_pieces(key, file, column, *choices)
 
 
 def _require_words(parts: Sequence[Part], prepared: PreparedText, settings: CorpusSettings) -> None:

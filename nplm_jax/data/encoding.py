@@ -14,6 +14,7 @@ from nplm_jax.data import mapped_arrays, prepared_texts, text_checks
 from nplm_jax.data.corpora import Corpus
 from nplm_jax.data.dataset import Dataset, Size
 from nplm_jax.data.stream import BOUNDARY_TOKENS, SPECIAL_TOKENS, Span
+from nplm_jax.data.tokenizers import token_text
 from nplm_jax.data.tokenizers.tokenizer import Tokenizer, check_tokens
 from nplm_jax.data.vocabulary import Vocabulary, from_counts
 from nplm_jax.utils.errors import require
@@ -71,7 +72,7 @@ def digest(tokenizer: Tokenizer, types: Sequence[str], type_ids_T: np.ndarray) -
         types: The different tokens.
         type_ids_T: The tokens of the text as numbers of `types`, int.
     """
-    letters_K, total = [tokenizer.letters(token) for token in types], hashlib.sha256()
+    letters_K, total = [token_text.letters(tokenizer, token) for token in types], hashlib.sha256()
     for part_L in mapped_arrays.parts(type_ids_T):
         total.update(b''.join([letters_K[i] for i in part_L.tolist()]))
     return total.hexdigest()
@@ -109,7 +110,8 @@ def measure(tokenizer: Tokenizer, types: Sequence[str], texts: Iterable[np.ndarr
         types: The different tokens.
         texts: The tokens of each text as numbers of `types`, int.
     """
-    characters_K, bytes_K, begins_blank_K, ends_blank_K, has_text_K = map(np.array, zip(*map(tokenizer.size, types)))
+    sizes_K = (token_text.size(tokenizer, token) for token in types)
+    characters_K, bytes_K, begins_blank_K, ends_blank_K, has_text_K = map(np.array, zip(*sizes_K))
     sizes = []
     for type_ids_T in texts:
         counts_K = mapped_arrays.bincount(type_ids_T, len(types))

@@ -19,7 +19,7 @@ from nplm_jax.data import prepared_texts, sources
 from nplm_jax.data.formats import COMPRESSIONS, TABLES
 from nplm_jax.data.prepared_texts import PreparedText
 from nplm_jax.data.sources import Part
-from nplm_jax.data.tokenizers import tokenizer_files
+from nplm_jax.data.tokenizers import cutting, tokenizer_files
 from nplm_jax.data.tokenizers.tokenizer import Piece, Tokenizer, check_tokens
 from nplm_jax.data.word_stream import TypeNumbers, WordStream
 from nplm_jax.executors import workers
@@ -124,7 +124,7 @@ def tokenize(
 
 
 def _tokenize_piece(tokenizer: Tokenizer, piece: Piece) -> tuple[Sequence[str], np.ndarray, dict[str, int]]:
-    stream, written = tokenizer.read_piece(piece)
+    stream, written = cutting.read_piece(tokenizer, piece)
     return *stream, written
 
 

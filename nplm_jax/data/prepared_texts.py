@@ -38,7 +38,7 @@ class PreparedText(NamedTuple):
         stream: All words.
         lengths: The number of words of each part: all of it, or its training, validation and test texts.
         tokenizer: What made the words, with what it learned from the text.
-        written: How often the text has each special token; see `Tokenizer.read_piece`.
+        written: How often the text has each special token; see `cutting.read_piece`.
     """
 
     stream: WordStream

@@ -100,7 +100,9 @@ def size(file: pathlib.Path) -> int:
         return os.fstat(opened.fileno()).st_size
 
 
-def read_pieces(key: str, file: pathlib.Path, column: str, lines: bool = False) -> Iterator[Piece]:
+def read_pieces(
+    key: str, file: pathlib.Path, column: str, lines: bool = False, keeps_empty: bool = False
+) -> Iterator[Piece]:
     """Reads the texts of a file in pieces, in the memory of a few of them, of a row and of a block of rows.
 
     A row without a word is no text; a file without a word is an empty one.
@@ -110,6 +112,7 @@ def read_pieces(key: str, file: pathlib.Path, column: str, lines: bool = False) 
         file: The file.
         column: The column of .jsonl, .parquet and .arrow that holds the text.
         lines: Whether each line is a paragraph; then a blank line is put after each.
+        keeps_empty: Whether empty lines are paragraphs too.
 
     Raises:
         BadInput: The file is missing, damaged, ends in the middle or is not text; a row lacks the column; or the
@@ -124,12 +127,12 @@ def read_pieces(key: str, file: pathlib.Path, column: str, lines: bool = False) 
             rows = formats.read_json_lines(file, content, column)
         else:
             parts = decode_blocks(name, iter(functools.partial(content.read, _BLOCK_BYTES), b''))
-            yield from cut(map(_separate_lines, parts) if lines else parts)
+            yield from cut(map(_separate_lines, parts) if lines else parts, keeps_empty)
             return
         for row in rows:
             if row and not row.isspace():
                 text = _separate_lines(row) if lines else row
-                yield from [Piece(text, True)] if len(text) < PIECE_CHARACTERS else cut([text])
+                yield from cut([text], keeps_empty)
 
 
 def count_words(text: str) -> int:
@@ -165,7 +168,7 @@ def _separate_lines(text: str) -> str:
     return text.replace('\n', '\n\n')
 
 
-def cut(parts: Iterable[str]) -> Iterator[Piece]:
+def cut(parts: Iterable[str], keeps_empty: bool = False) -> Iterator[Piece]:
     """Cuts a text, given in parts of any length, into pieces; the parts of an empty text make one empty piece."""
     held: list[str] = []
     num_held, limit = 0, PIECE_CHARACTERS
@@ -179,13 +182,13 @@ def cut(parts: Iterable[str]) -> Iterator[Piece]:
             text = ''.join(held)
             border, is_blank_line = _find_border(text)
             if border:
-                yield Piece(text[:border], begins_text, begins_paragraph)
+                yield Piece(text[:border], begins_text, begins_paragraph, keeps_empty=keeps_empty)
                 begins_text, begins_paragraph = False, is_blank_line
             held, num_held = [text[border:]], len(text) - border
             limit = PIECE_CHARACTERS if border else 2 * num_held  # so that a long word takes linear time
     text = ''.join(held)
     if text or begins_text:
-        yield Piece(text, begins_text, begins_paragraph)
+        yield Piece(text, begins_text, begins_paragraph, keeps_empty=keeps_empty)
 
 
 def _find_border(text: str) -> tuple[int, bool]:

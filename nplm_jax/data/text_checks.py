@@ -63,7 +63,7 @@ def describe_written(written: Mapping[str, int]) -> str:
     """Returns a warning of the special tokens written in a text, else an empty string.
 
     Args:
-        written: How often the text has each; see `Tokenizer.read_piece`.
+        written: How often the text has each; see `cutting.read_piece`.
 
     Examples:
         >>> describe_written({'<s>': 3, '</s>': 3, '<unk>': 1})

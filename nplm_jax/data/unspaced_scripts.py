@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import regex
 
 from nplm_jax.data import text_checks
+from nplm_jax.data.tokenizers import cutting
 from nplm_jax.data.tokenizers.byte_level import to_bytes
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.utils.errors import require
@@ -120,8 +121,9 @@ def describe(vocabulary: Vocabulary, items: Sequence[Sequence[str]]) -> str:
     flags, _ = find_joined(vocabulary, items)
     joined = iter(flags)
     texts = [[word.strip() if next(joined) else f' {word.strip()}' for word in words] for words in items]
-    cut = [list(itertools.chain(*tokenizer.tokenize(words))) for words in texts]
-    crossed = sum(tokens != whole for tokens, whole in zip(cut, tokenizer.tokenize(map(''.join, texts))))
+    cut = [list(itertools.chain(*cutting.tokenize(tokenizer, words))) for words in texts]
+    wholes = cutting.tokenize(tokenizer, map(''.join, texts))
+    crossed = sum(tokens != whole for tokens, whole in zip(cut, wholes))
     if not crossed:
         return ''
     found = f'in {crossed:,} of {len(items):,} items the tokens of the text cross words, whose surprisal is too high'

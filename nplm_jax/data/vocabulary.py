@@ -8,7 +8,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import numpy as np
 
 from nplm_jax.data.stream import RARE, RARE_ID
-from nplm_jax.data.tokenizers.tokenizer import Tokenizer
+from nplm_jax.data.tokenizers import cutting, token_text
+from nplm_jax.data.tokenizers.tokenizer import Tokenizer, difference
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.utils.errors import require
 
@@ -43,11 +44,15 @@ class Vocabulary:
     @functools.cached_property
     def shown(self) -> tuple[str, ...]:
         """Each word as a list or a table shows it."""
-        return tuple(map(self.tokenizer.show, self.words))
+        return tuple(self.show(self.words))
 
     @functools.cached_property
     def _shown_ids(self) -> dict[str, int]:
         return {shown: i for i, shown in reversed(list(enumerate(self.shown)))}
+
+    def show(self, tokens: Iterable[str]) -> list[str]:
+        """Returns tokens as a list or a table shows them."""
+        return [token_text.show(self.tokenizer, token) for token in tokens]
 
     def difference(self, other: 'Vocabulary', name: str) -> str:
         """Returns why models with these two vocabularies cannot read one text together; '' if they can.
@@ -58,7 +63,7 @@ class Vocabulary:
         """
         if self.words != other.words:
             return f'its vocabulary ({len(self):,} words) is not that of {name} ({len(other):,})'
-        return self.tokenizer.difference(other.tokenizer, name)
+        return difference(self.tokenizer, other.tokenizer, name)
 
     def find(self, shown: str) -> int | None:
         """Returns the id of a word by what is shown of it, also without its leading ␣; None if there is none."""
@@ -80,7 +85,7 @@ class Vocabulary:
 
     def tokenize(self, text: str) -> list[str]:
         """Returns a text as the words of the corpus, without boundary tokens, fitted to the vocabulary."""
-        return self.tokenizer.tokenize([text], self.ids)[0]
+        return cutting.tokenize(self.tokenizer, [text], self.ids)[0]
 
     def decode(self, ids: Iterable[int]) -> list[str]:
         """Returns the word of each id.

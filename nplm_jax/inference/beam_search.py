@@ -7,7 +7,7 @@ import numpy as np
 
 from nplm_jax.data.stream import RARE_ID
 from nplm_jax.inference.generation import largest
-from nplm_jax.models.language_model import LanguageModel
+from nplm_jax.models.language_model import LanguageModel, reorder
 from nplm_jax.utils.errors import BadInput, require
 
 
@@ -47,5 +47,5 @@ def beam(
         ids_KxT = np.concatenate([ids_KxT[rows_K], ids_K[:, None].astype(np.int32)], axis=1)
         log_p_K = log_p[best_K]
         if position + 1 < words:
-            state = model.advance(model.reorder(state, rows_K), ids_KxT[:, -1])
+            state = model.advance(reorder(state, rows_K), ids_KxT[:, -1])
     return ids_KxT, log_p_K

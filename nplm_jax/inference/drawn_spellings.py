@@ -11,6 +11,7 @@ import numpy as np
 from nplm_jax.data.stream import RARE_ID
 from nplm_jax.distributed import jax_settings
 from nplm_jax.inference.generation import BLOCK, Choice, draw_word
+from nplm_jax.models.language_model import reorder
 from nplm_jax.models.spelled_words import Spelling
 from nplm_jax.utils.errors import BadInput
 
@@ -73,7 +74,7 @@ def _draw_spellings(spelling: Spelling, numbers_B: np.ndarray, attempt: int, see
     """Draws a string for each number; an empty one where it has too many characters."""
     keys_B = (numbers_B + _FIRST_SPELLING).astype(np.uint32)
     model, ids_TxB, ended_B = spelling.model, [], np.zeros(len(numbers_B), bool)
-    state = model.reorder(model.prefill(spelling.prefix[None]), np.zeros(len(numbers_B), np.int32))
+    state = reorder(model.prefill(spelling.prefix[None]), np.zeros(len(numbers_B), np.int32))
     for position in range(_MAX_CHARACTERS + 1):
         log_p_BxV = jnp.asarray(model.predict(state))
         ids_B = draw_word(seed, keys_B, attempt * (_MAX_CHARACTERS + 1) + position, log_p_BxV, Choice())

@@ -18,7 +18,7 @@ from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.distributed import jax_settings
 from nplm_jax.inference.loaded_model import LoadedModel, check_loaded, model_of
 from nplm_jax.inference.scoring import LineStart
-from nplm_jax.models.language_model import LanguageModel
+from nplm_jax.models.language_model import LanguageModel, reorder
 from nplm_jax.utils.errors import require
 
 _CHECKED_EVERY = 8  # words, after which a sequence may be found to be long enough
@@ -107,7 +107,7 @@ def sample(
     prompted, blocks = model.prefill(np.asarray(prompt_N)[None]), []
     for first in range(0, num_blocks * size, size):
         numbers_B = np.arange(first, first + size)
-        state, ids_TxB = model.reorder(prompted, np.zeros(size, np.int32)), []
+        state, ids_TxB = reorder(prompted, np.zeros(size, np.int32)), []
         for position in range(words):
             ids_B = draw_word(seed, numbers_B, position, model.predict(state), choice)
             ids_TxB.append(np.asarray(ids_B))  # waits for this word, so that no queue of B x V arrays builds up

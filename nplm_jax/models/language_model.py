@@ -5,7 +5,7 @@ side, L words of each.
 """
 
 import abc
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -18,7 +18,7 @@ from nplm_jax.utils.errors import require
 if TYPE_CHECKING:
     from nplm_jax.data.vocabulary import Vocabulary
 
-State = Any  # decoding state: what a model needs of the words read so far
+State = Any  # decoding state: what a model needs of the words read so far, arrays with one row per stream
 
 
 class LanguageModel(abc.ABC):
@@ -26,8 +26,8 @@ class LanguageModel(abc.ABC):
 
     `score` reads whole texts, `next_word` contexts. A decoder reads each word once: `prefill` returns a state after
     some words, `predict` the distribution of the next word, `advance` the state after one more word of each stream,
-    `read` does both for many words, and `reorder` takes the streams that a search goes on with. A subclass defines
-    `n`, `score_span` and `next_word`; the other methods then work, and may be overridden to be faster.
+    `read` does both for many words. A subclass defines `n`, `score_span` and `next_word`; the other methods then work,
+    and may be overridden to be faster.
 
     Attributes:
         n: The order: a word is predicted from the n - 1 words before it, or from all if None.
@@ -90,10 +90,6 @@ class LanguageModel(abc.ABC):
         """Returns the decoding state after one more word of each stream."""
         return last_words(np.concatenate([state, np.asarray(ids_S)[:, None]], axis=1), self.n)
 
-    def reorder(self, state: State, rows_K: np.ndarray) -> State:
-        """Returns the decoding state of K streams, each of which goes on from one of those before; rows may repeat."""
-        return jax.tree.map(lambda x: x[rows_K], state)
-
     def read(self, state: State, ids_SxL: np.ndarray) -> tuple[jax.Array | np.ndarray, State]:
         """Returns log P of all words after each of the next words of each stream, S x L x V, and the next state."""
         if self.n is None:
@@ -120,18 +116,6 @@ class LanguageModel(abc.ABC):
         log_p_T = self.score(stream_T, Span(0, len(stream_T)))
         return [log_p_T[line_slice] for line_slice in line_slices]
 
-    def map_lines(
-        self, function: Callable[..., Sequence[Sequence[np.ndarray]]], *lists: Sequence[np.ndarray]
-    ) -> Sequence[Sequence[np.ndarray]]:
-        """Returns `function(model, *lists)`, of lines that do not depend on each other.
-
-        Args:
-            function: A function of a module, or a `functools.partial` of one. For each line it returns arrays, of which
-                all axes but the last have the same sizes for all lines.
-            *lists: One array or more of each line; the first is its words.
-        """
-        return function(self, *lists)
-
     def matched_lengths(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
         """Returns the length of the n-gram that predicts each word of `span`, the word included.
 
@@ -139,6 +123,17 @@ class LanguageModel(abc.ABC):
         a line.
         """
         return np.full(len(span), self.n or len(span))
+
+
+_take_rows = jax.jit(lambda arrays, rows_K: [x[rows_K] for x in arrays])
+
+
+def reorder(state: State, rows_K: np.ndarray) -> State:
+    """Returns the decoding state of K streams, each of which continues one of those in `state`; rows may repeat."""
+    leaves, structure = jax.tree.flatten(state)
+    on_device = [x for x in leaves if isinstance(x, jax.Array)]
+    taken = iter(_take_rows(on_device, rows_K) if on_device else ())
+    return jax.tree.unflatten(structure, [next(taken) if isinstance(x, jax.Array) else x[rows_K] for x in leaves])
 
 
 def join_lines(lines: Sequence[np.ndarray], num_before: int) -> tuple[np.ndarray, list[slice]]:

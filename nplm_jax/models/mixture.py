@@ -108,11 +108,6 @@ class Mixture(LanguageModel):
         words = np.concatenate([state.contexts_SxN, np.asarray(ids_S)[:, None]], axis=1)
         return MixtureState(words[:, 1:], tuple(parts))
 
-    def reorder(self, state: MixtureState, rows_K: np.ndarray) -> MixtureState:
-        """See `LanguageModel.reorder`."""
-        parts = (model.reorder(part, rows_K) for model, part in zip(self.models, state.parts))
-        return MixtureState(state.contexts_SxN[rows_K], tuple(parts))
-
     def read(self, state: MixtureState, ids_SxL: np.ndarray) -> tuple[np.ndarray, MixtureState]:
         """See `LanguageModel.read`."""
         (S, L), N = ids_SxL.shape, self.bins.num_context

@@ -174,10 +174,6 @@ class NeuralLanguageModel(LanguageModel):
         """See `LanguageModel.advance`."""
         return _advance(self.network, self.params, state.read, jnp.asarray(ids_S)[:, None])
 
-    def reorder(self, state: DecodingState, rows_K: np.ndarray) -> DecodingState:
-        """See `LanguageModel.reorder`."""
-        return _take_rows(state, rows_K)
-
     def read(self, state: DecodingState, ids_SxL: np.ndarray) -> tuple[jax.Array, DecodingState]:
         """See `LanguageModel.read`."""
         features, read_state = _read(self.network, self.params, state.read, ids_SxL)
@@ -212,7 +208,6 @@ def first_rows(lines_BxT: np.ndarray) -> np.ndarray:
 
 
 _read = jit_float32(read)
-_take_rows = jax.jit(lambda state, rows_K: jax.tree.map(lambda x: x[rows_K], state))
 
 
 @functools.partial(jit_float32, static_argnames=('network', 'sharding'))

@@ -14,6 +14,8 @@ from nplm_jax.config.settings import Settings
 from nplm_jax.data import text_checks, unspaced_scripts
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.stream import RARE
+from nplm_jax.data.tokenizers import cutting
+from nplm_jax.data.tokenizers.words import reading
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.inference import generation
 from nplm_jax.inference.loaded_model import LoadedModel
@@ -108,14 +110,14 @@ class LoadedModels:
 
         Args:
             text: The text; see `unspaced_scripts.join`.
-            kind: See `Tokenizer.reading`.
-            keep_marks: See `Tokenizer.tokenize`.
+            kind: See `words.reading`.
+            keep_marks: See `cutting.tokenize`.
         """
         return self.tokenize_lines(unspaced_scripts.join(self.vocabulary, [text]), kind, keep_marks)[0]
 
     def tokenize_lines(self, texts: Sequence[str], kind: str, keep_marks: bool = False) -> list[list[str]]:
         """Returns the words of each text as it is given, all at once, which takes less time."""
-        return self.vocabulary.tokenizer.reading(kind).tokenize(texts, self.vocabulary.ids, keep_marks)
+        return cutting.tokenize(reading(self.vocabulary.tokenizer, kind), texts, self.vocabulary.ids, keep_marks)
 
     def read_lines(self, texts: Sequence[str], kind: str) -> list[list[str]]:
         """Returns the words of each text; warns on stderr of unknown words and of a text without blanks."""

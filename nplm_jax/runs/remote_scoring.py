@@ -43,6 +43,7 @@ _PIECE = 2**16  # words of a task; a text of no more is scored by this process
 _FILES = (catalog.CONFIG, catalog.VOCABULARY, *tokenizer_files.FILES, storage.MODEL_FILE, packed.PARAMETERS)
 
 Arrays = Sequence[np.ndarray]
+LinesFunction = Callable[..., Sequence[Arrays]]
 
 
 class Source(NamedTuple):
@@ -65,6 +66,21 @@ class Source(NamedTuple):
         """Returns the source of the model of a run, or of the mixture of several with these weights."""
         folders = tuple(catalog.expand_run(run).absolute() for run in runs)
         return cls(folders, tuple(weights), tuple(plugins.allowed()), _digest(folders))
+
+
+def map_lines(model: LanguageModel, function: LinesFunction, *lists: Arrays) -> Sequence[Arrays]:
+    """Returns `function(model, *lists)` for independent lines, computed by the workers if the model is a RemoteModel.
+
+    Args:
+        model: Any model.
+        function: A function of a module, or a `functools.partial` of one. For each line it returns arrays, of which all
+            axes but the last have the same sizes for all lines.
+        *lists: One array or more of each line; the first is its words.
+
+    Raises:
+        BadInput: The workers are lost, or one does not see the runs.
+    """
+    return model.map_lines(function, *lists) if isinstance(model, RemoteModel) else function(model, *lists)
 
 
 class RemoteModel(LanguageModel):
@@ -93,18 +109,14 @@ class RemoteModel(LanguageModel):
 
     def score_lines(self, lines: Arrays) -> list[np.ndarray]:
         """See `LanguageModel.score_lines`."""
-        return [log_p_T for (log_p_T,) in self.map_lines(_score_lines, lines)]
+        return [log_p_T for (log_p_T,) in map_lines(self, _score_lines, lines)]
 
     def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:
         """See `LanguageModel.next_word`; computed by this process."""
         return self._model.next_word(contexts_BxN)
 
-    def map_lines(self, function: Callable[..., Sequence[Arrays]], *lists: Arrays) -> Sequence[Arrays]:
-        """See `LanguageModel.map_lines`; piece by piece, cut by the number of words.
-
-        Raises:
-            BadInput: The workers are lost, or one does not see the runs.
-        """
+    def map_lines(self, function: LinesFunction, *lists: Arrays) -> Sequence[Arrays]:
+        """See the function `map_lines`; piece by piece, cut by the number of words."""
         lengths = np.array([len(line) for line in lists[0]], int)
         numbers = (np.cumsum(lengths) - lengths) // _PIECE  # of the piece in which each line begins
         starts = np.flatnonzero(np.diff(numbers, prepend=-1)).tolist()
@@ -122,13 +134,11 @@ class RemoteModel(LanguageModel):
         starts = range(span.start, span.stop, _PIECE)
         pieces = [tokens_T[max(start - self.n, 0) : min(start + _PIECE, span.stop)] for start in starts]
         contexts = [np.array([min(start, self.n)]) for start in starts]
-        scored = self.map_lines(functools.partial(_score_pieces, method), pieces, contexts)
+        scored = map_lines(self, functools.partial(_score_pieces, method), pieces, contexts)
         return np.concatenate([scores_T for (scores_T,) in scored])
 
     @contextlib.contextmanager
-    def _scored(
-        self, function: Callable[..., Sequence[Arrays]], pieces: Sequence[dict[str, np.ndarray]]
-    ) -> Iterator[list[pathlib.Path]]:
+    def _scored(self, function: LinesFunction, pieces: Sequence[dict[str, np.ndarray]]) -> Iterator[list[pathlib.Path]]:
         """Yields the files with the results of the pieces, done now or by an earlier process that was stopped.
 
         They are removed after a block that raises nothing.
@@ -151,7 +161,7 @@ class RemoteModel(LanguageModel):
 # --- at the workers ---------------------------------------------------------------------------------------------------
 
 
-def _score(source: Source, function: Callable[..., Sequence[Arrays]], file: pathlib.Path, folder: pathlib.Path) -> None:
+def _score(source: Source, function: LinesFunction, file: pathlib.Path, folder: pathlib.Path) -> None:
     """Writes what a function returns for the lines of a piece."""
     with _loading:  # a worker may have several threads
         model = _load(source)

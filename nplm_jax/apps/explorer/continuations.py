@@ -63,10 +63,11 @@ class Continuations:
             return
         self.lines.clear()
         with self.lines:
-            joiner = self.models.vocabulary.tokenizer.joiner
+            tokenizer = self.models.vocabulary.tokenizer
+            join = ''.join if tokenizer.is_lossless else tokenizer.decode
             (text,) = unspaced_scripts.join(self.models.vocabulary, [state.text])
             for line in lines:
-                with parts.button(partial(self.set_text, joiner.join(filter(None, [text, line]))), 'written'):
+                with parts.button(partial(self.set_text, join([part for part in (text, line) if part])), 'written'):
                     ui.label(f'… {line}')
 
     def _set(self, key: str, value: Any) -> str | None:

@@ -14,6 +14,7 @@ from nplm_jax.apps.explorer.state import MAX_COUNT, MAX_TEXT, MAX_WORD, PageStat
 from nplm_jax.apps.explorer.weights import Weights
 from nplm_jax.apps.features import embeddings
 from nplm_jax.data.stream import RARE
+from nplm_jax.data.tokenizers import cutting
 from nplm_jax.runs.command_models import LoadedModels
 
 PRIMARY = '#2563eb'  # the colour of buttons and sliders; style.css has the others
@@ -27,7 +28,7 @@ class ExplorerPage:
 
     Attributes:
         models: The models.
-        kind: How text is split, as in `Tokenizer.reading`.
+        kind: How text is split, as in `words.reading`.
         state: What the visitor has chosen.
         maps: The map of the features of each network, by its name.
         beginnings: Texts to try.
@@ -137,7 +138,7 @@ class ExplorerPage:
         with parts.panel('How much each word surprised', hint):
             unknown = {word for word in words if word not in self.models.vocabulary.ids}
             parts.legend(bool(unknown))
-            shown = list(map(self.models.vocabulary.tokenizer.show, words))
+            shown = self.models.vocabulary.show(words)
             parts.reading(shown, unknown, self.predictions, position, self._explain_word)
             if position is not None and position <= len(words):
                 word = shown[position - 1]
@@ -201,7 +202,7 @@ class ExplorerPage:
 
     def drop_last_word(self) -> None:
         """Drops the last word of the text."""
-        self.set_text(self.models.vocabulary.tokenizer.drop_last(self.state.text))
+        self.set_text(cutting.drop_last(self.models.vocabulary.tokenizer, self.state.text))
 
     def select_word(self, word: str) -> None:
         """Selects the word whose neighbours are shown."""
@@ -263,7 +264,7 @@ class ExplorerPage:
         """Explains the word at a place of the text, from 1; the same place again ends that."""
         self.state.position = None if self.state.position == position else position
         if self.state.position:
-            self.select_word(self.models.vocabulary.tokenizer.show(self.scores.words[position - 1]))
+            self.select_word(self.models.vocabulary.show([self.scores.words[position - 1]])[0])
         self.show_reading.refresh()
         self.save_link()
 

@@ -19,7 +19,7 @@ PATIENCE = 60.0  # seconds that a new page may wait for its scores
 
 
 def serve(models: LoadedModels, kind: str, host: str, port: int, open_browser: bool) -> None:
-    """Serves the page until Ctrl-C. `kind` says how text is split, as in `Tokenizer.reading`."""
+    """Serves the page until Ctrl-C. `kind` says how text is split, as in `words.reading`."""
 
     @ui.page('/', response_timeout=PATIENCE)
     async def build() -> Response | None:

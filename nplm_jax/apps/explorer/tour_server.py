@@ -31,7 +31,7 @@ def serve(tour: Tour, kind: str, host: str, listener: socket.socket, open_browse
 
     Args:
         tour: The tour.
-        kind: How text is split, as in `Tokenizer.reading`.
+        kind: How text is split, as in `words.reading`.
         host: The name or address by which the page is asked for.
         listener: A socket that listens there.
         open_browser: Whether to open the page.

@@ -14,6 +14,7 @@ import numpy as np
 from nplm_jax.apps.export.arrays import describe_softmax, import_safetensors
 from nplm_jax.apps.export.word_tokenizers import PAD, special_tokens, word_tokenizer
 from nplm_jax.config.settings import Settings
+from nplm_jax.data.tokenizers.byte_level import ByteTokenizer
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.inference.scoring import LineStart
@@ -52,6 +53,8 @@ def write_folder(model: LanguageModel, vocabulary: Vocabulary, settings: Setting
         raise BadInput('--to', f'writes model.family={allowed}, not {has}', value='hf')
     safetensors = import_safetensors()
     ours, ids = vocabulary.tokenizer, vocabulary.ids
+    if not isinstance(ours, WordTokenizer | ByteTokenizer):
+        raise BadInput('--to', f'cannot write a tokenizer of corpus.tokens={ours.kind}', value='hf')
     tokenizer = word_tokenizer(ours, ids) if isinstance(ours, WordTokenizer) else ours.to_hf(ids)
     arrays = arrays_of(model)
     tensors = {name: np.ascontiguousarray(array) for name, array in _tensors(arrays, family).items()}

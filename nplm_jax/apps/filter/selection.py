@@ -17,6 +17,7 @@ from nplm_jax.apps.filter import documents
 from nplm_jax.apps.filter.distribution import Distribution, quantile
 from nplm_jax.apps.filter.documents import Batch, Layout
 from nplm_jax.data import sources
+from nplm_jax.data.tokenizers.words import reading
 from nplm_jax.inference import scoring
 from nplm_jax.ngram.quantization import compact
 from nplm_jax.reporting import catalog, packed
@@ -47,7 +48,7 @@ class Scorer:
 
     Attributes:
         models: The model.
-        tokens: How text is split; see `Tokenizer.reading`.
+        tokens: How text is split; see `words.reading`.
         end: The words that end a line: `<p>`, or none.
     """
 
@@ -78,7 +79,7 @@ class Scorer:
             models = load_models([name])
         mark = models.vocabulary.decode(models.line_start.prefix) if end else []
         require(bool(mark) or not end, '--end', True, 'the model has no paragraph marks, which end lines')
-        models.vocabulary.tokenizer.reading(tokens)  # refuses --tokens before a file is read
+        reading(models.vocabulary.tokenizer, tokens)  # refuses --tokens before a file is read
         return cls(models, tokens, mark)
 
     def score(self, texts: Sequence[str]) -> tuple[np.ndarray, dict[str, int]]:

@@ -9,7 +9,7 @@ import numpy as np
 from nplm_jax.apps.kenlm.mixture_reader import MixtureReader, Reader
 from nplm_jax.apps.kenlm.readers import NetworkReader, NgramReader
 from nplm_jax.data.stream import PARAGRAPH_BOUNDARY, RARE, RARE_ID
-from nplm_jax.data.tokenizers.tokenizer import Tokenizer
+from nplm_jax.data.tokenizers.tokenizer import Tokenizer, difference
 from nplm_jax.data.tokenizers.words import KENLM_WORD
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.inference import scoring
@@ -84,8 +84,8 @@ def mix(names: Sequence[str], parts: Sequence[OpenedModel], weights: Sequence[fl
         require(ids_of_words.keys() == ids[0].keys(), 'path', name, f'{problem} --vocabulary')
     cutters = [(name, part.tokenizer, part.split) for name, part in zip(names, parts) if part.tokenizer is not None]
     for name, tokenizer, _ in cutters:
-        difference = tokenizer.difference(cutters[0][1], cutters[0][0])
-        require(not difference, 'path', name, f'{difference}; models can be mixed only over the same')
+        differs = difference(tokenizer, cutters[0][1], cutters[0][0])
+        require(not differs, 'path', name, f'{differs}; models can be mixed only over the same')
     split = cutters[0][2] if cutters else parts[0].split
     ids_MxV = np.array([[ids_of_words[word] for word in words] for ids_of_words in ids])
     end = None if parts[0].end is None else words.index(parts[0].words[parts[0].end])

@@ -31,7 +31,7 @@ from nplm_jax.data.stream import RARE_ID
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.inference.generation import Choice, sample
 from nplm_jax.inference.loaded_model import LoadedModel, check_loaded
-from nplm_jax.models.language_model import LanguageModel
+from nplm_jax.models.language_model import LanguageModel, reorder
 from nplm_jax.models.network import Network
 from nplm_jax.models.network_reading import jit_float32
 from nplm_jax.models.neural import NeuralLanguageModel
@@ -264,7 +264,7 @@ def _log_p_after(model: NeuralLanguageModel, occurrence: Occurrence, ids_K: np.n
     log_p_K = np.zeros(len(ids_K))
     if not len(after):
         return log_p_K
-    state = model.reorder(model.prefill(_context(model, occurrence)[None]), np.zeros(len(ids_K), np.int32))
+    state = reorder(model.prefill(_context(model, occurrence)[None]), np.zeros(len(ids_K), np.int32))
     next_ids_K = ids_K.astype(np.int32)
     for word in after:
         state, next_ids_K = model.advance(state, next_ids_K), np.full(len(ids_K), word, np.int32)

@@ -21,13 +21,15 @@ from nplm_jax.apps.surprisal.token_table import TokenTable
 from nplm_jax.data import unspaced_scripts
 from nplm_jax.data.frequencies import log_frequencies
 from nplm_jax.data.stream import RARE, RARE_ID
-from nplm_jax.data.tokenizers.words import is_punctuation
+from nplm_jax.data.tokenizers import cutting
+from nplm_jax.data.tokenizers.words import is_punctuation, reading
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.inference.loaded_model import LoadedModel
 from nplm_jax.inference.scoring import LineStart
 from nplm_jax.models.mixture import ContextBins, Mixture, normalize_weights
 from nplm_jax.models.open_vocabulary import OpenVocabulary
 from nplm_jax.models.spelled_words import Spelling
+from nplm_jax.runs import remote_scoring
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.names import require_one_of
 
@@ -51,7 +53,7 @@ class Options:
             reads them as context all the same.
         context: The text before each item, which is read and not scored. By default it is
             that of every text that is scored: <p> if the corpus of the models has this mark, see `LineStart`.
-        tokens: How a word is cut, see `Tokenizer.reading`.
+        tokens: How a word is cut, see `words.reading`.
         hyphens: `split` cuts a word outside the vocabulary at its hyphens if the vocabulary has all parts.
         spillover: The number of words before each word whose columns are repeated beside it.
         word_probability: Of models of pieces, characters or bytes: `corrected` for P(word), `sum` for that of its
@@ -115,15 +117,14 @@ def measure(
     table, lines, contexts = cut_items(vocabulary, stimuli, options)
     prefixes = list(map(vocabulary.encode, contexts))
     columns = _describe_words(stimuli, table, vocabulary, options, spelling is not None)
-    show = vocabulary.tokenizer.show
-    starts = [' '.join(map(show, context)) for context in contexts]
+    starts = [' '.join(vocabulary.show(context)) for context in contexts]
     columns['starts_after'] = [start for start, rows in zip(starts, stimuli.items) for _ in rows]
     is_sum = not vocabulary.tokenizer.is_lossless or options.word_probability == 'sum'
     groups = [] if is_sum else word_probability.find_groups(vocabulary, options.punctuation)
     log_spellings_T: np.ndarray | None = None
     for name, model in ((name, loaded.model) for name, loaded in models.items()):
         read = functools.partial(next_word_statistics, vocabulary_size=len(vocabulary), groups=groups)
-        statistics = [LineStatistics(*arrays) for arrays in model.map_lines(read, lines, prefixes)]
+        statistics = [LineStatistics(*arrays) for arrays in remote_scoring.map_lines(model, read, lines, prefixes)]
         if spelling is not None and log_spellings_T is None:
             log_spellings_T = OpenVocabulary(model, vocabulary, spelling).log_spellings(table.tokens_T)
         columns |= _measure_words(name, statistics, table, log_spellings_T, groups)
@@ -164,7 +165,7 @@ def cut_items(
     Raises:
         BadInput: A word has no token, or an option does not apply to the models of this vocabulary.
     """
-    tokenizer = vocabulary.tokenizer.reading(options.tokens, options.hyphens)
+    tokenizer = reading(vocabulary.tokenizer, options.tokens, options.hyphens)
     is_lossless = vocabulary.tokenizer.is_lossless
     is_default = options.word_probability == Options.word_probability
     allowed = f'does not apply to a model of corpus.tokens={vocabulary.tokenizer.kind}'
@@ -177,7 +178,7 @@ def cut_items(
         start = LineStart.of(vocabulary)
         return table, lines, [vocabulary.decode(start.before(line)) for line in lines]
     if is_lossless:
-        return table, lines, [tokenizer.tokenize([text])[0]] * len(lines)
+        return table, lines, cutting.tokenize(tokenizer, [text]) * len(lines)
     words = stimuli_lib.from_text(text, 'context') if text.strip() else None
     context = TokenTable.of(tokenizer, vocabulary, words).tokens_T if words else []
     return table, lines, [context] * len(lines)
@@ -200,7 +201,7 @@ def _describe_words(
     scored = options.word_probability if is_lossless else 'word'
     log_f_W = _sum_by_word(log_f_T, words_T, table.is_head_T, num_words)
     return {
-        'tokens': [' '.join(map(vocabulary.tokenizer.show, word_tokens)) for word_tokens in tokens],
+        'tokens': [' '.join(vocabulary.show(word_tokens)) for word_tokens in tokens],
         'num_tokens': sizes_W.tolist(),
         'length': [_length(word, options.punctuation) for word in stimuli.words],
         'log_frequency': (log_f_W if has_counts else np.full(num_words, math.nan)).tolist(),

@@ -14,7 +14,7 @@ from scipy import special
 
 from nplm_jax.data.stream import RARE_ID
 from nplm_jax.inference.perplexity import check_not_nan
-from nplm_jax.models.language_model import LanguageModel, State
+from nplm_jax.models.language_model import LanguageModel, State, reorder
 
 MAX_SCORES = 2**21  # probabilities held at once, unless there are more words
 MAX_TOKENS = 256  # read at once
@@ -68,7 +68,7 @@ def next_word_statistics(
         side_by_side = min(max_tokens, 1 << (len(rows) - 1).bit_length())
         for first in range(0, len(rows), side_by_side):
             batch = rows[first : first + side_by_side]
-            started = model.reorder(state, np.zeros(side_by_side, np.int32))
+            started = reorder(state, np.zeros(side_by_side, np.int32))
             L = max_tokens // side_by_side
             found |= zip(batch, _measure(model, started, [lines[i] for i in batch], L, groups))
     return [found[i] for i in range(len(lines))]

@@ -10,6 +10,7 @@ import numpy as np
 
 from nplm_jax.apps.surprisal.stimuli import Stimuli
 from nplm_jax.data import unspaced_scripts
+from nplm_jax.data.tokenizers import cutting
 from nplm_jax.data.tokenizers.tokenizer import Tokenizer
 from nplm_jax.data.tokenizers.words import is_punctuation
 from nplm_jax.data.vocabulary import Vocabulary
@@ -68,7 +69,7 @@ class TokenTable(NamedTuple):
             bare |= set() if before else {rows.start for rows in stimuli.items}
             strings = [word.strip() if row in bare else f' {word.strip()}' for row, word in enumerate(strings)]
         words = list(dict.fromkeys(strings))
-        cut = dict(zip(words, tokenizer.tokenize(words, vocabulary.ids, keep_marks=True)))
+        cut = dict(zip(words, cutting.tokenize(tokenizer, words, vocabulary.ids, keep_marks=True)))
         for row, word in enumerate(strings):
             if not cut[word]:
                 raise BadInput(stimuli.place_word(row), f'{word!r} has no token')

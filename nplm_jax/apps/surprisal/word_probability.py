@@ -9,6 +9,7 @@ import numpy as np
 
 from nplm_jax.apps.surprisal.next_word_statistics import LineStatistics
 from nplm_jax.apps.surprisal.token_table import TokenTable, is_head
+from nplm_jax.data.tokenizers import token_text
 from nplm_jax.data.vocabulary import Vocabulary
 
 
@@ -20,7 +21,7 @@ def find_groups(vocabulary: Vocabulary, punctuation: str) -> list[np.ndarray]:
         punctuation: `attached` if white space alone ends a word, `word` if a punctuation mark does as well.
     """
     tokenizer = vocabulary.tokenizer
-    begins_blank_V = np.array([tokenizer.size(token).begins_blank for token in vocabulary.words])
+    begins_blank_V = np.array([token_text.size(tokenizer, token).begins_blank for token in vocabulary.words])
     ends_word_V = begins_blank_V
     if punctuation == 'word':
         ends_word_V = begins_blank_V | [not is_head(tokenizer, token) for token in vocabulary.words]

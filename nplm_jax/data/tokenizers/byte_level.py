@@ -6,8 +6,6 @@ character: ` dog` is `Ġdog`. It may be a part of a character.
 
 import dataclasses
 import functools
-import itertools
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, Self
 
@@ -17,13 +15,11 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from nplm_jax.config.component import built
 from nplm_jax.data.stream import BOUNDARY_TOKENS, RARE, TEXT_BOUNDARY
-from nplm_jax.data.tokenizers.tokenizer import Piece, Tokenizer, TokenSize, normalize
-from nplm_jax.data.word_stream import WordStream
+from nplm_jax.data.tokenizers.tokenizer import Piece, Tokenizer, normalize
 from nplm_jax.utils.errors import BadInput
 
 _VISIBLE = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
 _OTHERS = [byte for byte in range(256) if byte not in _VISIBLE]
-_SHOWN = {' ': '␣', '\n': r'\n', '\r': r'\r', '\t': r'\t'}
 _FORMS: dict[str, Literal['NFC', 'NFKC']] = {'nfc': 'NFC', 'nfkc': 'NFKC'}
 ALPHABET = tuple(chr(byte if byte in _VISIBLE else 256 + _OTHERS.index(byte)) for byte in range(256))  # by byte
 _TO_ALPHABET = dict(enumerate(ALPHABET))
@@ -64,9 +60,7 @@ class ByteTokenizer(Tokenizer):
         rules: What was learned.
     """
 
-    joiner: ClassVar[str] = ''
     is_lossless: ClassVar[bool] = True
-    also_reads = frozenset()
     pattern: ClassVar[str] = r'[\s\S]'
 
     kind: str = built('bytes')
@@ -77,10 +71,6 @@ class ByteTokenizer(Tokenizer):
     def units(self) -> Sequence[str]:
         """The tokens of more than one byte."""
         return ()
-
-    def cut_all(self, strings: Sequence[str]) -> list[list[str]]:
-        """Returns the tokens of each string."""
-        return [list(to_alphabet(string)) for string in strings]
 
     def model(self, ids: Mapping[str, int]) -> models.Model:
         """Returns the model of `tokenizers` that cuts strings in the alphabet, with these ids of the tokens."""
@@ -104,50 +94,26 @@ class ByteTokenizer(Tokenizer):
         """See `Tokenizer.split`."""
         return regex.findall(self.pattern, text)
 
-    def cut(self, string: str, known: Collection[str] | None = None) -> list[str]:
+    def cut(self, strings: Sequence[str], known: Collection[str] | None = None) -> list[list[str]]:
         """See `Tokenizer.cut`."""
-        return self.cut_all([string])[0]
+        return [list(to_alphabet(string)) for string in strings]
 
-    def read_piece(self, piece: Piece) -> tuple[WordStream, dict[str, int]]:
-        """See `Tokenizer.read_piece`.
-
-        Line ends are tokens like others, no mark stands before a paragraph, and no special token is written in a text.
-        """
-        mark = [TEXT_BOUNDARY] if piece.begins_text and self.boundary_tokens else []
-        stream = WordStream.from_words(itertools.chain(mark, self.split(self.normalize(piece.text))))
-        return stream.replace_types([*([m] for m in mark), *self.cut_all(stream.types[len(mark) :])]), {}
-
-    def drop_last(self, text: str) -> str:
-        """See `Tokenizer.drop_last`. Where the last token is a part of a character, the whole character goes."""
-        (tokens,) = self.tokenize([text])
-        return b''.join(map(to_bytes, tokens[:-1])).decode(errors='ignore')
+    def utf8(self, token: str) -> bytes:
+        """See `Tokenizer.utf8`; may be a part of a character."""
+        return to_bytes(token)
 
     def decode(self, tokens: Sequence[str], clean_up: bool = False) -> str:
         """See `Tokenizer.decode`. Bytes that are not UTF-8, which a model may write, become U+FFFD."""
         return b''.join(map(to_bytes, tokens)).decode(errors='replace')
 
-    def show(self, token: str) -> str:
-        """See `Tokenizer.show`. A blank is ␣; a byte of a part of a character is <0xE4>, as in SentencePiece."""
-        if not (data := to_bytes(token)):
-            return token
-        text = data.decode(errors='surrogateescape')  # byte 0xE4 as U+DCE4
-        bytes_shown = re.sub('[\udc80-\udcff]', lambda match: f'<0x{ord(match[0]) - 0xDC00:02X}>', text)
-        return ''.join(_SHOWN.get(c, c if c.isprintable() else f'<U+{ord(c):04X}>') for c in bytes_shown)
-
-    def size(self, token: str) -> TokenSize:
-        """See `Tokenizer.size`. Only white space of ASCII separates words, so that it does in bytes as well."""
-        data = to_bytes(token)
-        is_mark = not data
-        begins_blank, ends_blank = is_mark or data[:1].isspace(), is_mark or data[-1:].isspace()
-        characters = sum(byte & 0xC0 != 0x80 for byte in data)  # the bytes that begin one
-        return TokenSize(characters, len(data), begins_blank, ends_blank, bool(data.strip()))
-
-    def letters(self, token: str) -> bytes:
-        """See `Tokenizer.letters`."""
-        return b''.join(to_bytes(token).split())
-
     def to_hf(self, ids: Mapping[str, int]) -> tokenizers.Tokenizer:
-        """See `Tokenizer.to_hf`."""
+        """Returns a tokenizer of Hugging Face's `tokenizers` with the same tokens.
+
+        It has no `added_tokens`, which it would find in a text as they are spelled.
+
+        Args:
+            ids: The id of each token of the vocabulary.
+        """
         exported = tokenizers.Tokenizer(self.model(ids))
         if form := _FORMS.get(self.normalization):
             exported.normalizer = getattr(normalizers, form)()
@@ -183,11 +149,10 @@ class CharacterTokenizer(ByteTokenizer):
         characters = set().union(*parallel_map(self._find_characters, parts[0]()))
         return dataclasses.replace(self, rules=tuple(sorted(c for c in characters if len(c.encode()) > 1)))
 
-    def cut_all(self, strings: Sequence[str]) -> list[list[str]]:
-        """See `ByteTokenizer`."""
-        known = self._known
-        tokens = map(to_alphabet, strings)
-        return [[token] if string in known else list(token) for string, token in zip(strings, tokens)]
+    def cut(self, strings: Sequence[str], known: Collection[str] | None = None) -> list[list[str]]:
+        """See `Tokenizer.cut`."""
+        characters, tokens = self._characters, map(to_alphabet, strings)
+        return [[token] if string in characters else list(token) for string, token in zip(strings, tokens)]
 
     def model(self, ids: Mapping[str, int]) -> models.Model:
         """See `ByteTokenizer`."""
@@ -199,7 +164,7 @@ class CharacterTokenizer(ByteTokenizer):
         return tuple(sorted(unit for unit in units if len(unit) == 1))
 
     @functools.cached_property
-    def _known(self) -> frozenset[str]:
+    def _characters(self) -> frozenset[str]:
         return frozenset(self.rules)
 
     def _find_characters(self, piece: Piece) -> set[str]:

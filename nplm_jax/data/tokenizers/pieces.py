@@ -7,7 +7,7 @@ import collections
 import dataclasses
 import functools
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import tokenizers
@@ -79,8 +79,8 @@ class PieceTokenizer(ByteTokenizer):
         require(len(learned.tokens) >= self.pieces, 'corpus.pieces', self.pieces, allowed)
         return learned
 
-    def cut_all(self, strings: Sequence[str]) -> list[list[str]]:
-        """See `ByteTokenizer`."""
+    def cut(self, strings: Sequence[str], known: Collection[str] | None = None) -> list[list[str]]:
+        """See `Tokenizer.cut`."""
         cutter, tokens = self._cutter
         cut: list[list[str]] = []
         for first in range(0, len(strings), _BATCH):

@@ -12,6 +12,7 @@ import regex
 
 from nplm_jax.config.component import built
 from nplm_jax.data.stream import BOUNDARY_TOKENS, SKIPPED
+from nplm_jax.data.tokenizers.cutting import paragraphs
 from nplm_jax.data.tokenizers.proper_nouns import Counts, count_capitals, find_proper_nouns
 from nplm_jax.data.tokenizers.tokenizer import Piece, Tokenizer, lower
 from nplm_jax.utils.errors import require
@@ -64,15 +65,15 @@ class WordTokenizer(Tokenizer):
         split_hyphens: Whether, in a user's text, a word outside the vocabulary is cut at its hyphens if the vocabulary
             has all parts.
         is_verbatim: Whether a text stays as it is, also where it is not NFC, and is cut at the white space of KenLM
-            only: that of lmplz for kind `lmplz`, under which each line is a paragraph, empty ones too; else of query.
+            only: that of lmplz for kind `lmplz`, else of query.
 
     Examples:
         >>> WordTokenizer('words').split('A well-known 3.14, again.')
         ['A', 'well-known', '3.14', ',', 'again', '.']
         >>> WordTokenizer('whitespace').split('A well-known 3.14, again.')
         ['A', 'well-known', '3.14,', 'again.']
-        >>> WordTokenizer('words', lowercase=True, split_possessive=True).tokenize(["The dog's"])[0]
-        ['the', 'dog', "'s"]
+        >>> WordTokenizer('words', lowercase=True, split_possessive=True).cut(['The', "dog's"])
+        [['the'], ['dog', "'s"]]
     """
 
     kind: str = built('whitespace')
@@ -96,15 +97,11 @@ class WordTokenizer(Tokenizer):
             return (LMPLZ_WORD if self.kind == 'lmplz' else KENLM_WORD).findall(text)
         return text.split() if self.kind == 'whitespace' else _WORD.findall(text)
 
-    def paragraphs(self, text: str) -> list[list[str]]:
-        """See `Tokenizer.paragraphs`."""
-        if self.kind != 'lmplz':
-            return super().paragraphs(text)
-        *lines, last = text.split('\n\n')  # where lines are paragraphs, each ends with two line ends
-        return list(map(self.split, [*lines, last] if last else lines))
-
-    def cut(self, string: str, known: Collection[str] | None = None) -> list[str]:
+    def cut(self, strings: Sequence[str], known: Collection[str] | None = None) -> list[list[str]]:
         """See `Tokenizer.cut`."""
+        return [self._cut(string, known) for string in strings]
+
+    def _cut(self, string: str, known: Collection[str] | None) -> list[str]:
         if known is None:
             return [self._token(part, lower(part) in self._names) for part in self._parts(string)]
         chunks = [string]
@@ -130,26 +127,16 @@ class WordTokenizer(Tokenizer):
         counts = (Counts({(word, place): count for (word, place), count in items}) for items in counted)
         return dataclasses.replace(self, names=find_proper_nouns(counts))
 
-    def reading(self, tokens: str = '', hyphens: str = 'keep') -> 'WordTokenizer':
-        """See `Tokenizer.reading`; `whitespace` is for text that is tokenized already."""
-        require(tokens in ('', 'words', 'whitespace'), 'tokens', tokens, 'must be words or whitespace')
-        changes: dict[str, Any] = {'split_hyphens': self.split_hyphens or hyphens == 'split'}
-        if tokens and not (self.kind == 'lmplz' and tokens == 'whitespace'):
-            changes |= {'kind': tokens, 'split_punctuation': False}
-            changes['match_quotes'] = self.match_quotes or tokens == 'words'
-            changes['is_verbatim'] = self.is_verbatim and tokens == 'whitespace'
-        return dataclasses.replace(self, **changes)
-
     @functools.cached_property
     def _names(self) -> frozenset[str]:
         return frozenset(self.names)
 
     def _count_capitals(self, piece: Piece) -> list[tuple[tuple[str, str], int]]:
-        paragraphs = (
+        in_case = (
             [part for word in words for part in self._parts(word) if part not in SKIPPED]
-            for words in self.paragraphs_of(piece)
+            for words in paragraphs(self, piece)
         )
-        return list(count_capitals(paragraphs, piece.begins_paragraph).items())
+        return list(count_capitals(in_case, piece.begins_paragraph).items())
 
     def _parts(self, word: str) -> list[str]:
         return split_possessive(word) if self.split_possessive else [word]
@@ -222,6 +209,32 @@ class WordTokenizer(Tokenizer):
         if len(words) < 2 or self._is_known(chunk, known) or not all(self._is_known(word, known) for word in words):
             return [chunk]
         return [part for part in parts if self._is_known(part, known)]
+
+
+def reading(tokenizer: Tokenizer, tokens: str = '', hyphens: str = 'keep') -> Tokenizer:
+    """Returns the tokenizer of a user's text.
+
+    Args:
+        tokenizer: That of the corpus.
+        tokens: Another way to split the text: words, or whitespace for text that is tokenized already. Empty for that
+            of the corpus.
+        hyphens: `split` cuts unknown words at hyphens.
+
+    Raises:
+        BadInput: The choices do not apply to this tokenizer.
+    """
+    if not isinstance(tokenizer, WordTokenizer):
+        problem = f'does not apply to a model of corpus.tokens={tokenizer.kind}'
+        require(not tokens, 'tokens', tokens, problem)
+        require(hyphens == 'keep', 'hyphens', hyphens, problem)
+        return tokenizer
+    require(tokens in ('', 'words', 'whitespace'), 'tokens', tokens, 'must be words or whitespace')
+    changes: dict[str, Any] = {'split_hyphens': tokenizer.split_hyphens or hyphens == 'split'}
+    if tokens and not (tokenizer.kind == 'lmplz' and tokens == 'whitespace'):
+        changes |= {'kind': tokens, 'split_punctuation': False}
+        changes['match_quotes'] = tokenizer.match_quotes or tokens == 'words'
+        changes['is_verbatim'] = tokenizer.is_verbatim and tokens == 'whitespace'
+    return dataclasses.replace(tokenizer, **changes)
 
 
 def is_number(word: str) -> bool:

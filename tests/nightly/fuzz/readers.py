@@ -34,7 +34,7 @@ from nplm_jax.config.records import to_record
 from nplm_jax.config.sections import PaperRow
 from nplm_jax.data import corpora, vocabulary, vocabulary_files, wikitext2
 from nplm_jax.data.stream import RARE, Span
-from nplm_jax.data.tokenizers import tokenizer_files
+from nplm_jax.data.tokenizers import cutting, tokenizer_files
 from nplm_jax.data.tokenizers.pieces import PieceTokenizer
 from nplm_jax.data.tokenizers.tokenizer import Piece
 from nplm_jax.data.tokenizers.words import WordTokenizer
@@ -204,7 +204,7 @@ def read_tokenizer(folder: pathlib.Path, data: bytes, kind: str, name: str) -> N
     tokenizer_files.save(tokenizer, ids, folder)
     _file(folder, data, name)
     loaded = tokenizer_files.load(ids, folder)
-    (tokens,) = loaded.tokenize([text := 'the cats ate, Übung 日本語。 the mat'])
+    (tokens,) = cutting.tokenize(loaded, [text := 'the cats ate, Übung 日本語。 the mat'])
     if isinstance(loaded, PieceTokenizer):
         assert loaded.decode(tokens) == loaded.normalize(text)
     tokenizer_files.save(loaded, ids, folder)
@@ -271,7 +271,7 @@ def read_stdin(_folder: pathlib.Path, data: bytes) -> None:
         text = score.read_stdin()
     tokenizer = corpora.make_tokenizer(corpus_settings('text', 'x', proper_nouns=True))
     for line in text.split('\n'):
-        tokenizer.tokenize([line], WORDS.ids)
+        cutting.tokenize(tokenizer, [line], WORDS.ids)
 
 
 def read_checkpoint(folder: pathlib.Path, data: bytes) -> None:

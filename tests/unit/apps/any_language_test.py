@@ -15,6 +15,7 @@ from nplm_jax.cli.commands import all_commands
 from nplm_jax.config import parts
 from nplm_jax.data import vocabulary_files
 from nplm_jax.data.stream import RARE
+from nplm_jax.data.tokenizers import cutting, token_text
 from nplm_jax.data.tokenizers.byte_level import ByteTokenizer
 from nplm_jax.inference.scoring import LineStart
 from nplm_jax.runs import command_models as loaded_models
@@ -113,7 +114,7 @@ def test_tokens_are_shown_with_their_blanks_and_bytes(runs, nplm_command):
     rows, _ = nplm_command('next', runs / 'characters', '--count=1', '--prompt=自')
     assert rows[2].split()[1] == '由'
     tokenizer = ByteTokenizer()
-    assert [tokenizer.show(t) for t in (RARE, 'Ġ', 'Ċ', 'č', 'ĉ', 'a', 'ě', 'ä')] == [
+    assert [token_text.show(tokenizer, t) for t in (RARE, 'Ġ', 'Ċ', 'č', 'ĉ', 'a', 'ě', 'ä')] == [
         *(RARE, '␣', r'\n', r'\r', r'\t', 'a', '<U+001B>', '<0xE4>')
     ]
 
@@ -209,7 +210,7 @@ def test_the_explorer_appends_and_drops_tokens(runs, name):
         text = longer
     assert len(prediction.bits_T) == len(tokens)
     while text:
-        shorter = models.vocabulary.tokenizer.drop_last(text)
+        shorter = cutting.drop_last(models.vocabulary.tokenizer, text)
         assert text.startswith(shorter) and shorter != text
         text = shorter
     assert all(view.examples(models))

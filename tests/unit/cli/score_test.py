@@ -15,7 +15,8 @@ from helpers import ROOT, corpus_settings, make_model, numbers, write_arpa
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.data.corpora import make_tokenizer
 from nplm_jax.data.stream import Span
-from nplm_jax.data.tokenizers.words import WordTokenizer
+from nplm_jax.data.tokenizers import cutting
+from nplm_jax.data.tokenizers.words import WordTokenizer, reading
 from nplm_jax.inference import scoring
 from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models import mixture
@@ -114,7 +115,7 @@ def test_a_typed_text_becomes_words_as_the_corpus_did():
     known = {'the', 'dog', 'said', ',', "'s"}
 
     def tokenize_prompt(text, settings, known, kind=''):
-        return make_tokenizer(settings).reading(kind).tokenize([text], known)[0]
+        return cutting.tokenize(reading(make_tokenizer(settings), kind), [text], known)[0]
 
     brown, text = corpus_settings('brown'), corpus_settings('text', 'x')
     assert tokenize_prompt("The dog's, said", brown, known) == ['the', 'dog', "'s", ',', 'said']
@@ -234,7 +235,9 @@ def test_the_summary_has_the_totals_without_the_words(folders, call):
 
 def test_a_large_text_looks_at_each_different_word_once(folders, call, monkeypatch):
     cut = []
-    monkeypatch.setattr(WordTokenizer, 'cut', lambda self, word, known: cut.append(word) or [word])
+    monkeypatch.setattr(
+        WordTokenizer, 'cut', lambda self, words, known: cut.extend(words) or [[word] for word in words]
+    )
     call('i like dog\n' * 1000, folders / 'counts', '--summary')
     assert cut == ['i', 'like', 'dog']
 

@@ -15,6 +15,7 @@ from helpers import corpus_settings, numbers, refuses
 
 from nplm_jax.config import plugins
 from nplm_jax.data import corpora, encoding, mapped_arrays, preparation, prepared_texts, sources, vocabulary
+from nplm_jax.data.tokenizers import cutting
 from nplm_jax.data.tokenizers.tokenizer import Piece
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.data.word_stream import WordStream
@@ -54,7 +55,7 @@ def test_a_large_text_is_cut_once_and_mapped(large, monkeypatch):
     corpus = corpora.load(large)
     assert isinstance(corpus.stream.type_ids_L, np.memmap)
     assert corpus.words == expected.words() and list(corpus.stream.types) == list(expected.types)
-    monkeypatch.setattr(WordTokenizer, 'read_piece', None)  # nothing is cut again
+    monkeypatch.setattr(cutting, 'read_piece', None)  # nothing is cut again
     again = corpora.load(large)
     assert again.words == corpus.words and again.splits == corpus.splits
     words = encoding.build_vocabulary(again, large)
@@ -113,10 +114,10 @@ def test_other_code_cuts_again_in_the_same_folder(large, monkeypatch):
     monkeypatch.setattr(workers, 'MAX_PROCESSES', 1)  # others do not see the change
     monkeypatch.setattr(preparation, '_CODE', 'changed')
 
-    def read_piece(self, piece):
+    def read_piece(tokenizer, piece):
         return WordStream.from_words(piece.text.lower().split()), {}
 
-    monkeypatch.setattr(WordTokenizer, 'read_piece', read_piece)
+    monkeypatch.setattr(cutting, 'read_piece', read_piece)
     after = corpora.load(large)
     assert after.words == pathlib.Path(large.path).read_text().lower().split() != before.words
     assert len(list((prepared_texts.cache_folder() / 'texts').iterdir())) == 1
@@ -136,7 +137,7 @@ def test_a_copy_of_the_same_bytes_is_not_cut_again(large, monkeypatch, capsys):
     before = corpora.load(large).words
     path = pathlib.Path(large.path)
     replace_by_a_file_of_the_same_time(path, path.read_text())
-    monkeypatch.setattr(WordTokenizer, 'read_piece', None)  # nothing is cut again
+    monkeypatch.setattr(cutting, 'read_piece', None)  # nothing is cut again
     assert corpora.load(large).words == before and capsys.readouterr().err == ''
 
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from nplm_jax.data import formats, sources
 from nplm_jax.data.sources import find_files, read_pieces, size
+from nplm_jax.data.tokenizers import cutting
 from nplm_jax.data.tokenizers.tokenizer import Piece
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.utils.errors import BadInput
@@ -43,7 +44,7 @@ def paragraphs_of(pieces, kind):
     """The paragraphs of the pieces, each split alone."""
     joined = []
     for piece in pieces:
-        first, *others = WordTokenizer(kind).paragraphs(piece.text) or [None]
+        first, *others = cutting.paragraphs(WordTokenizer(kind), piece) or [None]
         if first and piece.begins_paragraph:
             joined.append(first)
         elif first:
@@ -80,7 +81,7 @@ def test_the_pieces_have_the_paragraphs_of_the_whole_text(parts, kind, size, par
         pieces = list(sources.cut(parts))
     assert ''.join(piece.text for piece in pieces) == text
     assert [piece.begins_text for piece in pieces] == [True] + [False] * (len(pieces) - 1)
-    assert paragraphs_of(pieces, kind) == WordTokenizer(kind).paragraphs(text)
+    assert paragraphs_of(pieces, kind) == cutting.paragraphs(WordTokenizer(kind), Piece(text, True))
 
 
 @settings(max_examples=200)

@@ -9,11 +9,12 @@ import pytest
 from helpers import corpus_settings, refuses, register
 
 from configs import text as text_config
+from nplm_jax.apps.export import huggingface
 from nplm_jax.data import corpora, encoding, vocabulary, vocabulary_files
 from nplm_jax.data.stream import RARE
-from nplm_jax.data.tokenizers import tokenizer_files
-from nplm_jax.data.tokenizers.tokenizer import Tokenizer, TokenSize
-from nplm_jax.data.tokenizers.words import WordTokenizer
+from nplm_jax.data.tokenizers import cutting, tokenizer_files
+from nplm_jax.data.tokenizers.tokenizer import Tokenizer
+from nplm_jax.data.tokenizers.words import WordTokenizer, reading
 from nplm_jax.runs import experiment, loading
 
 TEXT = 'The dog barks, the cat sleeps. A dog sleeps.\n\nThe cats bark and the dogs sleep, said Ann.\n' * 8
@@ -23,17 +24,19 @@ TEXT = 'The dog barks, the cat sleeps. A dog sleeps.\n\nThe cats bark and the do
 class Letters(Tokenizer):
     """Characters as tokens, blanks among them."""
 
-    joiner = ''
     lowercase: bool = False
 
     def split(self, text):
         return list(' '.join(text.split()))
 
-    def cut(self, string, known=None):
-        return [string.lower() if self.lowercase else string]
+    def cut(self, strings, known=None):
+        return [[string.lower() if self.lowercase else string] for string in strings]
 
-    def size(self, token):
-        return TokenSize(1, len(token.encode()))
+    def decode(self, tokens, clean_up=False):
+        return ''.join(tokens)
+
+    def utf8(self, token):
+        return token.encode()
 
 
 @pytest.fixture
@@ -76,9 +79,10 @@ def test_a_new_kind_of_token_trains_scores_and_generates(train, call):
     output = call('', 'generate', folder, '--prompt=The c', '--words=5', '--samples=2')
     assert all(line.startswith('the c') and len(line.replace('<p>', '').replace('<text>', '')) <= 10 for line in output)
     with refuses('tokens'):
-        words.tokenizer.reading('words')
-    with refuses('--to'):
-        words.tokenizer.to_hf(words.ids)
+        reading(words.tokenizer, 'words')
+    with refuses('--to') as caught:
+        huggingface.write_folder(loaded.model, words, settings, folder / 'hf')
+    assert 'corpus.tokens=letters' in caught.value.problem
 
 
 def test_surprisal_has_the_new_kind_of_token(train, call):
@@ -154,19 +158,19 @@ def test_a_tokenized_corpus_is_split_at_white_space_unless_another_kind_is_asked
 def test_decoding_an_encoded_text_gives_its_tokens_with_blanks_between(kind, lowercase):
     tokenizer = WordTokenizer(kind, lowercase=lowercase)
     text = TEXT.lower() if lowercase else TEXT
-    once = tokenizer.decode(tokenizer.tokenize([TEXT])[0])
-    assert tokenizer.decode(tokenizer.tokenize([once])[0]) == once and once.replace(' ', '') == ''.join(text.split())
+    once = tokenizer.decode(cutting.tokenize(tokenizer, [TEXT])[0])
+    assert tokenizer.decode(cutting.tokenize(tokenizer, [once])[0]) == once
+    assert once.replace(' ', '') == ''.join(text.split())
     assert kind == 'words' or once == ' '.join(text.split())
-    cleaned = tokenizer.decode(tokenizer.tokenize([TEXT])[0], clean_up=True)
+    cleaned = tokenizer.decode(cutting.tokenize(tokenizer, [TEXT])[0], clean_up=True)
     assert kind == 'whitespace' or cleaned.split() == text.split()
 
 
 def test_a_text_is_cut_and_fitted_to_the_words_that_are_known():
-    (tokens,) = WordTokenizer('words', lowercase=True, split_possessive=True).tokenize(
-        [" The  dog's e\u0301tude, 'no'"]
-    )
+    tokenizer = WordTokenizer('words', lowercase=True, split_possessive=True)
+    (tokens,) = cutting.tokenize(tokenizer, [" The  dog's e\u0301tude, 'no'"])
     assert tokens == ['the', 'dog', "'s", 'étude', ',', "'", 'no', "'"]
-    (fitted,) = WordTokenizer().tokenize(['"No" — ice'], {'``', 'No', "''", '--'})
+    (fitted,) = cutting.tokenize(WordTokenizer(), ['"No" — ice'], {'``', 'No', "''", '--'})
     assert fitted == ['``', 'No', "''", '--', 'ice']
 
 

@@ -6,8 +6,9 @@ import pytest
 from helpers import corpus_settings
 
 from nplm_jax.data.corpora import make_tokenizer
+from nplm_jax.data.tokenizers import cutting
 from nplm_jax.data.tokenizers.tokenizer import Piece
-from nplm_jax.data.tokenizers.words import is_punctuation
+from nplm_jax.data.tokenizers.words import is_punctuation, reading
 
 BROWN = {
     *('the', 'town', 'mr.', 'u.s.', 'well-known', 'cold', 'ice', "don't", "'s", 'dog', "o'clock", '<p>', '<number>'),
@@ -43,7 +44,7 @@ CASES = {
 
 def cut(text, known, settings, **choices):
     """Returns the tokens of a user's text."""
-    return make_tokenizer(settings).reading(**choices).tokenize([text], known)[0]
+    return cutting.tokenize(reading(make_tokenizer(settings), **choices), [text], known)[0]
 
 
 @pytest.mark.parametrize('word', CASES)
@@ -71,7 +72,8 @@ def test_the_tokens_of_a_whitespace_corpus_are_never_cut_or_rewritten_again(text
 @pytest.mark.parametrize('text', ['dog,', 'Mr.', "don't", 'well-known', '"(a)"', 'a/b', "dog's e\u0301 3.14"])
 def test_a_corpus_that_this_program_cut_is_cut_the_same_way(text):
     settings = corpus_settings('text', 'x', boundary_tokens=False)
-    assert cut(text, {'dog', 'mr'}, settings) == make_tokenizer(settings).read_piece(Piece(text, True))[0].words()
+    stream, _ = cutting.read_piece(make_tokenizer(settings), Piece(text, True))
+    assert cut(text, {'dog', 'mr'}, settings) == stream.words()
 
 
 def test_up_to_three_marks_stay_at_a_word_that_is_known_with_them():
@@ -105,7 +107,7 @@ def test_a_proper_noun_loses_its_comma_first():
 
 def test_a_proper_noun_of_the_corpus_is_one_even_if_its_word_is_known():
     learned = dataclasses.replace(make_tokenizer(corpus_settings('text', 'x', proper_nouns=True)), names=('bush',))
-    assert learned.tokenize(['Bush saw a bush'], {'bush', 'saw', 'a'}) == [['<proper>', 'saw', 'a', 'bush']]
+    assert cutting.tokenize(learned, ['Bush saw a bush'], {'bush', 'saw', 'a'}) == [['<proper>', 'saw', 'a', 'bush']]
 
 
 def test_symbols_with_a_meaning_are_no_punctuation():
@@ -115,5 +117,5 @@ def test_symbols_with_a_meaning_are_no_punctuation():
 def test_texts_are_cut_as_their_words_are():
     settings = corpus_settings('brown')
     texts = ['  ', *CASES, ' '.join(CASES), f'{next(iter(CASES))}  \n{next(iter(CASES))}']
-    together = make_tokenizer(settings).tokenize(texts, BROWN)
+    together = cutting.tokenize(make_tokenizer(settings), texts, BROWN)
     assert together == [[t for word in text.split() for t in cut(word, BROWN, settings)] for text in texts]

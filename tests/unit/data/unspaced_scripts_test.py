@@ -4,6 +4,7 @@ import pytest
 from helpers import refuses
 
 from nplm_jax.data import unspaced_scripts
+from nplm_jax.data.tokenizers import cutting
 from nplm_jax.data.tokenizers.byte_level import ByteTokenizer
 from nplm_jax.data.vocabulary import Vocabulary, build
 
@@ -14,7 +15,7 @@ THAI = 'มนุษย์ทั้งหลายเกิดมามีอิ
 def count(text):
     """Returns the vocabulary of bytes with their counts in a text."""
     tokens = ByteTokenizer().tokens
-    read = ByteTokenizer().tokenize([text])[0]
+    read = cutting.tokenize(ByteTokenizer(), [text])[0]
     return Vocabulary(tokens, tuple(map(read.count, tokens)), ByteTokenizer())
 
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nplm_jax.data import wikitext2, wikitext103
+from nplm_jax.data.tokenizers import cutting
 from nplm_jax.data.tokenizers.tokenizer import Piece
 from nplm_jax.data.tokenizers.words import WordTokenizer
 
@@ -106,5 +107,5 @@ def test_pieces_are_the_articles_between_titles(parts, size):
     for piece in pieces:
         if piece.begins_text:
             joined.append([])
-        joined[-1] += WordTokenizer().paragraphs(piece.text)
+        joined[-1] += cutting.paragraphs(WordTokenizer(), piece)
     assert joined == articles

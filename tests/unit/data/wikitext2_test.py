@@ -12,6 +12,7 @@ from nplm_jax.config import parts
 from nplm_jax.config import settings as config_lib
 from nplm_jax.data import corpora, download, encoding, vocabulary, wikitext2
 from nplm_jax.data.stream import Span
+from nplm_jax.data.tokenizers import cutting
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.runs import experiment
 from nplm_jax.utils.io import cache_folder
@@ -68,7 +69,7 @@ def test_pieces_of_any_size_have_the_same_eos(monkeypatch):
 
     def read():
         tokenizer = WordTokenizer(boundary_tokens=True)
-        pieces = [tokenizer.read_piece(piece)[0].words() for piece in wikitext2.pieces(lines, eos=True)]
+        pieces = [cutting.read_piece(tokenizer, piece)[0].words() for piece in wikitext2.pieces(lines, eos=True)]
         return len(pieces), list(itertools.chain(*pieces))
 
     num_pieces, whole = read()

@@ -12,6 +12,7 @@ from helpers import refuses
 from configs import sentences
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.data.stream import Span
+from nplm_jax.data.tokenizers import cutting
 from nplm_jax.data.tokenizers.byte_level import ByteTokenizer
 from nplm_jax.inference import beam_search, generation
 from nplm_jax.inference.generation import Choice
@@ -106,7 +107,7 @@ def test_the_largest_values_are_those_of_a_stable_sort():
 
 @pytest.mark.parametrize('words,kept', [(0, ''), (1, 'ab '), (2, 'ab cd '), (3, 'ab cd e'), (4, 'ab cd e')])
 def test_a_text_is_cut_after_so_many_words(words, kept):
-    (tokens,) = (tokenizer := ByteTokenizer()).tokenize(['ab cd e'])
+    (tokens,) = cutting.tokenize(tokenizer := ByteTokenizer(), ['ab cd e'])
     assert tokenizer.decode(generation.cut_words(tokens, tokenizer, words)) == kept
 
 

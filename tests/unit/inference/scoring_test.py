@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from nplm_jax.data.tokenizers import cutting
 from nplm_jax.data.tokenizers.byte_level import ByteTokenizer
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.inference import scoring
@@ -37,7 +38,7 @@ def test_a_line_that_goes_on_after_its_own_mark_has_nothing_before_it(ids, prefi
 
 def test_a_text_of_bytes_begins_after_the_most_frequent_line_end():
     tokens = (tokenizer := ByteTokenizer()).tokens
-    (read,) = tokenizer.tokenize(['a\nb\n\rc'])
+    (read,) = cutting.tokenize(tokenizer, ['a\nb\n\rc'])
     words = Vocabulary(tokens, tuple(map(read.count, tokens)), tokenizer)
     assert tokenizer.decode(words.decode(LineStart.of(words).prefix)) == '\n'
 

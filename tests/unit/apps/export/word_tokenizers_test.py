@@ -6,6 +6,8 @@ from helpers import corpus_settings, refuses
 from nplm_jax.apps.export.word_tokenizers import special_tokens, word_tokenizer
 from nplm_jax.data import vocabulary
 from nplm_jax.data.corpora import make_tokenizer
+from nplm_jax.data.tokenizers import cutting
+from nplm_jax.data.tokenizers.words import reading
 
 TEXT = (
     "The Dog's well-known 3.14, 1990's don’t-say “it”\t(50% off)\n\n21st -3 $5 9:30 U.S. e\u0301 a_b x.1 1.x 5-a <p>"
@@ -27,13 +29,13 @@ def test_the_tokenizer_cuts_a_text_as_ours_does(name, tokens, choices):
     settings = corpus_settings(name, tokens=tokens, **keys)
     kind = '' if name == 'text' else 'whitespace'  # text that is tokenized already
     ours = make_tokenizer(settings)
-    (cut,) = ours.reading(kind).tokenize([TEXT], ())
+    (cut,) = cutting.tokenize(reading(ours, kind), [TEXT], ())
     for unused in ('‘’“”', '\'"`“”', '’‘"“”', ''):  # one way to write quotation marks, another one, Brown's, all
         kept = (word for word in cut if not set(word) & set(unused) and word != '<pad>')
         words = vocabulary.build(['<p>', *kept])
         tokenizer = word_tokenizer(ours, words.ids)
         text = TEXT if unused else TEXT.replace("''", '').replace('``', '')
-        (expected,) = ours.reading(kind).tokenize([text], words.ids)
+        (expected,) = cutting.tokenize(reading(ours, kind), [text], words.ids)
         assert tokenizer.encode(text).ids == words.encode(expected).tolist()
 
 

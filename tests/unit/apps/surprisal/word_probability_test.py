@@ -34,7 +34,7 @@ class Letters(ByteTokenizer):
     def tokens(self):
         return TOKENS
 
-    def cut_all(self, strings):
+    def cut(self, strings, known=None):
         return [[to_alphabet(string)] for string in strings]
 
     pattern = r' ?[a-b]|[\s\S]'
@@ -224,7 +224,7 @@ def test_minicons_gives_the_same_words(minicons_and_run, monkeypatch, sentence, 
         monkeypatch.setattr('nplm_jax.apps.surprisal.word_probability.find_groups', lambda *_: groups)
     options = measurement.Options(word_probability=kind)
     columns = measurement.measure({'net': loaded}, stimuli.from_text(sentence, 'text'), options)
-    assert columns['starts_after'][0] == words.tokenizer.show('Ċ')
+    assert columns['starts_after'][0] == words.shown[words.ids['Ċ']]
     correct = {'bow_correction': True} if kind == 'corrected' else {}
     (found,) = scorer.token_score([f'\n{sentence}'], surprisal=True, base_two=True, **correct)
     assert [token for token, _ in found] == words.tokenize(f'\n{sentence}')

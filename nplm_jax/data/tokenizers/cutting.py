@@ -1,0 +1,92 @@
+"""Texts cut into tokens by any tokenizer: the pieces of a corpus, and the text of a user."""
+
+import collections
+from collections.abc import Collection, Iterable
+
+import numpy as np
+
+from nplm_jax.data.stream import BOUNDARY_TOKENS, RARE, SKIPPED, UNKNOWN
+from nplm_jax.data.tokenizers.tokenizer import BLANK_LINES, Piece, Tokenizer
+from nplm_jax.data.word_stream import WordStream
+
+_PLACED = {f'\0{mark}': mark for mark in BOUNDARY_TOKENS}  # what stands for them where no text has put them
+
+
+def paragraphs(tokenizer: Tokenizer, piece: Piece) -> list[list[str]]:
+    """Splits a piece into paragraphs, or into lines if `<p>` ends each, and these into the strings that `cut` cuts."""
+    text = tokenizer.normalize(piece.text)
+    if piece.ends_lines:
+        return list(map(tokenizer.split, text.split('\n')))
+    if piece.keeps_empty:
+        *blocks, last = text.split('\n\n')
+        return list(map(tokenizer.split, [*blocks, last] if last else blocks))
+    return [strings for block in BLANK_LINES.split(text) if (strings := tokenizer.split(block))]
+
+
+def read_piece(tokenizer: Tokenizer, piece: Piece) -> tuple[WordStream, dict[str, int]]:
+    """Returns a piece of a corpus as one stream of tokens, with the boundary tokens.
+
+    Special tokens written in the text do not become boundary tokens: SKIPPED are left out, UNKNOWN become RARE. A
+    lossless tokenizer has no mark before a paragraph, and no special token is written in a text.
+
+    Returns:
+        The stream, and how often the text has each special token.
+    """
+    text_mark, paragraph_mark = _PLACED
+    strings = [text_mark] if piece.begins_text and tokenizer.boundary_tokens else []
+    if tokenizer.is_lossless:
+        strings += tokenizer.split(tokenizer.normalize(piece.text))
+    else:
+        for number, paragraph in enumerate(paragraphs(tokenizer, piece)):
+            if tokenizer.boundary_tokens and not piece.ends_lines and (number or piece.begins_paragraph):
+                strings.append(paragraph_mark)
+            strings += paragraph
+            if piece.ends_lines:
+                strings.append(paragraph_mark)
+    stream = WordStream.from_words(strings)  # what becomes of a string does not depend on its neighbours
+    written: collections.Counter[str] = collections.Counter()
+    counts = np.bincount(stream.type_ids_L, minlength=len(stream.types)).tolist()
+    cut = iter(tokenizer.cut([string for string in stream.types if string not in _PLACED]))
+    parts = []
+    for string, count in zip(stream.types, counts):
+        tokens = [_PLACED[string]] if string in _PLACED else next(cut)
+        if string not in _PLACED and not tokenizer.is_lossless:
+            for token in tokens:
+                if token in SKIPPED or token in UNKNOWN:
+                    written[token] += count
+            tokens = [RARE if token in UNKNOWN else token for token in tokens if token not in SKIPPED]
+        parts.append(tokens)
+    return stream.replace_types(parts), dict(written)
+
+
+def tokenize(
+    tokenizer: Tokenizer, texts: Iterable[str], known: Collection[str] | None = None, keep_marks: bool = False
+) -> list[list[str]]:
+    """Returns the tokens of each text.
+
+    Special tokens written in a text are read as in a corpus: SKIPPED are left out, and UNKNOWN are no words of any
+    vocabulary.
+
+    Args:
+        tokenizer: The tokenizer.
+        texts: The texts.
+        known: See `Tokenizer.cut`.
+        keep_marks: Whether a boundary token in a text is that token, as in a context that is given with its marks.
+    """
+    skipped = () if tokenizer.is_lossless else SKIPPED[len(BOUNDARY_TOKENS) :] if keep_marks else SKIPPED
+    split = [tokenizer.split(tokenizer.normalize(text)) for text in texts]
+    strings = list(dict.fromkeys(string for text in split for string in text))
+    cut = dict(zip(strings, tokenizer.cut(strings, known)))
+    kept = {string: [token for token in tokens if token not in skipped] for string, tokens in cut.items()}
+    return [[token for string in text for token in kept[string]] for text in split]
+
+
+def drop_last(tokenizer: Tokenizer, text: str) -> str:
+    """Returns a text without its last word; of a lossless tokenizer without its last token.
+
+    Where the last token is a part of a character, the whole character goes.
+    """
+    if not tokenizer.is_lossless:
+        return ' '.join(text.split()[:-1])
+    (tokens,) = tokenize(tokenizer, [text])
+    return b''.join(map(tokenizer.utf8, tokens[:-1])).decode(errors='ignore')

@@ -1,0 +1,55 @@
+"""The text of a token: its size, its letters, and how it is shown."""
+
+import re
+from typing import NamedTuple
+
+from nplm_jax.data.stream import BOUNDARY_TOKENS
+from nplm_jax.data.tokenizers.tokenizer import Tokenizer
+
+_SHOWN = {' ': '␣', '\n': r'\n', '\r': r'\r', '\t': r'\t'}
+
+
+class TokenSize(NamedTuple):
+    """What a token stands for in a text.
+
+    Attributes:
+        characters: Its characters, with the blank or line end after it where the text does not hold it.
+        utf8_bytes: The same in bytes of UTF-8.
+        begins_blank: Whether it begins with white space, or there is white space before it in every text.
+        ends_blank: Whether it ends with white space, or there is white space after it in every text.
+        has_text: Whether it holds anything else than white space.
+    """
+
+    characters: int
+    utf8_bytes: int
+    begins_blank: bool = True
+    ends_blank: bool = True
+    has_text: bool = True
+
+
+def size(tokenizer: Tokenizer, token: str) -> TokenSize:
+    """Returns the size of a token. Of a lossless tokenizer only white space of ASCII separates words, also in bytes."""
+    data = tokenizer.utf8(token)
+    characters = sum(byte & 0xC0 != 0x80 for byte in data)  # the bytes that begin one
+    if not tokenizer.is_lossless:
+        return TokenSize(characters, len(data), has_text=token not in BOUNDARY_TOKENS)
+    begins_blank, ends_blank = not data or data[:1].isspace(), not data or data[-1:].isspace()
+    return TokenSize(characters, len(data), begins_blank, ends_blank, bool(data.strip()))
+
+
+def letters(tokenizer: Tokenizer, token: str) -> bytes:
+    """Returns the UTF-8 of what a token stands for in a text, without white space; none of a boundary token."""
+    data = tokenizer.utf8(token)
+    return b''.join(data.split()) if tokenizer.is_lossless else ''.join(data.decode().split()).encode()
+
+
+def show(tokenizer: Tokenizer, token: str) -> str:
+    """Returns a token as a list or a table shows it.
+
+    A blank of a lossless tokenizer is ␣; a byte of a part of a character is <0xE4>, as in SentencePiece.
+    """
+    if not tokenizer.is_lossless or not (data := tokenizer.utf8(token)):
+        return token
+    text = data.decode(errors='surrogateescape')  # byte 0xE4 as U+DCE4
+    bytes_shown = re.sub('[\udc80-\udcff]', lambda match: f'<0x{ord(match[0]) - 0xDC00:02X}>', text)
+    return ''.join(_SHOWN.get(c, c if c.isprintable() else f'<U+{ord(c):04X}>') for c in bytes_shown)
