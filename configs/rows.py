@@ -30,7 +30,7 @@ PAPER_RECIPE: Row = {
     **{key: field.default for key, field in FIELDS.items() if key.startswith('optimizer.')},
     'optimizer.name': 'paper',
     'model.dropout': 0.0,
-    'model.unigram_bias': False,
+    'train.unigram_bias': False,
     'train.batch_size': 1,
     'train.checkpoint_every': 100_000,
     'train.log_every': 10_000,

@@ -43,7 +43,7 @@ def dynamic(family, rate=0.02, decay=0.01, anchor_rate=0.005, segment=5):
 
 def streams(network, contexts_BxN):
     """What `Network.features` reads for the contexts of consecutive words: one stream, or the windows."""
-    return contexts_BxN.reshape(1, -1) if network.body.trains_on_streams else contexts_BxN
+    return contexts_BxN.reshape(1, -1) if network.layout.over_streams else contexts_BxN
 
 
 MODELS = {

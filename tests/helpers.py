@@ -35,6 +35,7 @@ from nplm_jax.data.batches import Batch
 from nplm_jax.data.corpora import Corpus
 from nplm_jax.data.stream import Span
 from nplm_jax.data.word_stream import WordStream
+from nplm_jax.distributed.mapping import map_loss
 from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding
 from nplm_jax.models.body import State, by_example
 from nplm_jax.models.network import Network
@@ -186,8 +187,8 @@ def features_of(
 def first_batch(run: TrainingRun) -> Batch:
     """Returns the batch of a run's first update."""
     words, body = run.words(0, 0, run.program.batch_size), run.program.network.body
-    positions_SxT = words.positions[: run.program.batch_size].reshape(-1, body.bptt_length)
-    return batches.make_batch(words.tokens_L, positions_SxT, body.training_lookback, run.inputs.extras)
+    positions_SxT = words.positions[: run.program.batch_size].reshape(-1, body.layout.bptt_length)
+    return batches.make_batch(words.tokens_L, positions_SxT, body.layout.lookback, run.inputs.extras)
 
 
 def run_chunk(chunk: Chunk) -> tuple[TrainState, np.ndarray]:
@@ -220,7 +221,7 @@ def penalised_nll(
     sharding: MeshSharding = ONE_DEVICE,
 ) -> tuple[jax.Array, jax.Array]:
     """Returns the paper's objective, mean NLL + R, and the mean NLL."""
-    nll, _ = sharding.map_loss(network.loss)(params, batch, None, key)
+    nll, _ = map_loss(network.loss, sharding)(params, batch, None, key)
     return nll + regulariser(params, weight_decay), nll
 
 

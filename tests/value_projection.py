@@ -9,7 +9,9 @@ import jax.numpy as jnp
 from bag_of_features import BagOfFeatures
 
 from nplm_jax.nn import uniform
-from nplm_jax.outputs.softmax import FullSoftmax, Scorer
+from nplm_jax.outputs.full import FullSoftmax
+from nplm_jax.outputs.output_layer import Tables
+from nplm_jax.outputs.softmax import Scorer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +50,7 @@ SCALED_SCORES = ScaledScores()
 class ScaledWords(ValueProjection):
     """A body with one number of its own for each output word."""
 
-    output_tables = ('scale',)
+    tables = Tables(('scale',))
     scorer = SCALED_SCORES
 
     def init(self, key, vocabulary_size):
@@ -60,7 +62,7 @@ class ScaledWords(ValueProjection):
 class OffsetSoftmax(FullSoftmax):
     """The softmax with a second number for each word, which is added to its b."""
 
-    output_tables = ('offsets',)
+    tables = Tables(('offsets',))
 
     def init(self, key, keys, widths, bias_V):
         """Returns also the offsets."""

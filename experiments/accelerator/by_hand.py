@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from experiments.accelerator import hlo, programs
+from nplm_jax.outputs.output_layer import SparseOutputLayer
 
 
 def check(
@@ -44,8 +45,8 @@ def at_most(update: programs.Update, data: int, model: int) -> int:
     network, summed = update.network, update.num_parameters + 1
     if data * model == 1:
         return 0
-    if network.output.uses_sparse_updates:
-        return summed + (len(network.output_tables) * 5 if model > 1 else 0)
+    if isinstance(network.output, SparseOutputLayer):
+        return summed + (len(network.tables.words) * 5 if model > 1 else 0)
     blocks = -(-update.batch_size // data // network.output.block_size)
     return (summed if data > 1 else 0) + (3 * blocks + 1 if model > 1 else 0)
 

@@ -22,6 +22,7 @@ from nplm_jax.distributed import sharding
 from nplm_jax.distributed.sharding_from_settings import make_sharding
 from nplm_jax.models import network_reading, neural
 from nplm_jax.models.network import Network
+from nplm_jax.outputs.output_layer import SparseOutputLayer
 from nplm_jax.runs.experiment import load_settings
 from nplm_jax.runs.network_from_settings import network_from_settings
 from nplm_jax.runs.program_from_settings import hyperparameters_of, make_program
@@ -97,9 +98,9 @@ def trace_update(
     settings, num_words = settings_of(row, batch_size, sizes)
     devices = topology.devices()
     network = network_from_settings(settings, num_words, topology.platform)
-    output, streams = network.output, network.body.num_streams(batch_size)
+    output, streams = network.output, network.layout.num_streams(batch_size)
     parallel = ParallelSettings(*mesh, 'shard_map')
-    made = make_sharding(parallel, batch_size, streams, output.uses_sparse_updates, devices)
+    made = make_sharding(parallel, batch_size, streams, isinstance(output, SparseOutputLayer), devices)
     if made.mesh is None:  # of JAX's own device
         made = sharding.MeshSharding(sharding.make_mesh(1, 1, devices))
     program = make_program(settings, network, CORPUS // batch_size + 1, made)
@@ -107,7 +108,9 @@ def trace_update(
     everywhere = NamedSharding(made.mesh, PartitionSpec())
     put = functools.partial(jax.tree.map, lambda x: _shape(x, everywhere))
     state = jax.eval_shape(functools.partial(step.init_state, program, hyperparameters))
-    state = program.sharding.shapes(state)
+    state = jax.eval_shape(functools.partial(sharding.pad, sharding=program.sharding), state)
+    specs = program.sharding.partition_specs(state)
+    state = jax.tree.map(lambda x, spec: _shape(x, NamedSharding(made.mesh, spec)), state, specs)
     extras = jax.eval_shape(lambda: jax.tree.map(jax.numpy.asarray, output.make_extras(_words(), num_words)))
     tokens_T = jax.ShapeDtypeStruct((max(CORPUS, NUM_STEPS * batch_size),), np.int32, sharding=everywhere)
     inputs = step.RunInputs(put(hyperparameters), tokens_T, put(extras))

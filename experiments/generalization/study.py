@@ -82,7 +82,7 @@ def recipe(family: str, words: int) -> Settings:
             'model.family': family,
             **NETWORKS[family],
             'model.direct': False,
-            'model.unigram_bias': True,
+            'train.unigram_bias': True,
             'model.dropout': 0.2 if words < 30_000 else 0.1,
             'optimizer.name': 'adam',
             'optimizer.learning_rate': 3e-3,

@@ -61,7 +61,7 @@ RUNGS = {
             'optimizer.name': 'sgd',
             'optimizer.learning_rate': 4.0,
             'optimizer.decay': 0.0,
-            'model.unigram_bias': True,
+            'train.unigram_bias': True,
             'train.batch_size': 512,
             'train.steps_per_execution': 20,
             'train.log_every': 100,

@@ -255,7 +255,7 @@ def time_parts(name: str, data: dataset.Dataset) -> dict[str, float]:
     positions_Bx1 = words.positions[: run.program.batch_size, None]
     batch = make_batch(words.tokens_L, positions_Bx1, network.body.lookback, proposal)
     contexts = batch.ids_SxL
-    key, tables = jax.random.key(1), network.output_tables
+    key, tables = jax.random.key(1), network.tables.words
 
     def least(function: Callable[..., Any], *arguments: Any) -> float:
         jax.block_until_ready(function(*arguments))

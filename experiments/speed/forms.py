@@ -21,7 +21,8 @@ import numpy as np
 from experiments import study
 from experiments.sources import of_module
 from experiments.speed import problem
-from nplm_jax.distributed import sharding
+from nplm_jax.distributed.constraints import vocab_minor_layout
+from nplm_jax.distributed.sharding import ONE_DEVICE
 from nplm_jax.outputs import blockwise, softmax
 from nplm_jax.outputs.blockwise import LinearTerm
 from nplm_jax.reporting.text import markdown_table
@@ -160,7 +161,7 @@ def make_turn(flags: study.Flags, loss: Loss, vocab_minor: bool, precision: str,
         terms = tuple(zip(weights.values(), inputs))
         nll, (grad_terms, grad_b) = jax.value_and_grad(loss, (0, 1))(terms, b_V, targets_B, precision)
         updated = {name: weights[name] - 0.1 * g for name, (g, _) in zip(weights, grad_terms)}
-        updated = sharding.ONE_DEVICE.vocab_minor_layout(updated) if vocab_minor else updated
+        updated = vocab_minor_layout(updated, ONE_DEVICE) if vocab_minor else updated
         return (updated, b_V - 0.1 * grad_b), (nll, [g for _, g in grad_terms])
 
     steps = jax.jit(lambda state: jax.lax.scan(step, state, (inputs, targets_SxB)), donate_argnums=0)

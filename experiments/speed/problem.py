@@ -112,7 +112,7 @@ def make_problem(config: ConfigDict, V: int, B: int, S: int, turns: int, block_s
     T = S * B + settings.model.n
     tokens_T = rng.choice(V, T, p=share_V).astype(np.int32)
     positions_SxB = rng.permutation(T)[: S * B].reshape(S, B).astype(np.int32)
-    bias_V = np.log(share_V).astype(np.float32) if settings.model.unigram_bias else None
+    bias_V = np.log(share_V).astype(np.float32) if settings.train.unigram_bias else None
     with jax.default_device(jax.devices('cpu')[0]):  # so that an accelerator's peak memory has no part of this
         params = network_from_settings(settings, V).init(jax.random.key(settings.seed), bias_V)
     return Problem(settings, V, jax.tree.map(np.asarray, params), tokens_T, positions_SxB)

@@ -116,7 +116,7 @@ def shorten(run: TrainingRun, settings: Settings, num_updates: int) -> TrainingR
     """
     size = run.schedule.steps_per_execution
     per_epoch = run.schedule.steps_per_epoch // size * size
-    optimizer = optimizer_from_settings(settings, num_updates, run.program.network.tables)
+    optimizer = optimizer_from_settings(settings, num_updates, run.program.network.tables.all)
     schedule = dataclasses.replace(run.schedule, steps_per_epoch=per_epoch, total_steps=num_updates)
     program = dataclasses.replace(run.program, steps_per_epoch=per_epoch, optimizer=optimizer)
     return dataclasses.replace(run, schedule=schedule, program=program)

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, NamedTuple
 
-KEY, MEANING, SECTION, BUILT = 'key', 'meaning', 'section', 'built'  # in the metadata of a field
+KEY, MEANING, SECTION, BUILT, FILE = 'key', 'meaning', 'section', 'built', 'file'  # in the metadata of a field
 
 
 class Check(NamedTuple):
@@ -62,15 +62,17 @@ Positive = Annotated[float, Range('must be above 0 and finite', above=0)]
 Share = Annotated[float, Range('must be at least 0 and below 1', 0, below=1)]
 
 
-def key(default: Any, meaning: str, section: str = '') -> Any:
+def key(default: Any, meaning: str, section: str = '', file_unless: tuple[str, ...] | None = None) -> Any:
     """Returns a field that declares a key: its default and its meaning, which the reference of keys shows.
 
     Args:
         default: The default.
         meaning: The meaning.
         section: The section of the key, if it is not that of the part: `recurrent`.
+        file_unless: Of an output layer's key that names a file, of which a run keeps a copy: the values that name none.
     """
-    return dataclasses.field(default=default, metadata={MEANING: meaning, SECTION: section})
+    file = {} if file_unless is None else {FILE: file_unless}
+    return dataclasses.field(default=default, metadata={MEANING: meaning, SECTION: section, **file})
 
 
 def shared(name: str) -> Any:

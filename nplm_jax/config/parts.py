@@ -17,7 +17,7 @@ from ml_collections import ConfigDict
 
 from nplm_jax.config import checked_fields, plugins
 from nplm_jax.config import settings as config_lib
-from nplm_jax.config.component import Part
+from nplm_jax.config.component import FILE, Part
 from nplm_jax.config.plugins import is_path
 from nplm_jax.config.registry import NETWORKS, PARTS
 from nplm_jax.config.sections import KEYS_FILE, READS
@@ -152,8 +152,15 @@ def _keys_read(part: type[Any], key: str, options: str = '') -> list[str]:
 
 
 def files(settings: Settings) -> dict[str, str]:
-    """Returns the user's files that a model is made from, by config key."""
-    return make('output.kind', settings).files() if is_neural(settings.model.family) else {}
+    """Returns the user's files that a model is made from, by config key; see `component.key`."""
+    if not is_neural(settings.model.family):
+        return {}
+    layer, found = part_class('output.kind', settings.output.kind), {}
+    for field, key in _keys_of('output.kind', layer).items():
+        names_none, path = plugins.metadata_of(layer, field, FILE), config_lib.value_of(settings, key)
+        if names_none is not None and path not in names_none:
+            found[key] = path
+    return found
 
 
 def values_of(key: str, part: Part) -> dict[str, Any]:

@@ -234,14 +234,22 @@ def keys_of(key: str, part: type, known: Container[str], options: str = '') -> d
         options: The section of the plug-in's options; fields that are no keys of the package are in it.
     """
     keys = {}
-    for field in dataclasses.fields(part):  # `built` holds for the field of a subclass too, as in `kind: str = 'mine'`
-        bases = (getattr(base, '__dataclass_fields__', {}).get(field.name) for base in part.__mro__)
-        if not field.init or any(base and base.metadata.get(BUILT) for base in bases):
+    for field in dataclasses.fields(part):
+        if not field.init or metadata_of(part, field.name, BUILT):
             continue
         name = f'{field.metadata.get(SECTION) or key.partition(".")[0]}.{field.name}'
         is_option = options and name not in known
         keys[field.name] = field.metadata.get(KEY) or (f'{options}.{field.name}' if is_option else name)
     return keys
+
+
+def metadata_of(part: type, field: str, name: str) -> Any:
+    """Returns metadata of a field from the class nearest to a part that has it; None for none.
+
+    What `built` and `key` say of a field holds for that of a subclass too, as in `kind: str = 'mine'`.
+    """
+    fields = (vars(base).get('__dataclass_fields__', {}).get(field) for base in part.__mro__)
+    return next((f.metadata[name] for f in fields if f and name in f.metadata), None)
 
 
 def options_class(key: str, path: str, options: str, known: Container[str]) -> type:

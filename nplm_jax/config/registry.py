@@ -52,7 +52,7 @@ PARTS = {
         'output layer and its training loss',
         'nplm_jax.outputs.output_layer:OutputLayer',
         {
-            'full': 'nplm_jax.outputs.softmax:FullSoftmax',
+            'full': 'nplm_jax.outputs.full:FullSoftmax',
             'sampled': 'nplm_jax.outputs.sampled:SampledSoftmax',
             'nce': 'nplm_jax.outputs.sampled:NoiseContrastive',
             'two_level': 'nplm_jax.outputs.two_level:TwoLevelSoftmax',

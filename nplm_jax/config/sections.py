@@ -143,6 +143,12 @@ class TrainSettings:
         'whether to fit the output bias b to validation words after training, by one offset for all words of '
         'similar training count (training/calibration.py); output.kind must be full, sampled or nce. The paper: no',
     )
+    unigram_bias: bool = key(
+        True, 'initialise b with the log-frequencies of the training words; the paper does not say'
+    )
+    embedding_dropout: Share = key(
+        0.0, 'probability with which an update zeroes all features of a word type, wherever it occurs'
+    )
     epochs: Count = key(8, 'largest number of passes over the training words; the paper on Brown: 10 to 20')
     max_steps: CountOrZero = key(
         0, 'largest number of updates; the run may then end within a pass; 0: no limit but train.epochs'

@@ -17,7 +17,7 @@ class Batch(NamedTuple):
     """The training examples of an update, and the output layer's extra arrays.
 
     Attributes:
-        ids_SxL: L = `lookback` + T tokens of each stream in reading order, int32.
+        ids_SxL: L = `Layout.lookback` + T tokens of each stream in reading order, int32.
         targets_SxT: The tokens that follow the last T of them, int32.
         extras: The arrays that the output layer asks for besides (`OutputLayer.make_extras`), such as a distribution to
             sample from or the parameters of a teacher; every device has them in full.
@@ -31,6 +31,38 @@ class Batch(NamedTuple):
     def targets_B(self) -> jax.Array:
         """The targets of the B = S * T examples, stream by stream."""
         return self.targets_SxT.reshape(-1)
+
+
+class Layout(NamedTuple):
+    """How training lays out the examples of an update: S streams of T targets each, B = S * T.
+
+    Attributes:
+        lookback: Tokens of each stream that are read before the T tokens that precede the targets.
+        bptt_length: T.
+        over_streams: Whether each stream goes on where it ended in the update before. Otherwise the examples are
+            shuffled: S = B.
+    """
+
+    lookback: int
+    bptt_length: int = 1
+    over_streams: bool = False
+
+    def num_streams(self, batch_size: int) -> int:
+        """Returns S, the number of streams of a batch."""
+        return batch_size // self.bptt_length
+
+    def epoch_positions(self, seed: int, epoch: int, train: Span, batch_size: int) -> jax.Array:
+        """Returns the positions in the corpus in the order in which an epoch trains on them, int32."""
+        if not self.over_streams:
+            return epoch_order(seed, epoch, train)
+        size = stream_epoch_size(train, self.num_streams(batch_size), self.bptt_length)
+        return jnp.asarray(self.positions_at(seed, epoch, train, batch_size, np.arange(size)), jnp.int32)
+
+    def positions_at(self, seed: int, epoch: int, train: Span, batch_size: int, indices: np.ndarray) -> np.ndarray:
+        """Returns some elements of the order in which an epoch trains on a corpus that is too long for one array."""
+        if not self.over_streams:
+            return shuffled_positions(seed, epoch, train, indices)
+        return stream_positions(seed, epoch, train, self.num_streams(batch_size), self.bptt_length, indices)
 
 
 def make_batch(tokens_T: jax.Array | np.ndarray, positions_SxT: jax.Array, lookback: int, extras: Any = None) -> Batch:

@@ -1,15 +1,17 @@
-"""Mapping of a per-device loss over the named axes of a mesh."""
+"""Mapping of functions over the devices of a mesh, by its named axes."""
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, Self
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Self, TypeVar
 
 import jax
 from jax.sharding import Mesh, PartitionSpec
 
+from nplm_jax.distributed.sharding import DATA, MODEL, MeshSharding
 from nplm_jax.nn import AxisName, Microbatch
 
 Loss = Callable[..., tuple[Any, Any]]
-DATA, MODEL = 'data', 'model'
+Result = TypeVar('Result')
 
 
 class MeshAxes(NamedTuple):
@@ -27,10 +29,57 @@ class MeshAxes(NamedTuple):
 NO_AXES = MeshAxes()
 
 
-def shard_mapped(
+def map_loss(loss: Loss, sharding: MeshSharding) -> Loss:
+    """Maps a per-device loss, `loss(params, *batch, replicated, axes=...) -> (mean, carry)`, over the mesh.
+
+    Differentiate the mapped loss, not the per-device loss: gradients taken inside and averaged are wrong.
+
+    Args:
+        loss: A function of the parameters, of trees of arrays whose first axis is divided over the devices, and of one
+            tree that every device has in full. It returns a mean over its part of the batch (a number or a tree of
+            numbers) and arrays with one row per stream.
+        sharding: The sharding of the parameters and the batch.
+
+    Returns:
+        A function of the same arguments for arrays on the mesh, without `axes`; without a mesh the loss itself.
+    """
+    if (mesh := sharding.mesh) is None:
+        return loss
+    if sharding.mode == 'pmap':
+        return functools.partial(_pmapped, loss, sharding.devices)
+    axes = MeshAxes(*(name if name in mesh.axis_names else None for name in (DATA, MODEL)))
+    assert sharding.paddings or axes.model is None, 'the loss would take all rows for those of one device'
+    return functools.partial(_shard_mapped, loss, mesh, axes, sharding.partition_specs)
+
+
+def map_sparse_loss(loss: Loss, sharding: MeshSharding) -> Loss:
+    """Maps a loss of gathered rows, which every device has in full: the batch is divided over all devices."""
+    if (mesh := sharding.mesh) is None or sharding.mode == 'pmap':
+        return map_loss(loss, sharding)
+    return functools.partial(_shard_mapped, loss, mesh, MeshAxes(mesh.axis_names), lambda _: PartitionSpec())
+
+
+def map_parts(
+    function: Callable[..., Result], sharding: MeshSharding, in_axes: Sequence[int | None], out_axis: int
+) -> Callable[..., Result]:
+    """Inside jit: maps a function over the devices of a mesh, each of which computes a part. See `jax.vmap`.
+
+    Args:
+        function: A function of trees of arrays that needs nothing from other devices.
+        sharding: The sharding, with a mesh.
+        in_axes: For each argument the axis of its arrays that the devices divide; None where each has it in full.
+        out_axis: The axis of its result that they divide.
+    """
+    assert sharding.mesh is not None
+    over_all, axes = sharding.mesh.axis_names, (*in_axes, out_axis)
+    *specs, out_specs = (PartitionSpec() if i is None else PartitionSpec(*[None] * i, over_all) for i in axes)
+    return jax.shard_map(function, mesh=sharding.mesh, in_specs=tuple(specs), out_specs=out_specs, check_vma=False)
+
+
+def _shard_mapped(
     loss: Loss, mesh: Mesh, axes: MeshAxes, specs_of: Callable[[Any], Any], params: Any, *args: Any
 ) -> tuple[Any, Any]:
-    """Returns the mean of a loss over the batch and its carry, by `jax.shard_map`; see `MeshSharding.map_loss`."""
+    """Returns the mean of a loss over the batch and its carry, by `jax.shard_map`; see `map_loss`."""
 
     def device_loss(params: Any, *args: Any) -> tuple[Any, Any]:
         if axes.data is None:
@@ -46,8 +95,8 @@ def shard_mapped(
     return mapped(params, *args)
 
 
-def pmapped(loss: Loss, devices: list[jax.Device], params: Any, *args: Any) -> tuple[Any, Any]:
-    """Returns what `shard_mapped` does, by `jax.pmap`."""
+def _pmapped(loss: Loss, devices: list[jax.Device], params: Any, *args: Any) -> tuple[Any, Any]:
+    """Returns what `_shard_mapped` does, by `jax.pmap`."""
 
     def device_loss(params: Any, *args: Any) -> tuple[Any, Any]:
         mean, carry = loss(params, *args, axes=MeshAxes(DATA))

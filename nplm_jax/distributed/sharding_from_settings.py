@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 
 import jax
 
-from nplm_jax.distributed.mapping import DATA
-from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding, make_mesh
+from nplm_jax.distributed.sharding import DATA, ONE_DEVICE, MeshSharding, make_mesh
 from nplm_jax.utils.errors import require
 
 if TYPE_CHECKING:

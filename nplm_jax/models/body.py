@@ -22,17 +22,15 @@ import abc
 import dataclasses
 import inspect
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from nplm_jax.config.component import Part, key
-from nplm_jax.data.batches import epoch_order, shuffled_positions, stream_epoch_size, stream_positions
-from nplm_jax.data.stream import Span
+from nplm_jax.config.component import Part
+from nplm_jax.data.batches import Layout
 from nplm_jax.nn import AxisName, Key
-from nplm_jax.outputs.output_layer import Features, Params
+from nplm_jax.outputs.output_layer import Features, Params, Tables
 from nplm_jax.outputs.softmax import LINEAR, Scorer
 
 State = Any  # a pytree of arrays with one row per stream; None for a body without state
@@ -60,35 +58,11 @@ class Body(Part, abc.ABC):
     The defaults here are those of a window.
 
     Attributes:
-        unigram_bias: Whether b begins with the log-frequencies of the training words.
-        trains_on_streams: Whether training reads parallel streams of the corpus; otherwise shuffled examples.
-        bptt_length: T: tokens of each stream that an update predicts.
-        embedding_dropout: The probability with which an update zeroes the features of a word type.
-        reads_lines: Whether it can be trained line by line (`corpus.context=line`). A body over streams can if its
-            `features` takes `starts_SxL`.
-        output_tables: Names of its parameters with one row per output word, besides the matrices of `widths`: its
-            `scorer` gets the same rows of all of these. Every device has all other parameters in full.
-        tables: Names of its parameters with one row for something else, such as a position: tables for the optimizer,
-            as C and those of `output_tables` are.
-        rows_are_outputs: The names of the matrices that are (out, in), for optimizers such as Muon, to which the shape
-            of a matrix matters. Other matrices are (in, out).
+        tables: Its tables besides C, the matrices of `widths` and b. Its `scorer` gets the same rows of all that have
+            one row per output word.
     """
 
-    unigram_bias: bool = key(
-        True, 'initialise b with the log-frequencies of the training words; the paper does not say'
-    )
-    trains_on_streams: ClassVar[bool] = False
-    bptt_length: ClassVar[int] = 1
-    embedding_dropout: ClassVar[float] = 0.0
-    reads_lines: ClassVar[bool] = True
-    output_tables: ClassVar[tuple[str, ...]] = ()
-    tables: ClassVar[tuple[str, ...]] = ()
-    rows_are_outputs: ClassVar[frozenset[str]] = frozenset()
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if 'reads_lines' not in vars(cls):
-            cls.reads_lines = not cls.trains_on_streams or 'starts_SxL' in inspect.signature(cls.features).parameters
+    tables: ClassVar[Tables] = Tables()
 
     @property
     @abc.abstractmethod
@@ -102,9 +76,9 @@ class Body(Part, abc.ABC):
         return self.reach - 1
 
     @property
-    def training_lookback(self) -> int:
-        """The same in training, where it can be less."""
-        return self.lookback
+    def layout(self) -> Layout:
+        """How training lays out the examples of an update."""
+        return Layout(self.lookback)
 
     @property
     @abc.abstractmethod
@@ -123,10 +97,6 @@ class Body(Part, abc.ABC):
         """Computes the words' scores from these features and the output matrices."""
         return LINEAR
 
-    def on(self, platform: str) -> Self:
-        """Returns the body as it is trained on a platform, `Device.platform` of JAX."""
-        return self
-
     def output_keys(self, key: jax.Array) -> dict[str, jax.Array]:
         """Returns a random key for each output matrix, derived from the key that `init` takes."""
         keys = jax.random.split(jax.random.fold_in(key, 5), len(self.widths))
@@ -143,7 +113,7 @@ class Body(Part, abc.ABC):
         """Computes the features that the output matrices multiply.
 
         A body over streams that can begin anew within a stream takes `starts_SxL` too: whether a token is the first
-        of a line, before which the state is that of `start`.
+        of a line, before which the state is that of `start`. It can be trained line by line (`corpus.context=line`).
 
         Args:
             params: The parameters; C_VxM is not read.
@@ -153,22 +123,10 @@ class Body(Part, abc.ABC):
             axis: The named axis over which the streams are divided, if they are.
         """
 
-    def num_streams(self, batch_size: int) -> int:
-        """Returns S, the number of streams of a training batch."""
-        return batch_size // self.bptt_length
 
-    def epoch_positions(self, seed: int, epoch: int, train: Span, batch_size: int) -> jax.Array:
-        """Returns the positions in the corpus in the order in which an epoch trains on them, int32."""
-        if not self.trains_on_streams:
-            return epoch_order(seed, epoch, train)
-        size = stream_epoch_size(train, self.num_streams(batch_size), self.bptt_length)
-        return jnp.asarray(self.positions_at(seed, epoch, train, batch_size, np.arange(size)), jnp.int32)
-
-    def positions_at(self, seed: int, epoch: int, train: Span, batch_size: int, indices: np.ndarray) -> np.ndarray:
-        """Returns some elements of the order in which an epoch trains on a corpus that is too long for one array."""
-        if not self.trains_on_streams:
-            return shuffled_positions(seed, epoch, train, indices)
-        return stream_positions(seed, epoch, train, self.num_streams(batch_size), self.bptt_length, indices)
+def reads_lines(body: Body) -> bool:
+    """Returns whether a body can be trained line by line: a window, or one whose `features` takes `starts_SxL`."""
+    return not body.layout.over_streams or 'starts_SxL' in inspect.signature(body.features).parameters
 
 
 def by_example(features: Features) -> Features:

@@ -13,16 +13,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from nplm_jax import nn
-from nplm_jax.data.batches import Batch
+from nplm_jax.data.batches import Batch, Layout
 from nplm_jax.data.stream import RARE_ID
 from nplm_jax.distributed.mapping import NO_AXES, MeshAxes
-from nplm_jax.distributed.sharding import PADDING_BIAS
 from nplm_jax.models.body import Body, BodyOutput, State, by_example
-from nplm_jax.models.teachers import Teachers
+from nplm_jax.models.teachers import Teachers, read_with_teachers
 from nplm_jax.nn import AxisName, Key
-from nplm_jax.outputs.output_layer import BIAS, EMBEDDING, Features, OutputLayer, Params
-from nplm_jax.outputs.softmax import FullSoftmax
-from nplm_jax.outputs.teacher import Teacher
+from nplm_jax.outputs.full import FullSoftmax
+from nplm_jax.outputs.output_layer import BIAS, EMBEDDING, Features, OutputLayer, Params, Tables
 from nplm_jax.utils.errors import BadInput, require
 
 _EMBEDDING_DROPOUT = 1000  # folded into the key of an update
@@ -52,6 +50,7 @@ class Network:
         line_end: The id of the token that ends a line, for a network that reads each line by itself
             (`corpus.context=line`): a window then has rare-word symbols in the places before its line, and a state
             begins anew. None for a network that reads the text as one stream.
+        embedding_dropout: The probability with which an update zeroes the features of a word type.
         teachers: The networks from whose distributions this one learns in training; None for none.
     """
 
@@ -59,35 +58,15 @@ class Network:
     output: OutputLayer
     vocabulary_size: int
     line_end: int | None = None
+    embedding_dropout: float = 0.0
     teachers: Teachers | None = None
 
     @property
-    def output_tables(self) -> tuple[str, ...]:
-        """Names of the parameters with one row per output word."""
-        return (*self.body.widths, BIAS, *self.body.output_tables, *self.output.output_tables)
-
-    @property
-    def word_tables(self) -> tuple[str, ...]:
-        """Names of the parameters with one row per word: the output tables, and C, which may be one of them."""
-        return tuple(dict.fromkeys((*self.output_tables, EMBEDDING)))
-
-    @property
-    def tables(self) -> tuple[str, ...]:
-        """Names of the parameters that are tables for the optimizer: each row is a vector of something."""
-        return (*self.word_tables, *self.body.tables, *self.output.tables)
-
-    @property
-    def paddings(self) -> tuple[tuple[str, float], ...]:
-        """The parameters that are divided over devices by their rows, and what pads them: see `MeshSharding`.
-
-        C is not one of them, tied or not: each device reads any row of it.
-        """
-        return tuple((name, PADDING_BIAS if name == BIAS else 0.0) for name in self.output_tables if name != EMBEDDING)
-
-    @property
-    def num_rows(self) -> int:
-        """Number of rows of the output tables, V for most output layers."""
-        return self.output.num_rows(self.vocabulary_size)
+    def tables(self) -> Tables:
+        """The tables of the body and the output layer, the matrices of `Body.widths` and b included."""
+        body, output = self.body.tables, self.output.tables
+        words = (*self.body.widths, BIAS, *body.words, *output.words)
+        return Tables(words, (*body.others, *output.others), (*body.units, *output.units))
 
     def init(self, key: jax.Array, bias_V: np.ndarray | None = None) -> Params:
         """Returns random parameters.
@@ -125,10 +104,10 @@ class Network:
             state: The state of the streams before these tokens; None for that of `Body.start`.
             key: A random key for the dropout of a training update; None while scoring.
             axis: The named axis over which the streams are divided, if they are.
-            e_SxLxM: The rows of C of what `tokens` returns, if they have been gathered already.
+            e_SxLxM: The rows of C of what `body_tokens` returns, if they have been gathered already.
         """
-        R = self.body.lookback if key is None else self.body.training_lookback
-        tokens = self.tokens(ids_SxL, R)
+        R = self.body.lookback if key is None else self.body.layout.lookback
+        tokens = body_tokens(self, ids_SxL, R)
         state = self.body.start(ids_SxL.shape[0]) if state is None else state
         if self.line_end is not None and 0 < R < ids_SxL.shape[1] - 1:  # each window by itself: its words differ
             indices_TxR = jnp.arange(ids_SxL.shape[1] - R)[:, None] + jnp.arange(R + 1)[None, :]
@@ -138,69 +117,17 @@ class Network:
             )
         e_SxLxM = params[EMBEDDING][tokens.ids_SxL] if e_SxLxM is None else e_SxLxM
         drop_key = nn.fold_in(key, _EMBEDDING_DROPOUT)
-        e_SxLxM = nn.embedding_dropout(drop_key, tokens.ids_SxL, e_SxLxM, self.body.embedding_dropout)
+        e_SxLxM = nn.embedding_dropout(drop_key, tokens.ids_SxL, e_SxLxM, self.embedding_dropout)
         starts = {} if tokens.starts_SxL is None else {'starts_SxL': tokens.starts_SxL}
         return self.body.features(params, e_SxLxM, state, key, axis, **starts)
 
-    def tokens(self, ids_SxL: jax.Array, lookback: int) -> Tokens:
-        """Returns what the body reads: the tokens as they are, or lines by themselves (`line_end`).
-
-        Args:
-            ids_SxL: Token ids of each stream, int32. Those of a window with a lookback are for one prediction.
-            lookback: R.
-
-        Raises:
-            BadInput: They are too few, or not a matrix: they could silently give wrong numbers.
-        """
-        shape = np.shape(ids_SxL)
-        if len(shape) != 2 or shape[1] <= lookback:
-            allowed = f'must be streams x {lookback + 1} or more, in reading order, the most recent word last'
-            raise BadInput(f'contexts of shape {shape}', allowed)
-        if self.line_end is None:
-            return Tokens(ids_SxL)
-        is_end_SxL = ids_SxL == self.line_end
-        if not lookback:
-            starts_SxL = is_end_SxL if self.body.trains_on_streams else None
-            return Tokens(jnp.where(is_end_SxL, RARE_ID, ids_SxL), starts_SxL)
-        is_before_SxL = jax.lax.cummax(is_end_SxL.astype(jnp.int32), axis=1, reverse=True) > 0
-        return Tokens(jnp.where(is_before_SxL, RARE_ID, ids_SxL))
-
     @property
-    def training_lookback(self) -> int:
-        """The tokens before the last T of a training batch: those of the body, or more for the teachers."""
-        R = self.body.training_lookback
-        return R if self.teachers is None else max(R, self.teachers.lookback)
-
-    def training_start(self, num_streams: int) -> State:
-        """Returns the state of streams in training: that of `Body.start`, with teachers the pair of it and theirs."""
-        start = self.body.start(num_streams)
-        return start if self.teachers is None else (start, self.teachers.start(num_streams))
-
-    def with_teachers(
-        self, batch: Batch, state: State, params: Sequence[Params]
-    ) -> tuple[Batch, State, tuple[Teacher, ...], tuple[State, ...]]:
-        """Reads a training batch with the teachers.
-
-        Args:
-            batch: The batch, with `training_lookback` tokens before the targets.
-            state: The pair of `training_start`; None for that.
-            params: The teachers' parameters.
-
-        Returns:
-            What the body reads of the batch, and its state; the teachers, and their states after the batch.
-        """
-        if self.teachers is None:
-            return batch, state, (), ()
-        (S, T), ids_SxL = batch.targets_SxT.shape, batch.ids_SxL
-        own, states = self.training_start(S) if state is None else state
-        teachers, states = self.teachers.read(params, ids_SxL, T, states)
-        return batch._replace(ids_SxL=self.own_ids(batch)), own, teachers, states
-
-    def own_ids(self, batch: Batch) -> jax.Array:
-        """Returns the tokens of a training batch that the body reads, without those for the teachers alone."""
-        if self.teachers is None:
-            return batch.ids_SxL
-        return batch.ids_SxL[:, -(self.body.training_lookback + batch.targets_SxT.shape[1]) :]
+    def layout(self) -> Layout:
+        """How training lays out the examples of an update: as the body does, with more lookback for the teachers."""
+        layout = self.body.layout
+        return (
+            layout if self.teachers is None else layout._replace(lookback=max(layout.lookback, self.teachers.lookback))
+        )
 
     def loss(
         self,
@@ -221,12 +148,12 @@ class Network:
             state: The state of the streams before these tokens; None for that of `Body.start`.
             key: A random key for the dropout of a training update; None for no dropout.
             axes: The named axes over which the streams and the words are divided.
-            teacher_params: The teachers' parameters. With teachers, `state` is what `training_start` describes.
+            teacher_params: The teachers' parameters. With teachers, `state` is what `training_start` returns.
         """
-        batch, state, teachers, teacher_states = self.with_teachers(batch, state, teacher_params)
+        batch, state, teachers, teacher_states = read_with_teachers(self, batch, state, teacher_params)
         output = self.features(params, batch.ids_SxL, state, key, axes.data)
         features = by_example(output.features)
-        self.check_targets(features, batch)
+        check_targets(features, batch)
         if axes.model and EMBEDDING in features:
             params = params | {EMBEDDING: _local_rows(params[EMBEDDING], len(params[BIAS]), axes.model)}
         penalty = output.penalty
@@ -237,13 +164,37 @@ class Network:
             penalty, nll, state = penalty + loss, jax.lax.stop_gradient(nll), (output.state, teacher_states)
         return nll + (penalty - jax.lax.stop_gradient(penalty)), state  # the value is the NLL's
 
-    def check_targets(self, features: Features, batch: Batch) -> None:
-        """Raises BadInput unless there is one target for each example: others could silently give wrong numbers."""
-        B, shape = len(next(iter(features.values()))), np.shape(batch.targets_SxT)
-        allowed = (
-            f'must be {B} for contexts of shape {np.shape(batch.ids_SxL)}, one for each position after the lookback'
-        )
-        require(len(shape) == 2 and np.size(batch.targets_SxT) == B, 'targets of shape', shape, allowed)
+
+def body_tokens(network: Network, ids_SxL: jax.Array, lookback: int) -> Tokens:
+    """Returns what the body reads: the tokens as they are, or lines by themselves (`line_end`).
+
+    Args:
+        network: The network.
+        ids_SxL: Token ids of each stream, int32. Those of a window with a lookback are for one prediction.
+        lookback: R.
+
+    Raises:
+        BadInput: They are too few, or not a matrix: they could silently give wrong numbers.
+    """
+    shape = np.shape(ids_SxL)
+    if len(shape) != 2 or shape[1] <= lookback:
+        allowed = f'must be streams x {lookback + 1} or more, in reading order, the most recent word last'
+        raise BadInput(f'contexts of shape {shape}', allowed)
+    if network.line_end is None:
+        return Tokens(ids_SxL)
+    is_end_SxL = ids_SxL == network.line_end
+    if not lookback:
+        starts_SxL = is_end_SxL if network.body.layout.over_streams else None
+        return Tokens(jnp.where(is_end_SxL, RARE_ID, ids_SxL), starts_SxL)
+    is_before_SxL = jax.lax.cummax(is_end_SxL.astype(jnp.int32), axis=1, reverse=True) > 0
+    return Tokens(jnp.where(is_before_SxL, RARE_ID, ids_SxL))
+
+
+def check_targets(features: Features, batch: Batch) -> None:
+    """Raises BadInput unless there is one target for each example: others could silently give wrong numbers."""
+    B, shape = len(next(iter(features.values()))), np.shape(batch.targets_SxT)
+    allowed = f'must be {B} for contexts of shape {np.shape(batch.ids_SxL)}, one for each position after the lookback'
+    require(len(shape) == 2 and np.size(batch.targets_SxT) == B, 'targets of shape', shape, allowed)
 
 
 def _local_rows(table_VxD: jax.Array, num_rows: int, axis: str) -> jax.Array:

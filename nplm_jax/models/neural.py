@@ -14,14 +14,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from nplm_jax.data.stream import RARE_ID, Span
-from nplm_jax.distributed.mapping import DATA
-from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding
+from nplm_jax.distributed.mapping import map_parts
+from nplm_jax.distributed.sharding import DATA, ONE_DEVICE, MeshSharding
 from nplm_jax.models.body import by_example
 from nplm_jax.models.language_model import LanguageModel, check_contexts, check_lines
 from nplm_jax.models.network import Network
 from nplm_jax.models.network_reading import ReadState, burn_in, jit_float32, read, start_state, stream_blocks
 from nplm_jax.outputs.blockwise import default_block_size
 from nplm_jax.outputs.output_layer import Features, Params
+from nplm_jax.outputs.teacher import probabilities
 
 SCORING_BATCH = 256  # words scored at once, at least: a V x B block of scores that stays in a CPU's cache
 MAX_SCORES = 2**28  # of a block of words on a device, 1 GiB in float32, unless it has SCORING_BATCH words
@@ -51,7 +52,7 @@ class NeuralLanguageModel(LanguageModel):
         Args:
             network: The network.
             params: Its parameters, on one device.
-            sharding: The devices that divide the words of a span: `MeshSharding.of_process`.
+            sharding: The devices that divide the words of a span: `sharding.process_sharding`.
         """
         self.network = network
         self.params = params
@@ -238,7 +239,7 @@ def _read_stream(
                 features = {name: jax.lax.dynamic_slice_in_dim(x, first, size) for name, x in features.items()}
             if one_hot_VxG is None:
                 return state, -network.output.nll(params, features, targets_B)
-            return state, network.output.probabilities(params, features, 'float32') @ one_hot_VxG
+            return state, probabilities(network.output, params, features, 'float32') @ one_hot_VxG
 
         return jax.lax.scan(read_block, state, (ids_KxB, targets_KxB))[1]
 
@@ -247,9 +248,9 @@ def _read_stream(
         firsts_Dx1 = np.arange(0, ids_KxB.size, ids_KxB.size // num_devices)[:, None]
         state = ReadState(words_L[firsts_Dx1 + np.arange(network.body.lookback)], None)
         ids_KxB, targets_KxB = (x.reshape(num_devices * len(x), -1) for x in (ids_KxB, targets_KxB))
-        read_blocks = sharding.map_parts(read_blocks, (None, 0, 0, 0, None), 0)
+        read_blocks = map_parts(read_blocks, sharding, (None, 0, 0, 0, None), 0)
     elif num_devices > 1:
-        read_blocks = sharding.map_parts(read_blocks, (None, None, None, 1, None), 1)
+        read_blocks = map_parts(read_blocks, sharding, (None, None, None, 1, None), 1)
     return read_blocks(params, state, ids_KxB, targets_KxB, one_hot_VxG)
 
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from nplm_jax.config.component import Count, CountOrZero, Share, at_least, key
 from nplm_jax.models.body import Body, BodyOutput, State, windows
 from nplm_jax.nn import AxisName, Key, dropout, uniform
-from nplm_jax.outputs.output_layer import Params
+from nplm_jax.outputs.output_layer import Params, Tables
 from nplm_jax.utils.errors import BadInput, require
 
 _WITHOUT_HIDDEN, _HIDDEN = {'C_VxM', 'b_V'}, {'H_KxP', 'd_K', 'U_VxK'}
@@ -85,7 +85,7 @@ class Window(Body):
     h: CountOrZero = key(200, 'hidden units, 0 for no hidden layer; the paper: 0, 50 and 100')
     direct: bool = key(False, 'direct connections W from the features to the output; the paper: both')
     dropout: Share = key(0.25, 'probability with which training zeroes a feature or a hidden unit; the paper: 0')
-    rows_are_outputs = frozenset({'H_KxP'})
+    tables = Tables(units=('H_KxP',))
 
     def check(self) -> None:
         """See `Part.check`. Refuses a network whose context would have no influence."""

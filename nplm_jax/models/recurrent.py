@@ -26,7 +26,7 @@ from nplm_jax.models import lstm
 from nplm_jax.models.body import BodyOutput, State
 from nplm_jax.models.stream_body import StreamBody
 from nplm_jax.nn import AxisName, Key, Precision, dropout, fold_in, matmul, uniform
-from nplm_jax.outputs.output_layer import EMBEDDING, Params
+from nplm_jax.outputs.output_layer import EMBEDDING, Params, Tables
 from nplm_jax.utils.errors import require
 
 
@@ -175,7 +175,7 @@ class Recurrent(StreamBody):
 class Elman(Recurrent):
     """The recurrent network of Elman."""
 
-    rows_are_outputs = frozenset({'W_h_KxK', 'W_e_KxM'})
+    tables = Tables(units=('W_h_KxK', 'W_e_KxM'))
 
     def init_cell(self, key: jax.Array, num_inputs: int) -> Params:
         """Returns W_h orthogonal, W_e uniform in +-1/sqrt(D), b_1 zero."""

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from nplm_jax.config.component import Count, Range, Share, built, key
+from nplm_jax.data.batches import Layout
 from nplm_jax.models.body import Body
 from nplm_jax.nn import AxisName, Key, Precision, dropout
 from nplm_jax.outputs.output_layer import EMBEDDING
@@ -39,26 +40,27 @@ class StreamBody(Body):
         -1.0, 'dropout of the features that the output matrix multiplies; -1: the value of model.dropout'
     )
     word_dropout: Share = key(0.0, 'probability with which training zeroes all features of a word')
-    embedding_dropout: Share = key(  # type: ignore[misc]
-        0.0, 'probability with which an update zeroes all features of a word type, wherever it occurs'
-    )
     variational: bool = key(False, 'use one dropout mask for all words of a stream in an update')
     precision: Precision = key(
         'auto', 'of the matrix products before the output layer, in training; values as of output.precision'
     )
     activations: Precision = built('float32')
-    bptt_length: Count = key(  # type: ignore[misc]
+    bptt_length: Count = key(
         16, 'words per stream in an update; train.batch_size / bptt_length streams run in parallel'
     )
-    trains_on_streams = True
     lookback = 0  # type: ignore[assignment]
 
     def check(self) -> None:
         """See `Part.check`. Refuses a body without units."""
         require(self.h > 0, 'model.h', self.h, 'must be 1 or more for a network over streams')
 
+    @property
+    def layout(self) -> Layout:
+        """See `Body.layout`. Parallel streams."""
+        return Layout(0, self.bptt_length, over_streams=True)
+
     def on(self, platform: str) -> Self:
-        """See `Body.on`. An accelerator has its activations in bfloat16 where its products are."""
+        """Returns the body for a JAX platform: accelerators have activations in bfloat16 where products are."""
         halves = self.precision == 'bfloat16' and platform != 'cpu'
         return dataclasses.replace(self, activations='bfloat16' if halves else 'float32')
 

@@ -26,7 +26,6 @@ class WindowLstm(Lstm):
 
     n: int
     lookback = Body.lookback  # type: ignore[assignment]  # that of a window
-    training_lookback = 0  # type: ignore[assignment]
 
     def check(self) -> None:
         """See `Part.check`. Also refuses a window that is longer than what training reads at once."""

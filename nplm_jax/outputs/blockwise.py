@@ -56,7 +56,7 @@ def blockwise_cross_entropy(
     dNLL/dW = G (input / s)^T: 1 / s multiplies the small input, never the large G.
 
     On a CPU these products are fastest when the words are the last axis of the weights in memory:
-    `sharding.MeshSharding.vocab_minor_layout`.
+    `distributed.constraints.vocab_minor_layout`.
 
     Args:
         terms: The weights, each with its inputs.

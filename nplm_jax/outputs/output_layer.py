@@ -10,7 +10,7 @@ that all examples share.
 
 import abc
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import jax
@@ -31,24 +31,44 @@ BIAS = 'b_V'
 EMBEDDING = 'C_VxM'  # the word features, which every body has, and whose rows are output rows where they are tied
 
 
+class Tables(NamedTuple):
+    """Names of the parameters of a body or an output layer by what each of their rows belongs to.
+
+    Attributes:
+        words: Those with one row per output word, besides the output matrices and b. A mesh divides their rows.
+        others: Those with one row for something else, such as a position or a class of words. Each device has them in
+            full.
+        units: The matrices, no tables, with one row per output unit: (out, in). Other matrices are (in, out), which
+            optimizers such as Muon need to know.
+    """
+
+    words: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+    units: tuple[str, ...] = ()
+
+    @property
+    def of_words(self) -> tuple[str, ...]:
+        """Those of a network with one row per word: `words`, and C, which may be one of them."""
+        return tuple(dict.fromkeys((*self.words, EMBEDDING)))
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """Those of a network whose rows are vectors, as optimizers distinguish them from matrices."""
+        return (*self.of_words, *self.others)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OutputLayer(Part, abc.ABC):
     """P(w | features) over V words, and its training loss.
 
     Attributes:
-        uses_sparse_updates: Whether a training step reads and changes only some rows of the output matrices. See
-            `SparseOutputLayer`.
         takes_new_words: Whether P(w) depends on nothing but one row per word, so that rows of further words can follow.
-        output_tables: Names of its further parameters with one row per output word, as the output matrices and b have:
-            `loss` gets the same rows of all of these.
-        tables: Names of its parameters with one row for something else, such as a class of words: tables for the
-            optimizer as well, but every device has them in full.
+        tables: Its tables besides the output matrices and b. `loss` gets the same rows of all that have one row per
+            output word.
     """
 
-    uses_sparse_updates = False
     takes_new_words = False
-    output_tables: ClassVar[tuple[str, ...]] = ()
-    tables: ClassVar[tuple[str, ...]] = ()
+    tables: ClassVar[Tables] = Tables()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -62,10 +82,6 @@ class OutputLayer(Part, abc.ABC):
             BadInput: The layer does not fit the vocabulary.
         """
         return self
-
-    def files(self) -> dict[str, str]:
-        """Returns the user's files that the layer is made from, by config key; a run keeps a copy of each."""
-        return {}
 
     def num_rows(self, vocabulary_size: int) -> int:
         """Returns the number of rows of the output matrices and of b: V, unless rows are not of words."""
@@ -97,10 +113,6 @@ class OutputLayer(Part, abc.ABC):
         """
         return None
 
-    def init_state(self, vocabulary_size: int) -> Any:
-        """Returns the layer's state before the first update, a pytree of arrays; None for a layer without one."""
-        return None
-
     @abc.abstractmethod
     def loss(self, params: Params, features: Features, batch: Batch, axis: str | None = None) -> jax.Array:
         """Returns the training loss, a float32 scalar in nats per word, which is reported as the mean NLL.
@@ -120,41 +132,6 @@ class OutputLayer(Part, abc.ABC):
     def nll(self, params: Params, features: Features, targets_B: jax.Array) -> jax.Array:
         """Returns -log P(target | features) of each example exactly, B, float32, nats."""
 
-    def probabilities(self, params: Params, features: Features, precision: nn.Precision) -> jax.Array:
-        """Returns P(w | features) of all words for a student, B x V, float32.
-
-        Args:
-            params: The parameters.
-            features: The features.
-            precision: Of the factors of products over V, in a layer that has such products.
-        """
-        return jnp.exp(self.log_probabilities(params, features))
-
-    def scores_of(
-        self,
-        params: Params,
-        features: Features,
-        targets_B: jax.Array,
-        samples_S: jax.Array,
-        tables: Sequence[str],
-        precision: nn.Precision,
-    ) -> tuple[jax.Array, jax.Array]:
-        """Returns log P of some words for a student, up to a constant of each example; float32, nats.
-
-        Args:
-            params: The parameters.
-            features: The features.
-            targets_B: One word of each example.
-            samples_S: Words that all examples share.
-            tables: Names of the parameters with one row per output word.
-            precision: See `probabilities`.
-
-        Returns:
-            Those of the targets, B, and of the samples, S x B.
-        """
-        log_p_BxV = self.log_probabilities(params, features)
-        return jnp.take_along_axis(log_p_BxV, targets_B[:, None], axis=1)[:, 0], log_p_BxV[:, samples_S].T
-
 
 class Gathered(NamedTuple):
     """The parameters that a sparse loss reads.
@@ -173,9 +150,10 @@ class Gathered(NamedTuple):
 
 
 class SparseOutputLayer(OutputLayer):
-    """An output layer whose training loss reads only some rows of the output matrices: gradients are sparse."""
+    """An output layer whose training loss reads only some rows of the output matrices: gradients are sparse.
 
-    uses_sparse_updates = True
+    It can keep a state, which `rows` reads and `update_state` changes.
+    """
 
     def loss(self, params: Params, features: Features, batch: Batch, axis: str | None = None) -> jax.Array:
         """Returns the exact mean NLL; training uses `sparse_loss` instead."""
@@ -202,6 +180,10 @@ class SparseOutputLayer(OutputLayer):
             features: The body's features of the batch's examples.
             batch: This device's examples, and the extras.
         """
+
+    def init_state(self, vocabulary_size: int) -> Any:
+        """Returns the layer's state before the first update, a pytree of arrays; None for a layer without one."""
+        return None
 
     def update_state(self, state: Any, extras: Any, rows: Any, bias_grads_BxL: jax.Array) -> Any:
         """Returns the layer's state after an update; not called where it is None.

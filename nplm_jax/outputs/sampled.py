@@ -23,7 +23,7 @@ from nplm_jax.data.frequencies import unigram_log_probabilities
 from nplm_jax.nn import Precision
 from nplm_jax.outputs import softmax
 from nplm_jax.outputs.output_layer import Features, Gathered, Losses, SparseOutputLayer
-from nplm_jax.outputs.teacher import Teacher, candidate_probabilities
+from nplm_jax.outputs.teacher import TEACHER_WEIGHT, Teacher, candidate_probabilities, check_teacher
 
 if TYPE_CHECKING:
     from nplm_jax.data.vocabulary import Vocabulary
@@ -66,14 +66,14 @@ class SampledSoftmax(softmax.Softmax, SparseOutputLayer):
     )
     precision: Precision
     teacher: str = ''
-    teacher_weight: float = softmax.TEACHER_WEIGHT
+    teacher_weight: float = TEACHER_WEIGHT
     scorer: softmax.Scorer = built(softmax.LINEAR)  # type: ignore[misc]
 
     def check(self) -> None:
         """See `Part.check`. A layer with a loss of its own, such as `nce`, takes no teacher."""
         own = SampledSoftmax.sparse_loss, SampledSoftmax.sampled_loss, SampledSoftmax.rows
         has_own_loss = (type(self).sparse_loss, type(self).sampled_loss, type(self).rows) != own
-        softmax.check_teacher(self.teacher, self.teacher_weight, has_own_loss)
+        check_teacher(self.teacher, self.teacher_weight, has_own_loss)
 
     def over(self, vocabulary: 'Vocabulary') -> Self:
         """See `OutputLayer.over`. Draws all words where the vocabulary has fewer than `output.samples`."""

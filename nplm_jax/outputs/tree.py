@@ -34,16 +34,16 @@ class TreeSoftmax(ExactSparseLayer):
         nodes: The tree, once it is made over a vocabulary; two trees are equal if their arrays are.
     """
 
-    tree: str = key('huffman', 'of tree: huffman | random | a file with lines `word<TAB>code`, codes of 0 and 1')
+    tree: str = key(
+        'huffman',
+        'of tree: huffman | random | a file with lines `word<TAB>code`, codes of 0 and 1',
+        file_unless=BUILT_IN,
+    )
     nodes: Tree = built()
 
     def over(self, vocabulary: Vocabulary) -> Self:
         """See `OutputLayer.over`. Refuses a file of codes that is no tree over the vocabulary."""
         return dataclasses.replace(self, nodes=make_tree(codes_of(vocabulary, self.tree)))
-
-    def files(self) -> dict[str, str]:
-        """See `OutputLayer.files`."""
-        return {} if self.tree in BUILT_IN else {'output.tree': self.tree}
 
     def num_rows(self, vocabulary_size: int) -> int:
         """See `OutputLayer.num_rows`. A row for each node, and for as many words."""

@@ -15,7 +15,7 @@ from nplm_jax import nn
 from nplm_jax.config.component import Count, CountOrZero, built, key
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.outputs import softmax
-from nplm_jax.outputs.output_layer import BIAS, ExactSparseLayer, Features, Params
+from nplm_jax.outputs.output_layer import BIAS, ExactSparseLayer, Features, Params, Tables
 from nplm_jax.utils.errors import require
 
 MASKED = -1e30  # score of padding positions in the last class
@@ -40,7 +40,7 @@ class TwoLevelSoftmax(ExactSparseLayer):
         500, 'of two_level: largest number of classes of the other words; these classes have equal sizes'
     )
     vocabulary_size: int = built(0)
-    tables = (CLASSES,)
+    tables = Tables(others=(CLASSES,))
 
     def over(self, vocabulary: Vocabulary) -> Self:
         """See `OutputLayer.over`. Refuses a shortlist or classes that the vocabulary cannot fill."""

@@ -9,7 +9,9 @@ from nplm_jax.config import settings as config
 from nplm_jax.config.settings import Settings
 from nplm_jax.data.stream import PARAGRAPH_BOUNDARY
 from nplm_jax.data.vocabulary import Vocabulary, numbered
+from nplm_jax.models.body import Body
 from nplm_jax.models.network import Network
+from nplm_jax.models.stream_body import StreamBody
 from nplm_jax.outputs.blockwise import default_block_size
 from nplm_jax.outputs.softmax import LINEAR
 from nplm_jax.utils.errors import require
@@ -24,14 +26,15 @@ def network_from_settings(settings: Settings, vocabulary: Vocabulary | int, plat
     Args:
         settings: The settings.
         vocabulary: The words, or how many there are.
-        platform: That of the devices that train it, for `Body.on` and `resolve_auto`; None for this process's.
+        platform: That of the devices that train it, for `StreamBody.on` and `resolve_auto`; None for this process's.
             Nothing is left to resolve in the settings of a run that has begun.
 
     Raises:
         BadInput: The settings are impossible or do not fit the vocabulary.
     """
     settings = resolve_auto(settings, platform)
-    body = parts.make('model.family', settings).on(platform or nn.default_platform())
+    body: Body = parts.make('model.family', settings)
+    body = body.on(platform or nn.default_platform()) if isinstance(body, StreamBody) else body
     body.check()
     words = numbered(vocabulary) if isinstance(vocabulary, int) else vocabulary
     output = parts.make('output.kind', settings).over(words)
@@ -43,10 +46,10 @@ def network_from_settings(settings: Settings, vocabulary: Vocabulary | int, plat
     line_end = None
     if settings.corpus.context == 'line':
         allowed = f'needs {PARAGRAPH_BOUNDARY} in the vocabulary, and no lookback of a body over streams'
-        takes_lines = PARAGRAPH_BOUNDARY in words.ids and not (body.trains_on_streams and body.training_lookback)
+        takes_lines = PARAGRAPH_BOUNDARY in words.ids and not (body.layout.over_streams and body.layout.lookback)
         require(takes_lines, 'corpus.context', 'line', allowed)
         line_end = words.ids[PARAGRAPH_BOUNDARY]
-    return Network(body, output, len(words), line_end)
+    return Network(body, output, len(words), line_end, settings.train.embedding_dropout)
 
 
 def resolve_auto(settings: Settings, platform: str | None = None) -> Settings:

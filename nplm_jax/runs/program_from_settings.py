@@ -9,8 +9,9 @@ from nplm_jax.config import parts
 from nplm_jax.config import settings as config
 from nplm_jax.config.settings import HYPERPARAMETERS, Settings
 from nplm_jax.data.stream import Span
-from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding
+from nplm_jax.distributed.sharding import ONE_DEVICE, PADDING_BIAS, MeshSharding
 from nplm_jax.models.network import Network
+from nplm_jax.outputs.output_layer import BIAS, EMBEDDING, SparseOutputLayer
 from nplm_jax.training.milestones import Schedule
 from nplm_jax.training.optimizers import Hyperparameters, Optimizer, Rule, ScheduledRule, make_optimizer
 from nplm_jax.training.rate_schedules import RateSchedule
@@ -25,15 +26,24 @@ def make_program(
     total = total_steps(settings, steps_per_epoch)
     return Program(
         network=network,
-        optimizer=optimizer_from_settings(settings, total, network.tables, network.body.rows_are_outputs),
+        optimizer=optimizer_from_settings(settings, total, network.tables.all, network.tables.units),
         batch_size=settings.train.batch_size,
         steps_per_epoch=steps_per_epoch,
-        scatters_updates=network.output.uses_sparse_updates and updates_rows(settings),
+        scatters_updates=isinstance(network.output, SparseOutputLayer) and updates_rows(settings),
         num_microbatches=settings.train.accumulate,
         average_decay=settings.train.average,
         average_start=average_start(settings, total),
-        sharding=dataclasses.replace(sharding, paddings=network.paddings),
+        sharding=dataclasses.replace(sharding, paddings=paddings_of(network)),
     )
+
+
+def paddings_of(network: Network) -> tuple[tuple[str, float], ...]:
+    """Returns the parameters that are divided over devices by their rows, and what pads them: see `MeshSharding`.
+
+    C is not one of them, tied or not: each device reads any row of it.
+    """
+    names = (name for name in network.tables.words if name != EMBEDDING)
+    return tuple((name, PADDING_BIAS if name == BIAS else 0.0) for name in names)
 
 
 def hyperparameters_of(settings: Settings) -> Hyperparameters:
@@ -43,15 +53,15 @@ def hyperparameters_of(settings: Settings) -> Hyperparameters:
 
 
 def optimizer_from_settings(
-    settings: Settings, total_steps: int, tables: tuple[str, ...], rows_are_outputs: frozenset[str] = frozenset()
+    settings: Settings, total_steps: int, tables: tuple[str, ...], rows_are_outputs: tuple[str, ...] = ()
 ) -> Optimizer:
     """Returns the optimizer of a run. Runs that differ only in HYPERPARAMETERS get the same object.
 
     Args:
         settings: The run's settings.
         total_steps: Number of updates of the whole run.
-        tables: The names of the parameters whose rows it updates as a table's: `Network.tables`.
-        rows_are_outputs: See `Body.rows_are_outputs`.
+        tables: The names of the parameters whose rows it updates as a table's: `Tables.all`.
+        rows_are_outputs: The names of the matrices that are (out, in): `Tables.units`.
     """
     rule, schedule = _rule_and_schedule(config.replace(settings, dict.fromkeys(HYPERPARAMETERS, 1)))
     return make_optimizer(rule, schedule, total_steps, settings.train.batch_size, tables, rows_are_outputs)

@@ -13,6 +13,7 @@ from nplm_jax.distributed import sharding, sharding_from_settings
 from nplm_jax.models.body import Body
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.models.teachers import Teachers
+from nplm_jax.outputs.output_layer import SparseOutputLayer
 from nplm_jax.runs.network_from_settings import network_from_settings
 from nplm_jax.runs.program_from_settings import hyperparameters_of, make_program, make_schedule
 from nplm_jax.training.flops import cost_of
@@ -37,7 +38,7 @@ def prepare_run(settings: Settings, data: dataset.Dataset, teachers: Sequence[Ne
     network = network_from_settings(settings, data.vocabulary, mesh.platform)
     if teachers:
         networks = tuple(teacher.network for teacher in teachers)
-        network = dataclasses.replace(network, teachers=Teachers(networks, network.body.trains_on_streams))
+        network = dataclasses.replace(network, teachers=Teachers(networks, network.layout.over_streams))
     schedule = make_schedule(settings, data.train)
     extras = network.output.make_extras(data.train_words, len(data.vocabulary))
     hyperparameters = mesh.put(hyperparameters_of(settings))
@@ -70,9 +71,9 @@ def make_sharding(settings: Settings, body: Body) -> sharding.MeshSharding:
         BadInput: There are too few devices, they cannot divide the batch, or `train.accumulate` cannot.
     """
     batch_size, num_parts = settings.train.batch_size, settings.train.accumulate
-    num_streams = body.num_streams(batch_size)
+    num_streams = body.layout.num_streams(batch_size)
     allowed = f'must be a divisor of {num_streams}, the streams of an update'
     require(num_streams % num_parts == 0, 'train.accumulate', num_parts, allowed)
-    uses_sparse_updates = parts.part_class('output.kind', settings.output.kind).uses_sparse_updates
+    is_sparse = issubclass(parts.part_class('output.kind', settings.output.kind), SparseOutputLayer)
     shares = batch_size // num_parts, num_streams // num_parts
-    return sharding_from_settings.make_sharding(settings.parallel, *shares, uses_sparse_updates)
+    return sharding_from_settings.make_sharding(settings.parallel, *shares, is_sparse)

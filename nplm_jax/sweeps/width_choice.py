@@ -17,6 +17,7 @@ from nplm_jax.config import settings as config_lib
 from nplm_jax.config.registry import PARTS
 from nplm_jax.config.settings import Settings
 from nplm_jax.data.dataset import Dataset
+from nplm_jax.distributed.sharding import process_sharding
 from nplm_jax.inference.perplexity import evaluate_sample
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.runs import loading
@@ -171,8 +172,8 @@ def measure(settings: Settings, data: Dataset, folder: pathlib.Path) -> Timing:
             seconds.append(time.perf_counter() - begun - sum(seconds))
             updates.append(chunk.num_steps)
             step = (step + chunk.num_steps) % run.schedule.total_steps
-        params = program.sharding.unshard(step_lib.evaluation_params(program, state), program.network.num_rows)
-        model = NeuralLanguageModel(program.network, params, program.sharding.of_process)
+        params = program.unshard(step_lib.evaluation_params(program, state))
+        model = NeuralLanguageModel(program.network, params, process_sharding(program.sharding))
         num_words, scoring = num_valid_words(settings, data), []
         for _ in range(2):
             begun = time.perf_counter()

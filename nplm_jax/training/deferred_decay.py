@@ -34,7 +34,7 @@ class Scales:
     @classmethod
     def start(cls, network: Network) -> Self:
         """Returns the factors at which each table of a network equals its array."""
-        tables = network.word_tables
+        tables = network.tables.of_words
         return cls(dict.fromkeys(tables, jnp.ones(())), jnp.ones(()), dict.fromkeys(tables, jnp.zeros(())))
 
     def update(

@@ -62,21 +62,20 @@ def cost_of(program: Program, extras: Any = None) -> Cost:
     """
     network, B = program.network, program.batch_size
     body, output = network.body, network.output
-    S, T = body.num_streams(B), body.bptt_length
+    S, T = body.layout.num_streams(B), body.layout.bptt_length
 
     def forward(params: Params, batch: Batch) -> jax.Array:
         key = jax.random.key(0)
         features = by_example(network.features(params, batch.ids_SxL, body.start(S), key).features)
-        if not output.uses_sparse_updates:
+        if not isinstance(output, SparseOutputLayer):
             return output.nll(params, features, batch.targets_B).mean()  # no loss in blocks with its own gradients
-        sparse = cast(SparseOutputLayer, output)
         state = output.init_state(network.vocabulary_size)
-        rows = sparse_rows.Rows(batch.ids_SxL, *sparse.rows(batch, key, state))
-        gathered = sparse_rows.gather_rows(params, rows, network.output_tables)
-        return sparse.sparse_loss(Gathered(*gathered, rows.shared_S, rows.draws), features, batch)[0]
+        rows = sparse_rows.Rows(batch.ids_SxL, *output.rows(batch, key, state))
+        gathered = sparse_rows.gather_rows(params, rows, network.tables.words)
+        return output.sparse_loss(Gathered(*gathered, rows.shared_S, rows.draws), features, batch)[0]
 
     params = jax.eval_shape(lambda: network.init(jax.random.key(0)))
-    ids, targets = (jax.ShapeDtypeStruct((S, length), jnp.int32) for length in (body.training_lookback + T, T))
+    ids, targets = (jax.ShapeDtypeStruct((S, length), jnp.int32) for length in (body.layout.lookback + T, T))
     batch = Batch(cast(Any, ids), cast(Any, targets), jax.eval_shape(lambda: extras))
     flops = 3 * product_flops(jax.make_jaxpr(forward)(params, batch).jaxpr)
     return Cost(round(flops / B), peak_flops(device.device_kind for device in program.sharding.devices))

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from nplm_jax.data.batches import Batch
-from nplm_jax.distributed.mapping import NO_AXES, MeshAxes
+from nplm_jax.distributed.mapping import NO_AXES, MeshAxes, map_loss
 from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding
 from nplm_jax.models.body import State
 from nplm_jax.models.network import Network
@@ -63,7 +63,7 @@ def dense_gradients(
         return network.loss(params, batch._replace(extras=extras), carry, key, axes, teacher_params)
 
     def microbatch_gradients(streams: tuple[Batch, State], number: Any = None) -> tuple[Any, State]:
-        gradient = jax.value_and_grad(sharding.map_loss(device_loss), has_aux=True)
+        gradient = jax.value_and_grad(map_loss(device_loss, sharding), has_aux=True)
         (nll, carry), grads = gradient(params, *streams, (key, number, batch.extras, teacher_params))
         return (nll, grads), carry
 

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from nplm_jax.distributed import multihost
+from nplm_jax.distributed.sharding import process_sharding
 from nplm_jax.inference import generation
 from nplm_jax.inference.perplexity import evaluate_sample, sample_spans
 from nplm_jax.models.mixture import CachedScores, Scores
@@ -166,7 +167,7 @@ class Trainer:
         """
         run, progress = self.run, self.progress
         params = step_lib.evaluation_params(run.program, self._state)
-        params = run.program.sharding.unshard(params, run.program.network.num_rows)
+        params = run.program.unshard(params)
         try:
             nll, scores = self._score_valid(params)
         except NonFiniteError as error:
@@ -217,7 +218,7 @@ class Trainer:
         Args:
             wait: Whether to return only when it is complete; training goes on otherwise.
         """
-        state = self.run.program.sharding.unshard(self._state, self.run.program.network.num_rows)
+        state = self.run.program.unshard(self._state)
         finite.check(state, self.progress.step)
         if self._store:
             self._store.save(self.progress.step, state, self.best, dataclasses.asdict(self.progress))
@@ -239,7 +240,7 @@ class Trainer:
     def model(self, params: Params) -> NeuralLanguageModel:
         """Returns the model with these parameters, which this process evaluates on all of its devices."""
         program = self.run.program
-        return NeuralLanguageModel(program.network, params, program.sharding.of_process)
+        return NeuralLanguageModel(program.network, params, process_sharding(program.sharding))
 
     def _score_valid(self, params: Params) -> tuple[float, Scores]:
         """Scores the validation words, or a sample of them.

@@ -64,7 +64,7 @@ def _failure_as_bad_input(name: str) -> Iterator[None]:
 
 
 def transformation(
-    make: Factory, rate: Any, decay: Callable[[jax.Array], Any], rows_are_outputs: frozenset[str]
+    make: Factory, rate: Any, decay: Callable[[jax.Array], Any], rows_are_outputs: tuple[str, ...]
 ) -> optax.GradientTransformationExtraArgs:
     """Returns the transformation of a plug-in, with its matrices as (in, out), and with weight decay.
 
@@ -75,7 +75,7 @@ def transformation(
         make: The plug-in.
         rate: Its learning rate, a number or a schedule.
         decay: The function step -> learning rate times coefficient.
-        rows_are_outputs: The names of the matrices that are (out, in): see `Body.rows_are_outputs`.
+        rows_are_outputs: The names of the matrices that are (out, in): `Tables.units`.
     """
     rule = make(rate)
 
@@ -107,7 +107,7 @@ def _without_padding(params: Params | None) -> Params | None:
     return jax.tree.map(lambda x: jnp.where(x == PADDING_BIAS, 0, x) if x.ndim == 1 else x, params)
 
 
-def evaluation_params(opt_state: optax.OptState, params: Params, rows_are_outputs: frozenset[str]) -> Params:
+def evaluation_params(opt_state: optax.OptState, params: Params, rows_are_outputs: tuple[str, ...]) -> Params:
     """Returns the parameters to evaluate: `optax.contrib.schedule_free_eval_params` where the state has them."""
     for state in filter(_is_schedule_free, jax.tree.leaves(opt_state, is_leaf=_is_schedule_free)):
 
@@ -133,7 +133,7 @@ def _is_masked(node: Any) -> bool:
     return isinstance(node, optax.MaskedNode)
 
 
-def _in_by_out(tree: Any, rows_are_outputs: frozenset[str]) -> Any:
+def _in_by_out(tree: Any, rows_are_outputs: tuple[str, ...]) -> Any:
     """Transposes the matrices of these names; its own inverse."""
 
     def transpose(path: tuple[Any, ...], leaf: jax.Array) -> jax.Array:

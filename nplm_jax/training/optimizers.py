@@ -77,7 +77,7 @@ class Rule(Part, abc.ABC):
         is_constant: bool,
         decay: Any,
         tables: tuple[str, ...],
-        rows_are_outputs: frozenset[str],
+        rows_are_outputs: tuple[str, ...],
     ) -> optax.GradientTransformationExtraArgs:
         """Returns the whole update as one Optax chain: weight decay, clipping, `make`'s transformation and the rate.
 
@@ -86,7 +86,7 @@ class Rule(Part, abc.ABC):
             is_constant: Whether the rate is the same in every update.
             decay: The coefficient of R(theta).
             tables: The names of the parameters whose rows are updated as a table's.
-            rows_are_outputs: See `Body.rows_are_outputs`.
+            rows_are_outputs: The names of the matrices that are (out, in): `Tables.units`.
         """
         direction, decay_link = self.make(), transformations.add_weight_decay(decay)
         if isinstance(direction, dict):
@@ -245,7 +245,7 @@ def make_optimizer(
     total_steps: int,
     batch_size: int,
     tables: tuple[str, ...],
-    rows_are_outputs: frozenset[str],
+    rows_are_outputs: tuple[str, ...],
 ) -> Optimizer:
     """Returns the optimizer of a rule; equal arguments give the same object.
 
@@ -254,8 +254,8 @@ def make_optimizer(
         rate_schedule: The learning rate after warm-up; None for a rule with a rate of its own.
         total_steps: Number of updates of the whole run.
         batch_size: Words per update.
-        tables: The names of the parameters whose rows it updates as a table's: `Network.tables`.
-        rows_are_outputs: See `Body.rows_are_outputs`.
+        tables: The names of the parameters whose rows it updates as a table's: `Tables.all`.
+        rows_are_outputs: The names of the matrices that are (out, in): `Tables.units`.
     """
     learning_rate = rule.make_learning_rate(rate_schedule, total_steps, batch_size)
     has_constant_rate = is_constant(rule, rate_schedule)

@@ -63,7 +63,7 @@ class PluginRule(RowwiseAdam):
         is_constant: bool,
         decay: Any,
         tables: tuple[str, ...],
-        rows_are_outputs: frozenset[str],
+        rows_are_outputs: tuple[str, ...],
     ) -> optax.GradientTransformationExtraArgs:
         """See `Rule.chain`.
 

@@ -12,10 +12,12 @@ import jax
 import jax.numpy as jnp
 
 from nplm_jax.data.batches import Batch
-from nplm_jax.distributed.mapping import NO_AXES, MeshAxes
+from nplm_jax.distributed.constraints import constrain, constrain_examples, constrain_replicated
+from nplm_jax.distributed.mapping import NO_AXES, MeshAxes, map_sparse_loss
 from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding
 from nplm_jax.models.body import State, by_example
-from nplm_jax.models.network import Network
+from nplm_jax.models.network import Network, body_tokens, check_targets
+from nplm_jax.models.teachers import own_ids, read_with_teachers
 from nplm_jax.outputs.output_layer import EMBEDDING, Gathered, Params, SparseOutputLayer
 from nplm_jax.outputs.sampled import SampledSoftmax
 from nplm_jax.training.deferred_decay import Scales, add_rows
@@ -73,15 +75,15 @@ def sparse_gradients(
         The gradients, as the pair (shared, per_example) of `gather_rows`.
     """
     output = cast(SparseOutputLayer, network.output)
-    ids_SxL = network.tokens(network.own_ids(batch), network.body.training_lookback).ids_SxL
+    ids_SxL = body_tokens(network, own_ids(network, batch), network.body.layout.lookback).ids_SxL
     key, key_rows = jax.random.split(key)
     rows = Rows(ids_SxL, *output.rows(batch, key_rows, output_state))
     # Replicated: otherwise XLA divides the row numbers too, and sums whole arrays of V rows at the end.
-    rows, batch = sharding.constrain_replicated((rows, batch))
-    shared, per_example = gather_rows(params, rows, network.output_tables, scales)
+    rows, batch = constrain_replicated((rows, batch), sharding)
+    shared, per_example = gather_rows(params, rows, network.tables.words, scales)
     contexts = {CONTEXTS: per_example.pop(CONTEXTS)}
-    shared = sharding.constrain_replicated(shared)
-    per_example = sharding.constrain_examples(per_example) | contexts
+    shared = constrain_replicated(shared, sharding)
+    per_example = constrain_examples(per_example, sharding) | contexts
 
     def device_loss(
         shared: Params, per_example: Params, streams: Any, replicated: Any, axes: MeshAxes = NO_AXES
@@ -89,10 +91,10 @@ def sparse_gradients(
         batch, draws, carry = streams
         key, number, shared_S, extras, teacher_params = replicated
         batch, axis = batch._replace(extras=extras), axes.of_microbatch(number, num_microbatches).data
-        batch, carry, teachers, teacher_carries = network.with_teachers(batch, carry, teacher_params)
+        batch, carry, teachers, teacher_carries = read_with_teachers(network, batch, carry, teacher_params)
         body = network.features(shared, batch.ids_SxL, carry, key, axis, per_example[CONTEXTS])
         features = by_example(body.features)
-        network.check_targets(features, batch)
+        check_targets(features, batch)
         gathered = Gathered(shared, per_example, shared_S, draws)
         if not teachers:
             loss, nll = output.sparse_loss(gathered, features, batch)
@@ -103,7 +105,7 @@ def sparse_gradients(
 
     def microbatch_gradients(streams: Any, number: Any = None) -> tuple[Any, Any]:
         def loss(shared: Params, per_example: Params) -> tuple[jax.Array, tuple[jax.Array, State]]:
-            mapped = sharding.map_sparse_loss(device_loss)
+            mapped = map_sparse_loss(device_loss, sharding)
             replicated = key, number, rows.shared_S, batch.extras, teacher_params
             (loss, nll), carry = mapped(shared, per_example, streams[1], replicated)
             return loss, (nll, carry)
@@ -181,17 +183,17 @@ def row_gradients(
     """
     grads: Params = dict(gradients.grads[0])
     rows: dict[str, Any] = {}
-    for name, parts in row_parts(gradients.grads, gradients.rows, network.output_tables).items():
+    for name, parts in row_parts(gradients.grads, gradients.rows, network.tables.words).items():
         ids, values = zip(*parts)
         num_rows, is_whole = len(params[name]), sum(map(len, ids)) >= len(params[name])
         if is_whole and (sums_rows or sharding.mesh is not None):
             rows[name] = slice(None)
-            grads |= sharding.constrain({name: _sum(ids, values, num_rows)})
+            grads |= constrain({name: _sum(ids, values, num_rows)}, sharding)
         elif sums_rows:
             rows[name], grads[name] = sum_rows(ids, values, num_rows, sharding)
         else:
             rows[name] = jnp.concatenate(ids)
-            grads[name] = jnp.concatenate(sharding.constrain_replicated(values))
+            grads[name] = jnp.concatenate(constrain_replicated(values, sharding))
     return grads, rows
 
 
@@ -218,9 +220,9 @@ def sum_rows(
     """
     sizes = [len(part) for part in ids]
     unique = jnp.unique(jnp.concatenate(ids), size=sum(sizes), fill_value=num_rows, return_inverse=True)
-    distinct_R, inverse_R = sharding.constrain_replicated(unique)
-    parts = sharding.constrain_replicated(jnp.split(inverse_R, list(itertools.accumulate(sizes[:-1]))))
-    return distinct_R, sharding.constrain_replicated(_sum(parts, values, sum(sizes)))
+    distinct_R, inverse_R = constrain_replicated(unique, sharding)
+    parts = constrain_replicated(jnp.split(inverse_R, list(itertools.accumulate(sizes[:-1]))), sharding)
+    return distinct_R, constrain_replicated(_sum(parts, values, sum(sizes)), sharding)
 
 
 def _sum(ids: Sequence[jax.Array], values: Sequence[jax.Array], num_rows: int) -> jax.Array:

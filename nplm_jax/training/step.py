@@ -14,9 +14,11 @@ import numpy as np
 import optax
 
 from nplm_jax.data.batches import Batch, make_batch
+from nplm_jax.distributed.constraints import constrain, constrain_replicated, vocab_minor_layout
 from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding
 from nplm_jax.models.body import State
 from nplm_jax.models.network import Network
+from nplm_jax.models.teachers import training_start
 from nplm_jax.outputs.output_layer import BIAS, Params, SparseOutputLayer
 from nplm_jax.training import optimizer_plugin, sparse_rows
 from nplm_jax.training.deferred_decay import Scales, mix
@@ -33,7 +35,7 @@ class TrainState:
         params: The parameters.
         opt_state: The optimizer's state.
         step: The number of updates made, int32.
-        carry: The body's state for the next update, None for a window; with teachers, see `Network.training_start`.
+        carry: The body's state for the next update, None for a window; with teachers, see `training_start`.
         average: The running average of the parameters; None where `train.average` is 0.
         output_state: The output layer's state; None for most.
         scales: Factors of the tables within a chunk of sparse updates; None where the arrays hold the values.
@@ -91,6 +93,10 @@ class Program:
     average_start: int = 0
     sharding: MeshSharding = ONE_DEVICE
 
+    def unshard(self, tree: Any) -> Any:
+        """Returns parameters, or a state with them, on one device and without the rows that pad the output tables."""
+        return self.sharding.unshard(tree, self.network.output.num_rows(self.network.vocabulary_size))
+
 
 @functools.partial(jax.jit, static_argnames='program')  # one compilation instead of one per operation
 def init_state(program: Program, hyperparameters: Hyperparameters, bias_V: np.ndarray | None = None) -> TrainState:
@@ -104,9 +110,10 @@ def init_state(program: Program, hyperparameters: Hyperparameters, bias_V: np.nd
     network = program.network
     key = jax.random.fold_in(jax.random.key(hyperparameters['seed']), 0)
     params = network.init(key, bias_V)
-    carry = network.training_start(network.body.num_streams(program.batch_size))
+    carry = training_start(network, network.layout.num_streams(program.batch_size))
     average = params if program.average_decay else None
-    output_state = network.output.init_state(network.vocabulary_size)
+    output, V = network.output, network.vocabulary_size
+    output_state = output.init_state(V) if isinstance(output, SparseOutputLayer) else None
     opt_state = program.optimizer.chain(hyperparameters).init(params)
     averages_twice = program.average_decay > 0 and optimizer_plugin.averages(opt_state)
     require(not averages_twice, 'train.average', program.average_decay, 'must be 0 with a schedule-free optimizer')
@@ -143,10 +150,10 @@ def _train_step(program: Program, state: TrainState, batch: Batch, inputs: RunIn
     network, seed = program.network, inputs.hyperparameters['seed']
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 2), state.step)
     starts_epoch = state.step % program.steps_per_epoch == 0  # then the streams start anew
-    start = network.training_start(len(batch.ids_SxL))
+    start = training_start(network, len(batch.ids_SxL))
     carry = jax.tree.map(lambda first, carried: jnp.where(starts_epoch, first, carried), start, state.carry)
     args = state.params, network, batch, carry, key, program.sharding, program.num_microbatches
-    if network.output.uses_sparse_updates:
+    if isinstance(network.output, SparseOutputLayer):
         gradients = sparse_rows.sparse_gradients(*args, state.output_state, state.scales, inputs.teacher_params)
     else:
         gradients = dense_gradients(*args, inputs.teacher_params)
@@ -174,18 +181,17 @@ def apply_gradients(program: Program, state: TrainState, gradients: Gradients, i
     output_state = state.output_state
     if output_state is not None:
         output = cast(SparseOutputLayer, program.network.output)
-        bias_grads = sharding.constrain_replicated(gradients.grads[1][BIAS])
+        bias_grads = constrain_replicated(gradients.grads[1][BIAS], sharding)
         output_state = output.update_state(output_state, inputs.extras, gradients.rows, bias_grads)
     state = TrainState(params, opt_state, step + 1, gradients.carry, average, output_state)
-    return dataclasses.replace(sharding.constrain(state), scales=scales)
+    return dataclasses.replace(constrain(state, sharding), scales=scales)
 
 
 def evaluation_params(program: Program, state: TrainState) -> Params:
     """Returns the parameters that validation evaluates and that are the result: the average, once there is one."""
     if state.average is not None and state.step > program.average_start:
         return state.average
-    rows_are_outputs = program.network.body.rows_are_outputs
-    return optimizer_plugin.evaluation_params(state.opt_state, state.params, rows_are_outputs)
+    return optimizer_plugin.evaluation_params(state.opt_state, state.params, program.network.tables.units)
 
 
 def train_steps(
@@ -199,13 +205,13 @@ def train_steps(
     Returns:
         The new state and the mean NLL of each batch, float32, S.
     """
-    body = program.network.body
+    layout = program.network.layout
 
     def step(state: TrainState, positions_SxT: jax.Array) -> tuple[TrainState, jax.Array]:
-        batch = make_batch(inputs.tokens_T, positions_SxT, program.network.training_lookback, inputs.extras)
+        batch = make_batch(inputs.tokens_T, positions_SxT, layout.lookback, inputs.extras)
         state, nll = train_step(program, state, batch, inputs)
         # Sparse updates gather rows, so a row should be contiguous in memory; dense products want the words contiguous.
-        return (state if program.scatters_updates else program.sharding.vocab_minor_layout(state)), nll
+        return (state if program.scatters_updates else vocab_minor_layout(state, program.sharding)), nll
 
     if program.average_start:
         starts_average = state.step == program.average_start
@@ -214,10 +220,10 @@ def train_steps(
     if program.scatters_updates:
         state = dataclasses.replace(state, scales=Scales.start(program.network))
     positions_T = jax.lax.dynamic_slice(positions_T, (first,), (num_steps * program.batch_size,))
-    state, nll_S = jax.lax.scan(step, state, positions_T.reshape(num_steps, -1, body.bptt_length))
+    state, nll_S = jax.lax.scan(step, state, positions_T.reshape(num_steps, -1, layout.bptt_length))
     if state.scales is not None:
         params, average = state.scales.apply(state.params, state.average)
-        state = program.sharding.constrain(dataclasses.replace(state, params=params, average=average, scales=None))
+        state = constrain(dataclasses.replace(state, params=params, average=average, scales=None), program.sharding)
     return state, nll_S
 
 

@@ -34,7 +34,7 @@ def smooth(network: Network, params: Params, data: Dataset, k: float) -> Params:
     """
     words = data.vocabulary.words
     counts_V = mapped_arrays.bincount(data.train_words, len(words))
-    names = [name for name in network.word_tables if np.ndim(params[name]) > 1]
+    names = [name for name in network.tables.of_words if np.ndim(params[name]) > 1]
     return params | {name: jnp.asarray(smooth_rows(np.asarray(params[name]), words, counts_V, k)) for name in names}
 
 

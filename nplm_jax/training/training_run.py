@@ -79,7 +79,7 @@ class TrainingRun:
     def init_state(self) -> TrainState:
         """Returns the state before the first update, on one device."""
         words = self.data.train_words, len(self.data.vocabulary)
-        bias_V = unigram_log_probabilities(*words) if self.program.network.body.unigram_bias else None
+        bias_V = unigram_log_probabilities(*words) if self.train.unigram_bias else None
         return step_lib.init_state(self.program, self.inputs.hyperparameters, bias_V)
 
 

@@ -69,7 +69,7 @@ def run_chunks(chunks: Sequence[Chunk], max_runs: int) -> list[tuple[TrainState,
     padded = [*chunks, *[chunks[-1]] * (size - len(chunks))]
     program, first, num_steps = chunks[0].program, int(chunks[0].first), chunks[0].num_steps
     B = program.batch_size
-    tokens, offsets = _join_words([c.inputs.tokens_T for c in padded], program.network.training_lookback + 1)
+    tokens, offsets = _join_words([c.inputs.tokens_T for c in padded], program.network.layout.lookback + 1)
     positions_RxT = np.stack(
         [offset + np.asarray(c.positions_T)[first : first + num_steps * B] for offset, c in zip(offsets, padded)]
     )

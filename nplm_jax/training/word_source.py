@@ -16,7 +16,7 @@ from nplm_jax.config.sections import TrainSettings
 from nplm_jax.data import mapped_arrays
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.stream import RARE_ID
-from nplm_jax.distributed.sharding import MeshSharding
+from nplm_jax.distributed.sharding import MeshSharding, read_rows
 from nplm_jax.models.network import Network
 from nplm_jax.utils.errors import require
 
@@ -61,7 +61,7 @@ def make_word_source(
 
     @functools.lru_cache(maxsize=1)
     def positions(epoch: int) -> jax.Array:
-        return sharding.replicate(network.body.epoch_positions(seed, epoch, data.train, batch_size))
+        return sharding.replicate(network.layout.epoch_positions(seed, epoch, data.train, batch_size))
 
     return lambda epoch, first, size: Words(tokens_T, positions(epoch), first)
 
@@ -80,15 +80,15 @@ def _read_mapped(
 
     The memory does not grow with the length of the corpus.
     """
-    N, tokens_T, body = network.training_lookback + 1, data.tokens_T, network.body
+    N, tokens_T, layout = network.layout.lookback + 1, data.tokens_T, network.layout
 
     def read_windows(start: int, stop: int) -> np.ndarray:
         indices = np.arange(first + start, first + stop)
-        positions_P = body.positions_at(seed, epoch, data.train, batch_size, indices)
+        positions_P = layout.positions_at(seed, epoch, data.train, batch_size, indices)
         indices_PxL = positions_P[:, None] + np.arange(-N, 1)
         return np.where(indices_PxL >= 0, tokens_T[np.maximum(indices_PxL, 0)], RARE_ID)
 
-    tokens_L = sharding.read_rows(read_windows, size, N + 1).reshape(-1)
+    tokens_L = read_rows(read_windows, size, N + 1, sharding).reshape(-1)
     mapped_arrays.release(tokens_T)
     ends_P = np.arange(N, size * (N + 1), N + 1, dtype=np.int32)
     return Words(tokens_L, sharding.replicate(jnp.asarray(ends_P)), 0)

@@ -27,7 +27,7 @@ KINDS_OF_OUTPUT = tuple(PARTS['output.kind'].paths)
 OUTPUTS = {kind: {'output.kind': kind} for kind in KINDS_OF_OUTPUT}
 OUTPUTS['full bfloat16'] = {'output.kind': 'full', 'output.precision': 'bfloat16'}
 SHAPE = {'model.n': 3, 'model.m': 3, 'model.h': 5, 'train.batch_size': 8, 'model.bptt_length': 4, 'train.epochs': 9}
-SHAPE |= {'train.steps_per_execution': NUM_STEPS, 'model.unigram_bias': False, 'model.heads': 1}
+SHAPE |= {'train.steps_per_execution': NUM_STEPS, 'train.unigram_bias': False, 'model.heads': 1}
 KINDS = {family: KINDS_OF_OUTPUT for family in NETWORKS}
 WITH_ALL = ('nplm', 'lstm')  # a window; a state that is carried on
 
@@ -99,8 +99,8 @@ def test_an_update_of_every_network_is_one_program_for_cpus_gpus_and_tpus(family
     for kind in KINDS_OF_OUTPUT:
         run = run_of({'model.family': family, 'output.kind': kind, 'model.precision': 'bfloat16'})
         body, extras = run.program.network.body, run.inputs.extras
-        S, T = body.num_streams(run.program.batch_size), body.bptt_length
-        ids, targets = (jax.ShapeDtypeStruct((S, L), jnp.int32) for L in (body.training_lookback + T, T))
+        S, T = body.layout.num_streams(run.program.batch_size), body.layout.bptt_length
+        ids, targets = (jax.ShapeDtypeStruct((S, L), jnp.int32) for L in (body.layout.lookback + T, T))
         update = export.export(jax.jit(train_step, static_argnames='program'), platforms=('cpu', 'cuda', 'tpu'))
         state, batch = jax.eval_shape(run.init_state), Batch(ids, targets, extras)
         text = update(run.program, state, batch, run.inputs).mlir_module()

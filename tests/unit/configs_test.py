@@ -12,6 +12,7 @@ from nplm_jax.config import parts
 from nplm_jax.config.sections import PaperRow
 from nplm_jax.data.stream import Span
 from nplm_jax.models import nplm
+from nplm_jax.outputs.output_layer import SparseOutputLayer
 from nplm_jax.runs.experiment import load_settings
 from nplm_jax.runs.network_from_settings import network_from_settings
 from nplm_jax.runs.program_from_settings import make_schedule
@@ -71,14 +72,14 @@ def test_a_recurrent_row_has_the_number_of_parameters_of_its_cell(row):
     gates, biases = {'rnn': (1, 1), 'gru': (3, 4), 'lstm': (4, 4)}[row]  # Flax's gru has a bias more, inside r
     assert network.num_parameters() == BROWN_V * (m + h + 1) + gates * h * (m + h) + biases * h
     assert settings.model.family == row and settings.paper == NO_FIGURES
-    assert network.body.num_streams(train.batch_size) * settings.model.bptt_length == train.batch_size
+    assert network.layout.num_streams(train.batch_size) * settings.model.bptt_length == train.batch_size
 
 
 def test_the_tied_lstm_has_no_output_matrix_beside_its_word_features():
     network = network_from_settings(load_settings(brown.get_config('tied_lstm')), BROWN_V)
     m, h = 320, 400
     assert network.num_parameters() == BROWN_V * (m + 1) + 4 * h * (m + h) + 4 * h + h * m
-    assert network.output.uses_sparse_updates
+    assert isinstance(network.output, SparseOutputLayer)
 
 
 def test_presets_of_brown_change_the_words_or_the_recipe():

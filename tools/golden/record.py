@@ -74,7 +74,7 @@ LOG_UNIFORM = {'output.proposal': 'log_uniform'}
 PAPER = {
     'corpus.train': 1600.0,
     'model.dropout': 0.0,
-    'model.unigram_bias': False,
+    'train.unigram_bias': False,
     'train.batch_size': 8,
     'train.epochs': 1,
     'optimizer.name': 'paper',

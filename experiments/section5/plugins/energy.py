@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from nplm_jax.models import nplm
 from nplm_jax.models.body import BodyOutput, State, windows
 from nplm_jax.nn import AxisName, Key, Precision, dropout, matmul, uniform
-from nplm_jax.outputs.output_layer import BIAS, EMBEDDING, Features, Params
+from nplm_jax.outputs.output_layer import BIAS, EMBEDDING, Features, Params, Tables
 from nplm_jax.outputs.softmax import Scorer
 from nplm_jax.utils.errors import require
 
@@ -30,7 +30,7 @@ class Energy(nplm.Window):
     """The part of the hidden layer's input that does not depend on the candidate: d + Hx. Dropout is on x alone."""
 
     direct: ClassVar[bool] = False  # type: ignore[misc]  # it has no direct connections
-    rows_are_outputs = nplm.Window.rows_are_outputs | {'D_KxM'}
+    tables = Tables(units=(*nplm.Window.tables.units, 'D_KxM'))
 
     def check(self) -> None:
         """See `Part.check`. Refuses no hidden layer."""

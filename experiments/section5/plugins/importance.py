@@ -65,7 +65,7 @@ class ImportanceSampling(softmax.Softmax, SparseOutputLayer):
         return bigram_proposal.estimate(train_T, vocabulary_size)
 
     def init_state(self, vocabulary_size: int) -> ProposalState:
-        """See `OutputLayer.init_state`."""
+        """See `SparseOutputLayer.init_state`."""
         state = ProposalState(jnp.zeros(()), jnp.zeros((), jnp.int32))
         num_entries = bigram_proposal.num_entries(vocabulary_size)
         if not self.adaptation:

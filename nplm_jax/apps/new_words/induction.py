@@ -187,9 +187,9 @@ def append_rows(network: Network, params: Params, rows: Params) -> tuple[Network
     Args:
         network: A network whose output layer takes new words.
         params: Its parameters.
-        rows: The rows of the new words, of each of `Network.word_tables`.
+        rows: The rows of the new words, of each of `Network.tables.of_words`.
     """
-    longer = {name: jnp.concatenate([params[name], rows[name]]) for name in network.word_tables}
+    longer = {name: jnp.concatenate([params[name], rows[name]]) for name in network.tables.of_words}
     size = network.vocabulary_size + len(rows[BIAS])
     return dataclasses.replace(network, vocabulary_size=size), params | longer
 
@@ -217,7 +217,7 @@ def append_words(
     still_rare = max(num_rare - sum(counts_W), 0)
     log_share_W = np.log(np.asarray(counts_W, np.float64)) - np.log(sum(vocabulary.counts))
     mean = functools.partial(jnp.matmul, jnp.asarray(weights_WxV, jnp.float32), precision='float32')
-    rows = {name: mean(model.params[name]) for name in model.network.word_tables if name != BIAS}
+    rows = {name: mean(model.params[name]) for name in model.network.tables.of_words if name != BIAS}
     # A first guess, which takes as the score of a word less its log-frequency what it is in the mean of the words.
     rows[BIAS] = mean(model.params[BIAS] - log_frequencies(vocabulary.counts).astype(np.float32)) + log_share_W
     network, params = append_rows(model.network, model.params, rows)

@@ -36,14 +36,14 @@ def folder(tmp_path_factory):
 
 def test_a_config_trains_by_its_name(folder):
     done = nplm_process(
-        folder, 'train', 'sentences', '--config.model.h=3', '--noconfig.model.unigram_bias', '--config.seed=2', *SHORT
+        folder, 'train', 'sentences', '--config.model.h=3', '--noconfig.train.unigram_bias', '--config.seed=2', *SHORT
     )
     assert done.returncode == 0, done.stderr
     run = folder / 'runs' / 'sentences__h_3__unigram_bias_False__seed_2__epochs_2__evaluate_every_0'
     (found,) = (folder / 'runs').iterdir()
     assert sorted(found.name.split('__')) == sorted(run.name.split('__'))
     config = json.loads((found / 'config.json').read_text())
-    assert (config['model']['h'], config['model']['unigram_bias'], config['seed']) == (3, False, 2)
+    assert (config['model']['h'], config['train']['unigram_bias'], config['seed']) == (3, False, 2)
     assert 'train sentences --config.model.h=3' in json.loads((found / 'results.json').read_text())['command']
 
 

@@ -35,12 +35,13 @@ from nplm_jax.data.corpora import Corpus
 from nplm_jax.data.stream import Span
 from nplm_jax.data.word_stream import WordStream
 from nplm_jax.distributed import sharding
-from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding, make_mesh
+from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding, make_mesh, process_sharding, read_rows
 from nplm_jax.distributed.sharding_from_settings import make_sharding
 from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models import network_reading, neural
 from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
+from nplm_jax.runs.program_from_settings import paddings_of
 from nplm_jax.runs.training_from_settings import prepare_run
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.training.loop import Interrupted, Trainer, fit
@@ -59,7 +60,7 @@ LOSS_AND_GRADIENTS = jax.jit(jax.value_and_grad(penalised_nll, has_aux=True), st
 
 
 def mesh_sharding(data, model, mode='shard_map', network=NETWORK):
-    return MeshSharding(make_mesh(data, model), mode, network.paddings)
+    return MeshSharding(make_mesh(data, model), mode, paddings_of(network))
 
 
 def on_mesh(changes, data=1, model=1, mode='shard_map'):
@@ -76,7 +77,7 @@ def batch_on_one_device(network):
     random, num_words, num_context = (
         np.random.default_rng(0),
         network.vocabulary_size,
-        network.body.training_lookback + 1,
+        network.layout.lookback + 1,
     )
     params = network.init(jax.random.key(1), random.normal(size=num_words).astype(np.float32))
     contexts_BxN, targets_B = (
@@ -123,7 +124,7 @@ def test_devices_read_rows_in_shares(data, model, mode, num_rows):
         shares.append(last - first)
         return rows[first:last]
 
-    on_all = mesh_sharding(data, model, mode).read_rows(read, num_rows, 3)
+    on_all = read_rows(read, num_rows, 3, mesh_sharding(data, model, mode))
     assert on_all.is_fully_replicated and len(shares) == data * model
     assert max(shares) <= -(-num_rows // (data * model))
     np.testing.assert_array_equal(on_all[:num_rows], rows)
@@ -146,7 +147,7 @@ def test_devices_divide_the_evaluated_words_and_send_nothing(family, kind):
     params = jax.tree.map(lambda x: x + 0.1 * random.normal(size=x.shape).astype(x.dtype), params)
     tokens_T, groups_V = random.integers(0, 101, 5000).astype(np.int32), random.integers(0, 3, 101)
     one, all_eight = (
-        NeuralLanguageModel(network, params, devices) for devices in (ONE_DEVICE, mesh_sharding(2, 4).of_process)
+        NeuralLanguageModel(network, params, devices) for devices in (ONE_DEVICE, process_sharding(mesh_sharding(2, 4)))
     )
     for span in (Span(0, 5000), Span(700, 713)):  # several blocks for each device; less than one for all
         np.testing.assert_allclose(all_eight.score(tokens_T, span), one.score(tokens_T, span), rtol=1e-5, atol=1e-5)

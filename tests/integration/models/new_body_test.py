@@ -84,9 +84,9 @@ def test_a_body_with_a_parameter_of_the_output_layers_name_is_one_line():
 def test_new_words_have_rows_of_the_tables_that_a_body_declares():
     network = Network(ScaledWords(4, 4), dataclasses.replace(make_network(9, NCE).output, scorer=SCALED_SCORES), 9)
     params = network.init(jax.random.key(0))
-    assert set(network.word_tables) == {'C_VxM', 'U_VxM', 'b_V', 'scale'}
-    grown, longer = append_rows(network, params, {name: params[name][:2] for name in network.word_tables})
-    assert {name for name in params if np.shape(longer[name]) != np.shape(params[name])} == set(network.word_tables)
+    assert set(network.tables.of_words) == {'C_VxM', 'U_VxM', 'b_V', 'scale'}
+    grown, longer = append_rows(network, params, {name: params[name][:2] for name in network.tables.of_words})
+    assert {name for name in params if np.shape(longer[name]) != np.shape(params[name])} == set(network.tables.of_words)
     tokens_T = jnp.arange(20) % 11
     log_p_BxV = NeuralLanguageModel(grown, longer).next_word(tokens_T[None, :3])
     np.testing.assert_allclose(np.exp(log_p_BxV).sum(), 1, rtol=1e-5)

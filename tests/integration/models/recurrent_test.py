@@ -59,7 +59,7 @@ def test_no_two_masks_of_dropout_share_their_random_numbers(monkeypatch):
 def test_an_update_without_any_words_features_learns_no_features(kind):
     changes = {'model.family': 'lstm', 'model.direct': False, 'train.batch_size': 8, 'model.bptt_length': 4}
     rule = {'optimizer.momentum': 0.0, 'optimizer.decay': 0.0, 'output.kind': kind, 'output.samples': 9}
-    run = prepare_run(small_settings({**changes, **rule, 'model.embedding_dropout': 0.999999}), DATA)
+    run = prepare_run(small_settings({**changes, **rule, 'train.embedding_dropout': 0.999999}), DATA)
     state, batch = run.init_state(), first_batch(run)
     after, _ = jax.jit(step.train_step, static_argnums=0)(run.program, state, batch, run.inputs)
     np.testing.assert_array_equal(after.params['C_VxM'], state.params['C_VxM'])

@@ -32,6 +32,7 @@ from nplm_jax.config.registry import NETWORKS, PARTS
 from nplm_jax.data.batches import make_batch
 from nplm_jax.models import network_reading
 from nplm_jax.models.body import by_example
+from nplm_jax.outputs.output_layer import SparseOutputLayer
 from nplm_jax.runs.training_from_settings import prepare_run
 from nplm_jax.training import sparse_rows, step
 
@@ -46,7 +47,7 @@ LAYERS[IMPORTANCE] = ImportanceSampling
 KINDS = {body: tuple(LAYERS) for body in (*NETWORKS, 'bag', SENSES)}
 KINDS[ENERGY] = SAMPLED
 KINDS |= {body: tuple(kind for kind in LAYERS if kind != 'tree') for body in TIED}
-SPARSE_KINDS = [kind for kind, layer in LAYERS.items() if layer.uses_sparse_updates]
+SPARSE_KINDS = [kind for kind, layer in LAYERS.items() if issubclass(layer, SparseOutputLayer)]
 ONLY = os.environ.get('BODY', '')
 assert not ONLY or ONLY in KINDS, f'BODY={ONLY}: must be one of {", ".join(KINDS)}'
 KINDS = {body: kinds for body, kinds in KINDS.items() if ONLY in ('', body)}
@@ -133,12 +134,12 @@ def start(settings):
     program, state, inputs = start_training(settings, V, 100)
     state = state.replace(params=jax.tree.map(lambda x: 3 * x + 0.1, state.params))
     inputs, body = inputs.replace(extras=program.network.output.make_extras(DATA.train_words, V)), program.network.body
-    positions_SxT = POSITIONS.reshape(-1, body.bptt_length)
+    positions_SxT = POSITIONS.reshape(-1, body.layout.bptt_length)
     return (
         program,
         state,
         inputs,
-        make_batch(DATA.tokens_T, positions_SxT, body.training_lookback, inputs.extras),
+        make_batch(DATA.tokens_T, positions_SxT, body.layout.lookback, inputs.extras),
     )
 
 

@@ -10,6 +10,7 @@ from helpers import DATA, SPARSE, RecordingReporter, assert_close, others_nightl
 
 from nplm_jax.data.batches import make_batch
 from nplm_jax.models.neural import NeuralLanguageModel
+from nplm_jax.models.teachers import read_with_teachers, training_start
 from nplm_jax.outputs.teacher import mean_probabilities
 from nplm_jax.runs.network_from_settings import network_from_settings
 from nplm_jax.runs.training_from_settings import prepare_run
@@ -46,10 +47,10 @@ def make_run(changes=None, *teachers):
 def read_by_teachers(run, num_updates):
     """Returns the batches of the first updates, and what the teachers read of each, with the state carried."""
     network, B = run.program.network, run.program.batch_size
-    words, state, found = run.words(0, 0, num_updates * B), network.training_start(B // network.body.bptt_length), []
-    for positions_SxT in words.positions[: num_updates * B].reshape(num_updates, -1, network.body.bptt_length):
-        batch = make_batch(words.tokens_L, positions_SxT, network.training_lookback)
-        own, state, teachers, states = network.with_teachers(batch, state, run.inputs.teacher_params)
+    words, state, found = run.words(0, 0, num_updates * B), training_start(network, B // network.layout.bptt_length), []
+    for positions_SxT in words.positions[: num_updates * B].reshape(num_updates, -1, network.layout.bptt_length):
+        batch = make_batch(words.tokens_L, positions_SxT, network.layout.lookback)
+        own, state, teachers, states = read_with_teachers(network, batch, state, run.inputs.teacher_params)
         state = state, states
         found.append((positions_SxT, own, teachers))
     return found
@@ -63,12 +64,12 @@ def test_a_teacher_predicts_in_training_what_it_predicts_from_the_words_before(s
     body, batches = run.program.network.body, read_by_teachers(run, 3)
     first_S = batches[0][0][:, 0]
     for positions_SxT, own, (teaching,) in batches:
-        assert own.ids_SxL.shape[1] == body.training_lookback + body.bptt_length
+        assert own.ids_SxL.shape[1] == body.layout.lookback + body.layout.bptt_length
         p_SxTxV = mean_probabilities([teaching], 'float32').reshape(*positions_SxT.shape, -1)
-        for s, t in {(0, 0), (0, body.bptt_length - 1), (len(positions_SxT) - 1, body.bptt_length - 1)}:
+        for s, t in {(0, 0), (0, body.layout.bptt_length - 1), (len(positions_SxT) - 1, body.layout.bptt_length - 1)}:
             position = int(positions_SxT[s, t])
             # A state begins where the stream does; of a shuffled example it knows the last 32 words.
-            first = int(first_S[s]) if body.trains_on_streams else position + 1 - (model.network.body.reach or 32)
+            first = int(first_S[s]) if body.layout.over_streams else position + 1 - (model.network.body.reach or 32)
             first -= model.network.body.lookback
             ids = [int(DATA.tokens_T[i]) if i >= 0 else 0 for i in range(first - 1, position)]
             output = model.network.features(model.params, jnp.array([ids]))

@@ -204,11 +204,11 @@ def test_the_matrices_of_every_body_are_in_by_out(family):
     for path, leaf in jax.tree_util.tree_leaves_with_path(params):
         name = path[-1].key
         if leaf.ndim > 1 and name in widths:
-            shape = leaf.shape[::-1] if name in network.body.rows_are_outputs else leaf.shape
+            shape = leaf.shape[::-1] if name in network.tables.units else leaf.shape
             assert shape == widths[name], name
             checked += 1
     assert checked == {'nplm': 1, 'rnn': 2, 'residual': 1, 'mogrifier': 2}.get(family, 0)
-    assert network.body.rows_are_outputs <= set(widths)
+    assert set(network.tables.units) <= set(widths)
 
 
 @pytest.mark.nightly

@@ -27,7 +27,7 @@ def make():
 def test_rows_are_gathered_by_number_and_updates_added_once_for_each_time_a_row_was_gathered():
     network, params = make()
     rows = sparse_rows.Rows(CONTEXTS, *network.output.rows(make_batch(CONTEXTS, TARGETS), jax.random.key(0)))
-    tables = network.output_tables
+    tables = network.tables.words
     assert set(tables) == {'U_VxK', 'W_VxP', 'b_V'}
     shared, per_example = jax.jit(sparse_rows.gather_rows, static_argnums=2)(params, rows, tables)
     for name in tables:
@@ -67,13 +67,13 @@ def test_a_table_with_fewer_rows_than_were_gathered_has_its_whole_gradient(sums_
     few, gathered = many[:3], {}
     for contexts in (many, few):
         rows = sparse_rows.Rows(contexts, *network.output.rows(make_batch(contexts, contexts[:, 0]), jax.random.key(0)))
-        ones = jax.tree.map(jnp.ones_like, sparse_rows.gather_rows(params, rows, network.output_tables))
+        ones = jax.tree.map(jnp.ones_like, sparse_rows.gather_rows(params, rows, network.tables.words))
         gradients = Gradients(jnp.zeros(()), ones, None, rows)
         gathered[len(contexts)] = sparse_rows.row_gradients(gradients, params, network, mesh, sums_rows)
         dense = sparse_rows.scatter_to_dense(gradients, params, network, ONE_DEVICE)
         updated = add_rows(jax.tree.map(jnp.zeros_like, params), *gathered[len(contexts)])
         jax.tree.map(functools.partial(np.testing.assert_allclose, atol=1e-4), updated, dense)
     (grads, whole), (_, some) = gathered[len(many)], gathered[len(few)]
-    assert whole == dict.fromkeys((*network.output_tables, 'C_VxM'), slice(None))
+    assert whole == dict.fromkeys((*network.tables.words, 'C_VxM'), slice(None))
     assert grads['C_VxM'].shape == params['C_VxM'].shape
     assert not any(isinstance(numbers, slice) for numbers in some.values())

@@ -115,7 +115,7 @@ HEAD = """import dataclasses
 from typing import Annotated, ClassVar
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.models.nplm import Window
-from nplm_jax.outputs.softmax import FullSoftmax
+from nplm_jax.outputs.full import FullSoftmax
 from nplm_jax.training.rate_schedules import Cosine
 from nplm_jax.config.component import between, shared
 
@@ -158,3 +158,19 @@ def test_an_optimizer_that_was_defined_anew_is_another_one(scratch):
 def test_settings_are_pickled():
     settings = small_settings({'model.h': 7, 'optimizer.paper.r': 0.5})
     assert pickle.loads(pickle.dumps(settings)) == settings
+
+
+def test_the_files_of_a_layer_are_those_of_its_keys_in_a_subclass_too(scratch):
+    code = """from nplm_jax.config.component import key
+from nplm_jax.outputs.tree import TreeSoftmax
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Mine(TreeSoftmax):
+    tree: str = 'mine.tsv'
+    senses: str = key('', 'a file or none', file_unless=('',))
+"""
+    (scratch / 'own_codes.py').write_text(HEAD + code)
+    changes = {'output.kind': 'own_codes:Mine', 'output.tree': 'codes.tsv'}
+    files = {'output.tree': 'codes.tsv', 'output.options.senses': 'senses.npz'}
+    assert parts.files(load_settings({**changes, 'output.options.senses': 'senses.npz'})) == files
+    assert parts.files(load_settings({**changes, 'output.tree': 'huffman'})) == {}
+    assert parts.files(small_settings({'output.kind': 'tree'})) == {}

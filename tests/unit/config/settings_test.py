@@ -228,7 +228,7 @@ def test_a_folder_of_another_format_is_refused_in_one_line_by_every_reader(tmp_p
 
 # --- keys that nothing reads -----------------------------------------------------------------------------
 
-NPLM = 'model.unigram_bias, model.n, model.m, model.h, model.direct, model.dropout'
+NPLM = 'model.n, model.m, model.h, model.direct, model.dropout'
 UNREAD = [  # changes, the keys of them that nothing reads, and keys that are read instead
     ({'model.layers': 3}, ['model.layers'], NPLM),
     ({'model.tied': True}, ['model.tied'], NPLM),

@@ -13,9 +13,10 @@ from configs import sentences
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.records import to_record
 from nplm_jax.config.sections import ParallelSettings
-from nplm_jax.distributed.mapping import DATA as DATA_AXIS
-from nplm_jax.distributed.mapping import MODEL
-from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding
+from nplm_jax.distributed.constraints import constrain, constrain_examples, constrain_replicated, vocab_minor_layout
+from nplm_jax.distributed.mapping import map_loss, map_sparse_loss
+from nplm_jax.distributed.sharding import DATA as DATA_AXIS
+from nplm_jax.distributed.sharding import MODEL, ONE_DEVICE, MeshSharding, pad
 from nplm_jax.distributed.sharding_from_settings import make_sharding
 from nplm_jax.runs import workdir
 from nplm_jax.runs.network_from_settings import network_from_settings
@@ -69,7 +70,7 @@ def test_the_platform_is_that_of_the_meshs_devices_and_decides_layout_precision_
     )
     assert (of_tpus.platform, ONE_DEVICE.platform) == ('tpu', jax.devices()[0].platform)
     tree = {'U': jnp.zeros((4, 3))}
-    assert of_tpus.vocab_minor_layout(tree) is tree
+    assert vocab_minor_layout(tree, of_tpus) is tree
     settings = small_settings({**LSTM, 'model.precision': 'auto', 'output.precision': 'auto'})
     network = network_from_settings(settings, 9, of_tpus.platform)
     assert network.body.precision == network.output.precision == 'bfloat16' and network.output.block_size == 1024
@@ -89,10 +90,12 @@ def test_too_few_devices_are_told_how_processors_become_more(platform, data, mod
 def test_without_a_mesh_everything_stays_as_it_is():
     tree = {'b_V': jax.numpy.arange(3.0)}
     loss = lambda params, batch, extra: (params['b_V'].sum(), None)  # noqa: E731
-    for method in (ONE_DEVICE.shard, ONE_DEVICE.replicate, ONE_DEVICE.constrain, ONE_DEVICE.constrain_replicated):
+    for method in (ONE_DEVICE.shard, ONE_DEVICE.replicate):
         assert method(tree) is tree
+    for function in (pad, constrain, constrain_replicated, constrain_examples):
+        assert function(tree, ONE_DEVICE) is tree
     assert ONE_DEVICE.unshard(tree, 2) is tree
-    assert ONE_DEVICE.map_loss(loss) is loss and ONE_DEVICE.map_sparse_loss(loss) is loss
+    assert map_loss(loss, ONE_DEVICE) is loss and map_sparse_loss(loss, ONE_DEVICE) is loss
 
 
 def test_a_folder_belongs_to_a_run_on_any_devices(tmp_path):

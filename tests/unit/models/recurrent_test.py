@@ -148,12 +148,14 @@ def test_far_into_a_stream_the_words_just_before_the_span_are_read():
 
 def test_streams_continue_where_the_update_before_left_them():
     body, train_span = make('gru')[0].body, Span(100, 1000)  # of 4 words an update
-    positions = np.asarray(body.epoch_positions(3, 0, train_span, 16)).reshape(-1, body.num_streams(16), 4)
+    positions = np.asarray(body.layout.epoch_positions(3, 0, train_span, 16)).reshape(
+        -1, body.layout.num_streams(16), 4
+    )
     assert positions.shape == (900 // 16, 4, 4)
     assert len(np.unique(positions)) == positions.size and positions.min() >= 100 and positions.max() < 1000
     read = positions.transpose(1, 0, 2).reshape(4, -1)  # what each stream reads, update after update
     np.testing.assert_array_equal((read[:, 1:] - read[:, :-1]) % 900, 1)
-    second_epoch = np.asarray(body.epoch_positions(3, 1, train_span, 16)).reshape(positions.shape)
+    second_epoch = np.asarray(body.layout.epoch_positions(3, 1, train_span, 16)).reshape(positions.shape)
     assert not np.array_equal(positions, second_epoch)  # it starts elsewhere
 
 

@@ -11,10 +11,10 @@ from jax.test_util import check_grads
 from softmax_reference import problem
 
 from nplm_jax.outputs.blockwise import blockwise_cross_entropy, blockwise_distillation
-from nplm_jax.outputs.output_layer import BIAS, Gathered, OutputLayer
+from nplm_jax.outputs.full import FullSoftmax
+from nplm_jax.outputs.output_layer import BIAS, Gathered
 from nplm_jax.outputs.sampled import SampledSoftmax
-from nplm_jax.outputs.softmax import FullSoftmax
-from nplm_jax.outputs.teacher import Teacher, mean_probabilities
+from nplm_jax.outputs.teacher import Teacher, mean_probabilities, probabilities, word_scores
 
 V, B = 23, 7
 U = 'U_VxK'
@@ -82,9 +82,11 @@ def sampled_loss(params, features, samples_S, weight, teachers):
 
 
 class Opaque(FullSoftmax):
-    """A softmax of which only the log-probabilities are asked for, as of `tree` and `two_level`."""
+    """A softmax that teaches by its log-probabilities, as `tree` and `two_level` do."""
 
-    probabilities, scores_of = OutputLayer.probabilities, OutputLayer.scores_of
+    def log_probabilities(self, params, features):
+        """See `OutputLayer.log_probabilities`."""
+        return super().log_probabilities(params, features)
 
 
 def test_when_all_words_are_samples_the_sampled_loss_is_the_exact_one():
@@ -121,7 +123,7 @@ def test_a_softmax_with_a_distribution_of_its_own_teaches_that_one():
 
     layer, samples_S = Offset(**dataclasses.asdict(LAYER)), jnp.array([1, 4, 5, 22])
     log_p_BxV = layer.log_probabilities(PARAMS, FEATURES)
-    assert_close(layer.probabilities(PARAMS, FEATURES, 'float32'), jnp.exp(log_p_BxV), rtol=1e-5)
-    target_B, scores_SxB = layer.scores_of(PARAMS, FEATURES, TARGETS_B, samples_S, (U, BIAS), 'float32')
+    assert_close(probabilities(layer, PARAMS, FEATURES, 'float32'), jnp.exp(log_p_BxV), rtol=1e-5)
+    target_B, scores_SxB = word_scores(Teacher(layer, (U, BIAS), PARAMS, FEATURES), TARGETS_B, samples_S, 'float32')
     expected_SxB = log_p_BxV[jnp.arange(B), TARGETS_B][None] - log_p_BxV[:, samples_S].T
     assert_close(target_B[None] - scores_SxB, expected_SxB, atol=1e-5)

@@ -7,6 +7,7 @@ from bag_of_features import BagOfFeatures
 from helpers import SPARSE, default_settings, make_network, small_settings
 
 from nplm_jax.models.network import Network
+from nplm_jax.outputs.output_layer import Tables
 from nplm_jax.runs.program_from_settings import hyperparameters_of, optimizer_from_settings, updates_rows
 from nplm_jax.training.optimizers import HIDDEN, TABLES, VECTORS, label_parameters, paper_schedule
 from nplm_jax.training.transformations import clip_by_global_norm, scale_by_row_moment
@@ -169,7 +170,7 @@ def test_every_optimizer_lowers_a_loss_and_clips(name):
 
 def test_class_matrices_of_two_level_and_what_a_body_declares_are_tables():
     class WithPositions(BagOfFeatures):
-        tables = ('positions_LxM',)
+        tables = Tables(others=('positions_LxM',))
 
         def init(self, key, vocabulary_size):
             own = {'positions_LxM': jnp.zeros((self.reach, self.m)), 'W_V': jnp.zeros((self.m, self.m))}
@@ -178,13 +179,13 @@ def test_class_matrices_of_two_level_and_what_a_body_declares_are_tables():
     changes = {**SPARSE, 'output.kind': 'two_level', 'optimizer.name': 'rowwise_adam', 'optimizer.decay': 0.1}
     network = Network(WithPositions(3, 4), make_network(23, changes).output, 23)
     params = network.init(jax.random.key(0))
-    labels = label_parameters(params, network.tables)
+    labels = label_parameters(params, network.tables.all)
     assert labels == {**dict.fromkeys(params, TABLES), 'W_V': HIDDEN}
 
     hyperparameters = hyperparameters_of(small_settings(changes))
-    chain = optimizer_from_settings(small_settings(changes), 100, network.tables).chain(hyperparameters)
+    chain = optimizer_from_settings(small_settings(changes), 100, network.tables.all).chain(hyperparameters)
     grads = jax.tree.map(jnp.ones_like, params)
-    rows = {name: jnp.arange(2) for name in network.word_tables}
+    rows = {name: jnp.arange(2) for name in network.tables.of_words}
     sparse = {**grads, **{name: grads[name][:2] for name in rows}}
     extra = {'hyperparameters': hyperparameters, 'step': 0}
     dense_updates, state = chain.update(grads, chain.init(params), params, **extra)

@@ -24,8 +24,8 @@ def batches(run, steps):
     for step in steps:
         chunk = run.chunk(run.init_state(), step)
         size, body = chunk.num_steps * run.program.batch_size, run.program.network.body
-        positions_SxT = chunk.positions_T[chunk.first : chunk.first + size].reshape(-1, body.bptt_length)
-        out.append(make_batch(chunk.inputs.tokens_T, positions_SxT, body.training_lookback)[:2])
+        positions_SxT = chunk.positions_T[chunk.first : chunk.first + size].reshape(-1, body.layout.bptt_length)
+        out.append(make_batch(chunk.inputs.tokens_T, positions_SxT, body.layout.lookback)[:2])
     return [np.concatenate(arrays) for arrays in zip(*out)]
 
 
@@ -42,7 +42,7 @@ def test_an_epoch_of_windows_has_every_word_once():
     run = prepare_run(settings := small_settings(MAPPED), DATA)
     epoch, B = run.schedule.steps_per_epoch, run.program.batch_size
     body, indices = run.program.network.body, np.arange(epoch * B)
-    positions, others = (body.positions_at(settings.seed, e, DATA.train, B, indices) for e in (0, 1))
+    positions, others = (body.layout.positions_at(settings.seed, e, DATA.train, B, indices) for e in (0, 1))
     assert len(set(positions.tolist())) == epoch * B and set(positions) <= set(range(220))
     steps = range(0, epoch, run.schedule.steps_per_execution)
     contexts, targets = batches(run, steps)
