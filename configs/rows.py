@@ -8,6 +8,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from nplm_jax.config.compose import with_components
+from nplm_jax.config.parts import override
 from nplm_jax.config.settings import FIELDS, default_config
 
 Row = Mapping[str, Any]  # values by flattened key: {'model.h': 50}
@@ -269,5 +270,5 @@ def get_config(
     if components:
         names = [*filter(None, rows), *presets]
         c = with_components(c, components, f'configs/{corpus}.py:{words}', names)
-    c.name = '-'.join(filter(None, (corpus, *(word.rpartition(':')[2] for word in words.split(',')))))
-    return c
+    name = '-'.join(filter(None, (corpus, *(word.rpartition(':')[2] for word in words.split(',')))))
+    return override(c, {'name': name})

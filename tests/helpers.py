@@ -25,8 +25,9 @@ from absl.testing import flagsaver
 
 from configs import default
 from nplm_jax.cli import launch as launch_lib
-from nplm_jax.config import plugins
+from nplm_jax.config import parts, plugins
 from nplm_jax.config import settings as config_lib
+from nplm_jax.config.checked_fields import flatten
 from nplm_jax.config.registry import NETWORKS, PARTS
 from nplm_jax.config.sections import CorpusSettings
 from nplm_jax.config.settings import Settings
@@ -125,6 +126,12 @@ def numbers(text: str) -> list[str]:
 def default_settings(changes: Mapping[str, Any] | None = None) -> Settings:
     """Returns the default settings with some flattened keys changed."""
     return config_lib.replace(config_lib.from_config(default.get_config()), changes or {})
+
+
+def fitted(config, changes):
+    """Returns a config with some flattened keys changed, of which those that its parts do not read are left out."""
+    flat = {**flatten(config), **changes}
+    return parts.to_config(config_lib.from_config({**flat, **parts.resets(flat, parts.PARTS)}))
 
 
 def small_settings(changes: Mapping[str, Any] | None = None) -> Settings:

@@ -33,22 +33,23 @@ SENTENCES = (
 CONFIG = """
 import itertools
 from configs import {name} as real
-from nplm_jax.config import parts
+from nplm_jax.config import parts, settings
+from nplm_jax.config.checked_fields import flatten
 
 def get_config(*row):
     c = real.get_config(*row)
-    with c.unlocked():
-        if c.corpus.name in ('brown', 'wikitext2'):
-            c.corpus.name, c.corpus.path, c.corpus.tokens = 'text', {text!r}, 'whitespace'
-            c.corpus.paragraphs = 'auto'
-        c.corpus.min_count, c.corpus.max_vocabulary, c.corpus.train, c.corpus.valid = 1, 0, 0.8, 0.1
-        if c.model.family == 'nplm':  # all windows share one compiled program
-            c.model.n, c.model.m, c.model.h, c.model.direct, c.model.dropout = 5, 6, 7, False, 0.1
-        c.output.samples, c.output.num_shortlist, c.output.classes, c.model.classes = 9, 4, 3, 5
-        c.train.batch_size, c.train.epochs, c.model.bptt_length = 12, min(c.train.epochs, 2), 4
-        c.train.steps_per_execution, c.train.log_every, c.train.checkpoint_every = 32, 32, 1000  # a save takes 0.1 s
-    c.update_from_flattened_dict(parts.resets(c, parts.PARTS))
-    return c
+    keys = {{'corpus.min_count': 1, 'corpus.max_vocabulary': 0, 'corpus.train': 0.8, 'corpus.valid': 0.1}}
+    if c.corpus.name in ('brown', 'wikitext2'):
+        keys |= {{'corpus.name': 'text', 'corpus.path': {text!r}, 'corpus.tokens': 'whitespace'}}
+        keys |= {{'corpus.paragraphs': 'auto'}}
+    if c.model.family == 'nplm':  # all windows share one compiled program
+        keys |= {{'model.n': 5, 'model.m': 6, 'model.h': 7, 'model.direct': False, 'model.dropout': 0.1}}
+    keys |= {{'output.samples': 9, 'output.num_shortlist': 4, 'output.classes': 3, 'model.classes': 5}}
+    keys |= {{'train.batch_size': 12, 'train.epochs': min(c.train.epochs, 2) if 'train' in c else 2}}
+    keys |= {{'model.bptt_length': 4, 'train.steps_per_execution': 32, 'train.log_every': 32}}
+    keys |= {{'train.checkpoint_every': 1000}}  # a save takes 0.1 s
+    flat = {{**flatten(c), **keys}}
+    return parts.to_config(settings.from_config({{**flat, **parts.resets(flat, parts.PARTS)}}))
 
 network = getattr(real, 'network', None)
 

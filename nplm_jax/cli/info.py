@@ -28,7 +28,6 @@ def main(argv: Sequence[str]) -> None:
     flags = parser.parse_args(argv)
 
     from nplm_jax.config import plugins
-    from nplm_jax.config import settings as config_lib
     from nplm_jax.data import vocabulary_files
     from nplm_jax.reporting import catalog
 
@@ -48,8 +47,17 @@ def main(argv: Sequence[str]) -> None:
             'most_frequent': list(known.shown[1:11]),
         }
     info['files'] = {p.name: _size(p) for p in sorted(run.folder.iterdir()) if not p.name.startswith('.')}
-    info['config'] = config_lib.to_dict(run.settings)
+    info['config'] = _recorded_config(run.folder)
     print(to_json(info) if flags.json else make_text(info, run.settings))
+
+
+def _recorded_config(folder: Path) -> dict[str, Any]:
+    """Returns what the config.json of a run says of its keys."""
+    from nplm_jax.config.records import DIGESTS
+    from nplm_jax.reporting.catalog import CONFIG
+    from nplm_jax.utils.untrusted import read_json
+
+    return {key: value for key, value in read_json(folder / CONFIG).items() if key not in ('format', DIGESTS)}
 
 
 def make_text(info: Mapping[str, Any], settings: Settings) -> str:

@@ -39,7 +39,6 @@ from nplm_jax.cli.launch_flags import (
     WORKDIR,
     is_sweep,
 )
-from nplm_jax.config import parts
 from nplm_jax.reporting import catalog
 from nplm_jax.reporting.shell import command_line, find_modules_here, hide_passwords, prepare_streams, python_command
 from nplm_jax.runs.command_line import describe_config, explain
@@ -147,7 +146,6 @@ def set_up(command: str) -> tuple[pathlib.Path, ConfigDict, str, dict[str, Any]]
     config = CONFIG.value
     file = config_flags.get_config_filename(flags.FLAGS['config'])
     overrides = dict(sorted(config_flags.get_override_values(flags.FLAGS['config']).items()))
-    config.update_from_flattened_dict(parts.resets(config, overrides))
     suffix = '-search' if search_flags.is_search() else '-grid' if GRID.value else '-sweep' if SWEEP.value else ''
     folder = expand(
         '--workdir', WORKDIR.value or f'runs/{run_names.default_name(config, overrides, MINUTES.value)}{suffix}'

@@ -116,6 +116,19 @@ def list_fields(section_class: type, prefix: str = '') -> Iterator[tuple[str, da
             yield f'{prefix}{field.name}', field
 
 
+def list_ranges(section_class: type, prefix: str = '') -> Iterator[tuple[str, str]]:
+    """Yields the flattened key and what is allowed for each value of a dataclass whose type is a range or a choice."""
+    hints = typing.get_type_hints(section_class, include_extras=True)
+    for field in dataclasses.fields(section_class):
+        kind, name = hints[field.name], f'{prefix}{field.name}'
+        if dataclasses.is_dataclass(field.default):
+            yield from list_ranges(type(field.default), f'{name}.')
+        elif typing.get_origin(kind) is Literal:
+            yield name, f'must be one of {", ".join(map(str, typing.get_args(kind)))}'
+        elif checks := getattr(kind, '__metadata__', ()):
+            yield name, '; '.join(check.allowed for check in checks)
+
+
 def declarations(section_class: type, section: str) -> dict[str, dict[str, Any]]:
     """Returns the keys that the fields of a part declare, as JSON holds them, by flattened key.
 

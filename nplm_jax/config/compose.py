@@ -90,10 +90,10 @@ def with_components(config: ConfigDict, words: Sequence[str], where: str, preset
                 raise BadInput(where, f'{made[key]} and {word} are both a {key}; give one')
             made[key] = word
         for key, word in made.items():
-            config = config.copy_and_resolve_references()
-            section, _, options = OPTION_SECTIONS[key].partition('.')
-            config[section][options] = ConfigDict()
-            config = parts.override(config, {**_defaults(key), key: word, **parts.rates_of(key, word)})
+            start = f'{OPTION_SECTIONS[key]}.'
+            values = {name: value for name, value in flatten(config).items() if not name.startswith(start)}
+            changes = {**_defaults(key), key: word, **parts.rates_of(key, word)}
+            config = parts.override(values, changes)
     return config
 
 

@@ -26,6 +26,7 @@ from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import write_atomically
 from nplm_jax.utils.names import require_one_of
 
+_KEYS_OF_IMPORTED = ('model.n',)  # of a model that no part estimates, such as an imported ARPA file
 PLUGIN = 'plug-in'  # stands for all plug-ins of a kind that are functions
 _OF_NETWORKS = ('output', 'optimizer', 'train')  # sections that only networks read
 _OWNERS = {key: kind for kind in reversed(READS) for keys in READS[kind].values() for key in keys}
@@ -179,6 +180,47 @@ def find_unread(settings: Settings) -> dict[str, str]:
     return unread
 
 
+def keys_of(settings: Settings, imports: bool = True) -> set[str]:
+    """Returns the keys that a run has, but for options: those of its parts, and those of no part.
+
+    Args:
+        settings: The settings.
+        imports: Whether to import plug-ins; else the keys that only they read are left out.
+    """
+    kinds, networks = ['model.family', 'corpus.tokens'], is_neural(settings.model.family)
+    reads: dict[str, Collection[str]] = {}
+    for key in PARTS:
+        name = config_lib.value_of(settings, key)
+        plugged = imports and is_path(name) and (networks or key in kinds)
+        reads[key] = _reads(key, name) if plugged else READS[key].get(name, _KEYS_OF_IMPORTED)
+    if networks:
+        kinds += ['output.kind', 'optimizer.name']
+        kinds += ['optimizer.schedule'] * ('optimizer.schedule' in reads['optimizer.name'])
+    of_none = {key for key in FIELDS if key not in _OWNERS and key not in PARTS}
+    of_none = {key for key in of_none if networks or key.partition('.')[0] not in _OF_NETWORKS}
+    return of_none.union(kinds, *(reads[key] for key in kinds))
+
+
+def exact_values(settings: Settings) -> dict[str, Any]:
+    """Returns the values of the keys that a run has, and of the options of its plug-ins, by flattened key."""
+    keys = keys_of(settings)
+    return {key: x for key, x in config_lib.to_flat(settings).items() if key in keys or key not in FIELDS}
+
+
+def to_config(settings: Settings) -> ConfigDict:
+    """Returns the config of a run: exactly its keys, locked against others but for the options of its plug-ins."""
+    config = ConfigDict()
+    for name, value in exact_values(settings).items():
+        *sections, key = name.split('.')
+        section = config
+        for inner in sections:
+            if inner not in section:
+                section[inner] = ConfigDict()
+            section = section[inner]
+        section[key] = str(value) if isinstance(value, plugins.Trusted) else value
+    return config_lib.lock(config)
+
+
 def _find_choice(key: str, kinds: Collection[str]) -> str:
     """Returns the key of the part that decides whether a run with these kinds of parts reads `key`; '' if all do."""
     if 'output.kind' not in kinds and key.partition('.')[0] in _OF_NETWORKS:
@@ -219,24 +261,20 @@ def resets(config: ConfigDict | Mapping[str, Any], given: Collection[str]) -> di
     return changes
 
 
-def override(config: ConfigDict, changes: Mapping[str, Any]) -> ConfigDict:
+def override(config: ConfigDict | Mapping[str, Any], changes: Mapping[str, Any]) -> ConfigDict:
     """Returns a copy of a config with some flattened keys changed, as `--config.KEY=VALUE` flags change it.
 
     Args:
-        config: The config, such as that of a row.
+        config: The config, such as that of a row, or its values by flattened key.
         changes: The values: `{'model.family': 'lstm', 'model.h': 300}`. See `resets`.
 
     Raises:
-        BadInput: There is no such key, or a value has another type.
+        BadInput: There is no such key, no part reads it, or a value has a wrong type or is impossible.
     """
-    changed = config.copy_and_resolve_references()
-    try:
-        changed.update_from_flattened_dict(changes)
-    except (KeyError, TypeError, AttributeError):
-        config_lib.from_config({**config_lib.flatten(config), **changes})  # says which key
-        raise
-    changed.update_from_flattened_dict(resets(changed, changes))
-    return changed
+    changed = {**config_lib.flatten(config), **changes}
+    settings = config_lib.from_config({**changed, **resets(changed, changes)})
+    _check_unread(settings)
+    return to_config(settings)
 
 
 def list_keys() -> str:

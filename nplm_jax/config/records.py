@@ -5,8 +5,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from nplm_jax.config import parts
 from nplm_jax.config.checked_fields import build, flatten
-from nplm_jax.config.settings import FIELDS, Settings, option_classes, to_dict
+from nplm_jax.config.settings import Settings, option_classes
 from nplm_jax.utils.errors import BadInput, require
 
 FORMAT = 2  # version of the layout of a run's folder, recorded in its config.json
@@ -21,7 +22,7 @@ def to_record(settings: Settings, digests: Mapping[str, str] | None = None) -> d
         settings: The settings.
         digests: The SHA-256 of other files of the folder by name.
     """
-    record = {'format': FORMAT, **to_dict(settings)}
+    record = {'format': FORMAT, **parts.to_config(settings).to_dict()}
     return {**record, DIGESTS: {**(digests or {}), _OWN: _digest(flatten(record))}}
 
 
@@ -43,9 +44,10 @@ def from_record(record: Mapping[str, Any]) -> Settings:
     found = flat.pop('format', None)
     require(found == FORMAT, 'format', found, f'must be {FORMAT}, the only format that this version reads')
     require(own == digest, DIGESTS, own, 'is not that of the other keys; they are damaged or were edited')
-    if missing := next((name for name in FIELDS if name not in flat), None):
+    settings = build(Settings, flat, option_classes(flat, imports=False))
+    if missing := next((name for name in sorted(parts.keys_of(settings, imports=False)) if name not in flat), None):
         raise BadInput(missing, 'missing')
-    return build(Settings, flat, option_classes(flat, imports=False))
+    return settings
 
 
 def digests_of(record: Mapping[str, Any]) -> dict[str, str]:

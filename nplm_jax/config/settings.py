@@ -112,10 +112,20 @@ def default_config() -> ConfigDict:
 
     The options of plug-ins are not locked; `from_config` checks them.
     """
-    config = ConfigDict(to_dict(Settings())).lock()
+    return lock(ConfigDict(to_dict(Settings())))
+
+
+def lock(config: ConfigDict) -> ConfigDict:
+    """Locks a config against unknown keys, but for the options of plug-ins, which it gets where it has none."""
     for name in OPTION_SECTIONS.values():
         section, _, options = name.partition('.')
-        config[section][options].unlock()
+        if section in config and options not in config[section]:
+            config[section][options] = ConfigDict()
+    config.lock()
+    for name in OPTION_SECTIONS.values():
+        section, _, options = name.partition('.')
+        if section in config:
+            config[section][options].unlock()
     return config
 
 

@@ -13,8 +13,9 @@ from typing import Any
 from absl import flags
 from ml_collections import ConfigDict
 
+from nplm_jax.config import parts
 from nplm_jax.config import settings as config_lib
-from nplm_jax.config.checked_fields import list_fields
+from nplm_jax.config.checked_fields import list_fields, list_ranges
 from nplm_jax.config.registry import PARTS
 from nplm_jax.config.settings import FIELDS, is_option
 from nplm_jax.reporting.shell import command_line, nplm_command
@@ -82,7 +83,7 @@ class ConfigParser(flags.ArgumentParser[ConfigDict]):
             if isinstance(parent, ConfigDict) and name not in parent:
                 with parent.unlocked() if parent.is_locked else contextlib.nullcontext():
                     parent[name] = ConfigDict()
-        return config
+        return config.unlock()  # the settings name the component that does not read a key
 
     def flag_type(self) -> str:
         """Returns what ml_collections returns."""
@@ -212,7 +213,7 @@ def explain(error: BaseException) -> BadInput:
 
 
 def describe_config(config: ConfigDict, points: Sequence[Mapping[str, Any]] = ()) -> str:
-    """Formats a resolved config: a line for each key with its meaning, and the default where the value is another.
+    """Formats a resolved config: a line for each key with its meaning, what is allowed, and the default if it differs.
 
     Args:
         config: The config.
@@ -223,9 +224,10 @@ def describe_config(config: ConfigDict, points: Sequence[Mapping[str, Any]] = ()
     fields, lines = dict(FIELDS), []
     for section, kind in options.items():
         fields |= list_fields(kind, f'{section}.')
-    for key, value in config_lib.to_flat(settings).items():
+    allowed = dict(list_ranges(config_lib.Settings))
+    for key, value in parts.exact_values(settings).items():
         default, meaning = fields[key].default, fields[key].metadata.get('meaning', '')
-        notes = ('' if value == default else f'default: {default!r}', meaning)
+        notes = ('' if value == default else f'default: {default!r}', allowed.get(key, ''), meaning)
         lines.append(f'{key} = {value!r}  # {"; ".join(filter(None, notes))}')
     lines += [f'point {number}: {dict(point)}' for number, point in enumerate(points, start=1)]
     return '\n'.join(lines)

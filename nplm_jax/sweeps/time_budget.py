@@ -209,11 +209,11 @@ def resolve(
     recorded, choice = _recorded(folder), read_choice(folder, minutes, network)
     if is_new := choice is None:
         choice = choose(config, typed, minutes, network, corpus.data, folder)
-    config = apply_keys(config, choice.keys, typed)
+    settings = load_settings(apply_keys(config, choice.keys, typed))
     print('\n'.join(choice.reasons), flush=True)
     if is_new:
-        with workdir.claimed(folder, load_settings(config)):
+        with workdir.claimed(folder, settings):
             is_unchanged = _recorded(folder) == recorded
             require(is_unchanged, '--workdir', str(folder), 'another process has just begun the run there; run again')
             write_choice(folder, choice)
-    return config, corpus
+    return parts.to_config(settings), corpus

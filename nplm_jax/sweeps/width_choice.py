@@ -6,7 +6,7 @@ import math
 import pathlib
 import statistics
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, cast
 
 import jax
@@ -14,6 +14,7 @@ from ml_collections import ConfigDict
 
 from nplm_jax.config import parts
 from nplm_jax.config import settings as config_lib
+from nplm_jax.config.checked_fields import flatten
 from nplm_jax.config.registry import PARTS
 from nplm_jax.config.settings import Settings
 from nplm_jax.data.dataset import Dataset
@@ -59,13 +60,10 @@ class Plan(NamedTuple):
     validations: int
 
 
-def apply_keys(config: ConfigDict, keys: Mapping[str, Any], typed: Collection[str]) -> ConfigDict:
-    """Returns a config with chosen keys, but for those that were typed; keys that nothing reads any more are reset."""
-    made = config.copy_and_resolve_references()
-    keys = {key: value for key, value in keys.items() if key not in typed}
-    made.update_from_flattened_dict(keys)
-    made.update_from_flattened_dict(parts.resets(made, {*(keys.keys() & PARTS.keys()), *typed}))
-    return made
+def apply_keys(config: ConfigDict, keys: Mapping[str, Any], typed: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the values of a config with chosen and typed keys; those that nothing reads any more are reset."""
+    made = {**flatten(config), **keys, **typed}
+    return made | parts.resets(made, {*((keys.keys() - typed.keys()) & PARTS.keys()), *typed})
 
 
 @dataclasses.dataclass(frozen=True)

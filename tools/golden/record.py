@@ -36,6 +36,7 @@ from ml_collections import ConfigDict
 
 from configs import brown, text
 from nplm_jax.config import parts
+from nplm_jax.config.checked_fields import flatten
 from nplm_jax.config.registry import PARTS
 from nplm_jax.inference import generation
 from nplm_jax.runs import experiment
@@ -222,11 +223,9 @@ def make_config(case: str, folder: pathlib.Path) -> ConfigDict:
         return config
     (path := folder / 'text.txt').write_text(make_text(), encoding='utf-8')
     config = text.get_config()
-    config.update_from_flattened_dict(
-        {'name': case, 'corpus.path': str(path), 'corpus.count_over': 'all', **CASES[case]}
-    )
-    config.update_from_flattened_dict(parts.resets(config, PARTS))  # cases share keys that some of them do not read
-    return config
+    changes = {'name': case, 'corpus.path': str(path), 'corpus.count_over': 'all', **CASES[case]}
+    flat = {**flatten(config), **changes}
+    return {**flat, **parts.resets(flat, PARTS)}  # cases share keys that some of them do not read
 
 
 def record(case: str, sampling: bool = True) -> tuple[dict[str, Any], dict[str, Any]]:

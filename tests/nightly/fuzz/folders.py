@@ -29,14 +29,13 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+from helpers import fitted
 
 from configs import sentences
 from nplm_jax.apps import explorer
 from nplm_jax.apps.explorer import feature_map, view
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.cli.commands import all_commands
-from nplm_jax.config import parts
-from nplm_jax.config.registry import PARTS
 from nplm_jax.ngram import archives, storage
 from nplm_jax.runs import experiment
 from nplm_jax.utils.errors import BadInput
@@ -78,9 +77,8 @@ def make_runs(root: pathlib.Path) -> list[pathlib.Path]:
             ('classes', 'classes', 2),
         ):  # fmt: skip
             config, changes = sentences.get_config(), {'model.family': family, 'model.n': n, 'model.classes': 2}
-            config.update_from_flattened_dict({**changes, 'train.epochs': 2, 'train.evaluate_every': 2})
-            config.update_from_flattened_dict(parts.resets(config, PARTS))
-            experiment.run(config, root / name)
+            changes |= {'train.epochs': 2, 'train.evaluate_every': 2}
+            experiment.run(fitted(config, changes), root / name)
     return [root / name for name in ('network', 'counts', 'interpolated', 'classes')]
 
 

@@ -288,9 +288,11 @@ def test_an_optimizer_by_import_path_has_rates_of_its_own_unless_one_is_given():
 
 def test_another_choice_resets_the_keys_of_the_row_that_it_does_not_read_and_no_key_that_was_given():
     row = brown.get_config()  # nplm of n=13, sampled, rowwise_adam
-    lstm = parts.override(row, {'model.family': 'lstm', 'output.kind': 'full'})
-    changed = {key for key, value in flatten(lstm).items() if value != flatten(row)[key]}
-    assert changed == {'model.family', 'output.kind', 'model.n'} and lstm.model.n == 6 and lstm.model.m == row.model.m
+    lstm = flatten(parts.override(row, {'model.family': 'lstm', 'output.kind': 'full'}))
+    before = flatten(row)
+    assert {key for key in lstm.keys() & before.keys() if lstm[key] != before[key]} == {'model.family', 'output.kind'}
+    assert 'model.n' in before.keys() - lstm.keys() and 'model.layers' in lstm.keys() - before.keys()
+    assert all(lstm[key] == config_lib.FIELDS[key].default for key in lstm.keys() - before.keys())
     counts = flatten(parts.override(row, {'model.family': 'kneser_ney'}))
     read = {key for key, value in counts.items() if value != config_lib.FIELDS[key].default}
     assert {key.partition('.')[0] for key in read} == {'name', 'corpus', 'model'}

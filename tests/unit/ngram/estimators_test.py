@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from helpers import fitted
 
 from configs import sentences
-from nplm_jax.config import parts
-from nplm_jax.config.registry import NGRAM_MODELS, PARTS
+from nplm_jax.config.registry import NGRAM_MODELS
 from nplm_jax.config.settings import from_config
 from nplm_jax.runs import estimation, loading
 
@@ -13,10 +13,7 @@ pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.Disco
 
 
 def prepare(family):
-    config = sentences.get_config()
-    config.update_from_flattened_dict({'model.family': family, 'model.n': 3, 'model.classes': 3})
-    config.update_from_flattened_dict(parts.resets(config, PARTS))
-    settings = from_config(config)
+    settings = from_config(fitted(sentences.get_config(), {'model.family': family, 'model.n': 3, 'model.classes': 3}))
     return settings, loading.load_dataset(settings)
 
 

@@ -6,11 +6,11 @@ import warnings
 
 import numpy as np
 import pytest
-from helpers import numbers, refuses, register
+from helpers import fitted, numbers, refuses, register
 
 from configs import sentences, text
 from nplm_jax.config import parts
-from nplm_jax.config.registry import NGRAM_MODELS, PARTS
+from nplm_jax.config.registry import NGRAM_MODELS
 from nplm_jax.config.settings import from_config
 from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models.mixture import CachedScores
@@ -21,10 +21,7 @@ from nplm_jax.utils.errors import BadInput
 
 
 def config(family, n=3):
-    c = sentences.get_config()
-    c.update_from_flattened_dict({'model.family': family, 'model.n': n, 'model.classes': 4})
-    c.update_from_flattened_dict(parts.resets(c, PARTS))
-    return c
+    return fitted(sentences.get_config(), {'model.family': family, 'model.n': n, 'model.classes': 4})
 
 
 def test_an_experiment_on_the_first_words_is_not_resumed_with_others(tmp_path):
