@@ -26,7 +26,7 @@ def make(family, **changes):
     """A network over lines, and parameters far from zero."""
     streams = {'train.batch_size': 16, 'model.bptt_length': 8, 'model.direct': False, 'model.dropout': 0.0}
     sizes = {'model.m': 4, 'model.h': 6, 'model.n': 4, 'model.averages': 2, 'model.layers': 2}
-    sizes |= {'model.heads': 3, 'model.positions': 'rotary'}
+    sizes |= {'model.heads': 3, 'model.positions': 'rotary', 'model.expansion': 2}
     network = make_network(V, {**streams, **sizes, 'model.family': family, **changes})
     params = jax.tree.map(lambda x: 3 * x + 0.1, network.init(jax.random.key(0)))
     return network.__class__(network.body, network.output, V, END), params

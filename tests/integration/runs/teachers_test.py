@@ -29,7 +29,7 @@ def trained(tmp_path_factory):
 
 
 def test_each_run_of_a_chain_learns_from_the_one_before(trained, tmp_path):
-    second = train(tmp_path / 'second', trained, model__family='lstm', train__bptt_length=4, model__h=2)
+    second = train(tmp_path / 'second', trained, model__family='lstm', model__bptt_length=4, model__h=2)
     third = train(tmp_path / 'third', f'{trained},{second.folder}', output__kind='sampled')
     alone = train(tmp_path / 'alone', output__kind='sampled')
     params = [experiment.load(run.folder).model.params['U_VxK'] for run in (third, alone)]
