@@ -17,7 +17,7 @@ from ml_collections import ConfigDict
 
 from nplm_jax.config import checked_fields, plugins
 from nplm_jax.config import settings as config_lib
-from nplm_jax.config.component import FILE, Part
+from nplm_jax.config.component import FILE, Part, metadata_of
 from nplm_jax.config.plugins import is_path
 from nplm_jax.config.registry import NETWORKS, PARTS
 from nplm_jax.config.sections import KEYS_FILE, READS
@@ -158,7 +158,7 @@ def files(settings: Settings) -> dict[str, str]:
         return {}
     layer, found = part_class('output.kind', settings.output.kind), {}
     for field, key in _keys_of('output.kind', layer).items():
-        names_none, path = plugins.metadata_of(layer, field, FILE), config_lib.value_of(settings, key)
+        names_none, path = metadata_of(layer, field, FILE), config_lib.value_of(settings, key)
         if names_none is not None and path not in names_none:
             found[key] = path
     return found

@@ -29,7 +29,7 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Any
 
 from nplm_jax.config.checked_fields import OPTION_TYPES, check_value
-from nplm_jax.config.component import BUILT, KEY, SECTION
+from nplm_jax.config.component import BUILT, KEY, SECTION, metadata_of
 from nplm_jax.utils.errors import BadInput, first_line, require
 
 IMPORT_PATH = 'an import path, package.module:Name'
@@ -241,15 +241,6 @@ def keys_of(key: str, part: type, known: Container[str], options: str = '') -> d
         is_option = options and name not in known
         keys[field.name] = field.metadata.get(KEY) or (f'{options}.{field.name}' if is_option else name)
     return keys
-
-
-def metadata_of(part: type, field: str, name: str) -> Any:
-    """Returns metadata of a field from the class nearest to a part that has it; None for none.
-
-    What `built` and `key` say of a field holds for that of a subclass too, as in `kind: str = 'mine'`.
-    """
-    fields = (vars(base).get('__dataclass_fields__', {}).get(field) for base in part.__mro__)
-    return next((f.metadata[name] for f in fields if f and name in f.metadata), None)
 
 
 def options_class(key: str, path: str, options: str, known: Container[str]) -> type:

@@ -5,6 +5,7 @@ import functools
 import os
 import pathlib
 import sys
+import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -51,12 +52,6 @@ class Corpus(Splits):
 
     def __len__(self) -> int:
         return len(self.stream.type_ids_L)
-
-
-class _Sections(NamedTuple):
-    """The sections of the settings that a tokenizer reads."""
-
-    corpus: CorpusSettings
 
 
 class _Reader(NamedTuple):
@@ -114,7 +109,7 @@ def make_tokenizer(settings: CorpusSettings) -> Tokenizer:
         rules = {'split_punctuation': False, 'match_quotes': False, 'is_verbatim': kind == 'lmplz'}
     elif kind == 'words' and _reader(settings).is_tokenized:
         kind = 'whitespace'
-    return parts_lib.make('corpus.tokens', _Sections(settings), kind, kind=kind, **rules)
+    return parts_lib.make('corpus.tokens', types.SimpleNamespace(corpus=settings), kind, kind=kind, **rules)
 
 
 def load(settings: CorpusSettings, tokenizer: Tokenizer | None = None) -> Corpus:

@@ -13,8 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nplm_jax.distributed import multihost
-from nplm_jax.distributed.sharding import process_sharding
+from nplm_jax.distributed import multihost, sharding
 from nplm_jax.inference import generation
 from nplm_jax.inference.perplexity import evaluate_sample, sample_spans
 from nplm_jax.models.mixture import CachedScores, Scores
@@ -240,7 +239,7 @@ class Trainer:
     def model(self, params: Params) -> NeuralLanguageModel:
         """Returns the model with these parameters, which this process evaluates on all of its devices."""
         program = self.run.program
-        return NeuralLanguageModel(program.network, params, process_sharding(program.sharding))
+        return NeuralLanguageModel(program.network, params, sharding.process_sharding(program.sharding))
 
     def _score_valid(self, params: Params) -> tuple[float, Scores]:
         """Scores the validation words, or a sample of them.
