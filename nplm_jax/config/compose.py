@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 from nplm_jax.config import parts, plugins
 from nplm_jax.config.checked_fields import flatten
 from nplm_jax.config.plugins import is_path
-from nplm_jax.config.registry import PARTS
+from nplm_jax.config.registry import PARTS, rates_of
 from nplm_jax.config.settings import FIELDS, OPTION_SECTIONS
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.names import did_you_mean
@@ -92,7 +92,7 @@ def with_components(config: ConfigDict, words: Sequence[str], where: str, preset
         for key, word in made.items():
             start = f'{OPTION_SECTIONS[key]}.'
             values = {name: value for name, value in flatten(config).items() if not name.startswith(start)}
-            changes = {**_defaults(key), key: word, **parts.rates_of(key, word)}
+            changes = {**_defaults(key), key: word, **rates_of(key, word)}
             config = parts.override(values, changes)
     return config
 

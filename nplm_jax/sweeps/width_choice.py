@@ -14,7 +14,6 @@ from ml_collections import ConfigDict
 
 from nplm_jax.config import parts
 from nplm_jax.config import settings as config_lib
-from nplm_jax.config.checked_fields import flatten
 from nplm_jax.config.registry import PARTS
 from nplm_jax.config.settings import Settings
 from nplm_jax.data.dataset import Dataset
@@ -62,8 +61,7 @@ class Plan(NamedTuple):
 
 def apply_keys(config: ConfigDict, keys: Mapping[str, Any], typed: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the values of a config with chosen and typed keys; those that nothing reads any more are reset."""
-    made = {**flatten(config), **keys, **typed}
-    return made | parts.resets(made, {*((keys.keys() - typed.keys()) & PARTS.keys()), *typed})
+    return parts.changed(config, {**keys, **typed}, {*((keys.keys() - typed.keys()) & PARTS.keys()), *typed})
 
 
 @dataclasses.dataclass(frozen=True)
