@@ -12,6 +12,7 @@ from nplm_jax.config.registry import PARTS
 from nplm_jax.config.settings import FIELDS
 from nplm_jax.configs import babylm, brown, text, wikitext2
 from nplm_jax.runs.experiment import load_settings
+from nplm_jax.utils.errors import BadInput
 
 PLUGINS = """
 import dataclasses
@@ -189,3 +190,30 @@ def test_a_plug_in_in_place_of_another_has_its_own_options(words_module):
     made = parts.override(config, {'optimizer.name': f'{words_module}:moved'})
     assert made.optimizer.options.to_dict() == {'gain': 2.0, 'push': 1.0}
     assert parts.override(config, {'seed': 3}).optimizer.options.gain == 3.0
+
+
+@pytest.mark.parametrize(
+    ('words', 'key'),
+    [
+        (('kneser_ney', 'nce'), 'output.kind'),
+        (('kneser_ney', 'full'), 'output.kind'),
+        (('kneser_ney', 'adam'), 'optimizer.name'),
+        (('kneser_ney', 'sgd'), 'optimizer.name'),
+        (('kneser_ney', 'linear'), 'optimizer.schedule'),
+        (('paper', 'linear'), 'optimizer.schedule'),
+        (('paper', 'cosine'), 'optimizer.schedule'),
+        (('kneser_ney', 'words_module:Softer'), 'output.kind'),
+        (('paper', 'words_module:Steady'), 'optimizer.schedule'),
+    ],
+)
+def test_a_component_without_a_place_beside_the_others_is_refused_in_any_order(words_module, words, key):
+    for ordered in (words, words[::-1]):
+        with pytest.raises(BadInput) as caught:
+            text.get_config(','.join(ordered))
+        assert key in caught.value.key
+
+
+def test_the_order_of_components_does_not_matter(words_module):
+    words = ['lstm', 'words_module:plain', 'nce', 'words_module:Steady', 'characters']
+    first, last = (flatten(brown.get_config(','.join(['quick', *ordered]))) for ordered in (words, words[::-1]))
+    assert {**first, 'name': ''} == {**last, 'name': ''}
