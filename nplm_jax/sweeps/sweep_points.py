@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 from nplm_jax.config import parts
 from nplm_jax.config.checked_fields import flatten
+from nplm_jax.config.registry import PARTS
 from nplm_jax.config.settings import FIELDS, Settings
 from nplm_jax.runs import experiment
-from nplm_jax.runs.command_line import require_key
+from nplm_jax.runs.command_line import load_config, require_key, with_components
 from nplm_jax.runs.experiment import Config
 from nplm_jax.runs.run_inputs import TEACHER
 from nplm_jax.runs.run_names import run_name, unique_names
@@ -181,6 +182,28 @@ def _apply(config: Config, overrides: Mapping[str, Any], given: Collection[str])
     changes = {**overrides, 'name': name}
     changed = parts.changed(values, changes, {*overrides, *given})
     return Point(name, experiment.load_settings(changed), changes)
+
+
+def job_config(file: str, overrides: Mapping[str, Any], point: Point) -> tuple[str, dict[str, Any]]:
+    """Returns the value of --config and the keys of the flags with which a job runs a point.
+
+    Args:
+        file: The value of --config of the sweep.
+        overrides: The keys that flags of the sweep set.
+        point: The point. Components that it changes become words of --config, since no flag chooses them.
+
+    Raises:
+        BadInput: The config file refuses these words.
+    """
+    changes = {**overrides, **point.overrides}
+    if not (chosen := {key: str(value) for key, value in changes.items() if key in PARTS}):
+        return file, changes
+    named = with_components(file, chosen)
+    require(
+        bool(named), '--launcher', point.name, f'{file} must take {", ".join(chosen.values())} as words of --config'
+    )
+    known = flatten(load_config(named))
+    return named, {key: x for key, x in parts.exact_values(point.settings).items() if known.get(key) != x}
 
 
 def _blame(error: BadInput, overrides: Mapping[str, Any], flag: str) -> BadInput:
