@@ -7,6 +7,7 @@ import os
 import pathlib
 import re
 import runpy
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -54,9 +55,17 @@ def load_config(file: str) -> ConfigDict:
     except Exception as error:  # noqa: BLE001 (a config file is Python and may raise anything)
         is_other_config = isinstance(error, ModuleNotFoundError) and error.name == 'configs'
         advice = '; write `from nplm_jax.configs import ...`' if is_other_config else ''
+        if isinstance(error, AttributeError) and _is_of_config(error):
+            advice = '; nplm_jax.override(config, {...}) chooses other components, which have other keys'
         raise BadInput('--config', f'{type(error).__name__}: {first_line(error)}{advice}', value=found) from None
     require(isinstance(config, ConfigDict), '--config', found, 'get_config() must return a ConfigDict')
     return config
+
+
+def _is_of_config(error: AttributeError) -> bool:
+    """Returns whether a ConfigDict raised the error, which has no such key."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return str(frame.f_globals['__name__']).startswith('ml_collections.')
 
 
 def _check_rows(get_config: Any, file: str) -> Callable[..., ConfigDict]:

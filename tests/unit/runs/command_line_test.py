@@ -78,3 +78,15 @@ def test_the_advice_for_a_flag_that_names_a_component_can_be_followed(words, fla
     for part in key.split('.'):
         values = values[part]
     assert values == name
+
+
+@pytest.mark.parametrize(
+    'line', ['config.model.layers = 2', 'print(config.model.layers)', 'config.update(model=None.x)']
+)
+def test_a_key_that_the_components_of_a_config_do_not_have_gets_advice(tmp_path, line):
+    (tmp_path / 'mine.py').write_text(
+        f'from nplm_jax.configs import brown\ndef get_config():\n    config = brown.get_config()\n    {line}\n'
+    )
+    with refuses('--config') as caught:
+        load_config(str(tmp_path / 'mine.py'))
+    assert ('nplm_jax.override' in caught.value.problem) == ('None' not in line)
