@@ -232,7 +232,7 @@ def run_jobs(
         The names of the points whose jobs ended without a result.
     """
     from nplm_jax.runs import workdir
-    from nplm_jax.sweeps import sweeps
+    from nplm_jax.sweeps import sweep_points, sweeps
 
     jobs = []
     if is_sweep():
@@ -241,7 +241,7 @@ def run_jobs(
         point_folder = folder / point.name if is_sweep() else folder
         workdir.check(point_folder, point.settings)
         if not catalog.finished(point_folder):
-            words = config_words(program, file, {**overrides, **point.overrides})
+            words = config_words(program, *sweep_points.job_config(file, overrides, point))
             heartbeat = [f'--heartbeat={HEARTBEAT.value}'] if PROCESSES.value else []
             arguments = (*words, f'--workdir={point_folder}', *heartbeat, *scheduler_flags())
             jobs.append(launchers.Job(point.name, point_folder, arguments))

@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 from nplm_jax.config import parts, plugins
 from nplm_jax.config.checked_fields import flatten
 from nplm_jax.config.plugins import is_path
-from nplm_jax.config.registry import PARTS
+from nplm_jax.config.registry import PARTS, rates_of
 from nplm_jax.config.settings import FIELDS, OPTION_SECTIONS
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.names import did_you_mean
@@ -76,7 +76,7 @@ def with_components(config: ConfigDict, words: Sequence[str], where: str, preset
         presets: Other words that are allowed, for messages.
 
     Raises:
-        BadInput: A word names no component, or two components are of one kind.
+        BadInput: A word names no component, two components are of one kind, or one has no place beside the others.
     """
     with _trusting(words):
         made: dict[str, str] = {}
@@ -89,11 +89,16 @@ def with_components(config: ConfigDict, words: Sequence[str], where: str, preset
             if key in made:
                 raise BadInput(where, f'{made[key]} and {word} are both a {key}; give one')
             made[key] = word
+        changes: dict[str, Any] = {}
         for key, word in made.items():
-            start = f'{OPTION_SECTIONS[key]}.'
-            values = {name: value for name, value in flatten(config).items() if not name.startswith(start)}
-            changes = {**_defaults(key), key: word, **parts.rates_of(key, word)}
-            config = parts.override(values, changes)
+            changes |= {**_defaults(key), **rates_of(key, word)}
+        sections = [OPTION_SECTIONS[key] for key in made]
+        values = {name: x for name, x in flatten(config).items() if name.rpartition('.')[0] not in sections}
+        config = parts.override(values, changes | made)  # at once: the order of the words does not matter
+    of_run = flatten(config)
+    for key in made.keys() & PARTS.keys() - of_run.keys():  # a default, which `override` does not refuse
+        choice = 'optimizer.name' if key == 'optimizer.schedule' and 'optimizer.name' in of_run else 'model.family'
+        raise BadInput(key, f'not read by {choice}={of_run[choice]}', value=made[key])
     return config
 
 

@@ -17,9 +17,10 @@ from ml_collections import ConfigDict
 
 from nplm_jax.config import checked_fields, plugins
 from nplm_jax.config import settings as config_lib
+from nplm_jax.config.checked_fields import flatten
 from nplm_jax.config.component import FILE, Part, metadata_of
 from nplm_jax.config.plugins import is_path
-from nplm_jax.config.registry import NETWORKS, PARTS
+from nplm_jax.config.registry import NETWORKS, PARTS, PLUGIN_RATES
 from nplm_jax.config.sections import KEYS_FILE, READS
 from nplm_jax.config.settings import FIELDS, HYPERPARAMETERS, OPTION_SECTIONS, Settings
 from nplm_jax.utils.errors import BadInput, require
@@ -30,14 +31,6 @@ _KEYS_OF_IMPORTED = ('model.n',)  # of a model that no part estimates, such as a
 PLUGIN = 'plug-in'  # stands for all plug-ins of a kind that are functions
 _OF_NETWORKS = ('output', 'optimizer', 'train')  # sections that only networks read
 _OWNERS = {key: kind for kind in reversed(READS) for keys in READS[kind].values() for key in keys}
-# The rates of optimizers for which the default, that of gradient descent, is too large.
-_ADAPTIVE = {'optimizer.learning_rate': 0.003}
-_RATES = {
-    'adam': _ADAPTIVE,
-    'adagrad': {'optimizer.learning_rate': 0.05},
-    'rowwise_adam': {**_ADAPTIVE, 'optimizer.table_rate': 2.0},
-}
-_PLUGIN_RATES = _RATES['rowwise_adam']
 
 
 def make_all(settings: Settings) -> dict[str, Any]:
@@ -51,13 +44,6 @@ def make_all(settings: Settings) -> dict[str, Any]:
     for part in made.values():
         part.check()
     return made
-
-
-def rates_of(key: str, name: str) -> dict[str, float]:
-    """Returns the rates of an optimizer that differ from the defaults; none of another kind of part."""
-    if key != 'optimizer.name':
-        return {}
-    return dict(_PLUGIN_RATES if is_path(name) else _RATES.get(name, {}))
 
 
 def base_class(key: str) -> Any:
@@ -187,18 +173,14 @@ def keys_of(settings: Settings, imports: bool = True) -> set[str]:
         settings: The settings.
         imports: Whether to import plug-ins; else the keys that only they read are left out.
     """
-    kinds, networks = ['model.family', 'corpus.tokens'], is_neural(settings.model.family)
-    reads: dict[str, Collection[str]] = {}
-    for key in PARTS:
-        name = config_lib.value_of(settings, key)
-        plugged = imports and is_path(name) and (networks or key in kinds)
-        reads[key] = _reads(key, name) if plugged else READS[key].get(name, _KEYS_OF_IMPORTED)
-    if networks:
-        kinds += ['output.kind', 'optimizer.name']
-        kinds += ['optimizer.schedule'] * ('optimizer.schedule' in reads['optimizer.name'])
-    of_none = {key for key in FIELDS if key not in _OWNERS and key not in PARTS}
-    of_none = {key for key in of_none if networks or key.partition('.')[0] not in _OF_NETWORKS}
-    return of_none.union(kinds, *(reads[key] for key in kinds))
+    kinds, reads = _kinds(settings), list[str]()
+    for key in kinds:
+        is_plugin = is_path(name := config_lib.value_of(settings, key))
+        of_unknown = _KEYS_OF_IMPORTED if key == 'model.family' and not is_plugin else ()
+        known = READS[key].get(PLUGIN if is_plugin else name, of_unknown)
+        reads += _reads(key, name) if is_plugin and imports else known
+    of_none = {key for key in FIELDS if key not in PARTS and not _find_choice(key, kinds)}
+    return of_none.union(kinds, reads) & FIELDS.keys()
 
 
 def exact_values(settings: Settings) -> dict[str, Any]:
@@ -242,10 +224,31 @@ def _check_unread(settings: Settings) -> None:
     raise BadInput(key, problem, value=values[last])
 
 
+def changed(
+    config: ConfigDict | Mapping[str, Any], changes: Mapping[str, Any], given: Collection[str] = ()
+) -> dict[str, Any]:
+    """Returns the values of a config with some changed, without what only replaced parts read.
+
+    Args:
+        config: The config, or its values by flattened key.
+        changes: The values that change, by flattened key.
+        given: The keys that the user changed, which stay as they are; none for those of `changes`. See `resets`.
+    """
+    before, given = flatten(config), given or changes.keys()
+    chosen = {key for key in changes.keys() & OPTION_SECTIONS if changes[key] != before.get(key, FIELDS[key].default)}
+    values, kept = {**before, **changes}, {*changes, *given}
+    for _ in range(2):  # those that are chosen, and those that are reset because of them
+        sections = [OPTION_SECTIONS[key] for key in chosen]
+        values = {key: x for key, x in values.items() if key in kept or key.rpartition('.')[0] not in sections}
+        reset = resets(values, given)
+        values, chosen = {**values, **reset}, reset.keys() & OPTION_SECTIONS
+    return values
+
+
 def resets(config: ConfigDict | Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:
     """Returns the defaults of the keys that a newly chosen part does not read.
 
-    An optimizer named by import path without a learning rate also gets the rates of `rates_of`.
+    An optimizer named by import path without a learning rate also gets the rates of `registry.rates_of`.
 
     Args:
         config: A config file's row in which the user changed some keys. Keys of the row that nothing reads any more are
@@ -257,7 +260,7 @@ def resets(config: ConfigDict | Mapping[str, Any], given: Collection[str]) -> di
     settings = config_lib.from_config(config)
     changes = {key: FIELDS[key].default for key in find_unread(settings).keys() - set(given)}
     if 'optimizer.name' in given and is_path(settings.optimizer.name) and 'optimizer.learning_rate' not in given:
-        changes |= {key: rate for key, rate in _PLUGIN_RATES.items() if key not in given}
+        changes |= {key: rate for key, rate in PLUGIN_RATES.items() if key not in given}
     return changes
 
 
@@ -271,8 +274,7 @@ def override(config: ConfigDict | Mapping[str, Any], changes: Mapping[str, Any])
     Raises:
         BadInput: There is no such key, no part reads it, or a value has a wrong type or is impossible.
     """
-    changed = {**config_lib.flatten(config), **changes}
-    settings = config_lib.from_config({**changed, **resets(changed, changes)})
+    settings = config_lib.from_config(changed(config, flatten(changes)))
     _check_unread(settings)
     return to_config(settings)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from nplm_jax.config import parts
 from nplm_jax.config.checked_fields import build, flatten
-from nplm_jax.config.settings import Settings, option_classes
+from nplm_jax.config.settings import Settings, option_classes, plugin_modules
 from nplm_jax.utils.errors import BadInput, require
 
 FORMAT = 2  # version of the layout of a run's folder, recorded in its config.json
@@ -36,8 +36,8 @@ def from_record(record: Mapping[str, Any]) -> Settings:
     """Returns the settings that a config.json holds. Imports no plug-in: their options are dictionaries; see `replace`.
 
     Raises:
-        BadInput: The folder has another format, its digest is wrong, or a key is missing, unknown or has an impossible
-            value.
+        BadInput: The folder has another format, its digest is wrong, or a key is missing, unknown, of another component
+            or has an impossible value.
     """
     flat = flatten({key: value for key, value in record.items() if key != DIGESTS})
     own = digests_of(record).get(_OWN, digest := _digest(flat))
@@ -45,8 +45,11 @@ def from_record(record: Mapping[str, Any]) -> Settings:
     require(found == FORMAT, 'format', found, f'must be {FORMAT}, the only format that this version reads')
     require(own == digest, DIGESTS, own, 'is not that of the other keys; they are damaged or were edited')
     settings = build(Settings, flat, option_classes(flat, imports=False))
-    if missing := next((name for name in sorted(parts.keys_of(settings, imports=False)) if name not in flat), None):
+    keys = parts.keys_of(settings, imports=False)
+    if missing := min(keys - flat.keys(), default=''):
         raise BadInput(missing, 'missing')
+    if not plugin_modules(settings) and (unread := min(flat.keys() - keys, default='')):
+        raise BadInput(unread, 'not a key of this run', value=flat[unread])
     return settings
 
 

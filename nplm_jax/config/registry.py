@@ -96,3 +96,19 @@ PARTS = {
         },
     ),
 }
+
+# The rates of optimizers for which the default, that of gradient descent, is too large.
+_ADAPTIVE = {'optimizer.learning_rate': 0.003}
+_RATES = {
+    'adam': _ADAPTIVE,
+    'adagrad': {'optimizer.learning_rate': 0.05},
+    'rowwise_adam': {**_ADAPTIVE, 'optimizer.table_rate': 2.0},
+}
+PLUGIN_RATES = _RATES['rowwise_adam']
+
+
+def rates_of(key: str, name: str) -> dict[str, float]:
+    """Returns the rates of an optimizer that differ from the defaults; none of another kind of part."""
+    if key != 'optimizer.name':
+        return {}
+    return dict(PLUGIN_RATES if ':' in name else _RATES.get(name, {}))

@@ -13,9 +13,9 @@ from typing import Any
 from absl import flags
 from ml_collections import ConfigDict
 
-from nplm_jax.config import parts
+from nplm_jax.config import compose, parts
 from nplm_jax.config import settings as config_lib
-from nplm_jax.config.checked_fields import list_fields, list_ranges
+from nplm_jax.config.checked_fields import flatten, list_fields, list_ranges
 from nplm_jax.config.registry import PARTS
 from nplm_jax.config.settings import FIELDS, is_option
 from nplm_jax.reporting.shell import command_line, nplm_command
@@ -160,10 +160,32 @@ def check_flags(argv: Sequence[str], known: flags.FlagValues = flags.FLAGS) -> N
 
 def _chosen_in_config(key: str, name: str, argv: Sequence[str]) -> BadInput:
     """Returns the error of a flag that names a component, with the words of --config that choose it."""
-    config = next((match[1] for word in argv if (match := re.fullmatch(r'--?config=(.*)', word, re.DOTALL))), 'brown')
-    return BadInput(
-        f'--config.{key}', f'chosen in --config: --config={config}{"," if ":" in config else ":"}{name}', value=name
-    )
+    match = re.search(r'\0--?config[=\0]([^\0]*)', '\0'.join(['', *argv]))
+    config = match[1] if match else 'brown'
+    made = with_components(config, {key: name}) or f'brown:{next(iter(PARTS[key].paths))}'
+    return BadInput(f'--config.{key}', f'chosen by a word of --config, as in --config={made}', value=name)
+
+
+def with_components(config: str, chosen: Mapping[str, str]) -> str:
+    """Returns the value of --config that names components beside the words of another one; '' if its file refuses them.
+
+    Args:
+        config: The other value of --config.
+        chosen: The components by the keys that name them. They replace words of the same kind.
+
+    Raises:
+        BadInput: There is no such config or row.
+    """
+    file, _, row = config.partition(':')
+    words = list(filter(None, row.split(',')))
+    named = compose.chosen(load_config(config), row)
+    others = [word for word in words if word not in [named.get(key) for key in chosen]]
+    for kept in (words, others):
+        made = f'{file}:{",".join([*kept, *chosen.values()])}'
+        with contextlib.suppress(BadInput):
+            if chosen.items() <= flatten(load_config(made)).items():
+                return made
+    return ''
 
 
 def _describe(parser: Any) -> str:

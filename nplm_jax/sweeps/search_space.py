@@ -59,8 +59,16 @@ class Space:
                 if not isinstance(choice, (bool, int, float, str, type(None))):  # others do not survive the database
                     allowed = 'choices must be numbers, strings, True, False or None'
                     raise BadInput('--search', f'search() of {self.path}: {name} has the choice {choice!r}; {allowed}')
+        return self._apply(point)
+
+    def _apply(self, point: Mapping[str, Any]) -> sweep_points.Point:
         settings = sweep_points.apply(self.config, point, '--search', self.given).settings
         return sweep_points.Point(self.name, config_lib.replace(settings, {'name': self.name}), dict(point))
+
+    def job_config(self, file: str, point: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        """Returns the value of --config and the keys of the flags of a point; see `sweep_points.job_config`."""
+        values = flatten(self.config)
+        return sweep_points.job_config(file, {key: values[key] for key in self.given}, self._apply(point))
 
     @functools.cached_property
     def name(self) -> str:

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 from nplm_jax.config import parts
 from nplm_jax.config.checked_fields import flatten
-from nplm_jax.config.settings import Settings
+from nplm_jax.config.registry import PARTS
+from nplm_jax.config.settings import FIELDS, Settings
 from nplm_jax.runs import experiment
-from nplm_jax.runs.command_line import require_key
+from nplm_jax.runs.command_line import load_config, require_key, with_components
 from nplm_jax.runs.experiment import Config
 from nplm_jax.runs.run_inputs import TEACHER
 from nplm_jax.runs.run_names import run_name, unique_names
@@ -93,7 +94,8 @@ def grid_points(axes: Sequence[str], config: Config, given: Collection[str] = ()
         require(key not in values, '--grid', axis, 'key given twice')
         require_key(key, '--grid', key)
         require(key != TEACHER, '--grid', axis, 'its values may have commas: give such points in sweep() of the config')
-        expected = type(flat[key]) if key in flat else object  # an option may be missing
+        known = flat.get(key, FIELDS[key].default if key in FIELDS else None)
+        expected = object if known is None else type(known)  # an option may be missing
         values[key] = [_parse(text, expected, key) for text in texts.split(',')]
     combinations = itertools.product(*values.values())
     overrides = [dict(zip(values, combination)) for combination in combinations]
@@ -160,7 +162,7 @@ def apply(config: Config, overrides: Mapping[str, Any], flag: str = '--sweep', g
 
     Args:
         config: the config of the sweep.
-        overrides: the keys that the point changes. See `parts.resets`.
+        overrides: the keys that the point changes. See `parts.changed`.
         flag: the flag that asks for the point, for messages.
         given: the keys that other flags set.
 
@@ -177,9 +179,31 @@ def apply(config: Config, overrides: Mapping[str, Any], flag: str = '--sweep', g
 def _apply(config: Config, overrides: Mapping[str, Any], given: Collection[str]) -> Point:
     values = flatten(config)
     name = overrides.get('name') or run_name(overrides) or values['name']
-    changed = {**values, **overrides, 'name': name}
-    changed |= parts.resets(changed, {*overrides, *given})
-    return Point(name, experiment.load_settings(changed), {**overrides, 'name': name})
+    changes = {**overrides, 'name': name}
+    changed = parts.changed(values, changes, {*overrides, *given})
+    return Point(name, experiment.load_settings(changed), changes)
+
+
+def job_config(file: str, overrides: Mapping[str, Any], point: Point) -> tuple[str, dict[str, Any]]:
+    """Returns the value of --config and the keys of the flags with which a job runs a point.
+
+    Args:
+        file: The value of --config of the sweep.
+        overrides: The keys that flags of the sweep set.
+        point: The point. Components that it changes become words of --config, since no flag chooses them.
+
+    Raises:
+        BadInput: The config file refuses these words.
+    """
+    changes = {**overrides, **point.overrides}
+    if not (chosen := {key: str(value) for key, value in changes.items() if key in PARTS}):
+        return file, changes
+    named = with_components(file, chosen)
+    require(
+        bool(named), '--launcher', point.name, f'{file} must take {", ".join(chosen.values())} as words of --config'
+    )
+    known = flatten(load_config(named))
+    return named, {key: x for key, x in parts.exact_values(point.settings).items() if known.get(key) != x}
 
 
 def _blame(error: BadInput, overrides: Mapping[str, Any], flag: str) -> BadInput:

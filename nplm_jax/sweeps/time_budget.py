@@ -24,7 +24,7 @@ from nplm_jax.reporting.text import to_json
 from nplm_jax.runs import workdir
 from nplm_jax.runs.experiment import load_settings
 from nplm_jax.runs.shared_corpus import SharedCorpus
-from nplm_jax.sweeps.width_choice import WIDTHS, WORDS_PER_SQUARE, Budget, Network, apply_keys
+from nplm_jax.sweeps.width_choice import WIDTHS, WORDS_PER_SQUARE, Budget, Network, apply_keys, with_typed_optimizer
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import write_atomically
 from nplm_jax.utils.untrusted import read_bytes, read_json
@@ -154,6 +154,7 @@ def choose(
         unread = [key for key in parts.find_unread(config_lib.from_config(made)) if key in typed]
         require(not unread, '--minutes', minutes, f'{reason}; a 5-gram does not read --config.{"".join(unread[:1])}')
         return Choice(minutes, dict(_FIVE_GRAM), [f'Chosen: a modified Kneser-Ney 5-gram ({reason})'])
+    network = with_typed_optimizer(network, typed)
     budget = Budget(config, typed, 60 * minutes, network, data, folder)
     width = budget.choose_width()
     plan, speed = budget.plan(width), budget.timings[width]

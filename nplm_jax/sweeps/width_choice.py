@@ -14,9 +14,8 @@ from ml_collections import ConfigDict
 
 from nplm_jax.config import parts
 from nplm_jax.config import settings as config_lib
-from nplm_jax.config.checked_fields import flatten
 from nplm_jax.config.registry import PARTS
-from nplm_jax.config.settings import Settings
+from nplm_jax.config.settings import FIELDS, Settings
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.distributed.sharding import process_sharding
 from nplm_jax.inference.perplexity import evaluate_sample
@@ -62,8 +61,23 @@ class Plan(NamedTuple):
 
 def apply_keys(config: ConfigDict, keys: Mapping[str, Any], typed: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the values of a config with chosen and typed keys; those that nothing reads any more are reset."""
-    made = {**flatten(config), **keys, **typed}
-    return made | parts.resets(made, {*((keys.keys() - typed.keys()) & PARTS.keys()), *typed})
+    return parts.changed(config, {**keys, **typed}, {*((keys.keys() - typed.keys()) & PARTS.keys()), *typed})
+
+
+def with_typed_optimizer(network: Network, typed: Mapping[str, Any]) -> Network:
+    """Returns a `network` that leaves `optimizer.*` alone where another optimizer than its own was typed.
+
+    The rates of one optimizer are wrong for another by orders of magnitude.
+    """
+
+    def keys(width: int, passes: float, words: int) -> Mapping[str, Any]:
+        made = network(width, passes, words)
+        own = made.get('optimizer.name', FIELDS['optimizer.name'].default)
+        if typed.get('optimizer.name', own) == own:
+            return made
+        return {key: value for key, value in made.items() if not key.startswith('optimizer.')}
+
+    return keys
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,30 +1,52 @@
 """The words of --config: a preset, then components in place of the sections of their kinds."""
 
+import json
+
 import pytest
 from helpers import plugin_folder, refuses
 
-from nplm_jax.config import compose
+from nplm_jax.config import compose, parts
 from nplm_jax.config.checked_fields import flatten
+from nplm_jax.config.records import from_record, to_record
 from nplm_jax.config.registry import PARTS
 from nplm_jax.config.settings import FIELDS
 from nplm_jax.configs import babylm, brown, text, wikitext2
 from nplm_jax.runs.experiment import load_settings
+from nplm_jax.utils.errors import BadInput
 
 PLUGINS = """
 import dataclasses
 import optax
+from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.models.nplm import Window
+from nplm_jax.models.recurrent import Lstm
+from nplm_jax.outputs.full import FullSoftmax
 from nplm_jax.training.rate_schedules import Constant
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Wide(Window):
     power: float = 2.0
 
+@dataclasses.dataclass(frozen=True)
 class Steady(Constant):
+    pause: int = 3
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Recurrent(Lstm):
+    pass
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Softer(FullSoftmax):
+    smoothing: float = 0.1
+
+class Words(WordTokenizer):
     pass
 
 def plain(learning_rate, gain=1.0):
-    return optax.sgd(learning_rate * gain)
+    return optax.chain(optax.sgd(learning_rate), optax.scale(gain))
+
+def moved(learning_rate, gain=2.0, push=1.0):
+    return optax.chain(optax.sgd(learning_rate), optax.scale(gain * push))
 
 def letters():
     return ['a b c d ' * 200]
@@ -128,3 +150,70 @@ def test_components_that_were_named_are_told_from_those_of_the_preset():
     assert compose.chosen(brown.get_config('mlp9,lstm'), 'mlp9,lstm') == {'model.family': 'lstm'}
     assert compose.chosen(brown.get_config('mlp9'), 'mlp9') == {}
     assert compose.chosen(brown.get_config(), '') == {}
+
+
+@pytest.mark.parametrize(
+    ('preset', 'names'),
+    [
+        ('quick', ['Wide', 'Recurrent', 'Softer', 'plain', 'Steady', 'Words', 'letters']),
+        ('quick,lstm', ['Softer', 'plain', 'Steady', 'Words', 'letters']),
+        ('quick,kneser_ney', ['Words', 'letters']),
+    ],
+)
+def test_the_record_of_a_run_with_a_plug_in_is_read_back(words_module, preset, names):
+    for name in names:
+        settings = load_settings(brown.get_config(f'{preset},{words_module}:{name}'))
+        assert from_record(json.loads(json.dumps(to_record(settings)))) == settings, name
+
+
+@pytest.mark.parametrize(
+    ('name', 'changes', 'gone'),
+    [
+        ('plain', {'optimizer.name': 'adam'}, 'optimizer.options'),
+        ('Wide', {'model.family': 'lstm'}, 'model.options'),
+        ('Softer', {'output.kind': 'nce'}, 'output.options'),
+        ('Softer', {'model.family': 'kneser_ney'}, 'output.options'),
+        ('Steady', {'optimizer.schedule': 'linear'}, 'optimizer.schedule_options'),
+        ('Steady', {'optimizer.name': 'paper'}, 'optimizer.schedule_options'),
+    ],
+)
+def test_the_options_of_a_plug_in_that_is_replaced_go_with_it(words_module, name, changes, gone):
+    config = brown.get_config(f'quick,{words_module}:{name}')
+    assert any(key.startswith(f'{gone}.') for key in flatten(config))
+    made = parts.override(config, changes)
+    assert not any(key.startswith(f'{gone}.') for key in flatten(made))
+    load_settings(made)
+
+
+def test_a_plug_in_in_place_of_another_has_its_own_options(words_module):
+    config = parts.override(brown.get_config(f'quick,{words_module}:plain'), {'optimizer.options.gain': 3.0})
+    made = parts.override(config, {'optimizer.name': f'{words_module}:moved'})
+    assert made.optimizer.options.to_dict() == {'gain': 2.0, 'push': 1.0}
+    assert parts.override(config, {'seed': 3}).optimizer.options.gain == 3.0
+
+
+@pytest.mark.parametrize(
+    ('words', 'key'),
+    [
+        (('kneser_ney', 'nce'), 'output.kind'),
+        (('kneser_ney', 'full'), 'output.kind'),
+        (('kneser_ney', 'adam'), 'optimizer.name'),
+        (('kneser_ney', 'sgd'), 'optimizer.name'),
+        (('kneser_ney', 'linear'), 'optimizer.schedule'),
+        (('paper', 'linear'), 'optimizer.schedule'),
+        (('paper', 'cosine'), 'optimizer.schedule'),
+        (('kneser_ney', 'words_module:Softer'), 'output.kind'),
+        (('paper', 'words_module:Steady'), 'optimizer.schedule'),
+    ],
+)
+def test_a_component_without_a_place_beside_the_others_is_refused_in_any_order(words_module, words, key):
+    for ordered in (words, words[::-1]):
+        with pytest.raises(BadInput) as caught:
+            text.get_config(','.join(ordered))
+        assert key in caught.value.key
+
+
+def test_the_order_of_components_does_not_matter(words_module):
+    words = ['lstm', 'words_module:plain', 'nce', 'words_module:Steady', 'characters']
+    first, last = (flatten(brown.get_config(','.join(['quick', *ordered]))) for ordered in (words, words[::-1]))
+    assert {**first, 'name': ''} == {**last, 'name': ''}

@@ -212,6 +212,8 @@ def test_a_config_json_has_every_key_and_one_format():
     del record['sha256']
     with refuses('eval.hidden'):
         from_record({**record, 'eval': {**record['eval'], 'hidden': 3}})
+    with refuses('model.rounds'):
+        from_record({**record, 'model': {**record['model'], 'rounds': 3}})
     del record['eval']['words']
     with refuses('eval.words'):
         from_record(record)

@@ -6,7 +6,7 @@ import pytest
 from helpers import refuses
 
 from configs import brown, text
-from nplm_jax.runs.command_line import load_config
+from nplm_jax.runs.command_line import check_flags, load_config
 
 
 @pytest.mark.parametrize(
@@ -57,3 +57,24 @@ def test_a_wrong_file_or_row_is_one_line(tmp_path, monkeypatch, file, message):
     (tmp_path / 'broken.py').write_text('1 / 0')
     with refuses(message):
         load_config(file)
+
+
+@pytest.mark.parametrize(
+    ('words', 'flag', 'advice'),
+    [
+        (['--config=text'], 'model.family=gru', 'text:gru'),
+        (['--config', 'text:lstm,adam'], 'model.family=gru', 'text:adam,gru'),
+        (['--config=brown:lstm'], 'model.family=gru', 'brown:lstm,gru'),
+        (['--config=brown:mlp9'], 'output.kind=nce', 'brown:mlp9,nce'),
+        (['--config=text:kneser_ney'], 'model.family=lstm', 'text:lstm'),
+    ],
+)
+def test_the_advice_for_a_flag_that_names_a_component_can_be_followed(words, flag, advice):
+    key, _, name = flag.partition('=')
+    with refuses(f'--config.{key}') as caught:
+        check_flags(['launch.py', *words, f'--config.{flag}'])
+    assert caught.value.problem.endswith(f'--config={advice}')
+    values = load_config(advice)
+    for part in key.split('.'):
+        values = values[part]
+    assert values == name

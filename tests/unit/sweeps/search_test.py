@@ -11,6 +11,7 @@ import pytest
 from helpers import launch, numbers, one_line
 
 from configs import brown, sentences
+from configs import text as text_config
 from nplm_jax.cli import launch as launch_lib
 from nplm_jax.reporting.shell import hide_passwords
 
@@ -190,3 +191,22 @@ def test_commands_have_no_password():
         "launch.py --storage 'postgresql://me:a:b@c@host/x?PassWord=y&sslmode=require' --config.name=a:b@c"
     )
     assert shown == 'launch.py --storage HIDDEN --config.name=a:b@c'  # no plain URL
+
+
+def test_the_command_of_a_trial_that_chooses_components_is_one_that_the_command_line_takes(study):
+    config = text_config.get_config('lstm')
+    config.corpus.path = 'x'
+    searches = search_space.Space('text', lambda trial: {}, config, ['corpus.path'])
+    point = {'optimizer.name': 'adam', 'optimizer.learning_rate': 0.5}
+    words = ('launch.py', '--config=text:lstm', '--config.corpus.path=x')
+    command = search.Search(searches, study.parent, '', 1, words)._command_of(point, '--workdir=y').split()
+    assert command[2:] == [
+        '--config=text:lstm,adam',
+        '--config.name=text-lstm',
+        '--config.corpus.path=x',
+        '--config.optimizer.learning_rate=0.5',
+        '--workdir=y',
+    ]
+    words = ('launch.py', f'--config={study}')  # a file without words
+    command = search.Search(searches, study.parent, '', 1, words)._command_of(point).split()
+    assert command[2:] == [f'--config={study}', '--grid', 'optimizer.name=adam', 'optimizer.learning_rate=0.5']

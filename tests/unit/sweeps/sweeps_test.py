@@ -9,7 +9,10 @@ from configs import brown, sentences
 from configs import text as text_config
 from nplm_jax.config import parts
 from nplm_jax.config import settings as config_lib
+from nplm_jax.config.registry import PARTS
 from nplm_jax.runs import run_names
+from nplm_jax.runs.command_line import load_config
+from nplm_jax.runs.experiment import load_settings
 from nplm_jax.sweeps import sweep_points, sweeps
 from nplm_jax.utils.errors import BadInput
 
@@ -198,3 +201,37 @@ def test_a_finished_sweep_whose_text_is_gone_shows_its_table(bigrams, tmp_path, 
     (tmp_path / 'text').unlink()
     assert sweeps.run(bigrams(0.1, 0.2), tmp_path / 'runs', '') == table
     assert str(tmp_path) in lines()[1][-1]
+
+
+@pytest.mark.parametrize(
+    ('config', 'overrides'),
+    [
+        ('text:lstm,adam', {'optimizer.name': 'sgd'}),
+        ('text:lstm,adam', {'optimizer.name': 'adam', 'model.layers': 2}),
+        ('text:tied_lstm', {'model.family': 'gru', 'output.kind': 'full'}),
+        ('brown:lstm', {'model.family': 'kneser_ney', 'model.n': 4}),
+        ('brown:quick', {'optimizer.name': 'optax:lion', 'optimizer.options.b1': 0.8}),
+        ('text:optax:lion', {'corpus.tokens': 'characters', 'optimizer.name': 'paper', 'name': 'mine'}),
+        ('text', {'model.h': 7}),
+    ],
+)
+def test_a_job_has_the_config_of_its_point(config, overrides):
+    flags = {'seed': 3}
+    sweep = parts.override(load_config(config), flags)
+    point = sweep_points.apply(sweep, overrides, given=flags)
+    named, changes = sweep_points.job_config(config, flags, point)
+    assert not changes.keys() & PARTS.keys()
+    made = load_config(named).unlock()
+    made.update_from_flattened_dict(changes)
+    assert config_lib.to_flat(load_settings(made)) == config_lib.to_flat(point.settings)
+
+
+def test_a_config_file_that_takes_no_components_is_refused_for_jobs(study):
+    point = sweep_points.apply(sentences.get_config(), {'model.family': 'add_delta', 'model.n': 2})
+    with refuses('--launcher'):
+        sweep_points.job_config(str(study), {}, point)
+
+
+def test_a_grid_of_components_reads_values_as_their_keys_have_them():
+    axes = ['model.family=modified_kneser_ney', 'model.prune=0']
+    assert sweep_points.grid_points(axes, text_config.get_config('kneser_ney')).possible[0].settings.model.prune == '0'

@@ -9,6 +9,8 @@ from helpers import launch, numbers, one_line, refuses
 import nplm_jax
 from configs import rows
 from configs import text as text_config
+from nplm_jax.config import compose
+from nplm_jax.config.checked_fields import flatten
 from nplm_jax.runs import experiment
 from nplm_jax.runs.shared_corpus import SharedCorpus
 from nplm_jax.sweeps import time_budget, width_choice
@@ -110,7 +112,21 @@ def test_a_typed_part_resets_what_it_does_not_read(text, data, timed, typed):
     made = width_choice.apply_keys(config, choice.keys, typed)
     experiment.load_settings(made)  # no key is left that the part does not read
     assert typed.items() <= made.items()
-    assert made['optimizer.learning_rate'] == (0.003 if ':' in made['optimizer.name'] else 0.008)
+    rates = {'sgd': 2.0, 'optax:lion': 0.003}  # of the network's own optimizer: 0.008
+    assert made['optimizer.learning_rate'] == rates.get(made['optimizer.name'], 0.008)
+
+
+@pytest.mark.parametrize('optimizer', ['sgd', 'adam', 'optax:lion', 'rowwise_adam'])
+def test_a_chosen_optimizer_has_its_own_rates(text, data, timed, optimizer):
+    config = text_config.get_config(optimizer)
+    config.corpus.path = str(text)
+    typed = compose.chosen(config, optimizer)
+    choice = time_budget.choose(config, typed, 1, rows.network, data, text.parent / 'run')
+    made = width_choice.apply_keys(config, choice.keys, typed)
+    network = {**rows.network(200, 1, len(data.train)), **choice.keys}
+    expected = network if optimizer == 'rowwise_adam' else flatten(config)
+    for key in ('optimizer.name', 'optimizer.learning_rate', 'optimizer.table_rate', 'optimizer.decay'):
+        assert made[key] == expected[key], key
 
 
 def test_a_short_text_is_read_in_as_many_updates_as_planned(tmp_path, timed):
