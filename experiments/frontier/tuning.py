@@ -19,6 +19,7 @@ from ml_collections import ConfigDict
 from configs import brown, rows, wikitext2
 from experiments import results, study
 from experiments.frontier.train import add_flags, is_due, launch
+from nplm_jax.config import parts
 from nplm_jax.reporting.text import markdown_table
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import expand
@@ -99,9 +100,7 @@ def get_config(row: str = 'brown,base') -> ConfigDict:
         known = ', '.join(f'{corpus},{name}' for corpus, points in POINTS.items() for name in points)
         raise BadInput(f'experiments/frontier/tuning.py:{row}', f'must be one of {known}')
     made = (brown if corpus == 'brown' else wikitext2).get_config('tied_lstm')
-    made.update_from_flattened_dict({**_BASE, **POINTS[corpus][name]})
-    made.name = f'{corpus}-{name}'
-    return made
+    return parts.override(made, {**_BASE, **POINTS[corpus][name], 'name': f'{corpus}-{name}'})
 
 
 def train(corpus: str, name: str, runs: pathlib.Path) -> None:

@@ -21,6 +21,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from experiments import study
+from nplm_jax.config import parts
 from nplm_jax.config.parts import is_neural
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.stream import TEXT_BOUNDARY, Span
@@ -108,7 +109,7 @@ def make_config(run: Run) -> ConfigDict:
     """
     row = ROWS[run.row]
     config = load_config(f'configs/brown.py:{row.config}')
-    config.update_from_flattened_dict({**row.overrides, 'seed': run.seed})
+    config = parts.override(config, {**row.overrides, 'seed': run.seed})
     if run.words != ALL_WORDS:
         config.name = f'{config.name}-{run.words}'
         if is_neural(experiment.load_settings(config).model.family):

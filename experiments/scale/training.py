@@ -21,6 +21,7 @@ import jax
 from configs import brown
 from experiments import results, study
 from experiments.sources import of_module
+from nplm_jax.config import parts
 from nplm_jax.config.settings import Settings
 from nplm_jax.reporting.text import markdown_table
 from nplm_jax.runs.experiment import load_settings
@@ -41,10 +42,10 @@ CONTESTANTS = {  # name -> changes of the config
 def make_settings(name: str, path: str) -> Settings:
     """Returns the settings of a contestant."""
     config = brown.get_config('large')
-    config.update_from_flattened_dict({'output.kind': 'nce', **CONTESTANTS[name]})
-    if config.corpus.name == 'text':
-        config.update_from_flattened_dict({'corpus.path': path, 'corpus.train': 0.99, 'corpus.valid': 0.005})
-    return load_settings(config)
+    changes = {'output.kind': 'nce', **CONTESTANTS[name]}
+    if changes.get('corpus.name') == 'text':
+        changes |= {'corpus.path': path, 'corpus.train': 0.99, 'corpus.valid': 0.005}
+    return load_settings(parts.override(config, changes))
 
 
 def memory() -> dict[str, int]:

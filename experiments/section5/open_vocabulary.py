@@ -24,6 +24,7 @@ from configs import brown as brown_config
 from experiments import results, study
 from experiments.section5 import open_vocabulary_table
 from experiments.sources import of_module
+from nplm_jax.config import parts
 from nplm_jax.config.parts import is_neural
 from nplm_jax.config.sections import CorpusSettings
 from nplm_jax.data import brown, characters, corpora
@@ -129,8 +130,7 @@ def train_runs(folder: pathlib.Path, command: str) -> dict[str, pathlib.Path]:
     """Trains RUNS, or finds them trained."""
     folders = {}
     for name, (row, changes) in RUNS.items():
-        config = brown_config.get_config(row)
-        config.update_from_flattened_dict(changes)
+        config = parts.override(brown_config.get_config(row), changes)
         folders[name] = folder / name.replace(', ', '-').replace(' ', '_').replace(',', '')
         experiment.run(config, folders[name], command)
     return folders

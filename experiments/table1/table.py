@@ -48,8 +48,10 @@ def result(row: str, config: ConfigDict, seed: int = 1) -> dict[str, Any]:
     """Returns the committed results of a row. Raises: BadInput when they are missing or another run's."""
     recorded, model = results.read(HERE / 'results', row), config.model
     is_named = recorded['name'] in (config.name, f'seed={seed}', f'seed_{seed}')  # as the row, or as a point of a sweep
-    size = nplm.num_parameters(model.n, model.m, model.h, model.direct, brown.VOCABULARY)
-    if not is_named or (recorded.get('parameters', size), recorded['seed']) != (size, seed):
+    size = None
+    if model.family == 'nplm':
+        size = nplm.num_parameters(model.n, model.m, model.h, model.direct, brown.VOCABULARY)
+    if not is_named or (recorded.get('parameters'), recorded['seed']) != (size, seed):
         raise BadInput(f'results/{row}.json', f'is of another run, {recorded["name"]} with seed {recorded["seed"]}')
     return recorded
 

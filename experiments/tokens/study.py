@@ -97,8 +97,7 @@ def all_runs(row_names: Iterable[str] = tuple(BUDGETS), corpora_names: Iterable[
 
 def make_config(run: Run, files: dict[str, pathlib.Path]) -> ConfigDict:
     """Returns the config of a run: the network of its row of configs/brown.py on these files."""
-    c = text.get_config()
-    c.update_from_flattened_dict({**rows.BY_GRADIENT_DESCENT[run.row], 'train.epochs': 12})
+    c = parts.override(text.get_config(), {**rows.BY_GRADIENT_DESCENT[run.row], 'train.epochs': 12})
     c.name, c.seed = run.name, run.seed
     c.train.steps_per_execution = CHUNK
     c.train.evaluate_every = c.train.checkpoint_every = 2**30  # validated and saved at the end alone

@@ -51,10 +51,10 @@ def write_folder(model: LanguageModel, vocabulary: Vocabulary, settings: Setting
         allowed = f'{", ".join(_BODIES)} with {describe_softmax()}'
         has = f'model.family={family}' + (f' with output.kind={settings.output.kind}' if network else '')
         raise BadInput('--to', f'writes model.family={allowed}, not {has}', value='hf')
-    safetensors = import_safetensors()
     ours, ids = vocabulary.tokenizer, vocabulary.ids
     if not isinstance(ours, WordTokenizer | ByteTokenizer):
         raise BadInput('--to', f'cannot write a tokenizer of corpus.tokens={ours.kind}', value='hf')
+    safetensors = import_safetensors()
     tokenizer = word_tokenizer(ours, ids) if isinstance(ours, WordTokenizer) else ours.to_hf(ids)
     arrays = arrays_of(model)
     tensors = {name: np.ascontiguousarray(array) for name, array in _tensors(arrays, family).items()}

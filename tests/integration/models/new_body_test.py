@@ -45,8 +45,7 @@ def make_config(folder, **changes):
     config.corpus.path, config.corpus.boundary_tokens, config.corpus.min_count = str(folder / 'text'), False, 1
     config = parts.override(config, {'model.family': 'bag', 'model.n': 3, 'model.m': 8})
     config.train.batch_size, config.train.epochs = 16, 2
-    config.update_from_flattened_dict(changes)
-    return config
+    return parts.override(config, changes)
 
 
 def test_a_run_goes_from_config_to_a_model_that_generates_and_scores(tmp_path):
