@@ -20,7 +20,7 @@ from nplm_jax.config import settings as config_lib
 from nplm_jax.config.checked_fields import flatten
 from nplm_jax.config.component import FILE, Part, metadata_of
 from nplm_jax.config.plugins import is_path
-from nplm_jax.config.registry import NETWORKS, PARTS, PLUGIN_RATES
+from nplm_jax.config.registry import NETWORKS, PARTS, RATES, rates_of
 from nplm_jax.config.sections import KEYS_FILE, READS
 from nplm_jax.config.settings import FIELDS, HYPERPARAMETERS, OPTION_SECTIONS, Settings
 from nplm_jax.utils.errors import BadInput, require
@@ -177,8 +177,8 @@ def keys_of(settings: Settings, imports: bool = True) -> set[str]:
     for key in kinds:
         is_plugin = is_path(name := config_lib.value_of(settings, key))
         of_unknown = _KEYS_OF_IMPORTED if key == 'model.family' and not is_plugin else ()
-        known = READS[key].get(PLUGIN if is_plugin else name, of_unknown)
-        reads += _reads(key, name) if is_plugin and imports else known
+        known = READS[key].get(name, of_unknown)
+        reads += _reads(key, name) if name in PARTS[key].paths or (imports and is_plugin) else known
     of_none = {key for key in FIELDS if key not in PARTS and not _find_choice(key, kinds)}
     return of_none.union(kinds, reads) & FIELDS.keys()
 
@@ -232,11 +232,15 @@ def changed(
     Args:
         config: The config, or its values by flattened key.
         changes: The values that change, by flattened key.
-        given: The keys that the user changed, which stay as they are; none for those of `changes`. See `resets`.
+        given: The keys that the user changed, which stay as they are; none for those of `changes`. See `resets`. A new
+            optimizer without a learning rate among them has its own rates.
     """
     before, given = flatten(config), given or changes.keys()
     chosen = {key for key in changes.keys() & OPTION_SECTIONS if changes[key] != before.get(key, FIELDS[key].default)}
     values, kept = {**before, **changes}, {*changes, *given}
+    if 'optimizer.name' in chosen and 'optimizer.learning_rate' not in kept:  # its own rates
+        rates = {key: FIELDS[key].default for key in RATES} | rates_of('optimizer.name', changes['optimizer.name'])
+        values |= {key: rate for key, rate in rates.items() if key not in kept}
     for _ in range(2):  # those that are chosen, and those that are reset because of them
         sections = [OPTION_SECTIONS[key] for key in chosen]
         values = {key: x for key, x in values.items() if key in kept or key.rpartition('.')[0] not in sections}
@@ -248,8 +252,6 @@ def changed(
 def resets(config: ConfigDict | Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:
     """Returns the defaults of the keys that a newly chosen part does not read.
 
-    An optimizer named by import path without a learning rate also gets the rates of `registry.rates_of`.
-
     Args:
         config: A config file's row in which the user changed some keys. Keys of the row that nothing reads any more are
             reset.
@@ -258,10 +260,7 @@ def resets(config: ConfigDict | Mapping[str, Any], given: Collection[str]) -> di
     if not set(given) & PARTS.keys():
         return {}
     settings = config_lib.from_config(config)
-    changes = {key: FIELDS[key].default for key in find_unread(settings).keys() - set(given)}
-    if 'optimizer.name' in given and is_path(settings.optimizer.name) and 'optimizer.learning_rate' not in given:
-        changes |= {key: rate for key, rate in PLUGIN_RATES.items() if key not in given}
-    return changes
+    return {key: FIELDS[key].default for key in find_unread(settings).keys() - set(given)}
 
 
 def override(config: ConfigDict | Mapping[str, Any], changes: Mapping[str, Any]) -> ConfigDict:

@@ -7,7 +7,8 @@ from typing import Any
 
 from nplm_jax.config import parts
 from nplm_jax.config.checked_fields import build, flatten
-from nplm_jax.config.settings import Settings, option_classes, plugin_modules
+from nplm_jax.config.registry import PARTS
+from nplm_jax.config.settings import Settings, option_classes, plugin_modules, value_of
 from nplm_jax.utils.errors import BadInput, require
 
 FORMAT = 2  # version of the layout of a run's folder, recorded in its config.json
@@ -48,7 +49,8 @@ def from_record(record: Mapping[str, Any]) -> Settings:
     keys = parts.keys_of(settings, imports=False)
     if missing := min(keys - flat.keys(), default=''):
         raise BadInput(missing, 'missing')
-    if not plugin_modules(settings) and (unread := min(flat.keys() - keys, default='')):
+    is_known = all(value_of(settings, key) in kind.paths for key, kind in PARTS.items())
+    if is_known and not plugin_modules(settings) and (unread := min(flat.keys() - keys, default='')):
         raise BadInput(unread, 'not a key of this run', value=flat[unread])
     return settings
 

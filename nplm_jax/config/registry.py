@@ -104,11 +104,11 @@ _RATES = {
     'adagrad': {'optimizer.learning_rate': 0.05},
     'rowwise_adam': {**_ADAPTIVE, 'optimizer.table_rate': 2.0},
 }
-PLUGIN_RATES = _RATES['rowwise_adam']
+RATES = 'optimizer.learning_rate', 'optimizer.table_rate'
 
 
 def rates_of(key: str, name: str) -> dict[str, float]:
     """Returns the rates of an optimizer that differ from the defaults; none of another kind of part."""
     if key != 'optimizer.name':
         return {}
-    return dict(PLUGIN_RATES if ':' in name else _RATES.get(name, {}))
+    return dict(_RATES.get('rowwise_adam' if ':' in name else name, {}))

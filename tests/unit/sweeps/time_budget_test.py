@@ -9,7 +9,7 @@ from helpers import launch, numbers, one_line, refuses
 import nplm_jax
 from configs import rows
 from configs import text as text_config
-from nplm_jax.config import compose
+from nplm_jax.config import compose, parts
 from nplm_jax.config.checked_fields import flatten
 from nplm_jax.runs import experiment
 from nplm_jax.runs.shared_corpus import SharedCorpus
@@ -106,8 +106,7 @@ def test_what_is_typed_stays(text, data, timed):
     ],
 )
 def test_a_typed_part_resets_what_it_does_not_read(text, data, timed, typed):
-    config = config_of(text).unlock()
-    config.update_from_flattened_dict(typed)
+    config = parts.override(config_of(text), typed)
     choice = time_budget.choose(config, typed, 1, rows.network, data, text.parent / 'run')
     made = width_choice.apply_keys(config, choice.keys, typed)
     experiment.load_settings(made)  # no key is left that the part does not read
