@@ -8,6 +8,7 @@ from nplm_jax.data import corpora
 from nplm_jax.models.body import Body, reads_lines
 from nplm_jax.ngram.estimators import Estimator
 from nplm_jax.outputs.output_layer import OutputLayer, SparseOutputLayer
+from nplm_jax.runs.network_from_settings import check_scorer
 from nplm_jax.training.optimizers import PaperRule, Rule, ScheduledRule
 from nplm_jax.utils.errors import require
 
@@ -38,6 +39,7 @@ def _check_lines(settings: Settings, model: Body | Estimator) -> None:
 
 def _check_network(settings: Settings, body: Body, output: OutputLayer) -> None:
     """Raises BadInput for a batch that streams do not divide, for divided words where there are teachers."""
+    check_scorer(settings, body, output)
     batch_size, bptt_length = settings.train.batch_size, body.layout.bptt_length
     allowed = f'must be a multiple of model.bptt_length={bptt_length}'
     require(batch_size % bptt_length == 0, 'train.batch_size', batch_size, allowed)

@@ -13,6 +13,7 @@ from nplm_jax.models.body import Body
 from nplm_jax.models.network import Network
 from nplm_jax.models.stream_body import StreamBody
 from nplm_jax.outputs.blockwise import default_block_size
+from nplm_jax.outputs.output_layer import OutputLayer
 from nplm_jax.outputs.softmax import LINEAR
 from nplm_jax.utils.errors import require
 
@@ -39,9 +40,7 @@ def network_from_settings(settings: Settings, vocabulary: Vocabulary | int, plat
     words = numbered(vocabulary) if isinstance(vocabulary, int) else vocabulary
     output = parts.make('output.kind', settings).over(words)
     if body.scorer is not LINEAR:
-        takes_scorer = 'scorer' in {field.name for field in dataclasses.fields(output)}
-        allowed = f'must be sampled or nce for model.family={settings.model.family}, which scores words itself'
-        require(takes_scorer, 'output.kind', settings.output.kind, allowed)
+        check_scorer(settings, body, output)
         output = dataclasses.replace(cast(Any, output), scorer=body.scorer)
     line_end = None
     if settings.corpus.context == 'line':
@@ -50,6 +49,13 @@ def network_from_settings(settings: Settings, vocabulary: Vocabulary | int, plat
         require(takes_lines, 'corpus.context', 'line', allowed)
         line_end = words.ids[PARAGRAPH_BOUNDARY]
     return Network(body, output, len(words), line_end, settings.train.embedding_dropout)
+
+
+def check_scorer(settings: Settings, body: Body, output: OutputLayer) -> None:
+    """Raises BadInput for a body that scores words itself and an output layer that takes no scorer."""
+    takes_scorer = 'scorer' in {field.name for field in dataclasses.fields(output)}
+    allowed = f'must be sampled or nce for model.family={settings.model.family}, which scores words itself'
+    require(body.scorer is LINEAR or takes_scorer, 'output.kind', settings.output.kind, allowed)
 
 
 def resolve_auto(settings: Settings, platform: str | None = None) -> Settings:
