@@ -17,16 +17,13 @@ Nobody has run this config: no figures are known.
 
 from ml_collections import ConfigDict
 
-from nplm_jax.config.settings import FIELDS
 from nplm_jax.configs import rows
 
 _CORPUS: rows.Row = {'corpus.name': 'text', 'corpus.paragraphs': 'blank_lines'}
 _NETWORK: rows.Row = {**rows.NCE, 'output.samples': 500}
 _MIN_COUNTS = {'10m': 3, '100m': 10}  # a guess that keeps the vocabulary near 100,000 words; it was not measured
 _SIZES = {size: {'corpus.min_count': min_count, **_NETWORK} for size, min_count in _MIN_COUNTS.items()}
-# Count-based models refuse the keys of _NETWORK, so they are reset.
-_NO_NETWORK = {key: FIELDS[key].default for key in _NETWORK}
-_MODELS = {**{name: {**_NO_NETWORK, **keys} for name, keys in rows.NGRAMS.items()}, **rows.NETWORKS}
+_MODELS = {**rows.NGRAMS, **rows.NETWORKS}
 
 
 def get_config(row: str = '10m') -> ConfigDict:

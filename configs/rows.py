@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
+from nplm_jax.config.checked_fields import flatten
 from nplm_jax.config.compose import with_components
-from nplm_jax.config.parts import override
+from nplm_jax.config.parts import changed, override
 from nplm_jax.config.settings import FIELDS, default_config
 
 Row = Mapping[str, Any]  # values by flattened key: {'model.h': 50}
@@ -214,12 +215,11 @@ MINUTES: dict[str, Row] = {
     'twenty_minutes': {**network(400, 13, _BROWN), 'train.epochs': 13},
     'one_hour': {**network(512, 27, _BROWN), 'train.epochs': 27},
 }
-_NOT_READ: Row = {key: FIELDS[key].default for key in ('model.rounds', 'optimizer.row_adaptivity')}
 # LSTMs for about as long, trained by gradient descent.
 BY_GRADIENT_DESCENT: dict[str, Row] = {
-    'one_minute': {**_tied_lstm(200, 0.0, 0.0, 0.0, 500, 2), **_NOT_READ},
-    'five_minutes': {**_tied_lstm(320, 0.3, 0.45, 0.0, 1000, 4), **_NOT_READ},
-    'one_hour': {**_tied_lstm(400, 0.45, 0.55, 0.05, 1000, 24), **_NOT_READ},
+    'one_minute': _tied_lstm(200, 0.0, 0.0, 0.0, 500, 2),
+    'five_minutes': _tied_lstm(320, 0.3, 0.45, 0.0, 1000, 4),
+    'one_hour': _tied_lstm(400, 0.45, 0.55, 0.05, 1000, 24),
 }
 
 
@@ -262,12 +262,11 @@ def get_config(
     first, *after = [words] if words in rows else words.split(',')
     if first not in rows:
         first, after = default, [first, *after]
-    c = default_config()
-    known = [word for word in after if word in presets]
-    for keys in (common, rows[first], *(presets[word] for word in known)):
-        c.update_from_flattened_dict(dict(keys))
-    components = [word for word in after if word not in presets]
-    if components:
+    values = flatten(default_config())
+    for keys in (common, rows[first], *(presets[word] for word in after if word in presets)):
+        values = changed(values, keys)
+    c = override(values, {})
+    if components := [word for word in after if word not in presets]:
         names = [*filter(None, rows), *presets]
         c = with_components(c, components, f'configs/{corpus}.py:{words}', names)
     name = '-'.join(filter(None, (corpus, *(word.rpartition(':')[2] for word in words.split(',')))))

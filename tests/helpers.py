@@ -27,7 +27,6 @@ from configs import default
 from nplm_jax.cli import launch as launch_lib
 from nplm_jax.config import parts, plugins
 from nplm_jax.config import settings as config_lib
-from nplm_jax.config.checked_fields import flatten
 from nplm_jax.config.registry import NETWORKS, PARTS
 from nplm_jax.config.sections import CorpusSettings
 from nplm_jax.config.settings import Settings
@@ -130,8 +129,7 @@ def default_settings(changes: Mapping[str, Any] | None = None) -> Settings:
 
 def fitted(config, changes):
     """Returns a config with some flattened keys changed, of which those that its parts do not read are left out."""
-    flat = {**flatten(config), **changes}
-    return parts.to_config(config_lib.from_config({**flat, **parts.resets(flat, parts.PARTS)}))
+    return parts.to_config(config_lib.from_config(parts.changed(config, changes, PARTS)))
 
 
 def small_settings(changes: Mapping[str, Any] | None = None) -> Settings:

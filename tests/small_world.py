@@ -34,7 +34,6 @@ CONFIG = """
 import itertools
 from configs import {name} as real
 from nplm_jax.config import parts, settings
-from nplm_jax.config.checked_fields import flatten
 
 def get_config(*row):
     c = real.get_config(*row)
@@ -48,8 +47,7 @@ def get_config(*row):
     keys |= {{'train.batch_size': 12, 'train.epochs': min(c.train.epochs, 2) if 'train' in c else 2}}
     keys |= {{'model.bptt_length': 4, 'train.steps_per_execution': 32, 'train.log_every': 32}}
     keys |= {{'train.checkpoint_every': 1000}}  # a save takes 0.1 s
-    flat = {{**flatten(c), **keys}}
-    return parts.to_config(settings.from_config({{**flat, **parts.resets(flat, parts.PARTS)}}))
+    return parts.to_config(settings.from_config(parts.changed(c, keys, parts.PARTS)))
 
 network = getattr(real, 'network', None)
 

@@ -85,14 +85,13 @@ class ConfigParser(flags.ArgumentParser[ConfigDict]):
 
     def parse(self, argument: str) -> ConfigDict:
         """See `load_config`. A section that the config lacks becomes an empty one, whose keys flags can set."""
-        config = load_config(argument)
+        config = load_config(argument).unlock()  # the settings name the component that does not read a key
         for section in (key.rpartition('.')[0] for key in FIELDS if '.' in key):
             outer, _, name = section.rpartition('.')
             parent = config[outer] if outer else config
             if isinstance(parent, ConfigDict) and name not in parent:
-                with parent.unlocked() if parent.is_locked else contextlib.nullcontext():
-                    parent[name] = ConfigDict()
-        return config.unlock()  # the settings name the component that does not read a key
+                parent[name] = ConfigDict()
+        return config
 
     def flag_type(self) -> str:
         """Returns what ml_collections returns."""

@@ -40,7 +40,7 @@ def read(settings: Settings, data: Dataset, folder: pathlib.Path | None = None) 
 
 
 def estimate(settings: Settings, data: Dataset, folder: pathlib.Path) -> LanguageModel:
-    """Estimates the model that `model.family`, `model.n` and `ngram.*` describe from the training words.
+    """Estimates the model that `model.*` describes from the training words.
 
     Args:
         settings: The run's settings; `model.family` is one of `registry.NGRAM_MODELS`.

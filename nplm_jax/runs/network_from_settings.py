@@ -39,8 +39,8 @@ def network_from_settings(settings: Settings, vocabulary: Vocabulary | int, plat
     body.check()
     words = numbered(vocabulary) if isinstance(vocabulary, int) else vocabulary
     output = parts.make('output.kind', settings).over(words)
+    check_scorer(settings, body, output)
     if body.scorer is not LINEAR:
-        check_scorer(settings, body, output)
         output = dataclasses.replace(cast(Any, output), scorer=body.scorer)
     line_end = None
     if settings.corpus.context == 'line':

@@ -36,7 +36,6 @@ from ml_collections import ConfigDict
 
 from configs import brown, text
 from nplm_jax.config import parts
-from nplm_jax.config.checked_fields import flatten
 from nplm_jax.config.registry import PARTS
 from nplm_jax.inference import generation
 from nplm_jax.runs import experiment
@@ -207,7 +206,7 @@ def make_text() -> str:
     return '\n\n'.join(' '.join(sentence(topics[p % 6]) for _ in range(11)) for p in range(54)) + '\n'
 
 
-def make_config(case: str, folder: pathlib.Path) -> ConfigDict:
+def make_config(case: str, folder: pathlib.Path) -> ConfigDict | dict[str, Any]:
     """The config of a case; that of a small one has the text written into `folder`.
 
     Args:
@@ -224,8 +223,7 @@ def make_config(case: str, folder: pathlib.Path) -> ConfigDict:
     (path := folder / 'text.txt').write_text(make_text(), encoding='utf-8')
     config = text.get_config()
     changes = {'name': case, 'corpus.path': str(path), 'corpus.count_over': 'all', **CASES[case]}
-    flat = {**flatten(config), **changes}
-    return {**flat, **parts.resets(flat, PARTS)}  # cases share keys that some of them do not read
+    return parts.changed(config, changes, PARTS)  # cases share keys that some of them do not read
 
 
 def record(case: str, sampling: bool = True) -> tuple[dict[str, Any], dict[str, Any]]:
