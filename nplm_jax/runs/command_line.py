@@ -170,11 +170,11 @@ def _chosen_in_config(key: str, name: str, argv: Sequence[str]) -> BadInput:
     """Returns the error of a flag that names a component, with the words of --config that choose it."""
     match = re.search(r'\0--?config[=\0]([^\0]*)', '\0'.join(['', *argv]))
     config = match[1] if match else 'brown'
-    made = with_components(config, {key: name}) or f'brown:{next(iter(PARTS[key].paths))}'
+    made = name_components(config, {key: name}) or f'brown:{next(iter(PARTS[key].paths))}'
     return BadInput(f'--config.{key}', f'chosen by a word of --config, as in --config={made}', value=name)
 
 
-def with_components(config: str, chosen: Mapping[str, str]) -> str:
+def name_components(config: str, chosen: Mapping[str, str]) -> str:
     """Returns the value of --config that names components beside the words of another one; '' if its file refuses them.
 
     Args:

@@ -13,7 +13,7 @@ from nplm_jax.config.checked_fields import flatten
 from nplm_jax.config.registry import PARTS
 from nplm_jax.config.settings import FIELDS, Settings
 from nplm_jax.runs import experiment
-from nplm_jax.runs.command_line import load_config, require_key, with_components
+from nplm_jax.runs.command_line import load_config, name_components, require_key
 from nplm_jax.runs.experiment import Config
 from nplm_jax.runs.run_inputs import TEACHER
 from nplm_jax.runs.run_names import run_name, unique_names
@@ -198,7 +198,7 @@ def job_config(file: str, overrides: Mapping[str, Any], point: Point) -> tuple[s
     changes = {**overrides, **point.overrides}
     if not (chosen := {key: str(value) for key, value in changes.items() if key in PARTS}):
         return file, changes
-    named = with_components(file, chosen)
+    named = name_components(file, chosen)
     require(
         bool(named), '--launcher', point.name, f'{file} must take {", ".join(chosen.values())} as words of --config'
     )
