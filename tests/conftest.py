@@ -5,6 +5,7 @@ import gc
 import importlib.metadata
 import os
 import pathlib
+import signal
 import sys
 import time
 import warnings
@@ -29,6 +30,8 @@ from nplm_jax.config import settings as config_lib
 from nplm_jax.ngram.kneser_ney import DiscountWarning
 from nplm_jax.runs import experiment, loading
 
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a shell's background jobs, and the processes that they start
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 jax.config.update('jax_numpy_rank_promotion', 'raise')
 hypothesis.settings.register_profile('no_deadline', deadline=None)  # an example may take long on a busy machine
 hypothesis.settings.load_profile('no_deadline')

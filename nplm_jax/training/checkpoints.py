@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
+import tensorstore as ts
 from absl import logging
 
 from nplm_jax.distributed.jax_settings import is_not_orbax
@@ -24,6 +25,7 @@ Best = TypeVar('Best')
 Result = TypeVar('Result')
 MAX_TO_KEEP = 3  # newest checkpoints that stay on the disk
 _FILES_BYTES = 2**17  # that the files of a checkpoint take beside its arrays, about
+_CACHE_BYTES = 2**24  # for the index of the arrays, which TensorStore else reads again for each
 CHECKSUM, CHECKSUM_OF_BEST = 'crc32', 'crc32_of_best'
 
 
@@ -213,17 +215,12 @@ class CheckpointStore:
         """Returns some items of a checkpoint, in the structure of an example of each, and its progress.
 
         Raises:
-            ValueError: The checksum differs, or the shape or type of an array. Orbax raises errors of other types.
+            ValueError: The checksum differs, the shape or type of an array does, or a file is damaged. Orbax raises
+                errors of other types.
         """
-        folder = pathlib.Path(self._manager.directory) / str(step)
-        # Restore in the structure on disk: earlier versions saved None for parameters that a network does not have.
-        targets = {item: self._check_arrays(folder / item, example) for item, example in examples.items()}
-        items = {item: ocp.args.StandardRestore(target) for item, target in targets.items()}
-        restored = self._manager.restore(step, args=ocp.args.Composite(**items, progress=ocp.args.JsonRestore()))
-        trees = [
-            ocp.tree.from_flat_dict(ocp.tree.to_flat_dict(restored[item], sep='.'), example, sep='.')
-            for item, example in examples.items()
-        ]
+        folder = self._folder / str(step)
+        trees = [_read_arrays(folder / item, example) for item, example in examples.items()]
+        restored = self._manager.restore(step, args=ocp.args.Composite(progress=ocp.args.JsonRestore()))
         progress = dict(restored.progress)
         checksum, checksum_of_best = progress.pop(CHECKSUM, None), progress.pop(CHECKSUM_OF_BEST, None)
         if 'state' in examples:
@@ -233,28 +230,6 @@ class CheckpointStore:
         if differs:
             raise ValueError('its checksum differs')
         return trees, progress
-
-    def _check_arrays(self, folder: pathlib.Path, example: Any) -> Any:
-        """Compares shapes and types before any array is read: Orbax would silently cast, cut or pad arrays.
-
-        Returns:
-            Empty arrays in the structure in which the item was saved.
-
-        Raises:
-            ValueError: An array is of another shape or type than the example's.
-        """
-
-        def describe(array: Any) -> str:
-            return 'none' if array is None else f'{array.dtype}{list(array.shape)}'
-
-        tree_on_disk = ocp.StandardCheckpointHandler().metadata(folder).tree
-        existing = ocp.tree.to_flat_dict(tree_on_disk, sep='.')
-        expected = ocp.tree.to_flat_dict(example, sep='.')
-        for name in sorted(existing.keys() | expected.keys()):
-            in_checkpoint, by_config = describe(existing.get(name)), describe(expected.get(name))
-            if in_checkpoint != by_config:
-                raise ValueError(f'{folder.name}.{name}: {in_checkpoint} in the checkpoint, {by_config} by the config')
-        return jax.tree.map(lambda x: np.empty(x.shape, x.dtype), tree_on_disk)
 
     def close(self) -> None:
         """Waits for the last save (see `wait`) and frees Orbax's threads."""
@@ -274,6 +249,48 @@ def _single_process() -> ocp.options.MultiprocessingOptions:
         return ocp.options.MultiprocessingOptions()
     index = jax.process_index()
     return ocp.options.MultiprocessingOptions(index, {index}, 'alone')
+
+
+def _read_arrays(folder: pathlib.Path, example: Tree) -> Tree:
+    """Reads an item of a checkpoint without Orbax.
+
+    Orbax reads all arrays in one event loop and closes it at the first error. TensorStore's threads still answer about
+    the other arrays, and each answer prints a traceback. Here all answers are waited for.
+
+    Args:
+        folder: The folder of the item.
+        example: Its structure, shapes and types.
+
+    Raises:
+        ValueError: An array is damaged, or of another shape or type than the example's. Shapes and types are compared
+            before any array is read.
+    """
+
+    def describe(array: Any) -> str:
+        return 'none' if array is None else f'{array.dtype.name}{list(array.shape)}'
+
+    context = ts.Context({'cache_pool': {'total_bytes_limit': _CACHE_BYTES}})
+    kvstore = {'driver': 'ocdbt', 'base': {'driver': 'file', 'path': f'{folder}/'}}
+    keys = [key.decode() for key in ts.KvStore.open(kvstore, context=context).result().list().result()]
+    names = [name for name, _, file in (key.rpartition('/') for key in keys) if file == '.zarray']
+    opening = [
+        ts.open({'driver': 'zarr', 'kvstore': {**kvstore, 'path': f'{name}/'}}, context=context) for name in names
+    ]
+    existing = dict(zip(names, _wait_for_all(opening)))
+    expected = ocp.tree.to_flat_dict(example, sep='.')
+    for name in sorted(existing.keys() | expected.keys()):
+        in_checkpoint, by_config = describe(existing.get(name)), describe(expected.get(name))
+        if in_checkpoint != by_config:
+            raise ValueError(f'{folder.name}.{name}: {in_checkpoint} in the checkpoint, {by_config} by the config')
+    arrays = _wait_for_all([array.read() for array in existing.values()])
+    return ocp.tree.from_flat_dict({**expected, **dict(zip(existing, arrays))}, example, sep='.')
+
+
+def _wait_for_all(futures: list[Any]) -> list[Any]:
+    """Returns the results of futures. Raises the first error, after all have ended."""
+    for future in futures:
+        future.exception()
+    return [future.result() for future in futures]
 
 
 def _checksum(tree: Any, progress: dict[str, Any]) -> int:

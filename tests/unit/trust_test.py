@@ -44,7 +44,6 @@ class Words(WordTokenizer):
 EVIL = 'runs.evil.payload'
 NUMPY = 'numpy.lib._utils_impl:_makenamedict'
 TOKENIZER = 'tokenizer_config.json'
-REFUSED = 'is not imported; if you trust its code, name it: --plugins='
 
 
 @pytest.fixture
@@ -107,7 +106,7 @@ def test_the_module_of_a_folder_is_not_imported(key, evil, nplm_command, refusal
         assert nplm_command('score', folder)[0]
     else:
         line = refusal('score', folder)
-        assert f'{key}=' in line and f'{REFUSED}{EVIL}, ' in line
+        assert f'{key}=' in line and f'--plugins={EVIL}, ' in line
     assert not (tmp_path / 'executed').exists() and EVIL not in sys.modules
 
 
@@ -124,7 +123,8 @@ def test_the_corpus_function_of_a_folder_is_not_called(command, evil, refusal, t
     folders = [evil('counts', CHANGES['corpus.name'])]
     if command == 'mix':
         folders.append(shutil.copytree(folders[0], tmp_path / 'copy'))
-    assert f"corpus.name='{EVIL}:texts': {EVIL} {REFUSED}" in refusal(command, *folders)
+    line = refusal(command, *folders)
+    assert f"corpus.name='{EVIL}:texts': " in line and f'--plugins={EVIL}, ' in line
     assert not (tmp_path / 'executed').exists()
 
 

@@ -153,7 +153,7 @@ def test_stopped_by_a_signal_and_resumed_it_ends_the_same(tmp_path, monkeypatch)
     assert written() == before
 
 
-def test_a_signal_after_the_last_update_is_not_lost(tmp_path, monkeypatch, request):
+def test_a_signal_after_the_last_update_is_not_lost(tmp_path, monkeypatch):
     points = make(POINTS[:2], {'train.epochs': 1})
     drawn = []
 
@@ -163,8 +163,6 @@ def test_a_signal_after_the_last_update_is_not_lost(tmp_path, monkeypatch, reque
             signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(figures, 'draw_learning_curve', draw)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
-    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     with pytest.raises(KeyboardInterrupt):
         train(points, tmp_path)
     assert all((tmp_path / p.name / 'results.json').exists() for p in points)

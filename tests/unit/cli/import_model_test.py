@@ -228,7 +228,7 @@ def test_an_imported_model_whose_file_is_gone_says_so(zebras, lines, tmp_path, m
     monkeypatch.setattr(loading, 'prepare_recorded', lambda *_: None)
     with pytest.raises(SystemExit):
         cli.main(['next', str(zebras)])
-    assert re.search('/model.safetensors: .*`nplm import`.*/zebras.arpa$', lines()[1][-1])
+    assert re.search('/model.safetensors: .*/zebras.arpa$', lines()[1][-1])
 
 
 # --- ARPA files in place of runs --------------------------------------------------------------------------

@@ -143,7 +143,7 @@ def test_an_impossible_value_is_one_line_with_key_and_value(key, value):
     ],
 )
 def test_of_a_mistyped_value_the_nearest_is_suggested(key, value, near):
-    with pytest.raises(BadInput, match=f'^{key}={value!r}: must be one of .*; did you mean {near}[?]$'):
+    with pytest.raises(BadInput, match=f'^{key}={value!r}: .* {near}[?]$'):
         load_settings(config({key: value}))
 
 

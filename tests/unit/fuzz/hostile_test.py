@@ -110,7 +110,7 @@ def test_a_file_too_large_is_not_read(tmp_path, monkeypatch):
         file.truncate(2**40)  # a hole
     with within(20, megabytes=30):
         for reader in READERS:  # a text may have any length, and is refused at its first block
-            expected = 'NUL' if 'text' in reader else 'too large (1,099,511,627,776 bytes; '
+            expected = 'NUL' if 'text' in reader else '1,099,511,627,776'
             expected = 'a line of more than ' if 'ARPA' in reader or 'arpa' in reader else expected
             assert expected in refusal(READERS[reader], tmp_path / 'row.json')
 

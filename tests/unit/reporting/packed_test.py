@@ -176,21 +176,22 @@ def test_the_name_of_a_run_is_enough(runs, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    'damage,message',
+    'damage,said',
     [
-        (lambda data: data[:-1], 'not a model of nplm pack, or cut'),
-        (lambda data: data[:1000], 'not a model of nplm pack, or cut'),
-        (lambda data: b'', 'not a model of nplm pack, or cut'),
-        (lambda data: data[:500] + bytes([data[500] ^ 1]) + data[501:], 'damaged (checksum mismatch)'),
-        (lambda data: data[:-1] + (b'1' if data[-1:] == b'0' else b'0'), 'damaged (checksum mismatch)'),
-        (lambda data: data.replace(b'format 1,', b'format 2,'), 'format 2 of packed models; this version reads 1'),
-        (lambda data: data + b'x', 'not a model of nplm pack, or cut'),
+        (lambda data: data[:-1], []),
+        (lambda data: data[:1000], []),
+        (lambda data: b'', []),
+        (lambda data: data[:500] + bytes([data[500] ^ 1]) + data[501:], []),
+        (lambda data: data[:-1] + (b'1' if data[-1:] == b'0' else b'0'), []),
+        (lambda data: data.replace(b'format 1,', b'format 2,'), ['2', '1']),
+        (lambda data: data + b'x', []),
     ],
-)  # fmt: skip
-def test_a_damaged_file_is_one_line(valid, tmp_path, cache, damage, message):
+)
+def test_a_damaged_file_is_one_line(valid, tmp_path, cache, damage, said):
     (path := tmp_path / 'bad.nplm').write_bytes(damage(valid))
     for command in ('score', 'info', 'generate'):
-        assert refused(command, str(path)).startswith(f"RUN='{path}': {message}")
+        line = one_line(refused(command, str(path)), key := f"RUN='{path}'")
+        assert numbers(line.removeprefix(key)) == said
     assert not cache.exists()
 
 

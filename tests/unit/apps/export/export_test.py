@@ -118,17 +118,9 @@ def test_an_add_delta_model_is_the_same_from_its_arpa_file(folders, tmp_path, np
 @pytest.mark.parametrize(
     'name, to, message',
     [
-        (
-            'network',
-            'arpa',
-            '--to=arpa:',
-        ),
-        ('counts', 'word2vec', 'a model of family modified_kneser_ney has no word features'),
-        (
-            'counts',
-            'onnx',
-            "--to='onnx':",
-        ),
+        ('network', 'arpa', '--to=arpa:'),
+        ('counts', 'word2vec', "--to='word2vec':"),
+        ('counts', 'onnx', "--to='onnx':"),
     ],
 )
 def test_what_a_format_cannot_hold_is_one_line(folders, tmp_path, lines, name, to, message):

@@ -148,7 +148,7 @@ WRONG = [
     (['--table=nowhere.csv'], 'nowhere.csv:'),
     (['--output=x.txt'], "--output='x.txt':"),
     (['--spillover=-1'], 'spillover=-1:'),
-    (['--open'], 'no spelling model for words outside the vocabulary'),
+    (['--open'], '/network:'),
     (['OTHER'], 'is not that of'),
     ([], 'stdin:'),
 ]
