@@ -20,8 +20,7 @@ def main(argv: Sequence[str]) -> None:
     """Runs the sweep."""
     parser = train.make_parser('sweep', __doc__)
     parser.add_argument('axes', nargs='*', metavar='KEY=VALUE,...', help='values of a key; default: those of sweep()')
-    if not argv or argv[0].startswith('-'):
-        parser.parse_args(argv)  # --help, or a missing CONFIG
+    train.require_config(parser, argv)
     for name in ('search', 'minutes', 'distributed'):
         is_given = any(word.partition('=')[0] == f'--{name}' for word in argv)
         require(not is_given, f'--{name}', ..., f'cannot be used with nplm sweep; give it to nplm train {argv[0]}')

@@ -13,6 +13,7 @@ input, 130 (Ctrl-C) or 143 (SIGTERM) stopped with everything saved.
 """
 
 import functools
+import sys
 from collections.abc import Sequence
 
 from nplm_jax.cli.parser import Parser
@@ -21,8 +22,7 @@ from nplm_jax.cli.parser import Parser
 def main(argv: Sequence[str]) -> None:
     """Trains."""
     parser = make_parser('train', __doc__)
-    if not argv or argv[0].startswith('-'):
-        parser.parse_args(argv)  # --help, or a missing CONFIG
+    require_config(parser, argv)
     start('train', argv[0], [], argv[1:])
 
 
@@ -43,6 +43,15 @@ def make_parser(command: str, description: str | None) -> Parser:
         parser.add_argument('--search', metavar='N', help=trials)
     parser.add_switch('--print_config', 'print every config key with its meaning, and exit')
     return parser
+
+
+def require_config(parser: Parser, argv: Sequence[str]) -> None:
+    """Ends the process where --help stands anywhere, or where the first word is not CONFIG."""
+    if not {'-h', '--help'}.isdisjoint(argv):
+        parser.print_help()
+        sys.exit()
+    if not argv or argv[0].startswith('-'):
+        parser.parse_args(argv)
 
 
 def start(command: str, config: str, words: Sequence[str], flags: Sequence[str]) -> None:

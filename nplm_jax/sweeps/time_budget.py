@@ -178,11 +178,12 @@ def choose(
     time_used = f'in {minutes:g} minutes of training'
     if plan.updates == budget.most_updates:
         time_used = f'in less than {minutes:g} minutes, since more passes gain nothing'
-    left = (len(data.splits['test']) + len(data.valid)) * speed.score / 60
+    left = (len(data.splits['test']) + len(data.valid)) * speed.score
+    time_left = f'{left / 60:.1f} minutes' if left >= 60 else f'{math.ceil(left)} s'
     reasons = [
         f'Measured words/s: {", ".join(rates)}',
         f'Chosen: {width} units{rule}; {passes:.1f} passes over {words:,} words {time_used}',
-        f'Then the evaluation of all validation and test words takes about {left:.1f} minutes',
+        f'Then the evaluation of all validation and test words takes about {time_left}',
     ]
     return Choice(minutes, keys, reasons)
 

@@ -60,14 +60,14 @@ class CheckpointStore:
                     shutil.rmtree(partial, ignore_errors=True)
                 else:
                     partial.unlink(missing_ok=True)
-        options = ocp.CheckpointManagerOptions(
-            max_to_keep=None if self._read_only else MAX_TO_KEEP,
-            create=False,
-            read_only=self._read_only,
-            enable_async_checkpointing=True,
-            multiprocessing_options=_single_process(),
-        )
         with _without_orbax_warnings():  # about options that read_only does not need
+            options = ocp.CheckpointManagerOptions(
+                max_to_keep=None if self._read_only else MAX_TO_KEEP,
+                create=False,
+                read_only=self._read_only,
+                enable_async_checkpointing=True,
+                multiprocessing_options=_single_process(),
+            )
             return ocp.CheckpointManager(self._folder, item_names=('state', 'best', 'progress'), options=options)
 
     def latest_step(self) -> int | None:

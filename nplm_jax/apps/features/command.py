@@ -43,7 +43,11 @@ def main(argv: Sequence[str]) -> None:
     parser.add_json()
     flags = parser.parse_args(argv)
     folder = expand('--output', flags.output)
-    if flags.export or flags.maps:
+    writes = flags.export or flags.maps
+    require(
+        writes or flags.output == parser.get_default('output'), '--output', flags.output, 'requires --export or --maps'
+    )
+    if writes:
         require_writable('--output', flags.output, is_folder=True)
     for name in ('features.txt', 'features.bin', 'projector') if flags.export else ():
         require_new('--output', flags, folder / name)

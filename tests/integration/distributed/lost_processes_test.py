@@ -20,7 +20,7 @@ from nplm_jax.utils.errors import BadInput
     'error,expected',
     [
         (RuntimeError('anything'), False),
-        (RuntimeError('UNAVAILABLE: of a plug-in'), False),
+        (RuntimeError('UNAVAILABLE: Gloo, of a plug-in'), False),
         (jax.errors.JaxRuntimeError('UNAVAILABLE: connection lost'), True),
         (jax.errors.JaxRuntimeError('INTERNAL: Gloo all-reduce failed: Connection reset by peer'), True),
         (jax.errors.JaxRuntimeError('RESOURCE_EXHAUSTED: Out of memory'), False),

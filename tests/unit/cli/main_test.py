@@ -37,6 +37,11 @@ def test_help_has_an_example_what_comes_out_and_every_default(name):
         assert words.startswith('-h') or 'default: ' in words or words.endswith('required'), words
 
 
+@pytest.mark.parametrize('name', ['train', 'sweep'])
+def test_the_help_of_training_is_shown_after_a_config_too(name):
+    assert run_help(name, 'brown', '--workdir=x') == run_help(name)
+
+
 WRITERS = {  # the commands that write an output, and words for what they read, none of which is there
     'adapt': ['runs/x'],
     'export': ['runs/x', '--to=hf'],
@@ -79,6 +84,13 @@ def test_an_output_that_exists_is_refused_before_anything_is_read(name, tmp_path
         main(name, *words, '--overwrite')
     except BadInput as error:
         assert '--overwrite' not in error.problem  # what it reads is not there
+
+
+def test_features_refuses_an_output_that_it_would_not_write():
+    features = importlib.import_module(all_commands()['features'].module)
+    with refuses('--output') as caught:
+        features.main(['runs/x', '--output=out'])
+    assert '--export' in caught.value.problem and '--maps' in caught.value.problem
 
 
 def bad_outputs(name, tmp_path):

@@ -83,7 +83,7 @@ def test_a_text_is_read_in_thirty_passes_at_most(text, data, timed):
     assert choice.keys['train.max_steps'] == np.ceil(words / 512)
     widths = [w for w in width_choice.WIDTHS if words >= width_choice.WORDS_PER_SQUARE * w**2]
     assert choice.keys['model.h'] == max(widths)
-    assert '60' in numbers(choice.reasons[1])
+    assert '60' in numbers(choice.reasons[1]) and float(numbers(choice.reasons[2])[0]) > 0  # of the evaluation
     assert '0.02' in numbers(choose(text, data, 0.02).reasons[1])
 
 

@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
+from absl import logging
 from checkpoint_states import BEST, at, filled, restored_step
 from helpers import refuses
 
@@ -33,6 +34,15 @@ def test_what_a_killed_save_leaves_is_removed(tmp_path):
     (tmp_path / '4.orbax-checkpoint-tmp-1').write_text('a file')
     assert restored_step(tmp_path) == 3
     assert {p.name for p in tmp_path.iterdir()} == {'1', '2', '3'}
+
+
+def test_a_store_that_is_read_logs_nothing(tmp_path, monkeypatch, caplog):
+    filled(tmp_path)
+    monkeypatch.setattr(logging.get_absl_logger(), 'filters', [])  # that of a command
+    monkeypatch.setattr(logging.get_absl_logger(), 'propagate', True)
+    caplog.clear()
+    CheckpointStore(tmp_path, read_only=True).close()
+    assert not caplog.messages
 
 
 def test_a_save_returns_before_the_checkpoint_is_complete_and_its_arrays_may_be_donated(tmp_path, monkeypatch):
