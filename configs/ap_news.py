@@ -34,11 +34,8 @@ _CORPUS: rows.Row = {
 }
 _NAMES = {'mlp10': 'MLP10, mixed with the trigram'}
 _TABLE2 = rows.with_paper({'mlp10': rows.TABLE2_NETWORK, **rows.NGRAMS}, _NAMES, PAPER)
-_ROWS = {
-    **_TABLE2,
-    'mlp10,paper': {**_TABLE2['mlp10'], **rows.PAPER_RECIPE, 'optimizer.paper.decay': 1e-5},
-    **rows.NETWORKS,
-}
+_ROWS = {**_TABLE2, **rows.NETWORKS}
+_PRESETS = {'paper': {**rows.PAPER_RECIPE, 'optimizer.decay': 1e-5}}
 
 
 def get_config(row: str = 'mlp10') -> ConfigDict:
@@ -46,4 +43,4 @@ def get_config(row: str = 'mlp10') -> ConfigDict:
 
     The paper prints mlp10 only as a mixture with the interpolated trigram: compare `mixture.fixed` of results.json.
     """
-    return rows.get_config('ap_news', row, _CORPUS, _ROWS, default='mlp10')
+    return rows.get_config('ap_news', row, _CORPUS, _ROWS, _PRESETS, default='mlp10')

@@ -142,6 +142,7 @@ _BEST: rows.Row = {
     'output.kind': 'sampled',
     'optimizer.name': 'rowwise_adam',
     'optimizer.learning_rate': 0.003,
+    'optimizer.table_rate': 1.0,
     'optimizer.decay': 0.12,
     'optimizer.row_adaptivity': 0.5,
     'train.batch_size': 512,

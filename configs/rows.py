@@ -7,10 +7,8 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
-from nplm_jax.config.checked_fields import flatten
-from nplm_jax.config.compose import with_components
-from nplm_jax.config.parts import changed, override
-from nplm_jax.config.settings import FIELDS, default_config
+from nplm_jax.config.compose import components_of, with_components
+from nplm_jax.config.settings import default_config, override
 
 Row = Mapping[str, Any]  # values by flattened key: {'model.h': 50}
 
@@ -26,10 +24,8 @@ NGRAMS: dict[str, Row] = {
 # What the paper calls them.
 _NGRAMS_IN_PAPER = {**dict.fromkeys(NGRAMS, 'Kneser-Ney back-off'), 'interpolated': 'Del. Int.'}
 
-# The training of the paper: one word per update, no dropout, b initialised with zeros. The other optimizer keys of a
-# row are reset to their defaults.
+# The training of the paper: one word per update, no dropout, b initialised with zeros.
 PAPER_RECIPE: Row = {
-    **{key: field.default for key, field in FIELDS.items() if key.startswith('optimizer.')},
     'optimizer.name': 'paper',
     'model.dropout': 0.0,
     'train.unigram_bias': False,
@@ -262,12 +258,11 @@ def get_config(
     first, *after = [words] if words in rows else words.split(',')
     if first not in rows:
         first, after = default, [first, *after]
-    values = flatten(default_config())
+    c = default_config()
     for keys in (common, rows[first], *(presets[word] for word in after if word in presets)):
-        values = changed(values, keys)
-    c = override(values, {})
-    if components := [word for word in after if word not in presets]:
-        names = [*filter(None, rows), *presets]
-        c = with_components(c, components, f'configs/{corpus}.py:{words}', names)
+        c = override(c, keys)
+    names = [*filter(None, rows), *presets]
+    components = components_of([word for word in after if word not in presets], f'configs/{corpus}.py:{words}', names)
+    c = with_components(c, components)
     name = '-'.join(filter(None, (corpus, *(word.rpartition(':')[2] for word in words.split(',')))))
     return override(c, {'name': name})

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from nplm_jax.apps.features.embeddings import neighbours
     from nplm_jax.apps.new_words.induction import induce
     from nplm_jax.apps.surprisal.frames import surprisal
-    from nplm_jax.config.parts import override
+    from nplm_jax.config.settings import override
     from nplm_jax.data.vocabulary import Vocabulary
     from nplm_jax.inference.generation import Choice, encode_prompt, sample
     from nplm_jax.inference.loaded_model import LoadedModel
@@ -88,7 +88,7 @@ _MODULES = {  # where each name is defined, or for a module the subpackage that 
     'mixture': 'models',
     'neighbours': 'apps.features.embeddings',
     'nplm': 'models',
-    'override': 'config.parts',
+    'override': 'config.settings',
     'perplexity': 'inference.perplexity',
     'sample': 'inference.generation',
     'spelling': 'runs',

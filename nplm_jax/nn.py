@@ -89,26 +89,6 @@ def dropout(
     return jnp.where(keep, values / (1 - rate), 0)
 
 
-def embedding_dropout(key: Key, ids_SxL: jax.Array, e_SxLxM: jax.Array, rate: float) -> jax.Array:
-    """Zeroes all features of a share `rate` of the word types, wherever they occur, and scales up those of the others.
-
-    The mask of a type is a function of the key and its id, so every device and part of a batch draws the same.
-
-    Args:
-        key: A random key; None for no dropout.
-        ids_SxL: Token ids.
-        e_SxLxM: Their features.
-        rate: The probability that a type is left out.
-
-    References:
-        Gal and Ghahramani, 2016; Merity et al., Regularizing and optimizing LSTM language models, 2018, section 4.3.
-    """
-    if key is None or not rate:
-        return e_SxLxM
-    keep_SxL = jax.vmap(jax.vmap(lambda i: jax.random.bernoulli(jax.random.fold_in(key, i), 1 - rate)))(ids_SxL)
-    return jnp.where(keep_SxL[:, :, None], e_SxLxM / (1 - rate), 0)
-
-
 def _bernoulli_rows(key: jax.Array, p: float, shape: Sequence[int], share: Any, num_shares: int) -> jax.Array:
     """Returns the rows of one share of `jax.random.bernoulli(key, p, (num_shares * shape[0], *shape[1:]))`.
 

@@ -12,8 +12,8 @@ from nplm_jax.nn import uniform
 class BagOfFeatures(Body):
     """The order of the words before is lost."""
 
-    n: int
-    m: int
+    n: int = 5
+    m: int = 10
 
     @property
     def reach(self):

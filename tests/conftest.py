@@ -25,7 +25,6 @@ import pytest
 from configs import brown, sentences
 from configs import text as text_config
 from nplm_jax.cli import __main__ as cli
-from nplm_jax.config import parts
 from nplm_jax.config import settings as config_lib
 from nplm_jax.ngram.kneser_ney import DiscountWarning
 from nplm_jax.runs import experiment, loading
@@ -135,12 +134,12 @@ def folders(tmp_path_factory):
     root = tmp_path_factory.mktemp('runs')
     config = sentences.get_config()
     experiment.run(config, root / 'network')
-    config = parts.override(config, {'model.family': 'modified_kneser_ney', 'model.n': 2})
+    config = config_lib.override(config, {'model.family': 'modified_kneser_ney', 'model.n': 2})
     with warnings.catch_warnings():
         warnings.simplefilter('ignore', DiscountWarning)  # three sentences are too little text
         experiment.run(config, root / 'counts')
     (root / 'text').write_text('other words here ' * 40)
-    config = parts.override(text_config.get_config(), {'model.family': 'add_delta', 'model.n': 2})
+    config = config_lib.override(text_config.get_config(), {'model.family': 'add_delta', 'model.n': 2})
     config.corpus.path, config.corpus.boundary_tokens = str(root / 'text'), False
     experiment.run(config, root / 'other')
     return root

@@ -25,9 +25,10 @@ from absl.testing import flagsaver
 
 from configs import default
 from nplm_jax.cli import launch as launch_lib
-from nplm_jax.config import parts, plugins
+from nplm_jax.config import plugins
 from nplm_jax.config import settings as config_lib
-from nplm_jax.config.registry import NETWORKS, PARTS
+from nplm_jax.config.checked_fields import flatten
+from nplm_jax.config.registry import KINDS, NETWORKS, NGRAM_MODELS
 from nplm_jax.config.sections import CorpusSettings
 from nplm_jax.config.settings import Settings
 from nplm_jax.data import batches, dataset, encoding, vocabulary
@@ -68,7 +69,6 @@ SMALL = {
     'model.direct': True,
     'model.dropout': 0.1,
     'optimizer.learning_rate': 0.5,
-    'optimizer.momentum': 0.9,
     'optimizer.decay': 1e-4,
     'train.batch_size': 7,
     'train.epochs': 3,
@@ -95,11 +95,12 @@ LONG_RUN = (
     '--config.train.evaluate_every=3000', '--config.train.patience=99', '--config.train.log_every=300',
 )  # fmt: skip
 COMPILER = ('JAX_DISABLE_MOST_OPTIMIZATIONS', 'XLA_FLAGS')  # environment variables that conftest.py sets
+ESTIMATED = sorted(NGRAM_MODELS.keys() - {'arpa'})  # the count-based models that are estimated from a text
 # Section 5's plug-ins.
 ENERGY = 'experiments.section5.plugins.energy:Energy'
 SENSES = 'experiments.section5.plugins.senses:Senses'
 IMPORTANCE = 'experiments.section5.plugins.importance:ImportanceSampling'
-SPARSE = {'output.samples': 9, 'output.num_shortlist': 5, 'output.classes': 4, 'optimizer.momentum': 0.0}
+SPARSE = {'output.samples': 9, 'output.num_shortlist': 5, 'output.classes': 4}
 
 
 @contextlib.contextmanager
@@ -123,13 +124,18 @@ def numbers(text: str) -> list[str]:
 
 
 def default_settings(changes: Mapping[str, Any] | None = None) -> Settings:
-    """Returns the default settings with some flattened keys changed."""
-    return config_lib.replace(config_lib.from_config(default.get_config()), changes or {})
+    """Returns the default settings with some flattened keys changed; those that the components do not have are dropped.
+
+    So tests of several components share the values of keys that some of these do not have.
+    """
+    with config_lib.trusting(changes or {}):
+        return config_lib.settle(flatten(default.get_config()), changes or {}, given=())
 
 
 def fitted(config, changes):
-    """Returns a config with some flattened keys changed, of which those that its parts do not read are left out."""
-    return parts.to_config(config_lib.from_config(parts.changed(config, changes, PARTS)))
+    """Returns a config with some flattened keys changed; those that its components do not have are dropped."""
+    with config_lib.trusting(changes):
+        return config_lib.to_config(config_lib.settle(flatten(config), changes, given=()))
 
 
 def small_settings(changes: Mapping[str, Any] | None = None) -> Settings:
@@ -144,8 +150,8 @@ def corpus_settings(name: str, path: str | os.PathLike[str] = '', **changes: Any
 
 
 def register(monkeypatch: Any, key: str, name: str, path: str) -> None:
-    """Adds a line to PARTS, for the time of a test: `register(monkeypatch, 'model.family', ...)`."""
-    monkeypatch.setitem(PARTS[key].paths, name, path)
+    """Adds a line to KINDS, for the time of a test: `register(monkeypatch, 'model.family', ...)`."""
+    monkeypatch.setitem(KINDS[key].paths, name, path)
     if key == 'model.family':
         monkeypatch.setitem(NETWORKS, name, path)
 

@@ -5,7 +5,7 @@ import re
 from helpers import ROOT
 
 PAGE = (ROOT / 'docs' / 'howto' / 'plugins.md').read_text()
-PARTS, CONFIG, OF_A_ROW = re.findall(r'```python\n(.*?)```', PAGE, re.DOTALL)
+KINDS, CONFIG, OF_A_ROW = re.findall(r'```python\n(.*?)```', PAGE, re.DOTALL)
 NAMES = {
     'corpus.name': 'my_parts:sums',
     'model.family': 'my_parts:WeightedMean',

@@ -33,7 +33,7 @@ SENTENCES = (
 CONFIG = """
 import itertools
 from configs import {name} as real
-from nplm_jax.config import parts, settings
+from nplm_jax.config import settings
 
 def get_config(*row):
     c = real.get_config(*row)
@@ -47,7 +47,7 @@ def get_config(*row):
     keys |= {{'train.batch_size': 12, 'train.epochs': min(c.train.epochs, 2) if 'train' in c else 2}}
     keys |= {{'model.bptt_length': 4, 'train.steps_per_execution': 32, 'train.log_every': 32}}
     keys |= {{'train.checkpoint_every': 1000}}  # a save takes 0.1 s
-    return parts.to_config(settings.from_config(parts.changed(c, keys, parts.PARTS)))
+    return settings.override(c, keys)
 
 network = getattr(real, 'network', None)
 

@@ -6,11 +6,10 @@ Such a part of a page stands between `<!-- NAME: python -m tools.reference_pages
 import argparse
 import ast
 import contextlib
-import functools
 import importlib
-import itertools
 import pathlib
 import re
+from collections.abc import Mapping, Sequence
 from unittest import mock
 
 import jax
@@ -19,14 +18,15 @@ from absl import flags
 from nplm_jax.cli import launch, parser
 from nplm_jax.cli.commands import all_commands
 from nplm_jax.config import settings as config
-from nplm_jax.config.parts import part_class
-from nplm_jax.config.registry import NETWORKS, PARTS
-from nplm_jax.config.sections import READS
+from nplm_jax.config.component import KIND, key_fields
+from nplm_jax.config.keys import Key, list_keys
+from nplm_jax.config.registry import KINDS, NETWORKS, component_class
 from nplm_jax.runs.network_from_settings import network_from_settings
 from nplm_jax.utils.errors import BadInput
 from tests.helpers import SPARSE, small_settings
 
-OUTPUT_KINDS = tuple(PARTS['output.kind'].paths)
+OUTPUT_KINDS = tuple(KINDS['output.kind'].paths)
+_PLUGIN = 'optax:lion'  # has the keys of every optimizer that is an import path, and options
 ROOT = pathlib.Path(__file__).parents[1]
 PART = re.compile(r'(<!-- (\w+): python -m tools\.reference_pages writes this -->\n\n).*?(\n\n<!-- end -->)', re.DOTALL)
 ROOMS = tuple(
@@ -36,29 +36,50 @@ ROOMS = tuple(
 
 
 def config_keys() -> str:
-    """Returns a heading, a sentence and a table for each section of the config."""
-    parts = []
-    for prefix, names in itertools.groupby(config.FIELDS, lambda name: name.rpartition('.')[0]):
-        section = functools.reduce(getattr, filter(None, prefix.split('.')), config.Settings())
-        summary = (type(section).__doc__ or '').partition(': ')[2].partition('\n')[0]
-        parts += [f'## {prefix}.*', f'{summary[:1].upper()}{summary[1:]}'] if prefix else ['## The run']
-        fields = [(name, config.FIELDS[name]) for name in names]
-        rows = [[f'`{name}`', f'`{field.default!r}`', escape_cell(field.metadata['meaning'])] for name, field in fields]
-        parts.append(table(['key', 'default', 'meaning'], rows))
-    return '\n\n'.join(parts)
+    """Returns a heading, a sentence and a table for the keys of each section that belong to no component."""
+    settings = config.from_config({})
+    of_components = {key.name for kind in KINDS for key in component_keys(kind, KINDS[kind].default)}
+    keys = [key for key in list_keys(settings) if key.name not in of_components | KINDS.keys()]
+    blocks = ['## The run', _key_table({key: () for key in keys if '.' not in key.name})]
+    for section in dict.fromkeys(key.name.partition('.')[0] for key in keys if '.' in key.name):
+        summary = (type(getattr(settings, section)).__doc__ or '').partition(': ')[2].partition('\n')[0]
+        blocks += [f'## {section}.*', f'{summary[:1].upper()}{summary[1:]}']
+        blocks.append(_key_table({key: () for key in keys if key.name.startswith(f'{section}.')}))
+    return '\n\n'.join(blocks)
 
 
-def parts_of_a_run() -> str:
-    """Returns for each key that names a part a table of its values, with what they are and the keys that they read."""
-    tables = []
-    for key, kind in PARTS.items():
+def components() -> str:
+    """Returns for each key that names a component a table of these, with their keys, and a table of the keys."""
+    blocks = []
+    for kind, components in KINDS.items():
+        keys: dict[Key, list[str]] = {}
         rows = []
-        for name in kind.paths:
-            summary = (part_class(key, name).__doc__ or '').partition('\n')[0]
-            read = ', '.join(f'`{read_key}`' for read_key in READS[key][name] if read_key != key)
-            rows.append([f'`{name}`', escape_cell(summary), read])
-        tables += [f'### {key}', table(['value', 'what it is', 'keys that it reads'], rows)]
-    return '\n\n'.join(tables)
+        for name in [*components.paths, *([_PLUGIN] if components.takes_functions else [])]:
+            found, shown = component_class(kind, name), f'`{name}`' if name != _PLUGIN else 'an import path'
+            fields = ', '.join(f'`{field.name}`' for field in key_fields(found))
+            rows.append([shown, escape_cell((found.__doc__ or '').partition('\n')[0]), fields])
+            for key in component_keys(kind, name):
+                keys.setdefault(key, []).append(shown)
+        blocks += [f'### {kind}', f'The default is `{components.default}`.']
+        blocks += [table(['component', 'what it is', 'keys'], rows), _key_table(keys)]
+    return '\n\n'.join(filter(None, blocks))
+
+
+def component_keys(kind: str, name: str) -> list[Key]:
+    """Returns the keys of a component, without those of a component in it."""
+    fields = (field for field in key_fields(component_class(kind, name)) if KIND not in field.metadata)
+    own = {f'{kind.partition(".")[0]}.{field.name}' for field in fields}
+    return [key._replace(value=None) for key in list_keys(config.from_config({kind: name})) if key.name in own]
+
+
+def _key_table(keys: Mapping[Key, Sequence[str]]) -> str:
+    """Returns a table of keys, from the components that have each; '' without keys."""
+    names = [key.name for key in keys]
+    rows = []
+    for key in sorted(keys, key=lambda key: names.index(key.name)):
+        having = f'{", ".join(keys[key])}: ' if names.count(key.name) > 1 else ''
+        rows.append([f'`{key.name}`', f'`{key.default!r}`', f'{having}{escape_cell(key.meaning)}'])
+    return table(['key', 'default', 'meaning'], rows) if rows else ''
 
 
 def launch_flags() -> str:
@@ -156,7 +177,7 @@ def escape_cell(text: str) -> str:
 
 MAKERS = {
     'config_keys': config_keys,
-    'parts_of_a_run': parts_of_a_run,
+    'components': components,
     'launch_flags': launch_flags,
     'commands': commands,
     'modules': modules,

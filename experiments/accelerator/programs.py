@@ -14,9 +14,9 @@ from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 from configs import ap_news, brown
 from experiments.accelerator.chips import Topology
 from experiments.lineage import ladder
-from nplm_jax.config import parts
+from nplm_jax.config import settings as config_lib
 from nplm_jax.config.sections import ParallelSettings
-from nplm_jax.config.settings import Settings, value_of
+from nplm_jax.config.settings import Settings
 from nplm_jax.data.stream import Span
 from nplm_jax.distributed import sharding
 from nplm_jax.distributed.sharding_from_settings import make_sharding
@@ -79,8 +79,8 @@ def settings_of(row: str, batch_size: int, sizes: Mapping[str, int] | None = Non
     made = config.get_config(name)
     if made.model.family != 'nplm':
         changes['model.precision'] = 'bfloat16'
-    settings = load_settings(parts.override(made, {**changes, **CHANGES.get(row, {}), **(sizes or {})}))
-    return settings, LARGE_VOCABULARY if row == 'mlp10' else int(value_of(settings, 'corpus.max_vocabulary'))
+    settings = load_settings(config_lib.override(made, {**changes, **CHANGES.get(row, {}), **(sizes or {})}))
+    return settings, LARGE_VOCABULARY if row == 'mlp10' else settings.corpus.max_vocabulary
 
 
 def trace_update(

@@ -24,8 +24,8 @@ from configs import brown, sentences
 from experiments.lineage import ladder
 from experiments.speed import contestants, problem
 from experiments.speed.commits_child import EPOCHS, make_data
-from nplm_jax.config import parts
-from nplm_jax.config.sections import READS
+from nplm_jax.config import settings as config_lib
+from nplm_jax.config.checked_fields import flatten
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.stream import Span
 from nplm_jax.data.vocabulary import Vocabulary
@@ -180,13 +180,13 @@ def large_batch(config: ConfigDict, B: int) -> ConfigDict:
         'train.patience': QUARTERS * config.train.patience,
         'optimizer.learning_rate': config.optimizer.learning_rate * math.sqrt(B / config.train.batch_size),
     }
-    return in_bfloat16(parts.override(config, changes))
+    return in_bfloat16(config_lib.override(config, changes))
 
 
 def in_bfloat16(config: ConfigDict) -> ConfigDict:
     """Returns a config whose matrix products are in bfloat16: those before the output layer where the body has any."""
-    read = {'output.precision', *READS['model.family'][config.model.family]}
-    return parts.override(config, dict.fromkeys(read & {'output.precision', 'model.precision'}, 'bfloat16'))
+    keys = {'output.precision', 'model.precision'} & flatten(config).keys()
+    return config_lib.override(config, dict.fromkeys(keys, 'bfloat16'))
 
 
 def prepare(network: str, B: int, size: Size, points: Sequence[Mapping[str, Any]]) -> list[TrainingRun]:
@@ -196,9 +196,9 @@ def prepare(network: str, B: int, size: Size, points: Sequence[Mapping[str, Any]
     config = NETWORKS[network]()
     if config.output.kind == 'sampled':
         changes['output.samples'] = size.samples
-    config = in_bfloat16(parts.override(config, changes))
+    config = in_bfloat16(config_lib.override(config, changes))
     data = make_data(config, size.vocabulary, S, Dataset, Span, Vocabulary)
-    return [prepare_run(experiment.load_settings(parts.override(config, point)), data) for point in points]
+    return [prepare_run(experiment.load_settings(config_lib.override(config, point)), data) for point in points]
 
 
 def _rates(B: int, updates: int, seconds: Mapping[str, Sequence[float]], flops: float) -> dict[str, Any]:

@@ -11,10 +11,11 @@ from typing import Any
 from configs import brown
 from experiments import results, study
 from experiments.cheaper.points import POINTS, get_config
+from nplm_jax.config.settings import override
 from nplm_jax.outputs.two_level import TwoLevelSoftmax
 from nplm_jax.reporting.text import markdown_table
+from nplm_jax.runs.experiment import load_settings
 from nplm_jax.runs.network_from_settings import network_from_settings
-from nplm_jax.sweeps import sweep_points
 from nplm_jax.utils.errors import BadInput
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
@@ -29,16 +30,16 @@ def rows() -> list[list[Any]]:
 
 
 def _row(recorded: dict[str, Any], overrides: dict[str, Any]) -> list[Any]:
-    settings = sweep_points.apply(get_config('mlp9'), overrides).settings
+    settings = load_settings(override(get_config('mlp9'), overrides))
     network = network_from_settings(settings, brown.VOCABULARY)
     if (recorded['name'], recorded['parameters']) != (settings.name, network.num_parameters()):
         raise BadInput(settings.name, f'the committed results are of another run, {recorded["name"]}')
     output, layer = settings.output, network.output
-    samples = output.samples if output.kind in ('sampled', 'nce') else '-'
+    samples = output.samples if output.name in ('sampled', 'nce') else '-'
     classes = [layer.num_shortlist, layer.num_classes] if isinstance(layer, TwoLevelSoftmax) else ['-', '-']
     cost = [f'{recorded["words_per_second"]:,}', f'{recorded["seconds"]:.0f}']
     perplexities = [recorded['perplexity'][split] for split in ('valid', 'test')]
-    return [output.kind, samples, *classes, settings.train.epochs, *cost, *perplexities]
+    return [output.name, samples, *classes, settings.train.epochs, *cost, *perplexities]
 
 
 if __name__ == '__main__':

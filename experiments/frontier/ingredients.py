@@ -25,7 +25,12 @@ POINTS = {
     'uncalibrated': {'train.suffix_smoothing': 0.0, 'train.calibrate': False},
     'untied': {'model.tied': False},
     'sampled': {'output.kind': 'sampled'},
-    'adam': {'optimizer.name': 'adam', 'optimizer.learning_rate': 0.003, 'optimizer.clip_norm': 1.0},
+    'adam': {
+        'optimizer.name': 'adam',
+        'optimizer.learning_rate': 0.003,
+        'optimizer.clip_norm': 1.0,
+        'optimizer.decay': 3e-6,
+    },
     'mogrifier': {'model.family': 'mogrifier'},
 }
 

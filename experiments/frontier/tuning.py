@@ -19,7 +19,7 @@ from ml_collections import ConfigDict
 from configs import brown, rows, wikitext2
 from experiments import results, study
 from experiments.frontier.train import add_flags, is_due, launch
-from nplm_jax.config import parts
+from nplm_jax.config import settings as config_lib
 from nplm_jax.reporting.text import markdown_table
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import expand
@@ -100,7 +100,7 @@ def get_config(row: str = 'brown,base') -> ConfigDict:
         known = ', '.join(f'{corpus},{name}' for corpus, points in POINTS.items() for name in points)
         raise BadInput(f'experiments/frontier/tuning.py:{row}', f'must be one of {known}')
     made = (brown if corpus == 'brown' else wikitext2).get_config('tied_lstm')
-    return parts.override(made, {**_BASE, **POINTS[corpus][name], 'name': f'{corpus}-{name}'})
+    return config_lib.override(made, {**_BASE, **POINTS[corpus][name], 'name': f'{corpus}-{name}'})
 
 
 def train(corpus: str, name: str, runs: pathlib.Path) -> None:

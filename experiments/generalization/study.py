@@ -24,7 +24,7 @@ from experiments import results, study
 from experiments.generalization import grammar
 from experiments.sources import of_module
 from nplm_jax.config import settings as config_lib
-from nplm_jax.config.parts import is_neural
+from nplm_jax.config.registry import is_neural
 from nplm_jax.config.settings import Settings
 from nplm_jax.data import dataset
 from nplm_jax.data.stream import RARE, Span
@@ -81,7 +81,6 @@ def recipe(family: str, words: int) -> Settings:
             'name': family,
             'model.family': family,
             **NETWORKS[family],
-            'model.direct': False,
             'train.unigram_bias': True,
             'model.dropout': 0.2 if words < 30_000 else 0.1,
             'optimizer.name': 'adam',
@@ -110,7 +109,7 @@ def make_data(words: int) -> dataset.Dataset:
 
 def fit(settings: Settings, data: dataset.Dataset) -> tuple[LanguageModel, dict[str, Any]]:
     """Fits a model. Returns: the model, for a network that of the best validation, and facts of its training."""
-    if not is_neural(settings.model.family):
+    if not is_neural(settings.model.name):
         with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
             warnings.simplefilter('ignore', DiscountWarning)  # a hundred words are too few to estimate them
             return estimation.estimate(settings, data, pathlib.Path(folder)), {}

@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 
 from configs import brown, rows, wikitext2
-from nplm_jax.config import parts
 from nplm_jax.config import settings as config_lib
-from nplm_jax.config.parts import is_neural
-from nplm_jax.config.settings import FIELDS
+from nplm_jax.config.checked_fields import flatten
+from nplm_jax.config.keys import list_keys
+from nplm_jax.config.registry import is_neural
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.untrusted import read_json
 
@@ -144,7 +144,7 @@ def row_of(name: str, corpus: str) -> str:
 
 def without_budget(name: str, corpus: str) -> ConfigDict:
     """Returns the config of a rung, which trains for as long as a row of the paper's tables."""
-    by_articles = parts.override(wikitext2.get_config(), wikitext2.BY_ARTICLES)
+    by_articles = config_lib.override(wikitext2.get_config(), wikitext2.BY_ARTICLES)
     config = _apply(name, by_articles if corpus == WIKITEXT_2 else brown.get_config('large'))
     config.name = f'lineage-{corpus}-{name}'
     return config
@@ -152,13 +152,22 @@ def without_budget(name: str, corpus: str) -> ConfigDict:
 
 def record(config: ConfigDict) -> dict[str, Any]:
     """Returns the keys of a rung's config that differ from the defaults, but for its name and its seed."""
-    keys = config_lib.to_flat(config_lib.from_config(config))
-    changed = (key for key, field in FIELDS.items() if keys[key] != field.default)
-    return {key: keys[key] for key in changed if key not in ('name', 'seed')}
+    keys = {key.name: key.value for key in list_keys(config_lib.from_config(config)) if key.value != key.default}
+    return {key: value for key, value in keys.items() if key not in ('name', 'seed')}
+
+
+def differences(config: ConfigDict, recorded: Mapping[str, Any]) -> list[str]:
+    """Returns the keys whose values in a rung's config are not those of a run, of which `record` tells.
+
+    The runs were recorded when a key had one default, that of the default config, whatever component read it.
+    """
+    values, defaults = flatten(config), flatten(config_lib.default_config())
+    others = (key for key, value in record(config).items() if key not in recorded and value != defaults.get(key))
+    return [*(key for key, value in recorded.items() if values.get(key) != value), *others]
 
 
 def _apply(name: str, config: ConfigDict) -> ConfigDict:
     rung = RUNGS[name]
     if rung.parent:
         config = _apply(rung.parent, config)
-    return parts.override(config, rung.keys)
+    return config_lib.override(config, rung.keys)

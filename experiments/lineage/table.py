@@ -54,10 +54,9 @@ def read(corpus: str) -> dict[str, Measured]:
         if not names:
             continue
         runs = [results.read(ladder.RESULTS / corpus, name) for name in names]
-        settings = ladder.record(ladder.get_config(ladder.row_of(rung, corpus)))
+        config = ladder.get_config(ladder.row_of(rung, corpus))
         for name, run in zip(names, runs):
-            theirs = run['settings']
-            if differing := [key for key in settings | theirs if settings.get(key) != theirs.get(key)]:
+            if differing := ladder.differences(config, run['settings']):
                 raise BadInput(f'{corpus}/{name}.json', f'its run had another {", ".join(differing)}; train it again')
         found[rung] = Measured(runs)
     return found

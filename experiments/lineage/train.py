@@ -24,7 +24,7 @@ import numpy as np
 from experiments import results, study
 from experiments.lineage import ladder
 from nplm_jax.config import settings as config_lib
-from nplm_jax.config.parts import is_neural
+from nplm_jax.config.registry import is_neural
 from nplm_jax.config.settings import Settings
 from nplm_jax.runs import experiment, loading, signals
 from nplm_jax.runs.signals import Terminated
@@ -146,7 +146,7 @@ def time_updates(names: list[str], names_of_corpora: list[str], runs: pathlib.Pa
     for corpus, rung, _ in points(names, [1], names_of_corpora):
         settings = experiment.load_settings(ladder.without_budget(rung, corpus))
         has_begun = [*(ladder.RESULTS / corpus).glob(f'{rung}-*.json'), *runs.glob(f'{corpus}-{rung}-*')]
-        if is_neural(settings.model.family) and not has_begun:
+        if is_neural(settings.model.name) and not has_begun:
             updates, known = count_updates(settings), counted.setdefault(corpus, {})
             known[rung] = max(updates, known.get(rung, 0))
             results.write(ladder.UPDATES, counted)

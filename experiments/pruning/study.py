@@ -22,7 +22,6 @@ import numpy as np
 from configs import brown, wikitext2
 from experiments import results, study
 from experiments.sources import of_module
-from nplm_jax.config import parts
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.settings import Settings
 from nplm_jax.data.dataset import Dataset
@@ -74,7 +73,7 @@ def grid() -> Iterator[dict[str, Any]]:
 def measure(corpus: str) -> Iterator[dict[str, Any]]:
     """Yields what all tables show of a corpus, after each model."""
     changes = wikitext2.BY_ARTICLES if corpus == 'wikitext2' else {}
-    settings = config_lib.from_config(parts.override(CORPORA[corpus].get_config('modified_kneser_ney_5'), changes))
+    settings = config_lib.from_config(config_lib.override(CORPORA[corpus].get_config('modified_kneser_ney_5'), changes))
     data = loading.load_dataset(settings)
     measured: dict[str, Any] = {'words': len(data.train), 'models': []}
     for changes in grid():

@@ -21,8 +21,8 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from experiments import study
-from nplm_jax.config import parts
-from nplm_jax.config.parts import is_neural
+from nplm_jax.config import settings as config_lib
+from nplm_jax.config.registry import is_neural
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.stream import TEXT_BOUNDARY, Span
 from nplm_jax.reporting import catalog
@@ -109,10 +109,10 @@ def make_config(run: Run) -> ConfigDict:
     """
     row = ROWS[run.row]
     config = load_config(f'configs/brown.py:{row.config}')
-    config = parts.override(config, {**row.overrides, 'seed': run.seed})
+    config = config_lib.override(config, {**row.overrides, 'seed': run.seed})
     if run.words != ALL_WORDS:
         config.name = f'{config.name}-{run.words}'
-        if is_neural(experiment.load_settings(config).model.family):
+        if is_neural(experiment.load_settings(config).model.name):
             epochs = round(config.train.epochs * math.sqrt(ALL_WORDS / run.words))
             updates = run.words // config.train.batch_size * epochs
             config.train.evaluate_every = updates // config.train.epochs

@@ -14,7 +14,7 @@ from typing import Any
 from configs import brown
 from experiments import results, study
 from nplm_jax.cli import mix
-from nplm_jax.config.parts import is_neural
+from nplm_jax.config.registry import is_neural
 from nplm_jax.reporting.text import markdown_table
 from nplm_jax.runs import experiment
 from nplm_jax.utils.errors import BadInput
@@ -36,7 +36,7 @@ def _row(row: str, recorded: dict[str, Any]) -> list[Any]:
     if recorded['name'] != settings.name:
         raise BadInput(settings.name, f'the committed results are of another run, {recorded["name"]}')
     perplexities = [recorded['perplexity'][s] for s in ('train', 'valid', 'test')]
-    if not is_neural(settings.model.family):
+    if not is_neural(settings.model.name):
         return [row, '-', '-', '-', *perplexities, *['-'] * 4]
     mixed = recorded['mixture']['by_frequency']
     shape = [settings.model.m, settings.model.h, f'{recorded["epochs"]:.0f}']

@@ -33,7 +33,7 @@ from tqdm import tqdm
 from configs import text
 from experiments import results, study
 from experiments.sources import of_module
-from nplm_jax.config.parts import override
+from nplm_jax.config.settings import override
 from nplm_jax.data import corpora, encoding
 from nplm_jax.data.stream import Span
 from nplm_jax.executors import processes, workers

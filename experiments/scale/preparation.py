@@ -26,7 +26,7 @@ from typing import Any
 from configs import text
 from experiments import results, study
 from experiments.sources import of_module
-from nplm_jax.config.parts import override
+from nplm_jax.config.settings import override
 from nplm_jax.data import corpora, encoding
 from nplm_jax.executors import workers
 from nplm_jax.reporting import provenance

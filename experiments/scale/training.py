@@ -21,7 +21,7 @@ import jax
 from configs import brown
 from experiments import results, study
 from experiments.sources import of_module
-from nplm_jax.config import parts
+from nplm_jax.config import settings as config_lib
 from nplm_jax.config.settings import Settings
 from nplm_jax.reporting.text import markdown_table
 from nplm_jax.runs.experiment import load_settings
@@ -45,7 +45,7 @@ def make_settings(name: str, path: str) -> Settings:
     changes = {'output.kind': 'nce', **CONTESTANTS[name]}
     if changes.get('corpus.name') == 'text':
         changes |= {'corpus.path': path, 'corpus.train': 0.99, 'corpus.valid': 0.005}
-    return load_settings(parts.override(config, changes))
+    return load_settings(config_lib.override(config, changes))
 
 
 def memory() -> dict[str, int]:

@@ -5,7 +5,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from configs import brown
-from nplm_jax.config import parts
+from nplm_jax.config import settings as config_lib
 
 GRID = {  # 30 points
     'optimizer.learning_rate': [0.5, 1.0, 2.0, 4.0, 8.0],
@@ -18,7 +18,7 @@ GRID = {  # 30 points
 def get_config() -> ConfigDict:
     """Returns `brown:quick` with a quarter of its updates, and a validation of fewer words after each third of them."""
     changes = {'name': 'search', 'train.max_steps': 2400, 'train.evaluate_every': 800, 'eval.words': 50_000}
-    return parts.override(brown.get_config('quick'), {**changes, 'eval.train_words': 2000})
+    return config_lib.override(brown.get_config('quick'), {**changes, 'eval.train_words': 2000})
 
 
 def search(trial: Any) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from experiments import results, study
 from experiments.sources import of_module
-from nplm_jax.config import parts
+from nplm_jax.config import settings as config_lib
 from nplm_jax.reporting.text import markdown_table
 from nplm_jax.runs.command_line import load_config
 from nplm_jax.utils.io import expand
@@ -58,7 +58,7 @@ def search(method: str, seed: int, num_trials: int, config: pathlib.Path, root: 
 
     source = of_module('experiments.search.study')
     folder = root / f'{method}-{seed}'
-    space = search_space.load(str(config), parts.override(load_config(str(config)), {'seed': seed}), ['seed'])
+    space = search_space.load(str(config), config_lib.override(load_config(str(config)), {'seed': seed}), ['seed'])
     url, words = search_storage.find_url(None, folder), ('launch.py', f'--config={config}', f'--config.seed={seed}')
     searching = search_lib.Search(space, folder, url, num_trials, words, **make_samplers()[method])
     print(searching.run())

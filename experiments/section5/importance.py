@@ -52,25 +52,25 @@ SEARCH = {'corpus.train': 200_000.0, 'corpus.valid': 40_000.0}  # the words of t
 PROBE = 512  # training contexts over which effective sample sizes and divergences are averaged
 DRAWS = 100  # words that each of them draws from each proposal
 _KIND = 'experiments.section5.plugins.importance:ImportanceSampling'
-_CONTEXT = {'output.kind': _KIND, 'output.options.adaptation': 0.0}
+_CONTEXT = {'output.kind': _KIND, 'output.adaptation': 0.0}
 LOSSES: dict[str, dict[str, Any]] = {
     'sampled': {'output.kind': 'sampled', 'output.samples': 1000},
     'nce': {'output.kind': 'nce', 'output.samples': 1000},
     'nce, 250': {'output.kind': 'nce', 'output.samples': 250},
     'bigram': {**_CONTEXT, 'output.samples': 16},
-    'adaptive': {**_CONTEXT, 'output.samples': 16, 'output.options.adaptation': 4.0},
+    'adaptive': {**_CONTEXT, 'output.samples': 16, 'output.adaptation': 4.0},
     'adaptive, ESS 50': {
         **_CONTEXT,
         'output.samples': 200,
-        'output.options.adaptation': 4.0,
-        'output.options.exact_target': False,
+        'output.adaptation': 4.0,
+        'output.exact_target': False,
     },
-    'adaptive, 8': {**_CONTEXT, 'output.samples': 8, 'output.options.adaptation': 4.0},
+    'adaptive, 8': {**_CONTEXT, 'output.samples': 8, 'output.adaptation': 4.0},
     'adaptive, 8 of 2003': {
         **_CONTEXT,
         'output.samples': 8,
-        'output.options.adaptation': 4.0,
-        'output.options.exact_target': False,
+        'output.adaptation': 4.0,
+        'output.exact_target': False,
     },
 }
 MIN_ESS = {'adaptive, ESS 50': 50.0}  # the mean effective sample size that the number of samples is lowered to

@@ -27,7 +27,7 @@ from experiments.sources import of_module
 from nplm_jax.apps.features.embeddings import neighbours
 from nplm_jax.apps.new_words import induction as new_words
 from nplm_jax.apps.new_words.induction import CONTEXT_WORDS, Weighting
-from nplm_jax.config import parts
+from nplm_jax.config import settings as config_lib
 from nplm_jax.config.settings import Settings
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.stream import RARE_ID, Span
@@ -182,7 +182,7 @@ def study(name: str, variants: Sequence[str], folder: pathlib.Path, num_words: t
     """Trains, chooses a variant on the validation words, and measures it on the test words."""
     started, source = time.perf_counter(), of_module('experiments.section5.new_words')
     row, changes, shown = NETWORKS[name]
-    settings = experiment.load_settings(parts.override(brown.get_config(row), changes))
+    settings = experiment.load_settings(config_lib.override(brown.get_config(row), changes))
     task = make_task(loading.load_dataset(settings))
     full, full_facts = fit(settings, task.full, folder / f'{name}_full')
     left_out, left_out_facts = fit(settings, task.left_out, folder / f'{name}_left_out')

@@ -24,8 +24,8 @@ from configs import brown as brown_config
 from experiments import results, study
 from experiments.section5 import open_vocabulary_table
 from experiments.sources import of_module
-from nplm_jax.config import parts
-from nplm_jax.config.parts import is_neural
+from nplm_jax.config import settings as config_lib
+from nplm_jax.config.registry import is_neural
 from nplm_jax.config.sections import CorpusSettings
 from nplm_jax.data import brown, characters, corpora
 from nplm_jax.data.corpora import Corpus
@@ -101,7 +101,7 @@ def measure(name: str, folder: pathlib.Path, by_ngram: Spelling, by_network: Spe
     closed = read_json(folder / catalog.RESULTS)['perplexity']['test']
     row = {
         'name': name,
-        'family': settings.model.family,
+        'family': settings.model.name,
         'vocabulary': len(vocabulary),
         'words': len(words),
         'rare': sum(word not in vocabulary.ids for word in words) / len(words),
@@ -114,8 +114,11 @@ def measure(name: str, folder: pathlib.Path, by_ngram: Spelling, by_network: Spe
             log_p = float(opened.log_spellings(words).sum()) - len(words) * math.log(closed)
             row[f'perplexity_{key}'] = math.exp(-log_p / len(words))
             row[f'bits_{key}'] = bits_per_character(log_p, count_characters(words))
-    if not is_neural(settings.model.family):  # which takes seconds
-        opened, last = OpenVocabulary(model, vocabulary, by_ngram), last_span(corpus, settings.corpus.boundary_tokens)
+    if not is_neural(settings.model.name):  # which takes seconds
+        opened, last = (
+            OpenVocabulary(model, vocabulary, by_ngram),
+            last_span(corpus, settings.corpus.tokenizer.boundary_tokens),
+        )
         row['bits_printed'] = bits_per_character(float(opened.score(corpus.words, last).log_p_T.sum()), last_texts()[2])
     return row
 
@@ -130,7 +133,7 @@ def train_runs(folder: pathlib.Path, command: str) -> dict[str, pathlib.Path]:
     """Trains RUNS, or finds them trained."""
     folders = {}
     for name, (row, changes) in RUNS.items():
-        config = parts.override(brown_config.get_config(row), changes)
+        config = config_lib.override(brown_config.get_config(row), changes)
         folders[name] = folder / name.replace(', ', '-').replace(' ', '_').replace(',', '')
         experiment.run(config, folders[name], command)
     return folders
@@ -216,7 +219,7 @@ def score_text(folder: pathlib.Path, name: str, spelled: Spelling) -> dict[str, 
 def label(folder: pathlib.Path) -> str:
     """Returns the name of a run's row of configs/brown.py; for the default row its family."""
     settings = workdir.read_settings(folder)
-    return settings.name.removeprefix('brown-') if settings.name != 'brown' else settings.model.family
+    return settings.name.removeprefix('brown-') if settings.name != 'brown' else settings.model.name
 
 
 def run_study(folder: pathlib.Path, networks: Sequence[pathlib.Path]) -> dict[str, Any]:

@@ -32,15 +32,24 @@ from nplm_jax.utils.io import write_atomically
 SEEDS = (1, 2, 3)
 SPLITS = ('valid', 'test')
 EPOCHS = 1  # passes over the training words
+KEPT = (
+    *('model.n', 'model.m', 'model.h', 'model.direct', 'model.dropout'),
+    *('optimizer.learning_rate', 'optimizer.table_rate', 'optimizer.decay'),
+)
 VALID_WORDS = 50_000  # that choose a strength
 # Occurrences in training, lowest and highest, of the words of a band.
 BANDS = ((0, 0), (1, 3), (4, 10), (11, 30), (31, 100), (101, 1000), (1001, 10**9))
 
 
 def quick(changes: dict[str, Any]) -> Settings:
-    """Returns the settings of configs/brown.py:quick, in EPOCHS passes, with some flattened keys changed."""
+    """Returns the settings of configs/brown.py:quick, in EPOCHS passes, with some flattened keys changed.
+
+    A body or an optimizer in place of its own keeps the values of KEPT.
+    """
     settings = config_lib.from_config(brown.get_config('quick'))
-    return config_lib.replace(settings, {'train.epochs': EPOCHS, 'train.evaluate_every': 10**6, **changes})
+    values = config_lib.to_flat(settings)
+    kept = {key: values[key] for key in KEPT}
+    return config_lib.replace(settings, {**kept, 'train.epochs': EPOCHS, 'train.evaluate_every': 10**6, **changes})
 
 
 def load_data() -> Dataset:

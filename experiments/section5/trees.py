@@ -194,7 +194,7 @@ def time_outputs() -> Iterator[dict[str, Any]]:
 def _prepare(kind: str, data: dataset.Dataset) -> TrainingRun:
     settings = config_lib.from_config(brown.get_config('mlp9'))
     steps = {'train.steps_per_execution': STEPS, 'train.log_every': STEPS, 'output.kind': kind}
-    classes = {'output.classes': 500 if len(data.vocabulary) < 100_000 else 2000}
+    classes = {'output.classes': 500 if len(data.vocabulary) < 100_000 else 2000} if kind == 'two_level' else {}
     return prepare_run(config_lib.replace(settings, {**steps, **classes, 'corpus.max_vocabulary': 0}), data)
 
 

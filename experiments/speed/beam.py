@@ -22,7 +22,7 @@ from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.reporting.text import markdown_table
 
 FAMILIES = 'nplm', 'lstm', 'transformer'
-SHAPE = {'model.m': 200, 'model.h': 200, 'model.direct': False}
+SHAPE = {'model.m': 200, 'model.h': 200}
 
 
 def measure(model: NeuralLanguageModel, flags: study.Flags) -> list[float]:

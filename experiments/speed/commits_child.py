@@ -39,7 +39,7 @@ def make_config(row: str, changes: dict[str, Any]) -> Any:
         changes = {OLD_KEYS.get(key, key): OLD_VALUES.get((key, value), value) for key, value in changes.items()}
     config = brown.get_config('' if row == 'default' else row)
     if importlib.util.find_spec('nplm_jax.config.compose') is not None:  # exactly the keys of its components
-        from nplm_jax.config.parts import override  # noqa: PLC0415 (of the checkout)
+        from nplm_jax.config.settings import override  # noqa: PLC0415 (of the checkout)
 
         return override(config, changes)
     config.update_from_flattened_dict(changes)

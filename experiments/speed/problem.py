@@ -124,7 +124,7 @@ def random_model(changes: Mapping[str, Any]) -> tuple[NeuralLanguageModel, Setti
     Args:
         changes: The flattened keys in which they differ from the defaults.
     """
-    settings = config_lib.replace(Settings(), changes)
+    settings = config_lib.from_config(changes)
     network = network_from_settings(settings, brown.VOCABULARY)
     return NeuralLanguageModel(network, network.init(jax.random.key(0))), settings
 

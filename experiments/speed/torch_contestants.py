@@ -94,13 +94,13 @@ def _optimizer(
         {'params': [p for p in network.parameters() if p.ndim > 1], 'weight_decay': settings.decay},
         {'params': [p for p in network.parameters() if p.ndim == 1], 'weight_decay': 0.0},
     ]
-    optimizer = torch.optim.SGD(param_groups, lr=settings.learning_rate, momentum=settings.momentum, fused=True)
+    optimizer = torch.optim.SGD(param_groups, lr=settings.learning_rate, fused=True)
     schedules = {
         'constant': lambda step: 1.0,
         'linear': lambda step: 1 - step / total_steps,
         'cosine': lambda step: 0.5 * (1 + math.cos(math.pi * step / total_steps)),
     }
-    return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, schedules[settings.schedule])
+    return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, schedules[settings.schedule.name])
 
 
 def _tensor(array: np.ndarray) -> torch.Tensor:

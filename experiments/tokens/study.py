@@ -30,7 +30,7 @@ from configs import rows, text
 from experiments import results, study
 from experiments.sources import of_module
 from experiments.tokens import texts
-from nplm_jax.config import parts
+from nplm_jax.config import settings as config_lib
 from nplm_jax.config.settings import Settings
 from nplm_jax.data import corpora
 from nplm_jax.models.language_model import LanguageModel
@@ -97,7 +97,7 @@ def all_runs(row_names: Iterable[str] = tuple(BUDGETS), corpora_names: Iterable[
 
 def make_config(run: Run, files: dict[str, pathlib.Path]) -> ConfigDict:
     """Returns the config of a run: the network of its row of configs/brown.py on these files."""
-    c = parts.override(text.get_config(), {**rows.BY_GRADIENT_DESCENT[run.row], 'train.epochs': 12})
+    c = config_lib.override(text.get_config(), {**rows.BY_GRADIENT_DESCENT[run.row], 'train.epochs': 12})
     c.name, c.seed = run.name, run.seed
     c.train.steps_per_execution = CHUNK
     c.train.evaluate_every = c.train.checkpoint_every = 2**30  # validated and saved at the end alone
@@ -105,7 +105,7 @@ def make_config(run: Run, files: dict[str, pathlib.Path]) -> ConfigDict:
     c.corpus.lowercase = c.corpus.split_possessive = run.corpus == 'brown'
     c.corpus.paragraphs = 'blank_lines'
     c.corpus.path, c.corpus.valid_path, c.corpus.test_path = (str(files[split]) for split in texts.SPLITS)
-    return parts.override(c, SYSTEMS[run.system])
+    return config_lib.override(c, SYSTEMS[run.system])
 
 
 def shorten(run: TrainingRun, settings: Settings, num_updates: int) -> TrainingRun:

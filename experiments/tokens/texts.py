@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ml_collections import ConfigDict
 
 from configs import brown, wikitext2
-from nplm_jax.config import parts
+from nplm_jax.config import settings as config_lib
 from nplm_jax.data import corpora
 from nplm_jax.data.stream import BOUNDARY_TOKENS, RARE
 from nplm_jax.data.tokenizers.tokenizer import normalize
@@ -21,7 +21,7 @@ SPLITS = ('train', 'valid', 'test')
 
 
 def _wikitext2() -> ConfigDict:
-    return parts.override(wikitext2.get_config('tied_lstm'), wikitext2.BY_ARTICLES)
+    return config_lib.override(wikitext2.get_config('tied_lstm'), wikitext2.BY_ARTICLES)
 
 
 _CONFIGS = {'brown': lambda: brown.get_config('one_minute'), 'wikitext2': _wikitext2}

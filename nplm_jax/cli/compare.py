@@ -73,7 +73,7 @@ def main(argv: Sequence[str]) -> None:
 
 def _advise(runs: Sequence[Run]) -> str:
     """Returns what can be compared of runs with other tokens, if anything can."""
-    if len({run.settings.corpus.tokens for run in runs}) < 2:
+    if len({run.values['corpus.tokens'] for run in runs}) < 2:
         return ''
     if not all(run.has_test_text_of(runs[0]) for run in runs):
         return ', nor are their bits per byte: the test texts differ, or a run has no digest of it'

@@ -27,17 +27,17 @@ def main(argv: Sequence[str]) -> None:
     parser.add_json()
     flags = parser.parse_args(argv)
 
-    from nplm_jax.config import plugins
+    from nplm_jax.config import plugins, records
     from nplm_jax.data import vocabulary_files
     from nplm_jax.reporting import catalog
 
     run = catalog.read_run(catalog.expand_run(flags.workdir[0]))
     words = run.folder / catalog.VOCABULARY
-    info: dict[str, Any] = {'folder': str(run.folder), 'name': run.settings.name, 'state': run.state}
+    info: dict[str, Any] = {'folder': str(run.folder), 'name': run.values['name'], 'state': run.state}
     info |= {'date': run.date, 'vocabulary': None, 'results': run.results or {}}
     if words.is_file():
         catalog.check_files(run.folder)
-        is_plugin = plugins.is_path(run.settings.corpus.tokens)
+        is_plugin = plugins.is_path(run.values['corpus.tokens'])
         known = (vocabulary_files.load_words if is_plugin else vocabulary_files.load)(words)
         rare = known.counts[0] / sum(known.counts) if any(known.counts) else None
         info['vocabulary'] = {
@@ -47,17 +47,8 @@ def main(argv: Sequence[str]) -> None:
             'most_frequent': list(known.shown[1:11]),
         }
     info['files'] = {p.name: _size(p) for p in sorted(run.folder.iterdir()) if not p.name.startswith('.')}
-    info['config'] = _recorded_config(run.folder)
+    info['config'] = {key: x for key, x in run.record.items() if key not in ('format', records.DIGESTS)}
     print(to_json(info) if flags.json else make_text(info, run.settings))
-
-
-def _recorded_config(folder: Path) -> dict[str, Any]:
-    """Returns what the config.json of a run says of its keys."""
-    from nplm_jax.config.records import DIGESTS
-    from nplm_jax.reporting.catalog import CONFIG
-    from nplm_jax.utils.untrusted import read_json
-
-    return {key: value for key, value in read_json(folder / CONFIG).items() if key not in ('format', DIGESTS)}
 
 
 def make_text(info: Mapping[str, Any], settings: Settings) -> str:

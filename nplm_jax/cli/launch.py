@@ -22,6 +22,7 @@ from ml_collections import ConfigDict, config_flags
 from nplm_jax.cli import launch_flags, scheduler, search_flags
 from nplm_jax.cli.launch_flags import (
     CONFIG,
+    CONFIGS,
     COORDINATOR,
     DISTRIBUTED,
     GRID,
@@ -146,7 +147,17 @@ def set_up(command: str) -> tuple[pathlib.Path, ConfigDict, str, dict[str, Any]]
     config = CONFIG.value
     file = config_flags.get_config_filename(flags.FLAGS['config'])
     overrides = dict(sorted(config_flags.get_override_values(flags.FLAGS['config']).items()))
-    suffix = '-search' if search_flags.is_search() else '-grid' if GRID.value else '-sweep' if SWEEP.value else ''
+    suffix = (
+        '-search'
+        if search_flags.is_search()
+        else '-grid'
+        if GRID.value
+        else '-sweep'
+        if SWEEP.value
+        else '-configs'
+        if CONFIGS.value
+        else ''
+    )
     folder = expand(
         '--workdir', WORKDIR.value or f'runs/{run_names.default_name(config, overrides, MINUTES.value)}{suffix}'
     )
@@ -171,10 +182,12 @@ def run(command: str, program: Sequence[str] = _MODULE) -> None:
         corpus, impossible = None, dict[str, str]()
         if MINUTES.value is not None:
             config, corpus = time_budget.resolve(config, file, overrides, MINUTES.value, folder)
-        if SWEEP.value:
-            points, impossible = sweep_points.load_points(file.partition(':')[0], config, overrides)
+        if CONFIGS.value:
+            points = sweep_points.config_points(CONFIGS.value.split(';'), overrides)
+        elif SWEEP.value:
+            points, impossible = sweep_points.load_points(file.partition(':')[0], config)
         elif GRID.value:
-            points, impossible = sweep_points.grid_points(GRID.value, config, overrides)
+            points, impossible = sweep_points.grid_points(GRID.value, config)
         else:
             points = [sweep_points.Point(config.name, experiment.load_settings(config), {})]
         for point in points if is_sweep() else []:
@@ -188,7 +201,7 @@ def run(command: str, program: Sequence[str] = _MODULE) -> None:
             if search_flags.is_search():
                 words = config_words(program, file, overrides)
                 worker, jobs, options = PROCESS_ID.value, JOBS.value or 1, launchers.parse_slurm_options(SLURM.value)
-                searching = search_flags.make_search(folder, file, config, overrides, words, worker)
+                searching = search_flags.make_search(folder, file, config, words, worker)
                 on_slurm = LAUNCHER.value == 'slurm'
                 if LAUNCHER.value:
                     search_flags.pass_storage()
@@ -209,7 +222,7 @@ def run(command: str, program: Sequence[str] = _MODULE) -> None:
                 exit_with(1, f'the job ended without a result; resume with: {command}')
             elif experiment.run(settings := points[0].settings, folder, command, corpus):  # the first process's results
                 modules = config_lib.plugin_modules(settings, config_lib.LOADED_PLUGINS)
-                print(reporting.next_steps(folder, settings.model.family, modules))
+                print(reporting.next_steps(folder, settings.model, modules))
         except loop.Interrupted as stop:
             exit_with(128 + stop.signal_number, f'{stop}; resume with: {command}', collective=True)
         except NonFiniteError as error:
@@ -241,7 +254,7 @@ def run_jobs(
         point_folder = folder / point.name if is_sweep() else folder
         workdir.check(point_folder, point.settings)
         if not catalog.finished(point_folder):
-            words = config_words(program, *sweep_points.job_config(file, overrides, point))
+            words = config_words(program, *sweep_points.job_config(point.file or file, overrides, CONFIG.value, point))
             heartbeat = [f'--heartbeat={HEARTBEAT.value}'] if PROCESSES.value else []
             arguments = (*words, f'--workdir={point_folder}', *heartbeat, *scheduler_flags())
             jobs.append(launchers.Job(point.name, point_folder, arguments))

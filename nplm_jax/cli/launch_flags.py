@@ -1,5 +1,6 @@
 """Flags of `launch.py`, `nplm train` and `nplm sweep`, and the checks of their combinations. Imports no JAX."""
 
+import re
 from typing import Any
 
 from absl import flags
@@ -15,11 +16,10 @@ CONFIG = config_flags.DEFINE_config_file(
     'config',
     None,
     'Config file or the name of one, and a row after a colon: configs/brown.py:mlp9, brown:mlp9.',
-    lock_config=False,  # the file's get_config locks it, but for the options of plug-ins, which are new attributes
-    accept_new_attributes=True,
     sys_argv=_argv,
 )
 flags.FLAGS['config'].parser = ConfigParser()
+CONFIGS = flags.DEFINE_string('configs', None, 'Configs to compare, each as --config names one: brown:mlp9;brown:lstm.')
 PRINT_CONFIG = flags.DEFINE_boolean('print_config', False, 'Print every config key and exit.')
 SWEEP = flags.DEFINE_boolean('sweep', False, "Run every point that the config file's sweep() yields.")
 GRID = flags.DEFINE_multi_string('grid', [], 'KEY=VALUE,VALUE,...: run every combination of values; repeatable.')
@@ -47,7 +47,7 @@ flags.adopt_module_key_flags(search_flags)
 
 def is_sweep() -> bool:
     """Returns whether the flags ask for several runs."""
-    return SWEEP.value or bool(GRID.value)
+    return SWEEP.value or bool(GRID.value) or CONFIGS.value is not None
 
 
 def parse(argv: list[str]) -> list[str]:
@@ -59,9 +59,10 @@ def parse(argv: list[str]) -> list[str]:
     """
     flags.FLAGS.set_gnu_getopt(True)  # flags may follow words
     argv = [argv[0], *flags.FLAGS.read_flags_from_files(argv[1:])]
-    check_flags(argv)
-    _argv[:] = argv = find_configs(argv)
-    words = flags.FLAGS(argv)[1:]
+    named = _with_first_config(argv)
+    check_flags(named)
+    _argv[:] = parsed = find_configs(named)
+    words = flags.FLAGS(parsed)[1:]
     if CONFIG.value is None:
         raise BadInput('--config', 'missing; for example --config=sentences')
     if not isinstance(CONFIG.value.name, str):
@@ -70,7 +71,17 @@ def parse(argv: list[str]) -> list[str]:
         raise BadInput(words[0], 'not a flag; set a config key with --config.KEY=VALUE')
     GRID.value.extend(words)  # --grid model.m=10,30 model.h=20,60
     _check_combinations()
-    return argv
+    return find_configs(argv)
+
+
+def _with_first_config(argv: list[str]) -> list[str]:
+    """Returns the words of a command line in which --config names the first of --configs."""
+    values = [word.partition('=')[2] for word in argv if re.fullmatch('--?configs=.*', word, re.DOTALL)]
+    if not values:
+        return argv
+    if any(re.match('--?config(=|$)', word) for word in argv):
+        raise BadInput('--configs', 'cannot be used with --config', value=values[-1])
+    return [argv[0], f'--config={values[-1].partition(";")[0]}', *argv[1:]]
 
 
 def _check_combinations() -> None:
@@ -79,20 +90,24 @@ def _check_combinations() -> None:
         is_alone = flag is PROCESSES and LAUNCHER.value or flag is PROCESS_ID and search_flags.is_search()
         if flag.value is not None and not (DISTRIBUTED.value or is_alone):
             raise BadInput(f'--{flag.name}', 'needs --distributed', value=flag.value)
-    search_flags.check((SWEEP, GRID, VECTORIZE, DISTRIBUTED, PROCESSES, MINUTES))
-    alone: tuple[flags.FlagHolder[Any], ...] = SWEEP, GRID, DISTRIBUTED, LAUNCHER, PRINT_CONFIG
+    search_flags.check((SWEEP, GRID, CONFIGS, VECTORIZE, DISTRIBUTED, PROCESSES, MINUTES))
+    alone: tuple[flags.FlagHolder[Any], ...] = SWEEP, GRID, CONFIGS, DISTRIBUTED, LAUNCHER, PRINT_CONFIG
     for flag in alone if MINUTES.value is not None else ():
         if flag.value:
             raise BadInput('--minutes', f'cannot be used with --{flag.name}', value=MINUTES.value)
     if SWEEP.value and GRID.value:
         raise BadInput('--sweep', 'cannot be used with --grid or KEY=VALUE; its points come from the config file')
+    if CONFIGS.value is not None and (SWEEP.value or GRID.value):
+        raise BadInput('--configs', 'cannot be used with --sweep, --grid or KEY=VALUE', value=CONFIGS.value)
     if VECTORIZE.value and (LAUNCHER.value or not is_sweep()):
         raise BadInput(
-            '--vectorize', 'needs --sweep or --grid, and no --launcher, which starts a process for each point'
+            '--vectorize',
+            'needs --sweep, --grid or --configs, and no --launcher, which starts a process for each point',
         )
     if is_sweep() and DISTRIBUTED.value:
         raise BadInput(
-            f'--{"grid" if GRID.value else "sweep"}', 'cannot be used with --distributed; start its points one by one'
+            f'--{next(flag.name for flag in (GRID, SWEEP, CONFIGS) if flag.value)}',
+            'cannot be used with --distributed; start its points one by one',
         )
     if LAUNCHER.value and DISTRIBUTED.value:
         raise BadInput(

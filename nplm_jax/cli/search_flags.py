@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import pathlib
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from absl import flags
@@ -41,7 +41,6 @@ def make_search(
     folder: pathlib.Path,
     file: str,
     config: ConfigDict,
-    given: Collection[str],
     words: tuple[str, ...],
     worker: int | None = None,
 ) -> Search:
@@ -51,7 +50,6 @@ def make_search(
         folder: the folder of the search.
         file: the value of --config.
         config: the config.
-        given: the keys that flags set.
         words: the command line that trains the config.
         worker: the number of this process of several.
 
@@ -67,7 +65,7 @@ def make_search(
 
     assert _SEARCH.value is not None
     workdir.check_path(folder / 'trial-0000')
-    space = search_space.load(file.partition(':')[0], config, given)
+    space = search_space.load(file.partition(':')[0], config)
     url = search_storage.find_url(_STORAGE.value, folder)
     return search.Search(space, folder, url, _SEARCH.value, words, worker)
 

@@ -1,15 +1,18 @@
-"""Many training runs of one config, with a table and a figure.
+"""Many training runs, of one config or of several, with a table and a figure.
 
     nplm sweep brown
+    nplm sweep brown:mlp9 brown:mlp9,lstm brown:kneser_ney_5
     nplm sweep brown model.m=30,60 model.h=50,100 --config.train.epochs=2
     nplm sweep brown seed=1,2,3 optimizer.learning_rate=0.5,1 --vectorize
 
 Every combination of the values of KEY=VALUE,VALUE,... runs in its own folder; without such words, every point that the
-config file's sweep() yields. --vectorize trains points that differ only in seed, learning rate or decay together.
+config file's sweep() yields. Several configs are compared. --vectorize trains points that differ only in seed, learning
+rate or decay together.
 --launcher=local or slurm with --jobs runs the points as processes or jobs. The same command resumes a sweep that was
 stopped. Prints a table of perplexities, which marks the best on validation.
 """
 
+import itertools
 from collections.abc import Sequence
 
 from nplm_jax.cli import train
@@ -24,7 +27,9 @@ def main(argv: Sequence[str]) -> None:
     for name in ('search', 'minutes', 'distributed'):
         is_given = any(word.partition('=')[0] == f'--{name}' for word in argv)
         require(not is_given, f'--{name}', ..., f'cannot be used with nplm sweep; give it to nplm train {argv[0]}')
-    axes = [word for word in argv[1:] if '=' in word and not word.startswith('-')]
+    configs = list(itertools.takewhile(lambda word: '=' not in word and not word.startswith('-'), argv))
+    axes = [word for word in argv[len(configs) :] if '=' in word and not word.startswith('-')]
     has_axes = axes or any(word.partition('=')[0] == '--grid' for word in argv)
-    words = [f'--grid={axis}' for axis in axes] if has_axes else ['--sweep']
-    train.start('sweep', argv[0], words, [word for word in argv[1:] if word not in axes])
+    words = [f'--grid={axis}' for axis in axes] if has_axes else ['--sweep'] * (len(configs) == 1)
+    flags = [word for word in argv[len(configs) :] if word not in axes]
+    train.start('sweep', configs, words, flags)

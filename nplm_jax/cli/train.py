@@ -23,13 +23,13 @@ def main(argv: Sequence[str]) -> None:
     """Trains."""
     parser = make_parser('train', __doc__)
     require_config(parser, argv)
-    start('train', argv[0], [], argv[1:])
+    start('train', argv[:1], [], argv[1:])
 
 
 def make_parser(command: str, description: str | None) -> Parser:
     """Returns a parser of `nplm train` or `nplm sweep`, which says what there is; `launch.parse_flags` parses."""
     parser = Parser(command, description)
-    axes = ' [KEY=VALUE,... ...]' if command == 'sweep' else ''
+    axes = ' [CONFIG[:ROW] ... | KEY=VALUE,... ...]' if command == 'sweep' else ''
     parser.usage = f'nplm {command} CONFIG[:ROW]{axes} [--config.KEY=VALUE ...] [--flags]'
     parser.add_argument('config', metavar='CONFIG[:ROW]', help='config and row, such as brown:mlp9')
     parser.add_argument(
@@ -54,12 +54,12 @@ def require_config(parser: Parser, argv: Sequence[str]) -> None:
         parser.parse_args(argv)
 
 
-def start(command: str, config: str, words: Sequence[str], flags: Sequence[str]) -> None:
+def start(command: str, configs: Sequence[str], words: Sequence[str], flags: Sequence[str]) -> None:
     """Runs what launch.py runs with the same flags.
 
     Args:
         command: the command of nplm.
-        config: the value of --config.
+        configs: the value of --config, or those that --configs compares.
         words: flags that say which points of a sweep run; none for a single run.
         flags: the other words of the command line.
     """
@@ -68,7 +68,10 @@ def start(command: str, config: str, words: Sequence[str], flags: Sequence[str])
     from nplm_jax.cli import launch
     from nplm_jax.reporting.shell import command_line, nplm_command
 
-    typed = command_line([*nplm_command(), command, config, *(word.removeprefix('--grid=') for word in words), *flags])
-    argv = ['nplm', f'--config={config}', *words, *flags]
+    typed = command_line(
+        [*nplm_command(), command, *configs, *(word.removeprefix('--grid=') for word in words), *flags]
+    )
+    named = [f'--config={configs[0]}'] if len(configs) == 1 else [f'--configs={";".join(configs)}']
+    argv = ['nplm', *named, *words, *flags]
     main = functools.partial(launch.main, command=typed)
     app.run(main, argv=argv, flags_parser=launch.parse_flags)

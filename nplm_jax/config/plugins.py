@@ -1,12 +1,10 @@
-"""Plug-ins: parts of a run that a config names by import path, `package.module:Name`, and their options.
+"""Plug-ins: components that a config names by import path, `package.module:Name`.
 
-A body, an output layer, a schedule or a tokenizer is a frozen dataclass; its options are those of its fields that are
-no keys of the package. A corpus or an optimizer is a function; its options are its keyword arguments. Every option has
-a default.
+A body, an output layer, a schedule or a tokenizer is a frozen dataclass. A corpus or an optimizer is a function, whose
+keyword arguments are its options. Every field and every option has a default.
 
 A module is imported only if the user named it: folders and files of runs are data, and may come from a stranger. A
-command names modules for its process and child processes, in an environment variable; `trust` names them for a block;
-and in settings made from the user's own config, or with modules named, the import paths are `Trusted`.
+command names modules for its process and child processes, in an environment variable; `trust` names them for a block.
 """
 
 import contextlib
@@ -25,29 +23,20 @@ import traceback
 import types
 import typing
 import unicodedata
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from nplm_jax.config.checked_fields import OPTION_TYPES, check_value
-from nplm_jax.config.component import BUILT, KEY, SECTION, metadata_of
+from nplm_jax.config.component import KIND, MEANING, key_fields
 from nplm_jax.utils.errors import BadInput, first_line, require
 
 IMPORT_PATH = 'an import path, package.module:Name'
 ENVIRONMENT = 'NPLM_PLUGINS'  # the environment variable with the modules that the user named, separated by commas
 _named: contextvars.ContextVar[tuple[str, ...]] = contextvars.ContextVar('plugins', default=())  # by `trust`
+_imports: contextvars.ContextVar[bool] = contextvars.ContextVar('imports', default=True)  # see `importing_none`
 _digests: dict[str, tuple[Any, str]] = {}  # by module: the spec that it was imported by, and its digest
-FUNCTIONS = ('optimizer.name', 'corpus.name')  # keys of plug-ins that are functions; the others are classes
 _GIVEN = ('learning_rate',)  # arguments that the package passes, which are not options
 DECAY = 'weight_decay'  # in the name of an optimizer's argument: 0 by default, since `optimizer.decay` decays
-
-
-@dataclasses.dataclass(frozen=True)
-class NoOptions:
-    """The options of a built-in part: none."""
-
-
-class Trusted(str):
-    """An import path in settings that may be imported."""
 
 
 def is_path(name: str) -> bool:
@@ -79,6 +68,16 @@ def trust(modules: Iterable[str]) -> Iterator[None]:
         _named.reset(token)
 
 
+@contextlib.contextmanager
+def importing_none() -> Iterator[None]:
+    """Lets a block import no plug-in, even if the user named its module: for lists and descriptions of runs."""
+    token = _imports.set(False)
+    try:
+        yield
+    finally:
+        _imports.reset(token)
+
+
 def trust_in_process(modules: Iterable[str]) -> None:
     """Does what `trust` does for the rest of this process and for its child processes; only commands call it."""
     os.environ[ENVIRONMENT] = ','.join(dict.fromkeys([*allowed(), *_checked(modules)]))
@@ -99,12 +98,20 @@ def flags(modules: Iterable[str]) -> list[str]:
 
 def is_allowed(path: str) -> bool:
     """Returns whether the user named the module of an import path, or a package that it is in."""
-    return isinstance(path, Trusted) or any(f'{module_of(path)}.'.startswith(f'{module}.') for module in allowed())
+    return any(f'{module_of(path)}.'.startswith(f'{module}.') for module in allowed())
 
 
 def allowed() -> list[str]:
-    """Returns the modules that the user named."""
+    """Returns the modules that the user named; none where none may be imported."""
+    if not _imports.get():
+        return []
     return [*filter(None, map(str.strip, os.environ.get(ENVIRONMENT, '').split(','))), *_named.get()]
+
+
+def check_path(key: str, path: str) -> str:
+    """Returns an import path. Raises BadInput unless it begins with the name of a module."""
+    require(is_module(module_of(path)), key, path, f'must be {IMPORT_PATH}')
+    return path
 
 
 def load(key: str, path: str) -> Any:
@@ -117,8 +124,7 @@ def load(key: str, path: str) -> Any:
     Raises:
         BadInput: The user did not name the module, there is no such module or name, or importing the module fails.
     """
-    module_name, _, name = path.partition(':')
-    require(is_module(module_name), key, path, f'must be {IMPORT_PATH}')
+    module_name, _, name = check_path(key, path).partition(':')
     if not is_allowed(path):
         ways = f"--plugins={module_name}, {ENVIRONMENT}={module_name} or load(..., plugins=['{module_name}'])"
         raise BadInput(key, f'{module_name} is not imported; if you trust its code, name it: {ways}', value=path)
@@ -192,95 +198,51 @@ def raised(error: BaseException) -> bool:
 
 
 def load_class(key: str, path: str, base: type) -> Any:
-    """Returns the class that an import path names. Raises BadInput unless it is a concrete subclass of `base`."""
+    """Returns the class that an import path names, a component.
+
+    Raises:
+        BadInput: It is no concrete subclass of `base`, no frozen dataclass, or a field cannot be a key.
+    """
     found = load(key, path)
     is_subclass = isinstance(found, type) and issubclass(found, base) and not inspect.isabstract(found)
     require(is_subclass, key, path, f'must be a subclass of {base.__module__}.{base.__name__} with all its methods')
+    is_decorated = '__dataclass_params__' in vars(found) or not vars(found).get('__annotations__')
+    require(found.__dataclass_params__.frozen and is_decorated, key, path, 'must be a frozen dataclass')
+    try:
+        hints = typing.get_type_hints(found, include_extras=True)
+    except Exception as error:
+        raise BadInput(key, f'an annotation cannot be evaluated ({first_line(error)})', value=path) from error
+    for field in key_fields(found):
+        if MEANING in field.metadata or KIND in field.metadata:
+            continue
+        name = field.name
+        require(field.default is not dataclasses.MISSING, key, path, f'its field {name} needs a default')
+        is_method = callable(getattr(base, name, None))
+        require(not is_method, key, path, f'its field {name} has the name of a method of {base.__name__}')
+        allowed = f'its field {name} must be a bool, int, float or str, or be declared with built()'
+        require(type(field.default) in OPTION_TYPES, key, path, allowed)
+        check_value(field.default, hints[name], f'{key.rpartition(".")[0]}.{name}')
     return found
 
 
-def _require_function(key: str, path: str, found: Any) -> Callable[..., Any]:
+def load_function(key: str, path: str) -> Callable[..., Any]:
+    """Returns the function that an import path names. Raises BadInput if it is none."""
+    found = load(key, path)
     require(callable(found) and not isinstance(found, type), key, path, 'must be a function')
     return found
 
 
-def load_function(key: str, path: str, *given: str) -> Callable[..., Any]:
-    """Returns the function that an import path names.
-
-    Args:
-        key: The config key, for messages.
-        path: `package.module:name`.
-        *given: The names of the arguments that it is called with, beside its options.
-
-    Raises:
-        BadInput: It is not a function, or cannot be called with these arguments.
-    """
-    found = _require_function(key, path, load(key, path))
+def check_arguments(key: str, path: str, function: Callable[..., Any], *given: str) -> None:
+    """Raises BadInput unless the function of a plug-in takes these arguments, and options with defaults."""
     try:
-        inspect.signature(found).bind(**dict.fromkeys(given))
+        inspect.signature(function).bind(**dict.fromkeys(given))
     except TypeError:
         arguments = f'the argument {", ".join(given)}' if given else 'no argument'
-        require(False, key, path, f'must take {arguments}, and options, each with a default')
-    return found
-
-
-def keys_of(key: str, part: type, known: Container[str], options: str = '') -> dict[str, str]:
-    """Returns the key of each field of a part, by the name of the field.
-
-    Args:
-        key: The key that names the part, in whose section its keys are.
-        part: The dataclass.
-        known: All keys of the package.
-        options: The section of the plug-in's options; fields that are no keys of the package are in it.
-    """
-    keys = {}
-    for field in dataclasses.fields(part):
-        if not field.init or metadata_of(part, field.name, BUILT):
-            continue
-        name = f'{field.metadata.get(SECTION) or key.partition(".")[0]}.{field.name}'
-        is_option = options and name not in known
-        keys[field.name] = field.metadata.get(KEY) or (f'{options}.{field.name}' if is_option else name)
-    return keys
-
-
-def options_class(key: str, path: str, options: str, known: Container[str]) -> type:
-    """Returns the dataclass of the options of a plug-in.
-
-    Args:
-        key: The config key that names the plug-in.
-        path: Its import path.
-        options: The section of its options.
-        known: All keys of the package.
-
-    Raises:
-        BadInput: The plug-in cannot be imported, or is of another kind.
-    """
-    plugin = load(key, path)
-    if key in FUNCTIONS:
-        return _arguments(_require_function(key, path, plugin))
-    require(isinstance(plugin, type), key, path, 'must be a class')
-    is_frozen = getattr(getattr(plugin, '__dataclass_params__', None), 'frozen', False)
-    is_decorated = '__dataclass_params__' in vars(plugin) or not vars(plugin).get('__annotations__')
-    require(is_frozen and is_decorated, key, path, 'must be a frozen dataclass')
-    keys = keys_of(key, plugin, known, options)
-    try:
-        hints = typing.get_type_hints(plugin, include_extras=True)
-    except Exception as error:
-        raise BadInput(key, f'an annotation cannot be evaluated ({first_line(error)})', value=path) from error
-    fields = [
-        (field.name, hints[field.name], dataclasses.field(default=field.default, metadata=field.metadata))
-        for field in dataclasses.fields(plugin)
-        if keys.get(field.name) == f'{options}.{field.name}' and field.default is not dataclasses.MISSING
-    ]
-    for name, hint, field in fields:
-        allowed = f'its option {name} must be a bool, int, float or str, or be declared with built()'
-        require(type(field.default) in OPTION_TYPES, key, path, allowed)
-        check_value(field.default, hint, f'{options}.{name}')
-    return dataclasses.make_dataclass(f'{plugin.__name__}_options', fields, frozen=True)
+        raise BadInput(key, f'must take {arguments}, and options, each with a default', value=path) from None
 
 
 @functools.cache
-def _arguments(function: Callable[..., Any]) -> type:
+def arguments(function: Callable[..., Any]) -> type:
     """Returns a dataclass of the arguments that a config can set: those with a default of a type in OPTION_TYPES."""
     try:
         hints = typing.get_type_hints(function, include_extras=True)
@@ -291,6 +253,7 @@ def _arguments(function: Callable[..., Any]) -> type:
         default = 0.0 if DECAY in name and type(parameter.default) in (int, float) else parameter.default
         if name not in _GIVEN and type(default) in OPTION_TYPES:
             hint = hints.get(name)
-            is_plain = getattr(hint, '__origin__', hint) in OPTION_TYPES
+            plain = (int, float) if type(default) is int else (type(default),)  # types that have the default
+            is_plain = getattr(hint, '__origin__', hint) in plain
             fields.append((name, hint if is_plain else type(default), dataclasses.field(default=default)))
-    return dataclasses.make_dataclass(f'{function.__name__}_options', fields, frozen=True)
+    return dataclasses.make_dataclass('Arguments', fields, frozen=True)

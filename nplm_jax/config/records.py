@@ -5,25 +5,23 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from nplm_jax.config import parts
-from nplm_jax.config.checked_fields import build, flatten
-from nplm_jax.config.registry import PARTS
-from nplm_jax.config.settings import Settings, option_classes, plugin_modules, value_of
-from nplm_jax.utils.errors import BadInput, require
+from nplm_jax.config.checked_fields import flatten
+from nplm_jax.utils.errors import require
 
-FORMAT = 2  # version of the layout of a run's folder, recorded in its config.json
+FORMAT = 3  # version of the layout of a run's folder, recorded in its config.json
 DIGESTS, _OWN = 'sha256', 'config.json'  # the key of the digests of files in a config.json, its own among them
+_NAMES = 'name', 'corpus.name', 'corpus.tokens', 'model.family'  # what lists show of a run
 KEYS_OF_MACHINE = ('corpus.path', 'corpus.valid_path', 'corpus.test_path')  # may differ between machines
 
 
-def to_record(settings: Settings, digests: Mapping[str, str] | None = None) -> dict[str, Any]:
+def to_record(config: Mapping[str, Any], digests: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Returns what the config.json of a run's folder holds: every key, the format of the folder, and digests.
 
     Args:
-        settings: The settings.
+        config: The values, nested by section.
         digests: The SHA-256 of other files of the folder by name.
     """
-    record = {'format': FORMAT, **parts.to_config(settings).to_dict()}
+    record = {'format': FORMAT, **config}
     return {**record, DIGESTS: {**(digests or {}), _OWN: _digest(flatten(record))}}
 
 
@@ -33,26 +31,22 @@ def _digest(flat: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
 
 
-def from_record(record: Mapping[str, Any]) -> Settings:
-    """Returns the settings that a config.json holds. Imports no plug-in: their options are dictionaries; see `replace`.
+def read_values(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the values in a config.json by flattened key. Builds no component.
 
     Raises:
-        BadInput: The folder has another format, its digest is wrong, or a key is missing, unknown, of another component
-            or has an impossible value.
+        BadInput: The folder has another format, or its digest is wrong.
     """
     flat = flatten({key: value for key, value in record.items() if key != DIGESTS})
-    own = digests_of(record).get(_OWN, digest := _digest(flat))
-    found = flat.pop('format', None)
+    own = digests_of(record).get(_OWN)
+    found = flat.get('format')
     require(found == FORMAT, 'format', found, f'must be {FORMAT}, the only format that this version reads')
-    require(own == digest, DIGESTS, own, 'is not that of the other keys; they are damaged or were edited')
-    settings = build(Settings, flat, option_classes(flat, imports=False))
-    keys = parts.keys_of(settings, imports=False)
-    if missing := min(keys - flat.keys(), default=''):
-        raise BadInput(missing, 'missing')
-    is_known = all(value_of(settings, key) in kind.paths for key, kind in PARTS.items())
-    if is_known and not plugin_modules(settings) and (unread := min(flat.keys() - keys, default='')):
-        raise BadInput(unread, 'not a key of this run', value=flat[unread])
-    return settings
+    require(own == _digest(flat), DIGESTS, own, 'is not that of the other keys; they are damaged or were edited')
+    del flat['format']
+    for key in _NAMES:
+        is_text = isinstance(flat.get(key), str) and flat[key].isprintable()
+        require(is_text, key, flat.get(key), 'must be a printable string')
+    return flat
 
 
 def digests_of(record: Mapping[str, Any]) -> dict[str, str]:

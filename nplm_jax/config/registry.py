@@ -1,22 +1,34 @@
-"""The import path of each part of a run by its name, such as `lstm` or `adam`; `parts` makes them."""
+"""The import path of each component by its name, such as `lstm` or `adam`, and the class of a name.
 
-from typing import NamedTuple
+To add a component, write a module and a line in KINDS. A component outside this package is a plug-in: its import path
+stands in place of a name. Importing this module imports no JAX; `component_class` imports the module of the component.
+"""
+
+import functools
+import importlib
+from typing import Any, NamedTuple
+
+from nplm_jax.config import plugins
+from nplm_jax.config.plugins import is_path
+from nplm_jax.utils.names import require_one_of
 
 
 class Kind(NamedTuple):
-    """A kind of part.
+    """A kind of component.
 
     Attributes:
         default: The name of the default.
         meaning: What the key names.
         base: The class that plug-ins of this kind subclass; where plug-ins are functions, the class that wraps one.
-        paths: The import path of each part by its name.
+        paths: The import path of each component by its name.
+        takes_functions: Whether plug-ins are functions.
     """
 
     default: str
     meaning: str
     base: str
     paths: dict[str, str]
+    takes_functions: bool = False
 
 
 NETWORKS = {
@@ -39,8 +51,9 @@ NGRAM_MODELS = {
     'kneser_ney': 'nplm_jax.ngram.estimators:KneserNey',
     'modified_kneser_ney': 'nplm_jax.ngram.estimators:ModifiedKneserNey',
     'classes': 'nplm_jax.ngram.estimators:Classes',
+    'arpa': 'nplm_jax.ngram.estimators:Imported',
 }
-PARTS = {
+KINDS = {  # by the key that names the component, whose keys are in the same section
     'model.family': Kind(
         'nplm',
         'network, or count-based model (from maximum_likelihood on)',
@@ -70,6 +83,7 @@ PARTS = {
             'adagrad': 'nplm_jax.training.optimizers:Adagrad',
             'paper': 'nplm_jax.training.optimizers:PaperRule',
         },
+        takes_functions=True,
     ),
     'optimizer.schedule': Kind(
         'cosine',
@@ -97,18 +111,36 @@ PARTS = {
     ),
 }
 
-# The rates of optimizers for which the default, that of gradient descent, is too large.
-_ADAPTIVE = {'optimizer.learning_rate': 0.003}
-_RATES = {
-    'adam': _ADAPTIVE,
-    'adagrad': {'optimizer.learning_rate': 0.05},
-    'rowwise_adam': {**_ADAPTIVE, 'optimizer.table_rate': 2.0},
-}
-RATES = 'optimizer.learning_rate', 'optimizer.table_rate'
+
+def is_neural(family: str) -> bool:
+    """Returns whether a `model.family` is trained by gradients; the others are estimated from counts."""
+    return family in NETWORKS or is_path(family)
 
 
-def rates_of(key: str, name: str) -> dict[str, float]:
-    """Returns the rates of an optimizer that differ from the defaults; none of another kind of part."""
-    if key != 'optimizer.name':
-        return {}
-    return dict(_RATES.get('rowwise_adam' if ':' in name else name, {}))
+def base_class(kind: str) -> Any:
+    """Returns the class that plug-ins of a kind subclass."""
+    return _import(KINDS[kind].base)
+
+
+def component_class(kind: str, name: str) -> type[Any]:
+    """Returns the class of a component; for a plug-in that is a function, the class that wraps it.
+
+    Args:
+        kind: A key of KINDS, such as `model.family`.
+        name: Its value.
+
+    Raises:
+        BadInput: The name is unknown, or that of a plug-in that cannot be imported or is of another kind.
+    """
+    if is_path(name) and KINDS[kind].takes_functions:
+        return base_class(kind)
+    if is_path(name):
+        return plugins.load_class(kind, name, base_class(kind))
+    require_one_of(kind, name, KINDS[kind].paths, f', or {plugins.IMPORT_PATH}')
+    return _import(KINDS[kind].paths[name])
+
+
+@functools.cache
+def _import(path: str) -> Any:
+    module, _, name = path.partition(':')
+    return getattr(importlib.import_module(module), name)

@@ -1,19 +1,14 @@
-"""Sections of the config that belong to no part of a run: `corpus.*`, `train.*`, `eval.*`, `parallel.*`, `paper.*`."""
+"""Sections of the config that belong to no component: `corpus.*`, `train.*`, `eval.*`, `parallel.*`, `paper.*`."""
 
 import dataclasses
-import json
 import math
-import pathlib
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from nplm_jax.config.checked_fields import Options
-from nplm_jax.config.component import Check, Count, CountOrZero, NonNegative, Share, at_least, between, key
+from nplm_jax.config.component import Check, Count, CountOrZero, NonNegative, Share, between, chosen, key
+from nplm_jax.config.keys import Unknown
+from nplm_jax.config.registry import base_class
 from nplm_jax.utils.errors import require
-
-MIN_PIECES = 300  # of corpus.pieces: the 256 bytes, the special tokens and some pieces
-KEYS_FILE = pathlib.Path(__file__).with_name('keys.json')
-READS: dict[str, dict[str, list[str]]]  # the keys that each part reads, by the key that chooses it and by its name
-PART_KEYS, READS = json.loads(KEYS_FILE.read_text()).values()
 
 SplitSize = Annotated[
     float,
@@ -42,9 +37,19 @@ Name = Annotated[
 ]
 
 
-def _choice(name: str) -> tuple[str, str]:
-    """Returns the default and the meaning of a key that names a part."""
-    return PART_KEYS[name]['default'], PART_KEYS[name]['meaning']
+def _counts_words(corpus: Any, settings: Any) -> bool:
+    """Returns whether the vocabulary is counted in the corpus, and not that of the tokenizer."""
+    if isinstance(corpus.tokenizer, Unknown):
+        return 'corpus.min_count' in corpus.tokenizer.others
+    counted = base_class('corpus.tokens').tokens
+    return getattr(type(corpus.tokenizer), 'tokens', counted) is counted
+
+
+def _has_row_per_word(section: Any, settings: Any) -> bool:
+    """Returns whether the output layer has a row for each word and nothing else."""
+    if isinstance(settings.output, Unknown):
+        return 'train.calibrate' in settings.output.others
+    return bool(getattr(settings.output, 'takes_new_words', True))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,13 +67,14 @@ class CorpusSettings:
     )
     test_path: str = key('', 'text, ap_news: a test file or folder')
     column: str = key('text', 'of JSON lines, Parquet and Hugging Face datasets: the column with the text')
-    tokens: str = key(*_choice('corpus.tokens'))
+    tokenizer: Any = chosen('corpus.tokens')
     paragraphs: Literal['auto', 'blank_lines', 'lines', 'eos'] = key(
         'auto',
         'of text, ap_news: what separates paragraphs: blank_lines | lines (each line is a paragraph, as in a file with '
         'one sentence per line) | auto (lines if the text has no blank lines and its lines clearly are sentences, else '
         'blank_lines); of wikitext2, wikitext103: auto (<text> before each article, <p> before each line that is not '
         'blank) | eos (<p> after each line, blank ones too: the <eos> of published perplexities)',
+        _counts_words,
     )
     context: Literal['auto', 'stream', 'line'] = key(
         'auto',
@@ -76,28 +82,14 @@ class CorpusSettings:
         'end is predicted, as lmplz and query do; of networks, backoff, kneser_ney and modified_kneser_ney) | auto '
         '(line for these count-based models where each line is a paragraph, else stream)',
     )
-    pieces: Annotated[int, at_least(MIN_PIECES)] = key(
-        8000, 'of tokens=pieces: |V|, special tokens and the 256 bytes included'
-    )
-    piece_model: Literal['bpe', 'unigram'] = key(
-        'bpe', 'of tokens=pieces: bpe (byte-pair encoding) | unigram (the unigram model of SentencePiece)'
-    )
-    normalization: Literal['none', 'nfc', 'nfkc'] = key(
-        'none', "of tokens=pieces, characters, bytes: Unicode's normal form of the text; none keeps every byte"
-    )
-    lowercase: bool = key(True, 'merge upper and lower case; the paper (section 4): true')
-    split_possessive: bool = key(True, "dog's -> dog 's")
-    boundary_tokens: bool = key(True, 'put <text> before each text and <p> before each paragraph')
-    numbers: bool = key(False, 'replace numbers by <number>; the paper: true on AP News')
-    proper_nouns: bool = key(
-        False, 'replace proper nouns by <proper> (data/tokenizers/proper_nouns.py); the paper: true on AP News'
-    )
-    min_count: Count = key(1, 'words with a lower count become <rare>; the paper: 4')
+    min_count: Count = key(1, 'words with a lower count become <rare>; the paper: 4', _counts_words)
     max_vocabulary: MaxVocabulary = key(
-        0, 'largest |V|, <rare> included; 0: no limit; the paper: 16,383 on Brown, 17,964 on AP News'
+        0, 'largest |V|, <rare> included; 0: no limit; the paper: 16,383 on Brown, 17,964 on AP News', _counts_words
     )
     count_over: Literal['all', 'train'] = key(
-        'all', "all | train: the words that are counted to decide which are rare; the paper's figures fit all"
+        'all',
+        "all | train: the words that are counted to decide which are rare; the paper's figures fit all",
+        _counts_words,
     )
     train: SplitSize = key(
         0.8, 'training set: a fraction of the stream below 1, else words; the paper on Brown: 800,000'
@@ -114,7 +106,11 @@ class CorpusSettings:
         'proportions that they have in all of it; of a corpus with a text for each set, the first of each; 0: all',
     )
     options: Options = Options()
-    token_options: Options = Options()
+
+    def __post_init__(self) -> None:
+        if getattr(self.tokenizer, 'name', '') and not isinstance(self.tokenizer, Unknown):
+            # words, whitespace and lmplz have one class; a text of other tokens is another one
+            object.__setattr__(self, 'tokenizer', dataclasses.replace(self.tokenizer, kind=self.tokenizer.name))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,17 +133,16 @@ class TrainSettings:
         'smooths the rows of C, U and W after training, before train.calibrate, unless this raises the validation '
         'perplexity: the training count at which the row of a word weighs as much as the mean row of words with its '
         'ending (training/suffix_smoothing.py); 0: no smoothing, as in the paper',
+        _has_row_per_word,
     )
     calibrate: bool = key(
         False,
         'whether to fit the output bias b to validation words after training, by one offset for all words of '
-        'similar training count (training/calibration.py); output.kind must be full, sampled or nce. The paper: no',
+        'similar training count (training/calibration.py). The paper: no',
+        _has_row_per_word,
     )
     unigram_bias: bool = key(
         True, 'initialise b with the log-frequencies of the training words; the paper does not say'
-    )
-    embedding_dropout: Share = key(
-        0.0, 'probability with which an update zeroes all features of a word type, wherever it occurs'
     )
     epochs: Count = key(8, 'largest number of passes over the training words; the paper on Brown: 10 to 20')
     max_steps: CountOrZero = key(

@@ -5,13 +5,11 @@ import functools
 import os
 import pathlib
 import sys
-import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from nplm_jax.config import parts as parts_lib
 from nplm_jax.config import plugins
 from nplm_jax.config.sections import CorpusSettings
 from nplm_jax.data import brown, gutenberg, mapped_arrays, preparation, sources, text_checks, wikitext2, wikitext103
@@ -73,9 +71,8 @@ class _Reader(NamedTuple):
 
 
 def check_settings(settings: CorpusSettings) -> None:
-    """Raises BadInput for an unknown `corpus.name` or `corpus.tokens`, or a path that this corpus does not read."""
+    """Raises BadInput for an unknown `corpus.name`, or a path that this corpus does not read."""
     path_keys = _reader(settings).path_keys
-    make_tokenizer(settings)
     for key in ('path', 'valid_path', 'test_path'):
         value = getattr(settings, key)
         require(key in path_keys or not value, f'corpus.{key}', value, f'corpus.name={settings.name} does not use it')
@@ -83,17 +80,22 @@ def check_settings(settings: CorpusSettings) -> None:
         _check_eos(settings)
     elif settings.name in _WITH_EOS:
         require(settings.paragraphs == 'auto', 'corpus.paragraphs', settings.paragraphs, 'must be auto or eos here')
-    if settings.tokens == 'lmplz':
+    if settings.tokenizer.name == 'lmplz':
         problem = 'reads one sentence a line: needs corpus.name=text and corpus.paragraphs=lines or auto'
         is_read = path_keys == _PATHS and settings.paragraphs != 'blank_lines'
-        require(is_read, 'corpus.tokens', settings.tokens, problem)
+        require(is_read, 'corpus.tokens', 'lmplz', problem)
 
 
 def _check_eos(settings: CorpusSettings) -> None:
     """Raises BadInput if lines cannot end with `<p>` in this corpus, or if something else asks for it elsewhere."""
-    others = {'name': _WITH_EOS, 'tokens': ('words', 'whitespace'), 'boundary_tokens': (True,)}
-    for key, allowed in {**others, 'context': ('auto', 'stream')}.items():
-        value = getattr(settings, key)
+    tokenizer = settings.tokenizer
+    needs = {
+        'name': (settings.name, _WITH_EOS),
+        'tokens': (tokenizer.name, ('words', 'whitespace')),
+        'boundary_tokens': (tokenizer.boundary_tokens, (True,)),
+        'context': (settings.context, ('auto', 'stream')),
+    }
+    for key, (value, allowed) in needs.items():
         needed = f'needs corpus.{key} to be {" or ".join(map(str, allowed))}, not {value}'
         problem = f'{needed}; or give --config.corpus.paragraphs=auto'
         require(value in allowed, 'corpus.paragraphs', 'eos', problem)
@@ -104,12 +106,12 @@ def make_tokenizer(settings: CorpusSettings) -> Tokenizer:
 
     Only then is a user's text fitted to them: under `corpus.tokens=whitespace` and `lmplz` it is tokenized already.
     """
-    kind, rules = settings.tokens, {}
+    kind, rules = settings.tokenizer.name, {}
     if kind in ('whitespace', 'lmplz'):
         rules = {'split_punctuation': False, 'match_quotes': False, 'is_verbatim': kind == 'lmplz'}
     elif kind == 'words' and _reader(settings).is_tokenized:
         kind = 'whitespace'
-    return parts_lib.make('corpus.tokens', types.SimpleNamespace(corpus=settings), kind, kind=kind, **rules)
+    return dataclasses.replace(settings.tokenizer, kind=kind, **rules)
 
 
 def load(settings: CorpusSettings, tokenizer: Tokenizer | None = None) -> Corpus:
@@ -167,10 +169,15 @@ def describe(settings: CorpusSettings) -> str:
 def _reader(settings: CorpusSettings) -> _Reader:
     """Returns the reader of the corpus. Raises BadInput for an unknown name or a plug-in that is not a function."""
     if plugins.is_path(settings.name):
-        plugins.load_function('corpus.name', settings.name)
+        plugins.check_arguments('corpus.name', settings.name, _function(settings))
         return _PLUGIN
     require_one_of('corpus.name', settings.name, _CORPORA, f', or {plugins.IMPORT_PATH}')
     return _CORPORA[settings.name]
+
+
+def _function(settings: CorpusSettings) -> Callable[..., Any]:
+    """Returns the function of a plug-in. Raises BadInput if the user did not name its module."""
+    return settings.options.function or plugins.load_function('corpus.name', settings.name)
 
 
 def _reads_user_text(settings: CorpusSettings) -> bool:
@@ -207,14 +214,14 @@ def _text_parts(settings: CorpusSettings) -> list[Part]:
     """Finds the user's text: one stream, or a part each for training, validation and test."""
     found = _find_parts(settings)
     has_lines = not make_tokenizer(settings).is_lossless and _has_lines(settings, found['corpus.path'])
-    choices = settings.column, has_lines, settings.tokens == 'lmplz'
+    choices = settings.column, has_lines, settings.tokenizer.name == 'lmplz'
     reads = {key: functools.partial(_read_files, key, files, *choices) for key, files in found.items()}
     return [Part(reads[key], files, choices, key, has_lines) for key, files in found.items()]
 
 
 def _plugin_parts(settings: CorpusSettings) -> list[Part]:
     """Returns the texts that a plug-in returns: those of one stream, or those of each split by its name."""
-    made = plugins.load_function('corpus.name', settings.name)(**settings.options)
+    made = _function(settings)(**settings.options)
     parts = [made.get(split, ()) for split in ('train', 'valid', 'test')] if isinstance(made, Mapping) else [made]
     texts = [[] if isinstance(part, str) or not isinstance(part, Iterable) else list(part) for part in parts]
     are_texts = all(part and all(isinstance(text, str) for text in part) for part in texts)
@@ -255,8 +262,9 @@ def _has_lines(settings: CorpusSettings, files: Sequence[pathlib.Path]) -> bool:
             break
     if warning := text_checks.describe_blanks(texts):
         print(f'{settings.path}: {warning}', file=sys.stderr)
-    if settings.paragraphs != 'auto' or settings.tokens == 'lmplz':
-        return settings.paragraphs == 'lines' or settings.tokens == 'lmplz'
+    is_lmplz = settings.tokenizer.name == 'lmplz'
+    if settings.paragraphs != 'auto' or is_lmplz:
+        return settings.paragraphs == 'lines' or is_lmplz
     if has_lines := text_checks.has_line_paragraphs(texts):
         note = 'each line is read as a paragraph (corpus.paragraphs=lines); blank_lines reads the text as one paragraph'
         print(f'{settings.path}: one sentence a line, no blank lines: {note}', file=sys.stderr)

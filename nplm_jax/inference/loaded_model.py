@@ -41,7 +41,7 @@ class LoadedModel:
             self.model.vocabulary = self.vocabulary
 
     def __repr__(self) -> str:
-        name, family = self.settings.name[:60], self.settings.model.family[:30]
+        name, family = self.settings.name[:60], self.settings.model.name[:30]
         return f'<LoadedModel {name}: {family}, {len(self.vocabulary):,} words, {self.model!r}>'
 
 

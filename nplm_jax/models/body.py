@@ -27,7 +27,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from nplm_jax.config.component import Part
+from nplm_jax.config.component import Component
 from nplm_jax.data.batches import Layout
 from nplm_jax.nn import AxisName, Key
 from nplm_jax.outputs.output_layer import Features, Params, Tables
@@ -52,7 +52,7 @@ class BodyOutput(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Body(Part, abc.ABC):
+class Body(Component, abc.ABC):
     """Maps embedded tokens to features, as pure functions of the parameters.
 
     The defaults here are those of a window.

@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nplm_jax import nn
 from nplm_jax.data.batches import Batch, Layout
 from nplm_jax.data.stream import RARE_ID
 from nplm_jax.distributed.mapping import NO_AXES, MeshAxes
@@ -22,8 +21,6 @@ from nplm_jax.nn import AxisName, Key
 from nplm_jax.outputs.full import FullSoftmax
 from nplm_jax.outputs.output_layer import BIAS, EMBEDDING, Features, OutputLayer, Params, Tables
 from nplm_jax.utils.errors import BadInput, require
-
-_EMBEDDING_DROPOUT = 1000  # folded into the key of an update
 
 
 class Tokens(NamedTuple):
@@ -50,7 +47,6 @@ class Network:
         line_end: The id of the token that ends a line, for a network that reads each line by itself
             (`corpus.context=line`): a window then has rare-word symbols in the places before its line, and a state
             begins anew. None for a network that reads the text as one stream.
-        embedding_dropout: The probability with which an update zeroes the features of a word type.
         teachers: The networks from whose distributions this one learns in training; None for none.
     """
 
@@ -58,7 +54,6 @@ class Network:
     output: OutputLayer
     vocabulary_size: int
     line_end: int | None = None
-    embedding_dropout: float = 0.0
     teachers: Teachers | None = None
 
     @property
@@ -116,8 +111,6 @@ class Network:
                 {name: x.reshape(len(ids_SxL), -1, x.shape[2]) for name, x in output.features.items()}, state
             )
         e_SxLxM = params[EMBEDDING][tokens.ids_SxL] if e_SxLxM is None else e_SxLxM
-        drop_key = nn.fold_in(key, _EMBEDDING_DROPOUT)
-        e_SxLxM = nn.embedding_dropout(drop_key, tokens.ids_SxL, e_SxLxM, self.embedding_dropout)
         starts = {} if tokens.starts_SxL is None else {'starts_SxL': tokens.starts_SxL}
         return self.body.features(params, e_SxLxM, state, key, axis, **starts)
 

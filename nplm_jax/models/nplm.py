@@ -78,9 +78,7 @@ def num_parameters(n: int, m: int, h: int, direct: bool, vocabulary_size: int) -
 class Window(Body):
     """The paper's network (section 2) up to the output layer: x for W, and a = tanh(d + Hx) for U."""
 
-    n: Annotated[int, at_least(2)] = key(
-        6, 'order: the n-1 previous words predict a word; recurrent networks do not read it; the paper: 3 and 5'
-    )
+    n: Annotated[int, at_least(2)] = key(6, 'order: the n-1 previous words predict a word; the paper: 3 and 5')
     m: Count = key(100, 'features per word; the paper: 30 and 60')
     h: CountOrZero = key(200, 'hidden units, 0 for no hidden layer; the paper: 0, 50 and 100')
     direct: bool = key(False, 'direct connections W from the features to the output; the paper: both')
@@ -88,7 +86,7 @@ class Window(Body):
     tables = Tables(units=('H_KxP',))
 
     def check(self) -> None:
-        """See `Part.check`. Refuses a network whose context would have no influence."""
+        """See `Component.check`. Refuses a network whose context would have no influence."""
         message = 'must be 1 or more, or model.direct=True; otherwise the context has no influence'
         require(self.h > 0 or self.direct, 'model.h', self.h, message)
 

@@ -27,7 +27,7 @@ class Qrnn(Recurrent):
     """Quasi-recurrent network; the state of a layer is c, that of the first layer also the last input."""
 
     def check(self) -> None:
-        """See `Part.check`. Also refuses dropout of recurrent weights, which it has not."""
+        """See `Component.check`. Also refuses dropout of recurrent weights, which it has not."""
         rate, allowed = self.weight_dropout, 'must be 0 for model.family=qrnn, which has no recurrent weights'
         require(not rate, 'model.weight_dropout', rate, allowed)
         super().check()

@@ -52,7 +52,7 @@ class Recurrent(StreamBody):
     cell_class: ClassVar[Any]
 
     def check(self) -> None:
-        """See `Part.check`. Also refuses a penalty on changes in streams of one word."""
+        """See `Component.check`. Also refuses a penalty on changes in streams of one word."""
         can_slow = self.bptt_length > 1 or not self.slowness_penalty
         require(can_slow, 'model.bptt_length', self.bptt_length, 'must be 2 or more for a slowness penalty')
         super().check()
@@ -135,10 +135,9 @@ class Recurrent(StreamBody):
         """See `Body.features`. The gradient stops at `state`."""
         precision, activations = self.types(key)
         key, key_h = (None, None) if key is None else jax.random.split(key)
-        input_rate, layer_rate, output_rate = self.dropout_rates
         drop = functools.partial(dropout, axis=axis, broadcast_dims=self.mask_dims)
         keep_TxSx1 = None if starts_SxL is None else 1.0 - starts_SxL.T[:, :, None]
-        x_SxTxD = drop(key, self.drop_words(fold_in(key, 1), e_SxLxM, axis), input_rate)
+        x_SxTxD = drop(key, self.drop_words(fold_in(key, 1), e_SxLxM, axis), self.dropout)
         states = []
         for i, (name, layer_state) in enumerate(zip(self.cells, jax.lax.stop_gradient(state))):
             cell = _drop_recurrent_weights(fold_in(key, 2 + i), params[name], self.weight_dropout)
@@ -147,10 +146,10 @@ class Recurrent(StreamBody):
             states.append(layer_state)
             x_SxTxD = h_TxSxK.swapaxes(0, 1)
             if i < self.layers - 1:
-                x_SxTxD = drop(fold_in(key_h, 1 + i), x_SxTxD, layer_rate)
+                x_SxTxD = drop(fold_in(key_h, 1 + i), x_SxTxD, self.dropout)
         if self.is_projected:
             x_SxTxD = matmul(x_SxTxD, params['P_KxM'], precision)
-        dropped_SxTxD = drop(key_h, x_SxTxD, output_rate)
+        dropped_SxTxD = drop(key_h, x_SxTxD, self.output_rate)
         penalty = self.penalty(dropped_SxTxD, x_SxTxD)
         return BodyOutput(dict.fromkeys(self.widths, dropped_SxTxD), tuple(states), penalty)
 

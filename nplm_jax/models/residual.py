@@ -20,7 +20,7 @@ from typing import Annotated
 import jax
 import jax.numpy as jnp
 
-from nplm_jax.config.component import between, key
+from nplm_jax.config.component import Count, at_least, between, key
 from nplm_jax.models.body import BodyOutput, State
 from nplm_jax.models.stream_body import StreamBody
 from nplm_jax.nn import AxisName, Key, dropout, fold_in, matmul, uniform
@@ -32,16 +32,16 @@ from nplm_jax.utils.errors import require
 class Residual(StreamBody):
     """Residual layers over a window of words and sums of the words before it."""
 
-    n: int
+    n: Annotated[int, at_least(2)] = key(6, 'order: the n-1 previous words are the window')
     averages: Annotated[int, between(0, 16)] = key(
         3,
         'number of sums over older words: the n-1 before the window, the 2(n-1) before those, ...; each sum is '
         'divided by sqrt(its number of words)',
     )
-    expansion: int
+    expansion: Count = key(2, 'units inside a layer, as a multiple of h')
 
     def check(self) -> None:
-        """See `Part.check`. Also refuses a window of one word without sums."""
+        """See `Component.check`. Also refuses a window of one word without sums."""
         has_context = self.n > 2 or self.averages > 0
         require(has_context, 'model.averages', self.averages, 'must be 1 or more where model.n=2')
         super().check()
@@ -85,13 +85,12 @@ class Residual(StreamBody):
         """See `Body.features`. The gradient stops at the words of the state."""
         T = e_SxLxM.shape[1]
         precision, activations = self.types(key)
-        input_rate, layer_rate, output_rate = self.dropout_rates
         numbers = itertools.count(1)
 
         def drop(values_SxTxD: jax.Array, rate: float) -> jax.Array:
             return dropout(fold_in(key, next(numbers)), values_SxTxD, rate, axis, self.mask_dims)
 
-        e_SxTxM = drop(self.drop_words(key, e_SxLxM, axis), input_rate)
+        e_SxTxM = drop(self.drop_words(key, e_SxLxM, axis), self.dropout)
         e_SxLxM = jnp.concatenate([jax.lax.stop_gradient(state), e_SxTxM], axis=1)  # L = R + T
         ages_SxL = None if starts_SxL is None else self.ages(starts_SxL)
         z_SxTxK = matmul(self.inputs(e_SxLxM, ages_SxL), params['H_PxK'], precision) + params['d_K'][None, None]
@@ -100,15 +99,15 @@ class Residual(StreamBody):
             norm_SxTxK = jax.nn.standardize(z_SxTxK, axis=2) * layer['g_K'][None, None]
             inside_SxTxF = matmul(norm_SxTxK, layer['A_KxF'], precision) + layer['a_F'][None, None]
             inside_SxTxF = jax.nn.relu(inside_SxTxF.astype(activations))
-            z_SxTxK = z_SxTxK + matmul(drop(inside_SxTxF, layer_rate), layer['B_FxK'], precision)
+            z_SxTxK = z_SxTxK + matmul(drop(inside_SxTxF, self.dropout), layer['B_FxK'], precision)
         features = jax.nn.standardize(z_SxTxK, axis=2) * params['g_K'][None, None]
         if self.tied:
-            features = matmul(drop(features, layer_rate), params['P_KxM'], precision)
+            features = matmul(drop(features, self.dropout), params['P_KxM'], precision)
         last_SxRxM = e_SxLxM[:, T:]
         if ages_SxL is not None:  # without the words before the line of the last one
             distances_R = jnp.arange(self.reach - 2, -1, -1)
             last_SxRxM = jnp.where((ages_SxL[:, -1:] >= distances_R[None, :])[:, :, None], last_SxRxM, 0)
-        return BodyOutput(dict.fromkeys(self.widths, drop(features, output_rate)), last_SxRxM)
+        return BodyOutput(dict.fromkeys(self.widths, drop(features, self.output_rate)), last_SxRxM)
 
     def ages(self, starts_SxL: jax.Array) -> jax.Array:
         """Returns how many words of its own line precede each of the R + T words, int32.

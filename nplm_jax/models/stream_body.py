@@ -9,14 +9,14 @@ from typing import Annotated, Self
 import jax
 import jax.numpy as jnp
 
-from nplm_jax.config.component import Count, Range, Share, built, key
+from nplm_jax.config.component import Count, CountOrZero, Share, built, in_range, key
 from nplm_jax.data.batches import Layout
 from nplm_jax.models.body import Body
 from nplm_jax.nn import AxisName, Key, Precision, dropout
 from nplm_jax.outputs.output_layer import EMBEDDING
 from nplm_jax.utils.errors import require
 
-ShareOrDefault = Annotated[float, Range('must be -1 (as dropout), or at least 0 and below 1', 0, below=1, also=-1)]
+ShareOrDefault = Annotated[float, in_range('must be -1 (as dropout), or at least 0 and below 1', 0, below=1, also=-1)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,13 +29,11 @@ class StreamBody(Body):
         bptt_length: Words per stream and update: the length of truncated back-propagation through time.
     """
 
-    m: int
-    h: int
-    dropout: float
+    m: Count = key(100, 'features per word')
+    h: CountOrZero = key(200, 'units of each layer')
+    dropout: Share = key(0.25, 'probability with which training zeroes a feature or a unit')
     layers: Count = key(1, 'number of layers')
     tied: bool = key(False, 'use C as the output matrix U too')
-    input_dropout: ShareOrDefault = key(-1.0, 'dropout of the word features; -1: the value of model.dropout')
-    layer_dropout: ShareOrDefault = key(-1.0, 'dropout between and in the layers; -1: the value of model.dropout')
     output_dropout: ShareOrDefault = key(
         -1.0, 'dropout of the features that the output matrix multiplies; -1: the value of model.dropout'
     )
@@ -51,7 +49,7 @@ class StreamBody(Body):
     lookback = 0  # type: ignore[assignment]
 
     def check(self) -> None:
-        """See `Part.check`. Refuses a body without units."""
+        """See `Component.check`. Refuses a body without units."""
         require(self.h > 0, 'model.h', self.h, 'must be 1 or more for a network over streams')
 
     @property
@@ -69,11 +67,9 @@ class StreamBody(Body):
         return ('float32', 'float32') if key is None else (self.precision, self.activations)
 
     @property
-    def dropout_rates(self) -> tuple[float, float, float]:
-        """Dropout rates of the word features, in the layers, and of the features that the output matrix multiplies."""
-        rates = self.input_dropout, self.layer_dropout, self.output_dropout
-        input_rate, layer_rate, output_rate = (self.dropout if rate < 0 else rate for rate in rates)
-        return input_rate, layer_rate, output_rate
+    def output_rate(self) -> float:
+        """The dropout rate of the features that the output matrix multiplies."""
+        return self.dropout if self.output_dropout < 0 else self.output_dropout
 
     def drop_words(self, key: Key, e_SxTxM: jax.Array, axis: AxisName) -> jax.Array:
         """Returns the word features without those that `model.word_dropout` leaves out."""

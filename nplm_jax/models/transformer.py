@@ -12,12 +12,12 @@ feed-forward layer, P inputs of E, S streams, T words of a stream, R words of th
 References:
     Vaswani et al., Attention is all you need, 2017. Xiong et al., On layer normalization in the Transformer
     architecture, 2020 (pre-norm). Dai et al., Transformer-XL, 2019 (the state). Su et al., RoFormer, 2021 (rotary
-    positions). Raffel et al., Exploring the limits of transfer learning (T5), 2020 (a learned bias per distance).
+    positions).
 """
 
 import contextlib
 import dataclasses
-from typing import Annotated, Literal
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
@@ -39,12 +39,9 @@ class Transformer(StreamBody):
     heads: Count = key(4, 'attention heads; they divide model.h')
     memory: Annotated[int, between(1, 4096)] = key(64, 'words before a word that it attends to, in each layer')
     expansion: Count = key(4, 'units inside a layer, as a multiple of h')
-    positions: Literal['rotary', 'learned'] = key(
-        'rotary', 'rotary (rotated queries and keys) | learned (a bias for each head and distance)'
-    )
 
     def check(self) -> None:
-        """See `Part.check`. Also refuses heads that do not divide the units."""
+        """See `Component.check`. Also refuses heads that do not divide the units."""
         require(self.h % self.heads == 0, 'model.heads', self.heads, f'must be a divisor of model.h={self.h}')
         super().check()
 
@@ -87,8 +84,6 @@ class Transformer(StreamBody):
                 'B_FxK': jnp.zeros((F, K)),
                 'g_K': jnp.ones(K),
             }
-            if self.positions == 'learned':
-                layers[f'layer_{i}']['distances_HxR'] = jnp.zeros((self.heads, self.memory + 1))
         params = {
             EMBEDDING: uniform(key_C, (vocabulary_size, self.m), 0.1),
             'E_PxK': uniform(key_E, (self.num_inputs, K), self.num_inputs**-0.5 * 10),  # z_0 begins as large as a norm
@@ -108,13 +103,12 @@ class Transformer(StreamBody):
     ) -> BodyOutput:
         """See `Body.features`. The gradient stops at the keys and values of the state."""
         precision, activations = self.types(key)
-        input_rate, layer_rate, output_rate = self.dropout_rates
         state, T = jax.lax.stop_gradient(state), e_SxLxM.shape[1]
 
         def drop(number: int, values_SxTxK: jax.Array, rate: float) -> jax.Array:
             return dropout(fold_in(key, number), values_SxTxK, rate, axis, self.mask_dims)
 
-        e_SxTxM = drop(1, self.drop_words(key, e_SxLxM, axis), input_rate)
+        e_SxTxM = drop(1, self.drop_words(key, e_SxLxM, axis), self.dropout)
         x_SxTxP, before = self.inputs(e_SxTxM, state['before'], starts_SxL)
         z_SxTxK = matmul(x_SxTxP, params['E_PxK'], precision)
         seen_SxTxL, kept_S = self.visible(state['kept_S'], starts_SxL, T)
@@ -124,15 +118,15 @@ class Transformer(StreamBody):
             norm_SxTxK = jax.nn.standardize(z_SxTxK, axis=2) * layer['g_attention_K'][None, None]
             y_SxTxK, cache = self.attend(layer, norm_SxTxK, cache, seen_SxTxL, precision)
             caches.append(cache)
-            z_SxTxK = z_SxTxK + drop(2 * i + 2, y_SxTxK, layer_rate)
+            z_SxTxK = z_SxTxK + drop(2 * i + 2, y_SxTxK, self.dropout)
             norm_SxTxK = jax.nn.standardize(z_SxTxK, axis=2) * layer['g_K'][None, None]
             inside_SxTxF = matmul(norm_SxTxK, layer['A_KxF'], precision) + layer['a_F'][None, None]
             inside_SxTxF = jax.nn.gelu(inside_SxTxF.astype(activations))
-            z_SxTxK = z_SxTxK + drop(2 * i + 3, matmul(inside_SxTxF, layer['B_FxK'], precision), layer_rate)
+            z_SxTxK = z_SxTxK + drop(2 * i + 3, matmul(inside_SxTxF, layer['B_FxK'], precision), self.dropout)
         features = jax.nn.standardize(z_SxTxK, axis=2) * params['g_K'][None, None]
         if self.tied:
             features = matmul(features, params['P_KxM'], precision)
-        features = dict.fromkeys(self.widths, drop(0, features, output_rate))
+        features = dict.fromkeys(self.widths, drop(0, features, self.output_rate))
         return BodyOutput(features, {'before': before, 'layers': tuple(caches), 'kept_S': kept_S})
 
     @property
@@ -185,18 +179,14 @@ class Transformer(StreamBody):
         qkv_SxTx3xHxD = matmul(x_SxTxK, layer['QKV_Kx3K'], precision).reshape(S, T, 3, *self.shape)
         queries, keys, values = (qkv_SxTx3xHxD[:, :, i] for i in range(3))
         keys, values = (jnp.concatenate([cache[n], x], axis=1) for n, x in (('keys', keys), ('values', values)))
-        cache, bias = {'keys': keys[:, T:], 'values': values[:, T:]}, None
+        cache = {'keys': keys[:, T:], 'values': values[:, T:]}
         places_L = jnp.arange(-self.memory, T)
-        if self.positions == 'rotary':
-            queries, keys = rotate(queries, places_L[self.memory :]), rotate(keys, places_L)
-        else:
-            distances_TxL = jnp.arange(T)[:, None] - places_L[None]
-            bias = layer['distances_HxR'][:, jnp.clip(distances_TxL, 0, self.memory)][None]
+        queries, keys = rotate(queries, places_L[self.memory :]), rotate(keys, places_L)
         queries, keys, values = (x.astype(precision) for x in (queries, keys, values))
         # As `nn.product_precision` says, here for products that JAX makes.
         of_products = jax.default_matmul_precision('default') if precision == 'bfloat16' else contextlib.nullcontext()
         with of_products:
-            y_SxTxHxD = jax.nn.dot_product_attention(queries, keys, values, bias, seen_SxTxL[:, None])
+            y_SxTxHxD = jax.nn.dot_product_attention(queries, keys, values, mask=seen_SxTxL[:, None])
         y_SxTxK = matmul(y_SxTxHxD.astype(jnp.float32).reshape(S, T, -1), layer['O_KxK'], precision)
         return y_SxTxK, cache
 

@@ -9,10 +9,12 @@ References:
 """
 
 import dataclasses
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
 
+from nplm_jax.config.component import at_least, key
 from nplm_jax.models import nplm
 from nplm_jax.models.body import State, windows
 from nplm_jax.models.transformer import Transformer
@@ -22,7 +24,7 @@ from nplm_jax.models.transformer import Transformer
 class TransformerN(Transformer):
     """A Transformer whose first layer is the paper's concatenation of the last n-1 words."""
 
-    n: int
+    n: Annotated[int, at_least(2)] = key(6, 'order: the n-1 previous words are concatenated')
 
     @property
     def reach(self) -> int:

@@ -10,9 +10,11 @@ References:
 """
 
 import dataclasses
+from typing import Annotated
 
 import jax
 
+from nplm_jax.config.component import at_least, key
 from nplm_jax.models.body import Body, BodyOutput, State, windows
 from nplm_jax.models.recurrent import Lstm
 from nplm_jax.nn import AxisName, Key
@@ -24,11 +26,11 @@ from nplm_jax.utils.errors import require
 class WindowLstm(Lstm):
     """LSTM over the last n-1 words, which it reads from a state of zeros."""
 
-    n: int
+    n: Annotated[int, at_least(2)] = key(6, 'order: the n-1 previous words predict a word')
     lookback = Body.lookback  # type: ignore[assignment]  # that of a window
 
     def check(self) -> None:
-        """See `Part.check`. Also refuses a window that is longer than what training reads at once."""
+        """See `Component.check`. Also refuses a window that is longer than what training reads at once."""
         longest = self.bptt_length + 1
         allowed = f'must be 3 to model.bptt_length + 1 = {longest} for model.family=window_lstm'
         require(2 < self.n <= longest, 'model.n', self.n, allowed)

@@ -1,13 +1,11 @@
-"""Count-based models as parts of a run: how each `model.family` is estimated, and the keys that it reads."""
+"""Count-based models as components: how each `model.family` is estimated."""
 
 import abc
 import dataclasses
 import pathlib
 from typing import Annotated, ClassVar, Literal
 
-from nplm_jax.config import parts
-from nplm_jax.config.component import Count, Part, Share, between, key
-from nplm_jax.config.registry import NGRAM_MODELS
+from nplm_jax.config.component import Component, Count, Share, at_least, between, key
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.ngram import class_ngram, interpolated, kneser_ney, lines, pruning
@@ -16,13 +14,13 @@ from nplm_jax.ngram.counts import NgramCounts, count
 from nplm_jax.ngram.quantization import quantize
 from nplm_jax.ngram.shared_scratch import SharedScratch
 from nplm_jax.ngram.unsmoothed import add_delta, unsmoothed_backoff
-from nplm_jax.utils.errors import require
+from nplm_jax.utils.errors import BadInput, require
 
 CLASSES_FILE = 'classes.txt'
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Estimator(Part, abc.ABC):
+class Estimator(Component, abc.ABC):
     """Estimates a count-based model.
 
     Attributes:
@@ -31,7 +29,7 @@ class Estimator(Part, abc.ABC):
         is_backoff: Whether it makes a back-off model, which an ARPA file can hold.
     """
 
-    n: int
+    n: Annotated[int, at_least(2)] = key(5, 'order: the n-1 previous words predict a word')
     reads_lines: ClassVar[bool] = False
     is_backoff: ClassVar[bool] = False
 
@@ -48,7 +46,7 @@ class Estimator(Part, abc.ABC):
         """
 
     def check(self) -> None:
-        """See `Part.check`. Refuses an order above 100."""
+        """See `Component.check`. Refuses an order above 100."""
         require(self.n <= 100, 'model.n', self.n, 'must be 100 or less for a count-based model')
 
 
@@ -58,7 +56,7 @@ class BackoffEstimator(Estimator):
 
     bits: Literal[0, 8, 16] = key(
         0,
-        'of back-off models: 8 or 16 bits for each log p above order 1, and 32 for each back-off weight, such that the '
+        '8 or 16 bits for each log p above order 1, and 32 for each back-off weight, such that the '
         'probabilities sum to one; 0: 64 bits for each',
     )
     is_backoff = True
@@ -86,7 +84,7 @@ class MaximumLikelihood(BackoffEstimator):
 class AddDelta(BackoffEstimator):
     """Relative frequencies with a number added to every count."""
 
-    delta: Annotated[float, between(0, 1_000_000)] = key(0.1, 'of add_delta: the number that is added to every count')
+    delta: Annotated[float, between(0, 1_000_000)] = key(0.1, 'the number that is added to every count')
 
     def from_counts(self, counts: NgramCounts) -> BackoffModel:
         """See `BackoffEstimator.from_counts`."""
@@ -109,7 +107,7 @@ class KneserNey(BackoffEstimator):
 
     prune_entropy: Share = key(
         0.0,
-        'of kneser_ney and modified_kneser_ney, as ngram -prune of SRILM: n-grams are dropped whose removal raises the '
+        'as ngram -prune of SRILM: n-grams are dropped whose removal raises the '
         'perplexity by a smaller share than this (Stolcke, 1998); 1e-7 leaves a quarter of a 5-gram of Brown; 0: off',
     )
     reads_lines = True
@@ -125,7 +123,7 @@ class ModifiedKneserNey(KneserNey):
 
     prune: str = key(
         '0',
-        'of modified_kneser_ney, as lmplz --prune: for each order from 1 on, n-grams of at most this count are dropped '
+        'as lmplz --prune: for each order from 1 on, n-grams of at most this count are dropped '
         "(the first is 0); the last number holds for all higher orders: '0 0 1' drops n-grams of order 3 or more that "
         'occur once',
     )
@@ -136,7 +134,7 @@ class ModifiedKneserNey(KneserNey):
         return pruning.parse_thresholds('model.prune', self.prune, self.n)
 
     def check(self) -> None:
-        """See `Part.check`. Also refuses a value of `model.prune` that is no list of thresholds."""
+        """See `Component.check`. Also refuses a value of `model.prune` that is no list of thresholds."""
         super().check()
         _ = self.thresholds
 
@@ -145,11 +143,14 @@ class ModifiedKneserNey(KneserNey):
         return kneser_ney.fit_modified(counts, self.thresholds, self.prune_entropy)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Interpolated(Estimator):
     """The paper's interpolated trigram (section 4.1)."""
 
+    n: Annotated[int, at_least(2)] = key(3, 'order: 3, a trigram')
+
     def check(self) -> None:
-        """See `Part.check`. Also refuses all orders but 3."""
+        """See `Component.check`. Also refuses all orders but 3."""
         super().check()
         require(self.n == 3, 'model.n', self.n, 'must be 3: the interpolated model is a trigram')
 
@@ -162,7 +163,8 @@ class Interpolated(Estimator):
 class Classes(Estimator):
     """The class-based n-gram (section 4.1)."""
 
-    classes: Count = key(500, 'of classes: number of word classes; the paper: 150 to 2000')
+    n: Annotated[int, at_least(2)] = key(3, 'order: the classes of the n-1 previous words predict that of a word')
+    classes: Count = key(500, 'number of word classes; the paper: 150 to 2000')
 
     def fit(self, data: Dataset, folder: pathlib.Path) -> LanguageModel:
         """See `Estimator.fit`. Writes the classes into `folder` for people to read."""
@@ -174,11 +176,13 @@ class Classes(Estimator):
         return class_ngram.ClassNgram.fit(data.tokens_T, data.train, self.n, classes_V)
 
 
-def estimator_class(family: str) -> type[Estimator]:
-    """Returns the class of a name in `registry.NGRAM_MODELS`."""
-    return parts.part_class('model.family', family)
+class Imported(Estimator):
+    """The model of an ARPA file, which `nplm import` reads."""
 
+    def check(self) -> None:
+        """Raises BadInput: an imported model is not estimated."""
+        raise BadInput('model.family', 'imported by `nplm import`; cannot be estimated from a text', value=self.name)
 
-def makes_backoff(family: str) -> bool:
-    """Returns whether a `model.family`, any there is, makes a back-off model."""
-    return family in NGRAM_MODELS and estimator_class(family).is_backoff
+    def fit(self, data: Dataset, folder: pathlib.Path) -> LanguageModel:
+        """See `Estimator.fit`."""
+        raise NotImplementedError

@@ -5,45 +5,29 @@ Dims: V vocabulary, B batch, D width of one array of features.
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Annotated
 
 import jax
 
-from nplm_jax.config.component import CountOrZero, between, key
+from nplm_jax.config.component import CountOrZero, key
 from nplm_jax.data.batches import Batch
-from nplm_jax.nn import Precision
 from nplm_jax.outputs.blockwise import blockwise_cross_entropy, blockwise_distillation
 from nplm_jax.outputs.output_layer import BIAS, Features, Losses, Params
 from nplm_jax.outputs.softmax import Softmax
-from nplm_jax.outputs.teacher import TEACHER_WEIGHT, Teacher, check_teacher
+from nplm_jax.outputs.teacher import Teacher, check_teacher
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FullSoftmax(Softmax):
     """The softmax over all words, trained by its exact mean NLL."""
 
-    precision: Precision = key(
-        'auto',
-        'of full, sampled and nce: matrix products over |V| in float32 | bfloat16 | auto (bfloat16 where the processor '
-        'or the accelerator has instructions for it); sums and parameters stay float32',
-    )
     block_size: CountOrZero = key(
         0,
         'of full: number of examples whose |V| scores are in memory at once; '
         '0: 256 on a CPU, 1024 on a TPU, 4096 on a GPU',
     )
-    teacher: str = key(
-        '',
-        'of full and sampled: finished runs of networks over the same words, separated by commas; the mean of their '
-        'distributions is learned beside the targets',
-    )
-    teacher_weight: Annotated[float, between(0, 1)] = key(
-        TEACHER_WEIGHT,
-        'of full and sampled: the share of output.teacher in what is learned; the rest is that of the target',
-    )
 
     def check(self) -> None:
-        """See `Part.check`. A layer with a loss of its own takes no teacher."""
+        """See `Component.check`. A layer with a loss of its own takes no teacher."""
         check_teacher(self.teacher, self.teacher_weight, type(self).loss is not FullSoftmax.loss)
 
     def loss(self, params: Params, features: Features, batch: Batch, axis: str | None = None) -> jax.Array:

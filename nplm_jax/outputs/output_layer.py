@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from nplm_jax import nn
-from nplm_jax.config.component import Part
+from nplm_jax.config.component import Component
 from nplm_jax.data.batches import Batch
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Tables(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class OutputLayer(Part, abc.ABC):
+class OutputLayer(Component, abc.ABC):
     """P(w | features) over V words, and its training loss.
 
     Attributes:
@@ -69,11 +69,6 @@ class OutputLayer(Part, abc.ABC):
 
     takes_new_words = False
     tables: ClassVar[Tables] = Tables()
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if 'also_reads' not in vars(cls):
-            cls.also_reads = frozenset({'train.suffix_smoothing', 'train.calibrate'} if cls.takes_new_words else ())
 
     def over(self, vocabulary: 'Vocabulary') -> Self:
         """Returns the layer over the words of a vocabulary, with values such as `samples` lowered to fit a small one.

@@ -20,10 +20,9 @@ import numpy as np
 from nplm_jax.config.component import Count, built, key
 from nplm_jax.data.batches import Batch
 from nplm_jax.data.frequencies import unigram_log_probabilities
-from nplm_jax.nn import Precision
 from nplm_jax.outputs import softmax
 from nplm_jax.outputs.output_layer import Features, Gathered, Losses, SparseOutputLayer
-from nplm_jax.outputs.teacher import TEACHER_WEIGHT, Teacher, candidate_probabilities, check_teacher
+from nplm_jax.outputs.teacher import Teacher, candidate_probabilities, check_teacher
 
 if TYPE_CHECKING:
     from nplm_jax.data.vocabulary import Vocabulary
@@ -64,13 +63,10 @@ class SampledSoftmax(softmax.Softmax, SparseOutputLayer):
         'unigram',
         'of sampled and nce: the distribution of the drawn words: unigram (by training count) | log_uniform (by rank)',
     )
-    precision: Precision
-    teacher: str = ''
-    teacher_weight: float = TEACHER_WEIGHT
     scorer: softmax.Scorer = built(softmax.LINEAR)  # type: ignore[misc]
 
     def check(self) -> None:
-        """See `Part.check`. A layer with a loss of its own, such as `nce`, takes no teacher."""
+        """See `Component.check`. A layer with a loss of its own, such as `nce`, takes no teacher."""
         own = SampledSoftmax.sparse_loss, SampledSoftmax.sampled_loss, SampledSoftmax.rows
         has_own_loss = (type(self).sparse_loss, type(self).sampled_loss, type(self).rows) != own
         check_teacher(self.teacher, self.teacher_weight, has_own_loss)

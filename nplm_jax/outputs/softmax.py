@@ -3,11 +3,13 @@
 Dims: V vocabulary, B batch, D width of one array of features, L words that belong to one example.
 """
 
-from typing import ClassVar
+import dataclasses
+from typing import Annotated, ClassVar
 
 import jax
 import jax.numpy as jnp
 
+from nplm_jax.config.component import between, key
 from nplm_jax.nn import Precision, matmul
 from nplm_jax.outputs.output_layer import BIAS, Features, OutputLayer, Params
 
@@ -25,8 +27,10 @@ class Scorer:
 
 
 LINEAR = Scorer()
+TEACHER_WEIGHT = 0.5  # unless output.teacher_weight says otherwise
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Softmax(OutputLayer):
     """P(w) = exp(y_w) / sum over all words of exp(y); subclasses define the training loss.
 
@@ -34,6 +38,20 @@ class Softmax(OutputLayer):
         scorer: Computes y.
     """
 
+    precision: Precision = key(
+        'auto',
+        'matrix products over |V| in float32 | bfloat16 | auto (bfloat16 where the processor or the accelerator has '
+        'instructions for it); sums and parameters stay float32',
+    )
+    teacher: str = key(
+        '',
+        'of full and sampled: finished runs of networks over the same words, separated by commas; the mean of their '
+        'distributions is learned beside the targets',
+    )
+    teacher_weight: Annotated[float, between(0, 1)] = key(
+        TEACHER_WEIGHT,
+        'of full and sampled: the share of output.teacher in what is learned; the rest is that of the target',
+    )
     scorer: ClassVar[Scorer] = LINEAR
     takes_new_words = True
 

@@ -16,10 +16,8 @@ import jax.numpy as jnp
 
 from nplm_jax.nn import Precision
 from nplm_jax.outputs.output_layer import Features, OutputLayer, Params
-from nplm_jax.outputs.softmax import Scorer, Softmax
+from nplm_jax.outputs.softmax import TEACHER_WEIGHT, Scorer, Softmax
 from nplm_jax.utils.errors import require
-
-TEACHER_WEIGHT = 0.5  # unless output.teacher_weight says otherwise
 
 
 @flax.struct.dataclass

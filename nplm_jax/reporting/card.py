@@ -48,7 +48,7 @@ def make(run: Run, hugging_face: bool = False) -> str:
     parts = [
         _metadata(run, numbers),
         f'# {settings.name}',
-        f'A language model of the family `{model.family}` with {results.get("vocabulary", 0):,} '
+        f'A language model of the family `{model.name}` with {results.get("vocabulary", 0):,} '
         f'{_unit(run)}, trained by nplm-jax, a JAX implementation of Bengio et al. (JMLR 3, 2003) and its successors.',
         f'## Use\n\n{how}',
         f'## Training data\n\n{data} Tokens: {_sizes(results)}.',
@@ -65,22 +65,22 @@ def _metadata(run: Run, numbers: Mapping[str, Any]) -> str:
     values: dict[str, Any] = {
         'library_name': 'nplm-jax',
         'pipeline_tag': 'text-generation',
-        'tags': ['language-model', 'jax', run.settings.model.family],
-        'datasets': [run.settings.corpus.name],
+        'tags': ['language-model', 'jax', run.values['model.family']],
+        'datasets': [run.values['corpus.name']],
     }
     if numbers.get('test') is not None:
         name = f'test perplexity per {_unit(run)[:-1]}'
         metric = {'type': 'perplexity', 'value': round(numbers['test'], 2), 'name': name}
-        dataset = {'name': run.settings.corpus.name, 'type': run.settings.corpus.name, 'split': 'test'}
+        dataset = {'name': run.values['corpus.name'], 'type': run.values['corpus.name'], 'split': 'test'}
         task = {'type': 'text-generation'}
         values['model-index'] = [
-            {'name': run.settings.name, 'results': [{'task': task, 'dataset': dataset, 'metrics': [metric]}]}
+            {'name': run.values['name'], 'results': [{'task': task, 'dataset': dataset, 'metrics': [metric]}]}
         ]
     return '\n'.join(['---', *(f'{key}: {json.dumps(value)}' for key, value in values.items()), '---'])
 
 
 def _unit(run: Run) -> str:
-    return 'words' if run.settings.corpus.tokens in ('words', 'whitespace') else 'tokens'
+    return 'words' if run.values['corpus.tokens'] in ('words', 'whitespace') else 'tokens'
 
 
 def _sizes(results: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import datetime
+import functools
 import hashlib
 import json
 import os
@@ -10,8 +11,9 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from nplm_jax.config import parts
-from nplm_jax.config.records import digests_of, from_record, to_record
+from nplm_jax.config import plugins
+from nplm_jax.config import settings as config_lib
+from nplm_jax.config.records import digests_of, read_values, to_record
 from nplm_jax.config.settings import Settings
 from nplm_jax.data.tokenizers.tokenizer import CONFIG_FILE, RULES_FILE
 from nplm_jax.reporting import packed
@@ -54,13 +56,24 @@ class Run:
 
     Attributes:
         folder: Its folder.
-        settings: Its config.
+        record: What its config.json holds.
+        values: The values of its config by flattened key.
         results: What its results.json holds; None while it is not finished.
     """
 
     folder: pathlib.Path
-    settings: Settings
+    record: dict[str, Any]
+    values: dict[str, Any]
     results: dict[str, Any] | None
+
+    @functools.cached_property
+    def settings(self) -> Settings:
+        """Its settings. Raises BadInput if a value is impossible; imports JAX, but no plug-in."""
+        try:
+            with plugins.importing_none():
+                return config_lib.from_record(self.record)
+        except BadInput as error:
+            raise BadInput(self.folder / CONFIG, f'cannot be read ({error})') from None
 
     @property
     def imported(self) -> bool:
@@ -213,9 +226,9 @@ def write_config(folder: pathlib.Path, settings: Settings) -> None:
 
     These files are there already. Checkpoints and the arrays of count-based models have digests of their own.
     """
-    names = (CORPUS, VOCABULARY, CONFIG_FILE, RULES_FILE, *parts.files(settings))
+    names = (CORPUS, VOCABULARY, CONFIG_FILE, RULES_FILE, *config_lib.user_files(settings))
     digests = {name: sha256(str(folder / name), folder / name) for name in names if (folder / name).exists()}
-    write_atomically(folder / CONFIG, json.dumps(to_record(settings, digests), indent=2) + '\n')
+    write_atomically(folder / CONFIG, json.dumps(to_record(config_lib.to_dict(settings), digests), indent=2) + '\n')
 
 
 def check_files(folder: pathlib.Path) -> None:
@@ -235,13 +248,14 @@ def read_run(folder: pathlib.Path) -> Run:
     if not (folder / CONFIG).is_file():
         raise BadInput('RUN', f'no run there; {suggest(folder)}', value=str(folder))
     try:
-        settings = from_record(read_json(folder / CONFIG))
+        record = read_json(folder / CONFIG)
+        values = read_values(record)
     except BadInput as error:
         raise BadInput(folder / CONFIG, f'cannot be read ({error})') from None
     results = read_json(folder / RESULTS) if (folder / RESULTS).is_file() else None
     if results is not None and not is_complete(results):
         raise BadInput(f'{folder / RESULTS}', 'damaged; run the training command again to evaluate the run again')
-    return Run(folder, settings, results)
+    return Run(folder, record, values, results)
 
 
 def find(root: pathlib.Path) -> list[pathlib.Path]:

@@ -1,25 +1,24 @@
 """What lists say of a model: its family and what gives its shape. Imports no JAX, so that they answer at once."""
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from typing import Any
-
-from nplm_jax.config.plugins import is_path
-from nplm_jax.config.sections import READS
 
 _SHAPE = {'n': None, 'm': None, 'h': None, 'layers': 1, 'direct': False}  # each with the value that is not named
 
 
-def describe_model(model: Any, read: Collection[str] | None = None) -> str:
-    """Returns the family and what gives its shape: `lstm m=200 h=200`.
+def describe_model(values: Mapping[str, Any]) -> str:
+    """Returns the family of a model and what gives its shape: `lstm m=200 h=200`.
 
     Args:
-        model: The section `model` of the settings. Of the keys of the shape those that the family reads are named, and
-            all options.
-        read: The keys that the family reads; None for what is known without importing it: n of a family that is not in
-            the package, and none of a plug-in.
+        values: The values of the run by flattened key. All keys of a plug-in are named, of other models the shape.
     """
-    if read is None:
-        read = READS['model.family'].get(model.family, () if is_path(model.family) else ('model.n',))
-    shape = {key: getattr(model, key) for key in _SHAPE if f'model.{key}' in read}
-    values = {key: value for key, value in shape.items() if value != _SHAPE[key]} | model.options
-    return ' '.join([model.family, *(f'{key}={value}' for key, value in values.items())])
+    family, start = str(values['model.family']), 'model.'
+    model = {key.removeprefix(start): value for key, value in values.items() if key.startswith(start)}
+    named = [key for key in model if key != 'family'] if ':' in family else [key for key in _SHAPE if key in model]
+    shown = [f'{key}={_show(model[key])}' for key in named if model[key] != _SHAPE.get(key)]
+    return ' '.join([family, *shown])
+
+
+def _show(value: Any) -> str:
+    """Returns a value as text; that of a stranger's run may have characters that act on a terminal."""
+    return str(value) if str(value).isprintable() else repr(value)

@@ -20,7 +20,6 @@ from tensorboardX.summary import scalar
 
 from nplm_jax.config import plugins
 from nplm_jax.inference.perplexity import nll_to_perplexity
-from nplm_jax.ngram import estimators
 from nplm_jax.reporting.catalog import INFINITE, NUMBER, RESULTS, is_finished, read_run
 from nplm_jax.reporting.shell import command_line, nplm_command
 from nplm_jax.reporting.text import to_json
@@ -184,12 +183,12 @@ def read_metrics(path: pathlib.Path) -> list[dict[str, Any]]:
     return rows
 
 
-def next_steps(folder: pathlib.Path, family: str, modules: Sequence[str] = ()) -> str:
+def next_steps(folder: pathlib.Path, model: Any, modules: Sequence[str] = ()) -> str:
     """Returns where the figure of a finished run is, and commands to copy that its model can serve.
 
     Args:
         folder: The folder of the run.
-        family: Its `model.family`.
+        model: The body of its network, or its estimator.
         modules: The modules of plug-ins that the commands need.
     """
     nplm, flags = nplm_command(), plugins.flags(modules)
@@ -197,7 +196,7 @@ def next_steps(folder: pathlib.Path, family: str, modules: Sequence[str] = ()) -
         command_line([*nplm, 'generate', folder, *flags]),
         f'{command_line([*nplm, "score", folder, *flags])} < text.txt',
     ]
-    if estimators.makes_backoff(family):
+    if getattr(model, 'is_backoff', False):
         lines.append(command_line([*nplm, 'export', folder, *flags, '--to=arpa', f'--output={folder.name}.arpa']))
     missing = [package for module, package in _EXPLORER.items() if importlib.util.find_spec(module) is None]
     needs = f'  # first: pip install {" ".join(missing)}' if missing else ''

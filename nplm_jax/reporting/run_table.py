@@ -46,10 +46,10 @@ def describe(run: Run) -> dict[str, Any]:
     results = run.results or {}
     return {
         'folder': str(run.folder),
-        'name': run.settings.name,
+        'name': run.values['name'],
         'state': run.state,
-        'corpus': run.settings.corpus.name,
-        'model': describe_model(run.settings.model),
+        'corpus': run.values['corpus.name'],
+        'model': describe_model(run.values),
         'vocabulary': results.get('vocabulary'),
         'perplexity': {split: run.perplexity(split) for split in SPLITS},
         **{key: results.get(key, {}).get('test') for key in PER_UNIT},
@@ -92,7 +92,7 @@ def make(
     groups = [run.text for run in runs]
     numbers: dict[str, Sequence[float | None]] = {s: [run.perplexity(s) for run in runs] for s in SPLITS}
     best = {split: best_rows(numbers[split], groups) for split in SPLITS if split != 'train'}  # low there is no merit
-    if len({run.settings.corpus.tokens for run in runs}) > 1:
+    if len({run.values['corpus.tokens'] for run in runs}) > 1:
         numbers['per word'] = [(run.results or {}).get('perplexity_per_word', {}).get('test') for run in runs]
         numbers['bits/byte'] = [run.bits_per_byte for run in runs]
         texts = [

@@ -1,6 +1,5 @@
 """What stands behind --config: the files, mistakes as one line, the resolved config as text. Imports no JAX."""
 
-import contextlib
 import inspect
 import itertools
 import os
@@ -14,11 +13,10 @@ from typing import Any
 from absl import flags
 from ml_collections import ConfigDict
 
-from nplm_jax.config import compose, parts
 from nplm_jax.config import settings as config_lib
-from nplm_jax.config.checked_fields import flatten, list_fields, list_ranges
-from nplm_jax.config.registry import PARTS
-from nplm_jax.config.settings import FIELDS, is_option
+from nplm_jax.config.checked_fields import flatten
+from nplm_jax.config.keys import list_keys, unknown_key
+from nplm_jax.config.registry import KINDS
 from nplm_jax.reporting.shell import command_line, nplm_command
 from nplm_jax.utils.errors import BadInput, first_line, require
 from nplm_jax.utils.names import did_you_mean
@@ -40,10 +38,10 @@ def load_config(file: str) -> ConfigDict:
             a file, `my_config.py:large`. `configs/brown.py` is `brown` where no such file exists.
 
     Returns:
-        The config. It is locked: an unknown key is an error.
+        The config, with the default of each key that the file does not set. It is locked: an unknown key is an error.
 
     Raises:
-        BadInput: There is no such config or row.
+        BadInput: There is no such config or row, or the file sets a key that a run of its components does not have.
     """
     found = find_config(file)
     path, colon, row = found.partition(':')
@@ -59,7 +57,8 @@ def load_config(file: str) -> ConfigDict:
             advice = '; nplm_jax.override(config, {...}) chooses other components, which have other keys'
         raise BadInput('--config', f'{type(error).__name__}: {first_line(error)}{advice}', value=found) from None
     require(isinstance(config, ConfigDict), '--config', found, 'get_config() must return a ConfigDict')
-    return config
+    is_complete = config_lib.to_flat(config_lib.from_config(config)).keys() == flatten(config).keys()
+    return config if is_complete else config_lib.override(config, {})
 
 
 def _is_of_config(error: AttributeError) -> bool:
@@ -84,14 +83,8 @@ class ConfigParser(flags.ArgumentParser[ConfigDict]):
     """Parser of the flag --config: `load_config`, whose errors are one line."""
 
     def parse(self, argument: str) -> ConfigDict:
-        """See `load_config`. A section that the config lacks becomes an empty one, whose keys flags can set."""
-        config = load_config(argument).unlock()  # the settings name the component that does not read a key
-        for section in (key.rpartition('.')[0] for key in FIELDS if '.' in key):
-            outer, _, name = section.rpartition('.')
-            parent = config[outer] if outer else config
-            if isinstance(parent, ConfigDict) and name not in parent:
-                parent[name] = ConfigDict()
-        return config
+        """See `load_config`."""
+        return load_config(argument)
 
     def flag_type(self) -> str:
         """Returns what ml_collections returns."""
@@ -138,8 +131,9 @@ def check_flags(argv: Sequence[str], known: flags.FlagValues = flags.FLAGS) -> N
         known: The flags.
 
     Raises:
-        BadInput: No config has such a key, or a value is missing or of a wrong type.
+        BadInput: The config has no such key, or a value is missing or of a wrong type.
     """
+    config: ConfigDict | None = None
     words = iter(argv[1:])
     for word in itertools.takewhile(lambda word: word != '--', words):
         match = _FLAG.fullmatch(word)
@@ -148,13 +142,14 @@ def check_flags(argv: Sequence[str], known: flags.FlagValues = flags.FLAGS) -> N
             continue
         name, value, hint = match[1], match[3], ''
         if is_key:
-            key = match[2]
-            require_key(key, f'--config.{key}')
-            if key in PARTS:
-                raise _chosen_in_config(key, value or next(words, ''), argv)
-            parser = _PARSERS.get(type(FIELDS[key].default)) if key in FIELDS else None
+            key, file = match[2], _config_file(argv)
+            if key in KINDS:
+                raise _chosen_in_config(key, value or next(words, ''), file)
+            config = load_config(file) if config is None else config
+            require_key(config, key, f'--config.{key}')
+            parser = _PARSERS.get(type(flatten(config)[key]))
             hint = f'; for a run with each of these values: --grid={key}={value}' if ',' in (value or '') else ''
-            takes_value = key in FIELDS and not isinstance(parser, flags.BooleanParser)
+            takes_value = not isinstance(parser, flags.BooleanParser)
         else:
             parser, takes_value = known[name].parser, not known[name].boolean
         if value is None and takes_value and (value := next(words, None)) is None:
@@ -166,34 +161,20 @@ def check_flags(argv: Sequence[str], known: flags.FlagValues = flags.FLAGS) -> N
                 raise BadInput(f'--{name}', f'must be {expected}{hint}', value=value) from None
 
 
-def _chosen_in_config(key: str, name: str, argv: Sequence[str]) -> BadInput:
-    """Returns the error of a flag that names a component, with the words of --config that choose it."""
+def _config_file(argv: Sequence[str]) -> str:
+    """Returns the value of --config among the words of a command line. Raises BadInput if there is none."""
     match = re.search(r'\0--?config[=\0]([^\0]*)', '\0'.join(['', *argv]))
-    config = match[1] if match else 'brown'
-    made = name_components(config, {key: name}) or f'brown:{next(iter(PARTS[key].paths))}'
+    if match is None:
+        raise BadInput('--config', 'missing; for example --config=sentences')
+    return match[1]
+
+
+def _chosen_in_config(key: str, name: str, file: str) -> BadInput:
+    """Returns the error of a flag that names a component, with the words of --config that choose it."""
+    path, _, row = file.partition(':')
+    words = [word for word in row.split(',') if word and word not in KINDS[key].paths]
+    made = f'{path}:{",".join([*words, name])}'
     return BadInput(f'--config.{key}', f'chosen by a word of --config, as in --config={made}', value=name)
-
-
-def name_components(config: str, chosen: Mapping[str, str]) -> str:
-    """Returns the value of --config that names components beside the words of another one; '' if its file refuses them.
-
-    Args:
-        config: The other value of --config.
-        chosen: The components by the keys that name them. They replace words of the same kind.
-
-    Raises:
-        BadInput: There is no such config or row.
-    """
-    file, _, row = config.partition(':')
-    words = list(filter(None, row.split(',')))
-    named = compose.chosen(load_config(config), row)
-    others = [word for word in words if word not in [named.get(key) for key in chosen]]
-    for kept in (words, others):
-        made = f'{file}:{",".join([*kept, *chosen.values()])}'
-        with contextlib.suppress(BadInput):
-            if chosen.items() <= flatten(load_config(made)).items():
-                return made
-    return ''
 
 
 def _describe(parser: Any) -> str:
@@ -208,17 +189,11 @@ def _describe(parser: Any) -> str:
     return ''
 
 
-def require_key(key: str, flag: str, shown: str = '') -> None:
-    """Raises BadInput, which names the flag and what is `shown` of the key, unless there is such a config key."""
-    if not (key in FIELDS or is_option(key)):
-        raise BadInput(flag, f'{shown}: {describe_unknown_key(key)}' if shown else describe_unknown_key(key))
-
-
-def describe_unknown_key(key: str) -> str:
-    """Says that no key is called `key`, and what is allowed in its section; of an unknown section, what is near it."""
-    allowed = [known for known in FIELDS if known.startswith(f'{key.partition(".")[0]}.')]
-    where = f'allowed here: {", ".join(allowed)}' if allowed else '--print_config lists all keys'
-    return f'unknown key; {where}{did_you_mean(key, FIELDS, dotted=True)}'
+def require_key(config: ConfigDict | Mapping[str, Any], key: str, flag: str, shown: str = '') -> None:
+    """Raises BadInput, which names the flag and what is `shown` of the key, unless a config has the key."""
+    if key not in flatten(config):
+        problem = unknown_key(key, config_lib.from_config(config)).problem
+        raise BadInput(flag, f'{shown}: {problem}' if shown else problem)
 
 
 def explain(error: BaseException) -> BadInput:
@@ -233,7 +208,7 @@ def explain(error: BaseException) -> BadInput:
             return cause
         cause = cause.__context__
     if isinstance(error, flags.UnrecognizedFlagError):
-        known = [*flags.FLAGS, *(f'config.{key}' for key in FIELDS)]
+        known = [*flags.FLAGS, *(f'config.{key}' for key in flatten(config_lib.default_config()))]
         near = did_you_mean(error.flagname, known, prefix='--', dotted=True)
         lists = '--help lists the flags, --print_config the config keys'
         return BadInput(f'--{error.flagname}', f'unknown flag; {lists}{near}')
@@ -249,15 +224,9 @@ def describe_config(config: ConfigDict, points: Sequence[Mapping[str, Any]] = ()
         config: The config.
         points: The overrides of each point of a sweep.
     """
-    settings = config_lib.from_config(config)
-    options = config_lib.option_classes(config_lib.to_flat(settings))
-    fields, lines = dict(FIELDS), []
-    for section, kind in options.items():
-        fields |= list_fields(kind, f'{section}.')
-    allowed = dict(list_ranges(config_lib.Settings))
-    for key, value in parts.exact_values(settings).items():
-        default, meaning = fields[key].default, fields[key].metadata.get('meaning', '')
-        notes = ('' if value == default else f'default: {default!r}', allowed.get(key, ''), meaning)
-        lines.append(f'{key} = {value!r}  # {"; ".join(filter(None, notes))}')
+    lines = []
+    for key in list_keys(config_lib.from_config(config)):
+        default = '' if key.value == key.default else f'default: {key.default!r}'
+        lines.append(f'{key.name} = {key.value!r}  # {"; ".join(filter(None, (default, key.allowed, key.meaning)))}')
     lines += [f'point {number}: {dict(point)}' for number, point in enumerate(points, start=1)]
     return '\n'.join(lines)

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from nplm_jax.config.registry import NGRAM_MODELS
+from nplm_jax.config.registry import NGRAM_MODELS, component_class
 from nplm_jax.config.settings import Settings
 from nplm_jax.data import text_checks, unspaced_scripts
 from nplm_jax.data.dataset import Dataset
@@ -24,7 +24,7 @@ from nplm_jax.models import mixture
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.models.open_vocabulary import OpenVocabulary
-from nplm_jax.ngram import arpa_files, estimators
+from nplm_jax.ngram import arpa_files
 from nplm_jax.ngram.backoff import BackoffModel
 from nplm_jax.ngram.quantization import compact
 from nplm_jax.reporting import catalog, packed
@@ -89,8 +89,9 @@ class LoadedModels:
         models = []
         for model, settings in zip(self.models, self.settings):
             if not isinstance(model, BackoffModel):
-                families = ', '.join(filter(estimators.makes_backoff, NGRAM_MODELS))
-                family = settings.model.family
+                classes = {name: component_class('model.family', name) for name in NGRAM_MODELS if name != FAMILY}
+                families = ', '.join(name for name, estimator in classes.items() if estimator.is_backoff)
+                family = settings.model.name
                 found = f'{FAMILY} over the words of another run' if family == FAMILY else family
                 raise BadInput(flag, f'ARPA files hold back-off models ({families}, imported ones), not {found}')
             models.append(model)

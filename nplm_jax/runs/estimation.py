@@ -2,23 +2,21 @@
 
 import pathlib
 
-from nplm_jax.config import parts
-from nplm_jax.config.registry import NGRAM_MODELS
 from nplm_jax.config.settings import Settings
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.stream import PARAGRAPH_BOUNDARY
 from nplm_jax.models.language_model import LanguageModel
-from nplm_jax.ngram import estimators, lines
+from nplm_jax.ngram import lines
 from nplm_jax.ngram.shared_scratch import SharedScratch
 from nplm_jax.utils.errors import require
 
 
 def reads_lines(settings: Settings, data: Dataset) -> bool:
     """Returns whether a run reads its corpus line by line: what `corpus.context` says, or what `auto` finds."""
-    context, family = settings.corpus.context, settings.model.family
+    context = settings.corpus.context
     if context != 'auto':
         return context == 'line'
-    return data.has_lines and family in NGRAM_MODELS and estimators.estimator_class(family).reads_lines
+    return data.has_lines and not settings.is_neural and settings.model.reads_lines
 
 
 def read(settings: Settings, data: Dataset, folder: pathlib.Path | None = None) -> Dataset:
@@ -43,11 +41,12 @@ def estimate(settings: Settings, data: Dataset, folder: pathlib.Path) -> Languag
     """Estimates the model that `model.*` describes from the training words.
 
     Args:
-        settings: The run's settings; `model.family` is one of `registry.NGRAM_MODELS`.
+        settings: The settings of a count-based model.
         data: The corpus, of which `read` makes what the run reads.
         folder: The run's folder; see `Estimator.fit`.
 
     Raises:
         BadInput: A setting does not fit the corpus.
     """
-    return parts.make('model.family', settings).fit(read(settings, data, folder), folder)
+    model: LanguageModel = settings.model.fit(read(settings, data, folder), folder)
+    return model

@@ -58,8 +58,7 @@ def import_arpa(path: pathlib.Path, folder: pathlib.Path, vocabulary_of: str, co
         else:
             imported = over_vocabulary(model, words, vocabulary)
         files = [run.folder / catalog.CORPUS]
-        changed = dataclasses.replace(run.settings.model, family=FAMILY, n=settings.model.n)
-        settings = dataclasses.replace(run.settings, name=settings.name, model=changed)
+        settings = dataclasses.replace(settings, corpus=run.settings.corpus)
     try:
         write_run(folder, settings, vocabulary, imported, path, command, files)
     except OSError as error:
@@ -83,7 +82,10 @@ def read_arpa(path: pathlib.Path, as_kenlm: bool = False) -> tuple[Settings, Voc
     keys = {'corpus': corpus, 'model': {'family': FAMILY, 'n': max(model.n, 2)}}
     settings = config_lib.from_config({'name': run_names.safe_folder_name(formats.stem(path)), **keys})
     tokenizer = WordTokenizer(
-        boundary_tokens=settings.corpus.boundary_tokens, split_punctuation=False, match_quotes=False, is_verbatim=True
+        boundary_tokens=settings.corpus.tokenizer.boundary_tokens,
+        split_punctuation=False,
+        match_quotes=False,
+        is_verbatim=True,
     )
     return settings, dataclasses.replace(vocabulary, tokenizer=tokenizer), model
 

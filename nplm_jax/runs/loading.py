@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax
 
-from nplm_jax.config import parts
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.plugins import trust
 from nplm_jax.config.settings import Settings
@@ -54,16 +53,12 @@ def _load(folder: Path) -> LoadedModel:
     settings = workdir.read_settings(folder)
     words = workdir.read_vocabulary(folder)
     results = catalog.finished(folder)
-    if parts.is_neural(settings.model.family):
+    if settings.is_neural:
         return LoadedModel(settings, words, load_network(folder, settings, words)[0], folder, results, name)
     if (file := folder / storage.MODEL_FILE).exists():
         return LoadedModel(settings, words, storage.load(file, len(words)), folder, results, name)
     if source := (results or {}).get('imported'):
         raise BadInput(file, f'missing; run `nplm import` again on {source}')
-    try:
-        parts.part_class('model.family', settings.model.family)
-    except BadInput as error:
-        raise BadInput(folder, f'the code of its model is not installed ({error})') from None
     raise BadInput(file, 'missing; run the training command again')
 
 
@@ -77,7 +72,7 @@ def load_teachers(settings: Settings, folder: pathlib.Path) -> list[LoadedModel]
     Raises:
         BadInput: One of them is the student itself, is not finished, or has no network; or see `load`.
     """
-    if not (value := settings.output.teacher):
+    if not (value := run_inputs.teacher_of(settings)):
         return []
     for name in catalog.split_names(value):
         is_student = catalog.exists(name) and catalog.expand_run(name).resolve() == folder.resolve()
@@ -88,12 +83,12 @@ def load_teachers(settings: Settings, folder: pathlib.Path) -> list[LoadedModel]
     for path in catalog.split_runs(run_inputs.TEACHER, value):
         try:
             with config_lib.trusting_settings(settings):
-                family = workdir.read_settings(path).model.family
-                teachers += [load(path)] if parts.is_neural(family) else []
+                found = workdir.read_settings(path)
+                teachers += [load(path)] if found.is_neural else []
         except BadInput as error:
             raise BadInput(run_inputs.TEACHER, f'{path} cannot be loaded ({error})', value=value) from None
-        allowed = f'must name networks; {path} is a count-based model ({family})'
-        require(parts.is_neural(family), run_inputs.TEACHER, value, allowed)
+        allowed = f'must name networks; {path} is a count-based model ({found.model.name})'
+        require(found.is_neural, run_inputs.TEACHER, value, allowed)
     return teachers
 
 
@@ -108,7 +103,7 @@ def check_words(settings: Settings, teachers: Sequence[LoadedModel], words: voca
     for teacher in teachers:
         difference = teacher.vocabulary.difference(words, 'this run')
         allowed = f'{teacher.folder} cannot teach this run: {difference}'
-        require(not difference, run_inputs.TEACHER, settings.output.teacher, allowed)
+        require(not difference, run_inputs.TEACHER, run_inputs.teacher_of(settings), allowed)
         contexts = settings.corpus.context, teacher.settings.corpus.context
         allowed = f'must be {contexts[1]}, as in {teacher.folder}, which output.teacher names'
         require(len({context == 'line' for context in contexts}) == 1, 'corpus.context', contexts[0], allowed)

@@ -4,7 +4,6 @@ import dataclasses
 from typing import Any, cast
 
 from nplm_jax import nn
-from nplm_jax.config import parts
 from nplm_jax.config import settings as config
 from nplm_jax.config.settings import Settings
 from nplm_jax.data.stream import PARAGRAPH_BOUNDARY
@@ -34,12 +33,12 @@ def network_from_settings(settings: Settings, vocabulary: Vocabulary | int, plat
         BadInput: The settings are impossible or do not fit the vocabulary.
     """
     settings = resolve_auto(settings, platform)
-    body: Body = parts.make('model.family', settings)
+    body: Body = settings.model
     body = body.on(platform or nn.default_platform()) if isinstance(body, StreamBody) else body
     body.check()
     words = numbered(vocabulary) if isinstance(vocabulary, int) else vocabulary
-    output = parts.make('output.kind', settings).over(words)
-    check_scorer(settings, body, output)
+    output: OutputLayer = settings.output.over(words)
+    check_scorer(body, output)
     if body.scorer is not LINEAR:
         output = dataclasses.replace(cast(Any, output), scorer=body.scorer)
     line_end = None
@@ -48,20 +47,19 @@ def network_from_settings(settings: Settings, vocabulary: Vocabulary | int, plat
         takes_lines = PARAGRAPH_BOUNDARY in words.ids and not (body.layout.over_streams and body.layout.lookback)
         require(takes_lines, 'corpus.context', 'line', allowed)
         line_end = words.ids[PARAGRAPH_BOUNDARY]
-    return Network(body, output, len(words), line_end, settings.train.embedding_dropout)
+    return Network(body, output, len(words), line_end)
 
 
-def check_scorer(settings: Settings, body: Body, output: OutputLayer) -> None:
+def check_scorer(body: Body, output: OutputLayer) -> None:
     """Raises BadInput for a body that scores words itself and an output layer that takes no scorer."""
     takes_scorer = 'scorer' in {field.name for field in dataclasses.fields(output)}
-    allowed = f'must be sampled or nce for model.family={settings.model.family}, which scores words itself'
-    require(body.scorer is LINEAR or takes_scorer, 'output.kind', settings.output.kind, allowed)
+    allowed = f'must be sampled or nce for model.family={body.name}, which scores words itself'
+    require(body.scorer is LINEAR or takes_scorer, 'output.kind', output.name, allowed)
 
 
 def resolve_auto(settings: Settings, platform: str | None = None) -> Settings:
     """Returns settings in which the keys of `AUTO` have the values of a platform."""
     precision, size = nn.native_precision(platform), default_block_size(platform or nn.default_platform())
     values = {'model.precision': precision, 'output.precision': precision, 'output.block_size': size}
-    return config.replace(
-        settings, {key: x for key, x in values.items() if config.value_of(settings, key) == AUTO[key]}
-    )
+    now = config.to_flat(settings)
+    return config.replace(settings, {key: x for key, x in values.items() if now.get(key, ...) == AUTO[key]})

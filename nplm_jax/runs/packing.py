@@ -5,7 +5,7 @@ import pathlib
 import numpy as np
 from flax.traverse_util import flatten_dict
 
-from nplm_jax.config import parts
+from nplm_jax.config.settings import user_files
 from nplm_jax.data.tokenizers import tokenizer_files
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.neural import NeuralLanguageModel
@@ -38,9 +38,9 @@ def packed_members(folder: pathlib.Path, scratch: pathlib.Path) -> dict[str, pat
     """
     loaded = load(folder)
     names = [catalog.CONFIG, catalog.CORPUS, catalog.VOCABULARY, catalog.RESULTS, *tokenizer_files.FILES]
-    files = {name: folder / name for name in (*names, *parts.files(loaded.settings), storage.MODEL_FILE)}
+    files = {name: folder / name for name in (*names, *user_files(loaded.settings), storage.MODEL_FILE)}
     members = {name: file for name, file in files.items() if file.exists()}
-    if parts.is_neural(loaded.settings.model.family):
+    if loaded.settings.is_neural:
         members[packed.PARAMETERS] = scratch / packed.PARAMETERS
         archives.write(scratch / packed.PARAMETERS, arrays_of(loaded.model), {})
     write_atomically(scratch / card.FILE, card.make(catalog.read_run(folder)))

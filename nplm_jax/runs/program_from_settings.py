@@ -2,10 +2,10 @@
 
 import dataclasses
 import math
+from typing import Any, cast
 
 import numpy as np
 
-from nplm_jax.config import parts
 from nplm_jax.config import settings as config
 from nplm_jax.config.settings import HYPERPARAMETERS, Settings
 from nplm_jax.data.stream import Span
@@ -13,8 +13,7 @@ from nplm_jax.distributed.sharding import ONE_DEVICE, PADDING_BIAS, MeshSharding
 from nplm_jax.models.network import Network
 from nplm_jax.outputs.output_layer import BIAS, EMBEDDING, SparseOutputLayer
 from nplm_jax.training.milestones import Schedule
-from nplm_jax.training.optimizers import Hyperparameters, Optimizer, Rule, ScheduledRule, make_optimizer
-from nplm_jax.training.rate_schedules import RateSchedule
+from nplm_jax.training.optimizers import Hyperparameters, Optimizer, Rule, make_optimizer
 from nplm_jax.training.step import Program
 from nplm_jax.utils.errors import require
 
@@ -49,7 +48,8 @@ def paddings_of(network: Network) -> tuple[tuple[str, float], ...]:
 def hyperparameters_of(settings: Settings) -> Hyperparameters:
     """Returns the run's hyperparameters: int32 the seed, float32 the others."""
     values = config.to_flat(settings)
-    return {key: (np.int32 if key == 'seed' else np.float32)(values[key]) for key in HYPERPARAMETERS}
+    kept = (key for key in HYPERPARAMETERS if key in values)
+    return {key: (np.int32 if key == 'seed' else np.float32)(values[key]) for key in kept}
 
 
 def optimizer_from_settings(
@@ -63,13 +63,10 @@ def optimizer_from_settings(
         tables: The names of the parameters whose rows it updates as a table's: `Tables.all`.
         rows_are_outputs: The names of the matrices that are (out, in): `Tables.units`.
     """
-    rule, schedule = _rule_and_schedule(config.replace(settings, dict.fromkeys(HYPERPARAMETERS, 1)))
-    return make_optimizer(rule, schedule, total_steps, settings.train.batch_size, tables, rows_are_outputs)
-
-
-def _rule_and_schedule(settings: Settings) -> tuple[Rule, RateSchedule | None]:
-    rule = parts.make('optimizer.name', settings)
-    return rule, parts.make('optimizer.schedule', settings) if isinstance(rule, ScheduledRule) else None
+    rule: Rule = settings.optimizer
+    names = (key.removeprefix('optimizer.') for key in HYPERPARAMETERS if key.startswith('optimizer.'))
+    same = dataclasses.replace(cast(Any, rule), **{name: 1.0 for name in names if hasattr(rule, name)})
+    return make_optimizer(same, total_steps, settings.train.batch_size, tables, rows_are_outputs)
 
 
 def updates_rows(settings: Settings) -> bool:
@@ -78,7 +75,7 @@ def updates_rows(settings: Settings) -> bool:
     During an execution weight decay and the running average shrink the factors of `sparse_rows.Scales`. If these could
     underflow, updates are dense.
     """
-    rule, train = parts.make('optimizer.name', settings), settings.train
+    rule, train = settings.optimizer, settings.train
     smallest = min(1 - rule.peak_table_rate(train.batch_size) * rule.decay, train.average or 1.0)
     underflows = smallest <= 0 or train.steps_per_execution * math.log(smallest) < -10
     return rule.updates_rows and not underflows
@@ -90,7 +87,7 @@ def make_schedule(settings: Settings, train: Span) -> Schedule:
     allowed = f'must be {len(train):,} or less, the training words (corpus.train below 1 is a fraction, else words)'
     require(batch_size <= len(train), 'train.batch_size', batch_size, allowed)
     per_epoch = len(train) // batch_size
-    total, warmup = total_steps(settings, per_epoch), settings.optimizer.warmup
+    total, warmup = total_steps(settings, per_epoch), getattr(settings.optimizer, 'warmup', 0)
     require(total < 2**31, 'train.epochs', settings.train.epochs, f'must make fewer than 2**31 updates, not {total:,}')
     require(warmup < total, 'optimizer.warmup', warmup, f'must be below {total:,}, the number of updates of the run')
     share, allowed = settings.train.average_start, 'must be 0 where train.average=0'

@@ -22,7 +22,8 @@ from typing import NamedTuple, Self
 import jax
 import numpy as np
 
-from nplm_jax.config import parts, plugins
+from nplm_jax.config import plugins
+from nplm_jax.config.settings import user_files
 from nplm_jax.data import prepared_texts
 from nplm_jax.data.stream import Span
 from nplm_jax.data.tokenizers import tokenizer_files
@@ -203,7 +204,7 @@ def _digest(folders: Sequence[pathlib.Path]) -> str:
     """Returns a digest of what the models of runs are loaded from, and of the version of JAX."""
     digest = hashlib.sha256(jax.__version__.encode())
     for folder in folders:
-        names = (*_FILES, *parts.files(workdir.read_settings(folder)))
+        names = (*_FILES, *user_files(workdir.read_settings(folder)))
         files = [folder / name for name in names] + sorted((folder / 'checkpoints').rglob('*'))
         for file in filter(pathlib.Path.is_file, files):
             digest.update(f'{file.relative_to(folder)}{os.sep}{sha256(str(file), file)}'.encode())

@@ -8,10 +8,10 @@ its text is read again, and between the processes of a run.
 import hashlib
 import json
 import pathlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from nplm_jax.config import parts, plugins
+from nplm_jax.config import plugins
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.settings import Settings
 from nplm_jax.data import corpora, encoding, vocabulary_files
@@ -41,14 +41,19 @@ def text_files(settings: Settings) -> dict[str, str] | None:
 
 def model_digests(settings: Settings) -> dict[str, str]:
     """Returns the SHA-256 of each file and plug-in that a run is made from by config key; '' for a missing file."""
-    files = {key: expand(key, path) for key, path in parts.files(settings).items()}
+    files = {key: expand(key, path) for key, path in config_lib.user_files(settings).items()}
     digests = {key: sha256(f'{key}={str(file)!r}', file) if file.is_file() else '' for key, file in files.items()}
     return digests | code_digests(settings) | teacher_digest(settings)
 
 
+def teacher_of(settings: Settings) -> str:
+    """Returns what `output.teacher` says; '' if the run has no such key."""
+    return getattr(settings.output, 'teacher', '')
+
+
 def teacher_digest(settings: Settings) -> dict[str, str]:
     """Returns the SHA-256 of what the files of the teachers say, by config key; '' if one of them is missing."""
-    if not (value := settings.output.teacher):
+    if not (value := teacher_of(settings)):
         return {}
     try:
         digests = [catalog.digest(folder) for folder in catalog.split_runs(TEACHER, value)]
@@ -57,7 +62,7 @@ def teacher_digest(settings: Settings) -> dict[str, str]:
     return {TEACHER: hashlib.sha256(''.join(digests).encode()).hexdigest()}
 
 
-def code_digests(settings: Settings, plugin_keys: Iterable[str] = config_lib.OPTION_SECTIONS) -> dict[str, str]:
+def code_digests(settings: Settings, plugin_keys: Collection[str] = config_lib.CHOOSERS) -> dict[str, str]:
     """Returns the SHA-256 of the module of each plug-in by config key; see `plugins.digest`.
 
     Those of installed packages are left out: a run outlives another version of them, as it does one of JAX.
@@ -66,9 +71,9 @@ def code_digests(settings: Settings, plugin_keys: Iterable[str] = config_lib.OPT
         settings: The settings of a run.
         plugin_keys: The keys whose plug-ins count.
     """
-    values = config_lib.to_flat(settings)
-    paths = {key: values[key] for key in plugin_keys if plugins.is_path(values[key])}
-    digests = {key: plugins.digest(key, path) for key, path in paths.items()}
+    paths = config_lib.plugins_of(settings, plugin_keys)
+    with config_lib.trusting_settings(settings):
+        digests = {key: plugins.digest(key, path) for key, path in paths.items()}
     return {key: digest for key, digest in digests.items() if digest and plugins.is_own(paths[key])}
 
 
@@ -105,7 +110,7 @@ def record_inputs(
             catalog.check_files(folder)
             refuse_changes(folder, difference(folder, settings, digests))
             return
-        for key, path in parts.files(settings).items():
+        for key, path in config_lib.user_files(settings).items():
             content = read_bytes(f'{key}={path!r}', expand(key, path))
             if hashlib.sha256(content).hexdigest() != digests[key]:
                 raise BadInput(key, 'changed while it was read; run again', value=path)
@@ -115,7 +120,7 @@ def record_inputs(
             'sha256': digests[TEXT],
             'test_sha256': data.test_sha256,
             'files': files,
-            'code': {key: digests[key] for key in config_lib.OPTION_SECTIONS if key in digests},
+            'code': {key: digests[key] for key in config_lib.CHOOSERS if key in digests},
             **({'teacher': digests[TEACHER]} if TEACHER in digests else {}),
         }
         write_atomically(folder / CORPUS, json.dumps(record, indent=2) + '\n')
@@ -148,7 +153,9 @@ def difference(folder: pathlib.Path, settings: Settings, digests: Mapping[str, s
     record, values = read_record(folder), config_lib.to_flat(settings)
     code = record.get('code')  # older runs have none
     recorded = {**(code if isinstance(code, dict) else {}), TEXT: record.get('sha256'), TEACHER: record.get('teacher')}
-    recorded |= {key: sha256(str(folder / key), folder / key) for key in parts.files(settings) if key in digests}
+    recorded |= {
+        key: sha256(str(folder / key), folder / key) for key in config_lib.user_files(settings) if key in digests
+    }
     for key, now in digests.items():
         then = recorded.get(key, now)
         if now in ('', then):
@@ -156,7 +163,7 @@ def difference(folder: pathlib.Path, settings: Settings, digests: Mapping[str, s
         if key == TEXT:
             return 'was started on a different text'
         change = f'has changed since the run was started (sha256 {str(then)[:12]} then, {now[:12]} now)'
-        if key not in config_lib.OPTION_SECTIONS:
+        if key not in config_lib.CHOOSERS:
             return f'{key}={values[key]!r} {change}'
         module = plugins.module_of(values[key])
         return f'{key}={values[key]!r}: the module {module} {change}; restore it to go on with this run'

@@ -13,8 +13,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from nplm_jax.config import parts
 from nplm_jax.config import settings as config_lib
+from nplm_jax.config.keys import list_keys
 from nplm_jax.config.settings import Settings
 from nplm_jax.data import dataset
 from nplm_jax.data.stream import RARE, RARE_ID
@@ -165,7 +165,7 @@ class RunSession:
         return {
             'name': settings.name,
             'corpus': settings.corpus.name,
-            'family': settings.model.family,
+            'family': settings.model.name,
             'vocabulary': len(data.vocabulary),
             **measured,
             **facts,
@@ -199,7 +199,7 @@ def open_session(
     """
     jax_settings.check()
     session = RunSession(settings, expand('--workdir', folder), command, corpus, num_batched)
-    folder, primary, trains = session.folder, multihost.is_primary(), parts.is_neural(settings.model.family)
+    folder, primary, trains = session.folder, multihost.is_primary(), settings.is_neural
     workdir.check_config(settings)
     with contextlib.ExitStack() as stack:
         stack.enter_context(config_lib.trusting_settings(settings))
@@ -220,7 +220,7 @@ def open_session(
         digests = run_inputs.model_digests(settings)
         teachers = loading.load_teachers(settings, folder)
         if trains:  # before anything is downloaded: the devices, and whether the batch can be divided
-            platform = make_sharding(settings, parts.make('model.family', settings)).platform
+            platform = make_sharding(settings).platform
         digests |= run_inputs.text_digest(corpus.data)
         if trains:
             run_inputs.check_inputs(settings, digests)
@@ -273,8 +273,9 @@ def _postprocessing(progress: Progress) -> dict[str, Any]:
 
 def _lowered(settings: Settings, network: Network) -> dict[str, Any]:
     """Returns the flattened keys that the network lowers to fit a small vocabulary, with the values that it uses."""
-    used = parts.values_of('output.kind', network.output)
-    return {key: value for key, value in used.items() if value != config_lib.value_of(settings, key)}
+    used = {key.name: key.value for key in list_keys(network.output, 'output.')}
+    now = config_lib.to_flat(settings)
+    return {key: value for key, value in used.items() if value != now[key]}
 
 
 def _describe(settings: Settings, data: dataset.Dataset, network: Network | None) -> None:
@@ -291,8 +292,8 @@ def _describe(settings: Settings, data: dataset.Dataset, network: Network | None
             advice = 'corpus.min_count=2 or more lets a model learn its probability'
             print(f'no training word is {RARE}: {advice}', flush=True)
     for key, value in (_lowered(settings, network) if network else {}).items():
-        print(f'{key}={config_lib.value_of(settings, key)}: lowered to {value} to fit the vocabulary', flush=True)
-    model = describe_model(settings.model, parts.readers(settings)['model.family'])
+        print(f'{key}={config_lib.to_flat(settings)[key]}: lowered to {value} to fit the vocabulary', flush=True)
+    model = describe_model(config_lib.to_flat(settings))
     if network is not None:
         window = f', a window of {network.body.reach} {unit}' if network.body.reach else ''
         model += f'{window}, {network.num_parameters():,} free parameters'

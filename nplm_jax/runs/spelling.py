@@ -4,9 +4,6 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ml_collections import ConfigDict
-
-from nplm_jax.config import parts
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.settings import Settings
 from nplm_jax.data import characters, corpora, dataset, encoding
@@ -109,11 +106,11 @@ def prepare(
 ) -> tuple[Settings, dataset.Dataset]:
     """Returns the settings and the corpus of characters with which `train` trains a network."""
     changes = changes or {}
-    network = config_lib.replace(Settings(corpus=rare.settings.corpus, seed=seed), NETWORK)
-    network = dataclasses.replace(network, name=f'{rare.settings.name}-{catalog.SPELLING}')
-    settings = config_lib.from_config(parts.override(ConfigDict(config_lib.to_dict(network)), changes))
+    name = f'{rare.settings.name}-{catalog.SPELLING}'
+    network = config_lib.from_config({**NETWORK, 'name': name, 'seed': seed})
+    settings = config_lib.replace(dataclasses.replace(network, corpus=rare.settings.corpus), changes)
     data = characters.build_dataset(rare.words, settings.model.n - 1)
-    if parts.is_neural(settings.model.family):
+    if settings.is_neural:
         batch_size = min(settings.train.batch_size, len(data.train))
         epochs = max(1, round(UPDATES * batch_size / len(data.train)))
         settings = config_lib.replace(settings, {'train.epochs': epochs, **changes, 'train.batch_size': batch_size})

@@ -6,11 +6,9 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
-from nplm_jax.config import parts
 from nplm_jax.config.settings import Settings
 from nplm_jax.data import dataset
 from nplm_jax.distributed import sharding, sharding_from_settings
-from nplm_jax.models.body import Body
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.models.teachers import Teachers
 from nplm_jax.outputs.output_layer import SparseOutputLayer
@@ -34,7 +32,7 @@ def prepare_run(settings: Settings, data: dataset.Dataset, teachers: Sequence[Ne
     Raises:
         BadInput: The data or the devices do not fit the settings.
     """
-    mesh = make_sharding(settings, parts.make('model.family', settings))
+    mesh = make_sharding(settings)
     network = network_from_settings(settings, data.vocabulary, mesh.platform)
     if teachers:
         networks = tuple(teacher.network for teacher in teachers)
@@ -60,20 +58,19 @@ def prepare_run(settings: Settings, data: dataset.Dataset, teachers: Sequence[Ne
     )
 
 
-def make_sharding(settings: Settings, body: Body) -> sharding.MeshSharding:
+def make_sharding(settings: Settings) -> sharding.MeshSharding:
     """Returns the sharding of a run's updates, or of their parts. Needs no data.
 
     Args:
         settings: The run's settings.
-        body: Its body.
 
     Raises:
         BadInput: There are too few devices, they cannot divide the batch, or `train.accumulate` cannot.
     """
     batch_size, num_parts = settings.train.batch_size, settings.train.accumulate
-    num_streams = body.layout.num_streams(batch_size)
+    num_streams = settings.model.layout.num_streams(batch_size)
     allowed = f'must be a divisor of {num_streams}, the streams of an update'
     require(num_streams % num_parts == 0, 'train.accumulate', num_parts, allowed)
-    is_sparse = issubclass(parts.part_class('output.kind', settings.output.kind), SparseOutputLayer)
+    is_sparse = isinstance(settings.output, SparseOutputLayer)
     shares = batch_size // num_parts, num_streams // num_parts
     return sharding_from_settings.make_sharding(settings.parallel, *shares, is_sparse)

@@ -12,10 +12,9 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from nplm_jax.config import parts
 from nplm_jax.config import settings as config_lib
-from nplm_jax.config.records import KEYS_OF_MACHINE, from_record
-from nplm_jax.config.settings import Settings
+from nplm_jax.config.records import KEYS_OF_MACHINE
+from nplm_jax.config.settings import Settings, from_record, user_files
 from nplm_jax.data import vocabulary_files
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.tokenizers import tokenizer_files
@@ -73,21 +72,23 @@ def check(folder: pathlib.Path, settings: Settings) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / CONFIG).exists():
             # A killed start leaves these.
-            written_before = {CORPUS, MINUTES, VOCABULARY, *tokenizer_files.FILES, *parts.files(settings)}
+            written_before = {CORPUS, MINUTES, VOCABULARY, *tokenizer_files.FILES, *user_files(settings)}
             if any(not p.name.startswith('.') and p.name not in written_before for p in folder.iterdir()):
                 raise BadInput('--workdir', 'is not empty and not a run; give another folder', value=folder)
             return
         record = _read_record(folder, remedy='; delete the folder or give another --workdir')
         if not has_trained(folder):
             return
-        recorded = config_lib.to_flat(_check_options(folder, record))
+        recorded = config_lib.to_flat(record)
     except OSError as error:
         raise BadInput('--workdir', f'cannot be used ({error.strerror})', value=folder) from None
     current = config_lib.to_flat(settings)
-    different = sorted(k for k in current if current[k] != recorded.get(k) and not k.startswith('parallel.'))
-    different = [k for k in different if current[k] != AUTO.get(k)]  # `resolve` takes the recorded value
+    keys = sorted(k for k in current | recorded if not k.startswith('parallel.'))
+    different = [
+        k for k in keys if current.get(k) not in (recorded.get(k), AUTO.get(k, ...))
+    ]  # `resolve` takes the recorded value
     if different:
-        differences = first_few([f'{k}={_show(recorded.get(k))} there, {_show(current[k])} now' for k in different])
+        differences = first_few([f'{k}={_show(recorded.get(k))} there, {_show(current.get(k))} now' for k in different])
         raise BadInput('--workdir', f'belongs to another config ({differences}); {give_another(folder)}', value=folder)
 
 
@@ -120,8 +121,8 @@ def resolve(folder: pathlib.Path, settings: Settings, data: Dataset, platform: s
     }
     if multihost.is_primary() and (folder / CONFIG).exists() and has_trained(folder):
         here |= config_lib.to_flat(_read_config(folder))
-    configured, read = config_lib.to_flat(settings), {'train.input'}.union(*parts.readers(settings).values())
-    values = {key: here[key] for key, auto in AUTO.items() if configured[key] == auto and key in read}
+    configured = config_lib.to_flat(settings)
+    values = {key: here[key] for key, auto in AUTO.items() if configured.get(key, ...) == auto}
     values |= {key: first for key, (_, first) in multihost.differences_from_primary(values).items()}
     return config_lib.replace(settings, values)
 
@@ -139,7 +140,7 @@ def read_settings(folder: pathlib.Path) -> Settings:
         BadInput: Its config.json is missing or damaged.
     """
     settings = _read_config(folder)
-    return config_lib.replace(settings, {key: str(folder.absolute() / key) for key in parts.files(settings)})
+    return config_lib.replace(settings, {key: str(folder.absolute() / key) for key in user_files(settings)})
 
 
 def _read_config(folder: pathlib.Path) -> Settings:
@@ -147,15 +148,12 @@ def _read_config(folder: pathlib.Path) -> Settings:
     if not path.exists():
         what = 'is a file; give the folder of a run' if folder.is_file() else 'no run was started there'
         raise BadInput(folder, what)
-    return _check_options(folder, _read_record(folder))
-
-
-def _check_options(folder: pathlib.Path, record: Settings) -> Settings:
-    """Returns the settings of a folder with the options of their plug-ins, which are imported."""
+    settings = _read_record(folder)
     try:
-        return config_lib.replace(record, {})
+        config_lib.require_imported(settings)
     except BadInput as error:
-        raise BadInput(folder / CONFIG, str(error)) from None
+        raise BadInput(path, str(error)) from None
+    return settings
 
 
 def _read_record(folder: pathlib.Path, remedy: str = '') -> Settings:

@@ -14,7 +14,6 @@ import optuna
 from optuna.exceptions import StorageInternalError, UpdateFinishedTrialError
 from optuna.trial import TrialState
 
-from nplm_jax.config.registry import PARTS
 from nplm_jax.reporting.shell import command_line, python_command
 from nplm_jax.reporting.text import null_to_inf
 from nplm_jax.runs import run_inputs, workdir
@@ -219,17 +218,8 @@ class Search:
 
     def _command_of(self, point: Mapping[str, Any], *flags: str) -> str:
         """Returns the command line that trains a point as a single run."""
-        words, keys = list(self.words), [f'--config.{key}={value}' for key, value in point.items()]
-        if point.keys() & PARTS.keys():  # which no flag of a single run chooses
-            number = next(i for i, word in enumerate(words) if word.startswith('--config='))
-            try:
-                named, changes = self.space.job_config(words[number].removeprefix('--config='), point)
-            except BadInput:  # the file takes no words
-                keys, flags = ['--grid', *(f'{key}={value}' for key, value in point.items())], ()
-            else:
-                words[number:] = [f'--config={named}']
-                keys = [f'--config.{key}={value}' for key, value in changes.items()]
-        words = [word.removeprefix(f'{os.getcwd()}/') for word in words]
+        keys = [f'--config.{key}={value}' for key, value in point.items()]
+        words = [word.removeprefix(f'{os.getcwd()}/') for word in self.words]
         return command_line([python_command(), *words, *keys, *flags])
 
 

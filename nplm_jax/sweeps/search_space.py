@@ -7,7 +7,7 @@ import inspect
 import json
 import runpy
 import warnings
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import optuna
@@ -31,13 +31,11 @@ class Space:
         path: the config file.
         search: its `search(trial)`, which returns a point: a dictionary of flattened keys.
         config: the config that the points change.
-        given: the keys that flags set.
     """
 
     path: str
     search: Callable[[Any], Mapping[str, Any]]
     config: Config
-    given: Collection[str] = ()
 
     def point(self, trial: optuna.Trial) -> sweep_points.Point:
         """Returns the point of a trial, applied to the config and checked.
@@ -62,13 +60,12 @@ class Space:
         return self._apply(point)
 
     def _apply(self, point: Mapping[str, Any]) -> sweep_points.Point:
-        settings = sweep_points.apply(self.config, point, '--search', self.given).settings
+        chosen = [key for key in point if key in config_lib.CHOOSERS] if isinstance(point, Mapping) else []
+        problem = f'search() of {self.path} chooses {", ".join(chosen)}; a search varies the keys of one config'
+        if chosen:
+            raise BadInput('--search', problem)
+        settings = sweep_points.apply(self.config, point, '--search').settings
         return sweep_points.Point(self.name, config_lib.replace(settings, {'name': self.name}), dict(point))
-
-    def job_config(self, file: str, point: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-        """Returns the value of --config and the keys of the flags of a point; see `sweep_points.job_config`."""
-        values = flatten(self.config)
-        return sweep_points.job_config(file, {key: values[key] for key in self.given}, self._apply(point))
 
     @functools.cached_property
     def name(self) -> str:
@@ -87,13 +84,12 @@ class Space:
         return {'config': json.loads(json.dumps(recorded, default=str)), 'search': inspect.getsource(self.search)}
 
 
-def load(path: str, config: Config, given: Collection[str] = ()) -> Space:
+def load(path: str, config: Config) -> Space:
     """Returns the search space of a config file, after a trial that trains nothing.
 
     Args:
         path: a config file with a function `search(trial)`.
         config: the config that the points change.
-        given: the keys that flags set.
 
     Raises:
         BadInput: the file has no search(), or a point of it cannot be a run, or it suggests nothing.
@@ -102,7 +98,7 @@ def load(path: str, config: Config, given: Collection[str] = ()) -> Space:
     function = runpy.run_path(path).get('search')
     if not inspect.isfunction(function):
         raise BadInput('--search', f'{path} defines no search(trial); it returns a dictionary of keys')
-    space = Space(path, function, config, given)
+    space = Space(path, function, config)
     with contextlib.suppress(optuna.TrialPruned):
         space.point(trial := optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0)).ask())
         if not trial.params:

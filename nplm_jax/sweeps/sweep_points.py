@@ -1,19 +1,19 @@
 """Points of a sweep, each a config with some keys changed: those of `sweep()`, or all combinations of a grid."""
 
-import ast
 import contextlib
 import dataclasses
 import itertools
 import runpy
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from nplm_jax.config import parts
+from nplm_jax.config import settings as config_lib
 from nplm_jax.config.checked_fields import flatten
-from nplm_jax.config.registry import PARTS
-from nplm_jax.config.settings import FIELDS, Settings
+from nplm_jax.config.plugins import is_path
+from nplm_jax.config.registry import KINDS
+from nplm_jax.config.settings import CHOOSERS, CORPUS, Settings
 from nplm_jax.runs import experiment
-from nplm_jax.runs.command_line import load_config, name_components, require_key
+from nplm_jax.runs.command_line import load_config, require_key
 from nplm_jax.runs.experiment import Config
 from nplm_jax.runs.run_inputs import TEACHER
 from nplm_jax.runs.run_names import run_name, unique_names
@@ -30,11 +30,13 @@ class Point:
         name: the name of the run and of its folder.
         settings: the settings of the run.
         overrides: the flattened keys that make it differ from the sweep's config.
+        file: the value of --config of its own; '' for that of the sweep.
     """
 
     name: str
     settings: Settings
     overrides: Mapping[str, Any]
+    file: str = ''
 
 
 class Points(NamedTuple):
@@ -49,14 +51,13 @@ class Points(NamedTuple):
     impossible: dict[str, str]
 
 
-def load_points(path: str, config: Config, given: Collection[str] = ()) -> Points:
+def load_points(path: str, config: Config) -> Points:
     """Returns the points that `sweep()` in a config file yields, each applied to `config` and checked.
 
     Args:
         path: a config file. Its `sweep()` yields a dictionary of flattened keys for each point, such as
             `{'model.h': 50, 'seed': 2}`; the key `name` sets the point's name.
         config: the config that the points change.
-        given: the keys that flags set.
 
     Raises:
         BadInput: the file has no sweep(), a point has an unknown key, two points have one name, or no point is
@@ -72,16 +73,38 @@ def load_points(path: str, config: Config, given: Collection[str] = ()) -> Point
         raise BadInput('--sweep', f'{path} defines no sweep(); for all combinations of some values give {example}')
     if not overrides:
         raise BadInput('--sweep', f'sweep() of {path} yields no points')
-    return _apply_all(overrides, config, '--sweep', f'a point of {path}', given)
+    return _apply_all(overrides, config, '--sweep', f'a point of {path}')
 
 
-def grid_points(axes: Sequence[str], config: Config, given: Collection[str] = ()) -> Points:
+def config_points(files: Sequence[str], overrides: Mapping[str, Any]) -> list[Point]:
+    """Returns a point for each of several configs, checked.
+
+    Args:
+        files: What --configs names.
+        overrides: The keys that flags set, in each of them.
+
+    Raises:
+        BadInput: There is no such config, it does not have one of the keys, or two have one name.
+    """
+    points = []
+    for file in files:
+        try:
+            settings = experiment.load_settings(config_lib.override(load_config(file), overrides))
+        except BadInput as error:
+            raise BadInput('--configs', f'{file}: {error}') from None
+        points.append(Point(settings.name, settings, {}, file))
+    names = [*RESERVED_NAMES, *(point.name for point in points)]
+    for point in points:
+        require(names.count(point.name) == 1, '--configs', point.file, f'a second run of the name {point.name}')
+    return points
+
+
+def grid_points(axes: Sequence[str], config: Config) -> Points:
     """Returns a point for each combination of values, each applied to `config` and checked.
 
     Args:
         axes: What --grid gives: a flattened key and its values, such as `model.m=10,30`.
         config: the config that the points change.
-        given: the keys that flags set.
 
     Raises:
         BadInput: a key is unknown or given twice, a value has a wrong type, or no point is possible. No run has started
@@ -92,19 +115,17 @@ def grid_points(axes: Sequence[str], config: Config, given: Collection[str] = ()
         key, equals, texts = axis.partition('=')
         require(bool(key and equals), '--grid', axis, 'must be KEY=VALUE,VALUE,... such as model.m=10,30')
         require(key not in values, '--grid', axis, 'key given twice')
-        require_key(key, '--grid', key)
+        advice = 'names a component; a grid varies the keys of one config: name several by --configs'
+        require(key not in CHOOSERS, '--grid', axis, advice)
+        require_key(config, key, '--grid', key)
         require(key != TEACHER, '--grid', axis, 'its values may have commas: give such points in sweep() of the config')
-        known = flat.get(key, FIELDS[key].default if key in FIELDS else None)
-        expected = object if known is None else type(known)  # an option may be missing
-        values[key] = [_parse(text, expected, key) for text in texts.split(',')]
+        values[key] = [_parse(text, type(flat[key]), key) for text in texts.split(',')]
     combinations = itertools.product(*values.values())
     overrides = [dict(zip(values, combination)) for combination in combinations]
-    return _apply_all(overrides, config, '--grid', 'a point', given)
+    return _apply_all(overrides, config, '--grid', 'a point')
 
 
-def _apply_all(
-    all_overrides: Sequence[Mapping[str, Any]], config: Config, flag: str, one: str, given: Collection[str]
-) -> Points:
+def _apply_all(all_overrides: Sequence[Mapping[str, Any]], config: Config, flag: str, one: str) -> Points:
     """Applies each point to a config. Raises BadInput unless all have known keys and one is possible.
 
     Args:
@@ -112,10 +133,9 @@ def _apply_all(
         config: the config of the sweep.
         flag: the flag that asks for the points, for messages.
         one: what a message calls a point.
-        given: the keys that other flags set.
     """
     for overrides in all_overrides:
-        _check_overrides(overrides, flag)
+        _check_overrides(config, overrides, flag)
     defaults = unique_names(all_overrides)
     names = [str(o.get('name') or name or flatten(config)['name']) for o, name in zip(all_overrides, defaults)]
     taken = [*RESERVED_NAMES, *names]
@@ -124,7 +144,7 @@ def _apply_all(
     points, errors = Points([], {}), []
     for overrides, name in zip(all_overrides, names):
         try:
-            points.possible.append(_apply(config, {**overrides, 'name': name}, given))
+            points.possible.append(_apply(config, {**overrides, 'name': name}))
         except BadInput as error:
             points.impossible[name] = str(error)
             errors.append(_blame(error, overrides, flag))
@@ -138,10 +158,6 @@ def _parse(text: str, expected: type, key: str) -> Any:
     if expected is bool:
         require(text.lower() in ('true', 'false'), f'--grid: {key}', text, 'must be true or false')
         return text.lower() == 'true'
-    if expected is object:  # an option of a plug-in, as Python writes it; a string need not have quotes
-        with contextlib.suppress(ValueError, SyntaxError):
-            return ast.literal_eval(text.capitalize() if text in ('true', 'false') else text)
-        return text
     try:
         return expected(text)
     except ValueError:
@@ -149,61 +165,65 @@ def _parse(text: str, expected: type, key: str) -> Any:
         raise BadInput(f'--grid: {key}', allowed, value=text) from None
 
 
-def _check_overrides(overrides: Any, flag: str) -> None:
-    """Raises BadInput unless a point is a dictionary of known keys."""
+def _check_overrides(config: Config, overrides: Any, flag: str) -> None:
+    """Raises BadInput unless a point is a dictionary of keys of the config."""
     if not (isinstance(overrides, Mapping) and all(isinstance(key, str) for key in overrides)):
         raise BadInput(flag, f'{overrides!r}: a point must be a dictionary of keys')
-    for key in overrides:
-        require_key(key, flag, key)
+    if not overrides.keys() & set(CHOOSERS):  # which bring other keys
+        for key in overrides:
+            require_key(config, key, flag, key)
 
 
-def apply(config: Config, overrides: Mapping[str, Any], flag: str = '--sweep', given: Collection[str] = ()) -> Point:
+def apply(config: Config, overrides: Mapping[str, Any], flag: str = '--sweep') -> Point:
     """Returns the point that changes some flattened keys of `config`.
 
     Args:
         config: the config of the sweep.
-        overrides: the keys that the point changes. See `parts.changed`.
+        overrides: the keys that the point changes.
         flag: the flag that asks for the point, for messages.
-        given: the keys that other flags set.
 
     Raises:
         BadInput: A key or the whole point is impossible; the message names the flag, the point and the key.
     """
-    _check_overrides(overrides, flag)
+    _check_overrides(config, overrides, flag)
     try:
-        return _apply(config, overrides, given)
+        return _apply(config, overrides)
     except BadInput as error:
         raise _blame(error, overrides, flag) from None
 
 
-def _apply(config: Config, overrides: Mapping[str, Any], given: Collection[str]) -> Point:
-    values = flatten(config)
-    name = overrides.get('name') or run_name(overrides) or values['name']
+def _apply(config: Config, overrides: Mapping[str, Any]) -> Point:
+    name = overrides.get('name') or run_name(overrides) or flatten(config)['name']
     changes = {**overrides, 'name': name}
-    changed = parts.changed(values, changes, {*overrides, *given})
-    return Point(name, experiment.load_settings(changed), changes)
+    return Point(name, experiment.load_settings(config_lib.override(config, changes)), changes)
 
 
-def job_config(file: str, overrides: Mapping[str, Any], point: Point) -> tuple[str, dict[str, Any]]:
+def job_config(file: str, overrides: Mapping[str, Any], config: Config, point: Point) -> tuple[str, dict[str, Any]]:
     """Returns the value of --config and the keys of the flags with which a job runs a point.
 
     Args:
         file: The value of --config of the sweep.
         overrides: The keys that flags of the sweep set.
+        config: The config of the sweep.
         point: The point. Components that it changes become words of --config, since no flag chooses them.
 
     Raises:
         BadInput: The config file refuses these words.
     """
-    changes = {**overrides, **point.overrides}
-    if not (chosen := {key: str(value) for key, value in changes.items() if key in PARTS}):
+    former, values, changes = flatten(config), config_lib.to_flat(point.settings), {**overrides, **point.overrides}
+    chosen = {kind: str(name) for kind, name in changes.items() if kind in KINDS or (kind == CORPUS and is_path(name))}
+    if not chosen:
         return file, changes
-    named = name_components(file, chosen)
-    require(
-        bool(named), '--launcher', point.name, f'{file} must take {", ".join(chosen.values())} as words of --config'
-    )
-    known = flatten(load_config(named))
-    return named, {key: x for key, x in parts.exact_values(point.settings).items() if known.get(key) != x}
+    path, _, row = file.partition(':')
+    words = list(filter(None, row.split(',')))
+    for kept in (words, [word for word in words if word not in map(former.get, chosen)]):
+        named = f'{path}:{",".join([*kept, *chosen.values()])}'
+        with contextlib.suppress(BadInput):
+            made = flatten(load_config(named))
+            if made.keys() == values.keys() and chosen.items() <= made.items():
+                return named, {key: value for key, value in values.items() if made[key] != value}
+    allowed = f'{file} must take {", ".join(chosen.values())} as words of --config'
+    raise BadInput('--launcher', allowed, value=point.name)
 
 
 def _blame(error: BadInput, overrides: Mapping[str, Any], flag: str) -> BadInput:

@@ -16,8 +16,9 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from nplm_jax.config import compose, parts
 from nplm_jax.config import settings as config_lib
+from nplm_jax.config.compose import components_among
+from nplm_jax.config.registry import is_neural
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.reporting.catalog import MINUTES
 from nplm_jax.reporting.text import to_json
@@ -69,7 +70,7 @@ def check_flags(minutes: float, typed: Mapping[str, Any]) -> None:
         require(typed.get(key, 1) >= 1, f'--config.{key}', typed.get(key), 'must be 1 or more with --minutes')
     family = typed.get('model.family', 'mogrifier')
     allowed = 'cannot be combined with --minutes, which chooses the model'
-    require(parts.is_neural(family), '--config', family, allowed)
+    require(is_neural(family), '--config', family, allowed)
 
 
 def read_choice(folder: pathlib.Path, minutes: float, network: Network) -> Choice | None:
@@ -110,14 +111,13 @@ def _are_lines(values: Any) -> bool:
 
 def _could_choose(keys: Mapping[str, Any], network: Network) -> bool:
     """Whether keys can be a choice. A record can name no other part, such as a plug-in, than this program names."""
-    known = [{**network(WIDTHS[0], 1, 1), **dict.fromkeys((*_LENGTH, 'train.evaluate_every'), 0)}, _FIVE_GRAM]
-    is_known = any(
-        keys.keys() <= each.keys() and all(value == each[key] for key, value in keys.items() if isinstance(value, str))
-        for each in known
-    )
-    if is_known:
-        config_lib.from_config(keys)  # raises BadInput for a value of another type
-    return is_known
+    length = dict.fromkeys((*_LENGTH, 'train.evaluate_every'), 1)
+    for known in ({**network(WIDTHS[0], 1, 1), **length}, _FIVE_GRAM):
+        names = {key: value for key, value in keys.items() if isinstance(value, str)}
+        if keys.keys() <= known.keys() and names.items() <= known.items():
+            config_lib.settle({}, {**known, **keys})  # raises BadInput for a value of another type
+            return True
+    return False
 
 
 def _recorded(folder: pathlib.Path) -> bytes:
@@ -150,9 +150,10 @@ def choose(
     words = len(data.train)
     if words < MIN_WORDS:
         reason = f'{words:,} training words are fewer than {MIN_WORDS:,}, too few for a network'
-        made = apply_keys(config, _FIVE_GRAM, typed)
-        unread = [key for key in parts.find_unread(config_lib.from_config(made)) if key in typed]
-        require(not unread, '--minutes', minutes, f'{reason}; a 5-gram does not read --config.{"".join(unread[:1])}')
+        try:
+            apply_keys(config, _FIVE_GRAM, typed)
+        except BadInput as error:
+            raise BadInput('--minutes', f'{reason}; {error}', value=minutes) from None
         return Choice(minutes, dict(_FIVE_GRAM), [f'Chosen: a modified Kneser-Ney 5-gram ({reason})'])
     network = with_typed_optimizer(network, typed)
     budget = Budget(config, typed, 60 * minutes, network, data, folder)
@@ -204,7 +205,7 @@ def resolve(
         BadInput: See `check_flags`, `load_network`, `read_choice` and `choose`, or the folder or the text cannot serve.
     """
     path, _, words = file.partition(':')
-    typed = {**typed, **compose.chosen(config, words)}
+    typed = {**typed, **components_among(config, words)}
     check_flags(minutes, typed)
     network, corpus = load_network(path), SharedCorpus(load_settings(config))
     workdir.check_path(folder)
@@ -218,4 +219,4 @@ def resolve(
             is_unchanged = _recorded(folder) == recorded
             require(is_unchanged, '--workdir', str(folder), 'another process has just begun the run there; run again')
             write_choice(folder, choice)
-    return parts.to_config(settings), corpus
+    return config_lib.to_config(settings), corpus

@@ -25,8 +25,8 @@ def group_compatible(all_settings: Iterable[Settings]) -> list[list[int]]:
         all_settings: The settings of each run.
 
     Returns:
-        Groups of indices into `all_settings`, ordered by their first index. A run on several devices forms a group by
-        itself.
+        Groups of indices into `all_settings`, ordered by their first index. A run on several devices and a
+        count-based model form a group by themselves.
     """
     members: dict[Any, list[int]] = {}
     may_differ = (*HYPERPARAMETERS, 'name')
@@ -34,7 +34,9 @@ def group_compatible(all_settings: Iterable[Settings]) -> list[list[int]]:
         one_device = settings.parallel.data == settings.parallel.model == 1
         values = config_lib.to_flat(settings)
         common = tuple((k, v) for k, v in values.items() if k not in may_differ and not k.startswith('paper.'))
-        members.setdefault((common, updates_rows(settings)) if one_device else number, []).append(number)
+        members.setdefault(
+            (common, updates_rows(settings)) if settings.is_neural and one_device else number, []
+        ).append(number)
     return list(members.values())
 
 

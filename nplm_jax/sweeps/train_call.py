@@ -6,7 +6,6 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from nplm_jax.config import parts
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.plugins import trust
 from nplm_jax.inference.loaded_model import LoadedModel
@@ -33,7 +32,7 @@ def train(
         config: The name of a config and of its row, such as `brown:mlp9`, the path of a config file, or a ConfigDict.
         workdir: Output directory; None for `runs/` and the names of the config and of the changed keys. The same call
             resumes a run that was stopped, and a finished run is not trained again.
-        changes: The values of flattened keys: `{'model.h': 50, 'seed': 2}`. See `parts.override`.
+        changes: The values of flattened keys: `{'model.h': 50, 'seed': 2}`. See `override`.
         minutes: Minutes of training, for which the network that suits the text and the machine is chosen, as by
             `nplm train --minutes`; the config is then named, and defines `network` as `text` and `brown` do.
         plugins: Modules that may be imported, beside those of the parts that the config names: those of the models that
@@ -47,7 +46,7 @@ def train(
         training.loop.Interrupted: SIGINT or SIGTERM came during training, and the state is saved.
         NonFiniteError: A number is not finite.
     """
-    made, corpus = parts.override(load_config(config) if isinstance(config, str) else config, changes), None
+    made, corpus = config_lib.override(load_config(config) if isinstance(config, str) else config, changes), None
     if minutes is not None:
         require(isinstance(config, str), 'minutes', minutes, 'needs a config by its name or path, such as text')
         time_budget.check_flags(minutes, changes)

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple, cast
 import jax
 from ml_collections import ConfigDict
 
-from nplm_jax.config import parts
 from nplm_jax.config import settings as config_lib
-from nplm_jax.config.registry import PARTS
-from nplm_jax.config.settings import FIELDS, Settings
+from nplm_jax.config.checked_fields import flatten
+from nplm_jax.config.registry import KINDS
+from nplm_jax.config.settings import Settings
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.distributed.sharding import process_sharding
 from nplm_jax.inference.perplexity import evaluate_sample
@@ -59,9 +59,11 @@ class Plan(NamedTuple):
     validations: int
 
 
-def apply_keys(config: ConfigDict, keys: Mapping[str, Any], typed: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the values of a config with chosen and typed keys; those that nothing reads any more are reset."""
-    return parts.changed(config, {**keys, **typed}, {*((keys.keys() - typed.keys()) & PARTS.keys()), *typed})
+def apply_keys(config: ConfigDict, keys: Mapping[str, Any], typed: Mapping[str, Any]) -> ConfigDict:
+    """Returns a config with chosen and typed keys, without the chosen ones that its components do not have."""
+    values = flatten(config)
+    with config_lib.trusting(values):
+        return config_lib.to_config(config_lib.settle(values, {**keys, **typed}, given=typed.keys()))
 
 
 def with_typed_optimizer(network: Network, typed: Mapping[str, Any]) -> Network:
@@ -72,7 +74,7 @@ def with_typed_optimizer(network: Network, typed: Mapping[str, Any]) -> Network:
 
     def keys(width: int, passes: float, words: int) -> Mapping[str, Any]:
         made = network(width, passes, words)
-        own = made.get('optimizer.name', FIELDS['optimizer.name'].default)
+        own = made.get('optimizer.name', KINDS['optimizer.name'].default)
         if typed.get('optimizer.name', own) == own:
             return made
         return {key: value for key, value in made.items() if not key.startswith('optimizer.')}
@@ -150,7 +152,9 @@ class Budget:
         width = min(self.widths, key=lambda width: abs(width - _FIRST_WIDTH))
         while width not in self.timings and len(self.timings) < _TIMINGS:
             print(f'--minutes: timing updates of {width} units', flush=True)
-            timed = config_lib.replace(self.settings(width), {'optimizer.warmup': 0})  # for few updates a longer one
+            timed = self.settings(width)
+            if hasattr(timed.optimizer, 'warmup'):  # one of few updates would be too long
+                timed = config_lib.replace(timed, {'optimizer.warmup': 0})
             self.timings[width] = measure(timed, self.data, self.folder)
             width = max(filter(self.suffices, self.widths), default=self.widths[0])
         return max(filter(self.suffices, self.timings), default=min(self.timings))

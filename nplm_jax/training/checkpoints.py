@@ -1,12 +1,10 @@
-"""Checkpoints by Orbax; no other module imports Orbax."""
+"""Checkpoints by Orbax; beside this module only `checkpoint_arrays` imports Orbax."""
 
 import contextlib
-import json
 import os
 import pathlib
 import shutil
 import time
-import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -14,10 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
-import tensorstore as ts
 from absl import logging
 
 from nplm_jax.distributed.jax_settings import is_not_orbax
+from nplm_jax.training.checkpoint_arrays import checksum_of, read_arrays
 from nplm_jax.utils.errors import BadInput, Resumable, first_line, status
 
 Tree = TypeVar('Tree')
@@ -25,7 +23,6 @@ Best = TypeVar('Best')
 Result = TypeVar('Result')
 MAX_TO_KEEP = 3  # newest checkpoints that stay on the disk
 _FILES_BYTES = 2**17  # that the files of a checkpoint take beside its arrays, about
-_CACHE_BYTES = 2**24  # for the index of the arrays, which TensorStore else reads again for each
 CHECKSUM, CHECKSUM_OF_BEST = 'crc32', 'crc32_of_best'
 
 
@@ -100,7 +97,7 @@ class CheckpointStore:
             return
         state, best = jax.tree.map(np.asarray, (state, best))
         self._check_space(step, (state, best))
-        checksums = {CHECKSUM: _checksum((state, best), progress), CHECKSUM_OF_BEST: _checksum(best, {})}
+        checksums = {CHECKSUM: checksum_of((state, best), progress), CHECKSUM_OF_BEST: checksum_of(best, {})}
         items = ocp.args.Composite(
             state=ocp.args.StandardSave(state),
             best=ocp.args.StandardSave(best),
@@ -219,14 +216,14 @@ class CheckpointStore:
                 errors of other types.
         """
         folder = self._folder / str(step)
-        trees = [_read_arrays(folder / item, example) for item, example in examples.items()]
+        trees = [read_arrays(folder / item, example) for item, example in examples.items()]
         restored = self._manager.restore(step, args=ocp.args.Composite(progress=ocp.args.JsonRestore()))
         progress = dict(restored.progress)
         checksum, checksum_of_best = progress.pop(CHECKSUM, None), progress.pop(CHECKSUM_OF_BEST, None)
         if 'state' in examples:
-            differs = checksum != _checksum(tuple(trees), progress)
+            differs = checksum != checksum_of(tuple(trees), progress)
         else:  # earlier versions saved no checksum of the best parameters
-            differs = checksum_of_best not in (None, _checksum(trees[0], {}))
+            differs = checksum_of_best not in (None, checksum_of(trees[0], {}))
         if differs:
             raise ValueError('its checksum differs')
         return trees, progress
@@ -249,59 +246,6 @@ def _single_process() -> ocp.options.MultiprocessingOptions:
         return ocp.options.MultiprocessingOptions()
     index = jax.process_index()
     return ocp.options.MultiprocessingOptions(index, {index}, 'alone')
-
-
-def _read_arrays(folder: pathlib.Path, example: Tree) -> Tree:
-    """Reads an item of a checkpoint without Orbax.
-
-    Orbax reads all arrays in one event loop and closes it at the first error. TensorStore's threads still answer about
-    the other arrays, and each answer prints a traceback. Here all answers are waited for.
-
-    Args:
-        folder: The folder of the item.
-        example: Its structure, shapes and types.
-
-    Raises:
-        ValueError: An array is damaged, or of another shape or type than the example's. Shapes and types are compared
-            before any array is read.
-    """
-
-    def describe(array: Any) -> str:
-        return 'none' if array is None else f'{array.dtype.name}{list(array.shape)}'
-
-    context = ts.Context({'cache_pool': {'total_bytes_limit': _CACHE_BYTES}})
-    kvstore = {'driver': 'ocdbt', 'base': {'driver': 'file', 'path': f'{folder}/'}}
-    keys = [key.decode() for key in ts.KvStore.open(kvstore, context=context).result().list().result()]
-    names = [name for name, _, file in (key.rpartition('/') for key in keys) if file == '.zarray']
-    opening = [
-        ts.open({'driver': 'zarr', 'kvstore': {**kvstore, 'path': f'{name}/'}}, context=context) for name in names
-    ]
-    existing = dict(zip(names, _wait_for_all(opening)))
-    expected = ocp.tree.to_flat_dict(example, sep='.')
-    for name in sorted(existing.keys() | expected.keys()):
-        in_checkpoint, by_config = describe(existing.get(name)), describe(expected.get(name))
-        if in_checkpoint != by_config:
-            raise ValueError(f'{folder.name}.{name}: {in_checkpoint} in the checkpoint, {by_config} by the config')
-    arrays = _wait_for_all([array.read() for array in existing.values()])
-    return ocp.tree.from_flat_dict({**expected, **dict(zip(existing, arrays))}, example, sep='.')
-
-
-def _wait_for_all(futures: list[Any]) -> list[Any]:
-    """Returns the results of futures. Raises the first error, after all have ended."""
-    for future in futures:
-        future.exception()
-    return [future.result() for future in futures]
-
-
-def _checksum(tree: Any, progress: dict[str, Any]) -> int:
-    """Computes CRC-32 over every array's name, type, shape and bytes and the progress."""
-    total = zlib.crc32(json.dumps(progress, sort_keys=True).encode())
-    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-        array = np.ascontiguousarray(leaf)
-        name = jax.tree_util.keystr(path, simple=True, separator='.')
-        total = zlib.crc32(f'{name}{array.dtype}{array.shape}'.encode(), total)
-        total = zlib.crc32(array.data, total)
-    return total
 
 
 @contextlib.contextmanager

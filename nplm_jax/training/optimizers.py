@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from nplm_jax.config.component import CountOrZero, NonNegative, Part, Positive, Share, between, key
+from nplm_jax.config.component import Component, CountOrZero, NonNegative, Positive, between, chosen, key
 from nplm_jax.training import transformations
 from nplm_jax.training.rate_schedules import RateSchedule
 
@@ -23,11 +23,10 @@ Transformation: TypeAlias = optax.GradientTransformation
 HIDDEN, TABLES, VECTORS = ('hidden', 'tables', 'vectors')
 
 
-class Rule(Part, abc.ABC):
+class Rule(Component, abc.ABC):
     """An optimizer's update rule, its rate and its weight decay. Subclasses are frozen dataclasses.
 
     Attributes:
-        decay_key: The config key of the coefficient of R(theta).
         sums_rows: Whether it needs the sum of the gradients of a row that occurs several times.
         decouples_decay: Whether weight decay follows the rule, as in AdamW, and is not a part of the gradients.
         updates_rows: Whether the rows of a table without a gradient stay as they are, so that a sparse loss updates few
@@ -38,7 +37,6 @@ class Rule(Part, abc.ABC):
         clip_norm: The largest norm of all gradients together; 0 for no limit.
     """
 
-    decay_key: ClassVar[str] = 'optimizer.decay'
     sums_rows: ClassVar[bool] = False
     decouples_decay: ClassVar[bool] = False
     updates_rows: ClassVar[Any] = False  # a bool, or a property
@@ -54,11 +52,10 @@ class Rule(Part, abc.ABC):
         """
 
     @abc.abstractmethod
-    def make_learning_rate(self, rate_schedule: RateSchedule | None, total_steps: int, batch_size: int) -> LearningRate:
+    def make_learning_rate(self, total_steps: int, batch_size: int) -> LearningRate:
         """Returns the learning rate as a function (hyperparameters, step) -> rate.
 
         Args:
-            rate_schedule: The schedule; None for a rule that does not read `optimizer.schedule`.
             total_steps: Number of updates of the whole run.
             batch_size: Words per update.
         """
@@ -101,27 +98,24 @@ class Rule(Part, abc.ABC):
 class ScheduledRule(Rule):
     """A rule whose rate follows `optimizer.schedule`; the gradient is the mean over a batch."""
 
-    learning_rate: Positive = key(
-        2.0, 'not of paper: the peak rate; with sgd, a batch half as large needs a rate half as large'
-    )
-    schedule: str
-    warmup: CountOrZero = key(0, 'not of paper: number of updates of linear warm-up')
-    table_rate: Positive = key(1.0, 'not of paper: the rate of C, U, W and b, as a multiple of learning_rate')
-    clip_norm: NonNegative = key(0.0, 'not of paper: largest norm of all gradients together; 0: no limit')
+    learning_rate: Positive = key(2.0, 'peak rate; a batch half as large needs a rate half as large')
+    schedule: RateSchedule = chosen('optimizer.schedule')
+    warmup: CountOrZero = key(0, 'number of updates of linear warm-up')
+    table_rate: Positive = key(1.0, 'the rate of C, U, W and b, as a multiple of learning_rate')
+    clip_norm: NonNegative = key(0.0, 'largest norm of all gradients together; 0: no limit')
     decay: NonNegative = key(
         1e-5,
-        'not of paper: R(theta) = decay/2 |theta|^2 over C, H, U, W. With rowwise_adam and import paths it is '
+        'R(theta) = decay/2 |theta|^2 over C, H, U, W. With rowwise_adam and import paths it is '
         'decoupled, as in AdamW: each update multiplies these weights by 1 - rate * decay',
     )
 
-    def make_learning_rate(self, rate_schedule: RateSchedule | None, total_steps: int, batch_size: int) -> LearningRate:
+    def make_learning_rate(self, total_steps: int, batch_size: int) -> LearningRate:
         """See `Rule.make_learning_rate`."""
-        assert rate_schedule is not None
         warmup, num_after = self.warmup, max(total_steps - self.warmup, 1)
 
         def learning_rate(hyperparameters: Hyperparameters, step: jax.Array) -> jax.Array:
             peak = hyperparameters['optimizer.learning_rate']
-            schedule = rate_schedule(peak, num_after)
+            schedule = self.schedule(peak, num_after)
             if warmup:
                 schedule = optax.join_schedules([optax.linear_schedule(0.0, peak, warmup), schedule], [warmup])
             return schedule(step)
@@ -132,36 +126,37 @@ class ScheduledRule(Rule):
         """See `Rule.peak_table_rate`."""
         return self.table_rate * self.learning_rate
 
-    def check_schedule(self, schedule: RateSchedule) -> None:
-        """Raises BadInput if the rule cannot be used with a schedule."""
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GradientDescent(ScheduledRule):
-    """Gradient descent, optionally with momentum."""
-
-    momentum: Share = key(0.0, 'of sgd: the decay of the momentum; 0: none')
+    """Gradient descent."""
 
     @property
     def updates_rows(self) -> bool:
         """See `Rule.updates_rows`."""
-        return not (self.momentum or self.clip_norm)
+        return not self.clip_norm
 
     def make(self) -> Transformation:
         """See `Rule.make`."""
-        return optax.trace(self.momentum) if self.momentum else optax.identity()
+        return optax.identity()
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Adam(ScheduledRule):
     """Adam (Kingma and Ba, 2015)."""
+
+    learning_rate: Positive = key(0.003, 'peak rate')
 
     def make(self) -> Transformation:
         """See `Rule.make`."""
         return optax.scale_by_adam()
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Adagrad(ScheduledRule):
     """AdaGrad (Duchi et al., 2011)."""
+
+    learning_rate: Positive = key(0.05, 'peak rate')
 
     def make(self) -> Transformation:
         """See `Rule.make`."""
@@ -175,9 +170,11 @@ class RowwiseAdam(ScheduledRule):
     So an update touches few rows unless `output.kind` is full; see `scale_by_row_moment`.
     """
 
+    learning_rate: Positive = key(0.003, 'peak rate')
+    table_rate: Positive = key(2.0, 'rate of C, U, W and b, as a multiple of learning_rate')
     row_adaptivity: Annotated[float, between(0, 1)] = key(
         1.0,
-        'of rowwise_adam, as name or as optimizer.tables: 1: each row has its own second moment; 0: all rows of a '
+        '1: each row has its own second moment; 0: all rows of a '
         'parameter share one; between: a geometric mean of both. Below 1 the rows of rare words move less',
     )
     updates_rows = True
@@ -194,17 +191,16 @@ class RowwiseAdam(ScheduledRule):
 class PaperRule(Rule):
     """The paper's update (section 2.1): the sum of the gradients of a batch, at a rate per word."""
 
-    epsilon_0: Positive = key(1e-3, 'the paper: 1e-3', 'optimizer.paper')
-    r: NonNegative = key(1e-8, 'the paper: 1e-8', 'optimizer.paper')
-    decay: NonNegative = key(1e-4, 'the paper: 1e-4 on Brown, 1e-5 on AP News', 'optimizer.paper')
-    decay_key = 'optimizer.paper.decay'
+    epsilon_0: Positive = key(1e-3, 'the paper: 1e-3')
+    r: NonNegative = key(1e-8, 'the paper: 1e-8')
+    decay: NonNegative = key(1e-4, 'the paper: 1e-4 on Brown, 1e-5 on AP News')
     updates_rows = True
 
     def make(self) -> Transformation:
         """See `Rule.make`."""
         return optax.identity()
 
-    def make_learning_rate(self, rate_schedule: RateSchedule | None, total_steps: int, batch_size: int) -> LearningRate:
+    def make_learning_rate(self, total_steps: int, batch_size: int) -> LearningRate:
         """See `Rule.make_learning_rate`."""
         return functools.partial(paper_schedule, batch_size=batch_size)
 
@@ -213,9 +209,9 @@ class PaperRule(Rule):
         return batch_size * self.epsilon_0
 
 
-def is_constant(rule: Rule, rate_schedule: RateSchedule | None) -> bool:
+def is_constant(rule: Rule) -> bool:
     """Returns whether the rate is the same in every update."""
-    return isinstance(rule, ScheduledRule) and not rule.warmup and bool(rate_schedule and rate_schedule.is_constant)
+    return isinstance(rule, ScheduledRule) and not rule.warmup and rule.schedule.is_constant
 
 
 class Optimizer(NamedTuple):
@@ -235,13 +231,12 @@ class Optimizer(NamedTuple):
     def table_factor(self, hyperparameters: Hyperparameters, step: jax.Array) -> jax.Array:
         """Returns the factor by which weight decay multiplies a matrix of TABLES in an update."""
         rate = self.rule.table_rate * self.learning_rate(hyperparameters, step)
-        return 1 - rate * hyperparameters[self.rule.decay_key]
+        return 1 - rate * hyperparameters['optimizer.decay']
 
 
 @functools.cache
 def make_optimizer(
     rule: Rule,
-    rate_schedule: RateSchedule | None,
     total_steps: int,
     batch_size: int,
     tables: tuple[str, ...],
@@ -251,18 +246,17 @@ def make_optimizer(
 
     Args:
         rule: The update rule.
-        rate_schedule: The learning rate after warm-up; None for a rule with a rate of its own.
         total_steps: Number of updates of the whole run.
         batch_size: Words per update.
         tables: The names of the parameters whose rows it updates as a table's: `Tables.all`.
         rows_are_outputs: The names of the matrices that are (out, in): `Tables.units`.
     """
-    learning_rate = rule.make_learning_rate(rate_schedule, total_steps, batch_size)
-    has_constant_rate = is_constant(rule, rate_schedule)
+    learning_rate = rule.make_learning_rate(total_steps, batch_size)
+    has_constant_rate = is_constant(rule)
 
     def chain(hyperparameters: Hyperparameters) -> optax.GradientTransformationExtraArgs:
         schedule: optax.Schedule = functools.partial(learning_rate, hyperparameters)
-        return rule.chain(schedule, has_constant_rate, hyperparameters[rule.decay_key], tables, rows_are_outputs)
+        return rule.chain(schedule, has_constant_rate, hyperparameters['optimizer.decay'], tables, rows_are_outputs)
 
     return Optimizer(chain, learning_rate, rule)
 
@@ -282,5 +276,5 @@ def paper_schedule(hyperparameters: Hyperparameters, step: jax.Array, batch_size
     The gradient is a mean over the batch; times batch_size it is the sum, at the paper's rate per word. A batch of one
     is exactly the paper's update.
     """
-    r = hyperparameters['optimizer.paper.r']
-    return batch_size * hyperparameters['optimizer.paper.epsilon_0'] / (1 + r * step * batch_size)
+    r = hyperparameters['optimizer.r']
+    return batch_size * hyperparameters['optimizer.epsilon_0'] / (1 + r * step * batch_size)

@@ -9,10 +9,9 @@ import optax
 
 from nplm_jax.config import plugins
 from nplm_jax.config.checked_fields import Options
-from nplm_jax.config.component import built, key, shared
+from nplm_jax.config.component import key
 from nplm_jax.training import optimizer_plugin
 from nplm_jax.training.optimizers import HIDDEN, TABLES, VECTORS, RowwiseAdam, is_constant, label_parameters
-from nplm_jax.training.rate_schedules import RateSchedule
 from nplm_jax.training.transformations import add_weight_decay, scale_by_learning_rate
 from nplm_jax.utils.errors import require
 
@@ -23,22 +22,16 @@ class PluginRule(RowwiseAdam):
 
     Attributes:
         name: The import path.
-        options: Its options.
-        function: What the path names now: a function that was defined anew, as in a notebook, makes another rule.
+        options: Its function and the options of it. A function that was defined anew, as in a notebook, makes another
+            rule.
     """
 
-    name: str
     tables: Literal['rowwise_adam', 'same'] = key(
         'rowwise_adam',
-        'of an import path: what updates C, U, W and b: rowwise_adam (the named optimizer updates the hidden matrices, '
-        'Adam the other vectors) | same (the named optimizer updates all parameters)',
+        'what updates C, U, W and b: rowwise_adam (the named optimizer updates the hidden matrices, Adam the other '
+        'vectors) | same (the named optimizer updates all parameters)',
     )
-    options: Options = shared('optimizer.options')
-    function: Any = built()
-
-    def __post_init__(self) -> None:
-        function = plugins.load_function('optimizer.name', self.name, 'learning_rate')
-        object.__setattr__(self, 'function', function)
+    options: Options = Options()
 
     @property
     def updates_rows(self) -> bool:  # type: ignore[override]
@@ -46,16 +39,18 @@ class PluginRule(RowwiseAdam):
         return self.tables == 'rowwise_adam'
 
     def check(self) -> None:
-        """See `Part.check`. Refuses options that decay weights."""
+        """See `Component.check`. Refuses weight decay by options, and a function that `optimizer_plugin` cannot use."""
+        plugins.check_arguments('optimizer.name', self.name, self.options.function, 'learning_rate')
         for name, value in self.options.items():
             allowed = 'must be 0: optimizer.decay is the weight decay'
-            require(not (plugins.DECAY in name and value), f'optimizer.options.{name}', value, allowed)
-
-    def check_schedule(self, schedule: RateSchedule) -> None:
-        """See `ScheduledRule.check_schedule`. Refuses a plug-in that cannot be used: see `optimizer_plugin.load`."""
-        has_constant_rate = is_constant(self, schedule)
-        make = optimizer_plugin.load(self.name, self.function, self.options)
+            decays = plugins.DECAY in name and type(value) is not bool and value != 0  # weight_decay_mask is a bool
+            require(not decays, f'optimizer.options.{name}', value, allowed)
+        has_constant_rate, make = is_constant(self), self._factory
         jax.eval_shape(lambda rate: make(rate if has_constant_rate else lambda _: rate) and None, 1.0)
+
+    @property
+    def _factory(self) -> optimizer_plugin.Factory:
+        return optimizer_plugin.load(self.name, self.options.function, self.options)
 
     def chain(
         self,
@@ -69,7 +64,7 @@ class PluginRule(RowwiseAdam):
 
         Two labels of one rate share one instance of the plug-in, since it may have numbers for all of its parameters.
         """
-        make, table_rate = optimizer_plugin.load(self.name, self.function, self.options), self.table_rate
+        make, table_rate = self._factory, self.table_rate
         table_schedule: optax.Schedule = schedule if table_rate == 1 else lambda step: table_rate * schedule(step)
 
         def plugin(schedule: optax.Schedule) -> optax.GradientTransformationExtraArgs:

@@ -11,11 +11,11 @@ from typing import Annotated, Any, ClassVar
 
 import optax
 
-from nplm_jax.config.component import Part, Range, key
+from nplm_jax.config.component import Component, in_range, key
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RateSchedule(Part, abc.ABC):
+class RateSchedule(Component, abc.ABC):
     """The rate after warm-up.
 
     Attributes:
@@ -64,8 +64,8 @@ class Cosine(RateSchedule):
 class Trapezoid(RateSchedule):
     """The peak, then linear decay to zero over the last updates (warmup-stable-decay, WSD)."""
 
-    cooldown: Annotated[float, Range('must be above 0 and at most 1', above=0, most=1)] = key(
-        0.2, 'of trapezoid: share of the updates after warm-up, the last ones, in which the rate falls to zero'
+    cooldown: Annotated[float, in_range('must be above 0 and at most 1', above=0, most=1)] = key(
+        0.2, 'share of the updates after warm-up, the last ones, in which the rate falls to zero'
     )
 
     def __call__(self, peak: Any, num_steps: int) -> optax.Schedule:

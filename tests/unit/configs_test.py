@@ -8,10 +8,9 @@ from flax.traverse_util import flatten_dict
 from helpers import refuses
 
 from configs import ap_news, babylm, brown, default, gutenberg, rows, sentences, text, wikitext2, wikitext103
-from nplm_jax.config import parts
+from nplm_jax.config import settings as config_lib
 from nplm_jax.config.checked_fields import flatten
 from nplm_jax.config.sections import PaperRow
-from nplm_jax.config.settings import FIELDS
 from nplm_jax.data.stream import Span
 from nplm_jax.models import nplm
 from nplm_jax.outputs.output_layer import SparseOutputLayer
@@ -39,8 +38,7 @@ def test_every_config_file_is_tested_here():
 )
 def test_a_config_builds_has_the_keys_of_its_components_and_is_locked(module):
     config = module.get_config()
-    keys = flatten(config).keys()
-    assert keys == (FIELDS.keys() if module is default else parts.exact_values(load_settings(config)).keys())
+    assert flatten(config) == config_lib.to_flat(load_settings(config))
     with pytest.raises(AttributeError):
         config.model.hidden = 3
 
@@ -72,7 +70,7 @@ def test_a_recurrent_row_has_the_number_of_parameters_of_its_cell(row):
     m, h, train = settings.model.m, settings.model.h, settings.train
     gates, biases = {'rnn': (1, 1), 'gru': (3, 4), 'lstm': (4, 4)}[row]  # Flax's gru has a bias more, inside r
     assert network.num_parameters() == BROWN_V * (m + h + 1) + gates * h * (m + h) + biases * h
-    assert settings.model.family == row and settings.paper == NO_FIGURES
+    assert settings.model.name == row and settings.paper == NO_FIGURES
     assert network.layout.num_streams(train.batch_size) * settings.model.bptt_length == train.batch_size
 
 
@@ -87,11 +85,15 @@ def test_presets_of_brown_change_the_words_or_the_recipe():
     settings = load_settings(brown.get_config())
     assert (settings.name, settings.paper.row) == ('brown', '')
     cased = load_settings(brown.get_config('mlp9,cased'))
-    assert cased.name == 'brown-mlp9-cased' and not cased.corpus.lowercase and not cased.corpus.boundary_tokens
+    assert (
+        cased.name == 'brown-mlp9-cased'
+        and not cased.corpus.tokenizer.lowercase
+        and not cased.corpus.tokenizer.boundary_tokens
+    )
     assert cased.model == load_settings(brown.get_config('mlp9')).model
     paper = load_settings(brown.get_config('mlp1,paper'))
     assert (paper.optimizer.name, paper.train.batch_size, paper.model.dropout) == ('paper', 1, 0)
-    assert parts.make('optimizer.name', paper).decay == 1e-4
+    assert paper.optimizer.decay == 1e-4
     for wrong in ('mlp2', 'mlp1,cased,upper', ',x'):
         with refuses(f'configs/brown.py:{wrong}'):
             brown.get_config(wrong)
@@ -106,20 +108,20 @@ def test_the_network_of_table_2(module, num_words, parameters):
     shape = settings.model
     by_formula = nplm.num_parameters(shape.n, shape.m, shape.h, shape.direct, num_words)
     assert network_from_settings(settings, num_words).num_parameters() == by_formula == parameters
-    assert (parts.make('optimizer.name', settings).decay, settings.train.epochs, shape.family) == (1e-5, 5, 'nplm')
+    assert (settings.optimizer.decay, settings.train.epochs, shape.name) == (1e-5, 5, 'nplm')
 
 
 @pytest.mark.parametrize('row', rows.NGRAMS)
 def test_a_count_based_row_is_the_same_model_on_every_corpus(row):
     every = [load_settings(module.get_config(row)) for module in (brown, ap_news, wikitext2, sentences, text)]
-    assert len({(settings.model.family, settings.model.n) for settings in every}) == 1
-    assert row in (every[0].model.family, f'{every[0].model.family}_{every[0].model.n}')
+    assert len({(settings.model.name, settings.model.n) for settings in every}) == 1
+    assert row in (every[0].model.name, f'{every[0].model.name}_{every[0].model.n}')
     assert every[-1].name == f'text-{row}'
 
 
 def test_the_quick_row_is_a_cheap_network_whose_train_perplexity_is_of_a_sample():
     settings = load_settings(brown.get_config('quick'))
-    assert settings.model.family == 'nplm' and settings.output.kind == 'nce' and 0 < settings.eval.train_words < 10**5
+    assert settings.model.name == 'nplm' and settings.output.name == 'nce' and 0 < settings.eval.train_words < 10**5
     assert settings.corpus == load_settings(brown.get_config()).corpus
 
 
@@ -142,10 +144,15 @@ def test_table_2_has_the_papers_figures_on_ap_news_only():
 
 def test_ap_news_is_prepared_as_in_the_paper():
     corpus = load_settings(ap_news.get_config()).corpus
-    assert corpus.lowercase and corpus.numbers and corpus.proper_nouns and corpus.max_vocabulary == 17_964
+    assert (
+        corpus.tokenizer.lowercase
+        and corpus.tokenizer.numbers
+        and corpus.tokenizer.proper_nouns
+        and corpus.max_vocabulary == 17_964
+    )
     assert (corpus.train, corpus.valid) == (13_994_528, 963_138)
     by_paper = load_settings(ap_news.get_config('mlp10,paper'))
-    assert (by_paper.name, by_paper.train.epochs, parts.make('optimizer.name', by_paper).decay) == (
+    assert (by_paper.name, by_paper.train.epochs, by_paper.optimizer.decay) == (
         'ap_news-mlp10-paper',
         5,
         1e-5,
@@ -168,7 +175,7 @@ COUNTS = [row for row in brown.ROWS if row not in brown.NETWORKS]
 def test_the_name_of_a_count_based_row_says_its_model(row):
     settings = load_settings(brown.get_config(row))
     family, *rest = row.removeprefix('modified_').split('_') if 'kneser' not in row else (row[:-2], row[-1])
-    assert settings.model.family == family
+    assert settings.model.name == family
     if family == 'classes':
         assert settings.model.classes == int(rest[0]) and settings.model.n == int(rest[1] if rest[1:] else 3)
     else:

@@ -39,15 +39,6 @@ def test_each_share_of_a_batch_draws_its_rows_of_the_whole_mask_and_no_others(sh
         np.testing.assert_array_equal(dropped, whole[number * shape[0] : (number + 1) * shape[0]])
 
 
-def test_embedding_dropout_drops_a_word_type_wherever_it_occurs():
-    ids_SxL = jnp.asarray(np.random.default_rng(0).integers(0, 40, (20, 30)))
-    dropped = np.asarray(nn.embedding_dropout(jax.random.key(1), ids_SxL, jnp.ones((20, 30, 3)), 0.3))
-    kept = {int(i): set(dropped[ids_SxL == i].ravel().tolist()) for i in range(40)}
-    assert all(len(values) == 1 for values in kept.values())
-    assert set().union(*kept.values()) == {0.0, float(jnp.float32(1) / jnp.float32(0.7))}
-    assert nn.embedding_dropout(None, ids_SxL, dropped, 0.3) is dropped
-
-
 def test_a_product_takes_arrays_of_any_rank():
     left, right = jnp.arange(24.0).reshape(2, 3, 4), jnp.arange(8.0).reshape(4, 2)
     np.testing.assert_allclose(nn.matmul(left, right), np.einsum('abc,cd->abd', left, right))

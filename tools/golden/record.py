@@ -35,8 +35,8 @@ from absl import logging
 from ml_collections import ConfigDict
 
 from configs import brown, text
-from nplm_jax.config import parts
-from nplm_jax.config.registry import PARTS
+from nplm_jax.config import settings as config_lib
+from nplm_jax.config.checked_fields import flatten
 from nplm_jax.inference import generation
 from nplm_jax.runs import experiment
 
@@ -78,8 +78,8 @@ PAPER = {
     'train.batch_size': 8,
     'train.epochs': 1,
     'optimizer.name': 'paper',
-    'optimizer.paper.epsilon_0': 0.1,
-    'optimizer.paper.r': 1e-3,
+    'optimizer.epsilon_0': 0.1,
+    'optimizer.r': 1e-3,
 }
 
 # What each case overrides in configs/text.py.
@@ -129,20 +129,19 @@ CASES: dict[str, dict[str, Any]] = {
     'classes_direct': {**DIRECT, **CLASSES},
     'classes_no_direct': {**NETWORK, **CLASSES},
     'adam': {**DIRECT, 'optimizer.name': 'adam', 'optimizer.learning_rate': 0.01},
-    'rowwise_adam': {**DIRECT, **SAMPLED, 'optimizer.name': 'rowwise_adam', 'optimizer.learning_rate': 0.01},
+    'rowwise_adam': {
+        **DIRECT,
+        **SAMPLED,
+        'optimizer.name': 'rowwise_adam',
+        'optimizer.learning_rate': 0.01,
+        'optimizer.table_rate': 1.0,
+    },
     'adagrad': {
         **DIRECT,
         'optimizer.name': 'adagrad',
         'optimizer.learning_rate': 0.5,
         'optimizer.schedule': 'linear',
         'optimizer.warmup': 20,
-    },
-    'momentum': {
-        **DIRECT,
-        'optimizer.momentum': 0.9,
-        'optimizer.clip_norm': 0.5,
-        'optimizer.learning_rate': 0.2,
-        'optimizer.schedule': 'constant',
     },
     'paper': {**DIRECT, **PAPER},
     'sampled_paper': {**DIRECT, **SAMPLED, **PAPER},
@@ -223,7 +222,8 @@ def make_config(case: str, folder: pathlib.Path) -> ConfigDict | dict[str, Any]:
     (path := folder / 'text.txt').write_text(make_text(), encoding='utf-8')
     config = text.get_config()
     changes = {'name': case, 'corpus.path': str(path), 'corpus.count_over': 'all', **CASES[case]}
-    return parts.changed(config, changes, PARTS)  # cases share keys that some of them do not read
+    settings = config_lib.settle(flatten(config), changes, given=())  # cases share keys that some do not have
+    return config_lib.to_config(settings)
 
 
 def record(case: str, sampling: bool = True) -> tuple[dict[str, Any], dict[str, Any]]:

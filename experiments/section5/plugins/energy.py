@@ -33,7 +33,7 @@ class Energy(nplm.Window):
     tables = Tables(units=(*nplm.Window.tables.units, 'D_KxM'))
 
     def check(self) -> None:
-        """See `Part.check`. Refuses no hidden layer."""
+        """See `Component.check`. Refuses no hidden layer."""
         require(self.h > 0, 'model.h', self.h, 'must be 1 or more for a network of energies')
 
     @property

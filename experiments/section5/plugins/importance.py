@@ -21,7 +21,7 @@ import numpy as np
 
 from experiments.section5.plugins import bigram_proposal
 from experiments.section5.plugins.bigram_proposal import BigramProposal, Draws
-from nplm_jax.config.component import NonNegative, key
+from nplm_jax.config.component import Count, NonNegative, key
 from nplm_jax.data.batches import Batch
 from nplm_jax.outputs import softmax
 from nplm_jax.outputs.output_layer import Features, Gathered, Losses, SparseOutputLayer
@@ -56,7 +56,7 @@ class ImportanceSampling(softmax.Softmax, SparseOutputLayer):
         samples: The number of samples that an example draws.
     """
 
-    samples: int
+    samples: Count = key(100, 'number of words that an example draws')
     exact_target: bool = key(True, 'samples stand for other words than the target; the paper: for all words')
     adaptation: NonNegative = key(1.0, "weight of the network's words beside training words in Q; 0: fixed counts")
 

@@ -138,13 +138,13 @@ def brown_tags(settings: CorpusSettings) -> list[str]:
     """
     stream = []
     for text in brown.tagged_texts():
-        stream += [TEXT_BOUNDARY] * settings.boundary_tokens
+        stream += [TEXT_BOUNDARY] * settings.tokenizer.boundary_tokens
         for block in filter(str.strip, re.split(r'\n\s*\n', text)):
-            stream += [PARAGRAPH_BOUNDARY] * settings.boundary_tokens
+            stream += [PARAGRAPH_BOUNDARY] * settings.tokenizer.boundary_tokens
             for token in block.split():
                 word, _, tag = token.rpartition('/')
                 tag = re.sub(r'^fw-|(?<=.)-(?:tl|hl|nc)\b', '', tag.lower())
-                if not settings.split_possessive or len(split_possessive(word)) == 1:
+                if not settings.tokenizer.split_possessive or len(split_possessive(word)) == 1:
                     stream.append(tag)
                 else:
                     first, _, second = tag.partition('+')

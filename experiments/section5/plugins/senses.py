@@ -33,7 +33,7 @@ class Senses(Window):
     number: Count = key(2, 'senses a word: a word has so many feature vectors, of m features each')
 
     def check(self) -> None:
-        """See `Part.check`. Also refuses a context that has no other word to choose by."""
+        """See `Component.check`. Also refuses a context that has no other word to choose by."""
         require(self.number == 1 or self.n > 2, 'model.n', self.n, 'must be 3 or more: a context of two words')
         super().check()
 

@@ -99,7 +99,7 @@ class Tour:
             BadInput: There is not one network of the paper's family, or more beside it than one n-gram model.
         """
         paths = [catalog.expand_run(folder) for folder in folders]
-        families = [workdir.read_settings(path).model.family for path in paths]
+        families = [workdir.read_settings(path).model.name for path in paths]
         allowed = f'must have one run of model.family={FAMILY}, and may have one n-gram run beside it'
         require(families.count(FAMILY) == 1 and len(families) <= 2, '--tour', ','.join(families), allowed)
         place = families.index(FAMILY)
@@ -108,7 +108,7 @@ class Tour:
         assert isinstance(network, NeuralLanguageModel)
         others = [pair for i, pair in enumerate(zip(models.names, models.models)) if i != place]
         require(not any(isinstance(model, NeuralLanguageModel) for _, model in others), '--tour', families, allowed)
-        kind = models.settings[place].output.kind
+        kind = models.settings[place].output.name
         scores_words = isinstance(network.network.output, Softmax) and network.params.keys() <= _SHOWN
         require(scores_words, 'output.kind', kind, 'must have one score for each word for --tour')
         folder, settings, newest = paths[place], models.settings[place], newest_step(paths[place])

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from nplm_jax.config.parts import part_class
-from nplm_jax.config.registry import PARTS
+from nplm_jax.config.registry import KINDS, component_class
 from nplm_jax.config.settings import Settings, to_dict
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.models.language_model import LanguageModel
@@ -47,7 +46,7 @@ def import_safetensors() -> Any:
 
 def describe_softmax() -> str:
     """Returns words for the output layers whose scores are those of a softmax over all words."""
-    kinds = (kind for kind in PARTS['output.kind'].paths if issubclass(part_class('output.kind', kind), Softmax))
+    kinds = (kind for kind in KINDS['output.kind'].paths if issubclass(component_class('output.kind', kind), Softmax))
     return f'a softmax over all words (output.kind={", ".join(kinds)})'
 
 

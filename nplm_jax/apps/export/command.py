@@ -67,7 +67,7 @@ def main(argv: Sequence[str]) -> None:
                 write_atomically(path / card.FILE, card.make(run, hugging_face=True))
         elif flags.to == 'word2vec':
             features = models.word_features()
-            require(bool(features), '--to', flags.to, f'a model of family {settings.model.family} has no word features')
+            require(bool(features), '--to', flags.to, f'a model of family {settings.model.name} has no word features')
             embeddings.write_word2vec(vocabulary, features[0][1], path, path.suffix == '.bin')
         else:
             [backoff] = models.backoff_models('--to=arpa')

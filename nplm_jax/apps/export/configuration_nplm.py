@@ -26,7 +26,6 @@ class NplmConfig(PretrainedConfig):
         rounds: Of mogrifier: rounds before a word.
         heads: Of transformer and transformer_n: H.
         memory: Of these: R.
-        positions: Of these: rotary or learned.
         n: Of transformer_n: the last n - 1 words are inputs of the first layer.
     """
 
@@ -49,7 +48,6 @@ class NplmConfig(PretrainedConfig):
         rounds: int = 1,
         heads: int = 1,
         memory: int = 1,
-        positions: str = 'rotary',
         n: int = 2,
         **kwargs: Any,
     ) -> None:
@@ -57,6 +55,6 @@ class NplmConfig(PretrainedConfig):
         self.m, self.h, self.direct, self.tied, self.projected = m, h, direct, tied, projected
         self.layers, self.window, self.averages = layers, window, averages
         self.expansion, self.rounds = expansion, rounds
-        self.heads, self.memory, self.positions, self.n = heads, memory, positions, n
+        self.heads, self.memory, self.n = heads, memory, n
         self.hidden_size, self.num_hidden_layers = h, layers  # by the names of transformers
         super().__init__(**{'tie_word_embeddings': False, **kwargs})

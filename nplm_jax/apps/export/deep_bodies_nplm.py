@@ -73,8 +73,6 @@ class Attention(nn.Module):
         K, self.heads, self.memory = config.h, config.heads, config.memory
         self.norm = nn.LayerNorm(K, bias=False)
         self.QKV, self.O = nn.Linear(K, 3 * K, bias=False), nn.Linear(K, K, bias=False)
-        is_learned = config.positions == 'learned'
-        self.distances = nn.Parameter(torch.zeros(config.memory + 1, config.heads)) if is_learned else None
 
     def forward(
         self, z: Tensor, keys: Tensor, values: Tensor, seen: Tensor, num_words: Tensor
@@ -95,14 +93,9 @@ class Attention(nn.Module):
         k, next_keys = read_on(keys, k, num_words, self.memory)
         v, next_values = read_on(values, v, num_words, self.memory)
         places = torch.arange(-keys.shape[1], z.shape[1], device=z.device)
-        mask = seen[:, None]
-        if self.distances is None:
-            q, k = rotate(q, places[keys.shape[1] :]), rotate(k, places)
-        else:
-            distances = (places[keys.shape[1] :, None] - places).clamp(0, self.memory)
-            mask = self.distances[distances].permute(2, 0, 1).masked_fill(~mask, -torch.inf)
+        q, k = rotate(q, places[keys.shape[1] :]), rotate(k, places)
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-        y = functional.scaled_dot_product_attention(q, k, v, mask)
+        y = functional.scaled_dot_product_attention(q, k, v, seen[:, None])
         return z + self.O(y.transpose(1, 2).flatten(2)), next_keys, next_values
 
 

@@ -45,11 +45,11 @@ def write_folder(model: LanguageModel, vocabulary: Vocabulary, settings: Setting
         BadInput: The format cannot hold this model, or a package is missing.
         OSError: The disk refuses.
     """
-    family = settings.model.family
+    family = settings.model.name
     network = model.network if isinstance(model, NeuralLanguageModel) else None
     if network is None or family not in _BODIES or not isinstance(network.output, Softmax):
         allowed = f'{", ".join(_BODIES)} with {describe_softmax()}'
-        has = f'model.family={family}' + (f' with output.kind={settings.output.kind}' if network else '')
+        has = f'model.family={family}' + (f' with output.kind={settings.output.name}' if network else '')
         raise BadInput('--to', f'writes model.family={allowed}, not {has}', value='hf')
     ours, ids = vocabulary.tokenizer, vocabulary.ids
     if not isinstance(ours, WordTokenizer | ByteTokenizer):
@@ -87,7 +87,7 @@ def _config(network: Any, arrays: Arrays, family: str) -> dict[str, Any]:
     configuration, modeling, *_ = _MODULES
     body = network.body
     shape = ('m', 'h', 'n', 'direct', 'tied', 'layers', 'window', 'averages', 'expansion', 'rounds')
-    names = (*shape, 'heads', 'memory', 'positions')
+    names = (*shape, 'heads', 'memory')
     return {
         'model_type': 'nplm-jax',
         'architectures': ['NplmForCausalLM'],
@@ -145,7 +145,6 @@ _LAYER = {
     'QKV_Kx3K': 'attentions.{}.QKV.weight',
     'O_KxK': 'attentions.{}.O.weight',
     'g_attention_K': 'attentions.{}.norm.weight',
-    'distances_HxR': 'attentions.{}.distances',
 }
 
 

@@ -56,13 +56,13 @@ def write_onnx(
         BadInput: The model is not a network, jax2onnx cannot convert it, or a package is missing.
     """
     if not isinstance(model, NeuralLanguageModel):
-        raise BadInput('--to', f'writes networks, and model.family={settings.model.family} is none', value='onnx')
+        raise BadInput('--to', f'writes networks, and model.family={settings.model.name} is none', value='onnx')
     _import('jax2onnx')
     onnx = _import('onnx')
     try:
         proto, starts = convert(model.network, model.params)
     except Exception as error:
-        parts = f'model.family={settings.model.family} with output.kind={settings.output.kind}'
+        parts = f'model.family={settings.model.name} with output.kind={settings.output.name}'
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise BadInput(
             '--to', f'jax2onnx {importlib.metadata.version("jax2onnx")} cannot convert {parts}: {reason}', value='onnx'

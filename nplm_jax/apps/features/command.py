@@ -56,7 +56,7 @@ def main(argv: Sequence[str]) -> None:
     from nplm_jax.runs.command_models import load_models
 
     models = load_models(flags.workdir)
-    family, corpus, vocabulary = models.settings[0].model.family, models.settings[0].corpus.name, models.vocabulary
+    family, corpus, vocabulary = models.settings[0].model.name, models.settings[0].corpus.name, models.vocabulary
     networks = models.word_features()
     require(bool(networks), 'RUN', flags.workdir[0], f'a model of family {family} has no word features')
     [(_, features_VxM)] = networks

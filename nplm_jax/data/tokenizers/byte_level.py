@@ -13,7 +13,7 @@ import regex
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
-from nplm_jax.config.component import built
+from nplm_jax.config.component import built, key
 from nplm_jax.data.stream import BOUNDARY_TOKENS, RARE, TEXT_BOUNDARY
 from nplm_jax.data.tokenizers.tokenizer import Piece, Tokenizer, normalize
 from nplm_jax.utils.errors import BadInput
@@ -64,7 +64,9 @@ class ByteTokenizer(Tokenizer):
     pattern: ClassVar[str] = r'[\s\S]'
 
     kind: str = built('bytes')
-    normalization: str = 'none'
+    normalization: Literal['none', 'nfc', 'nfkc'] = key(
+        'none', "Unicode's normal form of the text; none keeps every byte"
+    )
     rules: tuple[str, ...] = built((), repr=False)
 
     @property

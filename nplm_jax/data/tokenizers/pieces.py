@@ -8,16 +8,17 @@ import dataclasses
 import functools
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import tokenizers
 from tokenizers import models, pre_tokenizers, trainers
 
-from nplm_jax.config.component import built
+from nplm_jax.config.component import at_least, built, key
 from nplm_jax.data.tokenizers.byte_level import ALPHABET, ByteTokenizer, to_alphabet
 from nplm_jax.data.tokenizers.tokenizer import Piece
 from nplm_jax.utils.errors import require
 
+MIN_PIECES = 300  # the 256 bytes, the special tokens and some pieces
 _SEPARATOR = '\0'  # between strings in the alphabet, which lacks it
 _MAX_STRINGS = 2**17  # the most frequent ones, from which pieces are learned; bounds the trainer's memory
 _MAX_REPEATS = 2**8  # of a string that the trainer is given at once, which takes some 20 times its memory
@@ -46,8 +47,10 @@ class PieceTokenizer(ByteTokenizer):
     )
 
     kind: str = built('pieces')
-    pieces: int = 8000
-    piece_model: str = 'bpe'
+    pieces: Annotated[int, at_least(MIN_PIECES)] = key(8000, '|V|, special tokens and the 256 bytes included')
+    piece_model: Literal['bpe', 'unigram'] = key(
+        'bpe', 'bpe (byte-pair encoding) | unigram (the unigram model of SentencePiece)'
+    )
 
     @property
     def units(self) -> Sequence[str]:

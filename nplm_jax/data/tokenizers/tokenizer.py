@@ -9,17 +9,13 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import regex
 
-from nplm_jax.config.component import Part, built
+from nplm_jax.config.component import Component, built, key
 from nplm_jax.data.stream import BOUNDARY_TOKENS
 from nplm_jax.utils.errors import require
 
 CONFIG_FILE = 'tokenizer_config.json'  # in the folder of a run
 RULES_FILE = 'tokenizer.json'  # of Hugging Face's `tokenizers`; only of a byte-level tokenizer
 BLANK_LINES = re.compile(r'\n\s*\n')  # separate paragraphs
-
-COUNTED_KEYS = frozenset(
-    f'corpus.{key}' for key in ('paragraphs', 'min_count', 'max_vocabulary', 'count_over')
-)  # of a tokenizer whose vocabulary is counted in the corpus
 
 # Combining marks, and the other characters whose decomposition begins with one.
 _MARK = r'[\P{ccc=0}\u0f73\u0f75\u0f81\uff9e\uff9f]'
@@ -47,7 +43,7 @@ class Piece(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Tokenizer(Part, abc.ABC):
+class Tokenizer(Component, abc.ABC):
     """Splits a text into tokens and joins tokens to a text. Its fields are saved with a run; each has a default.
 
     A subclass defines `split` and `cut`.
@@ -61,11 +57,7 @@ class Tokenizer(Part, abc.ABC):
 
     is_lossless: ClassVar[bool] = False
     kind: str = built('')
-    boundary_tokens: bool = False
-
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        cls.also_reads = COUNTED_KEYS if cls.tokens is Tokenizer.tokens else frozenset()
+    boundary_tokens: bool = key(True, 'put <text> before each text and <p> before each paragraph', by_hand=False)
 
     @abc.abstractmethod
     def split(self, text: str) -> list[str]:

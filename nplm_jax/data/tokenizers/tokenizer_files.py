@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from nplm_jax.config.parts import part_class
+from nplm_jax.config.registry import component_class
 from nplm_jax.data.tokenizers.byte_level import ByteTokenizer
 from nplm_jax.data.tokenizers.tokenizer import CONFIG_FILE, RULES_FILE, Tokenizer
 from nplm_jax.utils.errors import BadInput
@@ -19,7 +19,9 @@ FILES = (CONFIG_FILE, RULES_FILE)
 
 def to_dict(tokenizer: Tokenizer) -> dict[str, Any]:
     """Returns a tokenizer as values of JSON, from which `from_dict` makes it again."""
-    return {'format': FORMAT, **dataclasses.asdict(tokenizer)}
+    values = dataclasses.asdict(tokenizer)
+    del values['name']  # by which a config chose it
+    return {'format': FORMAT, **values}
 
 
 def from_dict(values: Mapping[str, Any], name: str) -> Tokenizer:
@@ -36,7 +38,7 @@ def from_dict(values: Mapping[str, Any], name: str) -> Tokenizer:
         raise BadInput(name, f'format {values.get("format")!r}, this version reads {FORMAT}')
     kind = str(values.get('kind'))
     try:
-        made = part_class('corpus.tokens', kind)
+        made = component_class('corpus.tokens', kind)
     except BadInput as error:
         raise BadInput(name, str(error)) from None
     defaults = {field.name: field.default for field in dataclasses.fields(made)}

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import regex
 
-from nplm_jax.config.component import built
+from nplm_jax.config.component import built, key
 from nplm_jax.data.stream import BOUNDARY_TOKENS, SKIPPED
 from nplm_jax.data.tokenizers.cutting import paragraphs
 from nplm_jax.data.tokenizers.proper_nouns import Counts, count_capitals, find_proper_nouns
@@ -77,10 +77,12 @@ class WordTokenizer(Tokenizer):
     """
 
     kind: str = built('whitespace')
-    lowercase: bool = False
-    split_possessive: bool = False
-    numbers: bool = False
-    proper_nouns: bool = False
+    lowercase: bool = key(True, 'merge upper and lower case; the paper (section 4): true', by_hand=False)
+    split_possessive: bool = key(True, "dog's -> dog 's", by_hand=False)
+    numbers: bool = key(False, 'replace numbers by <number>; the paper: true on AP News')
+    proper_nouns: bool = key(
+        False, 'replace proper nouns by <proper> (data/tokenizers/proper_nouns.py); the paper: true on AP News'
+    )
     names: Collection[str] = built((), repr=False)
     split_punctuation: bool = built(True)
     match_quotes: bool = built(True)

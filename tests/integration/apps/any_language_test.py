@@ -6,7 +6,7 @@ import pytest
 from texts import CHINESE, repeated
 
 from configs import text as text_config
-from nplm_jax.config import parts
+from nplm_jax.config import settings as config_lib
 from nplm_jax.runs import experiment
 
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
@@ -24,7 +24,7 @@ def test_a_chinese_network_trains_and_its_text_is_readable(tmp_path, nplm_comman
     (tmp_path / 'text').write_text(repeated(CHINESE), encoding='utf-8')
     changes = NETWORK | {'train.epochs': 6, 'corpus.tokens': 'pieces', 'corpus.pieces': 400}
     changes |= {'corpus.path': str(tmp_path / 'text')}
-    experiment.run(parts.override(text_config.get_config(), changes), tmp_path / 'run')
+    experiment.run(config_lib.override(text_config.get_config(), changes), tmp_path / 'run')
     assert 'blanks' not in capsys.readouterr().err
     texts, stderr = nplm_command('generate', tmp_path / 'run', '--greedy', '--prompt=人人', '--max_new_tokens=10')
     assert stderr == [] and texts[0].startswith('人人')

@@ -10,7 +10,7 @@ from configs import sentences, text
 from nplm_jax.apps.explorer import view
 from nplm_jax.apps.kenlm.model import Model
 from nplm_jax.apps.surprisal import measurement, stimuli
-from nplm_jax.config import parts
+from nplm_jax.config import settings as config_lib
 from nplm_jax.inference import generation, scoring
 from nplm_jax.ngram.kneser_ney import DiscountWarning
 from nplm_jax.runs import command_models as loaded_models
@@ -37,8 +37,8 @@ def runs(tmp_path_factory):
     for name, changes in FAMILIES.items():
         with warnings.catch_warnings():
             warnings.simplefilter('ignore', DiscountWarning)
-            experiment.run(parts.override(sentences.get_config(), changes), root / f'words-{name}')
-            experiment.run(parts.override(text.get_config(), {**pieces, **changes}), root / f'pieces-{name}')
+            experiment.run(config_lib.override(sentences.get_config(), changes), root / f'words-{name}')
+            experiment.run(config_lib.override(text.get_config(), {**pieces, **changes}), root / f'pieces-{name}')
     return root
 
 

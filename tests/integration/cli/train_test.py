@@ -72,7 +72,7 @@ def test_the_points_of_a_sweep_as_processes(folder):
     [
         (['train', 'nope'], "--config='nope': no such config; available: ap_news, "),
         (['train', 'nope.py:row'], "--config='nope.py:row': no such config; available: ap_news, "),
-        (['train', 'sentences', '--config.model.hh=3'], '--config.model.hh: unknown key; allowed here: '),
+        (['train', 'sentences', '--config.model.hh=3'], '--config.model.hh: not a key of model.family=nplm; keys are '),
         (['train', 'sentences', '--model.h=3'], '--model.h: unknown flag; '),
         (['train', 'sentences', '--config.model.h=x'], "--config.model.h='x': must be an integer"),
         (['train', 'sentences', 'model.h=3'], 'model.h=3: not a flag; '),
@@ -130,7 +130,7 @@ def test_a_program_that_is_no_notebook_shows_nothing(monkeypatch):
 def test_help_names_every_flag():
     own = {flag.name for module in (launch, search_flags) for flag in flags.FLAGS.get_key_flags_for_module(module)}
     text = ''.join(nplm(ROOT, name, '--help').stdout for name in ('train', 'sweep'))
-    hidden = {'sweep', 'grid', 'config'}  # what `nplm sweep` and CONFIG stand for
+    hidden = {'sweep', 'grid', 'config', 'configs'}  # what `nplm sweep` and CONFIG stand for
     assert not {name for name in own - hidden if not re.search(rf'--{name}\b', text)}
 
 
@@ -139,4 +139,4 @@ def test_a_flag_of_a_sweep_may_stand_apart_from_its_value(monkeypatch):
     monkeypatch.setattr(train, 'start', lambda *words: started.append(words))
     sweep.main(['sentences', 'seed=1,2', '--workdir', 'out', 'model.h=3,4', '--vectorize'])
     grid = ['--grid=seed=1,2', '--grid=model.h=3,4']
-    assert started == [('sweep', 'sentences', grid, ['--workdir', 'out', '--vectorize'])]
+    assert started == [('sweep', ['sentences'], grid, ['--workdir', 'out', '--vectorize'])]

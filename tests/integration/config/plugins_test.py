@@ -6,56 +6,53 @@ import sys
 
 import pytest
 from helpers import check_resumed, launch, numbers, one_line, plugin_folder, refuses, small_settings
-from plugins_page import CONFIG, NAMES, OF_A_ROW, PARTS
+from plugins_page import CONFIG, KINDS, NAMES, OF_A_ROW
 
 from nplm_jax.config import plugins
 from nplm_jax.runs import loading
 
 OWN = {  # in place of what tests/helpers.py trains
     **NAMES,
-    'model.options.power': 2.0,
+    'model.power': 2.0,
     'model.direct': False,
     'model.h': 200,
     'model.dropout': 0.25,
     'optimizer.learning_rate': 0.01,
-    'optimizer.momentum': 0.0,
 }
 
 
 @pytest.fixture
 def scratch(tmp_path, monkeypatch):
     """The working folder, with the page's files."""
-    with plugin_folder(tmp_path, monkeypatch, my_parts=PARTS, my_config=CONFIG, my_brown=OF_A_ROW):
+    with plugin_folder(tmp_path, monkeypatch, my_parts=KINDS, my_config=CONFIG, my_brown=OF_A_ROW):
         yield tmp_path
 
 
 def test_they_train_sweep_score_and_generate(scratch, nplm_command, monkeypatch):
     flags = '--config=my_config.py', '--config.optimizer.options.nesterov=true', '--config.train.epochs=2'
-    trained = launch(*flags, '--grid', 'model.options.power=0,2', '--workdir=runs', cwd=scratch)
+    trained = launch(*flags, '--grid', 'model.power=0,2', '--workdir=runs', cwd=scratch)
     assert trained.returncode == 0, trained.stderr
     folders = [scratch / 'runs' / f'power_{power}' for power in ('0.0', '2.0')]
     valid = [json.loads((folder / 'results.json').read_text())['perplexity']['valid'] for folder in folders]
     assert valid[1] < valid[0] < 17  # the last word but one says more than that before it
     config = json.loads((folders[1] / 'config.json').read_text())
-    sections = {section: config[section]['options'] for section in ('corpus', 'model', 'output', 'optimizer')}
-    assert sections == {
+    assert {section: config[section]['options'] for section in ('corpus', 'optimizer')} == {
         'corpus': {'count': 200, 'seed': 1},
-        'model': {'power': 2.0},
-        'output': {'smoothing': 0.1},
         'optimizer': {'momentum': 0.9, 'nesterov': True},
     }
-    assert config['optimizer']['schedule_options'] == {'hold': 10}
-    assert config['corpus']['token_options'] == {'num_letters': 4}
-    refused = launch(*flags, f'--workdir={folders[1]}', '--config.model.options.power=1', cwd=scratch)
+    assert config['model'] == {'family': NAMES['model.family'], 'n': 5, 'm': 12, 'power': 2.0}
+    assert (config['output']['smoothing'], config['optimizer']['hold'], config['corpus']['num_letters']) == (0.1, 10, 4)
+    refused = launch(*flags, f'--workdir={folders[1]}', '--config.model.power=1', cwd=scratch)
     line = one_line(refused.stderr, '--workdir')
-    assert 'model.options.power=2.0' in line and '1.0' in numbers(line)
+    assert 'model.power=2.0' in line and '1.0' in numbers(line)
 
     monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(b'one plus two is three .\n')))
-    with refuses('output.kind'):
+    with refuses('runs/power_2.0/config.json') as error:
         loading.load(folders[1])
+    assert '--plugins=my_parts' in error.value.problem
     printed, _ = nplm_command('score', folders[1], '--plugins=my_parts')
     assert printed[0].startswith('one=')
-    assert loading.load(folders[1]).settings.model.options['power'] == 2.0  # named in this process
+    assert loading.load(folders[1]).settings.model.power == 2.0  # named in this process
     monkeypatch.delenv(plugins.ENVIRONMENT)
     loading.load(folders[1], plugins=['my_parts'])
     monkeypatch.setenv(plugins.ENVIRONMENT, 'another, my_parts')
@@ -75,5 +72,5 @@ def test_stopped_and_resumed_is_bit_for_bit_the_same(tmp_path):
 
 
 def test_a_factory_of_optax_is_an_optimizer(tmp_path):
-    changes = {'optimizer.name': 'optax.contrib:muon', 'optimizer.options.beta': 0.9, 'optimizer.momentum': 0.0}
+    changes = {'optimizer.name': 'optax.contrib:muon', 'optimizer.options.beta': 0.9}
     check_resumed(small_settings({**changes, 'optimizer.learning_rate': 0.02}), tmp_path)

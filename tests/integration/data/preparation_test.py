@@ -53,19 +53,20 @@ def in_memory(settings):
 
 def test_other_choices_are_kept_beside_it(large):
     corpora.load(large)
-    cased = dataclasses.replace(large, lowercase=False)
+    cased = dataclasses.replace(large, tokenizer=dataclasses.replace(large.tokenizer, lowercase=False))
     assert corpora.load(cased).words == in_memory(cased).words() != corpora.load(large).words
 
 
 def test_an_edited_tokenizer_plugin_cuts_again(large, tmp_path, monkeypatch, write_module):
     monkeypatch.setenv(plugins.ENVIRONMENT, 'edited_blanks')
-    settings = dataclasses.replace(large, tokens='edited_blanks:Blanks')
     for source, initial in ((BLANKS, 'W'), (BLANKS.replace('[string]', '[string.lower()]'), 'w')):
         write_module('edited_blanks', source)
+        settings = corpus_settings('text', path=large.path, tokens='edited_blanks:Blanks')
         assert {word[0] for word in corpora.load(settings).words} == {'<', initial}
     (tmp_path / 'edited_blanks.py').write_text(BLANKS)  # while this process goes on with what it imported
     assert {word[0] for word in corpora.load(settings).words} == {'<', 'w'}
     write_module('edited_blanks', BLANKS)
+    settings = corpus_settings('text', path=large.path, tokens='edited_blanks:Blanks')
     assert {word[0] for word in corpora.load(settings).words} == {'<', 'W'}
 
 

@@ -251,7 +251,7 @@ EVERY_PUSH = ('lstm', 'full', (2, 4, 'shard_map')), ('gru', 'sampled', (2, 4, 's
 
 @pytest.mark.parametrize('family,kind,layout', others_nightly(OTHERS, EVERY_PUSH))
 def test_other_networks_train_as_on_one_device(family, kind, layout):
-    dense = {'optimizer.momentum': 0.9, 'optimizer.clip_norm': 1.0} if kind == 'full' else {}
+    dense = {'optimizer.clip_norm': 1.0} if kind == 'full' else {}
     changes = {**SPARSE, **RECURRENT, **dense, 'model.family': family, 'output.kind': kind}
     if family == 'transformer':  # at the rate of the others it amplifies rounding tenfold every six updates
         changes |= {'optimizer.learning_rate': 0.003, 'model.heads': 1, 'model.memory': 5}
@@ -261,8 +261,8 @@ def test_other_networks_train_as_on_one_device(family, kind, layout):
 
 
 @pytest.mark.parametrize('kind', ['sampled', 'two_level', IMPORTANCE])
-def test_with_momentum_sparse_gradients_train_as_on_one_device(kind):
-    changes = {**SPARSE, **BASE, **EPOCH, 'output.kind': kind, 'optimizer.momentum': 0.9}
+def test_with_adagrad_sparse_gradients_train_as_on_one_device(kind):
+    changes = {**SPARSE, **BASE, **EPOCH, 'output.kind': kind, 'optimizer.name': 'adagrad'}
     run, state = train(on_mesh(changes, 2, 4), 2)
     assert not run.program.scatters_updates
     _, expected = train(small_settings(changes), 2)
@@ -339,7 +339,7 @@ def test_any_topology_resumes_on_any_other_bit_for_bit(tmp_path):
 @pytest.mark.parametrize('kind,shape', [('full', (2, 4)), pytest.param('nce', (4, 2), marks=pytest.mark.nightly)])
 def test_an_update_whose_numbers_are_not_finite_is_named(tmp_path, kind, shape):
     climb = {'optimizer.learning_rate': 100.0, 'optimizer.schedule': 'linear', 'optimizer.warmup': 30}
-    climb |= {'optimizer.momentum': 0.0, 'optimizer.decay': 1.0, 'train.batch_size': 16, 'train.checkpoint_every': 8}
+    climb |= {'optimizer.decay': 1.0, 'train.batch_size': 16, 'train.checkpoint_every': 8}
     settings = on_mesh({**SPARSE, **climb, 'output.kind': kind}, *shape)
     with contextlib.closing(CheckpointStore(tmp_path)) as store:
         with pytest.raises(NonFiniteError) as raised:
@@ -473,7 +473,7 @@ CASES = [
 def test_sparse_gradients_train_as_on_one_device_and_send_nothing_of_the_vocabulary(kind, direct, data, model, mode):
     shape = {'model.n': 3, 'model.m': 1, 'model.h': 2, 'model.direct': direct, 'train.steps_per_execution': 50}
     output = {'output.kind': kind, 'output.samples': 50, 'output.num_shortlist': 12, 'output.classes': 160}
-    changes = {**shape, **output, 'train.batch_size': 8, 'optimizer.momentum': 0.0}  # the last class is not full
+    changes = {**shape, **output, 'train.batch_size': 8}  # the last class is not full
     text, run, state = compile_and_train(on_mesh(changes, data, model, mode))
     num_words = len(many_words().vocabulary)
     params = run.program.sharding.unshard(state.params, num_words)

@@ -12,7 +12,7 @@ import time
 import numpy as np
 import pytest
 from dying_workers import kill_workers
-from helpers import ROOT, one_line, refuses
+from helpers import ROOT, corpus_settings, one_line, refuses
 
 pytest.importorskip('distributed.scheduler', reason='pip install "nplm-jax[cluster]"')
 
@@ -20,7 +20,6 @@ import cloudpickle
 from distributed.comm import CommClosedError
 
 from experiments.scale.cluster import start_cluster
-from nplm_jax.config.sections import CorpusSettings
 from nplm_jax.data import corpora, preparation
 from nplm_jax.data.stream import Span
 from nplm_jax.executors import dask_cluster, jobs, workers
@@ -63,7 +62,7 @@ def test_counts_are_those_of_one_process(cluster, tmp_path):
 def test_prepared_texts_are_those_of_one_process(cluster, tmp_path, monkeypatch):
     names = ' '.join(f'Mr. Smith{number} knows word{number % 97}, and Anna.\n\n' for number in range(60_000))
     (tmp_path / 'text.txt').write_text(names)
-    settings = CorpusSettings(name='text', path=str(tmp_path / 'text.txt'), proper_nouns=True)
+    settings = corpus_settings('text', path=str(tmp_path / 'text.txt'), proper_nouns=True)
     monkeypatch.setattr(preparation, 'MIN_CACHED_BYTES', 0)
     made = []
     for used in (cluster, None):

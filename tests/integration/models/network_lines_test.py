@@ -7,8 +7,8 @@ import pytest
 from helpers import make_batch, make_network, others_nightly, refuses
 
 from configs import sentences, text
-from nplm_jax.config import parts
-from nplm_jax.config.registry import NETWORKS
+from nplm_jax.config import settings as config_lib
+from nplm_jax.config.registry import KINDS, NETWORKS
 from nplm_jax.data.stream import RARE_ID, Span
 from nplm_jax.inference import scoring
 from nplm_jax.models import body, recurrent
@@ -26,7 +26,7 @@ def make(family, **changes):
     """A network over lines, and parameters far from zero."""
     streams = {'train.batch_size': 16, 'model.bptt_length': 8, 'model.direct': False, 'model.dropout': 0.0}
     sizes = {'model.m': 4, 'model.h': 6, 'model.n': 4, 'model.averages': 2, 'model.layers': 2}
-    sizes |= {'model.heads': 3, 'model.positions': 'rotary', 'model.expansion': 2}
+    sizes |= {'model.heads': 3, 'model.expansion': 2}
     network = make_network(V, {**streams, **sizes, 'model.family': family, **changes})
     params = jax.tree.map(lambda x: 3 * x + 0.1, network.init(jax.random.key(0)))
     return network.__class__(network.body, network.output, V, END), params
@@ -101,9 +101,8 @@ class Forgetful(recurrent.Lstm):
 
 def test_a_body_that_cannot_begin_anew_refuses_lines(monkeypatch):
     assert all(body.reads_lines(make(family)[0].body) for family in FAMILIES)
-    part_class = parts.part_class
-    monkeypatch.setattr(parts, 'part_class', lambda key, name: Forgetful if name == 'lstm' else part_class(key, name))
-    config = parts.override(sentences.get_config(), {'model.family': 'lstm', 'corpus.context': 'line'})
+    monkeypatch.setitem(KINDS['model.family'].paths, 'lstm', f'{__name__}:Forgetful')
+    config = config_lib.override(sentences.get_config(), {'model.family': 'lstm', 'corpus.context': 'line'})
     with refuses('corpus.context'):
         experiment.load_settings(config)
 
@@ -113,7 +112,7 @@ def test_a_body_that_cannot_begin_anew_refuses_lines(monkeypatch):
 def test_a_run_over_lines_scores_a_line_as_it_does_in_the_text(family, tmp_path):
     changes = {'model.family': family, 'corpus.context': 'line', 'train.epochs': 2, 'name': 'lines'}
     streams = {'train.batch_size': 8, **({'model.bptt_length': 4} if family == 'lstm' else {})}
-    config = parts.override(text.get_config(), {**changes, **streams})
+    config = config_lib.override(text.get_config(), {**changes, **streams})
     config.corpus.path, config.corpus.min_count, config.corpus.paragraphs = str(tmp_path / 'text'), 1, 'lines'
     (tmp_path / 'text').write_text('\n'.join(f'{a} plus {b} is {a + b}' for a in range(9) for b in range(9)) + '\n')
     results = experiment.run(config, tmp_path / 'run')
@@ -132,4 +131,4 @@ def test_a_run_over_lines_scores_a_line_as_it_does_in_the_text(family, tmp_path)
     np.testing.assert_allclose(log_p_T, model.score(data.tokens_T, data.test)[ends[0] : ends[-1]], rtol=1e-4, atol=1e-4)
     assert results['words']['test'] == len(data.test)
     with refuses('corpus.context'):
-        experiment.load_settings(parts.override(config, {'corpus.boundary_tokens': False}))
+        experiment.load_settings(config_lib.override(config, {'corpus.boundary_tokens': False}))

@@ -28,7 +28,7 @@ from recurrent_networks import (
 )
 
 from configs import sentences
-from nplm_jax.config import parts
+from nplm_jax.config import settings as config_lib
 from nplm_jax.data.stream import Span
 from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models import recurrent, stream_body
@@ -58,8 +58,8 @@ def test_no_two_masks_of_dropout_share_their_random_numbers(monkeypatch):
 @pytest.mark.parametrize('kind', ['full', 'nce'])
 def test_an_update_without_any_words_features_learns_no_features(kind):
     changes = {'model.family': 'lstm', 'model.direct': False, 'train.batch_size': 8, 'model.bptt_length': 4}
-    rule = {'optimizer.momentum': 0.0, 'optimizer.decay': 0.0, 'output.kind': kind, 'output.samples': 9}
-    run = prepare_run(small_settings({**changes, **rule, 'train.embedding_dropout': 0.999999}), DATA)
+    rule = {'optimizer.decay': 0.0, 'output.kind': kind, 'output.samples': 9}
+    run = prepare_run(small_settings({**changes, **rule, 'model.word_dropout': 0.999999}), DATA)
     state, batch = run.init_state(), first_batch(run)
     after, _ = jax.jit(step.train_step, static_argnums=0)(run.program, state, batch, run.inputs)
     np.testing.assert_array_equal(after.params['C_VxM'], state.params['C_VxM'])
@@ -172,7 +172,7 @@ def test_evaluation_carries_the_state_as_one_unrolled_pass(family):
 
 def settings_of(family, **changes):
     model = {'model.family': family, 'model.direct': False, 'model.h': 16, 'model.m': 8, 'model.dropout': 0.0}
-    optimizer = {'optimizer.momentum': 0.0, 'optimizer.clip_norm': 1.0, 'optimizer.learning_rate': 2.0}
+    optimizer = {'optimizer.clip_norm': 1.0, 'optimizer.learning_rate': 2.0}
     return small_settings({**model, **optimizer, 'train.batch_size': 12, 'model.bptt_length': 4, **changes})
 
 
@@ -193,7 +193,7 @@ def test_stopped_and_resumed_is_bit_for_bit_the_same(tmp_path):
 @pytest.mark.parametrize('family', others_nightly(FAMILIES, ('lstm',)))
 def test_from_config_to_a_model_that_can_be_loaded(family, tmp_path):
     changes = {'model.h': 16, 'model.bptt_length': 2, 'optimizer.clip_norm': 1.0, 'train.epochs': 100}
-    c = parts.override(sentences.get_config(), {'model.family': family, **changes})
+    c = config_lib.override(sentences.get_config(), {'model.family': family, **changes})
     results = experiment.run(c, tmp_path / 'run')
     assert results['family'] == family and {'fixed', 'learned', 'by_frequency'} == set(results['mixture'])
     loaded = experiment.load(tmp_path / 'run')

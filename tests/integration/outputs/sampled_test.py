@@ -9,6 +9,7 @@ from sampled_problem import B, V, full_loss, loss, problem
 from softmax_reference import named
 
 from configs import sentences
+from nplm_jax.config import settings as config_lib
 from nplm_jax.outputs import sampled, softmax
 from nplm_jax.runs import experiment
 from nplm_jax.training import step
@@ -78,7 +79,7 @@ def test_updates_with_every_word_a_sample_are_those_of_the_full_loss(n, m, h, di
     tokens_T = jnp.asarray(np.random.default_rng(2).integers(0, 23, 200), jnp.int32)
     positions_T = jnp.asarray(np.random.default_rng(3).permutation(200)[:192], jnp.int32)
     model = {'model.n': n, 'model.m': m, 'model.h': h, 'model.direct': direct, 'model.dropout': 0.0}
-    changes = {**model, 'optimizer.momentum': 0.0, 'train.batch_size': 16, 'train.epochs': 1, 'output.samples': 23}
+    changes = {**model, 'train.batch_size': 16, 'train.epochs': 1, 'output.samples': 23}
 
     def end(kind, decay):
         settings = small_settings({**changes, 'output.kind': kind, 'optimizer.decay': decay})
@@ -95,7 +96,7 @@ def test_updates_with_every_word_a_sample_are_those_of_the_full_loss(n, m, h, di
 
 
 def test_only_the_rows_of_the_batch_and_the_samples_move():
-    model = {'model.n': 3, 'model.m': 4, 'model.dropout': 0.0, 'optimizer.momentum': 0.0, 'optimizer.decay': 0.0}
+    model = {'model.n': 3, 'model.m': 4, 'model.dropout': 0.0, 'optimizer.decay': 0.0}
     settings = small_settings({**model, 'output.kind': 'sampled', 'output.samples': 2, 'train.batch_size': 2})
     program, before, inputs = start_training(settings, V, 9)
     output = program.network.output
@@ -118,8 +119,7 @@ def test_only_the_rows_of_the_batch_and_the_samples_move():
 def test_a_vocabulary_smaller_than_the_samples_is_trained_on_and_the_results_say_how_many_were_drawn(
     kind, tmp_path, lines
 ):
-    config = sentences.get_config()
-    config.output.kind, config.train.epochs = kind, 2
+    config = config_lib.override(sentences.get_config(), {'output.kind': kind, 'train.epochs': 2})
     results = experiment.run(config, tmp_path / 'run')
     said, note = lines()[0], 'output.samples=1000: lowered to 10 to fit the vocabulary'
     if ':' in kind:  # draws with replacement: any number of samples fits

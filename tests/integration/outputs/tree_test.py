@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from helpers import DATA, check_resumed, features_of, make_batch, make_network, refuses, small_settings
 
-from nplm_jax.config import parts
 from nplm_jax.data import vocabulary
 from nplm_jax.inference.generation import sample
 from nplm_jax.models.neural import NeuralLanguageModel
@@ -89,7 +88,7 @@ def test_the_first_biases_make_the_unigram_distribution(made):
 
 @pytest.mark.nightly
 def test_a_resumed_training_has_the_bits_of_an_unbroken_one_and_generates(tmp_path):
-    best = check_resumed(small_settings({**CHANGES, 'optimizer.momentum': 0.0}), tmp_path)
+    best = check_resumed(small_settings(CHANGES), tmp_path)
     model = NeuralLanguageModel(make_network(DATA.vocabulary, CHANGES), best)
     assert sample(model, np.array([3, 4]), words=5, samples=2).shape[0] == 2
 
@@ -126,7 +125,7 @@ def test_a_file_that_is_no_tree_over_the_vocabulary_is_one_line(tmp_path, conten
     file.write_text(content)
     settings = small_settings({**CHANGES, 'output.tree': str(file)})
     with refuses(message):
-        parts.make('output.kind', settings).over(vocabulary.numbered(3))
+        settings.output.over(vocabulary.numbered(3))
 
 
 def test_a_missing_file_and_tied_features_are_one_line():

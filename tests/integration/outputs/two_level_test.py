@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from helpers import features_of, make_batch, make_network, refuses, small_settings, start_training
 
-from nplm_jax.config import parts
 from nplm_jax.data import vocabulary
 from nplm_jax.data.stream import Span
 from nplm_jax.models import nplm
@@ -84,7 +83,7 @@ def test_an_update_is_that_of_the_plain_formulas_gradient(num_shortlist, max_cla
         return -jnp.mean(jnp.take_along_axis(plain(network, params, CONTEXTS), TARGETS[:, None], axis=1))
 
     expected, grads = jax.jit(jax.value_and_grad(nll))(params)
-    sgd = {'optimizer.momentum': 0.0, 'optimizer.decay': 0.0, 'optimizer.schedule': 'constant', 'train.batch_size': 9}
+    sgd = {'optimizer.decay': 0.0, 'optimizer.schedule': 'constant', 'train.batch_size': 9}
     settings = small_settings({**changes_of(num_shortlist, max_classes), **sgd})
     program, state, inputs = start_training(settings, V, 9, params)
     assert program.scatters_updates
@@ -121,4 +120,4 @@ def test_the_first_biases_make_the_unigram_distribution():
 def test_a_layout_that_the_vocabulary_cannot_fill_is_refused(key, value):
     settings = small_settings({**changes_of(7, 4), key: value})
     with refuses(key):
-        parts.make('output.kind', settings).over(vocabulary.numbered(V))
+        settings.output.over(vocabulary.numbered(V))

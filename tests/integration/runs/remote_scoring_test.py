@@ -16,7 +16,7 @@ pytest.importorskip('distributed.scheduler', reason='pip install "nplm-jax[clust
 from configs import sentences
 from experiments.scale.cluster import start_cluster
 from nplm_jax.cli import __main__ as cli
-from nplm_jax.config import parts
+from nplm_jax.config import settings as config_lib
 from nplm_jax.executors import workers
 from nplm_jax.executors.dask_cluster import DaskCluster
 from nplm_jax.inference import scoring
@@ -179,7 +179,7 @@ def test_a_short_text_is_scored_here(folders, cluster, call, monkeypatch):
 
 def test_a_state_that_runs_through_a_stream_is_not_cut(cluster, call, tmp_path, monkeypatch):
     changes = {'model.family': 'gru', 'train.batch_size': 4, 'model.bptt_length': 4, 'train.epochs': 2}
-    experiment.run(parts.override(sentences.get_config(), changes), tmp_path / 'gru')
+    experiment.run(config_lib.override(sentences.get_config(), changes), tmp_path / 'gru')
     monkeypatch.setattr(remote_scoring, 'Job', None)
     arguments = ['score', tmp_path / 'gru', '--stream']
     found, note = call(*arguments, f'--scheduler={cluster._client.scheduler.address}')

@@ -17,7 +17,6 @@ from helpers import (
     train,
 )
 
-from configs import default
 from nplm_jax.inference import perplexity
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import BIAS
@@ -162,7 +161,5 @@ def test_on_eight_devices_it_is_that_of_one(tmp_path):
 
 
 def test_an_output_layer_that_is_no_softmax_over_all_words_is_refused():
-    c = default.get_config()
-    c.train.calibrate, c.output.kind = True, 'tree'
     with refuses('train.calibrate'):
-        experiment.load_settings(c)
+        experiment.load_settings({'train.calibrate': True, 'output.kind': 'tree'})

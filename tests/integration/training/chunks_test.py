@@ -9,14 +9,14 @@ from nplm_jax.config.settings import replace
 from nplm_jax.runs.training_from_settings import prepare_run
 
 NCE = {**SPARSE, 'output.kind': 'nce'}
-SGD = {'optimizer.momentum': 0.0, 'optimizer.learning_rate': 0.1, 'optimizer.decay': 0.05}
+SGD = {'optimizer.learning_rate': 0.1, 'optimizer.decay': 0.05}
 ROWWISE = {'optimizer.name': 'rowwise_adam', 'optimizer.learning_rate': 0.003, 'optimizer.decay': 0.5}
-PAPER = {'optimizer.name': 'paper', 'optimizer.paper.epsilon_0': 0.02, 'optimizer.paper.decay': 0.05}
+PAPER = {'optimizer.name': 'paper', 'optimizer.epsilon_0': 0.02, 'optimizer.decay': 0.05}
 ADAM = {'optimizer.name': 'adam', 'optimizer.learning_rate': 0.003, 'optimizer.decay': 0.05}
 RECIPES = {
     'sgd sparse': {**NCE, **SGD},
     'sgd dense': SGD,
-    'momentum': {**SGD, 'optimizer.momentum': 0.9, 'optimizer.clip_norm': 0.5, 'optimizer.learning_rate': 0.01},
+    'clip_norm': {**SGD, 'optimizer.clip_norm': 0.5},
     'adam': ADAM,
     'adam sparse': {**NCE, **ADAM},
     'rowwise_adam': {**NCE, **ROWWISE},

@@ -29,7 +29,12 @@ from nplm_jax.training import step as step_lib
 from nplm_jax.training.step import RunInputs, evaluation_params
 
 STEPS = 50
-SAME = {'optimizer.tables': 'same', 'optimizer.momentum': 0.0, 'optimizer.decay': 0.0, 'model.dropout': 0.0}
+SAME = {
+    'optimizer.tables': 'same',
+    'optimizer.table_rate': 1.0,
+    'optimizer.decay': 0.0,
+    'model.dropout': 0.0,
+}
 MATRICES = {'C_VxM': (0, 1), 'U_VxK': (0, 1), 'W_VxP': (0, 1), 'H_KxP': (1, 0)}  # (in, out); tables are as they are
 DIMENSIONS = {name: MuonDimensionNumbers(*axes) for name, axes in MATRICES.items()} | {'b_V': None, 'd_K': None}
 OPTIMIZERS = {

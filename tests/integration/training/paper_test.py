@@ -103,7 +103,7 @@ def test_gradient_of_the_mean_is_the_papers(n, m, h, direct):
 @pytest.mark.parametrize('n,m,h,direct', SHAPES)
 def test_fifty_steps_of_the_papers_recipe(n, m, h, direct):
     rates = {'epsilon_0': 0.05, 'r': 0.02, 'decay': 0.01}  # larger than the paper's, so that errors show
-    changes = {f'optimizer.paper.{key}': value for key, value in rates.items()}
+    changes = {f'optimizer.{key}': value for key, value in rates.items()}
     settings = make_settings(n, m, h, direct, **changes, **{'train.batch_size': 1})
     tokens_T = np.random.default_rng(2).integers(0, V, 60).astype(np.int32)
     positions_T = np.random.default_rng(3).permutation(60)[:50].astype(np.int32)

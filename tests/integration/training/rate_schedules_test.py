@@ -19,16 +19,15 @@ from typing import Annotated
 import jax.numpy as jnp
 
 from nplm_jax.training.rate_schedules import RateSchedule
-from nplm_jax.config.component import Count, Range, key
+from nplm_jax.config.component import Count, in_range, key
 
-Part = Annotated[float, Range('must be above 0 and at most 1', above=0, most=1)]
+Part = Annotated[float, in_range('must be above 0 and at most 1', above=0, most=1)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Staircase(RateSchedule):
     factor: Part = key(0.5, 'what the rate is multiplied by at each stair')
     stairs: Count = 4
-    warmup: int  # optimizer.warmup
 
     def __call__(self, peak, num_steps):
         return lambda step: peak * self.factor ** jnp.floor(self.stairs * step / num_steps)
@@ -89,7 +88,7 @@ def my_rates(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures('my_rates')
 def test_a_schedule_of_ones_own_follows_the_warm_up():
-    changes = {**STAIRCASE, 'optimizer.learning_rate': 2.0, 'optimizer.schedule_options.factor': 0.1}
+    changes = {**STAIRCASE, 'optimizer.learning_rate': 2.0, 'optimizer.factor': 0.1}
     assert rates(changes, 40, (0, 9, 10, 20, 39)) == pytest.approx([2, 2, 0.2, 0.02, 0.002])
     expected = [0, 1, 2, 2, 0.2, 0.002]
     assert rates({**changes, 'optimizer.warmup': 10}, 50, (0, 5, 10, 19, 20, 49)) == pytest.approx(expected)
@@ -97,28 +96,25 @@ def test_a_schedule_of_ones_own_follows_the_warm_up():
 
 @pytest.mark.nightly
 def test_a_schedule_of_ones_own_resumes_and_its_option_changes_the_result(my_rates):
-    settings = [small_settings({**STAIRCASE, 'optimizer.schedule_options.factor': factor}) for factor in (0.5, 0.25)]
+    settings = [small_settings({**STAIRCASE, 'optimizer.factor': factor}) for factor in (0.5, 0.25)]
     ends = [check_resumed(of_factor, my_rates / str(number)) for number, of_factor in enumerate(settings)]
     assert not same_bits(*ends)
 
 
 def test_a_schedule_of_ones_own_is_swept_over_its_option(my_rates):
     flags = '--config=configs/sentences.py:my_rates:Staircase', '--config.train.epochs=2'
-    done = launch(*flags, '--grid', 'optimizer.schedule_options.factor=0.5,0.25', '--workdir=runs', cwd=my_rates)
+    done = launch(*flags, '--grid', 'optimizer.factor=0.5,0.25', '--workdir=runs', cwd=my_rates)
     assert done.returncode == 0, done.stderr
     records = [json.loads((my_rates / 'runs' / f'factor_{f}' / 'config.json').read_text()) for f in (0.5, 0.25)]
-    assert [record['optimizer']['schedule_options'] for record in records] == [
-        {'factor': 0.5, 'stairs': 4},
-        {'factor': 0.25, 'stairs': 4},
-    ]
+    assert [(r['optimizer']['factor'], r['optimizer']['stairs']) for r in records] == [(0.5, 4), (0.25, 4)]
 
 
 @pytest.mark.usefixtures('my_rates')
 @pytest.mark.parametrize(
     'key,value,refused',
     [
-        ('optimizer.schedule_options.factor', 2.0, 'optimizer.schedule_options.factor=2.0'),
-        ('optimizer.schedule_options.fctor', 0.5, 'optimizer.schedule_options.fctor'),
+        ('optimizer.factor', 2.0, 'optimizer.factor=2.0'),
+        ('optimizer.fctor', 0.5, 'optimizer.fctor'),
         ('optimizer.name', 'paper', "optimizer.schedule='my_rates:Staircase'"),
         ('optimizer.schedule', 'my_rates:Count', "optimizer.schedule='my_rates:Count'"),
         ('optimizer.schedule', 'my_rates:RateSchedule', "optimizer.schedule='my_rates:RateSchedule'"),

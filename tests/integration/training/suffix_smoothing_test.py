@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from helpers import DATA, SPARSE, check_resumed, make_model, refuses, small_settings, train
 
-from configs import default
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import BIAS, EMBEDDING
 from nplm_jax.runs import experiment
@@ -63,8 +62,9 @@ def test_the_tables_with_a_row_per_word_are_smoothed(changes, smoothed):
 
 
 def test_training_ends_with_smoothing_and_then_calibration(tmp_path):
-    plain, progress, _ = train(small_settings(), tmp_path / 'plain')
-    best, smoothed_progress, _ = train(small_settings(SMOOTHED), tmp_path / 'smoothed')
+    rule = {'optimizer.name': 'adam', 'optimizer.learning_rate': 0.1}  # smoothing then lowers the perplexity
+    plain, progress, _ = train(small_settings(rule), tmp_path / 'plain')
+    best, smoothed_progress, _ = train(small_settings({**rule, **SMOOTHED}), tmp_path / 'smoothed')
     network = prepare_run(small_settings(), DATA).program.network
     smoothed = suffix_smoothing.smooth(network, plain, DATA, 2.0)
     expected = calibration.calibrate(NeuralLanguageModel(network, smoothed), DATA)
@@ -92,7 +92,5 @@ def test_a_stopped_training_ends_with_the_same_bits(changes, tmp_path):
 
 
 def test_an_output_layer_that_is_no_softmax_over_all_words_is_refused():
-    c = default.get_config()
-    c.train.suffix_smoothing, c.output.kind = 2.0, 'two_level'
     with refuses('train.suffix_smoothing'):
-        experiment.load_settings(c)
+        experiment.load_settings({'train.suffix_smoothing': 2.0, 'output.kind': 'two_level'})

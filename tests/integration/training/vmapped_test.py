@@ -8,13 +8,10 @@ import signal
 import jax
 import numpy as np
 import pytest
-from helpers import IMPORTANCE, launch, launch_process, numbers, one_line, run_chunk
+from helpers import IMPORTANCE, fitted, launch, launch_process, numbers, one_line, run_chunk
 
 from configs import sentences
-from nplm_jax.config import parts
 from nplm_jax.config import settings as config_lib
-from nplm_jax.config.checked_fields import flatten
-from nplm_jax.config.registry import PARTS
 from nplm_jax.config.settings import HYPERPARAMETERS
 from nplm_jax.reporting import figures
 from nplm_jax.reporting import run_reporter as reporting
@@ -39,9 +36,7 @@ def make(points=POINTS, changes=None):
     base |= {'train.patience': 99, 'train.checkpoint_every': 6, **(changes or {})}
     config, made = sentences.get_config(), []
     for point in points:
-        unread = parts.resets({**flatten(config), **base, **point}, PARTS)
-        changed = {key: value for key, value in {**base, **point}.items() if key not in unread}
-        made.append(sweep_points.apply(config, {**changed, 'name': str(point)}))
+        made.append(sweep_points.apply(fitted(config, {**base, **point}), {'name': str(point)}))
     return made
 
 
@@ -75,6 +70,7 @@ def assert_same(points, folder, expected_folder):
 
 
 LSTM = {'model.family': 'lstm', 'model.bptt_length': 2}
+OF_PAPER = 'optimizer.epsilon_0', 'optimizer.r'
 
 
 @pytest.mark.nightly
@@ -91,11 +87,10 @@ LSTM = {'model.family': 'lstm', 'model.bptt_length': 2}
     ids=lambda changes: ' '.join(changes[key] for key in ('output.kind', 'optimizer.name')),
 )
 def test_updates_together_are_those_alone(changes):
-    rates = ({'optimizer.paper.r': 1e-2}, {'optimizer.paper.decay': 1e-2})
+    rates = ({'optimizer.r': 1e-2}, {'optimizer.decay': 1e-2})
     common = {'model.dropout': 0.1, 'train.epochs': 12, 'train.steps_per_execution': 2, **SPARSE, **changes}
-    base = config_lib.from_config(sentences.get_config())
     points = [{**common, **point, **rate} for point, rate in zip(POINTS[-2:], rates)]
-    settings = [config_lib.replace(base, point) for point in points]
+    settings = [config_lib.from_config(fitted(sentences.get_config(), point)) for point in points]
     data = loading.load_dataset(settings[0])
     runs = [prepare_run(s, data) for s in settings]
     chunks = [run.chunk(run.init_state(), 1) for run in runs]
@@ -177,7 +172,7 @@ def test_only_runs_that_differ_in_hyperparameters_are_grouped():
         {'model.h': 3, 'seed': 5},
         {'parallel.data': -1, 'seed': 2},
         {'model.dropout': 0.2},
-        {'optimizer.momentum': 0.9},
+        {'optimizer.clip_norm': 0.9},
     ]
     points = [sweep_points.apply(sentences.get_config(), {'name': str(i), **c}) for i, c in enumerate(changes)]
     settings = [point.settings for point in points]
@@ -186,9 +181,8 @@ def test_only_runs_that_differ_in_hyperparameters_are_grouped():
 
 @pytest.mark.parametrize('key', HYPERPARAMETERS)
 def test_each_batched_hyperparameter_changes_the_result_and_leaves_the_program_equal(key):
-    name = 'paper' if '.paper.' in key else 'sgd'
-    changes = {'optimizer.name': name, 'train.epochs': 1, 'optimizer.paper.epsilon_0': 0.1}
-    settings = config_lib.replace(config_lib.from_config(sentences.get_config()), changes)
+    rule = {'optimizer.name': 'paper', 'optimizer.epsilon_0': 0.1} if key in OF_PAPER else {}
+    settings = config_lib.from_config(config_lib.override(sentences.get_config(), {'train.epochs': 1, **rule}))
     changed = config_lib.replace(settings, {key: 7 if key == 'seed' else 0.05})
     assert together.group_compatible([settings, changed]) == [[0, 1]]
     data = loading.load_dataset(settings)

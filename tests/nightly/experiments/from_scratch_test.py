@@ -25,7 +25,7 @@ from nplm_jax.training import step as step_lib
 FOLDER = ROOT / 'experiments' / 'notebooks'
 LETTERS = {'C': 'C_VxM', 'H': 'H_KxP', 'd': 'd_K', 'U': 'U_VxK', 'b': 'b_V', 'W': 'W_VxP'}
 V = 2000
-NETWORK = {'model.n': 5, 'model.m': 30, 'model.h': 50, 'model.dropout': 0.0, 'optimizer.momentum': 0.0}
+NETWORK = {'model.n': 5, 'model.m': 30, 'model.h': 50, 'model.dropout': 0.0}
 TINY = {'train': 800, 'valid': 100, 'max_vocabulary': 40, 'min_count': 1, 'epochs': 1, 'batch_size': 16}
 
 each_network = pytest.mark.parametrize('direct', [False, True], ids=['mlp9', 'mlp1'])

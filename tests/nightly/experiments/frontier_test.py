@@ -6,7 +6,7 @@ from helpers import refuses
 
 from experiments import study
 from experiments.frontier import minutes, train, tuning
-from nplm_jax.config import parts
+from nplm_jax.config import settings as config_lib
 from nplm_jax.runs.experiment import load_settings
 
 
@@ -14,7 +14,7 @@ from nplm_jax.runs.experiment import load_settings
 def test_a_point_changes_what_the_base_has_and_nothing_else(point):
     corpus, _, name = point.partition(',')
     base, made = (tuning.get_config(f'{corpus},{n}') for n in ('base', name))
-    base = parts.override(base, {**tuning.POINTS[corpus][name], 'name': made.name})
+    base = config_lib.override(base, {**tuning.POINTS[corpus][name], 'name': made.name})
     assert base.to_dict() == made.to_dict()
     assert load_settings(made).train.valid_words == load_settings(made).eval.words
 

@@ -8,9 +8,8 @@ import pytest
 from helpers import DATA, refuses, small_settings
 
 from experiments.lineage import ladder, table, train
-from nplm_jax.config import parts
 from nplm_jax.config import settings as config
-from nplm_jax.config.parts import is_neural
+from nplm_jax.config.registry import is_neural
 from nplm_jax.runs import experiment
 from nplm_jax.runs.network_from_settings import network_from_settings
 
@@ -33,11 +32,11 @@ def flat(rung, corpus):
 @pytest.mark.parametrize('rung', ladder.RUNGS)
 def test_a_rung_is_a_network_and_changes_only_what_it_says(rung, corpus):
     settings = experiment.load_settings(ladder.without_budget(rung, corpus))
-    if is_neural(settings.model.family):
+    if is_neural(settings.model.name):
         assert network_from_settings(settings, 2000).num_parameters() > 2000
     if parent := ladder.RUNGS[rung].parent:
-        before, after = flat(parent, corpus), parts.exact_values(settings)
-        changed = {key for key in after if key != 'name' and before[key] != after[key]}
+        before, after = flat(parent, corpus), config.to_flat(settings)
+        changed = {key for key in before.keys() & after if key != 'name' and before[key] != after[key]}
         assert changed and changed <= ladder.RUNGS[rung].keys.keys()
 
 

@@ -12,10 +12,10 @@ optuna = pytest.importorskip('optuna')
 SMALL = """
 from configs import sentences
 from experiments.search import config
-from nplm_jax.config import parts
+from nplm_jax.config import settings as config_lib
 
 def get_config():
-    return parts.override(sentences.get_config(), {'name': 'search', 'train.epochs': 3, 'train.evaluate_every': 0})
+    return config_lib.override(sentences.get_config(), {'name': 'search', 'train.epochs': 3, 'train.evaluate_every': 0})
 
 search = config.search
 """

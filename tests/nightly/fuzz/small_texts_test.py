@@ -11,7 +11,7 @@ import pytest
 
 from configs import text as text_config
 from nplm_jax.apps.kenlm.model import Model
-from nplm_jax.config import parts
+from nplm_jax.config import settings as config_lib
 from nplm_jax.inference import scoring
 from nplm_jax.ngram import arpa
 from nplm_jax.runs import experiment, loading
@@ -48,7 +48,7 @@ def check(rng, folder):
         changes['model.prune'] = rng.choice(PRUNES)
     try:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            config = parts.override(text_config.get_config('lmplz'), changes)
+            config = config_lib.override(text_config.get_config('lmplz'), changes)
             results = experiment.run(config, folder / 'run')
     except BadInput as error:
         return str(error)

@@ -12,7 +12,7 @@ from nplm_jax.apps.explorer import view
 from nplm_jax.apps.export import huggingface
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.cli.commands import all_commands
-from nplm_jax.config import parts
+from nplm_jax.config import settings as config_lib
 from nplm_jax.data import vocabulary_files
 from nplm_jax.data.stream import RARE
 from nplm_jax.data.tokenizers import cutting, token_text
@@ -44,7 +44,9 @@ def runs(tmp_path_factory):
         config.corpus.path, config.corpus.min_count = str(root / 'german.txt' if name == 'network' else ''), 1
         config.corpus.path = config.corpus.path or str(root / f'{name}.txt')
         changes = {'corpus.tokens': kind, **({'corpus.pieces': 400} if kind == 'pieces' else {})}
-        experiment.run(parts.override(config, changes | (NETWORK if name == 'network' else KNESER_NEY)), root / name)
+        experiment.run(
+            config_lib.override(config, changes | (NETWORK if name == 'network' else KNESER_NEY)), root / name
+        )
     return root
 
 
@@ -157,7 +159,7 @@ def test_runs_of_one_tokenizer_are_mixed(runs, nplm_command, fails):
 def test_runs_of_another_tokenizer_are_refused(runs, fails):
     changes = KNESER_NEY | {'corpus.tokens': 'bytes', 'corpus.path': str(runs / 'bytes.txt')}
     for name, normalization in (('nfc', 'nfc'), ('none', 'none')):
-        config = parts.override(text_config.get_config(), changes | {'corpus.normalization': normalization})
+        config = config_lib.override(text_config.get_config(), changes | {'corpus.normalization': normalization})
         experiment.run(config, runs / name)
     words = loading.load(runs / 'nfc').vocabulary
     assert words.words == vocabulary_files.load(runs / 'none' / 'vocabulary.txt').words
@@ -220,7 +222,7 @@ def test_a_text_without_blanks_names_the_tokens_for_it(tmp_path, capsys):
     (tmp_path / 'text').write_text(repeated(CHINESE), encoding='utf-8')
     config = text_config.get_config()
     config.corpus.path = str(tmp_path / 'text')
-    experiment.run(parts.override(config, KNESER_NEY), tmp_path / 'run')
+    experiment.run(config_lib.override(config, KNESER_NEY), tmp_path / 'run')
     warnings = [line for line in capsys.readouterr().err.splitlines() if 'corpus.tokens=' in line]
     assert len(warnings) == 1
 

@@ -10,7 +10,8 @@ from helpers import numbers
 
 from configs import text as text_config
 from nplm_jax.cli import __main__ as cli
-from nplm_jax.config import parts, records
+from nplm_jax.config import records
+from nplm_jax.config import settings as config_lib
 from nplm_jax.inference import scoring
 from nplm_jax.reporting import run_table
 from nplm_jax.runs import experiment, loading
@@ -86,7 +87,7 @@ def punctuated(tmp_path_factory):
     for delta in (0.1, 100.0):
         config = text_config.get_config()
         config.corpus.path, config.corpus.tokens = str(root / 'text'), 'whitespace'
-        config = parts.override(config, {'model.family': 'add_delta', 'model.n': 2, 'model.delta': delta})
+        config = config_lib.override(config, {'model.family': 'add_delta', 'model.n': 2, 'model.delta': delta})
         experiment.run(config, root / f'{delta:g}')
     return root / '0.1', root / '100'
 
@@ -236,7 +237,7 @@ def same_text(tmp_path_factory):
         'rare': {**words, 'corpus.min_count': 1, 'corpus.max_vocabulary': 6},
     }
     for name, row in rows.items():
-        config = parts.override(text_config.get_config(), {**choices, **split, **row})
+        config = config_lib.override(text_config.get_config(), {**choices, **split, **row})
         experiment.run(config, root / name)
     return root
 
@@ -277,10 +278,10 @@ def test_a_text_with_one_other_letter_is_another_text(same_text, nplm_command):
     path = same_text / 'other.txt'
     content = (same_text / 'text.txt').read_text().rstrip()
     path.write_text(content[:-1] + ('x' if content[-1] != 'x' else 'y') + '\n')
-    config = parts.override(text_config.get_config(), {'model.family': 'add_delta', 'model.n': 2})
+    config = config_lib.override(text_config.get_config(), {'model.family': 'add_delta', 'model.n': 2})
     recorded_corpus = json.loads((same_text / 'bytes' / 'config.json').read_text())['corpus']
     changes = {f'corpus.{key}': recorded_corpus[key] for key in ('tokens', 'train', 'valid')}
-    experiment.run(parts.override(config, {**changes, 'corpus.path': str(path)}), same_text / 'letter')
+    experiment.run(config_lib.override(config, {**changes, 'corpus.path': str(path)}), same_text / 'letter')
     rows, (warning,) = nplm_command('compare', same_text / 'words', same_text / 'letter')
     assert '*' not in '\n'.join(rows) and 'letter' in warning
 

@@ -8,7 +8,7 @@ import pytest
 from helpers import numbers, refuses
 
 from configs import text as text_config
-from nplm_jax.config import parts
+from nplm_jax.config import settings as config_lib
 from nplm_jax.inference import generation
 from nplm_jax.runs import command_models as loaded_models
 from nplm_jax.runs import experiment, loading
@@ -21,7 +21,7 @@ def quotes(tmp_path_factory):
     (root / 'text').write_text('\n\n'.join(['"I don\'t ," said kate\'s aunt ( twice ) .'] * 30))
     config = text_config.get_config()
     config.corpus.path, config.corpus.tokens, config.corpus.min_count = str(root / 'text'), 'words', 1
-    config = parts.override(config, {'model.family': 'backoff', 'model.n': 4})
+    config = config_lib.override(config, {'model.family': 'backoff', 'model.n': 4})
     experiment.run(config, root / 'run')
     return root / 'run'
 

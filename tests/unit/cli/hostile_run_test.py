@@ -7,6 +7,7 @@ import pytest
 from helpers import numbers
 
 from nplm_jax.cli import __main__ as cli
+from nplm_jax.config.records import to_record
 from tests.nightly.fuzz.folders import limited
 
 
@@ -29,7 +30,7 @@ def refuse(lines, *arguments):
 def test_a_network_larger_than_the_memory_is_refused_before_anything_is_read(run, lines):
     config = json.loads((run / 'config.json').read_text())
     config['model'] |= {'h': 10**6, 'm': 10**6}
-    del config['sha256']
+    config = to_record({key: value for key, value in config.items() if key not in ('format', 'sha256')})
     (run / 'config.json').write_text(json.dumps(config))
     message = refuse(lines, 'next', run)
     assert message.startswith(f'{run}: ') and numbers(message.removeprefix(f'{run}: '))[0] == '8,000'

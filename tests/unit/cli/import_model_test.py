@@ -15,7 +15,7 @@ from helpers import random_contexts, write_arpa
 from configs import sentences
 from nplm_jax import kenlm
 from nplm_jax.cli import __main__ as cli
-from nplm_jax.config import parts
+from nplm_jax.config import settings as config_lib
 from nplm_jax.ngram import arpa, sentence_marks
 from nplm_jax.runs import command_models as loaded_models
 from nplm_jax.runs import experiment, loading
@@ -75,7 +75,7 @@ def test_a_forgotten_format_is_answered_by_the_command_that_works(nplm_command, 
 def test_an_imported_model_has_the_files_probabilities(zebras):
     loaded = loading.load(zebras)
     settings, vocabulary, model = loaded.settings, loaded.vocabulary, loaded.model
-    assert settings.corpus.boundary_tokens and '<s>' not in vocabulary.ids
+    assert settings.corpus.tokenizer.boundary_tokens and '<s>' not in vocabulary.ids
     for text, log10 in (
         ('<p> i', -0.2), ('<p> i like', -0.15), ('i like zebras', -0.6 - 0.25),
         ('like zebras <p>', -0.25), ('<p> zebras', -0.30103 - 0.528),
@@ -269,7 +269,7 @@ def test_score_takes_an_arpa_file_with_the_numbers_of_kenlm(tmp_path, totals, te
 
 @pytest.mark.parametrize('n', [2, 3])
 def test_score_takes_the_file_of_a_model_of_the_stream(tmp_path, totals, n):
-    config = parts.override(sentences.get_config(), {'model.family': 'modified_kneser_ney', 'model.n': n})
+    config = config_lib.override(sentences.get_config(), {'model.family': 'modified_kneser_ney', 'model.n': n})
     experiment.run(config, tmp_path / 'run')
     write_arpa(tmp_path / 'run', tmp_path / 'lm.arpa')
     assert totals(tmp_path / 'lm.arpa', '--end') == pytest.approx(totals(tmp_path / 'run', '--end'), abs=1e-5)

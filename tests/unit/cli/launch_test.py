@@ -24,7 +24,6 @@ from configs import sentences as sentences_config
 from configs import text as text_config
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.cli import launch as launch_lib
-from nplm_jax.config import parts
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.checked_fields import flatten
 from nplm_jax.runs import experiment, loading, run_inputs, run_names, workdir
@@ -182,15 +181,19 @@ WRONG = [
     (('--config=configs/sentences.py', 'model.h=3'), 'model.h=3:'),
     (
         ('--config=configs/sentences.py', '--grid', 'model.layers=3,4'),
-        '--grid: model.layers=3:',
+        '--grid: model.layers:',
     ),
     (
-        ('--config=configs/sentences.py', '--config.optimizer.momentum=0.9', '--grid', 'optimizer.name=adam'),
-        "--grid: optimizer.name='adam': optimizer.momentum=0.9:",
+        ('--config=configs/sentences.py', '--grid', 'optimizer.name=adam'),
+        "--grid='optimizer.name=adam':",
+    ),
+    (
+        ('--config=configs/sentences.py:adam', '--config.optimizer.row_adaptivity=0.9'),
+        '--config.optimizer.row_adaptivity:',
     ),
     (
         ('--config=configs/sentences.py:kneser_ney', '--config.model.h=7'),
-        'model.h=7:',
+        '--config.model.h:',
     ),
     (('--config=configs/text.py',), "corpus.path='':"),
     (('--config=configs/sentences.py', '--config.train.batch_size=14'), 'train.batch_size=14:'),
@@ -384,7 +387,7 @@ def test_a_damaged_config_in_the_folder(tmp_path):
 
 
 def test_nobody_is_told_to_delete_a_run_whose_plugin_is_elsewhere(tmp_path, monkeypatch):
-    experiment.run(parts.override(sentences_config.get_config(), {'model.family': 'add_delta'}), tmp_path / 'run')
+    experiment.run(config_lib.override(sentences_config.get_config(), {'model.family': 'add_delta'}), tmp_path / 'run')
     config = json.loads((tmp_path / 'run' / 'config.json').read_text())
     config['corpus']['name'] = 'module_of_another_folder:texts'
     del config['sha256']

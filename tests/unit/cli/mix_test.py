@@ -13,7 +13,7 @@ from configs import text as text_config
 from nplm_jax.apps.kenlm.model import Model
 from nplm_jax.apps.surprisal.frames import surprisal
 from nplm_jax.cli import __main__ as cli
-from nplm_jax.config import parts
+from nplm_jax.config import settings as config_lib
 from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models import mixture
 from nplm_jax.ngram import static_mixture
@@ -28,7 +28,7 @@ def folders(tmp_path_factory):
     root = tmp_path_factory.mktemp('mix')
     for family, n in (('add_delta', 2), ('backoff', 3)):
         config = sentences.get_config()
-        config = parts.override(config, {'model.family': family, 'model.n': n})
+        config = config_lib.override(config, {'model.family': family, 'model.n': n})
         experiment.run(config, root / family)
     config.corpus.train = 0.5
     experiment.run(config, root / 'other')
@@ -68,7 +68,7 @@ def pair_of_tokenizers(tmp_path):
     changes = {'corpus.path': str(tmp_path / 'text.txt'), 'corpus.min_count': 1, 'model.n': 2}
     for tokens in ('words', 'whitespace'):
         kind = {'corpus.tokens': tokens, 'model.family': 'add_delta'}
-        experiment.run(parts.override(text_config.get_config(), changes | kind), tmp_path / tokens)
+        experiment.run(config_lib.override(text_config.get_config(), changes | kind), tmp_path / tokens)
     words, others = (loading.load(tmp_path / tokens).vocabulary for tokens in ('words', 'whitespace'))
     assert words.words == others.words
     return tmp_path / 'words', tmp_path / 'whitespace'
@@ -120,7 +120,7 @@ def test_a_model_over_other_words_is_mixed_after_the_import_that_its_refusal_nam
     folders, tmp_path, lines, nplm_command
 ):
     config = sentences.get_config()
-    config = parts.override(config, {'model.family': 'backoff', 'corpus.max_vocabulary': 5})
+    config = config_lib.override(config, {'model.family': 'backoff', 'corpus.max_vocabulary': 5})
     experiment.run(config, tmp_path / 'small')
     with pytest.raises(SystemExit):
         cli.main(['mix', str(folders / 'add_delta'), str(tmp_path / 'small')])
@@ -194,7 +194,7 @@ def test_given_weights_of_the_file_need_no_corpus(folders, tmp_path, nplm_comman
 
 
 def test_what_cannot_become_one_arpa_file_is_one_line(folders, tmp_path, lines):
-    config = parts.override(sentences.get_config(), {'model.family': 'classes', 'model.classes': 3})
+    config = config_lib.override(sentences.get_config(), {'model.family': 'classes', 'model.classes': 3})
     experiment.run(config, tmp_path / 'classes')
     first, output = str(folders / 'add_delta'), f'--output={tmp_path}/mixed.arpa'
     lines()

@@ -152,7 +152,7 @@ def test_kenlms_columns_and_a_direct_evaluation(folders, call, name):
     assert [[w for w, *_ in line] for line in words] == [x.split() for x in TEXT.split('\n')]
     log10_p, known = [], []
     for line, (total, oov) in zip(words, totals):
-        context = [vocabulary.ids['<p>']] if found.corpus.boundary_tokens else []
+        context = [vocabulary.ids['<p>']] if found.corpus.tokenizer.boundary_tokens else []
         for word, i, length, p in line:
             assert int(i) == vocabulary.ids.get(word, 0)
             expected = model.next_word(np.array([context], int))[0, int(i)]

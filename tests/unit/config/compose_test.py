@@ -5,11 +5,12 @@ import json
 import pytest
 from helpers import plugin_folder, refuses
 
-from nplm_jax.config import compose, parts
+from nplm_jax.config import compose, plugins
+from nplm_jax.config import settings as config_lib
 from nplm_jax.config.checked_fields import flatten
-from nplm_jax.config.records import from_record, to_record
-from nplm_jax.config.registry import PARTS
-from nplm_jax.config.settings import FIELDS
+from nplm_jax.config.records import to_record
+from nplm_jax.config.registry import KINDS
+from nplm_jax.config.settings import from_record
 from nplm_jax.configs import babylm, brown, text, wikitext2
 from nplm_jax.runs.experiment import load_settings
 from nplm_jax.utils.errors import BadInput
@@ -39,8 +40,19 @@ class Recurrent(Lstm):
 class Softer(FullSoftmax):
     smoothing: float = 0.1
 
+@dataclasses.dataclass(frozen=True)
 class Words(WordTokenizer):
-    pass
+    most: int = 3
+
+@dataclasses.dataclass(frozen=True)
+class Listed(WordTokenizer):
+    @property
+    def tokens(self):
+        return ['a', 'b']
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Coded(FullSoftmax):
+    takes_new_words = False
 
 def plain(learning_rate, gain=1.0):
     return optax.chain(optax.sgd(learning_rate), optax.scale(gain))
@@ -48,8 +60,8 @@ def plain(learning_rate, gain=1.0):
 def moved(learning_rate, gain=2.0, push=1.0):
     return optax.chain(optax.sgd(learning_rate), optax.scale(gain * push))
 
-def letters():
-    return ['a b c d ' * 200]
+def letters(count=200):
+    return ['a b c d ' * count]
 
 SOMETHING = 3
 """
@@ -62,15 +74,20 @@ def words_module(tmp_path, monkeypatch):
 
 
 def choices(config):
-    """Returns the name of each part of a config."""
+    """Returns the name of each component of a config."""
     values = flatten(config)
-    return {key: values[key] for key in PARTS}
+    return {key: values[key] for key in KINDS if key in values}
+
+
+def section_of(config, section):
+    """Returns the values of a section of a config."""
+    return flatten(config[section], f'{section}.')
 
 
 def test_every_component_has_a_name_of_its_own_and_its_kind():
-    names = [name for kind in PARTS.values() for name in kind.paths]
+    names = [name for kind in KINDS.values() for name in kind.paths]
     assert len(set(names)) == len(names)
-    assert all(compose.chooser_of(name) == key for key, kind in PARTS.items() for name in kind.paths)
+    assert all(compose.kind_of(name) == key for key, kind in KINDS.items() for name in kind.paths)
 
 
 @pytest.mark.parametrize(
@@ -91,19 +108,23 @@ def test_components_replace_those_of_the_preset_and_no_others(words, expected):
 
 
 def test_a_component_has_the_defaults_of_its_section_and_other_sections_those_of_the_preset():
-    values, preset = flatten(brown.get_config('mlp9,lstm,rowwise_adam')), flatten(brown.get_config('mlp9'))
-    for key, value in values.items():
-        if key.startswith('model.') and key in FIELDS and key != 'model.family':
-            assert value == FIELDS[key].default, key
-        elif key.startswith(('corpus.', 'train.', 'eval.', 'output.')):
-            assert value == preset[key], key
-    assert (preset['model.m'], values['model.m']) == (30, 100)
-    assert (values['optimizer.learning_rate'], values['optimizer.schedule']) == (0.003, preset['optimizer.schedule'])
+    made, preset = brown.get_config('mlp9,lstm,rowwise_adam'), brown.get_config('mlp9')
+    alone = config_lib.override({}, {'model.family': 'lstm', 'optimizer.name': 'rowwise_adam'})
+    for section in ('model', 'optimizer'):
+        assert section_of(made, section) == section_of(alone, section)
+    for section in ('corpus', 'train', 'eval', 'output'):
+        assert section_of(made, section) == section_of(preset, section)
+    assert (preset.model.m, made.model.m) == (30, 100) and made.optimizer.learning_rate == 0.003
+
+
+def test_a_component_that_the_preset_has_gets_its_defaults_too():
+    assert brown.get_config('mlp9,nplm').model == config_lib.default_config().model
+    assert brown.get_config('mlp9').model != config_lib.default_config().model
 
 
 def test_words_of_the_config_file_come_before_components():
     lstm, by_words = brown.get_config('lstm'), brown.get_config('mlp9,lstm')
-    assert (lstm.model.h, by_words.model.h) == (256, FIELDS['model.h'].default)
+    assert (lstm.model.h, by_words.model.h) == (256, config_lib.override({}, {'model.family': 'lstm'}).model.h)
     assert brown.get_config('mlp9,paper').train.batch_size == 1
     assert brown.get_config('one_minute,sgd').model.h == 200 != brown.get_config('five_minutes').model.h
 
@@ -115,9 +136,10 @@ def test_without_a_preset_components_change_the_default(module):
     assert changed.train == default.train or module is babylm
 
 
-def test_a_count_based_model_resets_what_only_networks_read():
-    settings = load_settings(brown.get_config('mlp9,kneser_ney'))
-    assert (settings.model.family, settings.train.epochs) == ('kneser_ney', FIELDS['train.epochs'].default)
+def test_a_count_based_model_has_no_section_of_a_network():
+    config = brown.get_config('mlp9,kneser_ney')
+    assert choices(config) == {'model.family': 'kneser_ney', 'corpus.tokens': 'words'}
+    assert not {'output', 'optimizer', 'train'} & {*config}
 
 
 def test_the_kind_of_a_plug_in_is_its_base_class_or_what_its_function_takes(words_module):
@@ -127,7 +149,7 @@ def test_the_kind_of_a_plug_in_is_its_base_class_or_what_its_function_takes(word
         key: f'{words_module}:{name}' for key, name in names.items()
     }
     settings = load_settings(config)
-    assert (settings.model.options['power'], settings.optimizer.options['gain']) == (2.0, 1.0)
+    assert (settings.model.power, settings.optimizer.options['gain']) == (2.0, 1.0)
     assert brown.get_config(f'quick,{words_module}:letters').corpus.name == f'{words_module}:letters'
 
 
@@ -139,6 +161,13 @@ def test_words_that_name_nothing_or_two_of_a_kind_are_refused(words):
         brown.get_config(words)
 
 
+@pytest.mark.parametrize('word', [':Body', 'my-module:Body', 'a b:c'])
+def test_a_word_that_is_no_import_path_is_refused(word):
+    with refuses('--config') as caught:
+        brown.get_config(f'mlp9,{word}')
+    assert caught.value.value == word
+
+
 @pytest.mark.parametrize('name', ['SOMETHING', 'missing', ''])
 def test_a_plug_in_of_no_kind_is_refused(words_module, name):
     with refuses('--config') as caught:
@@ -147,49 +176,56 @@ def test_a_plug_in_of_no_kind_is_refused(words_module, name):
 
 
 def test_components_that_were_named_are_told_from_those_of_the_preset():
-    assert compose.chosen(brown.get_config('mlp9,lstm'), 'mlp9,lstm') == {'model.family': 'lstm'}
-    assert compose.chosen(brown.get_config('mlp9'), 'mlp9') == {}
-    assert compose.chosen(brown.get_config(), '') == {}
+    assert compose.components_among(brown.get_config('mlp9,lstm'), 'mlp9,lstm') == {'model.family': 'lstm'}
+    assert compose.components_among(brown.get_config('mlp9'), 'mlp9') == {}
+    assert compose.components_among(brown.get_config(), '') == {}
 
 
 @pytest.mark.parametrize(
     ('preset', 'names'),
     [
-        ('quick', ['Wide', 'Recurrent', 'Softer', 'plain', 'Steady', 'Words', 'letters']),
-        ('quick,lstm', ['Softer', 'plain', 'Steady', 'Words', 'letters']),
-        ('quick,kneser_ney', ['Words', 'letters']),
+        ('quick', ['Wide', 'Recurrent', 'Softer', 'Coded', 'plain', 'Steady', 'Words', 'Listed', 'letters']),
+        ('quick,lstm', ['Softer', 'plain', 'Steady', 'Words', 'Listed', 'letters']),
+        ('quick,kneser_ney', ['Words', 'Listed', 'letters']),
     ],
 )
-def test_the_record_of_a_run_with_a_plug_in_is_read_back(words_module, preset, names):
+def test_the_record_of_a_run_with_a_plug_in_is_read_back_with_and_without_its_module(words_module, preset, names):
     for name in names:
         settings = load_settings(brown.get_config(f'{preset},{words_module}:{name}'))
-        assert from_record(json.loads(json.dumps(to_record(settings)))) == settings, name
+        record = json.loads(json.dumps(to_record(config_lib.to_dict(settings))))
+        assert config_lib.to_flat(unknown := from_record(record)) == config_lib.to_flat(settings), name
+        assert config_lib.replace(config_lib.replace(unknown, {'seed': 2}), {'seed': settings.seed}) == unknown, name
+        with plugins.trust([words_module]):
+            assert from_record(record) == settings, name
 
 
 @pytest.mark.parametrize(
     ('name', 'changes', 'gone'),
     [
-        ('plain', {'optimizer.name': 'adam'}, 'optimizer.options'),
-        ('Wide', {'model.family': 'lstm'}, 'model.options'),
-        ('Softer', {'output.kind': 'nce'}, 'output.options'),
-        ('Softer', {'model.family': 'kneser_ney'}, 'output.options'),
-        ('Steady', {'optimizer.schedule': 'linear'}, 'optimizer.schedule_options'),
-        ('Steady', {'optimizer.name': 'paper'}, 'optimizer.schedule_options'),
+        ('plain', {'optimizer.name': 'adam'}, 'optimizer.options.gain'),
+        ('plain', {'model.family': 'kneser_ney'}, 'optimizer.options.gain'),
+        ('Wide', {'model.family': 'lstm'}, 'model.power'),
+        ('Softer', {'output.kind': 'nce'}, 'output.smoothing'),
+        ('Softer', {'model.family': 'kneser_ney'}, 'output.smoothing'),
+        ('Steady', {'optimizer.schedule': 'linear'}, 'optimizer.pause'),
+        ('Steady', {'optimizer.name': 'paper'}, 'optimizer.pause'),
+        ('Words', {'corpus.tokens': 'bytes'}, 'corpus.most'),
+        ('letters', {'corpus.name': 'brown'}, 'corpus.options.count'),
     ],
 )
-def test_the_options_of_a_plug_in_that_is_replaced_go_with_it(words_module, name, changes, gone):
+def test_the_keys_of_a_plug_in_that_is_replaced_go_with_it(words_module, name, changes, gone):
     config = brown.get_config(f'quick,{words_module}:{name}')
-    assert any(key.startswith(f'{gone}.') for key in flatten(config))
-    made = parts.override(config, changes)
-    assert not any(key.startswith(f'{gone}.') for key in flatten(made))
+    assert gone in flatten(config)
+    made = config_lib.override(config, changes)
+    assert gone not in flatten(made)
     load_settings(made)
 
 
 def test_a_plug_in_in_place_of_another_has_its_own_options(words_module):
-    config = parts.override(brown.get_config(f'quick,{words_module}:plain'), {'optimizer.options.gain': 3.0})
-    made = parts.override(config, {'optimizer.name': f'{words_module}:moved'})
+    config = config_lib.override(brown.get_config(f'quick,{words_module}:plain'), {'optimizer.options.gain': 3.0})
+    made = config_lib.override(config, {'optimizer.name': f'{words_module}:moved'})
     assert made.optimizer.options.to_dict() == {'gain': 2.0, 'push': 1.0}
-    assert parts.override(config, {'seed': 3}).optimizer.options.gain == 3.0
+    assert config_lib.override(config, {'seed': 3}).optimizer.options.gain == 3.0
 
 
 @pytest.mark.parametrize(

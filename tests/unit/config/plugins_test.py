@@ -6,10 +6,12 @@ import sys
 
 import pytest
 from helpers import plugin_folder, refuses, small_settings
-from plugins_page import CONFIG, NAMES, OF_A_ROW, PARTS
+from plugins_page import CONFIG, KINDS, NAMES, OF_A_ROW
 
 import nplm_jax
-from nplm_jax.config import parts
+from nplm_jax.config import plugins
+from nplm_jax.config.records import to_record
+from nplm_jax.config.settings import from_record, replace, to_dict, to_flat, user_files
 from nplm_jax.runs import loading
 from nplm_jax.runs.experiment import load_settings
 from nplm_jax.runs.program_from_settings import optimizer_from_settings
@@ -18,32 +20,44 @@ from nplm_jax.runs.program_from_settings import optimizer_from_settings
 @pytest.fixture
 def scratch(tmp_path, monkeypatch):
     """The working folder, with the page's files."""
-    with plugin_folder(tmp_path, monkeypatch, my_parts=PARTS, my_config=CONFIG, my_brown=OF_A_ROW):
+    with plugin_folder(tmp_path, monkeypatch, my_parts=KINDS, my_config=CONFIG, my_brown=OF_A_ROW):
         yield tmp_path
 
 
 @pytest.mark.usefixtures('scratch')
-def test_a_config_file_overrides_a_row_whose_other_keys_the_body_does_not_read():
-    config = nplm_jax.load_config('my_brown.py')
-    settings = load_settings(config)
-    assert (settings.corpus.name, settings.model.family, settings.model.options['power']) == (
-        'brown',
-        'my_parts:WeightedMean',
-        0.5,
-    )
-    of_the_row = nplm_jax.load_config('brown:mlp9')
-    of_the_row.model.family = 'my_parts:WeightedMean'
-    with refuses('model.h=100, model.dropout'):
-        load_settings(of_the_row)
+def test_a_config_file_overrides_a_row_whose_other_keys_the_body_does_not_have():
+    settings, row = load_settings(nplm_jax.load_config('my_brown.py')), nplm_jax.load_config('brown:mlp9')
+    assert (settings.corpus.name, settings.model.name) == ('brown', 'my_parts:WeightedMean')
+    keys = {key: value for key, value in to_flat(settings).items() if key.startswith('model.')}
+    assert keys == {'model.family': settings.model.name, 'model.n': 5, 'model.m': 30, 'model.power': 0.5}
+    assert settings.train == load_settings(row).train
+    with refuses('model.h'):
+        nplm_jax.override(row, {'model.family': 'my_parts:WeightedMean', 'model.h': 9})
+
+
+@pytest.mark.usefixtures('scratch')
+def test_every_field_of_a_plug_in_is_a_key_whose_default_it_has():
+    settings = load_settings(NAMES)
+    values = to_flat(settings)
+    own = {'model.power': 1.0, 'output.smoothing': 0.1, 'optimizer.hold': 10, 'corpus.num_letters': 5}
+    of_functions = {'optimizer.options.momentum': 0.9, 'optimizer.options.nesterov': False, 'corpus.options.count': 300}
+    assert NAMES.items() | own.items() | of_functions.items() <= values.items()
+    changed = {'model.power': 2.0, 'output.smoothing': 0.2, 'optimizer.hold': 3, 'corpus.num_letters': 4}
+    made = replace(settings, changed)
+    assert to_flat(made) == {**values, **changed}
+    found = made.model.power, made.output.smoothing, made.optimizer.schedule.hold, made.corpus.tokenizer.num_letters
+    assert found == tuple(changed.values())
 
 
 @pytest.mark.usefixtures('scratch')
 @pytest.mark.parametrize(
     'key,value,said',
     [
-        ('model.options.powr', 1.0, 'model.options.power'),
-        ('model.layers', 3, 'options.power'),
-        ('model.options.power', -1.0, '0'),
+        ('model.powr', 1.0, 'model.power'),
+        ('model.layers', 3, 'model.power'),
+        ('model.options.power', 1.0, 'model.power'),
+        ('model.power', -1.0, '0'),
+        ('optimizer.options.momentum', float('inf'), 'finite'),
         ('optimizer.options.momentum', 'x', 'number'),
         ('model.family', 'my_parts:Missing', 'Missing'),
         ('model.family', 'my_parts:', ''),
@@ -51,15 +65,15 @@ def test_a_config_file_overrides_a_row_whose_other_keys_the_body_does_not_read()
         ('model.family', 'broken:Body', 'SyntaxError: '),
         ('model.family', 'my_parts:sums', 'class'),
         ('optimizer.schedule', 'my_parts:sums', 'class'),
-        ('optimizer.schedule_options.hold', 0, '1'),
-        ('corpus.token_options.num_letters', '4', 'int'),
-        ('corpus.token_options.size', 4, 'num_letters'),
+        ('optimizer.hold', 0, '1'),
+        ('corpus.num_letters', '4', 'int'),
+        ('corpus.size', 4, 'num_letters'),
         ('output.kind', 'my_parts:WeightedMean', 'nplm_jax'),
         ('optimizer.name', 'my_parts:sums', 'learning_rate'),
         ('optimizer.name', 'my_parts:WeightedMean', ''),
         ('corpus.name', 'my_parts:signum', ''),
         ('corpus.name', 'program:texts', 'SystemExit: 3'),
-        ('model.family', ':Body', 'package.module:Name'),
+        *((kind, ':Body', 'package.module:Name') for kind in NAMES),
     ],
 )
 def test_a_mistake_is_one_line(key, value, said, tmp_path):
@@ -72,7 +86,7 @@ def test_a_mistake_is_one_line(key, value, said, tmp_path):
 
 @pytest.mark.parametrize('made', ["'one text'", '[]', '[1]', "{'train': ['a b']}"])
 def test_a_corpus_that_returns_no_texts_is_refused(scratch, made):
-    (scratch / 'my_parts.py').write_text(f'{PARTS}\n\ndef nothing():\n    return {made}\n')
+    (scratch / 'my_parts.py').write_text(f'{KINDS}\n\ndef nothing():\n    return {made}\n')
     settings = load_settings({**NAMES, 'corpus.name': 'my_parts:nothing'})
     with refuses('corpus.name'):
         loading.load_dataset(settings)
@@ -85,11 +99,11 @@ TRAPS = {  # a class in a user's module -> the key that names it, the key that i
     """@dataclasses.dataclass(frozen=True, kw_only=True)
 class Mine(Window):
     width: int = 'three'
-""": ('model.family', 'model.options.width', 'int'),
+""": ('model.family', 'model.width', 'int'),
     """@dataclasses.dataclass(frozen=True, kw_only=True)
 class Mine(Window):
     width: Annotated[int, between(1, 8)] = 99
-""": ('model.family', 'model.options.width', '8'),
+""": ('model.family', 'model.width', '8'),
     """@dataclasses.dataclass(frozen=True, kw_only=True)
 class Mine(Window):
     sizes: tuple = (1, 2)
@@ -103,13 +117,25 @@ class Mine(Window):
     init: int = 3
 """: ('model.family', 'model.family', 'init'),
     """@dataclasses.dataclass(frozen=True, kw_only=True)
-class Mine(Cosine):
-    decay: float = 0.5
-""": ('optimizer.schedule', 'optimizer.schedule', 'optimizer.decay'),
+class Mine(Window):
+    width: int
+""": ('model.family', 'model.family', 'width needs a default'),
     """@dataclasses.dataclass(frozen=True, kw_only=True)
+class Mine(Cosine):
+    hold: int = dataclasses.field(default_factory=int)
+""": ('optimizer.schedule', 'optimizer.schedule', 'hold needs a default'),
+    """@dataclasses.dataclass(frozen=True, kw_only=True)
+class Mine(Cosine):
+    warmup: int = 5
+""": ('optimizer.schedule', 'optimizer.schedule', 'optimizer.warmup'),
+    """@dataclasses.dataclass(frozen=True)
 class Mine(WordTokenizer):
-    seed: int = shared('seed')
-""": ('corpus.tokens', 'corpus.tokens', 'seed'),
+    min_count: int = 5
+""": ('corpus.tokens', 'corpus.tokens', 'corpus.min_count'),
+    """@dataclasses.dataclass(frozen=True, kw_only=True)
+class Mine(Window):
+    family: str = 'mine'
+""": ('model.family', 'model.family', 'model.family'),
 }
 HEAD = """import dataclasses
 from typing import Annotated, ClassVar
@@ -117,7 +143,7 @@ from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.models.nplm import Window
 from nplm_jax.outputs.full import FullSoftmax
 from nplm_jax.training.rate_schedules import Cosine
-from nplm_jax.config.component import between, shared
+from nplm_jax.config.component import between
 
 """
 
@@ -132,18 +158,8 @@ def test_what_an_author_could_type_wrongly_is_one_line(scratch, number):
     assert said in caught.value.problem and '\n' not in str(caught.value)
 
 
-def test_a_part_may_read_a_key_that_another_part_declares(scratch):
-    code = """@dataclasses.dataclass(frozen=True, kw_only=True)
-class Deep(FullSoftmax):
-    k: int = shared('model.layers')
-"""
-    (scratch / 'deep.py').write_text(HEAD + code)
-    settings = load_settings({'output.kind': 'deep:Deep', 'model.layers': 2})
-    assert parts.make('output.kind', settings).k == 2
-
-
 def test_an_optimizer_that_was_defined_anew_is_another_one(scratch):
-    changes = {'optimizer.name': 'mine:descent', 'optimizer.momentum': 0.0}
+    changes = {'optimizer.name': 'mine:descent'}
     made = []
     for scale in (1, 2):
         (scratch / 'mine.py').write_text(f'import optax\ndef descent(learning_rate):\n    return optax.sgd({scale})\n')
@@ -155,8 +171,43 @@ def test_an_optimizer_that_was_defined_anew_is_another_one(scratch):
     assert made[0] is not made[1] and made[0] != made[1]
 
 
+@pytest.mark.parametrize('unnamed', ['corpus.tokens', 'optimizer.schedule'])
+def test_a_plug_in_whose_module_is_not_named_takes_no_value_of_another(scratch, unnamed):
+    code = 'import optax\ndef texts(count=3):\n    return ["a b c d"] * count\n'
+    (scratch / 'functions.py').write_text(
+        code + 'def descent(learning_rate, momentum=0.5):\n    return optax.sgd(0.1)\n'
+    )
+    changes = {'corpus.name': 'functions:texts', 'corpus.options.count': 7, unnamed: NAMES[unnamed]}
+    changes |= {'optimizer.name': 'functions:descent', 'optimizer.options.momentum': 0.25}
+    settings = load_settings(changes)
+    with plugins.trust(['functions']):
+        read = from_record(to_record(to_dict(settings)))
+    assert to_flat(read) == to_flat(settings) and read.corpus.options == settings.corpus.options
+    assert read.optimizer.options == settings.optimizer.options
+
+
+def test_an_integer_is_a_number_as_the_default_of_one(scratch):
+    code = """@dataclasses.dataclass(frozen=True, kw_only=True)
+class Mine(Window):
+    width: float = 1
+def descent(learning_rate, momentum: float = 1, steps: int = 2, beta: int = 0.5):
+    return optax.sgd(learning_rate)
+"""
+    (scratch / 'numbers_of.py').write_text(f'import optax\nfrom nplm_jax.models.nplm import Window\n{HEAD}{code}')
+    values = to_flat(load_settings({'model.family': 'numbers_of:Mine', 'optimizer.name': 'numbers_of:descent'}))
+    found = [values[key] for key in ('model.width', *(f'optimizer.options.{x}' for x in ('momentum', 'steps', 'beta')))]
+    assert found == [1.0, 1.0, 2, 0.5] and list(map(type, found)) == [float, float, int, float]
+
+
+@pytest.mark.parametrize('name', ['nadam', 'nadamw', 'lars', 'contrib:muon', 'novograd'])
+def test_optimizers_of_optax_are_rules(name):  # partials, and with a mask of the weight decay among them
+    module, _, function = f'optax.{name}'.rpartition(':' if ':' in name else '.')
+    rule = load_settings({'optimizer.name': f'{module}:{function}'}).optimizer
+    assert rule.options.get('weight_decay', 0.0) == 0.0
+
+
 def test_settings_are_pickled():
-    settings = small_settings({'model.h': 7, 'optimizer.paper.r': 0.5})
+    settings = small_settings({'model.h': 7, 'optimizer.warmup': 5})
     assert pickle.loads(pickle.dumps(settings)) == settings
 
 
@@ -170,7 +221,7 @@ class Mine(TreeSoftmax):
 """
     (scratch / 'own_codes.py').write_text(HEAD + code)
     changes = {'output.kind': 'own_codes:Mine', 'output.tree': 'codes.tsv'}
-    files = {'output.tree': 'codes.tsv', 'output.options.senses': 'senses.npz'}
-    assert parts.files(load_settings({**changes, 'output.options.senses': 'senses.npz'})) == files
-    assert parts.files(load_settings({**changes, 'output.tree': 'huffman'})) == {}
-    assert parts.files(small_settings({'output.kind': 'tree'})) == {}
+    files = {'output.tree': 'codes.tsv', 'output.senses': 'senses.npz'}
+    assert user_files(load_settings({**changes, 'output.senses': 'senses.npz'})) == files
+    assert user_files(load_settings({**changes, 'output.tree': 'huffman'})) == {}
+    assert user_files(small_settings({'output.kind': 'tree'})) == {}

@@ -1,63 +1,140 @@
 """The config: complete, locked, and each mistake in it one line before anything is downloaded or compiled."""
 
+import functools
 import json
 
 import pytest
-from flax.traverse_util import flatten_dict
 from helpers import default_settings, numbers, one_line, refuses
 
 from configs import brown, default
-from nplm_jax.config import checked_fields, parts
+from nplm_jax.config import checked_fields
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.checked_fields import flatten
-from nplm_jax.config.component import MEANING, SECTION
-from nplm_jax.config.records import from_record, to_record
-from nplm_jax.config.registry import PARTS
-from nplm_jax.config.sections import KEYS_FILE
-from nplm_jax.config.settings import Settings
+from nplm_jax.config.component import KIND, key_fields
+from nplm_jax.config.keys import list_keys
+from nplm_jax.config.records import read_values, to_record
+from nplm_jax.config.registry import KINDS, NGRAM_MODELS, component_class
+from nplm_jax.config.settings import from_record
 from nplm_jax.reporting import catalog
 from nplm_jax.runs import workdir
 from nplm_jax.runs.experiment import load_settings
 from nplm_jax.runs.network_from_settings import network_from_settings
 from nplm_jax.utils.errors import BadInput
 
-
-def config(changes=None):
-    c = default.get_config()
-    c.update_from_flattened_dict(changes or {})
-    return c
+COMPONENTS = [(kind, name) for kind, components in KINDS.items() for name in components.paths]
+DEFAULTS = {kind: components.default for kind, components in KINDS.items()}
 
 
-def test_the_keys_of_the_default_config_are_the_fields_of_the_settings():
-    keys = set(config_lib.FIELDS)
-    assert {'model.h', 'parallel.mode', 'optimizer.paper.r', 'seed'} < keys
-    assert set(flatten_dict(default.get_config().to_dict(), sep='.')) == keys
+@functools.cache
+def values_of(kind, name):
+    """Returns the value of each key of a run with a component beside the defaults."""
+    return config_lib.to_flat(config_lib.from_config({kind: name}))
 
 
-def test_every_key_has_a_default_that_it_allows_and_a_meaning():
-    assert config_lib.from_config(flatten(config_lib.to_dict(Settings()))) == Settings()
-    for name, field in config_lib.FIELDS.items():
-        assert field.metadata['meaning'], name
+def own_fields(kind, name):
+    """Returns the fields of a component that are keys, but for one that names another component."""
+    return {field.name for field in key_fields(component_class(kind, name)) if KIND not in field.metadata} - {'options'}
+
+
+def with_key(key, value):
+    """Returns a change of a key, and the choice of the first component that has it where the default has not."""
+    named = next(({kind: name} for kind, name in COMPONENTS if key in values_of(kind, name)), {})
+    return {**named, key: value} if key not in values_of('seed', 1) else {key: value}
+
+
+def test_the_keys_of_the_default_config_are_those_of_its_components():
+    keys = flatten(default.get_config()).keys()
+    assert {'model.h', 'parallel.mode', 'optimizer.clip_norm', 'optimizer.schedule', 'seed'} < keys
+    assert not {'model.layers', 'optimizer.r', 'optimizer.cooldown', 'output.samples'} & keys
+    assert keys == config_lib.to_flat(config_lib.from_config({})).keys()
+
+
+@pytest.mark.parametrize('kind,name', COMPONENTS)
+def test_a_config_has_exactly_the_keys_of_its_components_each_with_its_default_and_meaning(kind, name):
+    settings = config_lib.from_config({kind: name})
+    component, section = config_lib.components(settings)[kind], kind.partition('.')[0]
+    own, others = own_fields(kind, name), set().union(*(own_fields(kind, other) for other in KINDS[kind].paths))
+    keys = {key.name: key for key in list_keys(settings)}
+    assert {field: keys[f'{section}.{field}'].value for field in own} == {x: getattr(component, x) for x in own}
+    assert not {f'{section}.{field}' for field in others - own} & keys.keys()
+    assert all(key.meaning and (key.value == key.default or key.name in KINDS) for key in keys.values())
+    assert config_lib.from_config(config_lib.to_dict(settings)) == settings
+
+
+FORMER = [  # the key that names a component, and the component that another replaces, with keys of it
+    ('model.family', {'model.family': 'nplm', 'model.n': 9, 'model.m': 9, 'model.h': 9}),
+    ('model.family', {'model.family': 'transformer', 'model.layers': 9, 'model.m': 24}),
+    ('model.family', {'model.family': 'kneser_ney', 'model.n': 9, 'model.bits': 8}),
+    ('output.kind', {'output.kind': 'full', 'output.block_size': 9, 'output.precision': 'float32'}),
+    ('output.kind', {'output.kind': 'two_level', 'output.classes': 9}),
+    ('optimizer.name', {'optimizer.name': 'sgd', 'optimizer.learning_rate': 0.9, 'optimizer.warmup': 9}),
+    ('optimizer.name', {'optimizer.name': 'rowwise_adam', 'optimizer.table_rate': 9.0, 'optimizer.decay': 0.9}),
+    ('optimizer.name', {'optimizer.name': 'paper', 'optimizer.decay': 0.9}),
+]
+
+
+@pytest.mark.parametrize('kind,former', FORMER)
+def test_a_component_in_place_of_another_keeps_the_keys_that_both_have_with_one_default_and_other_sections(
+    kind, former
+):
+    config = config_lib.override(default.get_config(), {**former, 'seed': 9, 'corpus.words': 900})
+    defaults = {key.name: key.default for key in list_keys(config_lib.from_config(config))}
+    for name in KINDS[kind].paths.keys() - {former[kind]}:
+        made = flatten(config_lib.override(config, {kind: name}))
+        own = values_of(kind, name)
+        kept = {key: value for key, value in former.items() if key != kind and own.get(key) == defaults[key]}
+        assert made == {**own, **kept, 'seed': 9, 'corpus.words': 900}, name
+    kept = flatten(config_lib.override(config, {'seed': 10}))
+    assert kept == {**flatten(config), 'seed': 10} and former.items() <= kept.items()
+
+
+def test_a_tokenizer_and_a_schedule_replace_only_the_keys_of_the_former():
+    changes = {'corpus.words': 900, 'corpus.tokens': 'whitespace', 'corpus.lowercase': True}
+    changes |= {'optimizer.learning_rate': 0.5, 'optimizer.schedule': 'trapezoid', 'optimizer.cooldown': 0.5}
+    config = config_lib.override(default.get_config(), changes)
+    made = config_lib.override(config, {'corpus.tokens': 'bytes', 'optimizer.schedule': 'constant'})
+    assert (made.corpus.words, made.optimizer.learning_rate) == (900, 0.5)
+    assert not {'lowercase', 'min_count'} & {*made.corpus} and 'cooldown' not in made.optimizer
+
+
+def test_a_component_in_place_of_the_default_has_its_defaults_where_the_config_is_partial():
+    partial = {'model.h': 50, 'optimizer.learning_rate': 7.0, 'seed': 3}
+    for name, rate in (('sgd', 7.0), ('adam', 0.003)):
+        made = config_lib.override(partial, {'optimizer.name': name})
+        assert (made.model.h, made.optimizer.learning_rate, made.seed) == (50, rate, 3)
+
+
+@pytest.mark.parametrize('key,value', [('train.epoch', 3), ('model.hh', 3), ('model.family', 5), ('model.layers', 3)])
+def test_a_wrong_key_or_value_of_a_config_is_refused_also_where_a_component_changes(key, value):
+    with refuses(key):
+        config_lib.override({key: value}, {'model.family': 'lstm'})
+    with refuses(key):
+        config_lib.override(default.get_config(), {key: value})
+
+
+@pytest.mark.parametrize('name', NGRAM_MODELS)
+def test_a_count_based_model_has_no_key_of_a_network(name):
+    settings = config_lib.from_config({'model.family': name})
+    assert (settings.output, settings.optimizer, settings.is_neural) == (None, None, False)
+    assert not {key.partition('.')[0] for key in config_lib.to_flat(settings)} & {'output', 'optimizer', 'train'}
 
 
 def test_the_config_of_a_python_dictionary_may_be_partial():
-    assert config_lib.from_config({}) == Settings()
-    nested = config_lib.from_config({'model': {'h': 7}, 'optimizer': {'paper': {'r': 0.5}}})
-    assert nested == config_lib.from_config({'model.h': 7, 'optimizer.paper.r': 0.5})
-    assert nested == default_settings({'model.h': 7, 'optimizer.paper.r': 0.5})
+    assert config_lib.from_config({}) == config_lib.from_config(default.get_config())
+    nested = config_lib.from_config({'model': {'h': 7}, 'optimizer': {'name': 'paper', 'r': 0.5}})
+    assert nested == config_lib.from_config({'model.h': 7, 'optimizer.name': 'paper', 'optimizer.r': 0.5})
+    assert (nested.model.h, nested.optimizer.r) == (7, 0.5)
 
 
 def test_settings_survive_json():
-    settings = config_lib.from_config(config())
+    settings = config_lib.from_config(default.get_config())
     assert config_lib.from_config(json.loads(json.dumps(config_lib.to_dict(settings)))) == settings
 
 
 def test_replace_changes_the_keys_given_and_no_other():
-    before = config_lib.to_dict(default_settings())
-    after = config_lib.to_dict(default_settings({'model.h': 7, 'optimizer.paper.r': 0.5, 'name': 'x'}))
-    before, after = flatten_dict(before, sep='.'), flatten_dict(after, sep='.')
-    changed = {key: after[key] for key in before if before[key] != after[key]}
-    assert changed == {'model.h': 7, 'optimizer.paper.r': 0.5, 'name': 'x'}
+    changes = {'model.h': 7, 'optimizer.clip_norm': 0.5, 'name': 'x'}
+    before, settings = default_settings(), config_lib.replace(default_settings(), changes)
+    assert config_lib.to_flat(settings) == {**config_lib.to_flat(before), **changes}
 
 
 IMPOSSIBLE = [
@@ -77,19 +154,17 @@ IMPOSSIBLE = [
     ('model.expansion', 0),
     ('train.average', 1.1),
     ('train.average_start', 1.0),
-    ('model.layer_dropout', -0.5),
     ('optimizer.name', 'sdg'),
     ('optimizer.schedule', 'cos'),
     ('optimizer.learning_rate', 0.0),
     ('optimizer.learning_rate', float('inf')),
     ('optimizer.learning_rate', float('nan')),
-    ('optimizer.momentum', 1.0),
     ('optimizer.warmup', -1),
     ('optimizer.clip_norm', -1.0),
     ('optimizer.decay', -1e-5),
-    ('optimizer.paper.r', float('inf')),
-    ('optimizer.paper.epsilon_0', -1.0),
-    ('optimizer.paper.decay', -1.0),
+    ('optimizer.r', float('inf')),
+    ('optimizer.epsilon_0', -1.0),
+    ('optimizer.decay', -1.0),
     ('corpus.name', 'browne'),
     ('corpus.path', 'my.txt'),
     ('corpus.tokens', 'letters'),
@@ -126,7 +201,7 @@ IMPOSSIBLE = [
 @pytest.mark.parametrize('key,value', IMPOSSIBLE)
 def test_an_impossible_value_is_one_line_with_key_and_value(key, value):
     with refuses(key) as caught:
-        load_settings(config({key: value}))
+        load_settings(with_key(key, value))
     one_line(str(caught.value), f'{key}={value!r}')
 
 
@@ -143,19 +218,19 @@ def test_an_impossible_value_is_one_line_with_key_and_value(key, value):
     ],
 )
 def test_of_a_mistyped_value_the_nearest_is_suggested(key, value, near):
-    with pytest.raises(BadInput, match=f'^{key}={value!r}: .* {near}[?]$'):
-        load_settings(config({key: value}))
+    with pytest.raises(BadInput, match=f'^{key}={value!r}: must be one of .*; did you mean {near}[?]$'):
+        load_settings({key: value})
 
 
-@pytest.mark.parametrize('kind', PARTS['output.kind'].paths)
+@pytest.mark.parametrize('kind', KINDS['output.kind'].paths)
 def test_every_output_goes_with_every_optimizer(kind):
-    for name in PARTS['optimizer.name'].paths:
-        assert load_settings(config({'output.kind': kind, 'optimizer.name': name})).optimizer.name == name
+    for name in KINDS['optimizer.name'].paths:
+        assert load_settings({'output.kind': kind, 'optimizer.name': name}).optimizer.name == name
 
 
 def test_a_shortlist_or_classes_that_the_vocabulary_cannot_fill_are_one_line():
     fits = {'output.samples': 10, 'output.num_shortlist': 4, 'output.classes': 6}
-    for kind in PARTS['output.kind'].paths:
+    for kind in KINDS['output.kind'].paths:
         assert network_from_settings(default_settings({**fits, 'output.kind': kind}), 10).vocabulary_size == 10
     unused = {'output.kind': 'full', 'output.samples': 11, 'output.num_shortlist': 12}
     assert network_from_settings(default_settings(unused), 10).vocabulary_size == 10
@@ -167,7 +242,7 @@ def test_a_shortlist_or_classes_that_the_vocabulary_cannot_fill_are_one_line():
 
 
 def test_an_unknown_and_a_mistyped_key_are_one_line():
-    tree = config().to_dict()
+    tree = default.get_config().to_dict()
     tree['model']['hidden'] = 3
     with refuses('model.hidden'):
         config_lib.from_config(tree)
@@ -181,7 +256,7 @@ def test_an_unknown_and_a_mistyped_key_are_one_line():
             checked_fields.check_value(None, kind, 'x')
         assert kind.__name__ not in caught.value.problem.split()
     with refuses('model.bits'):
-        config_lib.from_config({'model.bits': 8.0})
+        config_lib.from_config({'model.family': 'backoff', 'model.bits': 8.0})
     tree['train'] = 3
     with refuses('train'):
         config_lib.from_config(tree)
@@ -189,119 +264,125 @@ def test_an_unknown_and_a_mistyped_key_are_one_line():
 
 def test_a_config_json_has_every_key_and_one_format():
     settings = default_settings({'model.h': 7})
-    record = to_record(settings)
+    record = to_record(config_lib.to_dict(settings))
     assert from_record(json.loads(json.dumps(record))) == settings
-    for number in (1, None, '2'):
+    for number in (1, 2, None, '3'):
         with refuses('format'):
             from_record({**record, 'format': number})
     with refuses('format'):
         from_record(config_lib.to_dict(settings))
-    damaged = {**record, 'model': {**record['model'], 'h': 8}}
-    with pytest.raises(BadInput) as caught:
-        from_record(damaged)
-    assert caught.value.key == 'sha256'
-    elsewhere = {
-        **record,
-        'corpus': {**record['corpus'], 'path': '/elsewhere'},
-        'parallel': {**record['parallel'], 'data': 2},
-    }
-    assert from_record(elsewhere).corpus.path == '/elsewhere'
-    for digests in ('x', {'vocabulary.txt': 1}, {'../vocabulary.txt': 'x'}):
-        with pytest.raises(BadInput):
+    with refuses('sha256'):
+        from_record({**record, 'model': {**record['model'], 'h': 8}})
+    corpus, parallel = {**record['corpus'], 'path': '/elsewhere'}, {**record['parallel'], 'data': 2}
+    assert from_record({**record, 'corpus': corpus, 'parallel': parallel}).corpus.path == '/elsewhere'
+    for digests in ('x', {}, {'vocabulary.txt': 1}, {'../vocabulary.txt': 'x'}):
+        with refuses('sha256'):
             from_record({**record, 'sha256': digests})
-    del record['sha256']
-    with refuses('eval.hidden'):
-        from_record({**record, 'eval': {**record['eval'], 'hidden': 3}})
-    with refuses('model.rounds'):
-        from_record({**record, 'model': {**record['model'], 'rounds': 3}})
-    del record['eval']['words']
-    with refuses('eval.words'):
-        from_record(record)
+    with refuses('sha256'):
+        from_record({key: value for key, value in record.items() if key != 'sha256'})
 
 
-@pytest.mark.parametrize('number', [1, None])
+@pytest.mark.parametrize('key', ['eval.hidden', 'model.rounds', 'output.samples', 'hidden'])
+def test_a_config_json_with_a_key_that_the_run_does_not_have_is_refused(key):
+    *sections, name = key.split('.')
+    record = config_lib.to_dict(default_settings())
+    (record[sections[0]] if sections else record)[name] = 3
+    with refuses(key):
+        from_record(to_record(record))
+
+
+@pytest.mark.parametrize('kind', config_lib.CHOOSERS)
+def test_a_config_json_with_a_value_that_no_key_can_have_is_refused_without_the_module_of_the_plug_in(kind):
+    section, _, name = kind.partition('.')
+    record = config_lib.to_dict(default_settings())
+    record[section] |= {name: 'not_there:Plugin', 'options': {'sizes': [1, 2]}}
+    with refuses(f'{section}.options.sizes'):
+        from_record(to_record(record))
+
+
+@pytest.mark.parametrize('key', ['name', 'corpus.name', 'corpus.tokens', 'model.family'])
+def test_what_lists_show_of_a_config_json_is_printable(key):
+    *sections, name = key.split('.')
+    record = config_lib.to_dict(default_settings())
+    (record[sections[0]] if sections else record)[name] = 'a:\x1b[31mb'
+    with refuses(key):
+        read_values(to_record(record))
+
+
+@pytest.mark.parametrize('key', ['eval.words', 'model.h', 'optimizer.schedule', 'seed', 'name'])
+def test_a_config_json_without_a_key_of_the_run_is_refused(key):
+    *sections, name = key.split('.')
+    record = config_lib.to_dict(default_settings())
+    del (record[sections[0]] if sections else record)[name]
+    with refuses(key):
+        from_record(to_record(record))
+
+
+@pytest.mark.parametrize('number', [2, None])
 def test_a_folder_of_another_format_is_refused_in_one_line_by_every_reader(tmp_path, number):
-    record = {**to_record(default_settings()), 'format': number}
+    record = {**to_record(config_lib.to_dict(default_settings())), 'format': number}
     (tmp_path / 'config.json').write_text(json.dumps(record))
     for read in (workdir.read_settings, catalog.read_run, lambda folder: workdir.check(folder, default_settings())):
         with refuses('config.json'):
             read(tmp_path)
 
 
-# --- keys that nothing reads -----------------------------------------------------------------------------
-
-NPLM = 'model.n, model.m, model.h, model.direct, model.dropout'
-UNREAD = [  # changes, the keys of them that nothing reads, and keys that are read instead
-    ({'model.layers': 3}, ['model.layers'], NPLM),
-    ({'model.tied': True}, ['model.tied'], NPLM),
-    ({'model.bptt_length': 8}, ['model.bptt_length'], NPLM),
+OTHERS = [  # changes, the key of them that the run does not have, what chose the keys, some that it has
+    ({'model.layers': 3}, 'model.layers', 'model.family=nplm', 'model.n, model.m, model.h, model.direct'),
+    ({'model.tied': True}, 'model.tied', 'model.family=nplm', 'model.dropout'),
+    ({'model.family': 'lstm', 'model.n': 4}, 'model.n', 'model.family=lstm', 'model.slowness_penalty'),
+    ({'model.family': 'kneser_ney', 'model.h': 5}, 'model.h', 'model.family=kneser_ney', 'model.n, model.bits'),
+    ({'model.family': 'kneser_ney', 'model.prune': '0 1'}, 'model.prune', 'model.family=kneser_ney', 'model.bits'),
+    ({'model.family': 'kneser_ney', 'output.kind': 'nce'}, 'output.kind', 'model.family=kneser_ney', 'no output.*'),
+    ({'model.family': 'kneser_ney', 'optimizer.r': 0.5}, 'optimizer.r', 'model.family=kneser_ney', 'no optimizer.*'),
+    ({'model.family': 'kneser_ney', 'train.epochs': 5}, 'train.epochs', 'model.family=kneser_ney', 'no train.*'),
     (
-        {'model.family': 'lstm', 'model.averages': 2, 'model.n': 4},
-        ['model.n', 'model.averages'],
-        'model.slowness_penalty',
+        {'optimizer.name': 'adam', 'optimizer.row_adaptivity': 0.9},
+        'optimizer.row_adaptivity',
+        'optimizer.name=adam, optimizer.schedule=cosine',
+        'optimizer.learning_rate, optimizer.schedule, optimizer.warmup',
     ),
-    (
-        {'model.family': 'kneser_ney', 'model.h': 5},
-        ['model.h'],
-        'model.n, model.bits, model.prune_entropy',
-    ),
-    ({'model.family': 'kneser_ney', 'output.kind': 'nce'}, ['output.kind'], 'model.bits'),
-    ({'model.family': 'kneser_ney', 'train.epochs': 5}, ['train.epochs'], 'model.bits'),
-    ({'model.family': 'kneser_ney', 'model.prune': '0 1'}, ['model.prune'], 'model.bits'),
-    ({'model.classes': 9}, ['model.classes'], NPLM),
-    (
-        {'optimizer.name': 'adam', 'optimizer.momentum': 0.9},
-        ['optimizer.momentum'],
-        'optimizer.learning_rate, optimizer.schedule, optimizer.warmup, optimizer.table_rate, optimizer.clip_norm, '
-        'optimizer.decay',
-    ),
+    ({'optimizer.cooldown': 0.1}, 'optimizer.cooldown', 'optimizer.schedule=cosine', 'optimizer.warmup'),
     (
         {'optimizer.name': 'paper', 'optimizer.learning_rate': 0.1},
-        ['optimizer.learning_rate'],
-        'optimizer.paper.epsilon_0',
+        'optimizer.learning_rate',
+        'optimizer.name=paper',
+        'optimizer.epsilon_0, optimizer.r, optimizer.decay',
     ),
     (
-        {'output.samples': 9},
-        ['output.samples'],
-        'output.precision, output.block_size, output.teacher, output.teacher_weight, train.calibrate, '
-        'train.suffix_smoothing',
+        {'optimizer.name': 'paper', 'optimizer.schedule': 'cosine'},
+        'optimizer.schedule',
+        'optimizer.name=paper',
+        'optimizer.epsilon_0',
     ),
-    ({'output.kind': 'tree', 'train.calibrate': True}, ['train.calibrate'], 'output.tree'),
+    ({'output.samples': 9}, 'output.samples', 'output.kind=full', 'output.block_size'),
+    ({'output.kind': 'tree', 'train.calibrate': True}, 'train.calibrate', '', 'train.epochs'),
+    ({'corpus.tokens': 'bytes', 'corpus.min_count': 2}, 'corpus.min_count', 'corpus.tokens=bytes', 'corpus.path'),
+    ({'corpus.pieces': 900}, 'corpus.pieces', 'corpus.tokens=words', 'corpus.lowercase'),
+    ({'model.options.width': 3}, 'model.options.width', 'model.family=nplm', 'model.n'),
+    ({'optimizer.options.beta': 0.5}, 'optimizer.options.beta', 'optimizer.name=sgd', 'optimizer.clip_norm'),
+    ({'corpus.options.size': 3}, 'corpus.options.size', 'corpus.tokens=words', 'corpus.path'),
+    ({'modle.h': 3}, 'modle.h', '', 'corpus, model, output, optimizer, train, eval, parallel, paper'),
+    ({'sead': 3}, 'sead', '', 'did you mean seed?'),
 ]
 
 
-@pytest.mark.parametrize('changes,unread,read', UNREAD)
-def test_a_key_that_nothing_reads_is_one_line_with_the_keys_that_are_read(changes, unread, read):
-    with pytest.raises(BadInput) as caught:
-        load_settings(config(changes))
-    line = one_line(str(caught.value), ', '.join(f'{key}={changes[key]!r}' for key in unread))
-    assert read in line
-    load_settings(config({key: value for key, value in changes.items() if key not in unread}))
+@pytest.mark.parametrize('changes,key,kinds,said', OTHERS)
+def test_a_key_that_the_run_does_not_have_is_one_line_with_the_keys_that_it_has(changes, key, kinds, said):
+    ways = [config_lib.from_config, lambda changes: config_lib.override(default.get_config(), changes)]
+    for make in [*ways, lambda changes: config_lib.replace(default_settings(), changes)]:
+        with refuses(key) as caught:
+            make(changes)
+        line = one_line(str(caught.value), f'{key}={changes[key]!r}')
+        assert kinds in line and said in line
+    config_lib.from_config({other: value for other, value in changes.items() if other != key})
 
 
 def test_an_optimizer_by_import_path_has_rates_of_its_own_unless_one_is_given():
     row, muon = brown.get_config('one_minute,sgd'), {'optimizer.name': 'optax.contrib:muon'}
-    rates = [
-        (config.optimizer.learning_rate, config.optimizer.table_rate)
-        for config in (parts.override(row, muon), parts.override(row, {**muon, 'optimizer.learning_rate': 0.1}))
-    ]
-    assert rates == [(0.003, 2.0), (0.1, 1.0)]
-
-
-def test_another_choice_resets_the_keys_of_the_row_that_it_does_not_read_and_no_key_that_was_given():
-    row = brown.get_config()  # nplm of n=13, sampled, rowwise_adam
-    lstm = flatten(parts.override(row, {'model.family': 'lstm', 'output.kind': 'full'}))
-    before = flatten(row)
-    assert {key for key in lstm.keys() & before.keys() if lstm[key] != before[key]} == {'model.family', 'output.kind'}
-    assert 'model.n' in before.keys() - lstm.keys() and 'model.layers' in lstm.keys() - before.keys()
-    assert all(lstm[key] == config_lib.FIELDS[key].default for key in lstm.keys() - before.keys())
-    counts = flatten(parts.override(row, {'model.family': 'kneser_ney'}))
-    read = {key for key, value in counts.items() if value != config_lib.FIELDS[key].default}
-    assert {key.partition('.')[0] for key in read} == {'name', 'corpus', 'model'}
-    assert {key for key in read if key.startswith('model')} == {'model.family', 'model.n'}
-    with refuses('optimizer.row_adaptivity'):
-        load_settings(parts.override(row, {'optimizer.name': 'adam', 'optimizer.row_adaptivity': 0.7}))
-    load_settings(parts.override(row, {'optimizer.name': 'adam'}))
+    changes = muon, {**muon, 'optimizer.learning_rate': 0.1}
+    rates = [config_lib.override(row, change).optimizer for change in changes]
+    assert [(found.learning_rate, found.table_rate) for found in rates] == [(0.003, 2.0), (0.1, 2.0)]
 
 
 @pytest.mark.parametrize(
@@ -315,26 +396,4 @@ def test_another_choice_resets_the_keys_of_the_row_that_it_does_not_read_and_no_
 )
 def test_an_impossible_change_of_a_config_is_one_line(changes, message):
     with refuses(message):
-        load_settings(parts.override(brown.get_config(), changes))
-
-
-def test_the_list_of_keys_is_what_the_parts_declare_each_once():
-    assert KEYS_FILE.read_text() == parts.list_keys()  # python -m nplm_jax.config.parts
-    declarations = {}
-    for key, kind in PARTS.items():
-        for name in kind.paths:
-            for base in parts.part_class(key, name).__mro__:
-                own = {name: field for name, field in vars(base).items() if name == '__dataclass_fields__'}
-                for field in own.get('__dataclass_fields__', {}).values():
-                    if MEANING in field.metadata:
-                        full = f'{field.metadata[SECTION] or key.partition(".")[0]}.{field.name}'
-                        declarations.setdefault(full, set()).add(id(field))
-    assert declarations and all(len(fields) == 1 for fields in declarations.values())
-
-
-@pytest.mark.parametrize('key', PARTS)
-def test_every_part_gets_the_values_of_its_keys(key):
-    for name in PARTS[key].paths:
-        settings = default_settings({key: name})
-        part = parts.make(key, settings)
-        assert parts.values_of(key, part).items() <= config_lib.to_flat(settings).items()
+        load_settings(config_lib.override(brown.get_config(), changes))

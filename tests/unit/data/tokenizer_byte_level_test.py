@@ -8,15 +8,15 @@ import sys
 
 import pytest
 import tokenizers
-from helpers import refuses
+from helpers import corpus_settings, refuses
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from texts import SCRIPTS
 
 import nplm_jax
 from configs import text as text_config
-from nplm_jax.config import parts
-from nplm_jax.config.registry import PARTS
+from nplm_jax.config import settings as config_lib
+from nplm_jax.config.registry import KINDS, component_class
 from nplm_jax.data import corpora, encoding, vocabulary_files
 from nplm_jax.data.tokenizers import cutting
 from nplm_jax.data.tokenizers.byte_level import ALPHABET, ByteTokenizer, CharacterTokenizer, to_alphabet, to_bytes
@@ -66,7 +66,7 @@ def test_a_run_of_the_unigram_model_is_read_again_as_the_ids_that_it_was_trained
     (tmp_path / 'text.txt').write_text(TEXT)
     changes = {'corpus.tokens': 'pieces', 'corpus.piece_model': 'unigram', 'corpus.pieces': 300, 'model.n': 2}
     changes |= {'corpus.path': str(tmp_path / 'text.txt'), 'model.family': 'add_delta'}
-    experiment.run(parts.override(text_config.get_config(), changes), tmp_path / 'run')
+    experiment.run(config_lib.override(text_config.get_config(), changes), tmp_path / 'run')
     loaded = nplm_jax.load(tmp_path / 'run')
     found, words = loaded.settings, loaded.vocabulary
     for run in (tmp_path / 'run', found):
@@ -228,7 +228,7 @@ def test_a_tokenizer_of_another_run_is_one_line(tmp_path, name, other):
 def test_a_corpus_is_split_by_words_and_the_tokens_are_learned_from_the_training_words(tmp_path, kind):
     words = [f'w{i}' for i in range(70)] + ['übung'] * 30
     (tmp_path / 'text.txt').write_text(' '.join(words))
-    choices = registry_settings(tmp_path / 'text.txt', tokens=kind, pieces=301, train=70, valid=20)
+    choices = corpus_settings('text', tmp_path / 'text.txt', tokens=kind, pieces=301, train=70, valid=20)
     corpus = corpora.load(choices)
     texts = [corpus.tokenizer.decode(corpus.words[span.start : span.stop]) for span in corpus.splits.values()]
     assert texts == [' '.join(words[:70]), ' ' + ' '.join(words[70:90]), ' ' + ' '.join(words[90:])]
@@ -240,19 +240,13 @@ def test_a_corpus_is_split_by_words_and_the_tokens_are_learned_from_the_training
     assert not any('Ã¼' in token for token in known.words)  # ü occurs in no training word
 
 
-def registry_settings(path, **choices):
-    from nplm_jax.config.sections import CorpusSettings  # noqa: PLC0415
-
-    return CorpusSettings(name='text', path=str(path), **choices)
-
-
 def test_more_pieces_than_the_text_has_are_refused(tmp_path):
     (tmp_path / 'text.txt').write_text('the dog barks , the cat sleeps . ' * 20)
     with refuses('corpus.pieces'):
-        corpora.load(registry_settings(tmp_path / 'text.txt', tokens='pieces', pieces=900))
+        corpora.load(corpus_settings('text', tmp_path / 'text.txt', tokens='pieces', pieces=900))
 
 
 def test_every_kind_is_registered():
     assert {type(t) for t in TOKENIZERS.values()} <= {
-        parts.part_class('corpus.tokens', kind) for kind in PARTS['corpus.tokens'].paths
+        component_class('corpus.tokens', kind) for kind in KINDS['corpus.tokens'].paths
     }

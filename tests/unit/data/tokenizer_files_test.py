@@ -1,4 +1,4 @@
-"""A tokenizer is a file of its run; another kind is a class and a line in PARTS."""
+"""A tokenizer is a file of its run; another kind is a class and a line in KINDS."""
 
 import dataclasses
 import io
@@ -10,6 +10,7 @@ from helpers import corpus_settings, refuses, register
 
 from configs import text as text_config
 from nplm_jax.apps.export import huggingface
+from nplm_jax.config import settings as config_lib
 from nplm_jax.data import corpora, encoding, vocabulary, vocabulary_files
 from nplm_jax.data.stream import RARE
 from nplm_jax.data.tokenizers import cutting, tokenizer_files
@@ -45,10 +46,10 @@ def train(tmp_path, monkeypatch):
     register(monkeypatch, 'corpus.tokens', 'letters', f'{__name__}:Letters')
 
     def train_run(tokens):
-        config = text_config.get_config()
         (tmp_path / 'text.txt').write_text(TEXT)
-        config.corpus.path, config.corpus.tokens, config.corpus.min_count = str(tmp_path / 'text.txt'), tokens, 1
-        config.model.family, config.model.n, config.model.m, config.model.h = 'nplm', 4, 4, 6
+        changes = {'corpus.path': str(tmp_path / 'text.txt'), 'corpus.tokens': tokens, 'corpus.min_count': 1}
+        config = config_lib.override(text_config.get_config(), changes)
+        config.model.n, config.model.m, config.model.h = 4, 4, 6
         config.train.epochs, config.train.batch_size = 1, 16
         experiment.run(config, tmp_path / tokens)
         return tmp_path / tokens

@@ -50,7 +50,7 @@ def cut(text, known, settings, **choices):
 @pytest.mark.parametrize('word', CASES)
 def test_punctuation_is_split_off_words_of_a_corpus_that_separates_it(word):
     settings = corpus_settings('brown', numbers=True)
-    assert settings.lowercase and settings.split_possessive
+    assert settings.tokenizer.lowercase and settings.tokenizer.split_possessive
     assert cut(word, BROWN, settings) == CASES[word]
 
 

@@ -8,7 +8,6 @@ import pytest
 from helpers import corpus_settings, refuses
 
 from configs import wikitext2 as wikitext2_config
-from nplm_jax.config import parts
 from nplm_jax.config import settings as config_lib
 from nplm_jax.data import corpora, download, encoding, vocabulary, wikitext2
 from nplm_jax.data.stream import Span
@@ -87,20 +86,22 @@ def test_a_word_after_the_end_of_a_line_is_no_proper_noun_by_its_capital(tmp_pat
     'changes,message',
     [
         ({'corpus.name': 'text', 'corpus.path': 'x'}, 'corpus.name to be wikitext2 or wikitext103, not text'),
-        ({'corpus.tokens': 'bytes'}, 'corpus.tokens to be words or whitespace, not bytes'),
+        ({'corpus.tokens': 'lmplz'}, 'corpus.tokens to be words or whitespace, not lmplz'),
+        ({'corpus.tokens': 'bytes', 'corpus.paragraphs': 'eos'}, 'not a key of corpus.tokens=bytes'),
         ({'corpus.boundary_tokens': False}, 'corpus.boundary_tokens to be True, not False'),
         ({'corpus.context': 'line'}, 'corpus.context to be auto or stream, not line'),
     ],
 )
 def test_what_eos_cannot_be_combined_with(changes, message):
     config = wikitext2_config.get_config('kneser_ney_5')
-    config.update_from_flattened_dict(changes)
-    with refuses('corpus.paragraphs'):
-        corpora.check_settings(config_lib.from_config(config).corpus)
+    assert config.corpus.paragraphs == 'eos'
+    with refuses('corpus.paragraphs') as caught:
+        corpora.check_settings(config_lib.from_config(config_lib.override(config, changes)).corpus)
+    assert message in caught.value.problem
 
 
 def test_tokens_that_hold_line_ends_replace_the_eos_of_the_row():
-    changed = parts.override(wikitext2_config.get_config('kneser_ney_5'), {'corpus.tokens': 'bytes'})
+    changed = config_lib.override(wikitext2_config.get_config('kneser_ney_5'), {'corpus.tokens': 'bytes'})
     assert experiment.load_settings(changed).corpus.paragraphs == 'auto'
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import nplm_jax
 from configs import sentences
-from nplm_jax.config import parts
+from nplm_jax.config import settings as config_lib
 from nplm_jax.data import corpora, vocabulary
 from nplm_jax.data.stream import Span
 from nplm_jax.data.tokenizers.pieces import PieceTokenizer
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.Disco
 def runs(tmp_path_factory):
     root = tmp_path_factory.mktemp('runs')
     for name, changes in (('counts', COUNTS), ('network', SMALL)):
-        experiment.run(parts.override(sentences.get_config(), changes), root / name)
+        experiment.run(config_lib.override(sentences.get_config(), changes), root / name)
     return {name: nplm_jax.load(root / name) for name in ('counts', 'network')}
 
 

@@ -25,7 +25,7 @@ from recurrent_networks import (
 )
 
 from configs import sentences
-from nplm_jax.config import parts
+from nplm_jax.config import settings as config_lib
 from nplm_jax.data.stream import Span
 from nplm_jax.inference import beam_search, generation, scoring
 from nplm_jax.models import mixture, network_reading, recurrent
@@ -51,8 +51,8 @@ def test_what_a_body_cannot_have_is_one_line(changes, message):
 
 
 def test_each_place_has_its_dropout_rate(monkeypatch):
-    rates = {'model.input_dropout': 0.1, 'model.layer_dropout': 0.2, 'model.output_dropout': 0.3}
-    network, params = make('gru', dropout=0.5, **{'model.layers': 2, **rates, 'model.weight_dropout': 0.4})
+    rates = {'model.output_dropout': 0.3, 'model.weight_dropout': 0.4}
+    network, params = make('gru', dropout=0.1, **{'model.layers': 2, **rates})
     used, dropout = [], recurrent.dropout
     monkeypatch.setattr(
         recurrent,
@@ -60,8 +60,8 @@ def test_each_place_has_its_dropout_rate(monkeypatch):
         lambda key, x, rate, *rest, **more: used.append(rate) or dropout(key, x, rate, *rest, **more),
     )
     network.body.features(params, jnp.ones((2, 4, M)), network.body.start(2), jax.random.key(0))
-    assert [rate for rate in used if rate != 0.4] == [0.1, 0.2, 0.3]
-    assert make('gru', dropout=0.5)[0].body.dropout_rates == (0.5, 0.5, 0.5)
+    assert [rate for rate in used if rate != 0.4] == [0.1, 0.1, 0.3]
+    assert make('gru', dropout=0.5)[0].body.output_rate == 0.5
 
 
 @pytest.mark.parametrize('family', FAMILIES)
@@ -240,6 +240,6 @@ def test_lines_know_nothing_of_each_other(mixed):
 )
 def test_what_cannot_be_is_refused(key, value, refused):
     c = sentences.get_config()
-    c = parts.override(c, {'model.family': 'gru', 'model.bptt_length': 2})
+    c = config_lib.override(c, {'model.family': 'gru', 'model.bptt_length': 2})
     with refuses(refused):
-        experiment.load_settings(parts.override(c, {key: value}))
+        experiment.load_settings(config_lib.override(c, {key: value}))

@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
-from helpers import fitted
+from helpers import ESTIMATED, fitted
 
 from configs import sentences
-from nplm_jax.config.registry import NGRAM_MODELS
 from nplm_jax.config.settings import from_config
 from nplm_jax.runs import estimation, loading
 
@@ -17,7 +16,7 @@ def prepare(family):
     return settings, loading.load_dataset(settings)
 
 
-@pytest.mark.parametrize('family', NGRAM_MODELS)
+@pytest.mark.parametrize('family', ESTIMATED)
 def test_every_family_is_estimated(family, tmp_path):
     settings, data = prepare(family)
     model = estimation.estimate(settings, data, tmp_path)

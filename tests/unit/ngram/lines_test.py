@@ -6,14 +6,13 @@ import random
 
 import numpy as np
 import pytest
-from helpers import refuses
+from helpers import ESTIMATED, refuses
 
 from configs import sentences
 from configs import text as text_config
 from nplm_jax.apps.kenlm.model import Model
 from nplm_jax.cli import __main__ as cli
-from nplm_jax.config import parts
-from nplm_jax.config.registry import NGRAM_MODELS
+from nplm_jax.config import settings as config_lib
 from nplm_jax.data import brown, vocabulary
 from nplm_jax.inference import scoring
 from nplm_jax.inference.perplexity import evaluate, perplexity
@@ -58,7 +57,7 @@ def settings_for(family, folder, **changes):
     """Settings of a model of order 4 of the files train.txt, valid.txt and test.txt of a folder."""
     paths = {f'corpus.{key}': str(folder / f'{name}.txt') for key, name in FILES.items()}
     chosen = {'model.family': family, 'model.n': 4, **AS_IT_IS, **paths, **changes}
-    return parts.override(text_config.get_config('modified_kneser_ney_5'), chosen)
+    return config_lib.override(text_config.get_config('modified_kneser_ney_5'), chosen)
 
 
 FILES = {'path': 'train', 'valid_path': 'valid', 'test_path': 'test'}
@@ -186,7 +185,7 @@ def test_auto_reads_lines_where_paragraphs_are_lines_and_the_family_can(small):
         changes = {'corpus.context': context, 'corpus.paragraphs': paragraphs}
         settings = experiment.load_settings(settings_for('kneser_ney', small, **changes))
         assert estimation.reads_lines(settings, loading.load_dataset(settings)) == expected
-    for family in (*set(NGRAM_MODELS) - set(FAMILIES), 'nplm'):
+    for family in (*set(ESTIMATED) - set(FAMILIES), 'nplm'):
         settings = experiment.load_settings(settings_for(family, small, **{'model.n': 3}))
         data = loading.load_dataset(settings)
         assert data.has_lines and not estimation.reads_lines(settings, data) and estimation.read(settings, data) is data
@@ -194,14 +193,16 @@ def test_auto_reads_lines_where_paragraphs_are_lines_and_the_family_can(small):
 
 @pytest.mark.parametrize('family', ['classes', 'interpolated', 'add_delta', 'maximum_likelihood'])
 def test_a_family_that_reads_a_stream_refuses_lines(family):
-    config = parts.override(sentences.get_config(), {'model.family': family, 'corpus.context': 'line'})
+    config = config_lib.override(sentences.get_config(), {'model.family': family, 'corpus.context': 'line'})
     with refuses('corpus.context'):
         experiment.load_settings(config)
 
 
 @pytest.mark.parametrize('changes', [{'corpus.boundary_tokens': False}, {'corpus.tokens': 'characters'}])
 def test_lines_need_marks(changes):
-    config = parts.override(sentences.get_config(), {'model.family': 'kneser_ney', 'corpus.context': 'line', **changes})
+    config = config_lib.override(
+        sentences.get_config(), {'model.family': 'kneser_ney', 'corpus.context': 'line', **changes}
+    )
     with refuses('corpus.context'):
         experiment.load_settings(config)
 
@@ -243,7 +244,7 @@ def test_the_preset_lmplz_has_the_words_and_empty_lines_of_lmplz(tmp_path, order
     text = '\n'.join(text).replace('a b', 'a\t b\r', 3)
     (tmp_path / 'text.txt').write_text(text, newline='')
     paths = dict.fromkeys(('corpus.path', 'corpus.valid_path', 'corpus.test_path'), str(tmp_path / 'text.txt'))
-    _, data, model = prepare(parts.override(text_config.get_config('lmplz'), {**paths, 'model.n': order}))
+    _, data, model = prepare(config_lib.override(text_config.get_config('lmplz'), {**paths, 'model.n': order}))
     assert perplexity(model, data.tokens_T, data.test) == pytest.approx(expected, rel=2e-7)
     assert score_ends(model, data.vocabulary, text) == pytest.approx(expected, rel=2e-7)
     assert {*data.vocabulary.words} == {'<rare>', '<text>', '<p>', *WORDS_OF_LMPLZ}
@@ -255,7 +256,7 @@ def test_the_preset_lmplz_has_the_words_and_empty_lines_of_lmplz(tmp_path, order
 )
 def test_words_of_lmplz_are_of_a_text_with_a_sentence_a_line(changes):
     with pytest.raises(BadInput) as caught:
-        experiment.load_settings(parts.override(text_config.get_config('lmplz'), {'corpus.path': 'x', **changes}))
+        experiment.load_settings(config_lib.override(text_config.get_config('lmplz'), {'corpus.path': 'x', **changes}))
     assert caught.value.key == 'corpus.tokens' and caught.value.value == 'lmplz'
 
 
@@ -268,7 +269,7 @@ def score_ends(model, known, text):
 RARE_MARKS = 'b b a c\na b\nb a b\na d\nb a a b\n'  # `<text>` occurs once, and each word but two
 
 
-@pytest.mark.parametrize('family', sorted(NGRAM_MODELS))
+@pytest.mark.parametrize('family', ESTIMATED)
 @pytest.mark.parametrize('context', ['auto', 'line', 'stream'])
 def test_a_text_has_one_perplexity_whatever_words_are_rare(tmp_path, family, context):
     (tmp_path / 'train.txt').write_text(RARE_MARKS)
@@ -309,7 +310,7 @@ def test_unknown_words_have_no_ngrams_where_no_word_is_rare(tmp_path, min_count)
     (tmp_path / 'text.txt').write_text(text)
     paths = dict.fromkeys(('corpus.path', 'corpus.valid_path', 'corpus.test_path'), str(tmp_path / 'text.txt'))
     changes = {**paths, 'model.n': 3, 'corpus.min_count': min_count}
-    _, data, model = prepare(parts.override(text_config.get_config('lmplz'), changes))
+    _, data, model = prepare(config_lib.override(text_config.get_config('lmplz'), changes))
     for order in (2, 3):
         words = np.stack([model.table.prefixes(order), model.table.keys[order - 1] % len(data.vocabulary)])
         assert (words[-1] != 0).all() and (order > 2 or (words[0] != 0).all())

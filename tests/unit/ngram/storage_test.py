@@ -4,9 +4,8 @@ import json
 
 import numpy as np
 import pytest
-from helpers import DATA, default_settings, refuses
+from helpers import DATA, ESTIMATED, default_settings, refuses
 
-from nplm_jax.config.registry import NGRAM_MODELS
 from nplm_jax.data.stream import RARE, Span
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.ngram import archives, class_ngram, interpolated, kneser_ney, storage
@@ -27,7 +26,7 @@ def same_predictions(a, b):
     assert a.n == b.n and type(a) is type(b)
 
 
-@pytest.mark.parametrize('family', NGRAM_MODELS)
+@pytest.mark.parametrize('family', ESTIMATED)
 def test_every_family_comes_back_bit_for_bit(family, tmp_path):
     settings = default_settings({'model.family': family, 'model.n': 3, 'model.classes': 4})
     model = estimation.estimate(settings, DATA, tmp_path)

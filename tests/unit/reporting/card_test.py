@@ -7,7 +7,8 @@ from helpers import numbers
 
 from configs import brown, sentences, text
 from nplm_jax.cli import __main__ as cli
-from nplm_jax.config import parts
+from nplm_jax.config import settings as config_lib
+from nplm_jax.config.records import read_values, to_record
 from nplm_jax.reporting import card, catalog
 from nplm_jax.runs import experiment
 
@@ -22,7 +23,8 @@ RESULTS = {
 
 
 def make_run(tmp_path, config, **results):
-    return catalog.Run(tmp_path, experiment.load_settings(config), RESULTS | results)
+    record = to_record(config_lib.to_dict(experiment.load_settings(config)))
+    return catalog.Run(tmp_path, record, read_values(record), RESULTS | results)
 
 
 def metadata(text):
@@ -49,7 +51,7 @@ def test_the_card_of_a_folder_of_transformers(tmp_path):
 
 
 def test_pieces_have_no_unknown_words_and_bits_per_byte(tmp_path):
-    config = parts.override(text.get_config(), {'corpus.path': 'x', 'corpus.tokens': 'pieces'})
+    config = config_lib.override(text.get_config(), {'corpus.path': 'x', 'corpus.tokens': 'pieces'})
     bits = {key: {'valid': 1.5, 'test': 1.25} for key in catalog.PER_UNIT}
     made = card.make(make_run(tmp_path, config, oov={}, **bits))
     (line,) = (line for line in made.splitlines() if '1.250' in numbers(line))
@@ -68,7 +70,7 @@ def test_an_infinite_perplexity_and_an_imported_model(tmp_path):
 def test_a_packed_model_has_its_card(tmp_path, monkeypatch, name):
     monkeypatch.setenv('NPLM_JAX_CACHE', str(tmp_path / 'cache'))
     changes = {'train.epochs': 1, 'train.evaluate_every': 0}
-    experiment.run(parts.override(sentences.get_config(), changes), tmp_path / 'run')
+    experiment.run(config_lib.override(sentences.get_config(), changes), tmp_path / 'run')
     cli.main(['pack', str(tmp_path / 'run'), str(tmp_path / 'x.nplm')])
     assert (catalog.expand_run(tmp_path / 'x.nplm') / name).is_file()
     assert card.make(catalog.read_run(tmp_path / 'run')).startswith('---\n')

@@ -19,7 +19,8 @@ import nplm_jax
 from configs import sentences, text
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.cli.commands import all_commands
-from nplm_jax.config import parts
+from nplm_jax.config import settings as config_lib
+from nplm_jax.config.records import to_record
 from nplm_jax.config.registry import NGRAM_MODELS
 from nplm_jax.reporting import catalog
 from nplm_jax.runs import experiment
@@ -55,7 +56,7 @@ def cache(tmp_path, monkeypatch):
 def make(folder, changes=CHANGES['kneser_ney'], config=None):
     if not folder.exists():
         short = {} if changes.get('model.family') in NGRAM_MODELS else SHORT
-        experiment.run(parts.override(config or sentences.get_config(), short | changes), folder)
+        experiment.run(config_lib.override(config or sentences.get_config(), short | changes), folder)
     return folder
 
 
@@ -155,7 +156,7 @@ def test_the_folder_of_any_name_is_a_folder_in_the_cache(valid, tmp_path, cache,
     (tmp_path / name).write_bytes(valid)
     folder = catalog.expand_run(tmp_path / name)
     assert folder.name == stem and folder.resolve().parent.parent == cache.resolve()
-    assert nplm_jax.load(tmp_path / name).settings.model.family == 'kneser_ney'
+    assert nplm_jax.load(tmp_path / name).settings.model.name == 'kneser_ney'
 
 
 @pytest.mark.parametrize('members', [101, 60_000])
@@ -171,7 +172,7 @@ def test_more_members_than_a_model_has_are_refused_at_once(tmp_path, cache, memb
 def test_the_name_of_a_run_is_enough(runs, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     make(tmp_path / 'runs' / 'name')
-    assert nplm_jax.load('name').settings.model.family == 'kneser_ney'
+    assert nplm_jax.load('name').settings.model.name == 'kneser_ney'
     cli.main(['info', 'name'])
 
 
@@ -260,8 +261,8 @@ def test_parameters_of_another_network_are_refused(runs, tmp_path):
     pack(runs / 'window', tmp_path / 'model.nplm')
     folder = catalog.expand_run(tmp_path / 'model.nplm')
     config = json.loads((folder / 'config.json').read_text())
-    del config['sha256']
     config['model']['h'] = 6
+    config = to_record({key: value for key, value in config.items() if key not in ('format', 'sha256')})
     (folder / 'config.json').write_text(json.dumps(config))
     with refuses('model/parameters.safetensors'):
         nplm_jax.load(folder)

@@ -19,7 +19,8 @@ from tensorboardX.proto import event_pb2
 
 from configs import sentences
 from nplm_jax.cli.commands import all_commands
-from nplm_jax.config import parts
+from nplm_jax.config import settings as config_lib
+from nplm_jax.config.registry import component_class, is_neural
 from nplm_jax.config.sections import PaperRow
 from nplm_jax.reporting.results import format_results
 from nplm_jax.reporting.run_reporter import Reporter, next_steps, read_metrics
@@ -183,12 +184,15 @@ def test_a_perplexity_of_a_sample_says_of_how_many_words_it_is(tmp_path, lines):
 def test_what_to_do_next_quotes_the_folder(tmp_path):
     folder = tmp_path / "it's a run"
     folder.mkdir()
-    steps = next_steps(folder, 'kneser_ney')
+    steps = next_steps(folder, component_class('model.family', 'kneser_ney')())
     assert 'figure' not in steps
     commands = [shlex.split(line, comments=True) for line in steps.splitlines()[1:]]
     assert [words[words.index(str(folder)) - 1] for words in commands] == ['generate', 'score', 'export', 'explore']
     (folder / 'learning_curve.png').touch()
-    assert next_steps(folder, 'nplm').splitlines()[0] == f'Figure: {folder}/learning_curve.png'
+    assert (
+        next_steps(folder, component_class('model.family', 'nplm')()).splitlines()[0]
+        == f'Figure: {folder}/learning_curve.png'
+    )
 
 
 @pytest.mark.parametrize(
@@ -206,14 +210,18 @@ def test_every_next_step_runs(family, commands, folders, tmp_path, monkeypatch, 
     (tmp_path / 'runs').mkdir()
     for name in ('counts', 'network', 'other'):
         shutil.copytree(folders / name, tmp_path / 'runs' / name)
-    changes = {'model.family': family, **({'train.epochs': 1} if parts.is_neural(family) else {'model.n': 3})}
+    changes = {'model.family': family, **({'train.epochs': 1} if is_neural(family) else {'model.n': 3})}
     changes |= {'model.bptt_length': 4} if family == 'lstm' else {}
     run = pathlib.Path('runs') / 'own run'
-    experiment.run(parts.override(sentences.get_config(), changes), run)
+    experiment.run(config_lib.override(sentences.get_config(), changes), run)
     served = []
     if find_spec('nicegui') and 'explore' in all_commands():
         monkeypatch.setattr('nplm_jax.apps.explorer.server.serve', lambda *given: served.append(given))
-    steps = [shlex.split(line, comments=True) for line in next_steps(run, family).splitlines() if line[:1] == ' ']
+    steps = [
+        shlex.split(line, comments=True)
+        for line in next_steps(run, component_class('model.family', family)()).splitlines()
+        if line[:1] == ' '
+    ]
     steps = [words[len(nplm_words()) :] for words in steps]
     assert [words[0] for words in steps] == commands
     assert steps[-1][2] in ('runs/counts', 'runs/network')  # not runs/other, which is of another text

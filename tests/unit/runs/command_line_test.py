@@ -64,7 +64,7 @@ def test_a_wrong_file_or_row_is_one_line(tmp_path, monkeypatch, file, message):
     [
         (['--config=text'], 'model.family=gru', 'text:gru'),
         (['--config', 'text:lstm,adam'], 'model.family=gru', 'text:adam,gru'),
-        (['--config=brown:lstm'], 'model.family=gru', 'brown:lstm,gru'),
+        (['--config=brown:lstm'], 'model.family=gru', 'brown:gru'),
         (['--config=brown:mlp9'], 'output.kind=nce', 'brown:mlp9,nce'),
         (['--config=text:kneser_ney'], 'model.family=lstm', 'text:lstm'),
     ],

@@ -8,7 +8,7 @@ import pytest
 import unspaced_texts
 
 from configs import text as text_config
-from nplm_jax.config import parts
+from nplm_jax.config import settings as config_lib
 from nplm_jax.runs import experiment
 
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
@@ -32,7 +32,7 @@ def run(script, tmp_path_factory):
     def train(name):
         if name not in made:
             suffix, changes = RUNS[name]
-            config = parts.override(text_config.get_config('modified_kneser_ney_5'), changes)
+            config = config_lib.override(text_config.get_config('modified_kneser_ney_5'), changes)
             config.corpus.path = str(root / f'{script}{suffix}.txt')
             experiment.run(config, root / name)
             made[name] = root / name

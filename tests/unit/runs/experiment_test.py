@@ -9,7 +9,7 @@ import pytest
 from helpers import fitted, numbers, refuses, register
 
 from configs import sentences, text
-from nplm_jax.config import parts
+from nplm_jax.config import settings as config_lib
 from nplm_jax.config.registry import NGRAM_MODELS
 from nplm_jax.config.settings import from_config
 from nplm_jax.inference.perplexity import evaluate
@@ -32,18 +32,18 @@ def test_an_experiment_on_the_first_words_is_not_resumed_with_others(tmp_path):
         'model.n': 2,
         'corpus.boundary_tokens': False,
     }
-    shorter = parts.override(text.get_config(), {**changes, 'corpus.words': 100, 'corpus.train': 320.0})
+    shorter = config_lib.override(text.get_config(), {**changes, 'corpus.words': 100, 'corpus.train': 320.0})
     results = experiment.run(shorter, tmp_path / 'run')
     assert results['words'] == {'train': 80, 'valid': 0.1 * 100, 'test': 10}
     run = catalog.read_run(tmp_path / 'run')
     assert '100' in numbers(card.make(run))
     assert 'late' not in experiment.load(tmp_path / 'run').vocabulary.ids
-    longer = parts.override(shorter, {'corpus.words': 200})
+    longer = config_lib.override(shorter, {'corpus.words': 200})
     with refuses('--workdir'):
         experiment.run(longer, tmp_path / 'run')
 
 
-@pytest.mark.parametrize('family', NGRAM_MODELS)
+@pytest.mark.parametrize('family', [family for family in NGRAM_MODELS if family != 'arpa'])
 def test_a_count_based_run_writes_its_results_and_is_loaded_with_the_same_perplexity(family, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter('ignore', kneser_ney.DiscountWarning)  # three sentences are too little text
@@ -67,8 +67,9 @@ def test_a_run_of_a_family_that_is_not_installed_names_it_and_those_that_are(tmp
     register(monkeypatch, 'model.family', 'bag', 'bag_of_features:BagOfFeatures')
     experiment.run(config('bag'), tmp_path / 'run')
     monkeypatch.undo()
-    with refuses('run'):
+    with refuses('run/config.json') as caught:
         experiment.load(tmp_path / 'run')
+    assert "'bag'" in caught.value.problem and 'mogrifier' in caught.value.problem
 
 
 def test_a_count_based_run_is_loaded_without_its_text_but_not_without_its_model_which_training_makes_again(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from helpers import refuses, same_bits
 
 from configs import text as text_config
-from nplm_jax.config import parts
+from nplm_jax.config import settings as config_lib
 from nplm_jax.data.characters import END
 from nplm_jax.data.stream import RARE
 from nplm_jax.inference import generation
@@ -36,7 +36,7 @@ def run_folder(tmp_path_factory):
     (root / 'text').write_text(' '.join(word for new in rare for word in ('the', 'old', new, 'dog', '.')))
     config = text_config.get_config()
     config.corpus.path, config.corpus.boundary_tokens, config.corpus.min_count = str(root / 'text'), False, 30
-    config = parts.override(config, {'model.family': 'add_delta', 'model.n': 2})
+    config = config_lib.override(config, {'model.family': 'add_delta', 'model.n': 2})
     experiment.run(config, root / 'run')
     return root / 'run'
 
@@ -51,7 +51,7 @@ def test_the_spelling_of_a_run_is_a_run_over_the_characters_of_its_rare_words(ru
     loaded = loading.load(run_folder / 'spelling')
     settings, symbols, model = loaded.settings, loaded.vocabulary, loaded.model
     assert symbols.words[:2] == (RARE, END) and set(symbols.words[2:]) == set('bdgklaiu')
-    assert (settings.name, settings.model.family, settings.model.n) == ('text-spelling', 'nplm', 4)
+    assert (settings.name, settings.model.name, settings.model.n) == ('text-spelling', 'nplm', 4)
     assert catalog.finished(run_folder / 'spelling')['command'] == 'test'
     assert same_bits(model.params, trained.model.params) and trained.vocabulary.words == rare.vocabulary.words
     assert set(rare.words['train']).isdisjoint(rare.vocabulary.words) and 'the' in rare.vocabulary.ids

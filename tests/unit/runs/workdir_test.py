@@ -12,7 +12,7 @@ from helpers import BLANKS, refuses
 from configs import sentences
 from configs import text as text_config
 from nplm_jax import nn
-from nplm_jax.config import parts, plugins
+from nplm_jax.config import plugins
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.records import to_record
 from nplm_jax.data import corpora
@@ -28,7 +28,7 @@ WORDS = ['a b c d a c b d'] * 20
 def texts(tmp_path):
     """A config whose training, validation and test texts are files of their own."""
     config = text_config.get_config()
-    config = parts.override(config, {'model.family': 'add_delta', 'model.n': 2, 'corpus.min_count': 1})
+    config = config_lib.override(config, {'model.family': 'add_delta', 'model.n': 2, 'corpus.min_count': 1})
     for key in ('path', 'valid_path', 'test_path'):
         (tmp_path / key).write_text(' '.join(WORDS))
         setattr(config.corpus, key, str(tmp_path / key))
@@ -47,7 +47,7 @@ def write_codes(path, words):
 def tree(tmp_path):
     """A config whose tree is a file, with the words of the file."""
     changes = {'train.epochs': 2, 'output.tree': str(tmp_path / 'codes.tsv')}
-    config = parts.override(sentences.get_config('tree'), changes)
+    config = config_lib.override(sentences.get_config('tree'), changes)
     words = load_data(config).vocabulary.words
     write_codes(tmp_path / 'codes.tsv', words)
     return config, words
@@ -126,7 +126,19 @@ def plugged(tmp_path, write_module):
     write = functools.partial(write_module, 'my_text')
     write(PLUGIN)
     names = {'corpus.name': 'my_text:texts', 'corpus.tokens': 'my_text:Blanks', 'corpus.min_count': 1}
-    return parts.override(text_config.get_config(), {**names, 'model.family': 'add_delta', 'model.n': 2}), write
+    return config_lib.override(text_config.get_config(), {**names, 'model.family': 'add_delta', 'model.n': 2}), write
+
+
+def test_the_folder_of_a_run_is_compared_with_settings_without_the_modules_of_its_plug_ins(plugged, tmp_path):
+    config, _ = plugged
+    experiment.run(config, tmp_path / 'run')
+    settings = experiment.load_settings(config)
+    workdir.check(tmp_path / 'run', settings)
+    assert not session.difference(tmp_path / 'run', settings, shared_corpus.SharedCorpus(settings))
+    with refuses('--workdir'):
+        workdir.check(tmp_path / 'run', config_lib.replace(settings, {'seed': 9}))
+    with refuses('--workdir'):
+        workdir.check(tmp_path / 'run', experiment.load_settings({'corpus.name': 'sentences'}))
 
 
 def test_a_finished_run_of_a_corpus_plugin_is_compared_with_its_words(plugged, tmp_path):
@@ -294,7 +306,7 @@ def test_a_block_size_of_0_is_that_of_the_platform_and_a_run_that_has_begun_keep
     data = loading.load_dataset(settings)
     sizes = {p: workdir.resolve(tmp_path, settings, data, p).output.block_size for p in ('cpu', 'gpu', 'tpu')}
     assert sizes == {'cpu': 256, 'gpu': 4096, 'tpu': 1024}
-    begun = to_record(workdir.resolve(tmp_path, settings, data, 'cpu'))
+    begun = to_record(config_lib.to_dict(workdir.resolve(tmp_path, settings, data, 'cpu')))
     (tmp_path / workdir.CONFIG).write_text(json.dumps(begun))
     assert workdir.resolve(tmp_path, settings, data, 'gpu').output.block_size == 4096  # nothing was trained
     (tmp_path / 'checkpoints' / '1').mkdir(parents=True)
@@ -306,7 +318,7 @@ def test_a_block_size_of_0_is_that_of_the_platform_and_a_run_that_has_begun_keep
 
 def test_a_batch_that_accumulate_does_not_divide_is_refused_before_the_text_is_read(tmp_path, monkeypatch):
     monkeypatch.setattr(shared_corpus, 'load_dataset', lambda settings: pytest.fail('the text was read'))
-    config = parts.override(sentences.get_config(), {'train.batch_size': 10, 'train.accumulate': 3})
+    config = config_lib.override(sentences.get_config(), {'train.batch_size': 10, 'train.accumulate': 3})
     with refuses('train.accumulate'):
         experiment.run(config, tmp_path / 'run')
 

@@ -8,11 +8,12 @@ import signal
 import sys
 
 import pytest
-from helpers import launch, numbers, one_line
+from helpers import launch, numbers, one_line, refuses
 
 from configs import brown, sentences
 from configs import text as text_config
 from nplm_jax.cli import launch as launch_lib
+from nplm_jax.config.registry import KINDS
 from nplm_jax.reporting.shell import hide_passwords
 
 sa = pytest.importorskip('sqlalchemy')
@@ -193,20 +194,19 @@ def test_commands_have_no_password():
     assert shown == 'launch.py --storage HIDDEN --config.name=a:b@c'  # no plain URL
 
 
-def test_the_command_of_a_trial_that_chooses_components_is_one_that_the_command_line_takes(study):
-    config = text_config.get_config('lstm')
-    config.corpus.path = 'x'
-    searches = search_space.Space('text', lambda trial: {}, config, ['corpus.path'])
-    point = {'optimizer.name': 'adam', 'optimizer.learning_rate': 0.5}
-    words = ('launch.py', '--config=text:lstm', '--config.corpus.path=x')
-    command = search.Search(searches, study.parent, '', 1, words)._command_of(point, '--workdir=y').split()
-    assert command[2:] == [
-        '--config=text:lstm,adam',
-        '--config.name=text-lstm',
-        '--config.corpus.path=x',
-        '--config.optimizer.learning_rate=0.5',
-        '--workdir=y',
-    ]
-    words = ('launch.py', f'--config={study}')  # a file without words
-    command = search.Search(searches, study.parent, '', 1, words)._command_of(point).split()
-    assert command[2:] == [f'--config={study}', '--grid', 'optimizer.name=adam', 'optimizer.learning_rate=0.5']
+def test_the_command_of_a_trial_is_one_that_the_command_line_takes(study):
+    searches = search_space.Space('text', lambda trial: {}, text_config.get_config('lstm,adam'))
+    words = ('launch.py', '--config=text:lstm,adam', '--config.corpus.path=x')
+    made = search.Search(searches, study.parent, '', 1, words)._command_of(
+        {'optimizer.learning_rate': 0.5}, '--workdir=y'
+    )
+    flags = ['--config=text:lstm,adam', '--config.corpus.path=x', '--config.optimizer.learning_rate=0.5', '--workdir=y']
+    assert made.split()[2:] == flags
+
+
+@pytest.mark.parametrize('point', [{'optimizer.name': 'adam'}, {'model.h': 7, 'model.family': 'lstm'}])
+def test_a_search_that_chooses_components_is_refused(point):
+    space = search_space.Space('text', lambda trial: point, text_config.get_config())
+    with refuses('--search') as caught:
+        space.point(optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0)).ask())
+    assert all(key in caught.value.problem for key in point.keys() & KINDS.keys())

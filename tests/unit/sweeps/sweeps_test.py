@@ -7,13 +7,13 @@ from sweep_studies import SWEEP
 
 from configs import brown, sentences
 from configs import text as text_config
-from nplm_jax.config import parts
 from nplm_jax.config import settings as config_lib
-from nplm_jax.config.registry import PARTS
+from nplm_jax.config.registry import KINDS
 from nplm_jax.runs import run_names
 from nplm_jax.runs.command_line import load_config
 from nplm_jax.runs.experiment import load_settings
 from nplm_jax.sweeps import sweep_points, sweeps
+from nplm_jax.sweeps.together import group_compatible
 from nplm_jax.utils.errors import BadInput
 
 
@@ -73,8 +73,8 @@ def test_a_sweep_that_is_none(tmp_path, body, message):
 
 def test_names_of_points():
     assert run_names.run_name({'model.h': 3, 'corpus.path': '/x/y', 'seed': 1}) == 'h_3__path_y__seed_1'
-    alike = {'optimizer.decay': 1, 'optimizer.paper.decay': 2}
-    assert run_names.run_name(alike) == 'optimizer.decay_1__optimizer.paper.decay_2'
+    alike = {'train.words': 1, 'eval.words': 2}
+    assert run_names.run_name(alike) == 'train.words_1__eval.words_2'
     assert len(run_names.run_name({f'a.b{i}': i for i in range(99)})) == 16
     assert sweep_points.apply(sentences.get_config(), {}).name == 'sentences'
 
@@ -151,7 +151,7 @@ def test_the_names_of_different_points_differ_and_are_plain(axis, names):
 def bigrams(tmp_path):
     """The points of a sweep over a text, by values of model.delta."""
     config = text_config.get_config()
-    config = parts.override(config, {'model.family': 'add_delta', 'model.n': 2, 'corpus.min_count': 1})
+    config = config_lib.override(config, {'model.family': 'add_delta', 'model.n': 2, 'corpus.min_count': 1})
     config.corpus.path = str(tmp_path / 'text')
     (tmp_path / 'text').write_text('a b c d a c b d ' * 20)
     return lambda *deltas: [sweep_points.apply(config, {'model.delta': delta}) for delta in deltas]
@@ -176,6 +176,19 @@ def test_jobs_of_a_sweep_whose_text_has_changed_do_not_start(bigrams, tmp_path):
     done = launch('--config=configs/text.py:add_delta', *flags, *grid)
     assert done.returncode == 2 and 'delta_0.1: ' in done.stderr, done.stderr
     assert not (tmp_path / 'runs' / 'delta_0.3').exists()
+
+
+def test_points_of_other_tokens_have_other_texts(bigrams, tmp_path):
+    (tmp_path / 'text').write_text("a b, c don't d a " * 20)
+    (point,) = bigrams(0.1)
+    config = ConfigDict(config_lib.to_dict(point.settings))
+    points = [sweep_points.apply(config, {'corpus.tokens': name}) for name in ('words', 'whitespace')]
+    for _ in range(2):
+        assert 'not comparable' in sweeps.run(points, tmp_path / 'runs', '')
+
+
+def test_count_based_models_train_alone_in_a_vectorized_sweep(bigrams, tmp_path):
+    assert group_compatible(point.settings for point in bigrams(0.1, 0.1)) == [[0], [1]]
 
 
 def test_points_of_other_words_have_no_best(bigrams, tmp_path):
@@ -210,28 +223,41 @@ def test_a_finished_sweep_whose_text_is_gone_shows_its_table(bigrams, tmp_path, 
         ('text:lstm,adam', {'optimizer.name': 'adam', 'model.layers': 2}),
         ('text:tied_lstm', {'model.family': 'gru', 'output.kind': 'full'}),
         ('brown:lstm', {'model.family': 'kneser_ney', 'model.n': 4}),
+        ('brown:lstm', {'model.family': 'transformer'}),
+        ('brown:mlp9,lstm', {'model.family': 'gru', 'model.layers': 2}),
+        ('brown:mlp9', {'optimizer.name': 'sgd', 'output.kind': 'nce', 'output.samples': 9}),
         ('brown:quick', {'optimizer.name': 'optax:lion', 'optimizer.options.b1': 0.8}),
         ('text:optax:lion', {'corpus.tokens': 'characters', 'optimizer.name': 'paper', 'name': 'mine'}),
+        ('brown:mlp9', {'optimizer.name': 'rowwise_adam', 'model.family': 'lstm'}),
+        ('text', {'corpus.name': 'sentences', 'optimizer.name': 'adam'}),
         ('text', {'model.h': 7}),
     ],
 )
 def test_a_job_has_the_config_of_its_point(config, overrides):
     flags = {'seed': 3}
-    sweep = parts.override(load_config(config), flags)
-    point = sweep_points.apply(sweep, overrides, given=flags)
-    named, changes = sweep_points.job_config(config, flags, point)
-    assert not changes.keys() & PARTS.keys()
-    made = load_config(named).unlock()
+    sweep = config_lib.override(load_config(config), flags)
+    point = sweep_points.apply(sweep, overrides)
+    named, changes = sweep_points.job_config(config, flags, sweep, point)
+    assert not changes.keys() & KINDS.keys()
+    made = load_config(named)
     made.update_from_flattened_dict(changes)
     assert config_lib.to_flat(load_settings(made)) == config_lib.to_flat(point.settings)
 
 
 def test_a_config_file_that_takes_no_components_is_refused_for_jobs(study):
-    point = sweep_points.apply(sentences.get_config(), {'model.family': 'add_delta', 'model.n': 2})
+    config = sentences.get_config()
+    point = sweep_points.apply(config, {'model.family': 'add_delta', 'model.n': 2})
     with refuses('--launcher'):
-        sweep_points.job_config(str(study), {}, point)
+        sweep_points.job_config(str(study), {}, config, point)
 
 
-def test_a_grid_of_components_reads_values_as_their_keys_have_them():
-    axes = ['model.family=modified_kneser_ney', 'model.prune=0']
-    assert sweep_points.grid_points(axes, text_config.get_config('kneser_ney')).possible[0].settings.model.prune == '0'
+@pytest.mark.parametrize('axis', ['model.family=lstm,gru', 'optimizer.name=adam', 'corpus.name=text'])
+def test_a_grid_of_components_is_refused(axis):
+    with refuses('--grid') as caught:
+        sweep_points.grid_points(['model.n=3', axis], text_config.get_config('kneser_ney'))
+    assert caught.value.value == axis and '--configs' in caught.value.problem
+
+
+def test_a_grid_reads_values_as_their_keys_have_them():
+    points = sweep_points.grid_points(['model.prune=0'], text_config.get_config('modified_kneser_ney'))
+    assert points.possible[0].settings.model.prune == '0'

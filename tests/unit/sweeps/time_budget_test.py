@@ -9,7 +9,8 @@ from helpers import launch, numbers, one_line, refuses
 import nplm_jax
 from configs import rows
 from configs import text as text_config
-from nplm_jax.config import compose, parts
+from nplm_jax.config import compose
+from nplm_jax.config import settings as config_lib
 from nplm_jax.config.checked_fields import flatten
 from nplm_jax.runs import experiment
 from nplm_jax.runs.shared_corpus import SharedCorpus
@@ -55,8 +56,7 @@ def timed(monkeypatch):
 
 def choose(text, data, minutes, **typed):
     typed = {key.replace('__', '.'): value for key, value in typed.items()}
-    config = config_of(text).unlock()
-    config.update_from_flattened_dict(typed)
+    config = config_lib.override(config_of(text), typed)
     return time_budget.choose(config, typed, minutes, rows.network, data, text.parent / 'run')
 
 
@@ -88,7 +88,7 @@ def test_a_text_is_read_in_thirty_passes_at_most(text, data, timed):
 
 
 def test_what_is_typed_stays(text, data, timed):
-    choice = choose(text, data, 1, model__h=48, model__dropout=0.123, output__samples=77)
+    choice = choose(text, data, 1, model__h=48, model__dropout=0.123, output__kind='sampled', output__samples=77)
     made = width_choice.apply_keys(config_of(text), choice.keys, {'model.h': 48})
     assert timed == [48] and not {'model.h', 'model.dropout', 'output.samples'} & choice.keys.keys()
     assert made['model.family'] == 'mogrifier' and made['model.m'] == 48
@@ -103,25 +103,26 @@ def test_what_is_typed_stays(text, data, timed):
         {'optimizer.name': 'sgd'},
         {'output.kind': 'full'},
         {'optimizer.name': 'optax:lion'},
+        {'model.family': 'nplm', 'optimizer.name': 'paper'},
     ],
 )
-def test_a_typed_part_resets_what_it_does_not_read(text, data, timed, typed):
-    config = parts.override(config_of(text), typed)
+def test_of_a_typed_component_no_chosen_key_is_left_that_it_does_not_have(text, data, timed, typed):
+    config = config_lib.override(config_of(text), typed)
     choice = time_budget.choose(config, typed, 1, rows.network, data, text.parent / 'run')
-    made = width_choice.apply_keys(config, choice.keys, typed)
-    experiment.load_settings(made)  # no key is left that the part does not read
+    made = flatten(width_choice.apply_keys(config, choice.keys, typed))
+    experiment.load_settings(made)
     assert typed.items() <= made.items()
-    rates = {'sgd': 2.0, 'optax:lion': 0.003}  # of the network's own optimizer: 0.008
-    assert made['optimizer.learning_rate'] == rates.get(made['optimizer.name'], 0.008)
+    rates = {'sgd': 2.0, 'optax:lion': 0.003, 'paper': None}  # of the network's own optimizer: 0.008
+    assert made.get('optimizer.learning_rate') == rates.get(made['optimizer.name'], 0.008)
 
 
 @pytest.mark.parametrize('optimizer', ['sgd', 'adam', 'optax:lion', 'rowwise_adam'])
 def test_a_chosen_optimizer_has_its_own_rates(text, data, timed, optimizer):
     config = text_config.get_config(optimizer)
     config.corpus.path = str(text)
-    typed = compose.chosen(config, optimizer)
+    typed = compose.components_among(config, optimizer)
     choice = time_budget.choose(config, typed, 1, rows.network, data, text.parent / 'run')
-    made = width_choice.apply_keys(config, choice.keys, typed)
+    made = flatten(width_choice.apply_keys(config, choice.keys, typed))
     network = {**rows.network(200, 1, len(data.train)), **choice.keys}
     expected = network if optimizer == 'rowwise_adam' else flatten(config)
     for key in ('optimizer.name', 'optimizer.learning_rate', 'optimizer.table_rate', 'optimizer.decay'):

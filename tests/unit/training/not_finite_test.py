@@ -20,18 +20,18 @@ CLIMB = {  # the rate climbs until the decay turns to growth
     'optimizer.learning_rate': 100.0,
     'optimizer.schedule': 'linear',
     'optimizer.warmup': 80,
-    'optimizer.momentum': 0.0,
     'optimizer.decay': 1.0,
     'train.checkpoint_every': 8,
     'train.steps_per_execution': 4,
 }
 LSTM = {'model.family': 'lstm', 'model.direct': False, 'train.batch_size': 8, 'model.bptt_length': 4}
+MOMENTUM = {'optimizer.name': 'optax:sgd', 'optimizer.options.momentum': 0.9, 'optimizer.tables': 'same'}
 KINDS = {
-    'window': {**CLIMB, 'optimizer.momentum': 0.9},
+    'window': CLIMB,
     'lstm': {**CLIMB, **LSTM},
     'nce': {**SPARSE, **CLIMB, 'output.kind': 'nce'},
     'two_level': {**SPARSE, **CLIMB, 'output.kind': 'two_level'},
-    'two_level with momentum': {**SPARSE, **CLIMB, 'output.kind': 'two_level', 'optimizer.momentum': 0.9},
+    'two_level with momentum': {**SPARSE, **CLIMB, **MOMENTUM, 'output.kind': 'two_level'},
 }
 
 
@@ -72,7 +72,7 @@ def test_a_run_that_diverges_stops_before_it_saves_what_is_not_finite(kind, stor
     'name,clip_norm', [('sgd', 0.0), ('sgd', 1.0), ('adam', 0.0), ('rowwise_adam', 0.0), ('adagrad', 0.0)]
 )
 def test_a_gradient_that_is_not_finite_below_a_finite_loss_is_found(name, clip_norm, store):
-    optimizer = {'optimizer.name': name, 'optimizer.clip_norm': clip_norm, 'optimizer.momentum': 0.0}
+    optimizer = {'optimizer.name': name, 'optimizer.clip_norm': clip_norm}
     shape = {'model.h': 0, 'model.dropout': 0.0, 'train.steps_per_execution': 1, 'optimizer.decay': 0.0}
     settings = small_settings({**optimizer, **shape})
     # y = b + Wx with x = 0; the gradient with respect to x adds up W's numbers.
@@ -84,7 +84,7 @@ def test_a_gradient_that_is_not_finite_below_a_finite_loss_is_found(name, clip_n
 
 def test_what_an_optimizer_keeps_may_overflow_alone(store):
     optimizer = {'optimizer.name': 'adam', 'optimizer.schedule': 'constant', 'optimizer.learning_rate': 1e-3}
-    shape = {'model.h': 0, 'model.dropout': 0.0, 'optimizer.momentum': 0.0, 'optimizer.decay': 0.0}
+    shape = {'model.h': 0, 'model.dropout': 0.0, 'optimizer.decay': 0.0}
     settings = small_settings({**optimizer, **shape})
     save_at_4(store, settings, W_VxP=lambda W: 1e25 * W, C_VxM=lambda C: 0 * C)
     error, _ = train_until_it_stops(settings, store)

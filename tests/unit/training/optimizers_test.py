@@ -27,7 +27,7 @@ def make(changes, total_steps=100, batch_size=1):
 
 
 def test_the_papers_schedule_counts_words():
-    hyperparameters = {'optimizer.paper.epsilon_0': 1e-3, 'optimizer.paper.r': 1e-8}
+    hyperparameters = {'optimizer.epsilon_0': 1e-3, 'optimizer.r': 1e-8}
     rate = lambda step, batch_size: float(paper_schedule(hyperparameters, step, batch_size))  # noqa: E731
     assert rate(0, 1) == pytest.approx(1e-3)
     assert rate(10**8, 1) == pytest.approx(5e-4)
@@ -63,8 +63,8 @@ def test_rowwise_adam_has_one_second_moment_a_row_of_a_table_and_is_adam_elsewhe
     for g in gradients:
         g['C_VxM'][rng.integers(5)] = 0
     params = jax.tree.map(jnp.zeros_like, gradients[0])
-    rates = {'optimizer.name': 'rowwise_adam', 'optimizer.row_adaptivity': p, 'optimizer.learning_rate': 1.0}
-    _, chain = make(rates)
+    rates = {'optimizer.learning_rate': 1.0, 'optimizer.table_rate': 1.0}
+    _, chain = make({'optimizer.name': 'rowwise_adam', 'optimizer.row_adaptivity': p, **rates})
     adam, state = optax.scale_by_adam(), chain.init(params)
     adam_state = adam.init(params['H'])
     for g in gradients:
@@ -79,9 +79,9 @@ def test_rowwise_adam_has_one_second_moment_a_row_of_a_table_and_is_adam_elsewhe
 
 def test_rows_without_a_gradient_stay_as_they_are_under_rules_without_momentum_of_theirs():
     names = 'sgd', 'paper', 'rowwise_adam', 'adam', 'adagrad'
-    changes = [{'optimizer.name': name, 'optimizer.momentum': 0.0, 'optimizer.decay': 0.0} for name in names]
+    changes = [{'optimizer.name': name, 'optimizer.decay': 0.0} for name in names]
     assert [updates_rows(default_settings(c)) for c in changes] == [True, True, True, False, False]
-    assert not updates_rows(default_settings({**changes[0], 'optimizer.momentum': 0.9}))
+    assert not updates_rows(default_settings({**changes[0], 'optimizer.clip_norm': 1.0}))
 
 
 def test_rowwise_adam_of_some_rows_is_that_of_all_rows_with_zeros_elsewhere():
@@ -117,13 +117,13 @@ def test_clipping_does_not_hide_a_gradient_that_is_not_finite(bad):
 @pytest.mark.parametrize(
     'name,of_optax',
     [
-        ('sgd', lambda rate: optax.sgd(rate, momentum=0.9)),
+        ('sgd', optax.sgd),
         ('adam', optax.adam),
         ('adagrad', optax.adagrad),
     ],
 )
 def test_with_traced_hyperparameters_the_updates_are_those_of_optax(name, of_optax):
-    changes = {'optimizer.name': name, 'optimizer.momentum': 0.9, 'optimizer.learning_rate': 0.3}
+    changes = {'optimizer.name': name, 'optimizer.learning_rate': 0.3}
     settings = default_settings({**changes, 'optimizer.schedule': 'cosine', 'optimizer.decay': 0.0})
     chain, hyperparameters = optimizer_from_settings(settings, 100, TABLE_NAMES).chain, hyperparameters_of(settings)
     update = jax.jit(lambda grads, state, params, h, step: chain(h).update(grads, state, params, step=step))
@@ -139,10 +139,8 @@ def test_with_traced_hyperparameters_the_updates_are_those_of_optax(name, of_opt
 
 @pytest.mark.parametrize('name,factor', [('adam', 0.2), ('paper', 0.3)])
 def test_the_weight_decay_is_the_papers_under_the_papers_optimizer(name, factor):
-    decays = {'optimizer.decay': 0.2, 'optimizer.paper.decay': 0.3, 'optimizer.learning_rate': 1.0}
-    settings = default_settings(
-        {'optimizer.name': name, 'optimizer.paper.epsilon_0': 1.0, 'train.batch_size': 1, **decays}
-    )
+    rate = 'optimizer.epsilon_0' if name == 'paper' else 'optimizer.learning_rate'
+    settings = default_settings({'optimizer.name': name, rate: 1.0, 'train.batch_size': 1, 'optimizer.decay': factor})
     optimizer = optimizer_from_settings(settings, 100, TABLE_NAMES)
     assert float(optimizer.table_factor(hyperparameters_of(settings), 0)) == pytest.approx(1 - factor)
 

@@ -12,7 +12,7 @@ from helpers import refuses
 
 import nplm_jax
 from configs import sentences, text
-from nplm_jax.config import parts
+from nplm_jax.config import settings as config_lib
 from nplm_jax.runs import experiment
 
 pytest.importorskip('lm_eval', reason='pip install lm_eval')
@@ -33,10 +33,10 @@ def requests(*arguments):
 def runs(tmp_path_factory):
     root = tmp_path_factory.mktemp('runs')
     for name, changes in (('counts', KNESER_NEY), ('lstm', LSTM)):
-        experiment.run(parts.override(sentences.get_config(), changes), root / name)
+        experiment.run(config_lib.override(sentences.get_config(), changes), root / name)
     (root / 'text.txt').write_text('The cat sat on the mat.\nThe dog sat on the cat!\n' * 40)
     changes = {'corpus.path': str(root / 'text.txt'), 'corpus.tokens': 'bytes', **KNESER_NEY}
-    experiment.run(parts.override(text.get_config(), changes), root / 'bytes')
+    experiment.run(config_lib.override(text.get_config(), changes), root / 'bytes')
     return root
 
 

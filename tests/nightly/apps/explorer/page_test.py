@@ -7,7 +7,7 @@ import urllib.parse
 import pytest
 
 from configs import text as text_config
-from nplm_jax.config import parts
+from nplm_jax.config import settings as config_lib
 from nplm_jax.runs import experiment
 
 webdriver = pytest.importorskip('selenium.webdriver', reason='needs Selenium: pip install selenium')
@@ -120,7 +120,7 @@ def test_words_and_names_that_are_scripts_are_shown_and_not_run(driver, serve, t
     names = ['" :style="pwned=1" x="', '<img src=x onerror="pwned=1">']
     for name in names:
         experiment.run(config.copy_and_resolve_references(), tmp_path / name)
-        config = parts.override(config, {'model.family': 'add_delta'})
+        config = config_lib.override(config, {'model.family': 'add_delta'})
     with serve(*(tmp_path / name for name in names)) as served:
         query = urllib.parse.urlencode({'text': f'{SCRIPT} </script> {words[1]}', 'word': SCRIPT, 'position': 1})
         driver.get(f'{served[1]}/?{query}')

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from configs import sentences
-from nplm_jax.config import parts
+from nplm_jax.config import settings as config_lib
 from nplm_jax.runs import experiment
 
 pytest.importorskip('selenium.webdriver', reason='needs Selenium: pip install selenium')
@@ -114,7 +114,7 @@ def test_the_page_asks_nobody_else_and_reports_no_error(browser, toured):
 def test_a_run_in_training_is_followed_from_its_initial_numbers_to_its_best(serve, browsing, tmp_path):
     keys = {'train.epochs': 30, 'train.checkpoint_every': 30, 'train.evaluate_every': 60}
     folder = tmp_path / 'run'
-    experiment.run(parts.override(sentences.get_config(), keys), folder)
+    experiment.run(config_lib.override(sentences.get_config(), keys), folder)
     (folder / 'results.json').unlink()
     checkpoints, later = folder / 'checkpoints', tmp_path / 'later'
     later.mkdir()

@@ -22,7 +22,6 @@ CHANGES = {
     'model.h': K,
     'output.kind': 'nce',
     'output.samples': 9,
-    'optimizer.momentum': 0.0,
 }
 
 

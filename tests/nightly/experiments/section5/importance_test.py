@@ -24,7 +24,6 @@ TRAIN = np.minimum(np.random.default_rng(0).geometric(0.2, 900) - 1, V - 1)
 SETTINGS = {
     'output.kind': IMPORTANCE,
     'output.samples': 8,
-    'optimizer.momentum': 0.0,
 }
 
 
@@ -177,7 +176,7 @@ def test_training_adapts_the_proposal_to_the_network_at_any_number_of_updates_pe
     for size in (4, 7):
         changes = {
             'output.samples': 64,
-            'output.options.adaptation': 30.0,
+            'output.adaptation': 30.0,
             'train.batch_size': 22,
             'optimizer.decay': 0.0,
         }

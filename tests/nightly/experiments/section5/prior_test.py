@@ -13,7 +13,7 @@ from nplm_jax.runs.training_from_settings import prepare_run
 
 V = len(DATA.vocabulary)
 PRIOR = 'experiments.section5.plugins.prior:sgd'
-SGD = {'optimizer.momentum': 0.0, 'optimizer.schedule': 'constant', 'optimizer.learning_rate': 0.5}
+SGD = {'optimizer.schedule': 'constant', 'optimizer.learning_rate': 0.5}
 NCE = {**SPARSE, **SGD, 'output.kind': 'nce'}
 
 
@@ -30,7 +30,8 @@ def with_prior(tmp_path):
     def make(strength, recipe=NCE):
         options = {'neighbours': str(tmp_path / 'lists.npz'), 'strength': strength}
         changes = {f'optimizer.options.{key}': value for key, value in options.items()}
-        return small_settings({**recipe, 'optimizer.name': PRIOR, 'optimizer.tables': 'same', **changes})
+        changes |= {'optimizer.name': PRIOR, 'optimizer.tables': 'same', 'optimizer.table_rate': 1.0}
+        return small_settings({**recipe, **changes})
 
     return make
 

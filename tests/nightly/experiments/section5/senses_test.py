@@ -25,7 +25,7 @@ from nplm_jax.inference import generation
 from nplm_jax.inference.perplexity import evaluate
 
 V, N, M, S = 13, 3, 3, 3
-SENSES = {'model.family': SENSES_PATH, 'model.options.number': S}
+SENSES = {'model.family': SENSES_PATH, 'model.number': S}
 FEATURES_OF = jax.jit(features_of, static_argnums=0)
 
 
@@ -86,7 +86,7 @@ def test_gradients_are_numpys_in_float64():
 def test_one_sense_is_the_papers_network(tmp_path):
     changes = {**SPARSE, 'output.kind': 'nce'}
     expected, _, _ = train(small_settings(changes), tmp_path / 'nplm')
-    actual, _, _ = train(small_settings({**changes, **SENSES, 'model.options.number': 1}), tmp_path / 'senses')
+    actual, _, _ = train(small_settings({**changes, **SENSES, 'model.number': 1}), tmp_path / 'senses')
     assert_close(actual, expected, rtol=1e-4, atol=1e-6)
 
 
@@ -121,7 +121,7 @@ def test_stopped_and_resumed_is_bit_for_bit_the_same(tmp_path):
 def test_a_context_of_one_word_cannot_choose():
     with refuses('model.n'):
         make_network(V, {**SENSES, 'model.n': 2})
-    assert make_network(V, {**SENSES, 'model.n': 2, 'model.options.number': 1}).body.reach == 1
+    assert make_network(V, {**SENSES, 'model.n': 2, 'model.number': 1}).body.reach == 1
 
 
 @pytest.mark.eight_devices

@@ -8,7 +8,7 @@ import pytest
 from configs import text as text_config
 from nplm_jax.apps.adaptive import adaptation, dynamic_evaluation
 from nplm_jax.apps.adaptive.ngram_cache import NgramCache
-from nplm_jax.config import parts
+from nplm_jax.config import settings as config_lib
 from nplm_jax.data.stream import Span
 from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models import mixture
@@ -27,7 +27,7 @@ def folders(tmp_path_factory):
     config.corpus.path, config.corpus.tokens, config.corpus.min_count = str(root / 'text'), 'whitespace', 1
     config.train.epochs, config.train.batch_size, config.model.m, config.model.h = 2, 32, 4, 5
     experiment.run(config, root / 'network')
-    config = parts.override(config, {'model.family': 'add_delta', 'model.n': 2})
+    config = config_lib.override(config, {'model.family': 'add_delta', 'model.n': 2})
     experiment.run(config, root / 'counts')
     return root
 

@@ -10,7 +10,7 @@ from helpers import refuses
 
 from configs import sentences
 from nplm_jax.apps.explorer import tour
-from nplm_jax.config import parts
+from nplm_jax.config import settings as config_lib
 from nplm_jax.data.stream import RARE
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.reporting import run_reporter as reporting
@@ -56,9 +56,11 @@ def test_the_probabilities_are_those_of_every_other_command(shown):
 
 
 def test_an_ngram_that_reads_further_than_the_network_gets_the_whole_prompt(folders, tmp_path):
-    config = parts.override(sentences.get_config(), {'model.n': 2})
+    config = config_lib.override(sentences.get_config(), {'model.n': 2})
     experiment.run(config, tmp_path / 'network')
-    experiment.run(parts.override(config, {'model.family': 'modified_kneser_ney', 'model.n': 4}), tmp_path / 'counts')
+    experiment.run(
+        config_lib.override(config, {'model.family': 'modified_kneser_ney', 'model.n': 4}), tmp_path / 'counts'
+    )
     shown = tour.Tour.load([str(tmp_path / 'network'), str(tmp_path / 'counts')])
     words = ['i', 'love']
     beside = shown.show([words])[0]['ngram']
@@ -110,7 +112,7 @@ def test_other_runs_are_refused_and_the_family_is_named(folders, names):
 
 def test_an_output_layer_whose_rows_are_not_words_is_refused(tmp_path):
     changes = {'output.kind': 'tree', 'train.epochs': 1, 'train.evaluate_every': 0}
-    experiment.run(parts.override(sentences.get_config(), changes), tmp_path / 'run')
+    experiment.run(config_lib.override(sentences.get_config(), changes), tmp_path / 'run')
     with pytest.raises(BadInput) as caught:
         tour.Tour.load([str(tmp_path / 'run')])
     assert (caught.value.key, caught.value.value) == ('output.kind', 'tree')
@@ -142,7 +144,7 @@ def test_a_run_in_training_is_watched_and_a_newer_checkpoint_is_taken(folders, t
 def test_the_step_is_that_of_the_parameters_that_are_shown(tmp_path, evaluate_every, best_step):
     keys = {'train.epochs': 30, 'train.checkpoint_every': 30, 'train.evaluate_every': evaluate_every}
     folder = tmp_path / 'run'
-    experiment.run(parts.override(sentences.get_config(), keys), folder)
+    experiment.run(config_lib.override(sentences.get_config(), keys), folder)
     kept = folder / 'checkpoints' / '30'
     for path in set(kept.parent.glob('*')) - {kept}:
         shutil.rmtree(path)

@@ -36,7 +36,7 @@ CASES = {
     'qrnn_tied': TIED | {'model.family': 'qrnn'},
     'transformer': ATTENTION | {'model.layers': 2},
     'transformer_odd': ATTENTION | {'model.heads': 2, 'model.memory': 20, 'model.expansion': 1},
-    'transformer_learned': ATTENTION | TIED | {'model.positions': 'learned'},
+    'transformer_tied': ATTENTION | TIED,
     'transformer_n': ATTENTION | {'model.family': 'transformer_n', 'model.layers': 2},
     'transformer_n_bigrams': ATTENTION | TIED | {'model.family': 'transformer_n', 'model.n': 2},
 }

@@ -10,7 +10,7 @@ import pytest
 from helpers import ROOT, SENSES, make_model, refuses, small_settings
 
 from nplm_jax.apps.export import onnx_graph
-from nplm_jax.config.registry import NETWORKS, PARTS
+from nplm_jax.config.registry import KINDS, NETWORKS
 from nplm_jax.data import vocabulary
 from nplm_jax.data.stream import Span
 from nplm_jax.models.neural import NeuralLanguageModel
@@ -106,17 +106,17 @@ def test_every_network_is_the_same_readers(family, path):
         changes_of(**{'model.direct': True, 'model.h': 0}),
         changes_of(**{'model.n': 2}),
         changes_of('lstm', **{'model.tied': True, 'model.layers': 2, 'model.m': 5}),
-        changes_of('transformer', **{'model.tied': True, 'model.layers': 2, 'model.positions': 'learned'}),
+        changes_of('transformer', **{'model.tied': True, 'model.layers': 2}),
         changes_of('transformer_n', **{'model.n': 2}),
         changes_of(SENSES, 'nce'),
     ],
-    ids=['direct', 'linear', 'bigram', 'tied_lstm', 'learned_positions', 'transformer_2', 'plug_in'],
+    ids=['direct', 'linear', 'bigram', 'tied_lstm', 'tied_transformer', 'transformer_2', 'plug_in'],
 )
 def test_options_of_networks_are_the_same(changes, path):
     assert difference(write(changes, path), path, 2) < 1e-5
 
 
-@pytest.mark.parametrize('kind', PARTS['output.kind'].paths)
+@pytest.mark.parametrize('kind', KINDS['output.kind'].paths)
 def test_every_output_layer_is_the_same(kind, path):
     assert difference(write(changes_of(kind=kind), path), path, 2) < 1e-5
 

@@ -23,7 +23,7 @@ from configs import text as text_config
 from nplm_jax import kenlm
 from nplm_jax.apps.kenlm import model as kenlm_model
 from nplm_jax.apps.kenlm.readers import NetworkReader, NgramReader
-from nplm_jax.config import parts
+from nplm_jax.config import settings as config_lib
 from nplm_jax.ngram.backoff import BackoffModel
 from nplm_jax.ngram.counts import NgramTable
 from nplm_jax.runs import experiment, loading
@@ -130,9 +130,9 @@ def runs(tmp_path_factory):
         'unmarked': {**counts, 'corpus.boundary_tokens': False},
     }
     for name, changes in kinds.items():
-        experiment.run(parts.override(sentences.get_config(), changes), root / name)
+        experiment.run(config_lib.override(sentences.get_config(), changes), root / name)
     (root / 'text').write_text(repeated(GERMAN), encoding='utf-8')
-    config = parts.override(text_config.get_config(), {**counts, 'corpus.tokens': 'characters'})
+    config = config_lib.override(text_config.get_config(), {**counts, 'corpus.tokens': 'characters'})
     config.corpus.path = str(root / 'text')
     experiment.run(config, root / 'characters')
     return root
@@ -386,7 +386,7 @@ def test_text_that_is_tokenized_has_one_number_here_in_nplm_score_and_in_what_is
     if source == 'network':
         changes = {'model.n': 3, 'model.m': 4, 'model.h': 5, 'train.epochs': 1}
     rules = {'corpus.tokens': 'whitespace', 'corpus.lowercase': False, 'corpus.split_possessive': False}
-    config = parts.override(text_config.get_config(), {**changes, **rules, 'corpus.min_count': 1})
+    config = config_lib.override(text_config.get_config(), {**changes, **rules, 'corpus.min_count': 1})
     config.corpus.path = str(tmp_path / 'text')
     experiment.run(config, tmp_path / 'run')
     run, file = tmp_path / 'run', tmp_path / 'file.arpa'

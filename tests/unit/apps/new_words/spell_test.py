@@ -11,7 +11,7 @@ import pytest
 
 from configs import text as text_config
 from nplm_jax.cli import __main__ as cli
-from nplm_jax.config import parts
+from nplm_jax.config import settings as config_lib
 from nplm_jax.models.open_vocabulary import OpenVocabulary, count_characters
 from nplm_jax.models.spelled_words import Spelling
 from nplm_jax.runs import experiment, loading, spelling
@@ -34,7 +34,7 @@ def runs(tmp_path_factory):
     (root / 'text').write_text('\n\n'.join(' '.join(('the', 'old', new, 'dog', '.')) for new in rare))
     config = text_config.get_config()
     config.corpus.path, config.corpus.tokens, config.corpus.min_count = str(root / 'text'), 'whitespace', 30
-    config = parts.override(config, {'model.family': 'add_delta'})
+    config = config_lib.override(config, {'model.family': 'add_delta'})
     for name, n in (('first', 2), ('second', 3)):
         config.model.n = n
         experiment.run(config, root / name)
@@ -174,7 +174,7 @@ def test_any_family_spells(runs, nplm_command, tmp_path):
     (output,), _ = nplm_command('spell', tmp_path, '--family=modified_kneser_ney', '--n=4', '--json')
     loaded = loading.load(tmp_path / 'spelling')
     settings, symbols, model = loaded.settings, loaded.vocabulary, loaded.model
-    assert (settings.model.family, settings.model.n) == ('modified_kneser_ney', 4)
+    assert (settings.model.name, settings.model.n) == ('modified_kneser_ney', 4)
     found, rare = json.loads(output), spelling.read_rare_words(tmp_path)
     log_p = Spelling(model, symbols, rare.vocabulary).log_probabilities(rare.words['test']).sum()
     assert found['test']['bits_per_character'] == pytest.approx(

@@ -7,7 +7,7 @@ import pytest
 
 from configs import text as text_config
 from nplm_jax.apps.surprisal import measurement, stimuli
-from nplm_jax.config import parts
+from nplm_jax.config import settings as config_lib
 from nplm_jax.data import unspaced_scripts
 from nplm_jax.runs import experiment, loading
 
@@ -37,7 +37,7 @@ def trained(request, tmp_path_factory):
     lines = [[*map(rng.choice, places), '。'] for _ in range(3000)]
     (root / 'text').write_text(''.join((' ' if is_segmented else '').join(line) + '\n' for line in lines))
     changes = {'model.family': 'modified_kneser_ney', 'model.n': 6, **KINDS[request.param]}
-    config = parts.override(text_config.get_config(), changes)
+    config = config_lib.override(text_config.get_config(), changes)
     config.corpus.path = str(root / 'text')
     experiment.run(config, root / 'run')
     return loading.load(root / 'run')

@@ -12,7 +12,7 @@ from texts import GERMAN, repeated
 from configs import text as text_config
 from nplm_jax.apps.export import huggingface
 from nplm_jax.apps.surprisal import measurement, stimuli
-from nplm_jax.config import parts
+from nplm_jax.config import settings as config_lib
 from nplm_jax.config.settings import Settings
 from nplm_jax.data.tokenizers.byte_level import ByteTokenizer, to_alphabet
 from nplm_jax.data.vocabulary import Vocabulary
@@ -197,7 +197,7 @@ def minicons_and_run(tmp_path_factory):
     (folder / 'text.txt').write_text(repeated(GERMAN), encoding='utf-8')
     changes = {'corpus.path': str(folder / 'text.txt'), 'corpus.tokens': 'pieces', 'corpus.pieces': 400}
     sizes = {'model.n': 5, 'model.m': 8, 'model.h': 12, 'train.epochs': 2, 'train.batch_size': 16}
-    experiment.run(parts.override(text_config.get_config(), {**changes, **sizes}), folder / 'run')
+    experiment.run(config_lib.override(text_config.get_config(), {**changes, **sizes}), folder / 'run')
     loaded = loading.load(folder / 'run')
     settings, words, model = loaded.settings, loaded.vocabulary, loaded.model
     with pytest.MonkeyPatch.context() as patch:

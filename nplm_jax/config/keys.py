@@ -1,0 +1,163 @@
+"""The keys of a run: builds its sections and components from values by flattened key, and lists their keys."""
+
+import dataclasses
+import functools
+import types
+import typing
+from collections.abc import Collection, Iterator
+from typing import Any, NamedTuple, cast
+
+from nplm_jax.config import plugins
+from nplm_jax.config.checked_fields import OPTION_TYPES, Options, check_value, describe_allowed
+from nplm_jax.config.component import DEFAULT, KIND, MEANING, NEEDS, key_fields, metadata_of
+from nplm_jax.config.plugins import is_path
+from nplm_jax.config.registry import KINDS, component_class
+from nplm_jax.utils.errors import BadInput, require
+from nplm_jax.utils.names import did_you_mean
+
+_hints = functools.cache(functools.partial(typing.get_type_hints, include_extras=True))
+
+
+class Key(NamedTuple):
+    """A key of a run."""
+
+    name: str
+    value: Any
+    default: Any
+    allowed: str
+    meaning: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Unknown:
+    """A plug-in whose module the user did not name.
+
+    Attributes:
+        name: Its import path.
+        values: The values of its section by flattened key.
+        others: The keys of other sections, some of which exist only because the plug-in asks for them.
+    """
+
+    name: str
+    values: Options
+    others: frozenset[str] = dataclasses.field(default=frozenset(), repr=False, compare=False)
+
+
+def build(section: type, remaining: dict[str, Any], prefix: str = '', settings: Any = None, **given: Any) -> Any:
+    """Returns a section or a component with its values, each checked, and removes their keys from `remaining`.
+
+    Args:
+        section: The dataclass.
+        remaining: Values by flattened key. A key that is not among them has its default.
+        prefix: What precedes the names of the fields in their keys, such as `model.`.
+        settings: The settings that have the section, as far as they are built; None if the section is the settings.
+        **given: Fields of a component that are no keys.
+
+    Raises:
+        BadInput: A value has a wrong type or is impossible, or a plug-in cannot be used.
+    """
+    made = types.SimpleNamespace(**given)
+    settings = settings or made
+    fields = sorted(key_fields(section), key=lambda field: KIND not in field.metadata)
+    names = {f'{prefix}{field.name}' for field in fields}
+    for field in fields:
+        name = f'{prefix}{field.name}'
+        value = default = field.metadata.get(DEFAULT, field.default)
+        needs, kind = metadata_of(section, field.name, NEEDS), field.metadata.get(KIND)
+        if needs and not needs(made, settings):
+            pass
+        elif kind:
+            value = build_component(kind, remaining, names)
+        elif isinstance(default, Options):
+            value = _build_options(f'{prefix}name', made.name, name, remaining)
+        elif dataclasses.is_dataclass(default):
+            value = build(type(default), remaining, f'{name}.', settings)
+        else:
+            value = check_value(remaining.pop(name, default), _hints(section)[field.name], name)
+        setattr(made, field.name, value)
+    return section(**vars(made))
+
+
+def build_component(kind: str, remaining: dict[str, Any], others: Collection[str] = ()) -> Any:
+    """Returns a component, and removes its keys from `remaining`; see `build`.
+
+    Args:
+        kind: The key that names it, such as `model.family`.
+        remaining: Values by flattened key.
+        others: The keys in its section that are not its own.
+    """
+    name, section = check_value(remaining.pop(kind, KINDS[kind].default), str, kind), f'{kind.partition(".")[0]}.'
+    if is_path(name) and not plugins.is_allowed(plugins.check_path(kind, name)):
+        shared = tuple(f'{other}.' for other in others if other.startswith(section))
+        own = [key for key in remaining if key.startswith(section) and not f'{key}.'.startswith(shared)]
+        return Unknown(name, Options(_take(own, remaining)), frozenset(remaining))
+    found = component_class(kind, name)
+    for key, field in ((f'{section}{field.name}', field) for field in key_fields(found) if KIND not in field.metadata):
+        is_free = key not in others and key not in KINDS
+        require(is_free, kind, name, f'its field {field.name} has the name of another key, {key}')
+    return build(found, remaining, section, name=name)
+
+
+def _build_options(kind: str, path: str, section: str, remaining: dict[str, Any]) -> Options:
+    """Returns the options of a plug-in that is a function, and removes their keys from `remaining`."""
+    if is_path(path) and plugins.is_allowed(plugins.check_path(kind, path)):
+        function = plugins.load_function(kind, path)
+        return Options(vars(build(plugins.arguments(function), remaining, f'{section}.')), function)
+    own = [key for key in remaining if is_path(path) and key.startswith(f'{section}.')]
+    return Options({key.removeprefix(f'{section}.'): value for key, value in _take(own, remaining).items()})
+
+
+def _take(keys: Collection[str], remaining: dict[str, Any]) -> dict[str, Any]:
+    """Returns the values of keys of a plug-in that is not imported, and removes them from `remaining`."""
+    for key in keys:
+        require(type(remaining[key]) in OPTION_TYPES, key, remaining[key], 'must be a string, a number or a bool')
+    return {key: remaining.pop(key) for key in keys}
+
+
+def list_keys(section: Any, prefix: str = '', settings: Any = None) -> Iterator[Key]:
+    """Yields the keys of a section or a component; see `build`."""
+    settings = settings or section
+    for field in key_fields(type(section)):
+        name, value = f'{prefix}{field.name}', getattr(section, field.name)
+        needs, kind = metadata_of(type(section), field.name, NEEDS), field.metadata.get(KIND)
+        if needs and not needs(section, settings):
+            continue
+        if kind:
+            yield Key(kind, value.name, KINDS[kind].default, '', describe_kind(kind))
+            yield from _keys_of_component(kind, value, settings)
+        elif isinstance(value, Options):
+            yield from (Key(f'{name}.{option}', x, x, '', '') for option, x in value.items())
+        elif dataclasses.is_dataclass(value):
+            yield from list_keys(value, f'{name}.', settings)
+        else:
+            default = field.metadata.get(DEFAULT, field.default)
+            meaning = metadata_of(type(section), field.name, MEANING) or ''
+            yield Key(name, value, default, describe_allowed(_hints(cast(Any, type(section)))[field.name]), meaning)
+
+
+def _keys_of_component(kind: str, component: Any, settings: Any) -> Iterator[Key]:
+    if isinstance(component, Unknown):
+        return (Key(key, value, value, '', '') for key, value in component.values.items())
+    return list_keys(component, f'{kind.partition(".")[0]}.', settings)
+
+
+def describe_kind(kind: str) -> str:
+    """Returns the meaning of a key that names a component."""
+    return f'{KINDS[kind].meaning}: {" | ".join(KINDS[kind].paths)} | an import path'
+
+
+def unknown_key(key: str, settings: Any, value: Any = ...) -> BadInput:
+    """Returns the error of a key that a run does not have: what chooses its keys, these, and the nearest one."""
+    values = {known.name: known.value for known in list_keys(settings)}
+    section = key.partition('.')[0]
+    peers = [name for name in values if name.startswith(f'{section}.')]
+    near = did_you_mean(key, values, dotted=True)
+    if '.' not in key or not (peers or hasattr(settings, section)):
+        sections = dict.fromkeys(name.partition('.')[0] for name in values if '.' in name)
+        return BadInput(key, f'unknown key; sections are {", ".join(sections)}{near}', value=value)
+    if not peers:
+        family = f'model.family={settings.model.name}'
+        return BadInput(key, f'not a key of {family}, a count-based model, which has no {section}.*', value=value)
+    kinds = [f'{kind}={values[kind]}' for kind in KINDS if kind.startswith(f'{section}.') and kind in values]
+    of_kinds = f'not a key of {", ".join(kinds)}' if kinds else 'unknown key'
+    return BadInput(key, f'{of_kinds}; keys are {", ".join(peers)}{near}', value=value)
