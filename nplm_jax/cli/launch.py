@@ -6,7 +6,6 @@ Imports no JAX, so that --help and bad flags answer at once.
 from __future__ import annotations
 
 import contextlib
-import errno
 import functools
 import os
 import pathlib
@@ -45,7 +44,7 @@ from nplm_jax.reporting.shell import command_line, find_modules_here, hide_passw
 from nplm_jax.runs.command_line import describe_config, explain
 from nplm_jax.runs.signals import Terminated, raise_on_sigterm
 from nplm_jax.sweeps import launchers
-from nplm_jax.utils.errors import BadInput, NonFiniteError, Resumable, first_line
+from nplm_jax.utils.errors import BadInput, NonFiniteError, first_line
 
 if TYPE_CHECKING:
     from nplm_jax.sweeps.sweep_points import Point
@@ -95,20 +94,11 @@ def resumable(folder: pathlib.Path, command: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if not (failure := describe_failure(error, folder)):
+        from nplm_jax.runs import workdir
+
+        if not (failure := workdir.describe_failure(error, folder)):
             raise
         exit_with(1, f'{failure}; saved progress is intact; resume with: {command}')
-
-
-def describe_failure(error: OSError, folder: pathlib.Path) -> str:
-    """Returns what failed in the folder of a run; '' for an error from elsewhere, such as a plug-in's."""
-    if isinstance(error, Resumable):
-        return str(error)
-    files = [os.fsdecode(name) for name in (error.filename, error.filename2) if isinstance(name, (str, bytes))]
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f'{next(iter(files), folder)}: {error.strerror}; free some space'
-    is_own = any(pathlib.Path(os.path.abspath(name)).is_relative_to(folder.absolute()) for name in files)
-    return str(error) if is_own else ''
 
 
 def use_scheduler() -> contextlib.AbstractContextManager[None]:

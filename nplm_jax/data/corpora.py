@@ -8,16 +8,12 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from nplm_jax.config import plugins
 from nplm_jax.config.sections import CorpusSettings
-from nplm_jax.data import brown, gutenberg, mapped_arrays, preparation, sources, text_checks, wikitext2, wikitext103
+from nplm_jax.data import brown, gutenberg, preparation, sources, text_checks, wikitext2, wikitext103
 from nplm_jax.data.dataset import Splits
-from nplm_jax.data.prepared_texts import PreparedText
 from nplm_jax.data.sources import Part
 from nplm_jax.data.splitting import shorten_texts, split_stream, split_text
-from nplm_jax.data.stream import BOUNDARY_TOKENS
 from nplm_jax.data.tokenizers.tokenizer import Piece, Tokenizer
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.data.word_stream import WordStream
@@ -131,7 +127,7 @@ def load(settings: CorpusSettings, tokenizer: Tokenizer | None = None) -> Corpus
     prepared = preparation.prepare(parts, tokenizer or make_tokenizer(settings), settings.name)
     if _reads_user_text(settings) and (warning := text_checks.describe_written(prepared.written)):
         print(f'{settings.path or settings.name}: {warning}', file=sys.stderr)
-    _require_words(parts, prepared, settings)
+    text_checks.require_words(parts, prepared, settings)
     has_lines = parts[0].has_lines and prepared.tokenizer.boundary_tokens
     keeps_all = not settings.words or prepared.tokenizer.is_lossless  # texts of learned tokens are shortened before
     stream, (train, valid, test) = split_stream(prepared.stream, prepared.lengths, settings, has_lines, keeps_all)
@@ -275,21 +271,6 @@ def _read_files(key: str, files: Sequence[pathlib.Path], column: str, *choices: 
     """Reads the pieces of files one after the other; `choices` as in `sources.read_pieces`."""
     for file in files:
         yield from sources.read_pieces(key, file, column, *choices)
-
-
-def _require_words(parts: Sequence[Part], prepared: PreparedText, settings: CorpusSettings) -> None:
-    """Raises BadInput unless each part of the user's text has at least two types beside the boundary tokens."""
-    types = prepared.stream.types
-    is_word_K = np.array([word not in BOUNDARY_TOKENS for word in types], bool)
-    stop = 0
-    for part, length in zip(parts, prepared.lengths):
-        start, stop = stop, stop + length
-        if part.key:
-            counts_K = mapped_arrays.bincount(prepared.stream.type_ids_L[start:stop], len(types))
-            num_types = int((is_word_K & (counts_K > 0)).sum())
-            path = getattr(settings, part.key.split()[0].removeprefix('corpus.'))
-            require(num_types > 0, part.key, path, 'holds no words')
-            require(num_types > 1, part.key, path, 'contains only one distinct word; at least two are needed')
 
 
 _PATHS = ('path', 'valid_path', 'test_path')

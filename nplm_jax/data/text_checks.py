@@ -1,14 +1,20 @@
-"""What is worth telling a user about a text: many unknown words, no blanks between words, a sentence a line."""
+"""Checks of a text: no words, many unknown words, no blanks between words, a sentence per line."""
 
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from nplm_jax.data.stream import RARE, SKIPPED, UNKNOWN
+import numpy as np
+
+from nplm_jax.data import mapped_arrays
+from nplm_jax.data.stream import BOUNDARY_TOKENS, RARE, SKIPPED, UNKNOWN
+from nplm_jax.utils.errors import require
 
 if TYPE_CHECKING:
     from nplm_jax.config.sections import CorpusSettings
+    from nplm_jax.data.prepared_texts import PreparedText
+    from nplm_jax.data.sources import Part
 
 MAX_OOV = 0.05  # share of unknown words above which perplexities do not say which model is better
 MIN_LINES = 10  # of a text in which lines may be recognised as paragraphs
@@ -117,3 +123,18 @@ def has_line_paragraphs(texts: Iterable[str]) -> bool:
 def _is_wrapped(lengths: Sequence[int]) -> bool:
     longest = statistics.quantiles(lengths, n=20)[-1]  # without outliers
     return statistics.median(lengths) >= _WRAPPED * longest
+
+
+def require_words(parts: 'Sequence[Part]', prepared: 'PreparedText', settings: 'CorpusSettings') -> None:
+    """Raises BadInput unless each part of the user's text has at least two types beside the boundary tokens."""
+    types = prepared.stream.types
+    is_word_K = np.array([word not in BOUNDARY_TOKENS for word in types], bool)
+    stop = 0
+    for part, length in zip(parts, prepared.lengths):
+        start, stop = stop, stop + length
+        if part.key:
+            counts_K = mapped_arrays.bincount(prepared.stream.type_ids_L[start:stop], len(types))
+            num_types = int((is_word_K & (counts_K > 0)).sum())
+            path = getattr(settings, part.key.split()[0].removeprefix('corpus.'))
+            require(num_types > 0, part.key, path, 'holds no words')
+            require(num_types > 1, part.key, path, 'contains only one distinct word; at least two are needed')

@@ -1,6 +1,7 @@
 """Folders of runs: their owner, their lock against other processes, and their settings."""
 
 import contextlib
+import errno
 import itertools
 import os
 import pathlib
@@ -25,7 +26,7 @@ from nplm_jax.reporting import catalog
 from nplm_jax.reporting.catalog import CONFIG, CORPUS, MINUTES, VOCABULARY
 from nplm_jax.runs import network_from_settings
 from nplm_jax.training.word_source import resolve_input
-from nplm_jax.utils.errors import BadInput, first_few, shorten
+from nplm_jax.utils.errors import BadInput, Resumable, first_few, shorten
 from nplm_jax.utils.io import remove_leftovers
 from nplm_jax.utils.untrusted import read_json
 
@@ -222,6 +223,17 @@ def locked(folder: pathlib.Path) -> Iterator[None]:
     with lock:
         remove_leftovers(folder)
         yield
+
+
+def describe_failure(error: OSError, folder: pathlib.Path) -> str:
+    """Returns what failed in the folder of a run; '' for an error from elsewhere, such as a plug-in's."""
+    if isinstance(error, Resumable):
+        return str(error)
+    files = [os.fsdecode(name) for name in (error.filename, error.filename2) if isinstance(name, (str, bytes))]
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f'{next(iter(files), folder)}: {error.strerror}; free some space'
+    is_own = any(pathlib.Path(os.path.abspath(name)).is_relative_to(folder.absolute()) for name in files)
+    return str(error) if is_own else ''
 
 
 def check_config(settings: Settings) -> None:

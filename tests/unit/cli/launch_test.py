@@ -23,7 +23,6 @@ from helpers import (
 from configs import sentences as sentences_config
 from configs import text as text_config
 from nplm_jax.cli import __main__ as cli
-from nplm_jax.cli import launch as launch_lib
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.checked_fields import flatten
 from nplm_jax.runs import experiment, loading, run_inputs, run_names, workdir
@@ -460,7 +459,7 @@ def test_only_a_failure_of_the_runs_folder_or_a_full_disk_advises_to_resume(erro
     run = tmp_path / 'run'
     if error.filename:
         error.filename = error.filename.replace('RUN', str(run))
-    failure = launch_lib.describe_failure(error, run)
+    failure = workdir.describe_failure(error, run)
     assert said.replace('RUN', str(run)) in failure and bool(failure) == bool(said)
 
 
