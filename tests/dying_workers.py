@@ -15,7 +15,8 @@ def kill_workers(cluster, killed, number, pause):
     with distributed.Client(cluster._client.scheduler.address, set_as_default=False) as client:
         while len(killed) < number:
             with contextlib.suppress(Exception):  # a worker that is dying cannot answer
-                pid = min(client.run(os.getpid, on_error='ignore').values())
+                found = client.sync(client._run, os.getpid, on_error='ignore', callback_timeout=10)
+                pid = min(found.values())
                 os.kill(pid, signal.SIGKILL)
                 killed.append(pid)
             time.sleep(pause)
