@@ -87,7 +87,7 @@ KINDS = {  # by the key that names the component, whose keys are in the same sec
     ),
     'optimizer.schedule': Kind(
         'cosine',
-        'not of paper: learning rate after warm-up',
+        'learning rate after warm-up',
         'nplm_jax.training.rate_schedules:RateSchedule',
         {
             'constant': 'nplm_jax.training.rate_schedules:Constant',

@@ -22,8 +22,7 @@ class FullSoftmax(Softmax):
 
     block_size: CountOrZero = key(
         0,
-        'of full: number of examples whose |V| scores are in memory at once; '
-        '0: 256 on a CPU, 1024 on a TPU, 4096 on a GPU',
+        'number of examples whose |V| scores are in memory at once; 0: 256 on a CPU, 1024 on a TPU, 4096 on a GPU',
     )
 
     def check(self) -> None:

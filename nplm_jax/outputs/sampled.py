@@ -56,12 +56,11 @@ class SampledSoftmax(softmax.Softmax, SparseOutputLayer):
 
     samples: Count = key(
         1000,
-        'of sampled and nce: number of distinct words that are drawn per update and shared by all examples of the '
-        'batch; at most |V|',
+        'number of distinct words that are drawn per update and shared by all examples of the batch; at most |V|',
     )
     proposal: Literal['unigram', 'log_uniform'] = key(
         'unigram',
-        'of sampled and nce: the distribution of the drawn words: unigram (by training count) | log_uniform (by rank)',
+        'the distribution of the drawn words: unigram (by training count) | log_uniform (by rank)',
     )
     scorer: softmax.Scorer = built(softmax.LINEAR)  # type: ignore[misc]
 

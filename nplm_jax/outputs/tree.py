@@ -36,7 +36,7 @@ class TreeSoftmax(ExactSparseLayer):
 
     tree: str = key(
         'huffman',
-        'of tree: huffman | random | a file with lines `word<TAB>code`, codes of 0 and 1',
+        'huffman | random | a file with lines `word<TAB>code`, codes of 0 and 1',
         file_unless=BUILT_IN,
     )
     nodes: Tree = built()

@@ -33,12 +33,8 @@ class TwoLevelSoftmax(ExactSparseLayer):
         vocabulary_size: V. Arrays have more rows where they are padded to a mesh.
     """
 
-    num_shortlist: CountOrZero = key(
-        1000, 'of two_level: number of the most frequent words, each of which is a class of its own'
-    )
-    classes: Count = key(
-        500, 'of two_level: largest number of classes of the other words; these classes have equal sizes'
-    )
+    num_shortlist: CountOrZero = key(1000, 'number of the most frequent words, each of which is a class of its own')
+    classes: Count = key(500, 'largest number of classes of the other words; these classes have equal sizes')
     vocabulary_size: int = built(0)
     tables = Tables(others=(CLASSES,))
 

@@ -101,7 +101,6 @@ def test_a_wheel_from_the_source_distribution_holds_the_package_and_nothing_else
         (entries,) = (wheel.read(name).decode() for name in wheel.namelist() if name.endswith('/entry_points.txt'))
     package = [
         ROOT / 'nplm_jax' / 'py.typed',
-        ROOT / 'nplm_jax' / 'config' / 'keys.json',
         *(p for kind in ('py', 'css', 'html', 'js') for p in (ROOT / 'nplm_jax').rglob(f'*.{kind}')),
     ]
     configs = {f'nplm_jax/{p.relative_to(ROOT).as_posix()}' for p in (ROOT / 'configs').glob('*.py')}
