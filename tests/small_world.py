@@ -48,7 +48,7 @@ def get_config(*row):
     keys |= {{'train.batch_size': 12, 'train.epochs': min(c.train.epochs, 2) if 'train' in c else 2}}
     keys |= {{'model.bptt_length': 4, 'train.steps_per_execution': 32, 'train.log_every': 32}}
     keys |= {{'train.checkpoint_every': 1000}}  # a save takes 0.1 s
-    return settings.to_config(settings.settle(flatten(c), keys, given=()))  # without keys that this config does not have
+    return settings.to_config(settings.settle(flatten(c), keys, given=()))  # without keys that it does not have
 
 network = getattr(real, 'network', None)
 
