@@ -137,17 +137,8 @@ def set_up(command: str) -> tuple[pathlib.Path, ConfigDict, str, dict[str, Any]]
     config = CONFIG.value
     file = config_flags.get_config_filename(flags.FLAGS['config'])
     overrides = dict(sorted(config_flags.get_override_values(flags.FLAGS['config']).items()))
-    suffix = (
-        '-search'
-        if search_flags.is_search()
-        else '-grid'
-        if GRID.value
-        else '-sweep'
-        if SWEEP.value
-        else '-configs'
-        if CONFIGS.value
-        else ''
-    )
+    kinds = {'search': search_flags.is_search(), 'grid': GRID.value, 'sweep': SWEEP.value, 'configs': CONFIGS.value}
+    suffix = next((f'-{kind}' for kind, is_asked in kinds.items() if is_asked), '')
     folder = expand(
         '--workdir', WORKDIR.value or f'runs/{run_names.default_name(config, overrides, MINUTES.value)}{suffix}'
     )

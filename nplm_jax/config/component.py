@@ -92,15 +92,14 @@ def chosen(kind: str, needs: Needs | None = None) -> Any:
     return dataclasses.field(default=None, metadata={KIND: kind, NEEDS: needs})
 
 
-def built(default: Any = None, repr: bool = True, compare: bool = True) -> Any:
+def built(default: Any = None, repr: bool = True) -> Any:
     """Returns a field of a component that is no key: code sets it, or the component learns it.
 
     Args:
         default: Its default.
         repr: Whether the `repr` of the component shows it; False for thousands of values.
-        compare: Whether components with other values differ.
     """
-    return dataclasses.field(default=default, repr=repr, compare=compare, metadata={BUILT: True})
+    return dataclasses.field(default=default, repr=repr, metadata={BUILT: True})
 
 
 def metadata_of(component: type, field: str, name: str) -> Any:

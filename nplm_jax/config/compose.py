@@ -13,7 +13,7 @@ from nplm_jax.config import plugins
 from nplm_jax.config.checked_fields import flatten
 from nplm_jax.config.plugins import is_path
 from nplm_jax.config.registry import KINDS, base_class
-from nplm_jax.config.settings import CORPUS, settle, to_config, trusting
+from nplm_jax.config.settings import CHOOSERS, CORPUS, settle, to_config, trusting
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.names import did_you_mean
 
@@ -72,7 +72,7 @@ def components_among(config: ConfigDict, words: str) -> dict[str, str]:
         words: What follows the colon of --config.
     """
     values, named = flatten(config), list(filter(None, words.split(',')))
-    return {kind: values[kind] for kind in (CORPUS, *KINDS) if values.get(kind) in named}
+    return {kind: values[kind] for kind in CHOOSERS if values.get(kind) in named}
 
 
 def with_components(config: ConfigDict, components: dict[str, str]) -> ConfigDict:

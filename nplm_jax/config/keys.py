@@ -135,6 +135,16 @@ def list_keys(section: Any, prefix: str = '', settings: Any = None) -> Iterator[
             yield Key(name, value, default, describe_allowed(_hints(cast(Any, type(section)))[field.name]), meaning)
 
 
+def list_components(section: Any) -> Iterator[tuple[str, Any]]:
+    """Yields the components in a section, at any depth, with the keys that name them."""
+    for field in () if isinstance(section, Unknown) else key_fields(type(section)):
+        value, kind = getattr(section, field.name), field.metadata.get(KIND)
+        if kind and value is not None:
+            yield kind, value
+        if dataclasses.is_dataclass(value):
+            yield from list_components(value)
+
+
 def _keys_of_component(kind: str, component: Any, settings: Any) -> Iterator[Key]:
     if isinstance(component, Unknown):
         return (Key(key, value, value, '', '') for key, value in component.values.items())

@@ -41,15 +41,14 @@ def _counts_words(corpus: Any, settings: Any) -> bool:
     """Returns whether the vocabulary is counted in the corpus, and not that of the tokenizer."""
     if isinstance(corpus.tokenizer, Unknown):
         return 'corpus.min_count' in corpus.tokenizer.others
-    counted = base_class('corpus.tokens').tokens
-    return getattr(type(corpus.tokenizer), 'tokens', counted) is counted
+    return type(corpus.tokenizer).tokens is base_class('corpus.tokens').tokens
 
 
 def _has_row_per_word(section: Any, settings: Any) -> bool:
     """Returns whether the output layer has a row for each word and nothing else."""
     if isinstance(settings.output, Unknown):
         return 'train.calibrate' in settings.output.others
-    return bool(getattr(settings.output, 'takes_new_words', True))
+    return bool(settings.output.takes_new_words)
 
 
 @dataclasses.dataclass(frozen=True)

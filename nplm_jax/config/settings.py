@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 from nplm_jax.config import plugins, records
 from nplm_jax.config.checked_fields import check_value, flatten
 from nplm_jax.config.component import DEFAULT, FILE, KIND, NEEDS, CountOrZero, chosen, key, key_fields, metadata_of
-from nplm_jax.config.keys import Unknown, build, list_keys, unknown_key
+from nplm_jax.config.keys import Unknown, build, list_components, list_keys, unknown_key
 from nplm_jax.config.plugins import is_module, is_path, module_of, trust
 from nplm_jax.config.registry import KINDS, component_class, is_neural
 from nplm_jax.config.sections import CorpusSettings, EvalSettings, Name, PaperRow, ParallelSettings, TrainSettings
@@ -200,14 +200,8 @@ def to_config(settings: Settings) -> ConfigDict:
 
 def components(settings: Settings) -> dict[str, Any]:
     """Returns the components of a run by the keys that name them."""
-    found = {
-        'model.family': settings.model,
-        'output.kind': settings.output,
-        'optimizer.name': settings.optimizer,
-        'optimizer.schedule': getattr(settings.optimizer, 'schedule', None),
-        'corpus.tokens': settings.corpus.tokenizer,
-    }
-    return {kind: component for kind, component in found.items() if component is not None}
+    found = dict(list_components(settings))
+    return {kind: found[kind] for kind in KINDS if kind in found}
 
 
 def plugins_of(settings: Settings, kinds: Collection[str] = CHOOSERS) -> dict[str, str]:

@@ -87,7 +87,7 @@ def make_schedule(settings: Settings, train: Span) -> Schedule:
     allowed = f'must be {len(train):,} or less, the training words (corpus.train below 1 is a fraction, else words)'
     require(batch_size <= len(train), 'train.batch_size', batch_size, allowed)
     per_epoch = len(train) // batch_size
-    total, warmup = total_steps(settings, per_epoch), getattr(settings.optimizer, 'warmup', 0)
+    total, warmup = total_steps(settings, per_epoch), settings.optimizer.warmup
     require(total < 2**31, 'train.epochs', settings.train.epochs, f'must make fewer than 2**31 updates, not {total:,}')
     require(warmup < total, 'optimizer.warmup', warmup, f'must be below {total:,}, the number of updates of the run')
     share, allowed = settings.train.average_start, 'must be 0 where train.average=0'

@@ -85,9 +85,8 @@ def check(folder: pathlib.Path, settings: Settings) -> None:
         raise BadInput('--workdir', f'cannot be used ({error.strerror})', value=folder) from None
     current = config_lib.to_flat(settings)
     keys = sorted(k for k in current | recorded if not k.startswith('parallel.'))
-    different = [
-        k for k in keys if current.get(k) not in (recorded.get(k), AUTO.get(k, ...))
-    ]  # `resolve` takes the recorded value
+    # Where a key has its value in AUTO, `resolve` takes the recorded one.
+    different = [k for k in keys if current.get(k) not in (recorded.get(k), AUTO.get(k, ...))]
     if different:
         differences = first_few([f'{k}={_show(recorded.get(k))} there, {_show(current.get(k))} now' for k in different])
         raise BadInput('--workdir', f'belongs to another config ({differences}); {give_another(folder)}', value=folder)

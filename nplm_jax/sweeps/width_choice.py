@@ -153,7 +153,7 @@ class Budget:
         while width not in self.timings and len(self.timings) < _TIMINGS:
             print(f'--minutes: timing updates of {width} units', flush=True)
             timed = self.settings(width)
-            if hasattr(timed.optimizer, 'warmup'):  # one of few updates would be too long
+            if timed.optimizer.warmup:  # one of few updates would be too long
                 timed = config_lib.replace(timed, {'optimizer.warmup': 0})
             self.timings[width] = measure(timed, self.data, self.folder)
             width = max(filter(self.suffices, self.widths), default=self.widths[0])

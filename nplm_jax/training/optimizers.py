@@ -33,6 +33,7 @@ class Rule(Component, abc.ABC):
             rows. The state of a row must then be one number or nothing, and a rule must know `rows`: see
             `scale_by_row_moment`.
         decay: The coefficient of R(theta).
+        warmup: The number of updates of linear warm-up.
         table_rate: The rate of the tables, as a multiple of the learning rate.
         clip_norm: The largest norm of all gradients together; 0 for no limit.
     """
@@ -41,6 +42,7 @@ class Rule(Component, abc.ABC):
     decouples_decay: ClassVar[bool] = False
     updates_rows: ClassVar[Any] = False  # a bool, or a property
     decay: float
+    warmup: int = 0
     table_rate: float = 1.0
     clip_norm: float = 0.0
 
