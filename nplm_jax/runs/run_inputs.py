@@ -107,7 +107,6 @@ def record_inputs(
     digests = {**model_digests(settings), **text_digest(data)} if digests is None else digests
     try:
         if (folder / CONFIG).exists() and has_trained(folder):
-            catalog.check_files(folder)
             refuse_changes(folder, difference(folder, settings, digests))
             return
         for key, path in config_lib.user_files(settings).items():
@@ -150,9 +149,9 @@ def difference(folder: pathlib.Path, settings: Settings, digests: Mapping[str, s
     """
     if not has_trained(folder):
         return ''
+    catalog.check_files(folder)
     record, values = read_record(folder), config_lib.to_flat(settings)
-    code = record.get('code')  # older runs have none
-    recorded = {**(code if isinstance(code, dict) else {}), TEXT: record.get('sha256'), TEACHER: record.get('teacher')}
+    recorded = {**record['code'], TEXT: record['sha256'], TEACHER: record.get('teacher')}
     recorded |= {
         key: sha256(str(folder / key), folder / key) for key in config_lib.user_files(settings) if key in digests
     }
