@@ -31,5 +31,5 @@ def main(argv: Sequence[str]) -> None:
     axes = [word for word in argv[len(configs) :] if '=' in word and not word.startswith('-')]
     has_axes = axes or any(word.partition('=')[0] == '--grid' for word in argv)
     words = [f'--grid={axis}' for axis in axes] if has_axes else ['--sweep'] * (len(configs) == 1)
-    flags = [word for word in argv[len(configs) :] if word not in axes]
+    flags = [word for word in argv[len(configs) :] if word not in axes and not (axes and word == '--grid')]
     train.start('sweep', configs, words, flags)

@@ -81,6 +81,7 @@ def test_the_points_of_a_sweep_as_processes(folder):
         (['sweep', 'sentences', '--grid=model.hh=3'], '--grid: model.hh'),
         (['sweep', 'sentences', '--minutes=2'], '--minutes: cannot be used with nplm sweep'),
         (['sweep', 'sentences', 'model.hh=3'], '--grid: model.hh'),
+        (['sweep', 'sentences', '--grid'], '--grid: '),
     ],
 )
 def test_a_mistake_is_one_line(folder, words, message):
@@ -137,6 +138,6 @@ def test_help_names_every_flag():
 def test_a_flag_of_a_sweep_may_stand_apart_from_its_value(monkeypatch):
     started = []
     monkeypatch.setattr(train, 'start', lambda *words: started.append(words))
-    sweep.main(['sentences', 'seed=1,2', '--workdir', 'out', 'model.h=3,4', '--vectorize'])
+    sweep.main(['sentences', '--grid', 'seed=1,2', '--workdir', 'out', 'model.h=3,4', '--vectorize'])
     grid = ['--grid=seed=1,2', '--grid=model.h=3,4']
     assert started == [('sweep', ['sentences'], grid, ['--workdir', 'out', '--vectorize'])]
