@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
-from nplm_jax.config.compose import components_of, with_components
+from nplm_jax.config.compose import components_of, kind_of, with_components
+from nplm_jax.config.plugins import is_path
 from nplm_jax.config.settings import default_config, override
 
 Row = Mapping[str, Any]  # values by flattened key: {'model.h': 50}
@@ -255,14 +256,15 @@ def get_config(
     Raises:
         BadInput: A word names no row, preset or component, or two components are of one kind.
     """
-    first, *after = [words] if words in rows else words.split(',')
-    if first not in rows:
-        first, after = default, [first, *after]
+    typed = [words] if words in rows else words.split(',')
+    first = typed[0] if typed[0] in rows else default
+    known = {*presets, *(typed[:1] if typed[0] in rows else ())}  # a row and presets, which bring values of their own
     c = default_config()
-    for keys in (common, rows[first], *(presets[word] for word in after if word in presets)):
+    for keys in (common, rows[first], *(presets[word] for word in typed if word in presets)):
         c = override(c, keys)
     names = [*filter(None, rows), *presets]
-    components = components_of([word for word in after if word not in presets], f'configs/{corpus}.py:{words}', names)
-    c = with_components(c, components)
+    chosen = [word for word in typed if word not in known or (not is_path(word) and kind_of(word))]
+    components = components_of(chosen, f'configs/{corpus}.py:{words}', names)
+    c = with_components(c, {kind: word for kind, word in components.items() if word not in known})
     name = '-'.join(filter(None, (corpus, *(word.rpartition(':')[2] for word in words.split(',')))))
     return override(c, {'name': name})

@@ -154,7 +154,17 @@ def test_the_kind_of_a_plug_in_is_its_base_class_or_what_its_function_takes(word
 
 
 @pytest.mark.parametrize(
-    'words', ['mlp9,lstmm', 'lstm,gru,rnn', 'mlp9,gru,lstm', 'mlp9,adam,sgd', 'mlp9,,lstm', 'mlp2x', 'mlp9,mlp7']
+    'words',
+    [
+        'mlp9,lstmm',
+        'lstm,gru',
+        'mlp9,gru,lstm',
+        'mlp9,adam,sgd',
+        'one_minute,sgd,adam',
+        'mlp9,,lstm',
+        'mlp2x',
+        'mlp9,mlp7',
+    ],
 )
 def test_words_that_name_nothing_or_two_of_a_kind_are_refused(words):
     with refuses(f'configs/brown.py:{words}'):
