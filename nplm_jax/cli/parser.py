@@ -106,11 +106,11 @@ class Parser(argparse.ArgumentParser):
         self.add_argument('--context', metavar='TEXT', help=context)
 
     def add_columns(self) -> None:
-        """Adds --item, --zone and --word, the columns of a table with one row a word."""
+        """Adds --item, --zone and --word, the columns of a table (--table) with one row a word."""
         items = 'the column of items, or several that together identify them, such as item,condition'
-        self.add_argument('--item', default='item', metavar='COLUMN[,COLUMN]', help=items)
+        self.add_owned('table', '--item', default='item', metavar='COLUMN[,COLUMN]', help=items)
         for column in ('zone', 'word'):
-            self.add_argument(f'--{column}', default=column, metavar='COLUMN', help=f'the column of {column}s')
+            self.add_owned('table', f'--{column}', default=column, metavar='COLUMN', help=f'the column of {column}s')
 
     def add_figure(self, help: str) -> None:
         """Adds --figure."""

@@ -59,6 +59,8 @@ def main(argv: Sequence[str]) -> None:
     figure = expand('--figure', flags.figure)
     layout = documents.Layout(flags.field, flags.documents == 'paragraphs', flags.column)
     files = [file for path in flags.files for file in sources.find_files('--input', path)]
+    has_columns = flags.field == layout._field_defaults['field'] or any(map(documents.kind_of, files))
+    require(has_columns, '--field', flags.field, 'needs .jsonl or .parquet; text has no columns')
     outputs = _plan_outputs(files, flags.output, flags.overwrite)
     if 0 < len(outputs) < len(files):
         print(f'already there: {len(files) - len(outputs):,} of {len(files):,} files', file=sys.stderr)

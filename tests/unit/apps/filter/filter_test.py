@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from helpers import refuses, write_arpa
 
-from nplm_jax.apps.filter import distribution, documents, selection
+from nplm_jax.apps.filter import command, distribution, documents, selection
 from nplm_jax.cli import __main__ as cli
 
 TEXTS = (
@@ -358,6 +358,12 @@ def test_bad_input_is_one_line_and_nothing_is_written(case, folders, docs, tmp_p
     assert stop.value.code == 2 and len(errors) == 1 and message in errors[0]
     left = [file for file in sorted(tmp_path.iterdir()) if file not in before]
     assert all(file.is_dir() and not list(file.iterdir()) for file in left)
+
+
+def test_a_column_of_files_without_columns_is_refused(folders, tmp_path):
+    (tmp_path / 'a.txt').write_text('a\n')
+    with refuses('--field'):
+        command.main([str(folders / 'counts'), '--input', str(tmp_path / 'a.txt'), '--field=body'])
 
 
 def test_a_figure_that_cannot_be_written_is_named(folders, docs, tmp_path, monkeypatch, lines):

@@ -140,6 +140,7 @@ def test_the_columns_of_the_example_in_r_are_those_that_the_command_writes(folde
 WRONG = [
     (['--figure=x.pdf'], "--figure='x.pdf':"),
     (['--sentence=text'], "--sentence='text':"),
+    (['--item=story'], "--item='story':"),
     (['--table=in.tsv', '--item=story,', '--sentence=word'], "item column='':"),
     (['--table=taken.tsv', '--item=story'], "column='length':"),
     (['--table=in.tsv'], "item column='item':"),
