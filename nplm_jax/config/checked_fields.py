@@ -64,6 +64,8 @@ def describe_allowed(kind: Any) -> str:
 
 def flatten(values: 'ConfigDict | Mapping[str, Any]', prefix: str = '') -> dict[str, Any]:
     """Returns the values of a config, or of nested dictionaries, by flattened key: {'model.h': 50}."""
+    is_config = isinstance(values, Mapping) or hasattr(values, 'to_dict')
+    require(is_config, 'config', values, 'must be a ConfigDict or a dictionary')
     flat: dict[str, Any] = {}
     values = values if isinstance(values, Mapping) else values.to_dict()
     for key, value in values.items():

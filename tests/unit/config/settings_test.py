@@ -111,6 +111,12 @@ def test_a_wrong_key_or_value_of_a_config_is_refused_also_where_a_component_chan
         config_lib.override(default.get_config(), {key: value})
 
 
+@pytest.mark.parametrize('read', [config_lib.from_config, lambda config: config_lib.override(config, {})])
+def test_what_is_no_config_is_refused(read):
+    with refuses('config'):
+        read(None)
+
+
 @pytest.mark.parametrize('name', NGRAM_MODELS)
 def test_a_count_based_model_has_no_key_of_a_network(name):
     settings = config_lib.from_config({'model.family': name})
