@@ -27,8 +27,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from nplm_jax.config.checked_fields import OPTION_TYPES, check_value
-from nplm_jax.config.component import KIND, MEANING, key_fields
+from nplm_jax.config.component import KIND, MEANING, Component, key_fields
 from nplm_jax.utils.errors import BadInput, first_line, require
+from nplm_jax.utils.names import did_you_mean
 
 IMPORT_PATH = 'an import path, package.module:Name'
 ENVIRONMENT = 'NPLM_PLUGINS'  # the environment variable with the modules that the user named, separated by commas
@@ -36,6 +37,7 @@ _named: contextvars.ContextVar[tuple[str, ...]] = contextvars.ContextVar('plugin
 _imports: contextvars.ContextVar[bool] = contextvars.ContextVar('imports', default=True)  # see `importing_none`
 _digests: dict[str, tuple[Any, str]] = {}  # by module: the spec that it was imported by, and its digest
 _GIVEN = ('learning_rate',)  # arguments that the package passes, which are not options
+FIELD_TYPES = 'a bool, int, float or str, a Literal of str, or Annotated with a range'  # of a class, for messages
 DECAY = 'weight_decay'  # in the name of an optimizer's argument: 0 by default, since `optimizer.decay` decays
 
 
@@ -132,13 +134,19 @@ def load(key: str, path: str) -> Any:
         module = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:  # a module may be a program that ends
         if isinstance(error, ModuleNotFoundError) and error.name and f'{module_name}.'.startswith(f'{error.name}.'):
-            raise BadInput(key, f'there is no module {error.name} where Python looks (sys.path)', value=path) from None
+            where = f'in the working folder, {os.getcwd()}, and in the others of sys.path, to which PYTHONPATH adds'
+            raise BadInput(key, f'there is no module {error.name} {where}', value=path) from None
         reason = f'{type(error).__name__}: {first_line(error)}'
         raise BadInput(key, f'importing {module_name} failed ({reason})', value=path) from error
     _digest(module)  # now: the file may be edited while this process lasts
     require(bool(name), key, path, 'must have a name after the colon')
-    require(hasattr(module, name), key, path, f'{module_name} has no {name}')
+    names = [each for each, value in vars(module).items() if _is_component(value)]
+    require(hasattr(module, name), key, path, f'{module_name} has no {name}{did_you_mean(name, names)}')
     return getattr(module, name)
+
+
+def _is_component(value: Any) -> bool:
+    return issubclass(value, Component) if isinstance(value, type) else callable(value)
 
 
 def digest(key: str, path: str) -> str:
@@ -212,6 +220,9 @@ def load_class(key: str, path: str, base: type) -> Any:
         hints = typing.get_type_hints(found, include_extras=True)
     except Exception as error:
         raise BadInput(key, f'an annotation cannot be evaluated ({first_line(error)})', value=path) from error
+    for name in _plain_attributes(found, base):
+        allowed = f'its field {name} needs a type, as in {name}: int = 3; it must be {FIELD_TYPES}'
+        raise BadInput(key, allowed, value=path)
     for field in key_fields(found):
         if MEANING in field.metadata or KIND in field.metadata:
             continue
@@ -219,10 +230,26 @@ def load_class(key: str, path: str, base: type) -> Any:
         require(field.default is not dataclasses.MISSING, key, path, f'its field {name} needs a default')
         is_method = callable(getattr(base, name, None))
         require(not is_method, key, path, f'its field {name} has the name of a method of {base.__name__}')
-        allowed = f'its field {name} must be a bool, int, float or str, or be declared with built()'
-        require(type(field.default) in OPTION_TYPES, key, path, allowed)
+        is_type = _plain_type(hints[name]) in OPTION_TYPES and type(field.default) in OPTION_TYPES
+        require(is_type, key, path, f'its field {name} must be {FIELD_TYPES}, or be declared with built()')
         check_value(field.default, hints[name], f'{key.rpartition(".")[0]}.{name}')
     return found
+
+
+def _plain_attributes(component: type, base: type) -> Iterator[str]:
+    """Yields the public values without annotations in a component's classes below `base` that no base class has."""
+    for cls in (cls for cls in component.__mro__ if issubclass(cls, base) and cls is not base):
+        for name, value in vars(cls).items():
+            is_value = not (name.startswith('_') or callable(value) or hasattr(value, '__get__'))
+            is_typed = name in vars(cls).get('__annotations__', ())
+            if is_value and not (is_typed or any(hasattr(parent, name) for parent in cls.__mro__[1:])):
+                yield name
+
+
+def _plain_type(kind: Any) -> Any:
+    """Returns the type of an annotation with a range (Annotated) or a choice (Literal)."""
+    kind = getattr(kind, '__origin__', kind) if hasattr(kind, '__metadata__') else kind
+    return type(typing.get_args(kind)[0]) if typing.get_origin(kind) is typing.Literal else kind
 
 
 def load_function(key: str, path: str) -> Callable[..., Any]:

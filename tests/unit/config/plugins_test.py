@@ -60,6 +60,7 @@ def test_every_field_of_a_plug_in_is_a_key_whose_default_it_has():
         ('optimizer.options.momentum', float('inf'), 'finite'),
         ('optimizer.options.momentum', 'x', 'number'),
         ('model.family', 'my_parts:Missing', 'Missing'),
+        ('model.family', 'my_parts:WeihgtedMean', '?'),
         ('model.family', 'my_parts:', ''),
         ('model.family', 'my_partz:Body', 'my_partz'),
         ('model.family', 'broken:Body', 'SyntaxError: '),
@@ -136,12 +137,24 @@ class Mine(WordTokenizer):
 class Mine(Window):
     family: str = 'mine'
 """: ('model.family', 'model.family', 'model.family'),
+    """class Wide(Window):
+    width = 3
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Mine(Wide):
+    tables = Tables(others=('K_NxM',))
+    other: ClassVar[int] = 3
+""": ('model.family', 'model.family', 'width'),
+    """@dataclasses.dataclass(frozen=True, kw_only=True)
+class Mine(Window):
+    width: int | None = 3
+""": ('model.family', 'model.family', 'width'),
 }
 HEAD = """import dataclasses
 from typing import Annotated, ClassVar
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.models.nplm import Window
 from nplm_jax.outputs.full import FullSoftmax
+from nplm_jax.outputs.output_layer import Tables
 from nplm_jax.training.rate_schedules import Cosine
 from nplm_jax.config.component import between
 
