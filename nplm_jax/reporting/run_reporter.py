@@ -56,6 +56,7 @@ class Reporter(reporter.Reporter):
         """Opens the files and the bar; see `training.reporter.Reporter`."""
         self._schedule, self._batch_size, self._cost = schedule, batch_size, cost
         self._sample = f' on {sampled_words:,} sampled words' if sampled_words else ''
+        was_started = self._path.exists()
         rows = [row for row in read_metrics(self._path) if row['step'] <= progress.step]
         self._validated = max((row['step'] for row in rows if 'valid_perplexity' in row), default=0)
         write_atomically(self._path, ''.join(json.dumps(row) + '\n' for row in rows))
@@ -68,6 +69,8 @@ class Reporter(reporter.Reporter):
             then = '; training is finished' if progress.finished else f' of {schedule.total_steps:,}'
             resumed = f'resumed at epoch {self._epoch(progress):.2f}, after update {progress.step:,}{then}'
             print(f'{self._label}{resumed}', flush=True)
+        elif was_started:
+            print(f'{self._label}starts again from the beginning: no checkpoint was saved', flush=True)
         total, initial = schedule.total_steps * batch_size, progress.step * batch_size
         description = f'{self._label}epoch {self._epoch(progress):.2f}'
         self._bar = progress_bar(total, description, ' words', initial, delay=0, log=sys.stdout)
@@ -105,6 +108,9 @@ class Reporter(reporter.Reporter):
         perplexity = f'{train}valid perplexity {valid:.2f}{self._sample}'
         note = 'best so far' if is_best else f'best was {nll_to_perplexity(progress.best_valid_nll):.2f}'
         write(f'{self._label}epoch {self._epoch(progress):.2f}: {perplexity} ({note}), after {progress.seconds:.0f} s')
+        if progress.finished and progress.step < self._schedule.total_steps:
+            validations = f'{progress.evaluations_since_best} validations (train.patience)'
+            write(f'{self._label}stopped: the valid perplexity has not improved for {validations}')
 
     def sampled(self, text: str) -> None:
         """Shows a sample of text on one line."""

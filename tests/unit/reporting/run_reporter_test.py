@@ -142,6 +142,23 @@ def test_a_resumed_run_says_from_where(tmp_path, lines, progress, said):
     assert list(map(numbers, lines()[0])) == said
 
 
+def test_a_run_that_saved_nothing_says_that_it_starts_again(tmp_path, lines):
+    said = []
+    for _ in range(2):
+        report(tmp_path, Progress(), ())
+        said.append(len(lines()[0]))
+    assert said == [0, 1]
+
+
+def test_a_run_that_patience_stops_says_so(tmp_path, lines):
+    reporter = Reporter(tmp_path)
+    reporter.start(Progress(), SCHEDULE, 3, COST)
+    for step in (8, 12):  # at the last update it is no reason
+        reporter.validated(Progress(step=step, valid_nll=2.0, evaluations_since_best=7, finished=True))
+    reporter.close()
+    assert [numbers(line) for line in lines()[0]].count(['7']) == 1
+
+
 def test_a_log_gets_a_line_a_minute_with_words_train_perplexity_and_time_left(tmp_path, lines, monkeypatch):
     seconds = 0.0
     monkeypatch.setattr(time, 'monotonic', lambda: seconds)
