@@ -201,8 +201,31 @@ def _digest(module: types.ModuleType) -> str:
 
 def raised(error: BaseException) -> bool:
     """Returns whether the code of a plug-in raised an exception, or called what raised it."""
-    frames = traceback.walk_tb(error.__traceback__)
-    return any(frame.f_globals.get('__name__') in _digests for frame, _ in frames)
+    return any(_is_of_plugin(frame) for frame, _ in traceback.walk_tb(error.__traceback__))
+
+
+def _is_of_plugin(frame: types.FrameType) -> bool:
+    return frame.f_globals.get('__name__') in _digests
+
+
+@contextlib.contextmanager
+def failure_as_bad_input(key: str, path: str, problem: str) -> Iterator[None]:
+    """Raises BadInput in place of what the code of a plug-in raises.
+
+    Args:
+        key: The config key that names it.
+        path: Its import path.
+        problem: What failed. The message adds the exception, and the last line of the plug-in's modules that it left.
+    """
+    try:
+        yield
+    except BadInput:
+        raise
+    except Exception as error:
+        frames = [frame for frame in traceback.walk_tb(error.__traceback__) if _is_of_plugin(frame[0])]
+        where = [f' at {os.path.basename(frame.f_code.co_filename)}:{line}' for frame, line in frames][-1:]
+        reason = f'{type(error).__name__}: {first_line(error)}{"".join(where)}'
+        raise BadInput(key, f'{problem} ({reason})', value=path) from error
 
 
 def load_class(key: str, path: str, base: type) -> Any:

@@ -32,6 +32,7 @@ from nplm_jax.data.batches import Layout
 from nplm_jax.nn import AxisName, Key
 from nplm_jax.outputs.output_layer import Features, Params, Tables
 from nplm_jax.outputs.softmax import LINEAR, Scorer
+from nplm_jax.utils.errors import BadInput
 
 State = Any  # a pytree of arrays with one row per stream; None for a body without state
 
@@ -72,7 +73,9 @@ class Body(Component, abc.ABC):
     @property
     def lookback(self) -> int:
         """The tokens before the last T that `features` takes in every call: N - 1 of a window."""
-        assert self.reach is not None
+        if self.reach is None:
+            problem = f'{type(self).__name__}.reach must be a number: only a StreamBody can depend on all tokens'
+            raise BadInput('model.family', problem, value=self.name)
         return self.reach - 1
 
     @property

@@ -12,6 +12,7 @@ from nplm_jax.distributed import sharding, sharding_from_settings
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.models.teachers import Teachers
 from nplm_jax.outputs.output_layer import SparseOutputLayer
+from nplm_jax.runs import plugin_contract
 from nplm_jax.runs.network_from_settings import network_from_settings
 from nplm_jax.runs.program_from_settings import hyperparameters_of, make_program, make_schedule
 from nplm_jax.training.flops import cost_of
@@ -39,6 +40,7 @@ def prepare_run(settings: Settings, data: dataset.Dataset, teachers: Sequence[Ne
         network = dataclasses.replace(network, teachers=Teachers(networks, network.layout.over_streams))
     schedule = make_schedule(settings, data.train)
     extras = network.output.make_extras(data.train_words, len(data.vocabulary))
+    plugin_contract.check(network, extras)
     hyperparameters = mesh.put(hyperparameters_of(settings))
     program = make_program(settings, network, schedule.steps_per_epoch, mesh)
     return TrainingRun(

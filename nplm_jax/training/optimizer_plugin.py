@@ -5,19 +5,20 @@ is called in every trace, since the rate is an argument of the compiled update. 
 the weight decay of `optimizer.decay` alone.
 """
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import optax
 
+from nplm_jax.config import plugins
 from nplm_jax.distributed.sharding import PADDING_BIAS
 from nplm_jax.outputs.output_layer import Params
-from nplm_jax.utils.errors import BadInput, first_line, require
+from nplm_jax.utils.errors import require
 
 Factory: TypeAlias = Callable[[Any], optax.GradientTransformationExtraArgs]  # of a rate: a number or a schedule
+_ALLOWED = 'must work with a traced number or schedule as learning_rate, and with gradients alone'
 
 
 def load(name: str, factory: Callable[..., Any], options: Mapping[str, Any]) -> Factory:
@@ -28,7 +29,7 @@ def load(name: str, factory: Callable[..., Any], options: Mapping[str, Any]) -> 
     """
 
     def make(rate: Any) -> optax.GradientTransformationExtraArgs:
-        with _failure_as_bad_input(name):
+        with plugins.failure_as_bad_input('optimizer.name', name, _ALLOWED):
             rule = factory(learning_rate=rate, **options)
         allowed = 'must return an optax.GradientTransformation'
         require(isinstance(rule, optax.GradientTransformation), 'optimizer.name', name, allowed)
@@ -43,24 +44,12 @@ def load(name: str, factory: Callable[..., Any], options: Mapping[str, Any]) -> 
             return state
 
         def update(*args: Any, **extra: Any) -> tuple[Any, Any]:
-            with _failure_as_bad_input(name):
+            with plugins.failure_as_bad_input('optimizer.name', name, _ALLOWED):
                 return rule.update(*args, **extra)
 
         return optax.GradientTransformationExtraArgs(init, update)
 
     return make
-
-
-@contextlib.contextmanager
-def _failure_as_bad_input(name: str) -> Iterator[None]:
-    try:
-        yield
-    except BadInput:
-        raise
-    except Exception as error:
-        allowed = 'must work with a traced number or schedule as learning_rate, and with gradients alone'
-        reason = f'{type(error).__name__}: {first_line(error)}'
-        raise BadInput('optimizer.name', f'{allowed} ({reason})', value=name) from error
 
 
 def transformation(

@@ -1,0 +1,121 @@
+"""Check of a network with plug-ins before it trains: one trace of its body and its output layer on abstract arrays.
+
+Dims: V vocabulary, M features per word, S streams, T tokens of each after which there are predictions, B = S * T.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from nplm_jax.config import plugins
+from nplm_jax.config.plugins import is_path
+from nplm_jax.data.batches import Batch
+from nplm_jax.models.body import Body, BodyOutput, by_example
+from nplm_jax.models.network import Network
+from nplm_jax.outputs.output_layer import EMBEDDING, OutputLayer
+from nplm_jax.outputs.softmax import LINEAR
+from nplm_jax.utils.errors import require
+
+_S = 2
+
+
+def check(network: Network, extras: Any) -> None:
+    """Checks what the body and the output layer return, if they are plug-ins.
+
+    Args:
+        network: The network.
+        extras: The result of `OutputLayer.make_extras`.
+
+    Raises:
+        BadInput: A member fails, or returns other names, shapes or types than its contract says.
+    """
+    if is_path(network.body.name) or is_path(network.output.name):
+        output = check_body(network)
+        if is_path(network.output.name):
+            check_output(network, output, extras)
+
+
+class _Contract(NamedTuple):
+    """What the members of a plug-in return.
+
+    Attributes:
+        key: The config key that names it.
+        plugin: The plug-in.
+    """
+
+    key: str
+    plugin: Body | OutputLayer
+
+    def trace(self, member: str, function: Callable[..., Any], *args: Any) -> Any:
+        """Returns the shapes of what a function returns. Raises BadInput, which names the member, if it fails."""
+        with plugins.failure_as_bad_input(self.key, self.plugin.name, f'{type(self.plugin).__name__}.{member} failed'):
+            return jax.eval_shape(function, *args)
+
+    def require(self, member: str, found: Any, expected: Any, what: str = '') -> None:
+        """Raises BadInput unless a member returned a tree of the expected shapes."""
+        is_same = jax.tree.flatten(found) == jax.tree.flatten(expected)
+        problem = f'{type(self.plugin).__name__}.{member} must return {what}{expected}; it returned {found}'
+        require(is_same, self.key, self.plugin.name, problem)
+
+
+def check_body(network: Network) -> BodyOutput:
+    """Checks the members of a body; see `check`. Returns the shapes of its output in training."""
+    body, V, key = network.body, network.vocabulary_size, jax.random.key(0)
+    contract = _Contract('model.family', body)
+    params = contract.trace('init', lambda: dict(body.init(key, V)))
+    contract.require('init', _describe(params), _describe(params, dtype='float32'), 'parameters ')
+    C_VxM = params.get(EMBEDDING)
+    M = 'M' if C_VxM is None or C_VxM.ndim != 2 else C_VxM.shape[1]
+    contract.require('init', _describe(C_VxM), f'float32[{V},{M}]', f'{EMBEDDING}, ')
+    state = contract.trace('start', lambda: body.start(_S))
+    contract.require(f'start({_S})', _describe(state), _describe(state, rows=_S), 'arrays with a row for each stream, ')
+    widths = contract.trace('widths', lambda: {name: jnp.zeros(width) for name, width in body.widths.items()})
+    for in_training in (False, True):
+        T, lookback = (body.layout.bptt_length, body.layout.lookback) if in_training else (2, body.lookback)
+        ids_SxL = jax.ShapeDtypeStruct((_S, lookback + T), jnp.int32)
+        features = functools.partial(network.features, key=key if in_training else None)
+        output = contract.trace('features', features, params, ids_SxL)
+        contract.require('features', type(output).__name__, BodyOutput.__name__)
+        if body.scorer is LINEAR:
+            expected = {name: f'float32[{_S},{T},{len(width)}]' for name, width in widths.items()}
+            contract.require(
+                'features', _describe(output.features), expected, f'features S x T x D for S={_S} and T={T}, '
+            )
+        contract.require('features', _describe(output.state), _describe(state), 'a state as start does, ')
+        contract.require('features', _describe(output.penalty), 'float32[]', 'a penalty, ')
+    return output
+
+
+def check_output(network: Network, output: BodyOutput, extras: Any) -> None:
+    """Checks the members of an output layer; see `check`.
+
+    Args:
+        network: The network.
+        output: The shapes of the body's output in training.
+        extras: The result of `OutputLayer.make_extras`.
+    """
+    layer, V, layout = network.output, network.vocabulary_size, network.layout
+    contract, T = _Contract('output.kind', layer), layout.bptt_length
+    ids_SxL, targets_SxT = (jax.ShapeDtypeStruct((_S, n), jnp.int32) for n in (layout.lookback + T, T))
+    params = contract.trace('init', network.init, jax.random.key(0))
+    features = jax.eval_shape(by_example, output.features)
+    of_batch = lambda params, features, *batch: layer.loss(params, features, Batch(*batch))  # noqa: E731
+    loss = contract.trace('loss', of_batch, params, features, ids_SxL, targets_SxT, extras)
+    contract.require('loss', _describe(loss), 'float32[]', 'a scalar, ')
+    log_p_BxV = contract.trace('log_probabilities', layer.log_probabilities, params, features)
+    contract.require('log_probabilities', _describe(log_p_BxV), f'float32[{_S * T},{V}]', f'B x V for B={_S * T}, ')
+    nll_B = contract.trace('nll', layer.nll, params, features, jax.ShapeDtypeStruct((_S * T,), jnp.int32))
+    contract.require('nll', _describe(nll_B), f'float32[{_S * T}]', f'B numbers for B={_S * T}, ')
+
+
+def _describe(tree: Any, dtype: str = '', rows: int | None = None) -> Any:
+    """Returns the types and shapes of a tree, such as `float32[2,5]`, or those with another type or number of rows."""
+
+    def describe(x: jax.ShapeDtypeStruct) -> str:
+        shape = x.shape if rows is None else (rows, *x.shape[1:])
+        return f'{dtype or x.dtype}[{",".join(map(str, shape))}]'
+
+    return jax.tree.map(describe, tree)
