@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from nplm_jax.config.checked_fields import OPTION_TYPES, check_value
-from nplm_jax.config.component import KIND, MEANING, Component, key_fields
+from nplm_jax.config.component import KIND, MEANING, key_fields
 from nplm_jax.utils.errors import BadInput, first_line, require
 from nplm_jax.utils.names import did_you_mean
 
@@ -140,13 +140,8 @@ def load(key: str, path: str) -> Any:
         raise BadInput(key, f'importing {module_name} failed ({reason})', value=path) from error
     _digest(module)  # now: the file may be edited while this process lasts
     require(bool(name), key, path, 'must have a name after the colon')
-    names = [each for each, value in vars(module).items() if _is_component(value)]
-    require(hasattr(module, name), key, path, f'{module_name} has no {name}{did_you_mean(name, names)}')
+    require(hasattr(module, name), key, path, f'{module_name} has no {name}{did_you_mean(name, vars(module))}')
     return getattr(module, name)
-
-
-def _is_component(value: Any) -> bool:
-    return issubclass(value, Component) if isinstance(value, type) else callable(value)
 
 
 def digest(key: str, path: str) -> str:
@@ -222,9 +217,9 @@ def failure_as_bad_input(key: str, path: str, problem: str) -> Iterator[None]:
     except BadInput:
         raise
     except Exception as error:
-        frames = [frame for frame in traceback.walk_tb(error.__traceback__) if _is_of_plugin(frame[0])]
-        where = [f' at {os.path.basename(frame.f_code.co_filename)}:{line}' for frame, line in frames][-1:]
-        reason = f'{type(error).__name__}: {first_line(error)}{"".join(where)}'
+        own = [(frame.f_code, line) for frame, line in traceback.walk_tb(error.__traceback__) if _is_of_plugin(frame)]
+        where = ''.join(f' at {os.path.basename(code.co_filename)}:{line}' for code, line in own[-1:])
+        reason = f'{type(error).__name__}: {first_line(error)}{where}'
         raise BadInput(key, f'{problem} ({reason})', value=path) from error
 
 
@@ -253,8 +248,9 @@ def load_class(key: str, path: str, base: type) -> Any:
         require(field.default is not dataclasses.MISSING, key, path, f'its field {name} needs a default')
         is_method = callable(getattr(base, name, None))
         require(not is_method, key, path, f'its field {name} has the name of a method of {base.__name__}')
-        is_type = _plain_type(hints[name]) in OPTION_TYPES and type(field.default) in OPTION_TYPES
-        require(is_type, key, path, f'its field {name} must be {FIELD_TYPES}, or be declared with built()')
+        kind = getattr(hints[name], '__origin__', hints[name])  # int of Annotated[int, ...]
+        allowed = f'its field {name} must be {FIELD_TYPES}, or be declared with built()'
+        require(kind in (*OPTION_TYPES, typing.Literal), key, path, allowed)
         check_value(field.default, hints[name], f'{key.rpartition(".")[0]}.{name}')
     return found
 
@@ -267,12 +263,6 @@ def _plain_attributes(component: type, base: type) -> Iterator[str]:
             is_typed = name in vars(cls).get('__annotations__', ())
             if is_value and not (is_typed or any(hasattr(parent, name) for parent in cls.__mro__[1:])):
                 yield name
-
-
-def _plain_type(kind: Any) -> Any:
-    """Returns the type of an annotation with a range (Annotated) or a choice (Literal)."""
-    kind = getattr(kind, '__origin__', kind) if hasattr(kind, '__metadata__') else kind
-    return type(typing.get_args(kind)[0]) if typing.get_origin(kind) is typing.Literal else kind
 
 
 def load_function(key: str, path: str) -> Callable[..., Any]:

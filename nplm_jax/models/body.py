@@ -74,8 +74,7 @@ class Body(Component, abc.ABC):
     def lookback(self) -> int:
         """The tokens before the last T that `features` takes in every call: N - 1 of a window."""
         if self.reach is None:
-            problem = f'{type(self).__name__}.reach must be a number: only a StreamBody can depend on all tokens'
-            raise BadInput('model.family', problem, value=self.name)
+            raise BadInput('model.family', 'reach must be a number, unless it is a StreamBody', value=self.name)
         return self.reach - 1
 
     @property

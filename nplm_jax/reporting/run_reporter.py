@@ -109,8 +109,8 @@ class Reporter(reporter.Reporter):
         note = 'best so far' if is_best else f'best was {nll_to_perplexity(progress.best_valid_nll):.2f}'
         write(f'{self._label}epoch {self._epoch(progress):.2f}: {perplexity} ({note}), after {progress.seconds:.0f} s')
         if progress.finished and progress.step < self._schedule.total_steps:
-            validations = f'{progress.evaluations_since_best} validations (train.patience)'
-            write(f'{self._label}stopped: the valid perplexity has not improved for {validations}')
+            since = f'{progress.evaluations_since_best} validations (train.patience)'
+            write(f'{self._label}stopped: no better valid perplexity in {since}')
 
     def sampled(self, text: str) -> None:
         """Shows a sample of text on one line."""

@@ -23,7 +23,7 @@ _S = 2
 
 
 def check(network: Network, extras: Any) -> None:
-    """Checks what the body and the output layer return, if they are plug-ins.
+    """Checks what the body and the output layer return, if one of them is a plug-in.
 
     Args:
         network: The network.
@@ -33,9 +33,7 @@ def check(network: Network, extras: Any) -> None:
         BadInput: A member fails, or returns other names, shapes or types than its contract says.
     """
     if is_path(network.body.name) or is_path(network.output.name):
-        output = check_body(network)
-        if is_path(network.output.name):
-            check_output(network, output, extras)
+        check_output(network, check_body(network), extras)
 
 
 class _Contract(NamedTuple):
@@ -69,7 +67,7 @@ def check_body(network: Network) -> BodyOutput:
     contract.require('init', _describe(params), _describe(params, dtype='float32'), 'parameters ')
     C_VxM = params.get(EMBEDDING)
     M = 'M' if C_VxM is None or C_VxM.ndim != 2 else C_VxM.shape[1]
-    contract.require('init', _describe(C_VxM), f'float32[{V},{M}]', f'{EMBEDDING}, ')
+    contract.require('init', _describe(C_VxM), f'float32[{V}, {M}]', f'{EMBEDDING}, ')
     state = contract.trace('start', lambda: body.start(_S))
     contract.require(f'start({_S})', _describe(state), _describe(state, rows=_S), 'arrays with a row for each stream, ')
     widths = contract.trace('widths', lambda: {name: jnp.zeros(width) for name, width in body.widths.items()})
@@ -80,10 +78,8 @@ def check_body(network: Network) -> BodyOutput:
         output = contract.trace('features', features, params, ids_SxL)
         contract.require('features', type(output).__name__, BodyOutput.__name__)
         if body.scorer is LINEAR:
-            expected = {name: f'float32[{_S},{T},{len(width)}]' for name, width in widths.items()}
-            contract.require(
-                'features', _describe(output.features), expected, f'features S x T x D for S={_S} and T={T}, '
-            )
+            expected = {name: f'float32[{_S}, {T}, {len(width)}]' for name, width in widths.items()}
+            contract.require('features', _describe(output.features), expected, 'features S x T x D by output matrix, ')
         contract.require('features', _describe(output.state), _describe(state), 'a state as start does, ')
         contract.require('features', _describe(output.penalty), 'float32[]', 'a penalty, ')
     return output
@@ -106,16 +102,11 @@ def check_output(network: Network, output: BodyOutput, extras: Any) -> None:
     loss = contract.trace('loss', of_batch, params, features, ids_SxL, targets_SxT, extras)
     contract.require('loss', _describe(loss), 'float32[]', 'a scalar, ')
     log_p_BxV = contract.trace('log_probabilities', layer.log_probabilities, params, features)
-    contract.require('log_probabilities', _describe(log_p_BxV), f'float32[{_S * T},{V}]', f'B x V for B={_S * T}, ')
+    contract.require('log_probabilities', _describe(log_p_BxV), f'float32[{_S * T}, {V}]', f'B x V for B={_S * T}, ')
     nll_B = contract.trace('nll', layer.nll, params, features, jax.ShapeDtypeStruct((_S * T,), jnp.int32))
     contract.require('nll', _describe(nll_B), f'float32[{_S * T}]', f'B numbers for B={_S * T}, ')
 
 
 def _describe(tree: Any, dtype: str = '', rows: int | None = None) -> Any:
-    """Returns the types and shapes of a tree, such as `float32[2,5]`, or those with another type or number of rows."""
-
-    def describe(x: jax.ShapeDtypeStruct) -> str:
-        shape = x.shape if rows is None else (rows, *x.shape[1:])
-        return f'{dtype or x.dtype}[{",".join(map(str, shape))}]'
-
-    return jax.tree.map(describe, tree)
+    """Returns the types and shapes of a tree, such as `float32[2, 5]`, or those with another type or number of rows."""
+    return jax.tree.map(lambda x: f'{dtype or x.dtype}{[*x.shape] if rows is None else [rows, *x.shape[1:]]}', tree)
