@@ -7,10 +7,10 @@ from helpers import ROOT
 PAGE = (ROOT / 'docs' / 'howto' / 'plugins.md').read_text()
 KINDS, CONFIG, OF_A_ROW = re.findall(r'```python\n(.*?)```', PAGE, re.DOTALL)
 NAMES = {
-    'corpus.name': 'my_parts:sums',
-    'model.family': 'my_parts:WeightedMean',
-    'output.kind': 'my_parts:SmoothedSoftmax',
-    'optimizer.name': 'my_parts:signum',
-    'optimizer.schedule': 'my_parts:InverseSqrt',
-    'corpus.tokens': 'my_parts:ShortWords',
+    'corpus.name': 'my_models:sums',
+    'model.family': 'my_models:WeightedMean',
+    'output.kind': 'my_models:SmoothedSoftmax',
+    'optimizer.name': 'my_models:signum',
+    'optimizer.schedule': 'my_models:InverseSqrt',
+    'corpus.tokens': 'my_models:ShortWords',
 }

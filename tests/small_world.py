@@ -48,7 +48,8 @@ def get_config(*row):
     keys |= {{'train.batch_size': 12, 'train.epochs': min(c.train.epochs, 2) if 'train' in c else 2}}
     keys |= {{'model.bptt_length': 4, 'train.steps_per_execution': 32, 'train.log_every': 32}}
     keys |= {{'train.checkpoint_every': 1000}}  # a save takes 0.1 s
-    return settings.to_config(settings.settle(flatten(c), keys, given=()))  # without keys that it does not have
+    with settings.trusting(flatten(c)):
+        return settings.to_config(settings.settle(flatten(c), keys, given=()))  # without keys that it does not have
 
 network = getattr(real, 'network', None)
 
@@ -61,7 +62,7 @@ def search(trial):
 CLIENT = """#!{python} -SE
 # A process of its own for a number of devices, which JAX reads when it is imported, and for what is ended by a signal.
 import json, os, socket, sys
-if 'JAX_NUM_CPU_DEVICES' in os.environ or {{'--distributed', 'explore'}} & {{*sys.argv}}:
+if 'JAX_NUM_CPU_DEVICES' in os.environ or {{'--distributed', 'explore', '-c'}} & {{*sys.argv}}:
     os.execv({python!r}, [{python!r}, *sys.argv[1:]])
 with socket.socket(socket.AF_UNIX) as server:
     server.connect({address!r})

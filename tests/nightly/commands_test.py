@@ -48,6 +48,7 @@ OPTIONAL = {
     'decoding.Decoder': 'flashlight',
 }
 
+FILES = re.compile(r'^`(\w+\.py)`:\n\n```python\n(.*?)^```', re.DOTALL | re.MULTILINE)  # that a page prints
 SERVE = '--no_browser --port=0 > address & until grep -q http address; do kill -0 $!; sleep 0.2; done; kill $!'
 
 
@@ -106,6 +107,8 @@ def test_a_block_of_the_documentation_runs(block, small_world, tmp_path):
         pytest.skip('; '.join(sorted({why_not_run(c) for c in commands(block.code)} - {''})))
     made = set(re.findall(r'configs/(brown)\.py:(\w+)', block.code))
     small_world.copy(tmp_path, set(re.findall(r'runs/(brown-\w+)', block.code)) - {'-'.join(x) for x in made})
+    for name, code in FILES.findall((ROOT / block.place.partition(':')[0]).read_text()):
+        (tmp_path / name).write_text(code)
     script = '\n'.join(f'{c} {SERVE}' if 'nplm explore' in c else c for c in run)
     small_world.run_bash(script, tmp_path)
 

@@ -24,7 +24,7 @@ OWN = {  # in place of what tests/helpers.py trains
 @pytest.fixture
 def scratch(tmp_path, monkeypatch):
     """The working folder, with the page's files."""
-    with plugin_folder(tmp_path, monkeypatch, my_parts=KINDS, my_config=CONFIG, my_brown=OF_A_ROW):
+    with plugin_folder(tmp_path, monkeypatch, my_models=KINDS, my_config=CONFIG, my_brown=OF_A_ROW):
         yield tmp_path
 
 
@@ -40,7 +40,7 @@ def test_they_train_sweep_score_and_generate(scratch, nplm_command, monkeypatch)
         'corpus': {'count': 200, 'seed': 1},
         'optimizer': {'momentum': 0.9, 'nesterov': True},
     }
-    assert config['model'] == {'family': NAMES['model.family'], 'n': 5, 'm': 12, 'power': 2.0}
+    assert config['model'] == {'family': NAMES['model.family'], 'n': 5, 'm': 12, 'h': 20, 'power': 2.0}
     assert (config['output']['smoothing'], config['optimizer']['hold'], config['corpus']['num_letters']) == (0.1, 10, 4)
     refused = launch(*flags, f'--workdir={folders[1]}', '--config.model.power=1', cwd=scratch)
     line = one_line(refused.stderr, '--workdir')
@@ -49,16 +49,16 @@ def test_they_train_sweep_score_and_generate(scratch, nplm_command, monkeypatch)
     monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(b'one plus two is three .\n')))
     with refuses('runs/power_2.0/config.json') as error:
         loading.load(folders[1])
-    assert '--plugins=my_parts' in error.value.problem
-    printed, _ = nplm_command('score', folders[1], '--plugins=my_parts')
+    assert '--plugins=my_models' in error.value.problem
+    printed, _ = nplm_command('score', folders[1], '--plugins=my_models')
     assert printed[0].startswith('one=')
     assert loading.load(folders[1]).settings.model.power == 2.0  # named in this process
     monkeypatch.delenv(plugins.ENVIRONMENT)
-    loading.load(folders[1], plugins=['my_parts'])
-    monkeypatch.setenv(plugins.ENVIRONMENT, 'another, my_parts')
+    loading.load(folders[1], plugins=['my_models'])
+    monkeypatch.setenv(plugins.ENVIRONMENT, 'another, my_models')
     printed, _ = nplm_command('generate', folders[1], '--words=6', '--samples=2')
     assert [len(line.split()) for line in printed] == [6, 6]
-    sys.modules.pop('my_parts')
+    sys.modules.pop('my_models')
     monkeypatch.chdir('/')
     sys.path.remove(str(scratch))
     with refuses('runs/power_2.0/config.json') as error:

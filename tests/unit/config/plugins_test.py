@@ -20,19 +20,25 @@ from nplm_jax.runs.program_from_settings import optimizer_from_settings
 @pytest.fixture
 def scratch(tmp_path, monkeypatch):
     """The working folder, with the page's files."""
-    with plugin_folder(tmp_path, monkeypatch, my_parts=KINDS, my_config=CONFIG, my_brown=OF_A_ROW):
+    with plugin_folder(tmp_path, monkeypatch, my_models=KINDS, my_config=CONFIG, my_brown=OF_A_ROW):
         yield tmp_path
 
 
 @pytest.mark.usefixtures('scratch')
 def test_a_config_file_overrides_a_row_whose_other_keys_the_body_does_not_have():
     settings, row = load_settings(nplm_jax.load_config('my_brown.py')), nplm_jax.load_config('brown:mlp9')
-    assert (settings.corpus.name, settings.model.name) == ('brown', 'my_parts:WeightedMean')
+    assert (settings.corpus.name, settings.model.name) == ('brown', 'my_models:WeightedMean')
     keys = {key: value for key, value in to_flat(settings).items() if key.startswith('model.')}
-    assert keys == {'model.family': settings.model.name, 'model.n': 5, 'model.m': 30, 'model.power': 0.5}
+    assert keys == {
+        'model.family': settings.model.name,
+        'model.n': 5,
+        'model.m': 30,
+        'model.h': 100,
+        'model.power': 0.5,
+    }
     assert settings.train == load_settings(row).train
-    with refuses('model.h'):
-        nplm_jax.override(row, {'model.family': 'my_parts:WeightedMean', 'model.h': 9})
+    with refuses('model.direct'):
+        nplm_jax.override(row, {'model.family': 'my_models:WeightedMean', 'model.direct': True})
 
 
 @pytest.mark.usefixtures('scratch')
@@ -59,20 +65,20 @@ def test_every_field_of_a_plug_in_is_a_key_whose_default_it_has():
         ('model.power', -1.0, '0'),
         ('optimizer.options.momentum', float('inf'), 'finite'),
         ('optimizer.options.momentum', 'x', 'number'),
-        ('model.family', 'my_parts:Missing', 'Missing'),
-        ('model.family', 'my_parts:WeihgtedMean', '?'),
-        ('model.family', 'my_parts:', ''),
-        ('model.family', 'my_partz:Body', 'my_partz'),
+        ('model.family', 'my_models:Missing', 'Missing'),
+        ('model.family', 'my_models:WeihgtedMean', '?'),
+        ('model.family', 'my_models:', ''),
+        ('model.family', 'my_modelz:Body', 'my_modelz'),
         ('model.family', 'broken:Body', 'SyntaxError: '),
-        ('model.family', 'my_parts:sums', 'class'),
-        ('optimizer.schedule', 'my_parts:sums', 'class'),
+        ('model.family', 'my_models:sums', 'class'),
+        ('optimizer.schedule', 'my_models:sums', 'class'),
         ('optimizer.hold', 0, '1'),
         ('corpus.num_letters', '4', 'int'),
         ('corpus.size', 4, 'num_letters'),
-        ('output.kind', 'my_parts:WeightedMean', 'nplm_jax'),
-        ('optimizer.name', 'my_parts:sums', 'learning_rate'),
-        ('optimizer.name', 'my_parts:WeightedMean', ''),
-        ('corpus.name', 'my_parts:signum', ''),
+        ('output.kind', 'my_models:WeightedMean', 'nplm_jax'),
+        ('optimizer.name', 'my_models:sums', 'learning_rate'),
+        ('optimizer.name', 'my_models:WeightedMean', ''),
+        ('corpus.name', 'my_models:signum', ''),
         ('corpus.name', 'program:texts', 'SystemExit: 3'),
         *((kind, ':Body', 'package.module:Name') for kind in NAMES),
     ],
@@ -87,8 +93,8 @@ def test_a_mistake_is_one_line(key, value, said, tmp_path):
 
 @pytest.mark.parametrize('made', ["'one text'", '[]', '[1]', "{'train': ['a b']}"])
 def test_a_corpus_that_returns_no_texts_is_refused(scratch, made):
-    (scratch / 'my_parts.py').write_text(f'{KINDS}\n\ndef nothing():\n    return {made}\n')
-    settings = load_settings({**NAMES, 'corpus.name': 'my_parts:nothing'})
+    (scratch / 'my_models.py').write_text(f'{KINDS}\n\ndef nothing():\n    return {made}\n')
+    settings = load_settings({**NAMES, 'corpus.name': 'my_models:nothing'})
     with refuses('corpus.name'):
         loading.load_dataset(settings)
 
