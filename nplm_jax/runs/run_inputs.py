@@ -151,7 +151,7 @@ def difference(folder: pathlib.Path, settings: Settings, digests: Mapping[str, s
         return ''
     catalog.check_files(folder)
     record, values = read_record(folder), config_lib.to_flat(settings)
-    recorded = {**record['code'], TEXT: record['sha256'], TEACHER: record.get('teacher')}
+    recorded = {**record.get('code', {}), TEXT: record.get('sha256'), TEACHER: record.get('teacher')}
     recorded |= {
         key: sha256(str(folder / key), folder / key) for key in config_lib.user_files(settings) if key in digests
     }

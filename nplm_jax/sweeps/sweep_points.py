@@ -216,11 +216,13 @@ def job_config(file: str, overrides: Mapping[str, Any], config: Config, point: P
         return file, changes
     path, _, row = file.partition(':')
     words = list(filter(None, row.split(',')))
-    for kept in (words, [word for word in words if word not in map(former.get, chosen)]):
-        named = f'{path}:{",".join([*kept, *chosen.values()])}'
+    others = [word for word in words if word not in map(former.get, chosen)]
+    all_kinds = {kind: values[kind] for kind in KINDS if kind in values} | chosen
+    for kept, added in ((words, chosen), (others, chosen), (others, all_kinds)):
+        named = f'{path}:{",".join([*kept, *added.values()])}'
         with contextlib.suppress(BadInput):
             made = flatten(load_config(named))
-            if made.keys() == values.keys() and chosen.items() <= made.items():
+            if made.keys() == values.keys() and all_kinds.items() <= made.items():
                 return named, {key: value for key, value in values.items() if made[key] != value}
     allowed = f'{file} must take {", ".join(chosen.values())} as words of --config'
     raise BadInput('--launcher', allowed, value=point.name)
