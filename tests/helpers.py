@@ -48,12 +48,13 @@ from nplm_jax.runs.network_from_settings import network_from_settings
 from nplm_jax.runs.program_from_settings import hyperparameters_of, make_program
 from nplm_jax.runs.training_from_settings import prepare_run
 from nplm_jax.training import step as step_lib
+from nplm_jax.training import train as train_lib
 from nplm_jax.training import vmapped
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.training.flops import Cost
-from nplm_jax.training.loop import Interrupted, Trainer, fit
 from nplm_jax.training.milestones import Progress, Schedule
 from nplm_jax.training.step import Program, RunInputs, TrainState
+from nplm_jax.training.train import Interrupted, fit
 from nplm_jax.training.training_run import Chunk, TrainingRun
 from nplm_jax.utils.errors import BadInput
 
@@ -287,7 +288,7 @@ def train(
     """Trains to the end, from the newest checkpoint in `folder` on. Returns: best parameters, progress, reporter."""
     reporter = reporter or RecordingReporter()
     with contextlib.closing(CheckpointStore(folder)) as store:
-        best, progress = fit(Trainer(prepare_run(settings, data), store, reporter, interrupted))
+        best, _, progress = fit(train_lib.train(prepare_run(settings, data), store, reporter, interrupted))
     return best, progress, reporter
 
 

@@ -36,7 +36,7 @@ from nplm_jax.ngram.kneser_ney import DiscountWarning
 from nplm_jax.reporting.text import markdown_table, save_figure
 from nplm_jax.runs import estimation, process
 from nplm_jax.runs.training_from_settings import prepare_run
-from nplm_jax.training import loop
+from nplm_jax.training import train as train_lib
 from nplm_jax.training.reporter import Reporter
 
 HERE = pathlib.Path(__file__).parent
@@ -114,7 +114,7 @@ def fit(settings: Settings, data: dataset.Dataset) -> tuple[LanguageModel, dict[
             warnings.simplefilter('ignore', DiscountWarning)  # a hundred words are too few to estimate them
             return estimation.estimate(settings, data, pathlib.Path(folder)), {}
     run = prepare_run(settings, data)
-    params, progress = loop.fit(loop.Trainer(run, None, Reporter()))
+    params, _, progress = train_lib.fit(train_lib.train(run, None, Reporter()))
     network = run.program.network
     facts = {'parameters': network.num_parameters(), 'updates': progress.step, 'best_update': progress.best_step}
     return NeuralLanguageModel(network, params), facts

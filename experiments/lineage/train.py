@@ -29,7 +29,7 @@ from nplm_jax.config.settings import Settings
 from nplm_jax.runs import experiment, loading, signals
 from nplm_jax.runs.signals import Terminated
 from nplm_jax.runs.training_from_settings import prepare_run
-from nplm_jax.training import loop
+from nplm_jax.training import train as train_lib
 from nplm_jax.training.milestones import Progress
 from nplm_jax.training.reporter import Reporter
 from nplm_jax.utils.errors import BadInput
@@ -115,7 +115,7 @@ class Clock(Reporter):
         self.marks.append((progress.step, time.perf_counter()))
 
     def signal(self) -> int:
-        """Returns SIGTERM once the time is over, for `Trainer`'s `interrupted`."""
+        """Returns SIGTERM once the time is over, the argument `interrupted` of `train`."""
         timed = self._timed()
         return signal.SIGTERM if len(timed) > 1 and timed[-1][1] - timed[0][1] > TIMED else 0
 
@@ -134,8 +134,8 @@ def count_updates(settings: Settings) -> int:
     run = prepare_run(config_lib.replace(settings, unlimited), loading.load_dataset(settings))
     clock = Clock()
     try:
-        loop.fit(loop.Trainer(run, None, clock, clock.signal))
-    except loop.Interrupted:
+        train_lib.fit(train_lib.train(run, None, clock, clock.signal))
+    except train_lib.Interrupted:
         pass
     return int(float(f'{BUDGET / clock.seconds_per_update():.3g}'))
 

@@ -28,7 +28,7 @@ from nplm_jax.data.stream import TEXT_BOUNDARY, Span
 from nplm_jax.reporting import catalog
 from nplm_jax.runs import experiment, loading, process
 from nplm_jax.runs.command_line import load_config
-from nplm_jax.training.loop import Interrupted
+from nplm_jax.training.train import Interrupted
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand
 

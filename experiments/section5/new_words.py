@@ -35,7 +35,7 @@ from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import EMBEDDING
 from nplm_jax.runs import experiment, loading, process
 from nplm_jax.runs.training_from_settings import prepare_run
-from nplm_jax.training import loop
+from nplm_jax.training import train as train_lib
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.training.reporter import Reporter
 from nplm_jax.utils.io import expand
@@ -70,7 +70,7 @@ def fit(settings: Settings, data: Dataset, folder: pathlib.Path) -> tuple[Neural
     run = prepare_run(settings, data)
     folder.mkdir(parents=True, exist_ok=True)
     with contextlib.closing(CheckpointStore(folder)) as store:
-        params, progress = loop.fit(loop.Trainer(run, store, Reporter()))
+        params, _, progress = train_lib.fit(train_lib.train(run, store, Reporter()))
     facts = {
         'vocabulary': len(data.vocabulary),
         'updates': progress.step,

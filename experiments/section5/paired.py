@@ -24,8 +24,8 @@ from nplm_jax.inference.perplexity import summarize
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.runs import loading
 from nplm_jax.runs.training_from_settings import prepare_run
-from nplm_jax.training import loop
 from nplm_jax.training.reporter import Reporter
+from nplm_jax.training.train import fit, train
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import write_atomically
 
@@ -69,10 +69,9 @@ def measure(settings: Settings, data: Dataset) -> tuple[NeuralLanguageModel, Any
         The network, and what it scored: perplexities, the mean NLL of each band of test words, and the seconds.
     """
     run = prepare_run(settings, data)
-    trainer = loop.Trainer(run, None, Reporter())
-    params, progress = loop.fit(trainer)
+    params, valid_scores, progress = fit(train(run, None, Reporter()))
     model = NeuralLanguageModel(run.program.network, params)
-    log_p = {'valid': trainer.best_scores[data.valid], 'test': model.score(data.tokens_T, data.test)}
+    log_p = {'valid': valid_scores[data.valid], 'test': model.score(data.tokens_T, data.test)}
     facts = {
         'seed': settings.seed,
         'parameters': run.program.network.num_parameters(),

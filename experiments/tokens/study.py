@@ -41,9 +41,9 @@ from nplm_jax.runs import experiment, process, spelling
 from nplm_jax.runs.program_from_settings import optimizer_from_settings
 from nplm_jax.runs.session import open_session
 from nplm_jax.runs.shared_corpus import SharedCorpus
-from nplm_jax.training.loop import Trainer
+from nplm_jax.training import train as train_lib
 from nplm_jax.training.step import execute_steps
-from nplm_jax.training.training_run import TrainingRun
+from nplm_jax.training.training_run import ChunkResult, TrainingRun
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand
 from nplm_jax.utils.untrusted import read_json
@@ -121,21 +121,21 @@ def shorten(run: TrainingRun, settings: Settings, num_updates: int) -> TrainingR
     return dataclasses.replace(run, schedule=schedule, program=program)
 
 
-def time_updates(trainer: Trainer) -> tuple[list[float], float]:
+def time_updates(training: train_lib.Training) -> tuple[list[float], float, train_lib.Trained]:
     """Trains to the end.
 
     Returns:
-        The processor seconds of each chunk of updates; those of what followed the last.
+        The processor seconds of each chunk of updates; those of what followed the last; the result.
     """
-    seconds, after = [], 0.0
-    while not trainer.done:
+    seconds, result = [], None
+    while True:
         started = time.process_time()
-        trained = jax.block_until_ready(execute_steps(*trainer.next_chunk()))
+        try:
+            chunk = training.send(result)
+        except StopIteration as stop:
+            return seconds, time.process_time() - started, stop.value
+        result = ChunkResult(*jax.block_until_ready(execute_steps(*chunk)))
         seconds.append(time.process_time() - started)
-        started = time.process_time()
-        trainer.finish_chunk(*trained)
-        after = time.process_time() - started
-    return seconds, after
 
 
 def train(run: Run, workdir: pathlib.Path, num_updates: int | None) -> dict[str, Any]:
@@ -156,15 +156,13 @@ def train(run: Run, workdir: pathlib.Path, num_updates: int | None) -> dict[str,
     prepare_seconds = time.process_time() - started
     with open_session(settings, folder, 'python -m experiments.tokens.study', corpus) as session:
         assert session.training_run is not None
+        made = shorten(session.training_run, session.settings, num_updates or CHUNK * (PILOT_CHUNKS + 1))
+        seconds, after, trained = time_updates(train_lib.train(made, session.store, session.reporter))
         if num_updates is None:
-            session.training_run = shorten(session.training_run, session.settings, CHUNK * (PILOT_CHUNKS + 1))
-            seconds, _ = time_updates(session.make_trainer(lambda: 0))
             shutil.rmtree(folder, ignore_errors=True)
             return {'seconds_per_update': statistics.median(seconds[1:]) / CHUNK, 'chunks': seconds}
-        session.training_run = shorten(session.training_run, session.settings, num_updates)
-        seconds, after = time_updates(trainer := session.make_trainer(lambda: 0))
         memory = provenance.peak_memory()
-        model = NeuralLanguageModel(trainer.run.program.network, trainer.best)
+        model = NeuralLanguageModel(made.program.network, trained.params)
     started = time.process_time()
     log_p_T = model.score(data.tokens_T, data.test)
     test_seconds = time.process_time() - started
@@ -174,7 +172,7 @@ def train(run: Run, workdir: pathlib.Path, num_updates: int | None) -> dict[str,
     measured = {
         **dataclasses.asdict(run),
         'vocabulary': len(data.vocabulary),
-        'parameters': trainer.run.program.network.num_parameters(),
+        'parameters': made.program.network.num_parameters(),
         'tokens': {split: len(span) for split, span in data.splits.items()},
         'words': {split: s.words for split, s in sizes.items()},
         'bytes': {split: s.bytes for split, s in sizes.items()},

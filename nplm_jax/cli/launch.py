@@ -157,7 +157,7 @@ def run(command: str, program: Sequence[str] = _MODULE) -> None:
     from nplm_jax.reporting import run_reporter as reporting
     from nplm_jax.runs import experiment, workdir
     from nplm_jax.sweeps import sweep_points, sweeps, time_budget
-    from nplm_jax.training import loop
+    from nplm_jax.training.train import Interrupted
 
     with resumable(folder, command):
         corpus, impossible = None, dict[str, str]()
@@ -204,7 +204,7 @@ def run(command: str, program: Sequence[str] = _MODULE) -> None:
             elif experiment.run(settings := points[0].settings, folder, command, corpus):  # the first process's results
                 modules = config_lib.plugin_modules(settings, config_lib.LOADED_PLUGINS)
                 print(reporting.next_steps(folder, settings.model, modules))
-        except loop.Interrupted as stop:
+        except Interrupted as stop:
             exit_with(128 + stop.signal_number, f'{stop}; resume with: {command}', collective=True)
         except NonFiniteError as error:
             exit_with(1, str(error))

@@ -13,7 +13,7 @@ from nplm_jax.runs.loading import Path, load
 from nplm_jax.runs.session import open_session
 from nplm_jax.runs.shared_corpus import SharedCorpus
 from nplm_jax.runs.signals import interruptible
-from nplm_jax.training.loop import ShouldPrune, fit, never
+from nplm_jax.training.train import ShouldPrune, fit, never, train
 from nplm_jax.utils.errors import NonFiniteError
 
 __all__ = ['load', 'load_settings', 'run']
@@ -61,17 +61,20 @@ def run(
 
     Raises:
         BadInput: The config, the folder, the text or the devices cannot serve.
-        training.loop.Interrupted: SIGINT or SIGTERM came during training, and the state is saved.
-        training.loop.Pruned: `should_prune` asked to stop, and the state is saved.
+        training.train.Interrupted: SIGINT or SIGTERM came during training, and the state is saved.
+        training.train.Pruned: `should_prune` asked to stop, and the state is saved.
         NonFiniteError: A number is not finite.
     """
     settings = load_settings(config)
     corpus = data if isinstance(data, SharedCorpus) else SharedCorpus(settings, data)
     with open_session(settings, folder, command, corpus) as session:
-        if session.trains:
+        trained = None
+        if made := session.training_run:
             with interruptible() as interrupted:
                 try:
-                    fit(session.make_trainer(interrupted, should_prune))
+                    trained = fit(
+                        train(made, session.store, session.reporter, interrupted, session.started, should_prune)
+                    )
                 except NonFiniteError as error:
                     raise session.explain(error) from None
-        return session.finish(notes)
+        return session.finish(trained, notes)

@@ -8,7 +8,7 @@ import math
 import pathlib
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, cast
 
 import numpy as np
@@ -34,9 +34,9 @@ from nplm_jax.runs.loading import Path
 from nplm_jax.runs.shared_corpus import SharedCorpus
 from nplm_jax.runs.training_from_settings import make_sharding, prepare_run
 from nplm_jax.training import calibration, checkpoints
-from nplm_jax.training.loop import ShouldPrune, Trainer, never
 from nplm_jax.training.milestones import Progress
 from nplm_jax.training.reporter import Reporter
+from nplm_jax.training.train import Trained
 from nplm_jax.training.training_run import TrainingRun
 from nplm_jax.utils.errors import BadInput, NonFiniteError
 from nplm_jax.utils.io import expand, write_atomically
@@ -60,7 +60,6 @@ class RunSession:
         training_run: What training needs; None for a count-based or a finished run.
         store: Its checkpoints; None in a process that does not write them.
         reporter: Writes its metrics.
-        trainer: What `make_trainer` made.
     """
 
     settings: Settings
@@ -74,23 +73,11 @@ class RunSession:
     training_run: TrainingRun | None = None
     store: checkpoints.CheckpointStore | None = None
     reporter: Reporter = dataclasses.field(default_factory=Reporter)
-    trainer: Trainer | None = None
-
-    @property
-    def trains(self) -> bool:
-        """Whether there is anything to train."""
-        return self.training_run is not None
 
     @functools.cached_property
     def data(self) -> dataset.Dataset:
         """The corpus as the run reads it."""
         return self.corpus.read(self.settings, self.folder)
-
-    def make_trainer(self, interrupted: Callable[[], int], should_prune: ShouldPrune = never) -> Trainer:
-        """Returns the run's trainer, at its newest checkpoint. See `Trainer`."""
-        assert self.training_run is not None
-        self.trainer = Trainer(self.training_run, self.store, self.reporter, interrupted, self.started, should_prune)
-        return self.trainer
 
     def explain(self, error: NonFiniteError) -> NonFiniteError:
         """Returns the error with the newest checkpoint, which is finite, and what to try."""
@@ -98,10 +85,11 @@ class RunSession:
         kept = f'the checkpoint of update {saved:,} is kept' if saved is not None else 'no checkpoint was saved yet'
         return NonFiniteError(f'{error}; {kept}; {_REMEDY}')
 
-    def finish(self, shown: set[str] | None = None) -> dict[str, Any]:
+    def finish(self, trained: Trained | None, shown: set[str] | None = None) -> dict[str, Any]:
         """Evaluates the model, writes results.json and prints the table; the first process alone does.
 
         Args:
+            trained: What `training_run` led to; None without one.
             shown: Notes that are not printed again; those of this run are added.
 
         Returns:
@@ -110,7 +98,7 @@ class RunSession:
         if not multihost.is_primary():
             return {}
         if self.results is None:
-            self.results = self._evaluate(*(self._trained() if self.trains else self._estimated()))
+            self.results = self._evaluate(trained)
             text = to_json(self.results, indent=2) + '\n'
             write_atomically(self.folder / 'results.json', text)
             self.results = json.loads(text)
@@ -122,22 +110,20 @@ class RunSession:
         shown.update(new)
         return self.results
 
-    def _trained(self) -> tuple[LanguageModel, dict[str, Any]]:
-        """Returns the network, and what its results say of the training."""
-        assert self.trainer is not None
+    def _trained(self, run: TrainingRun, progress: Progress) -> dict[str, Any]:
+        """Returns what the results say of the training."""
         figures.draw_learning_curve(self.folder, self.settings.name, self.settings.paper.valid)
-        network, progress = self.trainer.run.program.network, self.trainer.progress
-        cost, rate = self.trainer.run.cost, progress.step * self.settings.train.batch_size / progress.train_seconds
-        return self.trainer.model(self.trainer.best), {
+        network, rate = run.program.network, progress.step * run.program.batch_size / progress.train_seconds
+        return {
             'parameters': network.num_parameters(),
             'reach': network.body.reach,
-            'epochs': progress.step / self.trainer.run.schedule.steps_per_epoch,
+            'epochs': progress.step / run.schedule.steps_per_epoch,
             'updates': progress.step,
             'best_update': progress.best_step,
             'seconds': round(progress.seconds, 1),
             'random_generator': jax_settings.REQUIRED['jax_default_prng_impl'],
-            'flops_per_word': cost.flops_per_word,
-            **{key: round(value, 4 if key == 'mfu' else None) for key, value in cost.rates(rate).items()},
+            'flops_per_word': run.cost.flops_per_word,
+            **{key: round(value, 4 if key == 'mfu' else None) for key, value in run.cost.rates(rate).items()},
             **({'trained_together': self.num_batched} if self.num_batched > 1 else {}),
             **_postprocessing(progress),
             **({'calibration_words': calibration.num_words(self.data)} if self.settings.train.calibrate else {}),
@@ -153,12 +139,16 @@ class RunSession:
         words_per_second = round(len(self.data.train) / seconds)
         return model, {'seconds': round(seconds, 2), 'words_per_second': words_per_second}
 
-    def _evaluate(self, model: LanguageModel, facts: dict[str, Any]) -> dict[str, Any]:
+    def _evaluate(self, trained: Trained | None) -> dict[str, Any]:
         """Returns all of results.json, and prints what the model predicts where the text is small."""
-        started, data, settings = time.perf_counter(), self.data, self.settings
-        trigram = (lambda: self.corpus.trigram(data)) if self.trains else None
-        assert self.trainer is None or self.trainer.run.data is data
-        known = self.trainer.best_scores if self.trainer else {}
+        data, settings = self.data, self.settings
+        model: LanguageModel
+        if (run := self.training_run) and trained:
+            model, facts = run.model(trained.params), self._trained(run, trained.progress)
+            known, trigram = trained.scores, lambda: self.corpus.trigram(data)
+        else:
+            (model, facts), known, trigram = self._estimated(), {}, None
+        started = time.perf_counter()
         measured = evaluation.measure(model, data, settings.eval, trigram, known)
         if table := evaluation.predictions_table(model, data):
             print(table)

@@ -93,7 +93,7 @@ def train(
 
     Raises:
         BadInput: Another spelling lies there.
-        training.loop.Interrupted: SIGINT or SIGTERM came during training, and the state is saved.
+        training.train.Interrupted: SIGINT or SIGTERM came during training, and the state is saved.
     """
     settings, data = prepare(rare, seed, changes)
     folder = catalog.find_run(folder)  # not that of a packed model in the cache

@@ -21,7 +21,7 @@ from nplm_jax.runs.shared_corpus import SharedCorpus
 from nplm_jax.runs.signals import Terminated
 from nplm_jax.sweeps import launchers, search_report, search_space, search_storage, search_trial
 from nplm_jax.sweeps.search_report import trial_name
-from nplm_jax.training.loop import Interrupted, Pruned
+from nplm_jax.training.train import Interrupted, Pruned
 from nplm_jax.utils.errors import BadInput, NonFiniteError, Resumable, require
 
 _ENDS = (BadInput, OSError, StorageInternalError, Interrupted, KeyboardInterrupt, Terminated)  # of a process
@@ -69,7 +69,7 @@ class Search:
             BadInput: the database cannot be used or holds another study, the folder has trials of another one, or the
                 text cannot be read.
             Resumable: the database stopped answering.
-            training.loop.Interrupted: a signal came; the same command continues the trial.
+            training.train.Interrupted: a signal came; the same command continues the trial.
         """
         with contextlib.ExitStack() as stack:
             self.folder.mkdir(parents=True, exist_ok=True)

@@ -15,8 +15,8 @@ from nplm_jax.config.settings import Settings
 from nplm_jax.inference.perplexity import nll_to_perplexity
 from nplm_jax.runs import experiment, workdir
 from nplm_jax.sweeps import search_storage, sweep_points
-from nplm_jax.training.loop import Pruned
 from nplm_jax.training.milestones import Progress, Schedule
+from nplm_jax.training.train import Pruned
 from nplm_jax.utils.errors import BadInput, NonFiniteError
 
 _POLL = 5  # seconds at most between two looks at the trials of other processes

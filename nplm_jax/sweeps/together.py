@@ -13,7 +13,7 @@ from nplm_jax.runs.program_from_settings import updates_rows
 from nplm_jax.runs.session import RunSession, open_session
 from nplm_jax.runs.shared_corpus import SharedCorpus
 from nplm_jax.runs.signals import interruptible
-from nplm_jax.training.loop import Trainer
+from nplm_jax.training.train import Trained, Training, train
 from nplm_jax.training.vmapped import RUN_ERRORS, fit_many
 from nplm_jax.utils.errors import BadInput, NonFiniteError
 
@@ -55,7 +55,7 @@ def run_many(
         For each run what `run` returns, or the BadInput or NonFiniteError that ended it.
 
     Raises:
-        training.loop.Interrupted: SIGINT or SIGTERM came during training, and all are saved.
+        training.train.Interrupted: SIGINT or SIGTERM came during training, and all are saved.
     """
     if len(configs) == 1:
         try:
@@ -67,24 +67,27 @@ def run_many(
     outcomes: dict[int, Any] = {}
     with contextlib.ExitStack() as stack, interruptible() as interrupted:
         sessions: dict[int, RunSession] = {}
-        trainers: dict[int, Trainer] = {}
+        trainings: dict[int, Training] = {}
+        trained: dict[int, Trained] = {}
         for i, (settings, folder) in enumerate(zip(all_settings, folders)):
             try:
-                sessions[i] = stack.enter_context(open_session(settings, folder, command, corpus, len(configs)))
-                if sessions[i].trains:
-                    trainers[i] = sessions[i].make_trainer(interrupted)
+                session = stack.enter_context(open_session(settings, folder, command, corpus, len(configs)))
+                sessions[i] = session
+                if training_run := session.training_run:
+                    trainings[i] = train(training_run, session.store, session.reporter, interrupted, session.started)
             except RUN_ERRORS as error:
                 outcomes[i] = error
-        numbers = list(trainers)
+        numbers = list(trainings)
         for group in group_compatible(sessions[i].settings for i in numbers):  # a recorded precision may differ
-            for n, failure in zip(group, fit_many([trainers[numbers[n]] for n in group])):
-                if isinstance(failure, NonFiniteError):
-                    outcomes[numbers[n]] = sessions[numbers[n]].explain(failure)
-                elif failure is not None:
-                    outcomes[numbers[n]] = failure
+            for n, outcome in zip(group, fit_many([trainings[numbers[n]] for n in group])):
+                i = numbers[n]
+                if isinstance(outcome, Trained):
+                    trained[i] = outcome
+                else:
+                    outcomes[i] = sessions[i].explain(outcome) if isinstance(outcome, NonFiniteError) else outcome
         for i in sessions.keys() - outcomes.keys():
             try:
-                outcomes[i] = sessions[i].finish(notes)
+                outcomes[i] = sessions[i].finish(trained.get(i), notes)
             except RUN_ERRORS as error:
                 outcomes[i] = error
     for outcome in outcomes.values():

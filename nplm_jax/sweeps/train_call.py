@@ -43,7 +43,7 @@ def train(
 
     Raises:
         BadInput: The config, the folder, the text or the devices cannot serve.
-        training.loop.Interrupted: SIGINT or SIGTERM came during training, and the state is saved.
+        training.train.Interrupted: SIGINT or SIGTERM came during training, and the state is saved.
         NonFiniteError: A number is not finite.
     """
     made, corpus = config_lib.override(load_config(config) if isinstance(config, str) else config, changes), None

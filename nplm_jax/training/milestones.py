@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from typing import NamedTuple
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +31,14 @@ class Progress:
     train_seconds: float = 0.0
     finished: bool = False
     postprocessed_nll: float = math.inf
+
+
+class Due(NamedTuple):
+    """What a run does after a chunk: whether it writes a line of metrics, validates, and saves."""
+
+    log: bool
+    evaluate: bool
+    save: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,6 +74,11 @@ class Schedule:
         stop = epoch_start + min(self.steps_per_epoch, ((step - epoch_start) // size + 1) * size)
         stop = min(stop, self.total_steps)
         return self.average_start if step < self.average_start < stop else stop
+
+    def due(self, before: int, now: int) -> Due:
+        """Returns what is due after the updates before+1 ... now."""
+        every = self.log_every, self.evaluate_every, self.checkpoint_every
+        return Due(*(self.is_due(number, before, now) for number in every))
 
     def is_due(self, every: int, before: int, now: int) -> bool:
         """Returns whether an action after every `every` updates, and after the last one, is due in before+1 ... now."""

@@ -1,6 +1,6 @@
 """The constants of a training run, and its chunks of updates.
 
-Dims: T positions of an epoch.
+Dims: T positions of an epoch, S updates of a chunk.
 """
 
 import contextlib
@@ -14,6 +14,9 @@ import numpy as np
 from nplm_jax.config.sections import EvalSettings, TrainSettings
 from nplm_jax.data import dataset
 from nplm_jax.data.frequencies import unigram_log_probabilities
+from nplm_jax.distributed import sharding
+from nplm_jax.models.neural import NeuralLanguageModel
+from nplm_jax.outputs.output_layer import Params
 from nplm_jax.training import step as step_lib
 from nplm_jax.training.flops import Cost
 from nplm_jax.training.milestones import Schedule
@@ -42,6 +45,20 @@ class Chunk(NamedTuple):
     inputs: RunInputs
 
 
+class ChunkResult(NamedTuple):
+    """The result of a chunk.
+
+    Attributes:
+        state: The state after the updates.
+        nll_S: The mean NLL of each batch, nats per word.
+        seconds: The seconds that they took; None if they were dispatched and are not waited for.
+    """
+
+    state: TrainState
+    nll_S: jax.Array | np.ndarray
+    seconds: float | None = None
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class TrainingRun:
     """The constants of a run, built once from its settings and its data.
@@ -65,6 +82,15 @@ class TrainingRun:
     inputs: RunInputs
     words: WordSource
     cost: Cost
+
+    @property
+    def num_valid_words(self) -> int:
+        """The most words of a validation; 0 for all words."""
+        return self.train.valid_words or self.eval.words
+
+    def model(self, params: Params) -> NeuralLanguageModel:
+        """Returns the model with these parameters, which this process evaluates on all of its devices."""
+        return NeuralLanguageModel(self.program.network, params, sharding.process_sharding(self.program.sharding))
 
     def chunk(self, state: TrainState, step: int) -> Chunk:
         """Returns the chunk after update `step`."""

@@ -15,42 +15,51 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from nplm_jax.data.stream import RARE_ID
-from nplm_jax.training.loop import Interrupted, Trainer
 from nplm_jax.training.step import Program, RunInputs, TrainState, execute_steps, train_steps
-from nplm_jax.training.training_run import Chunk, out_of_memory_as_bad_input
+from nplm_jax.training.train import Interrupted, Trained, Training
+from nplm_jax.training.training_run import Chunk, ChunkResult, out_of_memory_as_bad_input
 from nplm_jax.utils.errors import BadInput, NonFiniteError
 
 RUNS = 'runs'  # the mesh axis over which runs are divided
 RUN_ERRORS = (BadInput, NonFiniteError, Interrupted)  # errors that end one run of a group and not the others
 
 
-def fit_many(trainers: Sequence[Trainer]) -> list[Exception | None]:
-    """Trains several runs together: `loop.fit` for each, with the updates of runs at the same step in one program.
+def fit_many(trainings: Sequence[Training]) -> list[Trained | Exception]:
+    """Trains several runs together: `train.fit` for each, with the updates of runs at the same step in one program.
 
-    Runs resume from their own checkpoints; the ones at the lowest step run first.
+    Runs resume from their own checkpoints; the ones at the lowest step run first. If a signal stops one, all stop.
 
     Returns:
-        For each run the BadInput, NonFiniteError or Interrupted that ended it, else None.
+        For each run its result, or the BadInput, NonFiniteError or Interrupted that ended it.
     """
-    errors: list[Exception | None] = [None] * len(trainers)
+    outcomes: dict[int, Trained | Exception] = {}
+    chunks: dict[int, Chunk] = {}  # the next chunk of each run
+
+    def advance(run: int, result: ChunkResult | None) -> None:
+        chunks.pop(run, None)
+        try:
+            chunks[run] = trainings[run].send(result)
+        except StopIteration as stop:
+            outcomes[run] = stop.value
+        except RUN_ERRORS as error:
+            outcomes[run] = error
+
     with out_of_memory_as_bad_input():
-        while active := [i for i, trainer in enumerate(trainers) if not trainer.done and errors[i] is None]:
-            lowest = min(trainers[i].progress.step for i in active)
-            chunks = {}
-            for i in (i for i in active if trainers[i].progress.step == lowest):
-                try:
-                    chunks[i] = trainers[i].next_chunk()
-                except RUN_ERRORS as error:
-                    errors[i] = error
-            for i, result in zip(chunks, run_chunks(list(chunks.values()), len(trainers))):
-                try:
-                    trainers[i].finish_chunk(*result)
-                except RUN_ERRORS as error:
-                    errors[i] = error
-    return errors
+        for run in range(len(trainings)):
+            advance(run, None)
+        while chunks:
+            steps = {run: int(chunk.state.step) for run, chunk in chunks.items()}
+            group = [run for run, step in steps.items() if step == min(steps.values())]
+            results = run_chunks([chunks[run] for run in group], len(trainings))
+            for run, result in zip(group, results):
+                advance(run, result)
+            if any(isinstance(outcome, Interrupted) for outcome in outcomes.values()):
+                for run in list(chunks):  # these yielded a chunk before the signal came
+                    advance(run, None)
+    return [outcomes[run] for run in range(len(trainings))]
 
 
-def run_chunks(chunks: Sequence[Chunk], max_runs: int) -> list[tuple[TrainState, np.ndarray, float]]:
+def run_chunks(chunks: Sequence[Chunk], max_runs: int) -> list[ChunkResult]:
     """Runs chunks of equal programs, at the same update, in one execution.
 
     Pads the group to max_runs // 2**k by repeating the last chunk, which bounds the number of compilations.
@@ -61,7 +70,8 @@ def run_chunks(chunks: Sequence[Chunk], max_runs: int) -> list[tuple[TrainState,
     started = time.perf_counter()
     if len(chunks) <= 1:
         return [
-            (state, np.asarray(nll_S), time.perf_counter() - started) for state, nll_S in starmap(execute_steps, chunks)
+            ChunkResult(state, np.asarray(nll_S), time.perf_counter() - started)
+            for state, nll_S in starmap(execute_steps, chunks)
         ]
     size = max_runs
     while size // 2 >= len(chunks):
@@ -85,7 +95,7 @@ def run_chunks(chunks: Sequence[Chunk], max_runs: int) -> list[tuple[TrainState,
     nll_RxS = np.asarray(nll_RxS)
     seconds = time.perf_counter() - started
     states = jax.tree.map(np.asarray, states)  # NumPy arrays: `execute_steps` places them itself
-    return [(jax.tree.map(operator.itemgetter(r), states), nll_RxS[r], seconds) for r in range(len(chunks))]
+    return [ChunkResult(jax.tree.map(operator.itemgetter(r), states), nll_RxS[r], seconds) for r in range(len(chunks))]
 
 
 def _join_words(tokens: Sequence[jax.Array], num_context: int) -> tuple[np.ndarray, list[int]]:

@@ -94,14 +94,14 @@ def _wrap_all(teller: Teller) -> None:
     from nplm_jax.reporting import figures  # noqa: PLC0415
     from nplm_jax.reporting import run_reporter as reporting  # noqa: PLC0415
     from nplm_jax.runs import evaluation, run_inputs, session  # noqa: PLC0415
-    from nplm_jax.training import checkpoints, loop, step, vmapped  # noqa: PLC0415
+    from nplm_jax.training import checkpoints, step, train, vmapped  # noqa: PLC0415
 
     first = ['compile']
     teller.wrap(run_inputs, 'record_inputs', lambda: 'files')
     teller.wrap(reporting.Reporter, 'start', lambda: 'files')
     for owner, name in ((step, 'execute_steps'), (vmapped, 'run_chunks')):
         teller.wrap(owner, name, lambda: first.pop() if first else 'step')
-    teller.wrap(loop.Trainer, 'validate', lambda: 'evaluation')
+    teller.wrap(train, 'validate', lambda: 'evaluation')
     teller.wrap(checkpoints.CheckpointStore, 'save', lambda: 'checkpoint')
     teller.wrap(figures, 'draw_learning_curve', lambda: 'figure')
     teller.wrap(evaluation, 'mix_with_trigram', lambda: 'mixture')

@@ -45,7 +45,7 @@ def main(argv: Sequence[str]) -> None:
     from nplm_jax.inference.drawn_spellings import spell
     from nplm_jax.reporting.run_table import check_finished
     from nplm_jax.runs import process, spelling
-    from nplm_jax.training.loop import Interrupted
+    from nplm_jax.training.train import Interrupted
 
     check_finished(flags.workdir)
     process.set_up_process()

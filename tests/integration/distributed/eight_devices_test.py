@@ -43,9 +43,10 @@ from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.runs.program_from_settings import paddings_of
 from nplm_jax.runs.training_from_settings import prepare_run
+from nplm_jax.training import train as train_lib
 from nplm_jax.training.checkpoints import CheckpointStore
-from nplm_jax.training.loop import Interrupted, Trainer, fit
 from nplm_jax.training.step import TrainState, execute_steps
+from nplm_jax.training.train import Interrupted, fit
 from nplm_jax.utils.errors import NonFiniteError
 
 pytestmark = pytest.mark.eight_devices
@@ -171,7 +172,7 @@ def test_devices_divide_the_evaluated_words_and_send_nothing(family, kind):
 def test_a_run_on_a_mesh_validates_on_all_of_its_devices(monkeypatch):
     used, read_stream = [], neural._read_stream
     monkeypatch.setattr(neural, '_read_stream', lambda *args: used.append(args[-1].devices) or read_stream(*args))
-    fit(Trainer(prepare_run(on_mesh({**BASE, 'train.epochs': 1}, 2, 4), DATA), None, RecordingReporter()))
+    fit(train_lib.train(prepare_run(on_mesh({**BASE, 'train.epochs': 1}, 2, 4), DATA), None, RecordingReporter()))
     assert used and all(devices == jax.devices() for devices in used)
 
 
@@ -322,7 +323,7 @@ def test_any_topology_resumes_on_any_other_bit_for_bit(tmp_path):
         looks, best = iter(range(10**6)), None
         interrupted = lambda: 15 if next(looks) == stop_at else 0  # noqa: E731
         with contextlib.closing(RecordingStore(folder)) as store, contextlib.suppress(Interrupted):
-            best, _ = fit(Trainer(prepare_run(settings, DATA), store, RecordingReporter(), interrupted))
+            best = fit(train_lib.train(prepare_run(settings, DATA), store, RecordingReporter(), interrupted)).params
         return store, best
 
     first, _ = train_on(8, 1, tmp_path / 'chain', 1)
@@ -343,7 +344,7 @@ def test_an_update_whose_numbers_are_not_finite_is_named(tmp_path, kind, shape):
     settings = on_mesh({**SPARSE, **climb, 'output.kind': kind}, *shape)
     with contextlib.closing(CheckpointStore(tmp_path)) as store:
         with pytest.raises(NonFiniteError) as raised:
-            fit(Trainer(prepare_run(settings, DATA), store, RecordingReporter()))
+            fit(train_lib.train(prepare_run(settings, DATA), store, RecordingReporter()))
         (number,) = re.findall(r'update (\d+)', str(raised.value))
         assert 8 <= store.latest_step() < int(number)
 

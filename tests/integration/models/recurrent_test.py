@@ -37,8 +37,8 @@ from nplm_jax.runs import experiment, loading
 from nplm_jax.runs.network_from_settings import network_from_settings
 from nplm_jax.runs.training_from_settings import prepare_run
 from nplm_jax.training import step
-from nplm_jax.training.loop import Trainer, fit
 from nplm_jax.training.reporter import Reporter
+from nplm_jax.training.train import fit, train
 
 
 def test_no_two_masks_of_dropout_share_their_random_numbers(monkeypatch):
@@ -179,7 +179,7 @@ def settings_of(family, **changes):
 @pytest.mark.parametrize('family', others_nightly(FAMILIES, ('lstm',)))
 def test_training_learns(family):
     settings = settings_of(family, **{'train.epochs': 30, 'train.patience': 30, 'train.steps_per_execution': 18})
-    best, progress = fit(Trainer(prepare_run(settings, DATA), None, Reporter()))
+    best, _, progress = fit(train(prepare_run(settings, DATA), None, Reporter()))
     model = NeuralLanguageModel(network_from_settings(settings, len(DATA.vocabulary)), best)
     perplexity = evaluate(model, DATA.tokens_T, DATA.valid).perplexity
     assert perplexity < 5  # the source's own is 1.65; a unigram model reaches 17

@@ -14,9 +14,10 @@ from nplm_jax.models.teachers import read_with_teachers, training_start
 from nplm_jax.outputs.teacher import mean_probabilities
 from nplm_jax.runs.network_from_settings import network_from_settings
 from nplm_jax.runs.training_from_settings import prepare_run
+from nplm_jax.training import train as train_lib
 from nplm_jax.training import vmapped
 from nplm_jax.training.checkpoints import CheckpointStore
-from nplm_jax.training.loop import Interrupted, Trainer, fit
+from nplm_jax.training.train import Interrupted, fit
 
 STREAM = {'model.family': 'lstm', 'model.n': 5, 'model.direct': False, 'train.batch_size': 12, 'model.bptt_length': 4}
 BODIES = {
@@ -136,7 +137,7 @@ def test_a_stopped_training_goes_on_with_the_states_of_its_teachers(tmp_path):
 
     def train(folder, interrupted):
         with contextlib.closing(CheckpointStore(folder)) as store:
-            return fit(Trainer(run, store, RecordingReporter(), interrupted))[0]
+            return fit(train_lib.train(run, store, RecordingReporter(), interrupted)).params
 
     expected, looks = train(tmp_path / 'at once', lambda: 0), iter(range(1000))
     best, stops = None, 0

@@ -23,7 +23,8 @@ from nplm_jax.outputs.output_layer import BIAS
 from nplm_jax.runs import experiment
 from nplm_jax.runs.training_from_settings import prepare_run
 from nplm_jax.training import calibration, vmapped
-from nplm_jax.training.loop import Trainer, fit
+from nplm_jax.training import train as train_lib
+from nplm_jax.training.train import fit
 from nplm_jax.utils.errors import NonFiniteError
 
 V = len(DATA.vocabulary)
@@ -144,11 +145,10 @@ def test_a_stopped_training_ends_with_the_same_bits(family, tmp_path):
 
 def test_runs_that_train_together_are_each_calibrated():
     runs = [prepare_run(small_settings({'seed': seed, **CALIBRATE}), DATA) for seed in (1, 2)]
-    trainers = [Trainer(run, None, RecordingReporter()) for run in runs]
-    assert vmapped.fit_many(trainers) == [None, None]
-    for run, trainer in zip(runs, trainers):
-        alone, _ = fit(Trainer(run, None, RecordingReporter()))
-        np.testing.assert_allclose(trainer.best[BIAS], alone[BIAS], atol=1e-3)
+    together = vmapped.fit_many([train_lib.train(run, None, RecordingReporter()) for run in runs])
+    for run, trained in zip(runs, together, strict=True):
+        alone = fit(train_lib.train(run, None, RecordingReporter()))
+        np.testing.assert_allclose(trained.params[BIAS], alone.params[BIAS], atol=1e-3)
 
 
 @pytest.mark.eight_devices

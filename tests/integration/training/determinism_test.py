@@ -12,7 +12,7 @@ from nplm_jax.config import settings as config_lib
 from nplm_jax.runs import experiment, loading
 from nplm_jax.runs.training_from_settings import prepare_run
 from nplm_jax.training.checkpoints import CheckpointStore
-from nplm_jax.training.loop import restore_or_init
+from nplm_jax.training.train import restore_or_init
 
 OVER_EIGHT = ('--config.parallel.data=4', '--config.parallel.model=2')
 

@@ -22,8 +22,8 @@ from nplm_jax.sweeps import sweep_points, sweeps, together
 from nplm_jax.sweeps.together import run_many
 from nplm_jax.training import vmapped
 from nplm_jax.training.checkpoints import CheckpointStore
-from nplm_jax.training.loop import Interrupted
 from nplm_jax.training.step import execute_steps
+from nplm_jax.training.train import Interrupted
 from nplm_jax.utils.errors import NonFiniteError
 
 SPARSE = {'output.samples': 7, 'output.num_shortlist': 2, 'output.classes': 3}

@@ -1,5 +1,6 @@
 """The spelling of a run's rare words as a run of its own: trained, resumed, loaded, refused."""
 
+import contextlib
 import math
 
 import numpy as np
@@ -15,7 +16,7 @@ from nplm_jax.inference.drawn_spellings import decode_and_spell
 from nplm_jax.models.open_vocabulary import OpenVocabulary
 from nplm_jax.reporting import catalog
 from nplm_jax.runs import experiment, loading, spelling
-from nplm_jax.training import loop
+from nplm_jax.training.train import Interrupted
 
 QUICK = {
     **{'model.n': 4, 'model.m': 5, 'model.h': 16, 'optimizer.learning_rate': 0.02, 'train.batch_size': 64},
@@ -75,21 +76,15 @@ def test_a_stopped_training_ends_with_the_same_bits(run_folder, trained, tmp_pat
     rare = spelling.read_rare_words(run_folder)
     for name in ('config.json', 'corpus.json', 'tokenizer_config.json', 'vocabulary.txt'):
         (tmp_path / name).write_bytes((run_folder / name).read_bytes())
-    chunks = iter(range(1000))
-    next_chunk = loop.Trainer.next_chunk
-
-    def stop_sometimes(self):
-        if next(chunks) % 7 == 6:
-            self._interrupted = lambda: 15
-        return next_chunk(self)
-
-    monkeypatch.setattr(loop.Trainer, 'next_chunk', stop_sometimes)
+    looks = iter(range(1000))
+    interruptible = contextlib.nullcontext(lambda: 15 if next(looks) % 7 == 6 else 0)
+    monkeypatch.setattr(experiment, 'interruptible', lambda: interruptible)
     stops = 0
     while True:
         try:
             again = spelling.train(tmp_path, rare, 1, 'test', QUICK)
             break
-        except loop.Interrupted:
+        except Interrupted:
             stops += 1
     assert stops > 1 and same_bits(again.model.params, trained.model.params)
 

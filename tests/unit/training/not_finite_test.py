@@ -12,8 +12,8 @@ from helpers import DATA, SPARSE, RecordingReporter, numbers, others_nightly, sm
 from nplm_jax.runs.training_from_settings import prepare_run
 from nplm_jax.training import finite
 from nplm_jax.training.checkpoints import CheckpointStore
-from nplm_jax.training.loop import Trainer, fit
 from nplm_jax.training.milestones import Progress
+from nplm_jax.training.train import fit, train
 from nplm_jax.utils.errors import NonFiniteError
 
 CLIMB = {  # the rate climbs until the decay turns to growth
@@ -45,7 +45,7 @@ def train_until_it_stops(settings, store):
     """Returns how a run ends, and all losses that it reported."""
     reporter = RecordingReporter()
     with pytest.raises(NonFiniteError) as raised:
-        fit(Trainer(prepare_run(settings, DATA), store, reporter))
+        fit(train(prepare_run(settings, DATA), store, reporter))
     return raised.value, reporter.nll
 
 

@@ -5,8 +5,9 @@ import pytest
 from helpers import DATA, SPARSE, RecordingReporter, small_settings
 
 from nplm_jax.runs.training_from_settings import prepare_run
-from nplm_jax.training.loop import Trainer
 from nplm_jax.training.step import execute_steps
+from nplm_jax.training.train import train
+from nplm_jax.training.training_run import ChunkResult
 
 RARELY = {'train.epochs': 9, 'train.log_every': 8, 'train.evaluate_every': 10**6, 'train.checkpoint_every': 10**6}
 LSTM = {'model.family': 'lstm', 'model.direct': False, 'train.batch_size': 8, 'model.bptt_length': 4}
@@ -25,9 +26,10 @@ LSTM = {'model.family': 'lstm', 'model.direct': False, 'train.batch_size': 8, 'm
 def test_chunks_transfer_nothing_that_is_not_asked_for(changes):
     run = prepare_run(small_settings({**RARELY, **changes}), DATA)
     reporter = RecordingReporter()
-    trainer = Trainer(run, None, reporter)
-    trainer.finish_chunk(*execute_steps(*trainer.next_chunk()))  # compiles, and makes the order of the first epoch
+    training = train(run, None, reporter)
+    chunk = next(training)
+    chunk = training.send(ChunkResult(*execute_steps(*chunk)))  # compiles, and makes the order of the first epoch
     with jax.transfer_guard('disallow'):
         for _ in range(4):
-            trainer.finish_chunk(*execute_steps(*trainer.next_chunk()))
-    assert trainer.progress.step == 20 and len(reporter.nll) == 16  # of the last chunk the losses stay on the device
+            chunk = training.send(ChunkResult(*execute_steps(*chunk)))
+    assert chunk.state.step == 20 and len(reporter.nll) == 16  # of the last chunk the losses stay on the device

@@ -1,5 +1,6 @@
 """The commands for any word: spell trains, score --open scores, generate --open writes."""
 
+import contextlib
 import csv
 import io
 import json
@@ -237,8 +238,7 @@ def test_a_signal_ends_with_the_command_that_goes_on(runs, lines, monkeypatch, t
         'model.safetensors',
     ):
         (tmp_path / name).write_bytes((runs / 'second' / name).read_bytes())
-    monkeypatch.setattr('nplm_jax.training.loop.Trainer.next_chunk', lambda self: self._stop_if_interrupted(True) or 1)
-    monkeypatch.setattr('nplm_jax.distributed.multihost.allreduce_max', lambda value: 15)
+    monkeypatch.setattr('nplm_jax.runs.experiment.interruptible', lambda: contextlib.nullcontext(lambda: 15))
     lines()
     with pytest.raises(SystemExit) as stop:
         cli.main(['spell', str(tmp_path)])

@@ -26,9 +26,11 @@ from nplm_jax.reporting import run_reporter as reporting
 from nplm_jax.runs import evaluation
 from nplm_jax.runs.network_from_settings import network_from_settings
 from nplm_jax.runs.training_from_settings import prepare_run
+from nplm_jax.training import train as train_lib
 from nplm_jax.training.checkpoints import CheckpointStore
-from nplm_jax.training.loop import Interrupted, Trainer, fit, restore_or_init
 from nplm_jax.training.reporter import Reporter
+from nplm_jax.training.train import Interrupted, fit, restore_or_init
+from nplm_jax.training.training_run import ChunkResult
 from nplm_jax.utils.errors import NonFiniteError
 
 BASE = small_settings()
@@ -50,7 +52,8 @@ def validation_score(settings, params):
 def train_unsaved(settings):
     """Trains to the end without checkpoints. Returns: best parameters, progress, reporter."""
     reporter = RecordingReporter()
-    return *fit(Trainer(prepare_run(settings, DATA), None, reporter)), reporter
+    best, _, progress = fit(train_lib.train(prepare_run(settings, DATA), None, reporter))
+    return best, progress, reporter
 
 
 def test_training_learns():
@@ -64,16 +67,15 @@ def test_training_learns():
 
 def test_a_validation_during_training_predicts_a_sample_and_the_last_evaluation_all_words():
     settings = small_settings({'train.valid_words': 20})
-    trainer = Trainer(prepare_run(settings, DATA), None, reporter := RecordingReporter())
-    best, progress = fit(trainer)
+    best, scores, progress = fit(train_lib.train(prepare_run(settings, DATA), None, reporter := RecordingReporter()))
     model = NeuralLanguageModel(network_from_settings(settings, len(DATA.vocabulary)), best)
     sampled = evaluate_sample(model, DATA.tokens_T, DATA.valid, 20)
     assert reporter.sampled_words == sampled.words < len(DATA.valid)
     whole = RecordingReporter()
-    Trainer(prepare_run(small_settings(), DATA), None, whole)
+    next(train_lib.train(prepare_run(small_settings(), DATA), None, whole))
     assert whole.sampled_words == 0
     assert progress.best_valid_nll == pytest.approx(sampled.nll_per_word, rel=1e-6)
-    valid = evaluation.measure(model, DATA, settings.eval, None, trainer.best_scores)['perplexity']['valid']
+    valid = evaluation.measure(model, DATA, settings.eval, None, scores)['perplexity']['valid']
     assert valid == pytest.approx(validation_score(settings, best).perplexity, rel=1e-6)
 
 
@@ -162,15 +164,15 @@ def test_what_is_not_finite_is_never_saved(tmp_path):
     state = run.init_state()
     broken = state.replace(params={**state.params, 'd_K': state.params['d_K'].at[1].set(jnp.inf)})
     with contextlib.closing(CheckpointStore(tmp_path)) as store:
-        trainer = Trainer(run, store, Reporter())
+        next(training := train_lib.train(run, store, Reporter()))
         with pytest.raises(NonFiniteError, match=r'^params\.d_K .*\b4\b'):
-            trainer.finish_chunk(broken, np.ones(4), seconds=1.0)
+            training.send(ChunkResult(broken, np.ones(4), seconds=1.0))
         assert store.latest_step() is None
 
 
 def test_a_run_without_a_store_and_a_reporter_trains_the_same(tmp_path):
     expected, _, _ = train(BASE, tmp_path)
-    best, progress = fit(Trainer(prepare_run(BASE, DATA), None, Reporter()))
+    best, _, progress = fit(train_lib.train(prepare_run(BASE, DATA), None, Reporter()))
     assert same_bits(best, expected) and progress.finished
 
 

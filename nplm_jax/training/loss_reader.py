@@ -1,0 +1,63 @@
+"""Losses of chunks, which stay on the device until the next chunk has been dispatched.
+
+Dims: S updates of a chunk.
+"""
+
+import dataclasses
+import time
+
+import jax
+import numpy as np
+
+from nplm_jax.training import finite
+from nplm_jax.training.milestones import Progress
+from nplm_jax.training.reporter import Reporter
+
+
+class LossReader:
+    """Reads and reports the losses of chunks, and counts the seconds."""
+
+    def __init__(self, reporter: Reporter, started: float) -> None:
+        """Takes the reporter, and the time (time.perf_counter()) since which the seconds of the run are counted."""
+        self._reporter, self._started = reporter, started
+        self._unread: list[tuple[int, jax.Array | np.ndarray]] = []  # each with the update before it
+        self._last_read = time.perf_counter()
+
+    def start_chunk(self) -> None:
+        """Counts the seconds of the next chunk from now on, unless the device still computes the one before it."""
+        if not self._unread:
+            self._last_read = time.perf_counter()
+
+    def add(
+        self, progress: Progress, nll_S: jax.Array | np.ndarray, seconds: float | None = None, wait: bool = False
+    ) -> Progress:
+        """Takes the losses of a chunk and reads those of the chunk before it.
+
+        Args:
+            progress: The progress before the chunk.
+            nll_S: The mean NLL of each batch, nats per word.
+            seconds: The seconds that the chunk took; None to measure the time until its losses are read.
+            wait: Whether to read its losses now.
+
+        Returns:
+            The progress after the chunk.
+
+        Raises:
+            NonFiniteError: A loss is not finite.
+        """
+        self._unread.append((progress.step, nll_S))
+        progress = dataclasses.replace(progress, step=progress.step + len(nll_S))
+        return self.read(progress, 0 if wait or seconds is not None else 1, seconds)
+
+    def read(self, progress: Progress, keep: int = 0, seconds: float | None = None) -> Progress:
+        """Reads and reports the losses of all chunks but the last `keep`; returns the progress with their seconds."""
+        while len(self._unread) > keep:
+            before, losses = self._unread.pop(0)
+            nll_S = jax.device_get(losses)
+            finite.check_losses(nll_S, before)
+            now = time.perf_counter()
+            train_seconds = progress.train_seconds + (now - self._last_read if seconds is None else seconds)
+            self._last_read = now
+            progress = dataclasses.replace(progress, seconds=now - self._started, train_seconds=train_seconds)
+            self._reporter.trained(dataclasses.replace(progress, step=before + len(nll_S)), nll_S)
+        return progress

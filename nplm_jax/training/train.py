@@ -1,0 +1,272 @@
+"""Training, from the newest checkpoint to the best parameters.
+
+`train` is the whole of it: restore, update, validate, save and post-process. It is a generator, which yields chunks of
+updates and receives their results: `fit` executes those of one run, `vmapped.fit_many` those of several runs together.
+Dims: S updates of a chunk.
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable, Generator
+from typing import NamedTuple, TypeAlias, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from nplm_jax.distributed import multihost
+from nplm_jax.inference import generation
+from nplm_jax.inference.perplexity import evaluate_sample, sample_spans
+from nplm_jax.models.mixture import CachedScores, Scores
+from nplm_jax.models.neural import NeuralLanguageModel
+from nplm_jax.outputs.output_layer import Params
+from nplm_jax.training import calibration, finite, suffix_smoothing
+from nplm_jax.training import step as step_lib
+from nplm_jax.training.checkpoints import CheckpointStore
+from nplm_jax.training.loss_reader import LossReader
+from nplm_jax.training.milestones import Progress, Schedule
+from nplm_jax.training.reporter import Reporter
+from nplm_jax.training.step import TrainState
+from nplm_jax.training.training_run import Chunk, ChunkResult, TrainingRun, out_of_memory_as_bad_input
+from nplm_jax.utils.errors import NonFiniteError
+
+
+class Interrupted(Exception):
+    """A signal stopped training; the state is saved."""
+
+    def __init__(self, step: int, signal_number: int) -> None:
+        """Takes the last update and the signal's number."""
+        super().__init__(f'stopped after update {step:,} (saved)')
+        self.signal_number = signal_number
+
+
+class Pruned(Exception):
+    """A search stopped training after a validation; the state is saved."""
+
+
+class Best(NamedTuple):
+    """The parameters with the best validation NLL.
+
+    Attributes:
+        params: The parameters, on one device.
+        scores: log P of the validation words by them; empty where another start of the run found them.
+    """
+
+    params: Params
+    scores: Scores
+
+
+class Trained(NamedTuple):
+    """The result of a training.
+
+    Attributes:
+        params: The parameters with the best validation NLL, post-processed, on one device.
+        scores: log P of the validation words by them; empty where another start of the run found them.
+        progress: The final progress.
+    """
+
+    params: Params
+    scores: Scores
+    progress: Progress
+
+
+# A run in training. It receives the result of the chunk that it yielded; None at first, or if that did not run.
+Training: TypeAlias = Generator[Chunk, ChunkResult | None, Trained]
+ShouldPrune: TypeAlias = Callable[[Progress, Schedule], bool]
+
+
+def never(progress: Progress, schedule: Schedule) -> bool:
+    """Prunes no run."""
+    return False
+
+
+def train(
+    run: TrainingRun,
+    store: CheckpointStore | None,
+    reporter: Reporter,
+    interrupted: Callable[[], int] = lambda: 0,
+    started: float | None = None,
+    should_prune: ShouldPrune = never,
+) -> Training:
+    """Trains to the last update, or until validation has not improved for `train.patience` evaluations.
+
+    Resumes from the newest checkpoint: the same settings and data give the same parameters, bit for bit on a CPU,
+    however often the run was stopped. Several processes each call this; all use the checkpoint and the validation of
+    the first one. The device never waits for the host: unless something is due, the losses of a chunk are read once
+    the next chunk has been dispatched.
+
+    Args:
+        run: The constants of the run.
+        store: The checkpoints; None in a process that neither reads nor writes any.
+        reporter: Receives training events.
+        interrupted: Returns the number of a signal that asks to stop, 0 for none.
+        started: Start time (time.perf_counter()); default: now.
+        should_prune: Called after each validation; returns whether to stop, unless training is over.
+
+    Yields:
+        The next chunk of updates.
+
+    Returns:
+        The best parameters, their scores and the progress.
+
+    Raises:
+        NonFiniteError: A number is not finite. The last good checkpoint is kept.
+        OSError: A checkpoint could not be written.
+        Interrupted: A signal asked to stop; the state is saved.
+        Pruned: `should_prune` asked to stop; the state is saved.
+    """
+    state, best, progress = restore_or_init(run, store)
+    state = run.program.sharding.shard(state)
+    losses = LossReader(reporter, (time.perf_counter() if started is None else started) - progress.seconds)
+    reporter.start(progress, run.schedule, run.program.batch_size, run.cost, num_sampled_words(run))
+    while True:
+        if signal_number := multihost.allreduce_max(interrupted()):
+            progress = losses.read(progress)
+            save(run, store, state, best, progress, wait=True)
+            raise Interrupted(progress.step, signal_number)
+        if progress.finished:
+            return Trained(*best, progress)
+        losses.start_chunk()
+        if (result := (yield run.chunk(state, progress.step))) is None:
+            continue
+        state, nll_S, seconds = result
+        due = run.schedule.due(progress.step, progress.step + len(nll_S))
+        progress = losses.add(progress, nll_S, seconds, wait=any(due))
+        if due.log or due.evaluate:
+            finite.check(state, progress.step)
+            if store:
+                store.check()
+        if due.evaluate:
+            params = run.program.unshard(step_lib.evaluation_params(run.program, state))
+            best, progress = validate(run, params, best, progress)
+            reporter.validated(progress)
+            if run.train.sample_words and multihost.is_primary():
+                reporter.sampled(sample(run, params))
+            if should_prune(progress, run.schedule) and not progress.finished:
+                save(run, store, state, best, progress, wait=True)
+                raise Pruned(f'pruned after update {progress.step:,} (saved)')
+        if progress.finished:
+            best, progress = postprocess(run, best, progress, reporter)  # saved below: never is one written twice
+        if due.save or progress.finished:
+            save(run, store, state, best, progress, wait=progress.finished)
+
+
+def fit(training: Training) -> Trained:
+    """Trains one run to its end; see `train`. Raises BadInput where memory is too small."""
+    result = None
+    with out_of_memory_as_bad_input():
+        try:
+            while True:
+                chunk = training.send(result)
+                result = ChunkResult(*step_lib.execute_steps(*chunk))
+        except StopIteration as stop:
+            return cast(Trained, stop.value)
+
+
+def restore_or_init(run: TrainingRun, store: CheckpointStore | None) -> tuple[TrainState, Best, Progress]:
+    """Returns state, best parameters and progress of the newest checkpoint, else the initial ones, on one device."""
+    state = run.init_state()
+    restored = store and store.restore(state, state.params)
+    state, best, saved = restored or (state, jax.tree.map(jnp.copy, state.params), {})
+    arrays = jax.tree.map(np.asarray, dataclasses.asdict(Progress(**saved)))
+    state, best, arrays = multihost.broadcast_from_primary((state, best, arrays))
+    return state, Best(best, {}), Progress(**{key: array.item() for key, array in arrays.items()})
+
+
+def validate(run: TrainingRun, params: Params, best: Best, progress: Progress) -> tuple[Best, Progress]:
+    """Evaluates parameters on the validation words.
+
+    Returns:
+        The best parameters, a copy of `params` if these are, and the progress, `finished` if patience or the updates
+        are used up.
+    """
+    try:
+        nll, scores = score_valid(run, params)
+    except NonFiniteError as error:
+        raise NonFiniteError(f'after update {progress.step:,} {error}') from None
+    if improved := nll < progress.best_valid_nll:
+        best = Best(jax.tree.map(jnp.copy, params), scores)
+    evaluations_since_best = 0 if improved else progress.evaluations_since_best + 1
+    return best, dataclasses.replace(
+        progress,
+        valid_nll=nll,
+        best_step=progress.step if improved else progress.best_step,
+        best_valid_nll=nll if improved else progress.best_valid_nll,
+        evaluations_since_best=evaluations_since_best,
+        finished=progress.step >= run.schedule.total_steps or evaluations_since_best >= run.train.patience,
+    )
+
+
+def postprocess(run: TrainingRun, best: Best, progress: Progress, reporter: Reporter) -> tuple[Best, Progress]:
+    """Smooths and calibrates the best parameters as the settings ask for; smoothing only if it lowers the NLL."""
+    data, train, started = run.data, run.train, time.perf_counter()
+    before = nll = progress.best_valid_nll
+    changes = []
+    if k := train.suffix_smoothing:
+        smoothed = suffix_smoothing.smooth(run.program.network, best.params, data, k)
+        smoothed_nll, scores = score_valid(run, smoothed)
+        if smoothed_nll < before:
+            best, nll = Best(smoothed, scores), smoothed_nll
+            changes.append('suffix smoothing')
+        else:
+            reporter.postprocessed('suffix smoothing, which is left out,', before, smoothed_nll)
+    if train.calibrate:
+        calibrated = calibration.calibrate(run.model(best.params), data)
+        nll, scores = score_valid(run, calibrated)
+        best = Best(calibrated, scores)
+        fitted, valid = calibration.num_words(data), len(data.valid)
+        words = f'all {valid:,}' if fitted == valid else f'{fitted:,} of the {valid:,}'
+        changes.append(f'calibration on {words} validation words')
+    if changes:
+        seconds = progress.seconds + time.perf_counter() - started
+        progress = dataclasses.replace(progress, seconds=seconds, postprocessed_nll=nll)
+        reporter.postprocessed(' and '.join(changes), before, nll)
+    return best, progress
+
+
+def save(
+    run: TrainingRun, store: CheckpointStore | None, state: TrainState, best: Best, progress: Progress, wait: bool
+) -> None:
+    """Begins to write a checkpoint. Raises NonFiniteError instead if a number is not finite.
+
+    Args:
+        run: The constants of the run.
+        store: The checkpoints; None in a process that does not write them.
+        state: The training state.
+        best: The best parameters.
+        progress: The progress.
+        wait: Whether to return only when it is complete; training goes on otherwise.
+    """
+    state = run.program.unshard(state)
+    finite.check(state, progress.step)
+    if store:
+        store.save(progress.step, state, best.params, dataclasses.asdict(progress))
+        if wait:
+            store.wait()
+
+
+def score_valid(run: TrainingRun, params: Params) -> tuple[float, Scores]:
+    """Scores the validation words, or a sample of them.
+
+    Returns:
+        The mean NLL, nats per word, and log P of each word if the last evaluation predicts the same words.
+    """
+    model, num_words = CachedScores(run.model(params)), run.num_valid_words
+    score = evaluate_sample(model, run.data.tokens_T, run.data.valid, num_words)
+    nll = float(multihost.broadcast_from_primary(np.float64(score.nll_per_word)))
+    return nll, model.scores if num_words == run.eval.words else {}
+
+
+def num_sampled_words(run: TrainingRun) -> int:
+    """Returns the words of a validation if it predicts a sample of the validation words; 0 for all words."""
+    valid = run.data.valid
+    num_words = sum(map(len, sample_spans(valid, run.num_valid_words or len(valid))))
+    return num_words if num_words < len(valid) else 0
+
+
+def sample(run: TrainingRun, params: Params) -> str:
+    """Returns a text of `train.sample_words` words by these parameters; its random numbers are always the same."""
+    model, vocabulary = NeuralLanguageModel(run.program.network, params), run.data.vocabulary
+    prompt_N, words = generation.encode_prompt([], vocabulary), run.train.sample_words
+    (ids,) = generation.sample(model, prompt_N, words, samples=1)
+    return vocabulary.tokenizer.decode(vocabulary.decode(ids))
