@@ -137,11 +137,7 @@ def train(
             if store:
                 store.check()
         if due.evaluate:
-            params = run.program.unshard(step_lib.evaluation_params(run.program, state))
-            best, progress = validate(run, params, best, progress)
-            reporter.validated(progress)
-            if run.train.sample_words and multihost.is_primary():
-                reporter.sampled(sample(run, params))
+            best, progress = validate(run, state, best, progress, reporter)
             if should_prune(progress, run.schedule) and not progress.finished:
                 save(run, store, state, best, progress, wait=True)
                 raise Pruned(f'pruned after update {progress.step:,} (saved)')
@@ -173,13 +169,16 @@ def restore_or_init(run: TrainingRun, store: CheckpointStore | None) -> tuple[Tr
     return state, Best(best, {}), Progress(**{key: array.item() for key, array in arrays.items()})
 
 
-def validate(run: TrainingRun, params: Params, best: Best, progress: Progress) -> tuple[Best, Progress]:
-    """Evaluates parameters on the validation words.
+def validate(
+    run: TrainingRun, state: TrainState, best: Best, progress: Progress, reporter: Reporter
+) -> tuple[Best, Progress]:
+    """Evaluates a state on the validation words and reports it.
 
     Returns:
-        The best parameters, a copy of `params` if these are, and the progress, `finished` if patience or the updates
-        are used up.
+        The best parameters, those of the state if it is better, and the progress, `finished` if patience or the
+        updates are used up.
     """
+    params = run.program.unshard(step_lib.evaluation_params(run.program, state))
     try:
         nll, scores = score_valid(run, params)
     except NonFiniteError as error:
@@ -187,7 +186,7 @@ def validate(run: TrainingRun, params: Params, best: Best, progress: Progress) -
     if improved := nll < progress.best_valid_nll:
         best = Best(jax.tree.map(jnp.copy, params), scores)
     evaluations_since_best = 0 if improved else progress.evaluations_since_best + 1
-    return best, dataclasses.replace(
+    progress = dataclasses.replace(
         progress,
         valid_nll=nll,
         best_step=progress.step if improved else progress.best_step,
@@ -195,6 +194,10 @@ def validate(run: TrainingRun, params: Params, best: Best, progress: Progress) -
         evaluations_since_best=evaluations_since_best,
         finished=progress.step >= run.schedule.total_steps or evaluations_since_best >= run.train.patience,
     )
+    reporter.validated(progress)
+    if run.train.sample_words and multihost.is_primary():
+        reporter.sampled(sample(run, params))
+    return best, progress
 
 
 def postprocess(run: TrainingRun, best: Best, progress: Progress, reporter: Reporter) -> tuple[Best, Progress]:
