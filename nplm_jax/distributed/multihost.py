@@ -84,6 +84,11 @@ def is_lost_process(error: Exception) -> bool:
     return is_silent or bool(status(error) and _COLLECTIVE.search(str(error)))
 
 
+def is_alone() -> bool:
+    """Returns whether this is the only process."""
+    return jax.process_count() == 1
+
+
 def is_primary() -> bool:
     """Returns whether this is the first process, the one that writes."""
     return jax.process_index() == 0
@@ -107,22 +112,23 @@ def primary_first() -> Iterator[None]:
 
 def broadcast_from_primary(tree: Tree) -> Tree:
     """Returns the first process's arrays in every process, bit for bit; their shapes must be the same in all."""
-    if jax.process_count() == 1:
+    if is_alone():
         return tree
     as_bytes = jax.tree.map(lambda x: np.frombuffer(np.asarray(x).tobytes(), np.uint8), tree)
     received = multihost_utils.broadcast_one_to_all(as_bytes)
     return jax.tree.map(lambda x, b: np.frombuffer(np.asarray(b).tobytes(), x.dtype).reshape(x.shape), tree, received)
 
 
-def allreduce_max(number: int) -> int:
-    """Returns the largest of the processes' numbers, in every process."""
-    return number if jax.process_count() == 1 else int(np.max(multihost_utils.process_allgather(np.int32(number))))
+def allgather(numbers_N: np.ndarray) -> np.ndarray:
+    """Returns the numbers of each process, in every process: processes x N."""
+    return numbers_N[None] if is_alone() else np.asarray(multihost_utils.process_allgather(numbers_N))
 
 
 def differences_from_primary(values: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Returns the values, plain JSON, that differ from the first process's: by key this process's and the first's."""
     text = json.dumps(values).encode()
-    padded = np.frombuffer(text.ljust(allreduce_max(len(text))), np.uint8)
+    longest = int(allgather(np.array([len(text)], np.int32)).max())
+    padded = np.frombuffer(text.ljust(longest), np.uint8)
     here, there = json.loads(text), json.loads(broadcast_from_primary(padded).tobytes())
     keys = sorted(here.keys() | there.keys())
     return {key: (here.get(key), there.get(key)) for key in keys if here.get(key) != there.get(key)}

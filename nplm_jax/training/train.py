@@ -27,6 +27,7 @@ from nplm_jax.training.loss_reader import LossReader
 from nplm_jax.training.milestones import Progress, Schedule
 from nplm_jax.training.reporter import Reporter
 from nplm_jax.training.step import TrainState
+from nplm_jax.training.stop_signal import StopSignal
 from nplm_jax.training.training_run import Chunk, ChunkResult, TrainingRun, out_of_memory_as_bad_input
 from nplm_jax.utils.errors import NonFiniteError
 
@@ -119,8 +120,9 @@ def train(
     state = run.program.sharding.shard(state)
     losses = LossReader(reporter, (time.perf_counter() if started is None else started) - progress.seconds)
     reporter.start(progress, run.schedule, run.program.batch_size, run.cost, num_sampled_words(run))
+    stop_signal = StopSignal(interrupted)
     while True:
-        if signal_number := multihost.allreduce_max(interrupted()):
+        if signal_number := stop_signal.number(at_once=progress.finished):
             progress = losses.read(progress)
             save(run, store, state, best, progress, wait=True)
             raise Interrupted(progress.step, signal_number)
