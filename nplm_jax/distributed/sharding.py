@@ -86,6 +86,12 @@ class MeshSharding:
 
         return jax.tree.map(put, numbers)
 
+    def fetch(self, array: jax.Array) -> np.ndarray:
+        """Returns in full an array that the devices divide, in every process."""
+        if self.mesh is not None and self.mesh.is_multi_process:
+            array = all_gather(array, self.mesh)
+        return np.asarray(array)
+
     def partition_specs(self, tree: Any) -> Any:
         """Returns a PartitionSpec for each array of a tree of parameters or of a training state."""
         assert self.mesh is not None
@@ -127,9 +133,14 @@ def make_mesh(data: int, model: int, devices: Sequence[jax.Device] = ()) -> Mesh
     return jax.make_mesh(tuple(axes.values()), tuple(axes), axis_types=types, devices=used)
 
 
-def process_sharding(sharding: MeshSharding) -> MeshSharding:
-    """Returns the sharding of what each process computes by itself: its own devices of the mesh divide the examples."""
-    devices = [] if sharding.mesh is None else sharding.mesh.local_devices
+def scoring_sharding(sharding: MeshSharding, is_shared: bool = False) -> MeshSharding:
+    """Returns the sharding of scored words: all devices of a mesh divide them, or those of each process if not shared.
+
+    Every process must score the same words at the same time if they are shared.
+    """
+    if (mesh := sharding.mesh) is None:
+        return ONE_DEVICE
+    devices = sharding.devices if is_shared else mesh.local_devices
     return MeshSharding(make_mesh(len(devices), 1, devices)) if len(devices) > 1 else ONE_DEVICE
 
 

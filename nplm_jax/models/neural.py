@@ -52,7 +52,7 @@ class NeuralLanguageModel(LanguageModel):
         Args:
             network: The network.
             params: Its parameters, on one device.
-            sharding: The devices that divide the words of a span: `sharding.process_sharding`.
+            sharding: The devices that divide the words of a span: `sharding.scoring_sharding`.
         """
         self.network = network
         self.params = params
@@ -85,7 +85,8 @@ class NeuralLanguageModel(LanguageModel):
         start = max(0, span.start - burn_in(self.network.body))
         blocks = stream_blocks(self.network, tokens_T, Span(start, span.stop), self.scoring_block(span.stop - start))
         params = self.params if self.sharding.mesh is None else self._params_everywhere
-        found = np.asarray(_read_stream(self.network, params, *blocks, one_hot_VxG, self.sharding))
+        inputs = self.sharding.put((*blocks, one_hot_VxG))
+        found = self.sharding.fetch(_read_stream(self.network, params, *inputs, self.sharding))
         return found.reshape(-1, *found.shape[2:])[span.start - start : span.stop - start]
 
     def scoring_block(self, num_words: int) -> int:

@@ -17,7 +17,7 @@ from nplm_jax.config.checked_fields import flatten
 from nplm_jax.config.registry import KINDS
 from nplm_jax.config.settings import Settings
 from nplm_jax.data.dataset import Dataset
-from nplm_jax.distributed.sharding import process_sharding
+from nplm_jax.distributed.sharding import scoring_sharding
 from nplm_jax.inference.perplexity import evaluate_sample
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.runs import loading
@@ -189,7 +189,7 @@ def measure(settings: Settings, data: Dataset, folder: pathlib.Path) -> Timing:
             updates.append(chunk.num_steps)
             step = (step + chunk.num_steps) % run.schedule.total_steps
         params = program.unshard(step_lib.evaluation_params(program, state))
-        model = NeuralLanguageModel(program.network, params, process_sharding(program.sharding))
+        model = NeuralLanguageModel(program.network, params, scoring_sharding(program.sharding))
         num_words, scoring = num_valid_words(settings, data), []
         for _ in range(2):
             begun = time.perf_counter()

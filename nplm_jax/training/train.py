@@ -216,7 +216,7 @@ def postprocess(run: TrainingRun, best: Best, progress: Progress, reporter: Repo
         else:
             reporter.postprocessed('suffix smoothing, which is left out,', before, smoothed_nll)
     if train.calibrate:
-        calibrated = calibration.calibrate(run.model(best.params), data)
+        calibrated = calibration.calibrate(run.model(best.params, is_shared=True), data)
         nll, scores = score_valid(run, calibrated)
         best = Best(calibrated, scores)
         fitted, valid = calibration.num_words(data), len(data.valid)
@@ -256,7 +256,7 @@ def score_valid(run: TrainingRun, params: Params) -> tuple[float, Scores]:
     Returns:
         The mean NLL, nats per word, and log P of each word if the last evaluation predicts the same words.
     """
-    model, num_words = CachedScores(run.model(params)), run.num_valid_words
+    model, num_words = CachedScores(run.model(params, is_shared=True)), run.num_valid_words
     score = evaluate_sample(model, run.data.tokens_T, run.data.valid, num_words)
     nll = float(multihost.broadcast_from_primary(np.float64(score.nll_per_word)))
     return nll, model.scores if num_words == run.eval.words else {}

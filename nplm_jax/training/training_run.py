@@ -88,9 +88,15 @@ class TrainingRun:
         """The most words of a validation; 0 for all words."""
         return self.train.valid_words or self.eval.words
 
-    def model(self, params: Params) -> NeuralLanguageModel:
-        """Returns the model with these parameters, which this process evaluates on all of its devices."""
-        return NeuralLanguageModel(self.program.network, params, sharding.process_sharding(self.program.sharding))
+    def model(self, params: Params, is_shared: bool = False) -> NeuralLanguageModel:
+        """Returns the model with these parameters, for evaluations on the run's devices.
+
+        Args:
+            params: The parameters, on one device.
+            is_shared: Whether all processes evaluate it together, at the same time; else each does so by itself.
+        """
+        devices = sharding.scoring_sharding(self.program.sharding, is_shared)
+        return NeuralLanguageModel(self.program.network, params, devices)
 
     def chunk(self, state: TrainState, step: int) -> Chunk:
         """Returns the chunk after update `step`."""

@@ -35,7 +35,7 @@ from nplm_jax.data.corpora import Corpus
 from nplm_jax.data.stream import Span
 from nplm_jax.data.word_stream import WordStream
 from nplm_jax.distributed import sharding
-from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding, make_mesh, process_sharding, read_rows
+from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding, make_mesh, read_rows, scoring_sharding
 from nplm_jax.distributed.sharding_from_settings import make_sharding
 from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models import network_reading, neural
@@ -148,7 +148,7 @@ def test_devices_divide_the_evaluated_words_and_send_nothing(family, kind):
     params = jax.tree.map(lambda x: x + 0.1 * random.normal(size=x.shape).astype(x.dtype), params)
     tokens_T, groups_V = random.integers(0, 101, 5000).astype(np.int32), random.integers(0, 3, 101)
     one, all_eight = (
-        NeuralLanguageModel(network, params, devices) for devices in (ONE_DEVICE, process_sharding(mesh_sharding(2, 4)))
+        NeuralLanguageModel(network, params, devices) for devices in (ONE_DEVICE, scoring_sharding(mesh_sharding(2, 4)))
     )
     for span in (Span(0, 5000), Span(700, 713)):  # several blocks for each device; less than one for all
         np.testing.assert_allclose(all_eight.score(tokens_T, span), one.score(tokens_T, span), rtol=1e-5, atol=1e-5)

@@ -20,10 +20,8 @@ from nplm_jax.outputs import word_codes
 from nplm_jax.runs import loading
 
 MESH = ('--config.parallel.data=2', '--config.parallel.model=2')
-SENTENCES = (
-    '--config=configs/sentences.py', '--config.train.epochs=20', '--config.train.steps_per_execution=3',
-    '--config.train.calibrate=True',
-)  # fmt: skip
+OPTIONS = ('--config.train.epochs=20', '--config.train.steps_per_execution=3', '--config.train.calibrate=True')
+SENTENCES = ('--config=configs/sentences.py', *OPTIONS)
 
 
 def start(folder, flags, home=None, **distributed):
@@ -59,9 +57,16 @@ def outcome(folder):
     return [*results['perplexity'].values(), results['updates']]
 
 
-@pytest.mark.parametrize('source', others_nightly(['device', 'mapped'], ('device',)))
-def test_two_processes_reach_one_processs_numbers(tmp_path, source):
-    flags = (*SENTENCES, f'--config.train.input={source}')
+KINDS = {
+    'window': SENTENCES,
+    'mapped': (*SENTENCES, '--config.train.input=mapped'),
+    'lstm': ('--config=configs/sentences.py:lstm', *OPTIONS, '--config.model.bptt_length=2'),
+}
+
+
+@pytest.mark.parametrize('kind', others_nightly(KINDS, ('window',)))
+def test_two_processes_reach_one_processs_numbers(tmp_path, kind):
+    flags = KINDS[kind]
     finish(start(tmp_path / 'one', flags))
     (first, _), (second, _) = finish(*start_two(tmp_path / 'two', flags))
     assert outcome(tmp_path / 'two') == pytest.approx(outcome(tmp_path / 'one'), rel=1e-5)
