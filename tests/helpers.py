@@ -45,7 +45,7 @@ from nplm_jax.ngram import arpa
 from nplm_jax.outputs.output_layer import Features, Params
 from nplm_jax.runs import loading
 from nplm_jax.runs.network_from_settings import network_from_settings
-from nplm_jax.runs.program_from_settings import hyperparameters_of, make_program
+from nplm_jax.runs.program_from_settings import make_program
 from nplm_jax.runs.training_from_settings import prepare_run
 from nplm_jax.training import step as step_lib
 from nplm_jax.training import train as train_lib
@@ -214,9 +214,8 @@ def start_training(
 ) -> tuple[Program, TrainState, RunInputs]:
     """Returns the arguments of an update that needs no corpus; `params` takes the place of the initial parameters."""
     program = make_program(settings, network_from_settings(settings, vocabulary_size), steps_per_epoch)
-    inputs = RunInputs(hyperparameters_of(settings))
-    state = step_lib.init_state(program, inputs.hyperparameters)
-    return program, state if params is None else state.replace(params=params), inputs
+    state = step_lib.init_state(program, settings.seed, settings.optimizer.hyperparams)
+    return program, state if params is None else state.replace(params=params), RunInputs()
 
 
 def regulariser(params: Params, decay: float) -> jax.Array:

@@ -25,7 +25,7 @@ from nplm_jax.models.network import Network
 from nplm_jax.outputs.output_layer import SparseOutputLayer
 from nplm_jax.runs.experiment import load_settings
 from nplm_jax.runs.network_from_settings import network_from_settings
-from nplm_jax.runs.program_from_settings import hyperparameters_of, make_program
+from nplm_jax.runs.program_from_settings import make_program
 from nplm_jax.training import step
 
 ROWS = {
@@ -104,16 +104,15 @@ def trace_update(
     if made.mesh is None:  # of JAX's own device
         made = sharding.MeshSharding(sharding.make_mesh(1, 1, devices))
     program = make_program(settings, network, CORPUS // batch_size + 1, made)
-    hyperparameters = hyperparameters_of(settings)
     everywhere = NamedSharding(made.mesh, PartitionSpec())
     put = functools.partial(jax.tree.map, lambda x: _shape(x, everywhere))
-    state = jax.eval_shape(functools.partial(step.init_state, program, hyperparameters))
+    state = jax.eval_shape(lambda: step.init_state(program, settings.seed, settings.optimizer.hyperparams))
     state = jax.eval_shape(functools.partial(sharding.pad, sharding=program.sharding), state)
     specs = program.sharding.partition_specs(state)
     state = jax.tree.map(lambda x, spec: _shape(x, NamedSharding(made.mesh, spec)), state, specs)
     extras = jax.eval_shape(lambda: jax.tree.map(jax.numpy.asarray, output.make_extras(_words(), num_words)))
     tokens_T = jax.ShapeDtypeStruct((max(CORPUS, NUM_STEPS * batch_size),), np.int32, sharding=everywhere)
-    inputs = step.RunInputs(put(hyperparameters), tokens_T, put(extras))
+    inputs = step.RunInputs(tokens_T, put(extras))
     traced = step.execute_steps.trace(program, state, tokens_T, 0, NUM_STEPS, inputs)
     return Update(traced, batch_size, network, len(jax.tree.leaves(state.params)))
 

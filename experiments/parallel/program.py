@@ -15,7 +15,7 @@ from nplm_jax.config import settings as config_lib
 from nplm_jax.config.sections import ParallelSettings
 from nplm_jax.distributed.sharding_from_settings import make_sharding
 from nplm_jax.runs.network_from_settings import network_from_settings
-from nplm_jax.runs.program_from_settings import hyperparameters_of, make_program
+from nplm_jax.runs.program_from_settings import make_program
 from nplm_jax.training import step as step_lib
 from nplm_jax.utils.errors import BadInput
 
@@ -38,10 +38,9 @@ def compile_update(model: Any, num_words: int, batch_size: int, data: int, model
     settings = dataclasses.replace(settings, model=model)
     mesh = make_sharding(ParallelSettings(data, model_devices, 'shard_map'), batch_size, batch_size, False)
     program = make_program(settings, network_from_settings(settings, num_words), 1, mesh)
-    hyperparameters = hyperparameters_of(settings)
-    state = program.sharding.shard(step_lib.init_state(program, hyperparameters))
+    state = program.sharding.shard(step_lib.init_state(program, settings.seed, settings.optimizer.hyperparams))
     tokens_T = mesh.replicate(jnp.zeros(2 * batch_size, jnp.int32))
-    inputs = step_lib.RunInputs(hyperparameters, tokens_T)
+    inputs = step_lib.RunInputs(tokens_T)
     return step_lib.execute_steps.lower(program, state, tokens_T, 0, 1, inputs).compile()
 
 

@@ -20,7 +20,7 @@ from nplm_jax.data import batches
 from nplm_jax.models.body import by_example
 from nplm_jax.outputs.output_layer import Params
 from nplm_jax.runs.network_from_settings import network_from_settings
-from nplm_jax.runs.program_from_settings import hyperparameters_of, make_program
+from nplm_jax.runs.program_from_settings import make_program
 from nplm_jax.training import step
 
 Loss = Callable[[Params, jax.Array, jax.Array, jax.Array], jax.Array]  # params, contexts_BxN, targets_B, key -> NLL
@@ -31,9 +31,9 @@ def ours(problem: Problem, precision: str) -> Turn:
     settings = config_lib.replace(problem.settings, {'output.precision': precision})
     program = _program(settings, problem)
     params = jax.tree.map(jnp.array, problem.params)
-    inputs = step.RunInputs(hyperparameters_of(settings), jnp.asarray(problem.tokens_T))
-    opt_state = program.optimizer.chain(inputs.hyperparameters).init(params)
-    state = step.TrainState(params, opt_state, jnp.zeros((), jnp.int32))
+    inputs = step.RunInputs(jnp.asarray(problem.tokens_T))
+    opt_state = program.optimizer.init(params, settings.optimizer.hyperparams)
+    state = step.TrainState(params, opt_state, jnp.zeros((), jnp.int32), jnp.int32(settings.seed))
     positions_T = jnp.asarray(problem.positions_SxB.ravel())
 
     def turn() -> np.ndarray:
@@ -91,7 +91,7 @@ def _plain_nll(
 def _turn_of(problem: Problem, nll: Loss) -> Turn:
     """Returns turns of gradient descent on a loss plus R, in one scan."""
     settings = problem.settings
-    optimizer = _program(settings, problem).optimizer.chain(hyperparameters_of(settings))
+    optimizer = _program(settings, problem).optimizer
 
     def update(
         state: tuple[Params, optax.OptState, jax.Array, jax.Array], positions_B: jax.Array
@@ -105,7 +105,12 @@ def _turn_of(problem: Problem, nll: Loss) -> Turn:
 
     updates = jax.jit(lambda state, positions_SxB: jax.lax.scan(update, state, positions_SxB), donate_argnums=0)
     params = jax.tree.map(jnp.array, problem.params)
-    state = (params, optimizer.init(params), jax.random.key(settings.seed), jnp.zeros((), jnp.int32))
+    state = (
+        params,
+        optimizer.init(params, settings.optimizer.hyperparams),
+        jax.random.key(settings.seed),
+        jnp.zeros((), jnp.int32),
+    )
     tokens_T, positions_SxB = jnp.asarray(problem.tokens_T), jnp.asarray(problem.positions_SxB)
 
     def turn() -> np.ndarray:

@@ -38,7 +38,6 @@ from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.models.open_vocabulary import OpenVocabulary
 from nplm_jax.reporting import provenance
 from nplm_jax.runs import experiment, process, spelling
-from nplm_jax.runs.program_from_settings import optimizer_from_settings
 from nplm_jax.runs.session import open_session
 from nplm_jax.runs.shared_corpus import SharedCorpus
 from nplm_jax.training import train as train_lib
@@ -108,14 +107,14 @@ def make_config(run: Run, files: dict[str, pathlib.Path]) -> ConfigDict:
     return config_lib.override(c, SYSTEMS[run.system])
 
 
-def shorten(run: TrainingRun, settings: Settings, num_updates: int) -> TrainingRun:
+def shorten(run: TrainingRun, num_updates: int) -> TrainingRun:
     """Returns a run of so many updates, over which its learning rate falls to zero; the last epoch may be a part.
 
     Updates are executed `train.steps_per_execution` at a time; the rest of an epoch, less than that, is left out.
     """
     size = run.schedule.steps_per_execution
     per_epoch = run.schedule.steps_per_epoch // size * size
-    optimizer = optimizer_from_settings(settings, num_updates, run.program.network.tables.all)
+    optimizer = dataclasses.replace(run.program.optimizer, total_steps=num_updates)
     schedule = dataclasses.replace(run.schedule, steps_per_epoch=per_epoch, total_steps=num_updates)
     program = dataclasses.replace(run.program, steps_per_epoch=per_epoch, optimizer=optimizer)
     return dataclasses.replace(run, schedule=schedule, program=program)
@@ -156,7 +155,7 @@ def train(run: Run, workdir: pathlib.Path, num_updates: int | None) -> dict[str,
     prepare_seconds = time.process_time() - started
     with open_session(settings, folder, 'python -m experiments.tokens.study', corpus) as session:
         assert session.training_run is not None
-        made = shorten(session.training_run, session.settings, num_updates or CHUNK * (PILOT_CHUNKS + 1))
+        made = shorten(session.training_run, num_updates or CHUNK * (PILOT_CHUNKS + 1))
         seconds, after, trained = time_updates(train_lib.train(made, session.store, session.reporter))
         if num_updates is None:
             shutil.rmtree(folder, ignore_errors=True)

@@ -23,8 +23,6 @@ CORPUS = 'corpus.name'  # names a corpus, or the function of a plug-in
 CHOOSERS = (CORPUS, *KINDS)  # the keys that can name a plug-in
 _SHARING = 'corpus.tokens', 'optimizer.schedule'  # kinds with keys in the section of another component
 LOADED_PLUGINS = ('model.family', 'output.kind', 'corpus.tokens')  # keys of the plug-ins that a trained model needs
-# The keys whose values are arguments of the compiled update: runs that differ only in them share one program.
-HYPERPARAMETERS = ('seed', 'optimizer.learning_rate', 'optimizer.decay', 'optimizer.epsilon_0', 'optimizer.r')
 
 
 def _trains(section: Any, settings: Any) -> bool:

@@ -2,18 +2,14 @@
 
 import dataclasses
 import math
-from typing import Any, cast
 
-import numpy as np
-
-from nplm_jax.config import settings as config
-from nplm_jax.config.settings import HYPERPARAMETERS, Settings
+from nplm_jax.config.settings import Settings
 from nplm_jax.data.stream import Span
 from nplm_jax.distributed.sharding import ONE_DEVICE, PADDING_BIAS, MeshSharding
 from nplm_jax.models.network import Network
 from nplm_jax.outputs.output_layer import BIAS, EMBEDDING, SparseOutputLayer
 from nplm_jax.training.milestones import Schedule
-from nplm_jax.training.optimizers import Hyperparameters, Optimizer, Rule, make_optimizer
+from nplm_jax.training.optimizers import make_optimizer
 from nplm_jax.training.step import Program
 from nplm_jax.utils.errors import require
 
@@ -21,12 +17,12 @@ from nplm_jax.utils.errors import require
 def make_program(
     settings: Settings, network: Network, steps_per_epoch: int, sharding: MeshSharding = ONE_DEVICE
 ) -> Program:
-    """Returns the program of a run. Runs whose settings differ only in `HYPERPARAMETERS` get equal programs."""
-    total = total_steps(settings, steps_per_epoch)
+    """Returns the program of a run. Runs that differ only in their seeds and in `Rule.traced` get equal programs."""
+    total, batch_size = total_steps(settings, steps_per_epoch), settings.train.batch_size
     return Program(
         network=network,
-        optimizer=optimizer_from_settings(settings, total, network.tables.all, network.tables.units),
-        batch_size=settings.train.batch_size,
+        optimizer=make_optimizer(settings.optimizer, total, batch_size, network.tables.all, network.tables.units),
+        batch_size=batch_size,
         steps_per_epoch=steps_per_epoch,
         scatters_updates=isinstance(network.output, SparseOutputLayer) and updates_rows(settings),
         num_microbatches=settings.train.accumulate,
@@ -43,30 +39,6 @@ def paddings_of(network: Network) -> tuple[tuple[str, float], ...]:
     """
     names = (name for name in network.tables.words if name != EMBEDDING)
     return tuple((name, PADDING_BIAS if name == BIAS else 0.0) for name in names)
-
-
-def hyperparameters_of(settings: Settings) -> Hyperparameters:
-    """Returns the run's hyperparameters: int32 the seed, float32 the others."""
-    values = config.to_flat(settings)
-    kept = (key for key in HYPERPARAMETERS if key in values)
-    return {key: (np.int32 if key == 'seed' else np.float32)(values[key]) for key in kept}
-
-
-def optimizer_from_settings(
-    settings: Settings, total_steps: int, tables: tuple[str, ...], rows_are_outputs: tuple[str, ...] = ()
-) -> Optimizer:
-    """Returns the optimizer of a run. Runs that differ only in HYPERPARAMETERS get the same object.
-
-    Args:
-        settings: The run's settings.
-        total_steps: Number of updates of the whole run.
-        tables: The names of the parameters whose rows it updates as a table's: `Tables.all`.
-        rows_are_outputs: The names of the matrices that are (out, in): `Tables.units`.
-    """
-    rule: Rule = settings.optimizer
-    names = (key.removeprefix('optimizer.') for key in HYPERPARAMETERS if key.startswith('optimizer.'))
-    same = dataclasses.replace(cast(Any, rule), **{name: 1.0 for name in names if hasattr(rule, name)})
-    return make_optimizer(same, total_steps, settings.train.batch_size, tables, rows_are_outputs)
 
 
 def updates_rows(settings: Settings) -> bool:

@@ -14,7 +14,7 @@ from nplm_jax.models.teachers import Teachers
 from nplm_jax.outputs.output_layer import SparseOutputLayer
 from nplm_jax.runs import plugin_contract
 from nplm_jax.runs.network_from_settings import network_from_settings
-from nplm_jax.runs.program_from_settings import hyperparameters_of, make_program, make_schedule
+from nplm_jax.runs.program_from_settings import make_program, make_schedule
 from nplm_jax.training.flops import cost_of
 from nplm_jax.training.step import RunInputs
 from nplm_jax.training.training_run import TrainingRun
@@ -41,16 +41,16 @@ def prepare_run(settings: Settings, data: dataset.Dataset, teachers: Sequence[Ne
     schedule = make_schedule(settings, data.train)
     extras = network.output.make_extras(data.train_words, len(data.vocabulary))
     plugin_contract.check(network, extras)
-    hyperparameters = mesh.put(hyperparameters_of(settings))
     program = make_program(settings, network, schedule.steps_per_epoch, mesh)
     return TrainingRun(
         train=settings.train,
         eval=settings.eval,
+        seed=settings.seed,
+        hyperparams=settings.optimizer.hyperparams,
         data=data,
         schedule=schedule,
         program=program,
         inputs=RunInputs(
-            hyperparameters,
             None,
             mesh.replicate(jax.tree.map(jnp.asarray, extras)),
             mesh.replicate(tuple(teacher.params for teacher in teachers)),

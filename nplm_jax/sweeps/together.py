@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from nplm_jax.config import settings as config_lib
-from nplm_jax.config.settings import HYPERPARAMETERS, Settings
+from nplm_jax.config.settings import Settings
 from nplm_jax.runs.experiment import Config, load_settings, run
 from nplm_jax.runs.loading import Path
 from nplm_jax.runs.program_from_settings import updates_rows
@@ -29,15 +29,19 @@ def group_compatible(all_settings: Iterable[Settings]) -> list[list[int]]:
         count-based model form a group by themselves.
     """
     members: dict[Any, list[int]] = {}
-    may_differ = (*HYPERPARAMETERS, 'name')
     for number, settings in enumerate(all_settings):
         one_device = settings.parallel.data == settings.parallel.model == 1
-        values = config_lib.to_flat(settings)
-        common = tuple((k, v) for k, v in values.items() if k not in may_differ and not k.startswith('paper.'))
-        members.setdefault(
-            (common, updates_rows(settings)) if settings.is_neural and one_device else number, []
-        ).append(number)
+        group = _common(settings) if settings.is_neural and one_device else number
+        members.setdefault(group, []).append(number)
     return list(members.values())
+
+
+def _common(settings: Settings) -> Any:
+    """Returns what networks that train together have in common."""
+    may_differ = {'seed', 'name', *(f'optimizer.{field}' for field in settings.optimizer.traced)}
+    values = config_lib.to_flat(settings).items()
+    kept = tuple((k, v) for k, v in values if k not in may_differ and not k.startswith('paper.'))
+    return kept, updates_rows(settings)
 
 
 def run_many(

@@ -6,8 +6,9 @@ Parameters have labels: TABLES have a row per word or class (C, U, W, b), HIDDEN
 import abc
 import dataclasses
 import functools
-from collections.abc import Callable, Collection, Mapping
-from typing import Annotated, Any, ClassVar, NamedTuple, TypeAlias
+import inspect
+from collections.abc import Collection, Mapping
+from typing import Annotated, Any, ClassVar, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -17,8 +18,7 @@ from nplm_jax.config.component import Component, CountOrZero, NonNegative, Posit
 from nplm_jax.training import transformations
 from nplm_jax.training.rate_schedules import RateSchedule
 
-Hyperparameters = dict[str, Any]  # scalar arrays by these keys
-LearningRate = Callable[[Hyperparameters, Any], Any]  # (hyperparameters, step) -> rate
+Hyperparams: TypeAlias = Mapping[str, Any]  # the traced values of a rule by the names of its fields
 Transformation: TypeAlias = optax.GradientTransformation
 HIDDEN, TABLES, VECTORS = ('hidden', 'tables', 'vectors')
 
@@ -27,6 +27,8 @@ class Rule(Component, abc.ABC):
     """An optimizer's update rule, its rate and its weight decay. Subclasses are frozen dataclasses.
 
     Attributes:
+        traced: The fields whose values are in the optimizer's state, so that rules that differ only in them share a
+            compiled update. An update has a rule with arrays for these values.
         sums_rows: Whether it needs the sum of the gradients of a row that occurs several times.
         decouples_decay: Whether weight decay follows the rule, as in AdamW, and is not a part of the gradients.
         updates_rows: Whether the rows of a table without a gradient stay as they are, so that a sparse loss updates few
@@ -38,6 +40,7 @@ class Rule(Component, abc.ABC):
         clip_norm: The largest norm of all gradients together; 0 for no limit.
     """
 
+    traced: ClassVar[tuple[str, ...]]
     sums_rows: ClassVar[bool] = False
     decouples_decay: ClassVar[bool] = False
     updates_rows: ClassVar[Any] = False  # a bool, or a property
@@ -54,8 +57,8 @@ class Rule(Component, abc.ABC):
         """
 
     @abc.abstractmethod
-    def make_learning_rate(self, total_steps: int, batch_size: int) -> LearningRate:
-        """Returns the learning rate as a function (hyperparameters, step) -> rate.
+    def make_learning_rate(self, total_steps: int, batch_size: int) -> optax.Schedule:
+        """Returns the learning rate as a function of the step.
 
         Args:
             total_steps: Number of updates of the whole run.
@@ -66,28 +69,26 @@ class Rule(Component, abc.ABC):
     def peak_table_rate(self, batch_size: int) -> float:
         """Returns the largest rate of the tables."""
 
+    @property
+    def hyperparams(self) -> dict[str, float]:
+        """The traced values by the names of their fields."""
+        return {name: float(getattr(self, name)) for name in self.traced}
+
     def clip(self) -> list[Transformation]:
         """Returns the clipping of the gradients; nothing without a limit."""
         return [transformations.clip_by_global_norm(self.clip_norm)] if self.clip_norm else []
 
     def chain(
-        self,
-        schedule: optax.Schedule,
-        is_constant: bool,
-        decay: Any,
-        tables: tuple[str, ...],
-        rows_are_outputs: tuple[str, ...],
+        self, schedule: optax.Schedule, tables: tuple[str, ...], rows_are_outputs: tuple[str, ...]
     ) -> optax.GradientTransformationExtraArgs:
         """Returns the whole update as one Optax chain: weight decay, clipping, `make`'s transformation and the rate.
 
         Args:
             schedule: The function step -> rate.
-            is_constant: Whether the rate is the same in every update.
-            decay: The coefficient of R(theta).
             tables: The names of the parameters whose rows are updated as a table's.
             rows_are_outputs: The names of the matrices that are (out, in): `Tables.units`.
         """
-        direction, decay_link = self.make(), transformations.add_weight_decay(decay)
+        direction, decay_link = self.make(), transformations.add_weight_decay(self.decay)
         if isinstance(direction, dict):
             direction = optax.partition(direction, functools.partial(label_parameters, tables=tables))
         clip = self.clip()
@@ -100,6 +101,7 @@ class Rule(Component, abc.ABC):
 class ScheduledRule(Rule):
     """A rule whose rate follows `optimizer.schedule`; the gradient is the mean over a batch."""
 
+    traced = ('learning_rate', 'decay')
     learning_rate: Positive = key(2.0, 'peak rate; a batch half as large needs a rate half as large')
     schedule: RateSchedule = chosen('optimizer.schedule')
     warmup: CountOrZero = key(0, 'number of updates of linear warm-up')
@@ -111,18 +113,13 @@ class ScheduledRule(Rule):
         'decoupled, as in AdamW: each update multiplies these weights by 1 - rate * decay',
     )
 
-    def make_learning_rate(self, total_steps: int, batch_size: int) -> LearningRate:
+    def make_learning_rate(self, total_steps: int, batch_size: int) -> optax.Schedule:
         """See `Rule.make_learning_rate`."""
-        warmup, num_after = self.warmup, max(total_steps - self.warmup, 1)
-
-        def learning_rate(hyperparameters: Hyperparameters, step: jax.Array) -> jax.Array:
-            peak = hyperparameters['optimizer.learning_rate']
-            schedule = self.schedule(peak, num_after)
-            if warmup:
-                schedule = optax.join_schedules([optax.linear_schedule(0.0, peak, warmup), schedule], [warmup])
-            return schedule(step)
-
-        return learning_rate
+        peak, warmup = self.learning_rate, self.warmup
+        schedule = self.schedule(peak, max(total_steps - warmup, 1))
+        if not warmup:
+            return schedule
+        return optax.join_schedules([optax.linear_schedule(0.0, peak, warmup), schedule], [warmup])
 
     def peak_table_rate(self, batch_size: int) -> float:
         """See `Rule.peak_table_rate`."""
@@ -193,6 +190,7 @@ class RowwiseAdam(ScheduledRule):
 class PaperRule(Rule):
     """The paper's update (section 2.1): the sum of the gradients of a batch, at a rate per word."""
 
+    traced = ('epsilon_0', 'r', 'decay')
     epsilon_0: Positive = key(1e-3, 'the paper: 1e-3')
     r: NonNegative = key(1e-8, 'the paper: 1e-8')
     decay: NonNegative = key(1e-4, 'the paper: 1e-4 on Brown, 1e-5 on AP News')
@@ -202,9 +200,9 @@ class PaperRule(Rule):
         """See `Rule.make`."""
         return optax.identity()
 
-    def make_learning_rate(self, total_steps: int, batch_size: int) -> LearningRate:
+    def make_learning_rate(self, total_steps: int, batch_size: int) -> optax.Schedule:
         """See `Rule.make_learning_rate`."""
-        return functools.partial(paper_schedule, batch_size=batch_size)
+        return functools.partial(paper_schedule, self.epsilon_0, self.r, batch_size)
 
     def peak_table_rate(self, batch_size: int) -> float:
         """See `Rule.peak_table_rate`."""
@@ -216,51 +214,72 @@ def is_constant(rule: Rule) -> bool:
     return isinstance(rule, ScheduledRule) and not rule.warmup and rule.schedule.is_constant
 
 
-class Optimizer(NamedTuple):
-    """What `make_optimizer` returns. Equal arguments give the same object.
+@dataclasses.dataclass(frozen=True)
+class Optimizer:
+    """An update rule without its traced values, which its state holds: see `optax.inject_hyperparams`.
+
+    Optimizers whose rules differ only in traced values are equal and share compiled updates.
 
     Attributes:
-        chain: Returns the chain of hyperparameters, which may be traced. Its `update` takes the extra arguments `step`,
-            and `rows` where the gradients of the tables are gathered rows: {table: row numbers}.
-        learning_rate: The function (hyperparameters, step) -> rate.
-        rule: The update rule.
-    """
-
-    chain: Callable[[Hyperparameters], optax.GradientTransformationExtraArgs]
-    learning_rate: LearningRate
-    rule: Rule
-
-    def table_factor(self, hyperparameters: Hyperparameters, step: jax.Array) -> jax.Array:
-        """Returns the factor by which weight decay multiplies a matrix of TABLES in an update."""
-        rate = self.rule.table_rate * self.learning_rate(hyperparameters, step)
-        return 1 - rate * hyperparameters['optimizer.decay']
-
-
-@functools.cache
-def make_optimizer(
-    rule: Rule,
-    total_steps: int,
-    batch_size: int,
-    tables: tuple[str, ...],
-    rows_are_outputs: tuple[str, ...],
-) -> Optimizer:
-    """Returns the optimizer of a rule; equal arguments give the same object.
-
-    Args:
-        rule: The update rule.
+        rule: The update rule, with None for each traced value, so that an update cannot read that of another run.
         total_steps: Number of updates of the whole run.
         batch_size: Words per update.
         tables: The names of the parameters whose rows it updates as a table's: `Tables.all`.
         rows_are_outputs: The names of the matrices that are (out, in): `Tables.units`.
     """
-    learning_rate = rule.make_learning_rate(total_steps, batch_size)
-    has_constant_rate = is_constant(rule)
 
-    def chain(hyperparameters: Hyperparameters) -> optax.GradientTransformationExtraArgs:
-        schedule: optax.Schedule = functools.partial(learning_rate, hyperparameters)
-        return rule.chain(schedule, has_constant_rate, hyperparameters['optimizer.decay'], tables, rows_are_outputs)
+    rule: Rule
+    total_steps: int
+    batch_size: int
+    tables: tuple[str, ...]
+    rows_are_outputs: tuple[str, ...]
 
-    return Optimizer(chain, learning_rate, rule)
+    def init(self, params: Any, hyperparams: Hyperparams) -> optax.OptState:
+        """Returns the state before the first update, with the traced values in its field `hyperparams`."""
+        return self._inject(hyperparams).init(params)
+
+    def update(self, updates: Any, state: Any, params: Any, **extra: Any) -> tuple[Any, optax.OptState]:
+        """Returns the updates and the new state.
+
+        Args:
+            updates: The gradients.
+            state: The state.
+            params: The parameters.
+            **extra: `step`, and `rows` where the gradients of the tables are gathered rows: {table: row numbers}.
+        """
+        return self._inject(state.hyperparams).update(updates, state, params, **extra)
+
+    def learning_rate(self, hyperparams: Hyperparams, step: Any) -> Any:
+        """Returns the learning rate of an update."""
+        return self._learning_rate(self._rule(hyperparams))(step)
+
+    def table_factor(self, state: Any, step: jax.Array) -> jax.Array:
+        """Returns the factor by which weight decay multiplies a matrix of TABLES in an update."""
+        rule = self._rule(state.hyperparams)
+        return 1 - rule.table_rate * self._learning_rate(rule)(step) * rule.decay
+
+    def _rule(self, hyperparams: Hyperparams) -> Rule:
+        return dataclasses.replace(self.rule, **hyperparams)
+
+    def _learning_rate(self, rule: Rule) -> optax.Schedule:
+        return rule.make_learning_rate(self.total_steps, self.batch_size)
+
+    def _inject(self, hyperparams: Hyperparams) -> optax.GradientTransformationExtraArgs:
+        def chain(**hyperparams: Any) -> optax.GradientTransformationExtraArgs:
+            rule = self._rule(hyperparams)
+            return rule.chain(self._learning_rate(rule), self.tables, self.rows_are_outputs)
+
+        names = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in hyperparams]
+        chain.__signature__ = inspect.Signature(names)  # type: ignore[attr-defined]  # where Optax reads them
+        return optax.inject_hyperparams(chain, hyperparam_dtype=jnp.float32)(**hyperparams)
+
+
+def make_optimizer(
+    rule: Rule, total_steps: int, batch_size: int, tables: tuple[str, ...], rows_are_outputs: tuple[str, ...] = ()
+) -> Optimizer:
+    """Returns the optimizer of a rule; for the arguments see `Optimizer`."""
+    nothing: dict[str, Any] = dict.fromkeys(rule.traced)
+    return Optimizer(dataclasses.replace(rule, **nothing), total_steps, batch_size, tables, rows_are_outputs)
 
 
 def label_parameters(params: Mapping[str, Any], tables: Collection[str]) -> dict[str, Any]:
@@ -272,11 +291,10 @@ def label_parameters(params: Mapping[str, Any], tables: Collection[str]) -> dict
     return {name: TABLES if name in tables else jax.tree.map(label, value) for name, value in params.items()}
 
 
-def paper_schedule(hyperparameters: Hyperparameters, step: jax.Array, batch_size: int) -> jax.Array:
+def paper_schedule(epsilon_0: Any, r: Any, batch_size: int, step: Any) -> Any:
     """Computes epsilon_t = epsilon_0 / (1 + r t), t in words (the paper's section 2.1), times the batch.
 
     The gradient is a mean over the batch; times batch_size it is the sum, at the paper's rate per word. A batch of one
     is exactly the paper's update.
     """
-    r = hyperparameters['optimizer.r']
-    return batch_size * hyperparameters['optimizer.epsilon_0'] / (1 + r * step * batch_size)
+    return batch_size * epsilon_0 / (1 + r * step * batch_size)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 import optax
@@ -53,12 +53,7 @@ class PluginRule(RowwiseAdam):
         return optimizer_plugin.load(self.name, self.options.function, self.options)
 
     def chain(
-        self,
-        schedule: optax.Schedule,
-        is_constant: bool,
-        decay: Any,
-        tables: tuple[str, ...],
-        rows_are_outputs: tuple[str, ...],
+        self, schedule: optax.Schedule, tables: tuple[str, ...], rows_are_outputs: tuple[str, ...]
     ) -> optax.GradientTransformationExtraArgs:
         """See `Rule.chain`.
 
@@ -68,8 +63,8 @@ class PluginRule(RowwiseAdam):
         table_schedule: optax.Schedule = schedule if table_rate == 1 else lambda step: table_rate * schedule(step)
 
         def plugin(schedule: optax.Schedule) -> optax.GradientTransformationExtraArgs:
-            decay_at = lambda step: schedule(step) * decay  # noqa: E731
-            rate = schedule(0) if is_constant else schedule
+            decay_at = lambda step: schedule(step) * self.decay  # noqa: E731
+            rate = schedule(0) if is_constant(self) else schedule
             return optimizer_plugin.transformation(make, rate, decay_at, rows_are_outputs)
 
         clip = self.clip()
@@ -85,7 +80,7 @@ class PluginRule(RowwiseAdam):
         others = self.make()
         rules = {
             HIDDEN: plugin(schedule),
-            TABLES: optax.chain(others[TABLES], add_weight_decay(decay), scale_by_learning_rate(table_schedule)),
+            TABLES: optax.chain(others[TABLES], add_weight_decay(self.decay), scale_by_learning_rate(table_schedule)),
             VECTORS: optax.chain(others[VECTORS], scale_by_learning_rate(schedule)),
         }
         return optax.chain(*clip, optax.partition(rules, label))

@@ -23,7 +23,7 @@ from nplm_jax.outputs.output_layer import BIAS, Params, SparseOutputLayer
 from nplm_jax.training import optimizer_plugin, sparse_rows
 from nplm_jax.training.deferred_decay import Scales, mix
 from nplm_jax.training.gradients import Gradients, dense_gradients
-from nplm_jax.training.optimizers import Hyperparameters, Optimizer
+from nplm_jax.training.optimizers import Hyperparams, Optimizer
 from nplm_jax.utils.errors import require
 
 
@@ -33,8 +33,9 @@ class TrainState:
 
     Attributes:
         params: The parameters.
-        opt_state: The optimizer's state.
+        opt_state: The optimizer's state, with the rates: see `Optimizer`.
         step: The number of updates made, int32.
+        seed: The seed of the run's random numbers, int32.
         carry: The body's state for the next update, None for a window; with teachers, see `training_start`.
         average: The running average of the parameters; None where `train.average` is 0.
         output_state: The output layer's state; None for most.
@@ -44,6 +45,7 @@ class TrainState:
     params: Params
     opt_state: optax.OptState
     step: jax.Array
+    seed: jax.Array
     carry: State = None
     average: Params | None = None
     output_state: Any = None
@@ -55,13 +57,11 @@ class RunInputs:
     """The arrays that every update of a run reads.
 
     Attributes:
-        hyperparameters: The run's hyperparameters: see `config.settings.HYPERPARAMETERS`.
         tokens_T: The words to which positions refer, int32: those of `word_source.Words`; None where batches are given.
         extras: `Batch.extras` of every batch.
         teacher_params: The parameters of each of the network's teachers.
     """
 
-    hyperparameters: Any
     tokens_T: Any = None
     extras: Any = None
     teacher_params: Any = ()
@@ -73,7 +73,7 @@ class Program:
 
     Attributes:
         network: The network.
-        optimizer: The chain and its learning rate.
+        optimizer: The update rule without its rates, which are in the state.
         batch_size: Words per update.
         steps_per_epoch: Updates per epoch.
         scatters_updates: Whether an update changes only the rows that have a gradient: see `updates_rows`.
@@ -99,25 +99,26 @@ class Program:
 
 
 @functools.partial(jax.jit, static_argnames='program')  # one compilation instead of one per operation
-def init_state(program: Program, hyperparameters: Hyperparameters, bias_V: np.ndarray | None = None) -> TrainState:
+def init_state(program: Program, seed: Any, hyperparams: Hyperparams, bias_V: np.ndarray | None = None) -> TrainState:
     """Returns the state before the first update, on one device: a pure function of the seed.
 
     Args:
         program: The run's program.
-        hyperparameters: The run's hyperparameters: the seed, and what an optimizer takes from the others.
+        seed: The run's seed.
+        hyperparams: `Rule.hyperparams` of the run's optimizer.
         bias_V: Initial b, float32; zeros when None.
     """
-    network = program.network
-    key = jax.random.fold_in(jax.random.key(hyperparameters['seed']), 0)
+    network, seed = program.network, jnp.asarray(seed, jnp.int32)
+    key = jax.random.fold_in(jax.random.key(seed), 0)
     params = network.init(key, bias_V)
     carry = training_start(network, network.layout.num_streams(program.batch_size))
     average = params if program.average_decay else None
     output, V = network.output, network.vocabulary_size
     output_state = output.init_state(V) if isinstance(output, SparseOutputLayer) else None
-    opt_state = program.optimizer.chain(hyperparameters).init(params)
+    opt_state = program.optimizer.init(params, hyperparams)
     averages_twice = program.average_decay > 0 and optimizer_plugin.averages(opt_state)
     require(not averages_twice, 'train.average', program.average_decay, 'must be 0 with a schedule-free optimizer')
-    return TrainState(params, opt_state, jnp.zeros((), jnp.int32), carry, average, output_state)
+    return TrainState(params, opt_state, jnp.zeros((), jnp.int32), seed, carry, average, output_state)
 
 
 def average_decay_at(program: Program, step: jax.Array) -> jax.Array:
@@ -147,8 +148,8 @@ def train_step(program: Program, state: TrainState, batch: Batch, inputs: RunInp
 
 
 def _train_step(program: Program, state: TrainState, batch: Batch, inputs: RunInputs) -> tuple[TrainState, jax.Array]:
-    network, seed = program.network, inputs.hyperparameters['seed']
-    key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 2), state.step)
+    network = program.network
+    key = jax.random.fold_in(jax.random.fold_in(jax.random.key(state.seed), 2), state.step)
     starts_epoch = state.step % program.steps_per_epoch == 0  # then the streams start anew
     start = training_start(network, len(batch.ids_SxL))
     carry = jax.tree.map(lambda first, carried: jnp.where(starts_epoch, first, carried), start, state.carry)
@@ -162,28 +163,28 @@ def _train_step(program: Program, state: TrainState, batch: Batch, inputs: RunIn
 
 def apply_gradients(program: Program, state: TrainState, gradients: Gradients, inputs: RunInputs) -> TrainState:
     """Returns the state after the update with these gradients, which scatters rows where `state.scales` is not None."""
-    optimizer, sharding, hyperparameters, step = program.optimizer, program.sharding, inputs.hyperparameters, state.step
-    chain, kept, scales = optimizer.chain(hyperparameters), average_decay_at(program, step), state.scales
+    optimizer, sharding, step = program.optimizer, program.sharding, state.step
+    kept, scales = average_decay_at(program, step), state.scales
     if scales is None:
         grads = gradients.grads
         if gradients.rows is not None:
             grads = sparse_rows.scatter_to_dense(gradients, state.params, program.network, sharding)
-        updates, opt_state = chain.update(grads, state.opt_state, state.params, step=step)
+        updates, opt_state = optimizer.update(grads, state.opt_state, state.params, step=step)
         params = optax.apply_updates(state.params, updates)
         average = None if state.average is None else mix(kept, state.average, params)
     else:
         grads, rows = sparse_rows.row_gradients(
             gradients, state.params, program.network, sharding, optimizer.rule.sums_rows
         )
-        updates, opt_state = chain.update(grads, state.opt_state, state.params, rows=rows, step=step)
-        factor = optimizer.table_factor(hyperparameters, step)
+        updates, opt_state = optimizer.update(grads, state.opt_state, state.params, rows=rows, step=step)
+        factor = optimizer.table_factor(state.opt_state, step)
         scales, params, average = scales.update(state.params, state.average, updates, rows, factor, kept)
     output_state = state.output_state
     if output_state is not None:
         output = cast(SparseOutputLayer, program.network.output)
         bias_grads = constrain_replicated(gradients.grads[1][BIAS], sharding)
         output_state = output.update_state(output_state, inputs.extras, gradients.rows, bias_grads)
-    state = TrainState(params, opt_state, step + 1, gradients.carry, average, output_state)
+    state = TrainState(params, opt_state, step + 1, state.seed, gradients.carry, average, output_state)
     return dataclasses.replace(constrain(state, sharding), scales=scales)
 
 

@@ -20,6 +20,7 @@ from nplm_jax.outputs.output_layer import Params
 from nplm_jax.training import step as step_lib
 from nplm_jax.training.flops import Cost
 from nplm_jax.training.milestones import Schedule
+from nplm_jax.training.optimizers import Hyperparams
 from nplm_jax.training.step import Program, RunInputs, TrainState
 from nplm_jax.training.word_source import WordSource
 from nplm_jax.utils.errors import BadInput, first_line, is_out_of_memory
@@ -66,6 +67,8 @@ class TrainingRun:
     Attributes:
         train: `train.*`.
         eval: `eval.*`.
+        seed: The seed of its random numbers.
+        hyperparams: `Rule.hyperparams` of its optimizer.
         data: The corpus.
         schedule: When it logs, validates and saves.
         program: The static part of an update.
@@ -76,6 +79,8 @@ class TrainingRun:
 
     train: TrainSettings
     eval: EvalSettings
+    seed: int
+    hyperparams: Hyperparams
     data: dataset.Dataset
     schedule: Schedule
     program: Program
@@ -112,7 +117,7 @@ class TrainingRun:
         """Returns the state before the first update, on one device."""
         words = self.data.train_words, len(self.data.vocabulary)
         bias_V = unigram_log_probabilities(*words) if self.train.unigram_bias else None
-        return step_lib.init_state(self.program, self.inputs.hyperparameters, bias_V)
+        return step_lib.init_state(self.program, self.seed, self.hyperparams, bias_V)
 
 
 @contextlib.contextmanager

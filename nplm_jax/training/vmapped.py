@@ -84,12 +84,12 @@ def run_chunks(chunks: Sequence[Chunk], max_runs: int) -> list[ChunkResult]:
         [offset + np.asarray(c.positions_T)[first : first + num_steps * B] for offset, c in zip(offsets, padded)]
     )
     stack = functools.partial(jax.tree.map, lambda *leaves: np.stack(leaves))
-    runs = stack(*(c.state for c in padded)), positions_RxT, stack(*(c.inputs.hyperparameters for c in padded))
+    runs = stack(*(c.state for c in padded)), positions_RxT
     mesh = _mesh(size)
     divided, replicated = (NamedSharding(mesh, spec) for spec in (PartitionSpec(RUNS), PartitionSpec()))
-    states, positions_RxT, hyperparameters = jax.device_put(runs, divided)
-    shared = jax.tree.map(np.asarray, dataclasses.replace(chunks[0].inputs, hyperparameters=None, tokens_T=tokens))
-    inputs = dataclasses.replace(jax.device_put(shared, replicated), hyperparameters=hyperparameters)
+    states, positions_RxT = jax.device_put(runs, divided)
+    shared = jax.tree.map(np.asarray, dataclasses.replace(chunks[0].inputs, tokens_T=tokens))
+    inputs = jax.device_put(shared, replicated)
     started = time.perf_counter()
     states, nll_RxS = _execute(program, mesh, num_steps, states, positions_RxT, inputs)
     nll_RxS = np.asarray(nll_RxS)
@@ -118,7 +118,7 @@ def _join_words(tokens: Sequence[jax.Array], num_context: int) -> tuple[np.ndarr
 def _execute(
     program: Program, mesh: Mesh, num_steps: int, states: TrainState, positions_RxT: jax.Array, inputs: RunInputs
 ) -> tuple[TrainState, jax.Array]:
-    """Runs `step.train_steps` for R runs, which differ in their hyperparameters.
+    """Runs `step.train_steps` for R runs, which differ only in their states and positions.
 
     Returns:
         The new states, and the mean NLL of each batch, R x S.
@@ -129,9 +129,9 @@ def _execute(
         return train_steps(program, state, positions_T, 0, num_steps, inputs)
 
     mapped = jax.shard_map(
-        jax.vmap(train, (0, 0, RunInputs(0, teacher_params=None))),
+        jax.vmap(train, (0, 0, None)),
         mesh=mesh,
-        in_specs=(runs, runs, RunInputs(runs, replicated, replicated, replicated)),
+        in_specs=(runs, runs, replicated),
         out_specs=runs,
         check_vma=False,  # nothing is sent between devices
     )

@@ -157,12 +157,11 @@ def test_evaluation_lowers_for_every_platform_in_float32(family, kind):
 def test_runs_that_train_together_lower_for_every_platform():
     run = run_of({'output.kind': 'nce'})
     stack = lambda tree: jax.tree.map(lambda x: jax.ShapeDtypeStruct((3, *x.shape), x.dtype), tree)  # noqa: E731
-    state, hyperparameters = stack(jax.eval_shape(run.init_state)), stack(run.inputs.hyperparameters)
+    state = stack(jax.eval_shape(run.init_state))
     positions_RxT = jnp.zeros((3, NUM_STEPS * 8), jnp.int32)
     inputs = run.chunk(jax.eval_shape(run.init_state), 0).inputs
-    arguments = state, positions_RxT, inputs.replace(hyperparameters=hyperparameters)
     execute = functools.partial(vmapped._execute.__wrapped__, run.program, vmapped._mesh(1), NUM_STEPS)
-    text = lower(execute, *arguments)
+    text = lower(execute, state, positions_RxT, inputs)
     assert f'dense<{NUM_STEPS}> : tensor<i32>' in text and f'tensor<3x{V}x5xf32>' in text
     check_types(text)
 

@@ -24,7 +24,7 @@ from nplm_jax.data import vocabulary_files
 from nplm_jax.reporting import run_reporter as reporting
 from nplm_jax.runs import workdir
 from nplm_jax.runs.network_from_settings import network_from_settings
-from nplm_jax.runs.program_from_settings import hyperparameters_of, make_program
+from nplm_jax.runs.program_from_settings import make_program
 from nplm_jax.training import step as step_lib
 from nplm_jax.training.checkpoints import CheckpointStore
 from tools.faults import child
@@ -199,7 +199,7 @@ def outcome(folder: pathlib.Path) -> dict:
     """What must not depend on faults: every bit of the last state and best parameters, all numbers, all lines."""
     settings, words = workdir.read_settings(folder), vocabulary_files.load(folder / workdir.VOCABULARY)
     program = make_program(settings, network_from_settings(settings, len(words)), steps_per_epoch=1)
-    example = jax.eval_shape(lambda: step_lib.init_state(program, hyperparameters_of(settings)))
+    example = jax.eval_shape(lambda: step_lib.init_state(program, settings.seed, settings.optimizer.hyperparams))
     with contextlib.closing(CheckpointStore(folder / 'checkpoints', read_only=True)) as store:
         state, best, progress = store.restore(example, example.params)
     digest = hashlib.sha256()

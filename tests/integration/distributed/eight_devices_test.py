@@ -401,7 +401,8 @@ def test_several_processes_use_all_devices_and_never_pmap(monkeypatch):
 
 def test_rows_that_pad_the_words_are_zeros_and_their_words_are_never_predicted():
     params = {'U_VxK': jnp.ones((V, 3)), 'b_V': jnp.zeros(V), 'C_VxM': jnp.ones((V, 2))}
-    padded = mesh_sharding(2, 4).shard(TrainState(params, {'b_V': jnp.zeros(V)}, jnp.zeros((), jnp.int32)))
+    state = TrainState(params, {'b_V': jnp.zeros(V)}, jnp.int32(0), jnp.int32(1))
+    padded = mesh_sharding(2, 4).shard(state)
     missing = -V % 4
     assert missing and len(padded.params['U_VxK']) == V + missing == len(padded.params['b_V'])
     assert not padded.params['U_VxK'][V:].any() and not padded.opt_state['b_V'].any()

@@ -16,17 +16,18 @@ from helpers import (
     run_chunk,
     same_bits,
     small_settings,
+    start_training,
     train,
 )
 from optax.contrib import MuonDimensionNumbers
 
 from nplm_jax.runs.experiment import load_settings
 from nplm_jax.runs.network_from_settings import network_from_settings
-from nplm_jax.runs.program_from_settings import hyperparameters_of, make_program, optimizer_from_settings
 from nplm_jax.runs.training_from_settings import prepare_run
 from nplm_jax.training import optimizer_plugin
 from nplm_jax.training import step as step_lib
-from nplm_jax.training.step import RunInputs, evaluation_params
+from nplm_jax.training.optimizers import make_optimizer
+from nplm_jax.training.step import evaluation_params
 
 STEPS = 50
 SAME = {
@@ -63,9 +64,8 @@ def batches(network, num_steps):
 
 def by_the_project(settings, network, num_steps):
     """Returns the losses of updates by this package, its last parameters and those that it evaluates."""
-    program = make_program(settings, network, num_steps)
-    inputs = RunInputs(hyperparameters_of(settings))
-    state, losses = step_lib.init_state(program, inputs.hyperparameters), []
+    program, state, inputs = start_training(settings, network.vocabulary_size, num_steps)
+    losses = []
     update = jax.jit(lambda state, *batch: step_lib.train_step(program, state, make_batch(*batch), inputs))
     for batch in zip(*batches(network, num_steps)):
         state, nll = update(state, *batch)
@@ -91,9 +91,8 @@ def by_optax(tx, params, network, num_steps):
 
 
 def start(settings):
-    network = network_from_settings(settings, 17)
-    program = make_program(settings, network, STEPS)
-    return network, step_lib.init_state(program, hyperparameters_of(settings)).params
+    program, state, _ = start_training(settings, 17, STEPS)
+    return program.network, state.params
 
 
 @pytest.mark.parametrize('schedule', others_nightly(['cosine', 'constant'], ('cosine',)))
@@ -116,15 +115,15 @@ def test_a_schedule_free_optimizer_reaches_the_target_at_its_evaluation_paramete
     name = f'optax.contrib:schedule_free_{name}'
     changes = {'optimizer.name': name, 'optimizer.schedule': 'constant', 'optimizer.learning_rate': 0.1, **SAME}
     settings, target = default_settings(changes), jnp.array([1.0, 2.0, 3.0])
-    optimizer, hyperparameters = optimizer_from_settings(settings, 1, ()), hyperparameters_of(settings)
-    chain, plain = optimizer.chain(hyperparameters), getattr(optax.contrib, name.partition(':')[2])(0.1)
+    rule, plain = settings.optimizer, getattr(optax.contrib, name.partition(':')[2])(0.1)
+    optimizer = make_optimizer(rule, 1, 1, ())
     params = own = {'d': jnp.zeros(3)}
-    state, own_state = chain.init(params), plain.init(own)
+    state, own_state = optimizer.init(params, rule.hyperparams), plain.init(own)
     grads = jax.grad(lambda params: jnp.sum(jnp.square(params['d'] - target)))
 
     @jax.jit
     def update(params, state, own, own_state, step):
-        updates, state = chain.update(grads(params), state, params, step=step)
+        updates, state = optimizer.update(grads(params), state, params, step=step)
         own_updates, own_state = plain.update(grads(own), own_state, own)
         return optax.apply_updates(params, updates), state, optax.apply_updates(own, own_updates), own_state
 
@@ -171,12 +170,11 @@ def test_weights_decay_once_and_vectors_do_not(name):
 def test_weight_decay_shrinks_all_sequences_of_a_schedule_free_optimizer():
     changes = {**SAME, 'optimizer.name': 'optax.contrib:schedule_free_sgd', 'optimizer.decay': 0.5}
     settings = default_settings({**changes, 'optimizer.learning_rate': 0.1, 'optimizer.schedule': 'constant'})
-    optimizer = optimizer_from_settings(settings, 1, ())
-    chain = optimizer.chain(hyperparameters_of(settings))
+    optimizer = make_optimizer(settings.optimizer, 1, 1, ())
     params = {'H': jnp.ones((2, 2)), 'd': jnp.ones(2)}
-    state, zeros = chain.init(params), jax.tree.map(jnp.zeros_like, params)
+    state, zeros = optimizer.init(params, settings.optimizer.hyperparams), jax.tree.map(jnp.zeros_like, params)
     for step in range(20):
-        updates, state = chain.update(zeros, state, params, step=step)
+        updates, state = optimizer.update(zeros, state, params, step=step)
         params = optax.apply_updates(params, updates)
     for found in (params, optimizer_plugin.evaluation_params(state, params, frozenset())):
         np.testing.assert_allclose(found['H'], 0.95**20, rtol=1e-5)

@@ -8,7 +8,7 @@ import pytest
 from helpers import check_resumed, default_settings, launch, plugin_folder, refuses, same_bits, small_settings
 
 from nplm_jax.runs.experiment import load_settings
-from nplm_jax.runs.program_from_settings import hyperparameters_of, optimizer_from_settings
+from nplm_jax.training.optimizers import make_optimizer
 from nplm_jax.utils.errors import BadInput
 
 TRAPEZOID = {'optimizer.schedule': 'trapezoid', 'optimizer.learning_rate': 2.0}
@@ -37,9 +37,9 @@ STAIRCASE = {'optimizer.schedule': 'my_rates:Staircase'}
 
 def rates(changes, total_steps, steps):
     """Returns the learning rates of some updates, in a compiled program."""
-    settings = default_settings(changes)
-    rate = jax.jit(optimizer_from_settings(settings, total_steps, ()).learning_rate)
-    return [float(rate(hyperparameters_of(settings), jnp.int32(step))) for step in steps]
+    rule = default_settings(changes).optimizer
+    rate = jax.jit(make_optimizer(rule, total_steps, 1, ()).learning_rate)
+    return [float(rate(rule.hyperparams, jnp.int32(step))) for step in steps]
 
 
 @pytest.mark.parametrize(

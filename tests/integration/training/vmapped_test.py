@@ -1,6 +1,7 @@
 """Runs that train together: what each leaves is what it leaves alone."""
 
 import contextlib
+import functools
 import json
 import shutil
 import signal
@@ -8,21 +9,19 @@ import signal
 import jax
 import numpy as np
 import pytest
-from helpers import IMPORTANCE, fitted, launch, launch_process, numbers, one_line, run_chunk
+from helpers import IMPORTANCE, fitted, launch, launch_process, numbers, one_line, run_chunk, same_bits
 
 from configs import sentences
 from nplm_jax.config import settings as config_lib
-from nplm_jax.config.settings import HYPERPARAMETERS
 from nplm_jax.reporting import figures
 from nplm_jax.reporting import run_reporter as reporting
 from nplm_jax.runs import experiment, loading
-from nplm_jax.runs.program_from_settings import hyperparameters_of
 from nplm_jax.runs.training_from_settings import prepare_run
 from nplm_jax.sweeps import sweep_points, sweeps, together
 from nplm_jax.sweeps.together import run_many
 from nplm_jax.training import vmapped
 from nplm_jax.training.checkpoints import CheckpointStore
-from nplm_jax.training.step import execute_steps
+from nplm_jax.training.step import execute_steps, train_steps
 from nplm_jax.training.train import Interrupted
 from nplm_jax.utils.errors import NonFiniteError
 
@@ -70,7 +69,6 @@ def assert_same(points, folder, expected_folder):
 
 
 LSTM = {'model.family': 'lstm', 'model.bptt_length': 2}
-OF_PAPER = 'optimizer.epsilon_0', 'optimizer.r'
 
 
 @pytest.mark.nightly
@@ -179,20 +177,25 @@ def test_only_runs_that_differ_in_hyperparameters_are_grouped():
     assert together.group_compatible(settings) == [[0, 2], [1, 4], [3], [5], [6], [7]]
 
 
-@pytest.mark.parametrize('key', HYPERPARAMETERS)
-def test_each_batched_hyperparameter_changes_the_result_and_leaves_the_program_equal(key):
-    rule = {'optimizer.name': 'paper', 'optimizer.epsilon_0': 0.1} if key in OF_PAPER else {}
-    settings = config_lib.from_config(config_lib.override(sentences.get_config(), {'train.epochs': 1, **rule}))
-    changed = config_lib.replace(settings, {key: 7 if key == 'seed' else 0.05})
-    assert together.group_compatible([settings, changed]) == [[0, 1]]
-    data = loading.load_dataset(settings)
-    runs = [prepare_run(s, data) for s in (settings, changed)]
-    assert runs[0].program == runs[1].program and hash(runs[0].program) == hash(runs[1].program)
-    one, two = (jax.tree.map(float, hyperparameters_of(s)) for s in (settings, changed))
-    assert one != two
-    initial = jax.tree.map(np.asarray, runs[0].init_state())  # for both: the seed changes it too
-    ends = [run_chunk(run.chunk(initial, 0))[0].params for run in runs]
-    assert not all((a == b).all() for a, b in zip(*map(jax.tree.leaves, ends)))
+@pytest.mark.parametrize('rule,output', [('sgd', 'full'), ('sgd', 'nce'), ('paper', 'nce'), ('optax:lion', 'full')])
+def test_runs_that_differ_in_traced_values_share_a_program_and_each_has_its_own_values(rule, output):
+    rate = {'optimizer.epsilon_0': 0.1} if rule == 'paper' else {}
+    base = {'train.epochs': 1, 'optimizer.name': rule, 'output.kind': output, **rate}
+    first = config_lib.from_config(fitted(sentences.get_config(), base))
+    changes = {'seed': 7, **{f'optimizer.{name}': 0.05 for name in first.optimizer.traced}}
+    settings = [first, *(config_lib.replace(first, {key: value}) for key, value in changes.items())]
+    assert together.group_compatible(settings) == [list(range(len(settings)))]
+    data = loading.load_dataset(first)
+    runs = [prepare_run(s, data) for s in settings]
+    assert len({run.program for run in runs}) == 1
+    before = execute_steps._cache_size()
+    ends = [run_chunk(run.chunk(run.init_state(), 0))[0] for run in runs]
+    assert execute_steps._cache_size() == before + 1
+    for s, run, end in zip(settings, runs, ends):
+        compiled_anew = jax.jit(functools.partial(train_steps), static_argnums=(0, 4))
+        assert same_bits(compiled_anew(*run.chunk(run.init_state(), 0))[0], end)
+        assert end.opt_state.hyperparams == {k: np.float32(v) for k, v in s.optimizer.hyperparams.items()}
+        assert end.seed == s.seed and (run is runs[0] or not same_bits(end.params, ends[0].params))
 
 
 @pytest.mark.nightly

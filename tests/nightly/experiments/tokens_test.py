@@ -59,9 +59,9 @@ def test_the_learning_rate_ends_with_the_last_update_in_the_middle_of_a_pass(sma
     files = texts.write('brown', small / 'texts')
     settings = experiment.load_settings(study.make_config(run, files))
     made = prepare_run(settings, loading.load_dataset(settings))
-    shortened = study.shorten(made, settings, 30)
+    shortened = study.shorten(made, 30)
     learning_rate = shortened.program.optimizer.learning_rate
-    rates = [float(learning_rate(made.inputs.hyperparameters, step)) for step in (0, 15, 29)]
+    rates = [float(learning_rate(made.hyperparams, step)) for step in (0, 15, 29)]
     assert (made.schedule.steps_per_epoch, shortened.schedule.steps_per_epoch) == (23, 20)
     assert shortened.program.steps_per_epoch == 20 and shortened.schedule.total_steps == 30
     assert rates[:2] == pytest.approx([settings.optimizer.learning_rate, settings.optimizer.learning_rate / 2])

@@ -8,30 +8,27 @@ from helpers import SPARSE, default_settings, make_network, small_settings
 
 from nplm_jax.models.network import Network
 from nplm_jax.outputs.output_layer import Tables
-from nplm_jax.runs.program_from_settings import hyperparameters_of, optimizer_from_settings, updates_rows
-from nplm_jax.training.optimizers import HIDDEN, TABLES, VECTORS, label_parameters, paper_schedule
+from nplm_jax.runs.program_from_settings import updates_rows
+from nplm_jax.training.optimizers import HIDDEN, TABLES, VECTORS, label_parameters, make_optimizer, paper_schedule
 from nplm_jax.training.transformations import clip_by_global_norm, scale_by_row_moment
 
 TABLE_NAMES = ('C_VxM', 'b_V')
 
 
 def make(changes, total_steps=100, batch_size=1):
-    """Returns the learning rate of an update's number, and the chain."""
-    common = {'optimizer.schedule': 'constant', 'optimizer.decay': 0.0, 'train.batch_size': batch_size}
-    settings = default_settings({**common, **changes})
-    hyperparameters, optimizer = (
-        hyperparameters_of(settings),
-        optimizer_from_settings(settings, total_steps, TABLE_NAMES),
+    """Returns the learning rate of an update's number, and the optimizer as Optax's."""
+    rule = default_settings({'optimizer.schedule': 'constant', 'optimizer.decay': 0.0, **changes}).optimizer
+    optimizer = make_optimizer(rule, total_steps, batch_size, TABLE_NAMES)
+    of_optax = optax.GradientTransformationExtraArgs(
+        lambda params: optimizer.init(params, rule.hyperparams), optimizer.update
     )
-    return lambda step: float(optimizer.learning_rate(hyperparameters, step)), optimizer.chain(hyperparameters)
+    return lambda step: float(optimizer.learning_rate(rule.hyperparams, step)), of_optax
 
 
 def test_the_papers_schedule_counts_words():
-    hyperparameters = {'optimizer.epsilon_0': 1e-3, 'optimizer.r': 1e-8}
-    rate = lambda step, batch_size: float(paper_schedule(hyperparameters, step, batch_size))  # noqa: E731
-    assert rate(0, 1) == pytest.approx(1e-3)
-    assert rate(10**8, 1) == pytest.approx(5e-4)
-    assert rate(2 * 10**6, 50) == pytest.approx(50 * 5e-4)
+    assert paper_schedule(1e-3, 1e-8, 1, 0) == pytest.approx(1e-3)
+    assert paper_schedule(1e-3, 1e-8, 1, 10**8) == pytest.approx(5e-4)
+    assert paper_schedule(1e-3, 1e-8, 50, 2 * 10**6) == pytest.approx(50 * 5e-4)
 
 
 @pytest.mark.parametrize('name,end', [('constant', 2.0), ('linear', 0.0), ('cosine', 0.0)])
@@ -123,16 +120,15 @@ def test_clipping_does_not_hide_a_gradient_that_is_not_finite(bad):
     ],
 )
 def test_with_traced_hyperparameters_the_updates_are_those_of_optax(name, of_optax):
-    changes = {'optimizer.name': name, 'optimizer.learning_rate': 0.3}
-    settings = default_settings({**changes, 'optimizer.schedule': 'cosine', 'optimizer.decay': 0.0})
-    chain, hyperparameters = optimizer_from_settings(settings, 100, TABLE_NAMES).chain, hyperparameters_of(settings)
-    update = jax.jit(lambda grads, state, params, h, step: chain(h).update(grads, state, params, step=step))
+    changes = {'optimizer.name': name, 'optimizer.learning_rate': 0.3, 'optimizer.schedule': 'cosine'}
+    _, optimizer = make(changes)
+    update = jax.jit(lambda grads, state, params, step: optimizer.update(grads, state, params, step=step))
     expected = of_optax(optax.cosine_decay_schedule(0.3, 100))
     params = {'d': jnp.arange(3.0)}
-    state, expected_state = chain(hyperparameters).init(params), expected.init(params)
+    state, expected_state = optimizer.init(params), expected.init(params)
     for step in range(3):
         grads = {'d': jnp.sin(params['d'] + step)}
-        updates, state = update(grads, state, params, hyperparameters, step)
+        updates, state = update(grads, state, params, step)
         expected_updates, expected_state = expected.update(grads, expected_state)
         np.testing.assert_allclose(updates['d'], expected_updates['d'], rtol=1e-6)
 
@@ -140,9 +136,10 @@ def test_with_traced_hyperparameters_the_updates_are_those_of_optax(name, of_opt
 @pytest.mark.parametrize('name,factor', [('adam', 0.2), ('paper', 0.3)])
 def test_the_weight_decay_is_the_papers_under_the_papers_optimizer(name, factor):
     rate = 'optimizer.epsilon_0' if name == 'paper' else 'optimizer.learning_rate'
-    settings = default_settings({'optimizer.name': name, rate: 1.0, 'train.batch_size': 1, 'optimizer.decay': factor})
-    optimizer = optimizer_from_settings(settings, 100, TABLE_NAMES)
-    assert float(optimizer.table_factor(hyperparameters_of(settings), 0)) == pytest.approx(1 - factor)
+    rule = default_settings({'optimizer.name': name, rate: 1.0, 'optimizer.decay': factor}).optimizer
+    optimizer = make_optimizer(rule, 100, 1, TABLE_NAMES)
+    state = optimizer.init({'d': jnp.zeros(3)}, rule.hyperparams)
+    assert float(optimizer.table_factor(state, 0)) == pytest.approx(1 - factor)
 
 
 def test_parameters_are_tables_hidden_matrices_or_vectors():
@@ -180,14 +177,14 @@ def test_class_matrices_of_two_level_and_what_a_body_declares_are_tables():
     labels = label_parameters(params, network.tables.all)
     assert labels == {**dict.fromkeys(params, TABLES), 'W_V': HIDDEN}
 
-    hyperparameters = hyperparameters_of(small_settings(changes))
-    chain = optimizer_from_settings(small_settings(changes), 100, network.tables.all).chain(hyperparameters)
+    rule = small_settings(changes).optimizer
+    optimizer = make_optimizer(rule, 100, 1, network.tables.all)
+    initial = optimizer.init(params, rule.hyperparams)
     grads = jax.tree.map(jnp.ones_like, params)
     rows = {name: jnp.arange(2) for name in network.tables.of_words}
     sparse = {**grads, **{name: grads[name][:2] for name in rows}}
-    extra = {'hyperparameters': hyperparameters, 'step': 0}
-    dense_updates, state = chain.update(grads, chain.init(params), params, **extra)
-    updates, _ = chain.update(sparse, chain.init(params), params, rows=rows, **extra)
+    dense_updates, state = optimizer.update(grads, initial, params, step=0)
+    updates, _ = optimizer.update(sparse, initial, params, rows=rows, step=0)
     kept = {jax.tree_util.keystr(path): leaf.shape for path, leaf in jax.tree_util.tree_leaves_with_path(state)}
     assert [shape for name, shape in kept.items() if 'U_GxM' in name] == [(network.output.num_classes,)]
     jax.tree.map(np.testing.assert_array_equal, updates['classes'], dense_updates['classes'])
