@@ -141,7 +141,8 @@ def test_a_run_evaluates_and_returns_the_evaluation_parameters(tmp_path):
     for first in range(0, run.schedule.total_steps, 4):
         state, *_ = run_chunk(run.chunk(state, first))
     best, *_ = train(settings, tmp_path)
-    free = jax.tree.leaves(state.opt_state, is_leaf=lambda s: isinstance(s, optax.contrib.ScheduleFreeState))[0]
+    inner = state.opt_state.inner_state
+    free = jax.tree.leaves(inner, is_leaf=lambda s: isinstance(s, optax.contrib.ScheduleFreeState))[0]
     expected = optax.contrib.schedule_free_eval_params(free, {**state.params, 'H_KxP': state.params['H_KxP'].T})
     expected['H_KxP'] = expected['H_KxP'].T
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), best, expected)
