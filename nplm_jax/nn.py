@@ -1,35 +1,39 @@
 """Uniform initialisation, dropout, and matrix products in lower precision."""
 
-import dataclasses
 import functools
-import math
 import pathlib
 import re
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.extend.random import threefry_2x32
 
 
-@dataclasses.dataclass(frozen=True)
-class Microbatch:
-    """One of the microbatches of a batch, which are computed one after another, each divided over an axis of the mesh.
+class Keys(NamedTuple):
+    """The random keys of an update.
 
     Attributes:
-        axis: The axis; None on one device.
-        number: Its number, from 0 on, int32.
-        num_microbatches: How many there are.
+        shared: The key for what all streams share, such as a mask of weights.
+        streams_S: The key of each stream. What is drawn for a stream depends on no other stream, so that results do
+            not depend on how devices and microbatches divide the streams.
     """
 
-    axis: str | tuple[str, ...] | None
-    number: jax.Array
-    num_microbatches: int
+    shared: jax.Array
+    streams_S: jax.Array
+
+    @classmethod
+    def of_streams(cls, key: jax.Array, streams_S: jax.Array) -> 'Keys':
+        """Returns the keys that an update's key gives its streams, by their numbers, int32."""
+        shared, key = jax.random.split(key)
+        return cls(shared, jax.vmap(jax.random.fold_in, (None, 0))(key, streams_S))
+
+    def fold_in(self, number: int) -> 'Keys':
+        """Returns other keys, independent of those of other numbers: `jax.random.fold_in` of each."""
+        fold_in = jax.random.fold_in
+        return Keys(fold_in(self.shared, number), jax.vmap(fold_in, (0, None))(self.streams_S, number))
 
 
-AxisName = str | tuple[str, ...] | Microbatch | None  # an axis of the device mesh, or several that act as one
-Key = jax.Array | None  # a random key of a training update; None while scoring: no dropout, float32
 Precision = Literal['float32', 'bfloat16', 'auto']  # `resolve_auto` replaces auto
 
 
@@ -57,58 +61,34 @@ def uniform(key: jax.Array, shape: tuple[int, ...], bound: float) -> jax.Array:
     return jax.random.uniform(key, shape, jnp.float32, -bound, bound)
 
 
-def fold_in(key: Key, number: int) -> Key:
-    """Returns `jax.random.fold_in(key, number)`; None for None."""
-    return None if key is None else jax.random.fold_in(key, number)
+def fold_in(keys: Keys | None, number: int) -> Keys | None:
+    """Returns `Keys.fold_in`; None for None."""
+    return None if keys is None else keys.fold_in(number)
 
 
-def dropout(
-    key: Key, values: jax.Array, rate: float, axis: AxisName = None, broadcast_dims: Sequence[int] = ()
-) -> jax.Array:
-    """Zeroes a share `rate` of the values and scales up the rest; returns the values if `key` is None or `rate` is 0.
+def dropout(keys: Keys | None, values: jax.Array, rate: float, broadcast_dims: Sequence[int] = ()) -> jax.Array:
+    """Zeroes a share `rate` of the values and scales up the rest; returns the values if `keys` is None or `rate` is 0.
 
     Args:
-        key: A random key, or None.
-        values: An array; with `axis`, one row for each stream.
+        keys: The keys of an update; None while scoring.
+        values: An array with one row for each stream.
         rate: The probability that a value is zeroed.
-        axis: The named axis over which the rows of the batch are divided, or the part of it. Every device and part then
-            draws its own rows of the whole batch's mask, so that the same values are zeroed as without a division.
         broadcast_dims: The axes along which a mask is repeated, as in `flax.linen.Dropout`: 1 of S x T x D for
             variational dropout (Gal and Ghahramani, 2016).
 
     Returns:
         Values of the same shape.
     """
-    if key is None or not rate:
+    if keys is None or not rate:
         return values
-    shape = [1 if i in broadcast_dims else size for i, size in enumerate(values.shape)]
-    if axis is None:
-        keep = jax.random.bernoulli(key, 1 - rate, shape)
-    else:
-        keep = _bernoulli_rows(key, 1 - rate, shape, *_share(axis))
+    shape = tuple(1 if i in broadcast_dims else size for i, size in enumerate(values.shape))[1:]
+    keep = jax.vmap(lambda key: jax.random.bernoulli(key, 1 - rate, shape))(keys.streams_S)
     return jnp.where(keep, values / (1 - rate), 0)
 
 
-def _bernoulli_rows(key: jax.Array, p: float, shape: Sequence[int], share: Any, num_shares: int) -> jax.Array:
-    """Returns the rows of one share of `jax.random.bernoulli(key, p, (num_shares * shape[0], *shape[1:]))`.
-
-    Only these are drawn: the random bits of an element are a hash of the key and the element's number, where
-    `jax_threefry_partitionable` is set (Salmon et al., Parallel random numbers: as easy as 1, 2, 3, SC 2011).
-    """
-    size = math.prod(shape)
-    assert size * num_shares <= 2**32, 'the number of an element has 32 bits'
-    numbers = jnp.uint32(size) * jnp.uint32(share) + jnp.arange(size, dtype=jnp.uint32)
-    counters = jnp.concatenate([jnp.zeros_like(numbers), numbers])  # the high bits, then the low bits
-    bits = functools.reduce(jnp.bitwise_xor, jnp.split(threefry_2x32(jax.random.key_data(key), counters), 2))
-    return ((bits >> 9).astype(jnp.float32) * 2**-23 < p).reshape(shape)  # 23 bits, as in jax.random.uniform
-
-
-def _share(axis: AxisName) -> tuple[Any, int]:
-    """Returns the number of this share of a batch, and the number of shares."""
-    if isinstance(axis, Microbatch):
-        share, num_shares = _share(axis.axis)
-        return axis.number * num_shares + share, axis.num_microbatches * num_shares
-    return (0, 1) if axis is None else (jax.lax.axis_index(axis), jax.lax.axis_size(axis))
+def drop_weights(key: jax.Array, weights: jax.Array, rate: float) -> jax.Array:
+    """Zeroes a share `rate` of the weights, the same for all streams, and scales up the rest."""
+    return jnp.where(jax.random.bernoulli(key, 1 - rate, weights.shape), weights / (1 - rate), 0)
 
 
 def matmul(left_xD: jax.Array, right_DxK: jax.Array, precision: Precision = 'float32') -> jax.Array:

@@ -29,6 +29,6 @@ class BagOfFeatures(Body):
         """Returns C."""
         return {'C_VxM': uniform(key, (vocabulary_size, self.m), 0.1)}
 
-    def features(self, params, e_SxLxM, state, key=None, axis=None):
+    def features(self, params, e_SxLxM, state, keys=None, starts_SxL=None):
         """Returns the means, S x T x M."""
-        return BodyOutput({'U_VxM': windows(e_SxLxM, self.reach).mean(axis=2)})
+        return BodyOutput({'U_VxM': windows(e_SxLxM, self.reach, starts_SxL).mean(axis=2)})

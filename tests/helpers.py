@@ -36,13 +36,14 @@ from nplm_jax.data.batches import Batch
 from nplm_jax.data.corpora import Corpus
 from nplm_jax.data.stream import Span
 from nplm_jax.data.word_stream import WordStream
-from nplm_jax.distributed.mapping import map_loss
+from nplm_jax.distributed.mapping import NO_AXES, MeshAxes, map_loss
 from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding
 from nplm_jax.models.body import State, by_example
 from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.ngram import arpa
-from nplm_jax.outputs.output_layer import Features, Params
+from nplm_jax.nn import Keys
+from nplm_jax.outputs.output_layer import Features, Params, View, view_rows
 from nplm_jax.runs import loading
 from nplm_jax.runs.network_from_settings import network_from_settings
 from nplm_jax.runs.program_from_settings import make_program
@@ -185,22 +186,26 @@ def make_model(
 
 def make_batch(ids_SxL: Any, targets: Any, extras: Any = None) -> Batch:
     """Returns a batch of these streams and their targets, stream by stream."""
-    return Batch(jnp.asarray(ids_SxL), jnp.asarray(targets).reshape(len(ids_SxL), -1), extras)
+    S = len(ids_SxL)
+    return Batch(jnp.asarray(ids_SxL), jnp.asarray(targets).reshape(S, -1), jnp.arange(S), extras=extras)
 
 
 def features_of(
     network: Network, params: Params, ids_SxL: Any, state: State = None, key: jax.Array | None = None
 ) -> tuple[Features, State]:
     """Returns the features of each example, B x D, and the next state."""
-    output = network.features(params, ids_SxL, state, key)
+    keys = None if key is None else Keys.of_streams(key, jnp.arange(len(ids_SxL)))
+    output = network.features(params, ids_SxL, state, keys)
     return by_example(output.features), output.state
 
 
 def first_batch(run: TrainingRun) -> Batch:
     """Returns the batch of a run's first update."""
-    words, body = run.words(0, 0, run.program.batch_size), run.program.network.body
-    positions_SxT = words.positions[: run.program.batch_size].reshape(-1, body.layout.bptt_length)
-    return batches.make_batch(words.tokens_L, positions_SxT, body.layout.lookback, run.inputs.extras)
+    words, layout = run.words(0, 0, run.program.batch_size), run.program.network.layout
+    positions_SxT = words.positions[: run.program.batch_size].reshape(-1, layout.bptt_length)
+    network, inputs = run.program.network, run.inputs
+    arrays = inputs.extras, inputs.teachers
+    return batches.make_batch(words.tokens_L, positions_SxT, network.layout.lookback, network.line_end, *arrays)
 
 
 def run_chunk(chunk: Chunk) -> tuple[TrainState, np.ndarray]:
@@ -223,6 +228,26 @@ def regulariser(params: Params, decay: float) -> jax.Array:
     return 0.5 * decay * sum(jnp.sum(jnp.square(w)) for w in jax.tree.leaves(params) if w.ndim > 1)
 
 
+def view_of(network: Network, params: Params, batch: Batch, key: jax.Array | None = None) -> View:
+    """Returns what the loss of a batch multiplies, from all parameters."""
+    rows = network.output.rows(batch, key)
+    return View(params) if rows is None else view_rows(params, network.tables.words, rows)
+
+
+def loss_of(
+    network: Network,
+    params: Params,
+    batch: Batch,
+    state: State = None,
+    key: jax.Array | None = None,
+    axes: MeshAxes = NO_AXES,
+) -> tuple[jax.Array, State]:
+    """Returns the loss of a batch, whose gradients are those of all parameters, and the next state."""
+    keys = None if key is None else Keys.of_streams(key, batch.streams_S)
+    loss, (_, state) = network.loss(view_of(network, params, batch, key), batch, state, keys, axes)
+    return loss, state
+
+
 def penalised_nll(
     params: Params,
     network: Network,
@@ -232,7 +257,11 @@ def penalised_nll(
     sharding: MeshSharding = ONE_DEVICE,
 ) -> tuple[jax.Array, jax.Array]:
     """Returns the paper's objective, mean NLL + R, and the mean NLL."""
-    nll, _ = map_loss(network.loss, sharding)(params, batch, None, key)
+
+    def device_loss(params: Params, batch: Batch, key: jax.Array | None, axes: MeshAxes = NO_AXES) -> tuple[Any, None]:
+        return loss_of(network, params, batch, None, key, axes)[0], None
+
+    nll, _ = map_loss(device_loss, sharding)(params, batch, key)
     return nll + regulariser(params, weight_decay), nll
 
 

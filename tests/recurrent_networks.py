@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from helpers import (
+    loss_of,
     make_batch,
     make_network,
 )
@@ -40,5 +41,5 @@ def random_carry(network, streams=2):
 
 
 def loss(network, params, before_SxT, targets_SxT, carry, key=None):
-    """The mean NLL of all words of the streams, and the carry after them."""
-    return network.loss(params, make_batch(before_SxT, targets_SxT), carry, key)
+    """The loss of all words of the streams, and the carry after them."""
+    return loss_of(network, params, make_batch(before_SxT, targets_SxT), carry, key)

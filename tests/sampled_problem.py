@@ -7,7 +7,7 @@ from softmax_reference import named
 
 from nplm_jax.outputs import sampled
 from nplm_jax.outputs.blockwise import blockwise_cross_entropy
-from nplm_jax.outputs.output_layer import Gathered
+from nplm_jax.outputs.output_layer import Rows, view_rows
 
 V, B = 211, 9
 
@@ -27,12 +27,9 @@ def loss(kind, samples_S, log_inclusion_prob_V, terms, b_V, targets_B):
     """The loss and the estimate of the mean NLL, through the layer's own path from gathered rows."""
     layer = LAYERS[kind](samples=len(samples_S), proposal='unigram', precision='float32')
     params, features = named(terms, b_V)
-    shared = {name: table[samples_S] for name, table in params.items()}
-    per_example = {name: table[targets_B[:, None]] for name, table in params.items()}
+    view = view_rows(params, params, Rows(targets_B[:, None], samples_S))
     proposal = sampled.ProposalDistribution(None, log_inclusion_prob_V)
-    return layer.sparse_loss(
-        Gathered(shared, per_example, samples_S), features, make_batch(targets_B, targets_B, proposal)
-    )
+    return layer.loss(view, features, make_batch(targets_B, targets_B, proposal))
 
 
 def full_loss(terms, b_V, targets_B):

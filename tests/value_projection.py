@@ -24,10 +24,10 @@ class ValueProjection(BagOfFeatures):
         own = {'W_V': uniform(key_W, (self.m, self.m), 1.0), 'attention': {'b_V': jnp.ones(self.m)}}
         return super().init(key_C, vocabulary_size) | own
 
-    def features(self, params, e_SxLxM, state, key=None, axis=None):
+    def features(self, params, e_SxLxM, state, keys=None, starts_SxL=None):
         """Returns the means, S x T x M."""
         values_SxLxM = e_SxLxM @ params['W_V'].T + params['attention']['b_V'][None, None]
-        return super().features(params, values_SxLxM, state, key, axis)
+        return super().features(params, values_SxLxM, state, keys, starts_SxL)
 
 
 class ScaledScores(Scorer):
@@ -68,9 +68,9 @@ class OffsetSoftmax(FullSoftmax):
         """Returns also the offsets."""
         return super().init(key, keys, widths, bias_V) | {'offsets': jnp.linspace(-1, 1, len(bias_V))}
 
-    def loss(self, params, features, batch, axis=None):
+    def loss(self, view, features, batch, axis=None):
         """See `OutputLayer.loss`."""
-        return super().loss(_with_offsets(params), features, batch, axis)
+        return super().loss(view._replace(shared=_with_offsets(view.shared)), features, batch, axis)
 
     def log_probabilities(self, params, features):
         """See `OutputLayer.log_probabilities`."""

@@ -40,6 +40,7 @@ from nplm_jax.runs.loading import load_dataset
 from nplm_jax.runs.training_from_settings import prepare_run
 from nplm_jax.training import sparse_rows, step
 from nplm_jax.training.deferred_decay import add_rows
+from nplm_jax.training.gradients import gradients, sparse_view
 from nplm_jax.training.step import TrainState
 from nplm_jax.training.training_run import Chunk, TrainingRun
 from nplm_jax.utils.names import require_one_of
@@ -253,9 +254,9 @@ def time_parts(name: str, data: dataset.Dataset) -> dict[str, float]:
     network, proposal, state = run.program.network, run.inputs.extras, run.init_state()
     words = run.words(0, 0, run.program.batch_size)
     positions_Bx1 = words.positions[: run.program.batch_size, None]
-    batch = make_batch(words.tokens_L, positions_Bx1, network.body.lookback, proposal)
+    batch = make_batch(words.tokens_L, positions_Bx1, network.body.lookback, extras=proposal)
     contexts = batch.ids_SxL
-    key, tables = jax.random.key(1), network.tables.words
+    key = jax.random.key(1)
 
     def least(function: Callable[..., Any], *arguments: Any) -> float:
         jax.block_until_ready(function(*arguments))
@@ -266,18 +267,18 @@ def time_parts(name: str, data: dataset.Dataset) -> dict[str, float]:
             times.append(time.perf_counter() - started)
         return 1e3 * min(times)
 
-    draw = jax.jit(lambda key: sparse_rows.Rows(contexts, *network.output.rows(batch, key)))
+    draw = jax.jit(lambda key: network.output.rows(batch, key))
     rows = draw(key)
-    gather = jax.jit(lambda params: sparse_rows.gather_rows(params, rows, tables))
+    gather = jax.jit(lambda params: sparse_view(params, network, batch, rows, None, ONE_DEVICE))
     gradient = jax.jit(
-        lambda state: sparse_rows.sparse_gradients(
+        lambda state: gradients(
             state.params, network, batch, state.carry, key, ONE_DEVICE, output_state=state.output_state
         )
     )
-    gradients = gradient(state)
+    view = gradient(state).view
 
     def scatter_once(params: Any) -> Any:
-        grads = sparse_rows.row_gradients(gradients, params, network, ONE_DEVICE, sums_rows=False)
+        grads = sparse_rows.row_gradients(view, batch, params, network, ONE_DEVICE, sums_rows=False)
         return add_rows(params, *grads)
 
     scatter = jax.jit(lambda params: jax.lax.fori_loop(0, 10, lambda _, p: scatter_once(p), params))
@@ -286,11 +287,11 @@ def time_parts(name: str, data: dataset.Dataset) -> dict[str, float]:
         'gather': least(gather, state.params),
         'draw, gather, loss and gradient': least(gradient, state),
         'scatter': least(scatter, state.params) / 10,
-        'rows': float(rows.example_rows_BxL.size + rows.shared_S.size),
+        'rows': float(rows.examples_BxL.size + rows.shared_S.size),
     }
     if state.output_state is not None and state.output_state.added_G is not None:
         added_G = state.output_state.added_G
-        weights_BxL = jnp.ones(rows.example_rows_BxL.shape)
+        weights_BxL = jnp.ones(rows.examples_BxL.shape)
         count = jax.jit(
             lambda added_G: jax.lax.fori_loop(
                 0,

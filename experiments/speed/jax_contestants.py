@@ -18,6 +18,7 @@ from nplm_jax.config import settings as config_lib
 from nplm_jax.config.settings import Settings
 from nplm_jax.data import batches
 from nplm_jax.models.body import by_example
+from nplm_jax.nn import Keys
 from nplm_jax.outputs.output_layer import Params
 from nplm_jax.runs.network_from_settings import network_from_settings
 from nplm_jax.runs.program_from_settings import make_program
@@ -51,7 +52,8 @@ def ours_pallas(problem: Problem, precision: str) -> Turn:
     network = network_from_settings(problem.settings, problem.vocabulary_size)
 
     def nll(params: Params, contexts_BxN: jax.Array, targets_B: jax.Array, key: jax.Array) -> jax.Array:
-        features = by_example(network.features(params, contexts_BxN, key=key).features)
+        keys = Keys.of_streams(key, jnp.arange(len(contexts_BxN)))
+        features = by_example(network.features(params, contexts_BxN, keys=keys).features)
         terms = tuple((params[name], inputs) for name, inputs in features.items())
         return pallas_loss.nll_per_word(terms, params['b_V'], targets_B, precision)
 

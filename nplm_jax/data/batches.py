@@ -19,18 +19,30 @@ class Batch(NamedTuple):
     Attributes:
         ids_SxL: L = `Layout.lookback` + T tokens of each stream in reading order, int32.
         targets_SxT: The tokens that follow the last T of them, int32.
+        streams_S: The number of each stream, int32, from which its random keys are made.
+        starts_SxL: Whether a line begins with a token, before which nothing counts; None where the text is one stream.
         extras: The arrays that the output layer asks for besides (`OutputLayer.make_extras`), such as a distribution to
-            sample from or the parameters of a teacher; every device has them in full.
+            sample from; every device has them in full, and the next.
+        teachers: The parameters of the teachers of a `Distilled` network.
     """
 
     ids_SxL: jax.Array
     targets_SxT: jax.Array
+    streams_S: jax.Array
+    starts_SxL: jax.Array | None = None
     extras: Any = None
+    teachers: Any = ()
 
     @property
     def targets_B(self) -> jax.Array:
         """The targets of the B = S * T examples, stream by stream."""
         return self.targets_SxT.reshape(-1)
+
+    def recent(self, lookback: int) -> 'Batch':
+        """Returns the batch with only so many tokens before the T tokens that precede the targets."""
+        first = self.ids_SxL.shape[1] - self.targets_SxT.shape[1] - lookback
+        starts_SxL = None if self.starts_SxL is None else self.starts_SxL[:, first:]
+        return self._replace(ids_SxL=self.ids_SxL[:, first:], starts_SxL=starts_SxL)
 
 
 class Layout(NamedTuple):
@@ -65,7 +77,14 @@ class Layout(NamedTuple):
         return stream_positions(seed, epoch, train, self.num_streams(batch_size), self.bptt_length, indices)
 
 
-def make_batch(tokens_T: jax.Array | np.ndarray, positions_SxT: jax.Array, lookback: int, extras: Any = None) -> Batch:
+def make_batch(
+    tokens_T: jax.Array | np.ndarray,
+    positions_SxT: jax.Array,
+    lookback: int,
+    line_end: int | None = None,
+    extras: Any = None,
+    teachers: Any = (),
+) -> Batch:
     """Gathers the words at some positions, and the words before them. Pure; runs inside jit.
 
     Args:
@@ -73,13 +92,31 @@ def make_batch(tokens_T: jax.Array | np.ndarray, positions_SxT: jax.Array, lookb
         positions_SxT: The positions of the targets, int32. Those of a stream follow each other.
         lookback: The number of words before the T words that precede the targets; the rare-word symbol stands before
             the start of the corpus.
+        line_end: See `mark_lines`.
         extras: See `Batch`.
+        teachers: See `Batch`.
     """
     tokens_T = jnp.asarray(tokens_T)
     before_SxR = positions_SxT[:, :1] + jnp.arange(-lookback - 1, -1, dtype=positions_SxT.dtype)[None, :]
     indices_SxL = jnp.concatenate([before_SxR, positions_SxT - 1], axis=1)
     ids_SxL = jnp.where(indices_SxL >= 0, tokens_T[jnp.maximum(indices_SxL, 0)], RARE_ID)
-    return Batch(ids_SxL, tokens_T[positions_SxT], extras)
+    ids_SxL, starts_SxL = mark_lines(ids_SxL, line_end)
+    streams_S = jnp.arange(len(positions_SxT), dtype=jnp.int32)
+    return Batch(ids_SxL, tokens_T[positions_SxT], streams_S, starts_SxL, extras, teachers)
+
+
+def mark_lines(ids_SxL: jax.Array, line_end: int | None) -> tuple[jax.Array, jax.Array | None]:
+    """Returns what a network reads of streams of tokens, and `Batch.starts_SxL`.
+
+    Args:
+        ids_SxL: Token ids, int32.
+        line_end: The id of the token that ends a line where each line is read by itself. The rare-word symbol takes its
+            place, with which the next line begins. None for a text that is read as one stream.
+    """
+    if line_end is None:
+        return ids_SxL, None
+    starts_SxL = ids_SxL == line_end
+    return jnp.where(starts_SxL, RARE_ID, ids_SxL), starts_SxL
 
 
 def examples(tokens_T: jax.Array | np.ndarray, positions_B: jax.Array, num_context: int) -> tuple[jax.Array, jax.Array]:

@@ -2,13 +2,12 @@
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 from jax.sharding import Mesh, PartitionSpec
 
 from nplm_jax.distributed.sharding import DATA, MODEL, MeshSharding
-from nplm_jax.nn import AxisName, Microbatch
 
 Loss = Callable[..., tuple[Any, Any]]
 Result = TypeVar('Result')
@@ -17,13 +16,8 @@ Result = TypeVar('Result')
 class MeshAxes(NamedTuple):
     """The named axes over which the batch and the words are divided; None where one device has them all."""
 
-    data: AxisName = None
+    data: str | tuple[str, ...] | None = None
     model: str | None = None
-
-    def of_microbatch(self, number: Any, num_microbatches: int) -> Self:
-        """Returns the axes of one of the microbatches of a batch."""
-        assert not isinstance(self.data, Microbatch)
-        return self if num_microbatches == 1 else self._replace(data=Microbatch(self.data, number, num_microbatches))
 
 
 NO_AXES = MeshAxes()
@@ -47,16 +41,11 @@ def map_loss(loss: Loss, sharding: MeshSharding) -> Loss:
         return loss
     if sharding.mode == 'pmap':
         return functools.partial(_pmapped, loss, sharding.devices)
-    axes = MeshAxes(*(name if name in mesh.axis_names else None for name in (DATA, MODEL)))
-    assert sharding.paddings or axes.model is None, 'the loss would take all rows for those of one device'
-    return functools.partial(_shard_mapped, loss, mesh, axes, sharding.partition_specs)
-
-
-def map_sparse_loss(loss: Loss, sharding: MeshSharding) -> Loss:
-    """Maps a loss of gathered rows, which every device has in full: the batch is divided over all devices."""
-    if (mesh := sharding.mesh) is None or sharding.mode == 'pmap':
-        return map_loss(loss, sharding)
-    return functools.partial(_shard_mapped, loss, mesh, MeshAxes(mesh.axis_names), lambda _: PartitionSpec())
+    data = tuple(axis for axis in sharding.batch_axes if axis in mesh.axis_names)
+    if MODEL in mesh.axis_names and MODEL not in data:
+        assert sharding.paddings, 'the loss would take all rows for those of one device'
+        return functools.partial(_shard_mapped, loss, mesh, MeshAxes(data or None, MODEL), sharding.partition_specs)
+    return functools.partial(_shard_mapped, loss, mesh, MeshAxes(data or None), lambda _: PartitionSpec())
 
 
 def map_parts(

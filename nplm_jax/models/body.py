@@ -29,7 +29,7 @@ import jax.numpy as jnp
 
 from nplm_jax.config.component import Component
 from nplm_jax.data.batches import Layout
-from nplm_jax.nn import AxisName, Key
+from nplm_jax.nn import Keys
 from nplm_jax.outputs.output_layer import Features, Params, Tables
 from nplm_jax.outputs.softmax import LINEAR, Scorer
 from nplm_jax.utils.errors import BadInput
@@ -109,26 +109,24 @@ class Body(Component, abc.ABC):
         return None
 
     @abc.abstractmethod
-    def features(
-        self, params: Params, e_SxLxM: jax.Array, state: State, key: Key = None, axis: AxisName = None
-    ) -> BodyOutput:
+    def features(self, params: Params, e_SxLxM: jax.Array, state: State, keys: Keys | None = None) -> BodyOutput:
         """Computes the features that the output matrices multiply.
 
-        A body over streams that can begin anew within a stream takes `starts_SxL` too: whether a token is the first
-        of a line, before which the state is that of `start`. It can be trained line by line (`corpus.context=line`).
+        A body that can read a text line by line (`corpus.context=line`) takes one argument more, `starts_SxL`:
+        `Batch.starts_SxL`. Its features depend on no token before the line: a window has the features of the first
+        token of the line in their places (`windows`), and a state begins anew.
 
         Args:
             params: The parameters; C_VxM is not read.
             e_SxLxM: The features of the tokens of each stream, in reading order, L = `lookback` + T.
             state: The state of the streams before these tokens.
-            key: A random key for the dropout of a training update; None while scoring, in float32 without dropout.
-            axis: The named axis over which the streams are divided, if they are.
+            keys: The random keys of a training update; None while scoring, in float32 without dropout.
         """
 
 
 def reads_lines(body: Body) -> bool:
-    """Returns whether a body can be trained line by line: a window, or one whose `features` takes `starts_SxL`."""
-    return not body.layout.over_streams or 'starts_SxL' in inspect.signature(body.features).parameters
+    """Returns whether a body can read a text line by line: whether its `features` takes `starts_SxL`."""
+    return 'starts_SxL' in inspect.signature(body.features).parameters
 
 
 def by_example(features: Features) -> Features:
@@ -136,14 +134,21 @@ def by_example(features: Features) -> Features:
     return {name: x_SxTxD.reshape(-1, x_SxTxD.shape[2]) for name, x_SxTxD in features.items()}
 
 
-def windows(e_SxLxM: jax.Array, num_words: int) -> jax.Array:
+def windows(e_SxLxM: jax.Array, num_words: int, starts_SxL: jax.Array | None = None) -> jax.Array:
     """Returns the features of the last words of each position, S x T x N x M, in reading order.
 
     Args:
         e_SxLxM: The features of the tokens of each stream.
         num_words: N; T = L - N + 1.
+        starts_SxL: `Batch.starts_SxL`. The features of the token that begins the line of a position stand in the places
+            before it.
     """
     T = e_SxLxM.shape[1] - num_words + 1
+    if starts_SxL is not None:
+        first_SxL = jax.lax.cummax(jnp.where(starts_SxL, jnp.arange(e_SxLxM.shape[1])[None, :], 0), axis=1)
+        places_TxN = jnp.arange(T)[:, None] + jnp.arange(num_words)[None, :]
+        places_SxTxN = jnp.maximum(places_TxN[None], first_SxL[:, num_words - 1 :, None])
+        return jax.vmap(lambda e_LxM, places_TxN: e_LxM[places_TxN])(e_SxLxM, places_SxTxN)
     if T == 1:  # in training
         return e_SxLxM[:, None]
     return jnp.stack([e_SxLxM[:, i : T + i] for i in range(num_words)], axis=2)

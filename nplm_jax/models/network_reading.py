@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from nplm_jax.data.batches import mark_lines
 from nplm_jax.data.stream import RARE_ID, Span, with_history
 from nplm_jax.models.body import Body, State
 from nplm_jax.models.network import Network
@@ -66,7 +67,8 @@ def stream_blocks(
 def read(network: Network, params: Params, state: ReadState, ids_SxL: jax.Array) -> tuple[Features, ReadState]:
     """Returns the features after each of the next words of each stream, S x L x D, and what to go on with."""
     words = jnp.concatenate([state.recent_SxR, ids_SxL], axis=1)
-    output = network.features(params, words, state.body)
+    ids, starts = mark_lines(words, network.line_end)
+    output = network.features(params, ids, state.body, starts_SxL=starts)
     return output.features, ReadState(words[:, ids_SxL.shape[1] :], output.state)
 
 

@@ -22,7 +22,7 @@ from nplm_jax.models.network import Network
 from nplm_jax.models.network_reading import ReadState, burn_in, jit_float32, read, start_state, stream_blocks
 from nplm_jax.outputs.blockwise import default_block_size
 from nplm_jax.outputs.output_layer import Features, Params
-from nplm_jax.outputs.teacher import probabilities
+from nplm_jax.outputs.softmax import probabilities
 
 SCORING_BATCH = 256  # words scored at once, at least: a V x B block of scores that stays in a CPU's cache
 MAX_SCORES = 2**28  # of a block of words on a device, 1 GiB in float32, unless it has SCORING_BATCH words

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from nplm_jax.config.component import Count, CountOrZero, Share, at_least, key
 from nplm_jax.models.body import Body, BodyOutput, State, windows
-from nplm_jax.nn import AxisName, Key, dropout, uniform
+from nplm_jax.nn import Keys, dropout, fold_in, uniform
 from nplm_jax.outputs.output_layer import Params, Tables
 from nplm_jax.utils.errors import BadInput, require
 
@@ -116,14 +116,19 @@ class Window(Body):
         return dict(zip(('U_VxK', 'W_VxP'), jax.random.split(key, 4)[2:]))
 
     def features(
-        self, params: Params, e_SxLxM: jax.Array, state: State, key: Key = None, axis: AxisName = None
+        self,
+        params: Params,
+        e_SxLxM: jax.Array,
+        state: State,
+        keys: Keys | None = None,
+        starts_SxL: jax.Array | None = None,
     ) -> BodyOutput:
         """See `Body.features`."""
-        key_x, key_a = (None, None) if key is None else jax.random.split(key)
-        x_SxTxP = dropout(key_x, concatenate(windows(e_SxLxM, self.reach)), self.dropout, axis)
+        x_SxTxP = concatenate(windows(e_SxLxM, self.reach, starts_SxL))
+        x_SxTxP = dropout(fold_in(keys, 0), x_SxTxP, self.dropout)
         features = {}
         if self.h:
-            features['U_VxK'] = dropout(key_a, hidden(params, x_SxTxP), self.dropout, axis)
+            features['U_VxK'] = dropout(fold_in(keys, 1), hidden(params, x_SxTxP), self.dropout)
         if self.direct:
             features['W_VxP'] = x_SxTxP
         return BodyOutput(features)

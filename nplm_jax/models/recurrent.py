@@ -25,7 +25,7 @@ from nplm_jax.config.component import NonNegative, Share, key
 from nplm_jax.models import lstm
 from nplm_jax.models.body import BodyOutput, State
 from nplm_jax.models.stream_body import StreamBody
-from nplm_jax.nn import AxisName, Key, Precision, dropout, fold_in, matmul, uniform
+from nplm_jax.nn import Keys, Precision, drop_weights, dropout, fold_in, matmul, uniform
 from nplm_jax.outputs.output_layer import EMBEDDING, Params, Tables
 from nplm_jax.utils.errors import require
 
@@ -128,28 +128,27 @@ class Recurrent(StreamBody):
         params: Params,
         e_SxLxM: jax.Array,
         state: State,
-        key: Key = None,
-        axis: AxisName = None,
+        keys: Keys | None = None,
         starts_SxL: jax.Array | None = None,
     ) -> BodyOutput:
         """See `Body.features`. The gradient stops at `state`."""
-        precision, activations = self.types(key)
-        key, key_h = (None, None) if key is None else jax.random.split(key)
-        drop = functools.partial(dropout, axis=axis, broadcast_dims=self.mask_dims)
+        precision, activations = self.types(keys)
+        of_words, of_features, of_output, of_layers = (fold_in(keys, i) for i in range(4))
+        drop = functools.partial(dropout, broadcast_dims=self.mask_dims)
         keep_TxSx1 = None if starts_SxL is None else 1.0 - starts_SxL.T[:, :, None]
-        x_SxTxD = drop(key, self.drop_words(fold_in(key, 1), e_SxLxM, axis), self.dropout)
+        x_SxTxD = drop(of_features, self.drop_words(of_words, e_SxLxM), self.dropout)
         states = []
         for i, (name, layer_state) in enumerate(zip(self.cells, jax.lax.stop_gradient(state))):
-            cell = _drop_recurrent_weights(fold_in(key, 2 + i), params[name], self.weight_dropout)
+            cell = _drop_recurrent_weights(fold_in(of_layers, i), params[name], self.weight_dropout)
             x_TxSxD = x_SxTxD.swapaxes(0, 1).astype(activations)
             layer_state, h_TxSxK = self.read(cell, layer_state, x_TxSxD, precision, keep_TxSx1)
             states.append(layer_state)
             x_SxTxD = h_TxSxK.swapaxes(0, 1)
             if i < self.layers - 1:
-                x_SxTxD = drop(fold_in(key_h, 1 + i), x_SxTxD, self.dropout)
+                x_SxTxD = drop(fold_in(of_layers, i), x_SxTxD, self.dropout)
         if self.is_projected:
             x_SxTxD = matmul(x_SxTxD, params['P_KxM'], precision)
-        dropped_SxTxD = drop(key_h, x_SxTxD, self.output_rate)
+        dropped_SxTxD = drop(of_output, x_SxTxD, self.output_rate)
         penalty = self.penalty(dropped_SxTxD, x_SxTxD)
         return BodyOutput(dict.fromkeys(self.widths, dropped_SxTxD), tuple(states), penalty)
 
@@ -233,13 +232,15 @@ class Lstm(Recurrent):
         return lstm.read(cell, state, e_TxSxD, precision, keep_TxSx1)
 
 
-def _drop_recurrent_weights(key: Key, cell: Params, rate: float) -> Params:
+def _drop_recurrent_weights(keys: Keys | None, cell: Params, rate: float) -> Params:
     """Applies dropout to the weights from h to itself, whose names begin with h or W_h."""
+    if keys is None or not rate:
+        return cell
 
     def drop(path: tuple[Any, ...], weight: jax.Array) -> jax.Array:
         name = path[0].key
         if weight.ndim < 2 or not name.startswith(('h', 'W_h')):
             return weight
-        return dropout(fold_in(key, zlib.crc32(name.encode())), weight, rate)
+        return drop_weights(jax.random.fold_in(keys.shared, zlib.crc32(name.encode())), weight, rate)
 
     return jax.tree_util.tree_map_with_path(drop, cell)

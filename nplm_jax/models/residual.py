@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from nplm_jax.config.component import Count, at_least, between, key
 from nplm_jax.models.body import BodyOutput, State
 from nplm_jax.models.stream_body import StreamBody
-from nplm_jax.nn import AxisName, Key, dropout, fold_in, matmul, uniform
+from nplm_jax.nn import Keys, dropout, fold_in, matmul, uniform
 from nplm_jax.outputs.output_layer import EMBEDDING, Params
 from nplm_jax.utils.errors import require
 
@@ -78,19 +78,18 @@ class Residual(StreamBody):
         params: Params,
         e_SxLxM: jax.Array,
         state: State,
-        key: Key = None,
-        axis: AxisName = None,
+        keys: Keys | None = None,
         starts_SxL: jax.Array | None = None,
     ) -> BodyOutput:
         """See `Body.features`. The gradient stops at the words of the state."""
         T = e_SxLxM.shape[1]
-        precision, activations = self.types(key)
-        numbers = itertools.count(1)
+        precision, activations = self.types(keys)
+        numbers = itertools.count(1)  # of the masks
 
         def drop(values_SxTxD: jax.Array, rate: float) -> jax.Array:
-            return dropout(fold_in(key, next(numbers)), values_SxTxD, rate, axis, self.mask_dims)
+            return dropout(fold_in(keys, next(numbers)), values_SxTxD, rate, self.mask_dims)
 
-        e_SxTxM = drop(self.drop_words(key, e_SxLxM, axis), self.dropout)
+        e_SxTxM = drop(self.drop_words(fold_in(keys, 0), e_SxLxM), self.dropout)
         e_SxLxM = jnp.concatenate([jax.lax.stop_gradient(state), e_SxTxM], axis=1)  # L = R + T
         ages_SxL = None if starts_SxL is None else self.ages(starts_SxL)
         z_SxTxK = matmul(self.inputs(e_SxLxM, ages_SxL), params['H_PxK'], precision) + params['d_K'][None, None]

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from nplm_jax.config.component import Count, CountOrZero, Share, built, in_range, key
 from nplm_jax.data.batches import Layout
 from nplm_jax.models.body import Body
-from nplm_jax.nn import AxisName, Key, Precision, dropout
+from nplm_jax.nn import Keys, Precision, dropout
 from nplm_jax.outputs.output_layer import EMBEDDING
 from nplm_jax.utils.errors import require
 
@@ -62,19 +62,19 @@ class StreamBody(Body):
         halves = self.precision == 'bfloat16' and platform != 'cpu'
         return dataclasses.replace(self, activations='bfloat16' if halves else 'float32')
 
-    def types(self, key: Key) -> tuple[Precision, Precision]:
-        """Returns the types of the factors of products and of activations: float32 while scoring, without a key."""
-        return ('float32', 'float32') if key is None else (self.precision, self.activations)
+    def types(self, keys: Keys | None) -> tuple[Precision, Precision]:
+        """Returns the types of the factors of products and of activations: float32 while scoring, without keys."""
+        return ('float32', 'float32') if keys is None else (self.precision, self.activations)
 
     @property
     def output_rate(self) -> float:
         """The dropout rate of the features that the output matrix multiplies."""
         return self.dropout if self.output_dropout < 0 else self.output_dropout
 
-    def drop_words(self, key: Key, e_SxTxM: jax.Array, axis: AxisName) -> jax.Array:
+    def drop_words(self, keys: Keys | None, e_SxTxM: jax.Array) -> jax.Array:
         """Returns the word features without those that `model.word_dropout` leaves out."""
         S, T, _ = e_SxTxM.shape
-        return e_SxTxM * dropout(key, jnp.ones((S, T, 1)), self.word_dropout, axis)
+        return e_SxTxM * dropout(keys, jnp.ones((S, T, 1)), self.word_dropout)
 
     @property
     def mask_dims(self) -> tuple[int, ...]:

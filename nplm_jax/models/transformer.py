@@ -25,7 +25,7 @@ import jax.numpy as jnp
 from nplm_jax.config.component import Count, between, key
 from nplm_jax.models.body import BodyOutput, State
 from nplm_jax.models.stream_body import StreamBody
-from nplm_jax.nn import AxisName, Key, Precision, dropout, fold_in, matmul, uniform
+from nplm_jax.nn import Keys, Precision, dropout, fold_in, matmul, uniform
 from nplm_jax.outputs.output_layer import EMBEDDING, Params
 from nplm_jax.utils.errors import require
 
@@ -97,18 +97,17 @@ class Transformer(StreamBody):
         params: Params,
         e_SxLxM: jax.Array,
         state: State,
-        key: Key = None,
-        axis: AxisName = None,
+        keys: Keys | None = None,
         starts_SxL: jax.Array | None = None,
     ) -> BodyOutput:
         """See `Body.features`. The gradient stops at the keys and values of the state."""
-        precision, activations = self.types(key)
+        precision, activations = self.types(keys)
         state, T = jax.lax.stop_gradient(state), e_SxLxM.shape[1]
 
         def drop(number: int, values_SxTxK: jax.Array, rate: float) -> jax.Array:
-            return dropout(fold_in(key, number), values_SxTxK, rate, axis, self.mask_dims)
+            return dropout(fold_in(keys, number), values_SxTxK, rate, self.mask_dims)
 
-        e_SxTxM = drop(1, self.drop_words(key, e_SxLxM, axis), self.dropout)
+        e_SxTxM = drop(1, self.drop_words(keys, e_SxLxM), self.dropout)
         x_SxTxP, before = self.inputs(e_SxTxM, state['before'], starts_SxL)
         z_SxTxK = matmul(x_SxTxP, params['E_PxK'], precision)
         seen_SxTxL, kept_S = self.visible(state['kept_S'], starts_SxL, T)

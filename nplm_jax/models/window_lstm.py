@@ -17,7 +17,7 @@ import jax
 from nplm_jax.config.component import at_least, key
 from nplm_jax.models.body import Body, BodyOutput, State, windows
 from nplm_jax.models.recurrent import Lstm
-from nplm_jax.nn import AxisName, Key
+from nplm_jax.nn import Keys
 from nplm_jax.outputs.output_layer import Params
 from nplm_jax.utils.errors import require
 
@@ -46,14 +46,13 @@ class WindowLstm(Lstm):
         params: Params,
         e_SxLxM: jax.Array,
         state: State,
-        key: Key = None,
-        axis: AxisName = None,
+        keys: Keys | None = None,
         starts_SxL: jax.Array | None = None,
     ) -> BodyOutput:
         """See `Body.features`. `state` is that of `start`, and is returned as it is."""
-        if key is not None:
-            return super().features(params, e_SxLxM, state, key, axis, starts_SxL)._replace(state=state)
-        windows_SxTxNxM = windows(e_SxLxM, self.reach)
+        if keys is not None:
+            return super().features(params, e_SxLxM, state, keys, starts_SxL)._replace(state=state)
+        windows_SxTxNxM = windows(e_SxLxM, self.reach, starts_SxL)
         S, T = windows_SxTxNxM.shape[:2]
         e_BxNxM = windows_SxTxNxM.reshape(S * T, *windows_SxTxNxM.shape[2:])
         output = super().features(params, e_BxNxM, self.start(S * T))

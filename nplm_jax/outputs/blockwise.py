@@ -5,10 +5,8 @@ vocabulary (this device's words where they are divided), B batch, D inputs of a 
 concatenated with the terms of b and zero-padded to a multiple of ROW_MULTIPLE, N blocks, S examples of a block.
 """
 
-import dataclasses
 import functools
 import itertools
-from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -16,8 +14,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from nplm_jax.nn import Precision, product_precision
-from nplm_jax.outputs.output_layer import Features
-from nplm_jax.outputs.teacher import Teacher, mean_probabilities
+from nplm_jax.outputs.soft_targets import SoftTargets
 
 _ROWS_BY_COLUMNS, _ROWS_BY_ROWS = (((1,), (0,)), ((), ())), (((1,), (1,)), ((), ()))  # which axes are contracted
 LinearTerm = tuple[Array, Array]  # weights_VxD and the inputs_BxD that they multiply
@@ -28,15 +25,9 @@ ROW_MULTIPLE = {'float32': 1, 'bfloat16': 8}  # products are fastest on a CPU wh
 class Teaching(NamedTuple):
     """The teachers of a loss, their share in what is learned, and the precision of their products."""
 
-    teachers: tuple[Teacher, ...]
+    teachers: SoftTargets
     weight: float
     precision: Precision
-
-    def probabilities(self, features: Sequence[Features]) -> Array:
-        """Returns q from the teachers' features of a block, S x V, float32."""
-        pairs = zip(self.teachers, features, strict=True)
-        teachers = [dataclasses.replace(teacher, features=block) for teacher, block in pairs]
-        return mean_probabilities(teachers, self.precision)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4, 5))
@@ -79,14 +70,14 @@ def blockwise_distillation(
     terms: tuple[LinearTerm, ...],
     b_V: Array,
     targets_B: Array,
-    teachers: tuple[Teacher, ...],
+    teachers: SoftTargets,
     weight: float,
     precision: Precision,
     block_size: int,
 ) -> tuple[Array, Array]:
     """Computes the mean cross-entropy with (1 - weight) onehot(target) + weight q, as `blockwise_cross_entropy` does.
 
-    Here q is the mean of the teachers' distributions, B x V, of which a block at a time is in memory. In the notation
+    Here q is the teachers' distribution, B x V, of which a block at a time is in memory. In the notation
     of `blockwise_cross_entropy`, G = E - s * ((1 - weight) onehot(target) + weight q).
 
     Args:
@@ -160,7 +151,7 @@ def _loss_and_gradients(
     inputs_BxJ = jnp.concatenate([*inputs, jnp.ones((B, len(weights_JxV) - bias_row))], axis=1)
     # Examples that only fill the last block have inputs of zero, also for b, and so add nothing to any gradient.
     rows_B = targets_B if axis is None else _local_rows(targets_B, len(b_V), axis)
-    taught = [] if teaching is None else [teacher.features for teacher in teaching.teachers]
+    taught = () if teaching is None else teaching.teachers.features
 
     def in_blocks(x: Array) -> Array:
         padded = jnp.pad(x, [(0, padding)] + [(0, 0)] * (x.ndim - 1))
@@ -222,7 +213,8 @@ def _block(
     losses: Any = nll_S
     target_share_S = normaliser_S  # times what is learned of the target
     if teaching is not None:
-        weight, q_SxV = teaching.weight, teaching.probabilities(features)
+        weight = teaching.weight
+        q_SxV = teaching.teachers.replace(features=features).probabilities(teaching.precision)
         losses = nll_S + weight * (targets_y_S - jnp.sum(q_SxV * y_SxV, axis=1)), nll_S
         q_target_S = choose(q_SxV, targets_S, cpu=_gather_targets, default=_select_targets)
         target_share_S = normaliser_S * (1 - weight + weight * q_target_S)

@@ -4,16 +4,13 @@ Dims: V vocabulary, B batch, D width of one array of features.
 """
 
 import dataclasses
-from collections.abc import Sequence
-
-import jax
 
 from nplm_jax.config.component import CountOrZero, key
 from nplm_jax.data.batches import Batch
 from nplm_jax.outputs.blockwise import blockwise_cross_entropy, blockwise_distillation
-from nplm_jax.outputs.output_layer import BIAS, Features, Losses, Params
+from nplm_jax.outputs.output_layer import BIAS, Features, Losses, View
+from nplm_jax.outputs.soft_targets import SoftTargets, check_teacher
 from nplm_jax.outputs.softmax import Softmax
-from nplm_jax.outputs.teacher import Teacher, check_teacher
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,22 +26,21 @@ class FullSoftmax(Softmax):
         """See `Component.check`. A layer with a loss of its own takes no teacher."""
         check_teacher(self.teacher, self.teacher_weight, type(self).loss is not FullSoftmax.loss)
 
-    def loss(self, params: Params, features: Features, batch: Batch, axis: str | None = None) -> jax.Array:
-        """See `OutputLayer.loss`. Never makes a V x B array: see `blockwise_cross_entropy`."""
-        terms = tuple((params[name], inputs_BxD) for name, inputs_BxD in features.items())
-        return blockwise_cross_entropy(terms, params[BIAS], batch.targets_B, self.precision, self.block_size, axis)
-
-    def distillation_loss(
-        self, params: Params, features: Features, batch: Batch, teachers: Sequence[Teacher]
+    def loss(
+        self,
+        view: View,
+        features: Features,
+        batch: Batch,
+        axis: str | None = None,
+        teachers: SoftTargets | None = None,
     ) -> Losses:
-        """Returns the cross-entropy with the targets and the teachers, and the mean NLL.
+        """See `OutputLayer.loss`. Never makes a V x B array: see `blockwise_cross_entropy`.
 
-        Args:
-            params: The parameters.
-            features: The body's features of the batch's examples.
-            batch: The examples.
-            teachers: The teachers, with their features of the same examples.
+        With teachers the loss is the cross-entropy with the targets and the teachers, on one device's words.
         """
-        terms = tuple((params[name], inputs_BxD) for name, inputs_BxD in features.items())
-        weight, args = self.teacher_weight, (terms, params[BIAS], batch.targets_B, tuple(teachers))
-        return blockwise_distillation(*args, weight, self.precision, self.block_size)
+        terms = tuple((view.shared[name], inputs_BxD) for name, inputs_BxD in features.items())
+        args, blocks = (terms, view.shared[BIAS], batch.targets_B), (self.precision, self.block_size)
+        if teachers is not None:
+            return blockwise_distillation(*args, teachers, self.teacher_weight, *blocks)
+        nll = blockwise_cross_entropy(*args, *blocks, axis)
+        return nll, nll

@@ -10,7 +10,7 @@ that all examples share.
 
 import abc
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import jax
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Params = dict[str, Any]  # arrays by the paper's letters, float32
 Features = dict[str, jax.Array]  # name of an output matrix -> the features that it multiplies, B x D, float32
-Losses = tuple[jax.Array, jax.Array]  # the loss and the mean NLL, float32 scalars in nats per word
+Losses = tuple[jax.Array, jax.Array]  # the loss, and the mean NLL or its estimate; float32 scalars, nats per word
 BIAS = 'b_V'
 EMBEDDING = 'C_VxM'  # the word features, which every body has, and whose rows are output rows where they are tied
 
@@ -55,6 +55,42 @@ class Tables(NamedTuple):
     def all(self) -> tuple[str, ...]:
         """Those of a network whose rows are vectors, as optimizers distinguish them from matrices."""
         return (*self.of_words, *self.others)
+
+
+class Rows(NamedTuple):
+    """The rows of the output matrices, of b and of other tables of words that a loss reads.
+
+    Attributes:
+        examples_BxL: The numbers of the rows that belong to each example, int32.
+        shared_S: The numbers of the rows that all examples share, int32.
+        draws: What a layer knows besides of the rows of each example, arrays of B rows; None for nothing.
+    """
+
+    examples_BxL: jax.Array
+    shared_S: jax.Array
+    draws: Any = None
+
+
+class View(NamedTuple):
+    """What a training loss multiplies: all parameters, or only the rows of the tables that it reads.
+
+    Attributes:
+        shared: The parameters; with `rows` only the rows `rows.shared_S` of the tables.
+        examples: The rows `rows.examples_BxL` of the tables, B x L x D and B x L; empty without `rows`.
+        rows: Which rows; None for all.
+        contexts_SxLxM: The rows of C of the tokens that the body reads; None where they are gathered from `shared`.
+    """
+
+    shared: Params
+    examples: Params = {}  # never changed
+    rows: Rows | None = None
+    contexts_SxLxM: jax.Array | None = None
+
+
+def view_rows(params: Params, tables: Iterable[str], rows: Rows) -> View:
+    """Returns the view of some rows of the tables, and of all other parameters."""
+    shared, examples = ({name: params[name][ids] for name in tables} for ids in (rows.shared_S, rows.examples_BxL))
+    return View(params | shared, examples, rows)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -108,12 +144,23 @@ class OutputLayer(Component, abc.ABC):
         """
         return None
 
-    @abc.abstractmethod
-    def loss(self, params: Params, features: Features, batch: Batch, axis: str | None = None) -> jax.Array:
-        """Returns the training loss, a float32 scalar in nats per word, which is reported as the mean NLL.
+    def rows(self, batch: Batch, key: jax.Array | None = None, state: Any = None) -> Rows | None:
+        """Returns the rows that the training loss of a batch reads; None for all rows.
 
         Args:
-            params: The parameters. Where `axis` is given, arrays with V rows hold this device's rows only.
+            batch: The examples, and the extras.
+            key: A random key of the update.
+            state: The layer's state, see `SparseOutputLayer`.
+        """
+        return None
+
+    @abc.abstractmethod
+    def loss(self, view: View, features: Features, batch: Batch, axis: str | None = None) -> Losses:
+        """Returns the training loss, and the mean NLL that is reported: the same, exact or estimated.
+
+        Args:
+            view: The parameters, or the rows of them that `rows` names. Where `axis` is given, arrays with V rows hold
+                this device's rows only.
             features: The body's features of the batch's examples.
             batch: This device's examples, and the extras.
             axis: The named mesh axis over which the V words are divided; None if one device holds all.
@@ -128,65 +175,27 @@ class OutputLayer(Component, abc.ABC):
         """Returns -log P(target | features) of each example exactly, B, float32, nats."""
 
 
-class Gathered(NamedTuple):
-    """The parameters that a sparse loss reads.
-
-    Attributes:
-        shared: The parameters, but only the rows `shared_S` of the output matrices and of b.
-        per_example: The rows of the output matrices that belong to each example, B x L x D, and of b, B x L.
-        shared_S: The numbers of the shared rows, as `SparseOutputLayer.rows` returned them.
-        draws: What else it returned of the rows of each example.
-    """
-
-    shared: Params
-    per_example: Params
-    shared_S: jax.Array
-    draws: Any = None
-
-
 class SparseOutputLayer(OutputLayer):
     """An output layer whose training loss reads only some rows of the output matrices: gradients are sparse.
 
     It can keep a state, which `rows` reads and `update_state` changes.
     """
 
-    def loss(self, params: Params, features: Features, batch: Batch, axis: str | None = None) -> jax.Array:
-        """Returns the exact mean NLL; training uses `sparse_loss` instead."""
-        return self.nll(params, features, batch.targets_B).mean()
-
     @abc.abstractmethod
-    def rows(self, batch: Batch, key: jax.Array, state: Any = None) -> tuple[Any, ...]:
-        """Returns the output rows that `sparse_loss` needs: B x L of the examples, S that all share; int32.
-
-        A layer may return a third value, the `draws` of `Gathered`: a tree of arrays with one row per example.
-
-        Args:
-            batch: The examples, and the extras.
-            key: A random key.
-            state: The layer's state.
-        """
-
-    @abc.abstractmethod
-    def sparse_loss(self, gathered: Gathered, features: Features, batch: Batch) -> Losses:
-        """Returns the loss and the mean NLL (exact or estimated).
-
-        Args:
-            gathered: The parameters in the rows that `rows` returned.
-            features: The body's features of the batch's examples.
-            batch: This device's examples, and the extras.
-        """
+    def rows(self, batch: Batch, key: jax.Array | None = None, state: Any = None) -> Rows:
+        """See `OutputLayer.rows`."""
 
     def init_state(self, vocabulary_size: int) -> Any:
         """Returns the layer's state before the first update, a pytree of arrays; None for a layer without one."""
         return None
 
-    def update_state(self, state: Any, extras: Any, rows: Any, bias_grads_BxL: jax.Array) -> Any:
+    def update_state(self, state: Any, batch: Batch, rows: Rows, bias_grads_BxL: jax.Array) -> Any:
         """Returns the layer's state after an update; not called where it is None.
 
         Args:
             state: The state before the update.
-            extras: The result of `make_extras`.
-            rows: The `training.sparse_rows.Rows` of the update.
+            batch: The examples of the update, and the extras.
+            rows: The rows that its loss read.
             bias_grads_BxL: The gradient of the loss with respect to the rows of b that belong to each example. Where
                 the loss has an estimated normaliser, that of a sample is its normalised importance weight over B.
         """
@@ -197,26 +206,22 @@ class ExactSparseLayer(SparseOutputLayer):
     """A sparse output layer whose training loss is the exact mean NLL. The targets alone decide which rows it reads."""
 
     @abc.abstractmethod
-    def rows_of(self, targets_B: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Returns the output rows that the targets need: B x L of the examples, S that all share; int32."""
+    def rows_of(self, targets_B: jax.Array) -> Rows:
+        """Returns the rows that the targets need."""
 
     @abc.abstractmethod
-    def gathered_nll(self, shared: Params, per_example: Params, features: Features, targets_B: jax.Array) -> jax.Array:
-        """Returns -log P(target) of each example, B, nats, from the rows of `rows_of`; see `Gathered`."""
+    def nll_of(self, view: View, features: Features, targets_B: jax.Array) -> jax.Array:
+        """Returns -log P(target) of each example, B, nats, from the rows of `rows_of`."""
 
-    def rows(self, batch: Batch, key: jax.Array, state: Any = None) -> tuple[jax.Array, jax.Array]:
-        """See `SparseOutputLayer.rows`."""
+    def rows(self, batch: Batch, key: jax.Array | None = None, state: Any = None) -> Rows:
+        """See `OutputLayer.rows`."""
         return self.rows_of(batch.targets_B)
 
-    def sparse_loss(self, gathered: Gathered, features: Features, batch: Batch) -> Losses:
-        """See `SparseOutputLayer.sparse_loss`. The loss is the exact mean NLL."""
-        nll = jnp.mean(self.gathered_nll(gathered.shared, gathered.per_example, features, batch.targets_B))
+    def loss(self, view: View, features: Features, batch: Batch, axis: str | None = None) -> Losses:
+        """See `OutputLayer.loss`. The loss is the exact mean NLL."""
+        nll = jnp.mean(self.nll_of(view, features, batch.targets_B))
         return nll, nll
 
     def nll(self, params: Params, features: Features, targets_B: jax.Array) -> jax.Array:
         """See `OutputLayer.nll`. Computes only the scores of the rows that the targets need."""
-        rows_BxL, shared_S = self.rows_of(targets_B)
-        shared, per_example = (
-            {name: params[name][rows] for name in (*features, BIAS)} for rows in (shared_S, rows_BxL)
-        )
-        return self.gathered_nll(params | shared, per_example, features, targets_B)
+        return self.nll_of(view_rows(params, (*features, BIAS), self.rows_of(targets_B)), features, targets_B)

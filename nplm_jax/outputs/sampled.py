@@ -9,7 +9,6 @@ References:
 """
 
 import dataclasses
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import flax.struct
@@ -21,8 +20,8 @@ from nplm_jax.config.component import Count, built, key
 from nplm_jax.data.batches import Batch
 from nplm_jax.data.frequencies import unigram_log_probabilities
 from nplm_jax.outputs import softmax
-from nplm_jax.outputs.output_layer import Features, Gathered, Losses, SparseOutputLayer
-from nplm_jax.outputs.teacher import Teacher, candidate_probabilities, check_teacher
+from nplm_jax.outputs.output_layer import Features, Losses, Rows, SparseOutputLayer, View
+from nplm_jax.outputs.soft_targets import SoftTargets, check_teacher
 
 if TYPE_CHECKING:
     from nplm_jax.data.vocabulary import Vocabulary
@@ -66,8 +65,8 @@ class SampledSoftmax(softmax.Softmax, SparseOutputLayer):
 
     def check(self) -> None:
         """See `Component.check`. A layer with a loss of its own, such as `nce`, takes no teacher."""
-        own = SampledSoftmax.sparse_loss, SampledSoftmax.sampled_loss, SampledSoftmax.rows
-        has_own_loss = (type(self).sparse_loss, type(self).sampled_loss, type(self).rows) != own
+        own = SampledSoftmax.loss, SampledSoftmax.sampled_loss, SampledSoftmax.rows
+        has_own_loss = (type(self).loss, type(self).sampled_loss, type(self).rows) != own
         check_teacher(self.teacher, self.teacher_weight, has_own_loss)
 
     def over(self, vocabulary: 'Vocabulary') -> Self:
@@ -80,39 +79,36 @@ class SampledSoftmax(softmax.Softmax, SparseOutputLayer):
         log_q_V = unigram_log_probabilities(train_T, vocabulary_size) if unigram else log_uniform(vocabulary_size)
         return inclusion_distribution(log_q_V, self.samples)
 
-    def rows(self, batch: Batch, key: jax.Array, state: Any = None) -> tuple[jax.Array, jax.Array]:
+    def rows(self, batch: Batch, key: jax.Array | None = None, state: Any = None) -> Rows:
         """Returns the target's row of each example, B x 1, and the S sampled words."""
-        return batch.targets_B[:, None], draw(key, batch.extras, self.samples)
+        assert key is not None
+        return Rows(batch.targets_B[:, None], draw(key, batch.extras, self.samples))
 
-    def sparse_loss(self, gathered: Gathered, features: Features, batch: Batch) -> Losses:
-        """See `SparseOutputLayer.sparse_loss`. The mean NLL is the importance-sampling estimate."""
-        targets_B, proposal = batch.targets_B, batch.extras
-        y_target_B, corrected_logits_SxB = self._logits(gathered, features, batch)
-        nll = _estimated_nll(corrected_logits_SxB, y_target_B, targets_B, gathered.shared_S)
-        corrected_target_logits_B = y_target_B - proposal.log_inclusion_prob_V[targets_B]
-        return self.sampled_loss(corrected_logits_SxB, corrected_target_logits_B, nll), nll
-
-    def sparse_distillation_loss(
-        self, gathered: Gathered, features: Features, batch: Batch, teachers: Sequence[Teacher]
+    def loss(
+        self,
+        view: View,
+        features: Features,
+        batch: Batch,
+        axis: str | None = None,
+        teachers: SoftTargets | None = None,
     ) -> Losses:
-        """Returns the cross-entropy with the targets and the teachers, and the mean NLL, as `sparse_loss` estimates it.
+        """See `OutputLayer.loss`. The mean NLL is the importance-sampling estimate.
 
-        Student and teachers have a distribution over the target and the samples; see `candidate_probabilities`.
+        With teachers the loss is the cross-entropy with the targets and the teachers. Student and teachers have a
+        distribution over the target and the samples; see `SoftTargets.of_candidates`.
         """
-        y_target_B, corrected_logits_SxB = self._logits(gathered, features, batch)
-        nll = _estimated_nll(corrected_logits_SxB, y_target_B, batch.targets_B, gathered.shared_S)
-        log_inclusion_prob_S = batch.extras.log_inclusion_prob_V[gathered.shared_S]
-        q_target_B, q_SxB = candidate_probabilities(
-            teachers, batch.targets_B, gathered.shared_S, log_inclusion_prob_S, self.precision
-        )
-        expected_B = q_target_B * y_target_B + jnp.sum(q_SxB * corrected_logits_SxB, axis=0)
+        assert view.rows is not None
+        targets_B, samples_S = batch.targets_B, view.rows.shared_S
+        log_inclusion_prob_V = batch.extras.log_inclusion_prob_V
+        log_inclusion_prob_S = log_inclusion_prob_V[samples_S]
+        y_target_B = self.scorer.gathered_scores(view.shared, view.examples, features)[:, 0]
+        y_SxB = self.scorer.scores(view.shared, features, self.precision) - log_inclusion_prob_S[:, None]
+        nll = _estimated_nll(y_SxB, y_target_B, targets_B, samples_S)
+        if teachers is None:
+            return self.sampled_loss(y_SxB, y_target_B - log_inclusion_prob_V[targets_B], nll), nll
+        q_target_B, q_SxB = teachers.of_candidates(targets_B, samples_S, log_inclusion_prob_S, self.precision)
+        expected_B = q_target_B * y_target_B + jnp.sum(q_SxB * y_SxB, axis=0)
         return nll + self.teacher_weight * jnp.mean(y_target_B - expected_B), nll
-
-    def _logits(self, gathered: Gathered, features: Features, batch: Batch) -> tuple[jax.Array, jax.Array]:
-        """Returns y of the targets, B, and y - log P(included) of the samples, S x B."""
-        y_target_B = self.scorer.gathered_scores(gathered.shared, gathered.per_example, features)[:, 0]
-        y_SxB = self.scorer.scores(gathered.shared, features, self.precision)
-        return y_target_B, y_SxB - batch.extras.log_inclusion_prob_V[gathered.shared_S][:, None]
 
     def sampled_loss(
         self, corrected_logits_SxB: jax.Array, corrected_target_logits_B: jax.Array, nll: jax.Array

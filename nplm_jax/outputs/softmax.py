@@ -92,6 +92,27 @@ def gathered_scores(params: Params, features: Features) -> jax.Array:
     return params[BIAS] + sum(jnp.sum(params[name] * x_BxD[:, None, :], axis=2) for name, x_BxD in features.items())
 
 
+def scorer_of(layer: OutputLayer) -> Scorer | None:
+    """Returns the scorer whose softmax a layer predicts by; None for another distribution, as a plug-in may have."""
+    if isinstance(layer, Softmax) and type(layer).log_probabilities is Softmax.log_probabilities:
+        return layer.scorer
+    return None
+
+
+def probabilities(layer: OutputLayer, params: Params, features: Features, precision: Precision) -> jax.Array:
+    """Returns P(w | features) of all words, B x V, float32.
+
+    Args:
+        layer: The output layer.
+        params: Its parameters.
+        features: Its features.
+        precision: Of the factors of products over V, in a layer with a softmax.
+    """
+    if (scorer := scorer_of(layer)) is None:
+        return jnp.exp(layer.log_probabilities(params, features))
+    return jax.nn.softmax(scorer.scores(params, features, precision), axis=0).T
+
+
 def log_softmax(y_VxB: jax.Array) -> jax.Array:
     """Returns log P(word) = y - log sum exp y, V x B, nats; stable for finite scores of any size."""
     return jax.nn.log_softmax(y_VxB, axis=0)

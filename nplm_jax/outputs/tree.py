@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from nplm_jax.config.component import built, key
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.outputs import softmax
-from nplm_jax.outputs.output_layer import BIAS, EMBEDDING, ExactSparseLayer, Features, Params
+from nplm_jax.outputs.output_layer import BIAS, EMBEDDING, ExactSparseLayer, Features, Params, Rows, View
 from nplm_jax.outputs.word_codes import BUILT_IN, Tree, codes_of, make_tree
 from nplm_jax.utils.errors import require
 
@@ -66,15 +66,15 @@ class TreeSoftmax(ExactSparseLayer):
         b_T = jnp.where(ones_T > 0, jnp.log(jnp.maximum(ones_T, 1e-30)) - jnp.log(jnp.maximum(zeros_T, 1e-30)), 0)
         return super().init(key, keys, widths, b_T)
 
-    def rows_of(self, targets_B: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def rows_of(self, targets_B: jax.Array) -> Rows:
         """Returns the rows of the nodes above each target, B x L, and no others."""
         rows_BxL = jnp.asarray(self.nodes.nodes_VxRxD)[targets_B].reshape(len(targets_B), -1)
-        return rows_BxL, jnp.zeros(0, jnp.int32)
+        return Rows(rows_BxL, jnp.zeros(0, jnp.int32))
 
-    def gathered_nll(self, shared: Params, per_example: Params, features: Features, targets_B: jax.Array) -> jax.Array:
-        """See `ExactSparseLayer.gathered_nll`."""
+    def nll_of(self, view: View, features: Features, targets_B: jax.Array) -> jax.Array:
+        """See `ExactSparseLayer.nll_of`."""
         signs_BxRxD = jnp.asarray(self.nodes.signs_VxRxD, jnp.float32)[targets_B]
-        y_BxRxD = softmax.gathered_scores(per_example, features).reshape(signs_BxRxD.shape)
+        y_BxRxD = softmax.gathered_scores(view.examples, features).reshape(signs_BxRxD.shape)
         log_p_BxRxD = jnp.where(signs_BxRxD == 0, 0.0, jax.nn.log_sigmoid(signs_BxRxD * y_BxRxD))
         log_p_BxR = jnp.where(signs_BxRxD[:, :, 0] == 0, -jnp.inf, log_p_BxRxD.sum(axis=2))  # -inf: no such leaf
         return -jax.nn.logsumexp(log_p_BxR, axis=1)

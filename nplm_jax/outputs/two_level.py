@@ -15,7 +15,7 @@ from nplm_jax import nn
 from nplm_jax.config.component import Count, CountOrZero, built, key
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.outputs import softmax
-from nplm_jax.outputs.output_layer import BIAS, ExactSparseLayer, Features, Params, Tables
+from nplm_jax.outputs.output_layer import BIAS, ExactSparseLayer, Features, Params, Rows, Tables, View
 from nplm_jax.utils.errors import require
 
 MASKED = -1e30  # score of padding positions in the last class
@@ -72,7 +72,7 @@ class TwoLevelSoftmax(ExactSparseLayer):
         classes[CLASS_BIAS] = jax.nn.logsumexp(tail_GL.reshape(G, L), axis=1)
         return super().init(key, keys, widths, bias_V) | {CLASSES: classes}
 
-    def rows_of(self, targets_B: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def rows_of(self, targets_B: jax.Array) -> Rows:
         """Returns the rows of the words of each target's class, and the shortlist's.
 
         A target in the shortlist gets the rows of an arbitrary class, which the loss masks.
@@ -80,7 +80,7 @@ class TwoLevelSoftmax(ExactSparseLayer):
         H, L = self.num_shortlist, self.class_size
         first_B = H + jnp.maximum(targets_B - H, 0) // L * L
         rows_BxL = first_B[:, None] + jnp.arange(L, dtype=jnp.int32)[None, :]
-        return jnp.minimum(rows_BxL, self.vocabulary_size - 1), jnp.arange(H, dtype=jnp.int32)
+        return Rows(jnp.minimum(rows_BxL, self.vocabulary_size - 1), jnp.arange(H, dtype=jnp.int32))
 
     def log_probabilities(self, params: Params, features: Features) -> jax.Array:
         """See `OutputLayer.log_probabilities`."""
@@ -94,10 +94,10 @@ class TwoLevelSoftmax(ExactSparseLayer):
         tail_GLxB = (within_GxLxB + log_top_TxB[H:, None]).reshape(G * L, -1)
         return jnp.concatenate([log_top_TxB[:H], tail_GLxB[: V - H]]).T
 
-    def gathered_nll(self, shared: Params, per_example: Params, features: Features, targets_B: jax.Array) -> jax.Array:
-        """See `ExactSparseLayer.gathered_nll`."""
+    def nll_of(self, view: View, features: Features, targets_B: jax.Array) -> jax.Array:
+        """See `ExactSparseLayer.nll_of`."""
         H, L = self.num_shortlist, self.class_size
-        y_top_TxB, y_BxL = _top_scores(shared, features), softmax.gathered_scores(per_example, features)
+        y_top_TxB, y_BxL = _top_scores(view.shared, features), softmax.gathered_scores(view.examples, features)
         class_B, index_B = jnp.divmod(jnp.maximum(targets_B - H, 0), L)
         nll_B = softmax.cross_entropy(y_top_TxB, jnp.where(targets_B < H, targets_B, H + class_B))
         last_B = self.vocabulary_size - 1 - H - class_B * L

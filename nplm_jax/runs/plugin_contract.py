@@ -5,7 +5,7 @@ Dims: V vocabulary, M features per word, S streams, T tokens of each after which
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,8 @@ from nplm_jax.config.plugins import is_path
 from nplm_jax.data.batches import Batch
 from nplm_jax.models.body import Body, BodyOutput, by_example
 from nplm_jax.models.network import Network
-from nplm_jax.outputs.output_layer import EMBEDDING, OutputLayer
+from nplm_jax.nn import Keys
+from nplm_jax.outputs.output_layer import EMBEDDING, OutputLayer, SparseOutputLayer, View, view_rows
 from nplm_jax.outputs.softmax import LINEAR
 from nplm_jax.utils.errors import require
 
@@ -74,7 +75,8 @@ def check_body(network: Network) -> BodyOutput:
     for in_training in (False, True):
         T, lookback = (body.layout.bptt_length, body.layout.lookback) if in_training else (2, body.lookback)
         ids_SxL = jax.ShapeDtypeStruct((_S, lookback + T), jnp.int32)
-        features = functools.partial(network.features, key=key if in_training else None)
+        keys = Keys.of_streams(key, jnp.arange(_S)) if in_training else None
+        features = functools.partial(network.features, keys=keys)
         output = contract.trace('features', features, params, ids_SxL)
         contract.require('features', type(output).__name__, BodyOutput.__name__)
         if body.scorer is LINEAR:
@@ -96,11 +98,17 @@ def check_output(network: Network, output: BodyOutput, extras: Any) -> None:
     layer, V, layout = network.output, network.vocabulary_size, network.layout
     contract, T = _Contract('output.kind', layer), layout.bptt_length
     ids_SxL, targets_SxT = (jax.ShapeDtypeStruct((_S, n), jnp.int32) for n in (layout.lookback + T, T))
-    params = contract.trace('init', network.init, jax.random.key(0))
+    batch = Batch(cast(Any, ids_SxL), cast(Any, targets_SxT), jnp.arange(_S), extras=extras)
+    key = jax.random.key(0)
+    params = contract.trace('init', network.init, key)
     features = jax.eval_shape(by_example, output.features)
-    of_batch = lambda params, features, *batch: layer.loss(params, features, Batch(*batch))  # noqa: E731
-    loss = contract.trace('loss', of_batch, params, features, ids_SxL, targets_SxT, extras)
-    contract.require('loss', _describe(loss), 'float32[]', 'a scalar, ')
+    state = layer.init_state(V) if isinstance(layer, SparseOutputLayer) else None
+    rows = contract.trace('rows', lambda batch: layer.rows(batch, key, state), batch)
+    view = View(params)
+    if rows is not None:
+        view = contract.trace('rows', lambda params, rows: view_rows(params, network.tables.words, rows), params, rows)
+    losses = contract.trace('loss', layer.loss, view, features, batch)
+    contract.require('loss', _describe(losses), ('float32[]', 'float32[]'), 'the loss and the mean NLL, ')
     log_p_BxV = contract.trace('log_probabilities', layer.log_probabilities, params, features)
     contract.require('log_probabilities', _describe(log_p_BxV), f'float32[{_S * T}, {V}]', f'B x V for B={_S * T}, ')
     nll_B = contract.trace('nll', layer.nll, params, features, jax.ShapeDtypeStruct((_S * T,), jnp.int32))

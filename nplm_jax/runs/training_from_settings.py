@@ -1,6 +1,5 @@
 """Builds the training of a run from its settings: network, mesh, schedule, program and inputs."""
 
-import dataclasses
 from collections.abc import Sequence
 
 import jax
@@ -9,8 +8,8 @@ import jax.numpy as jnp
 from nplm_jax.config.settings import Settings
 from nplm_jax.data import dataset
 from nplm_jax.distributed import sharding, sharding_from_settings
+from nplm_jax.models.distilled import Distilled
 from nplm_jax.models.neural import NeuralLanguageModel
-from nplm_jax.models.teachers import Teachers
 from nplm_jax.outputs.output_layer import SparseOutputLayer
 from nplm_jax.runs import plugin_contract
 from nplm_jax.runs.network_from_settings import network_from_settings
@@ -36,12 +35,15 @@ def prepare_run(settings: Settings, data: dataset.Dataset, teachers: Sequence[Ne
     mesh = make_sharding(settings)
     network = network_from_settings(settings, data.vocabulary, mesh.platform)
     if teachers:
-        networks = tuple(teacher.network for teacher in teachers)
-        network = dataclasses.replace(network, teachers=Teachers(networks, network.layout.over_streams))
+        parts = network.body, network.output, network.vocabulary_size, network.line_end
+        network = Distilled(*parts, teachers=tuple(teacher.network for teacher in teachers))
     schedule = make_schedule(settings, data.train)
     extras = network.output.make_extras(data.train_words, len(data.vocabulary))
     plugin_contract.check(network, extras)
     program = make_program(settings, network, schedule.steps_per_epoch, mesh)
+    teacher_params = tuple(teacher.params for teacher in teachers)
+    arrays = mesh.replicate((jax.tree.map(jnp.asarray, extras), teacher_params))
+    inputs = RunInputs(None, *arrays)
     return TrainingRun(
         train=settings.train,
         eval=settings.eval,
@@ -50,13 +52,9 @@ def prepare_run(settings: Settings, data: dataset.Dataset, teachers: Sequence[Ne
         data=data,
         schedule=schedule,
         program=program,
-        inputs=RunInputs(
-            None,
-            mesh.replicate(jax.tree.map(jnp.asarray, extras)),
-            mesh.replicate(tuple(teacher.params for teacher in teachers)),
-        ),
+        inputs=inputs,
         words=make_word_source(settings.train, settings.seed, data, network, mesh),
-        cost=cost_of(program, extras),
+        cost=cost_of(program, settings.optimizer.hyperparams, inputs),
     )
 
 

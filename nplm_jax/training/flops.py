@@ -1,13 +1,15 @@
-"""Model FLOPs: what the products of an update cost, whatever a program computes besides or computes twice.
+"""The FLOPs of an update: what its matrix products cost.
 
-A product of a KxM and an MxN array takes 2KMN operations forward, and twice as many backward: one product for the
-gradient of each factor. Only products count, as in the literature: those of matrices, convolutions, and elementwise
-products that are summed, such as the scores of rows that were gathered for each example.
+A product of a KxM and an MxN array takes 2KMN operations, and an update has three for each weight matrix: one forward,
+and one for the gradient of each factor. Only products count, as in the literature: those of matrices, convolutions, and
+elementwise products that are summed, such as the scores of rows that were gathered for each example. They count as the
+update computes them, so what fills up a block of examples counts too.
 
 References:
     Chowdhery et al., PaLM: Scaling language modeling with pathways, 2022, appendix B (model FLOPs utilization).
 """
 
+import dataclasses
 import math
 from typing import Any, NamedTuple, cast
 
@@ -16,19 +18,18 @@ import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
 from tqdm import tqdm
 
-from nplm_jax.data.batches import Batch
-from nplm_jax.models.body import by_example
-from nplm_jax.outputs.output_layer import Gathered, Params, SparseOutputLayer
-from nplm_jax.training import sparse_rows
+from nplm_jax.data.batches import make_batch
+from nplm_jax.distributed.sharding import ONE_DEVICE
 from nplm_jax.training.chips import peak_flops
-from nplm_jax.training.step import Program
+from nplm_jax.training.optimizers import Hyperparams
+from nplm_jax.training.step import Program, RunInputs, TrainState, init_state, train_step
 
 
 class Cost(NamedTuple):
     """What training costs, and what its devices can do.
 
     Attributes:
-        flops_per_word: Model FLOPs per trained word, forward and backward.
+        flops_per_word: FLOPs per trained word, forward and backward.
         peak: The peak bfloat16 FLOP/s of all devices together; None where it is unknown.
     """
 
@@ -53,31 +54,27 @@ class Cost(NamedTuple):
         return tqdm.format_sizeof(rates['flops_per_second'], 'FLOP/s') + share
 
 
-def cost_of(program: Program, extras: Any = None) -> Cost:
-    """Returns what the updates of a program cost.
+def cost_of(program: Program, hyperparams: Hyperparams, inputs: RunInputs) -> Cost:
+    """Returns what the updates of a program cost: the products of the very update that trains.
 
     Args:
         program: The program.
-        extras: `Batch.extras` of its batches.
+        hyperparams: `Rule.hyperparams` of its optimizer.
+        inputs: Its inputs; the words of the corpus are not read.
     """
     network, B = program.network, program.batch_size
-    body, output = network.body, network.output
-    S, T = body.layout.num_streams(B), body.layout.bptt_length
+    layout = network.layout
+    S, T = layout.num_streams(B), layout.bptt_length
+    one_device = dataclasses.replace(program, sharding=ONE_DEVICE, num_microbatches=1)
 
-    def forward(params: Params, batch: Batch) -> jax.Array:
-        key = jax.random.key(0)
-        features = by_example(network.features(params, batch.ids_SxL, body.start(S), key).features)
-        if not isinstance(output, SparseOutputLayer):
-            return output.nll(params, features, batch.targets_B).mean()  # no loss in blocks with its own gradients
-        state = output.init_state(network.vocabulary_size)
-        rows = sparse_rows.Rows(batch.ids_SxL, *output.rows(batch, key, state))
-        gathered = sparse_rows.gather_rows(params, rows, network.tables.words)
-        return output.sparse_loss(Gathered(*gathered, rows.shared_S, rows.draws), features, batch)[0]
+    def update(state: TrainState, tokens_T: jax.Array, positions_SxT: jax.Array, inputs: RunInputs) -> Any:
+        arrays = inputs.extras, inputs.teachers
+        batch = make_batch(tokens_T, positions_SxT, layout.lookback, network.line_end, *arrays)
+        return train_step(one_device, state, batch)
 
-    params = jax.eval_shape(lambda: network.init(jax.random.key(0)))
-    ids, targets = (jax.ShapeDtypeStruct((S, length), jnp.int32) for length in (body.layout.lookback + T, T))
-    batch = Batch(cast(Any, ids), cast(Any, targets), jax.eval_shape(lambda: extras))
-    flops = 3 * product_flops(jax.make_jaxpr(forward)(params, batch).jaxpr)
+    state = jax.eval_shape(lambda: init_state(one_device, 0, hyperparams))
+    words = jax.ShapeDtypeStruct((B,), jnp.int32), jax.ShapeDtypeStruct((S, T), jnp.int32)
+    flops = product_flops(jax.make_jaxpr(update)(state, *words, inputs).jaxpr)
     return Cost(round(flops / B), peak_flops(device.device_kind for device in program.sharding.devices))
 
 

@@ -1,163 +1,40 @@
-"""Sparse updates: gathers the rows of the parameters that a sparse loss reads, and scatter-adds their updates.
+"""Sparse updates: the rows of the tables that have a gradient, and their sums.
 
-Dims: V vocabulary, B batch, M features, L output rows of each example, S output rows of all examples, R rows that are
-updated, with repetitions.
+Dims: V vocabulary, B batch, S streams, L tokens of each, R rows that are updated, with repetitions.
 """
 
 import itertools
 from collections.abc import Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from nplm_jax.data.batches import Batch
-from nplm_jax.distributed.constraints import constrain, constrain_examples, constrain_replicated
-from nplm_jax.distributed.mapping import NO_AXES, MeshAxes, map_sparse_loss
+from nplm_jax.distributed.constraints import constrain, constrain_replicated
 from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding
-from nplm_jax.models.body import State, by_example
-from nplm_jax.models.network import Network, body_tokens, check_targets
-from nplm_jax.models.teachers import own_ids, read_with_teachers
-from nplm_jax.outputs.output_layer import EMBEDDING, Gathered, Params, SparseOutputLayer
-from nplm_jax.outputs.sampled import SampledSoftmax
-from nplm_jax.training.deferred_decay import Scales, add_rows
-from nplm_jax.training.gradients import Gradients, accumulate
-
-CONTEXTS = 'e_SxLxM'  # the features of the context words, among the parameters per example
+from nplm_jax.models.network import Network
+from nplm_jax.outputs.output_layer import EMBEDDING, Params, View
+from nplm_jax.training.deferred_decay import add_rows
 
 
-class Rows(NamedTuple):
-    """The row numbers that one update reads, int32. The last three are what `SparseOutputLayer.rows` returns.
-
-    Attributes:
-        ids_SxL: Rows of C: the tokens of each stream.
-        example_rows_BxL: Rows of the output tables that belong to each example.
-        shared_S: Rows of the output tables that all examples share.
-        draws: What `SparseOutputLayer.rows` knows about each example's rows, for `sparse_loss`; None for nothing.
-    """
-
-    ids_SxL: jax.Array
-    example_rows_BxL: jax.Array
-    shared_S: jax.Array
-    draws: Any = None
-
-
-def sparse_gradients(
-    params: Params,
-    network: Network,
-    batch: Batch,
-    carry: State,
-    key: jax.Array,
-    sharding: MeshSharding,
-    num_microbatches: int = 1,
-    output_state: Any = None,
-    scales: Scales | None = None,
-    teacher_params: Sequence[Params] = (),
-) -> Gradients:
-    """Returns the gradients of a sparse output layer's loss with respect to the rows that it reads, without R.
-
-    On a mesh only these rows are sent between devices, and the batch is divided over all devices. All microbatches of a
-    batch share its samples.
+def row_parts(view: View, ids_SxL: jax.Array, tables: Sequence[str]) -> dict[str, list[tuple[jax.Array, jax.Array]]]:
+    """Returns the rows of a view, or their gradients, table by table.
 
     Args:
-        params: The parameters.
-        network: Their network.
-        batch: The examples.
-        carry: The body's state before the batch.
-        key: A random key.
-        sharding: The sharding of the parameters and the batch.
-        num_microbatches: Number of microbatches; see `accumulate`.
-        output_state: The output layer's state.
-        scales: Factors of the tables; None where the arrays hold the values.
-        teacher_params: The parameters of the network's teachers, if it has any.
-
-    Returns:
-        The gradients, as the pair (shared, per_example) of `gather_rows`.
-    """
-    output = cast(SparseOutputLayer, network.output)
-    ids_SxL = body_tokens(network, own_ids(network, batch), network.body.layout.lookback).ids_SxL
-    key, key_rows = jax.random.split(key)
-    rows = Rows(ids_SxL, *output.rows(batch, key_rows, output_state))
-    # Replicated: otherwise XLA divides the row numbers too, and sums whole arrays of V rows at the end.
-    rows, batch = constrain_replicated((rows, batch), sharding)
-    shared, per_example = gather_rows(params, rows, network.tables.words, scales)
-    contexts = {CONTEXTS: per_example.pop(CONTEXTS)}
-    shared = constrain_replicated(shared, sharding)
-    per_example = constrain_examples(per_example, sharding) | contexts
-
-    def device_loss(
-        shared: Params, per_example: Params, streams: Any, replicated: Any, axes: MeshAxes = NO_AXES
-    ) -> tuple[Any, Any]:
-        batch, draws, carry = streams
-        key, number, shared_S, extras, teacher_params = replicated
-        batch, axis = batch._replace(extras=extras), axes.of_microbatch(number, num_microbatches).data
-        batch, carry, teachers, teacher_carries = read_with_teachers(network, batch, carry, teacher_params)
-        body = network.features(shared, batch.ids_SxL, carry, key, axis, per_example[CONTEXTS])
-        features = by_example(body.features)
-        check_targets(features, batch)
-        gathered = Gathered(shared, per_example, shared_S, draws)
-        if not teachers:
-            loss, nll = output.sparse_loss(gathered, features, batch)
-            return (loss + body.penalty, nll), body.state
-        sampled = cast(SampledSoftmax, output)
-        loss, nll = sampled.sparse_distillation_loss(gathered, features, batch, teachers)
-        return (loss + body.penalty, nll), (body.state, teacher_carries)
-
-    def microbatch_gradients(streams: Any, number: Any = None) -> tuple[Any, Any]:
-        def loss(shared: Params, per_example: Params) -> tuple[jax.Array, tuple[jax.Array, State]]:
-            mapped = map_sparse_loss(device_loss, sharding)
-            replicated = key, number, rows.shared_S, batch.extras, teacher_params
-            (loss, nll), carry = mapped(shared, per_example, streams[1], replicated)
-            return loss, (nll, carry)
-
-        gradient = jax.value_and_grad(loss, (0, 1), has_aux=True)
-        (_, (nll, carry)), (shared_grads, example_grads) = gradient(shared, streams[0])
-        return (nll, shared_grads), (carry, jax.tree.map(lambda g: g / num_microbatches, example_grads))
-
-    streams = per_example, (batch._replace(extras=None), rows.draws, carry)
-    (nll, shared_grads), (carry, example_grads) = accumulate(microbatch_gradients, num_microbatches)(streams)
-    return Gradients(nll, (shared_grads, example_grads), carry, rows)
-
-
-def gather_rows(
-    params: Params, rows: Rows, tables: Sequence[str], scales: Scales | None = None
-) -> tuple[Params, Params]:
-    """Gathers the rows.
-
-    Args:
-        params: The parameters.
-        rows: Which rows.
+        view: A view with rows.
+        ids_SxL: The tokens that the body reads, int32.
         tables: The names of the parameters with one row per output word.
-        scales: Factors of the tables; None where the arrays hold the values.
-
-    Returns:
-        The parameters that all examples share: the tables' rows `shared_S`, and every other parameter. And those of
-        each example: the tables' rows `example_rows_BxL`; and C's rows, S x L x M, under the name CONTEXTS.
-    """
-
-    def gather(name: str, index: jax.Array) -> jax.Array:
-        return params[name][index] if scales is None else scales.weights[name] * params[name][index]
-
-    shared = {name: value for name, value in params.items() if name != EMBEDDING}
-    shared |= {name: gather(name, rows.shared_S) for name in tables}
-    per_example = {name: gather(name, rows.example_rows_BxL) for name in tables}
-    return shared, per_example | {CONTEXTS: gather(EMBEDDING, rows.ids_SxL)}
-
-
-def row_parts(
-    gathered: tuple[Params, Params], rows: Rows, tables: Sequence[str]
-) -> dict[str, list[tuple[jax.Array, jax.Array]]]:
-    """Returns what `gather_rows` returned, or gradients in that structure, table by table.
 
     Returns:
         The parts of each table: the numbers of rows, int32, R, and these rows, R x D. A row that was gathered twice
         occurs twice.
     """
-    shared, per_example = gathered
-    parts: dict[str, list[tuple[jax.Array, jax.Array]]] = {}
+    assert view.rows is not None
+    parts: dict[str, list[tuple[jax.Array, Any]]] = {}
     for name in tables:
-        parts[name] = [(rows.example_rows_BxL, per_example[name]), (rows.shared_S, shared[name])]
-    parts.setdefault(EMBEDDING, []).append((rows.ids_SxL, per_example[CONTEXTS]))  # C may be an output table
+        parts[name] = [(view.rows.examples_BxL, view.examples[name]), (view.rows.shared_S, view.shared[name])]
+    parts.setdefault(EMBEDDING, []).append((ids_SxL, view.contexts_SxLxM))  # C may be an output table
     return {
         name: [(ids.reshape(-1), values.reshape(-1, *values.shape[ids.ndim :])) for ids, values in of_table]
         for name, of_table in parts.items()
@@ -165,7 +42,7 @@ def row_parts(
 
 
 def row_gradients(
-    gradients: Gradients, params: Params, network: Network, sharding: MeshSharding, sums_rows: bool
+    view: View, batch: Batch, params: Params, network: Network, sharding: MeshSharding, sums_rows: bool
 ) -> tuple[Params, dict[str, Any]]:
     """Returns sparse gradients as a tree like the parameters, and which rows of each table they are of.
 
@@ -174,16 +51,18 @@ def row_gradients(
     which is less to add up and to send: on a mesh, and with `sums_rows`.
 
     Args:
-        gradients: The gradients.
+        view: The gradients of the rows: `Gradients.view`.
+        batch: The batch.
         params: The parameters.
         network: Their network.
         sharding: The sharding of the parameters and the batch.
         sums_rows: Whether each row occurs once, with the sum of its gradients; else a row that was gathered twice
             occurs twice.
     """
-    grads: Params = dict(gradients.grads[0])
+    grads: Params = dict(view.shared)
     rows: dict[str, Any] = {}
-    for name, parts in row_parts(gradients.grads, gradients.rows, network.tables.words).items():
+    ids_SxL = constrain_replicated(batch.recent(network.body.layout.lookback).ids_SxL, sharding)
+    for name, parts in row_parts(view, ids_SxL, network.tables.words).items():
         ids, values = zip(*parts)
         num_rows, is_whole = len(params[name]), sum(map(len, ids)) >= len(params[name])
         if is_whole and (sums_rows or sharding.mesh is not None):
@@ -197,9 +76,9 @@ def row_gradients(
     return grads, rows
 
 
-def scatter_to_dense(gradients: Gradients, params: Params, network: Network, sharding: MeshSharding) -> Params:
+def scatter_to_dense(view: View, batch: Batch, params: Params, network: Network, sharding: MeshSharding) -> Params:
     """Returns sparse gradients in the structure of the parameters, with zeros in the rows that they leave out."""
-    grads, rows = row_gradients(gradients, params, network, sharding, sums_rows=False)
+    grads, rows = row_gradients(view, batch, params, network, sharding, sums_rows=False)
     return add_rows(jax.tree.map(jnp.zeros_like, params), grads, rows)
 
 

@@ -18,11 +18,10 @@ from nplm_jax.distributed.constraints import constrain, constrain_replicated, vo
 from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding
 from nplm_jax.models.body import State
 from nplm_jax.models.network import Network
-from nplm_jax.models.teachers import training_start
 from nplm_jax.outputs.output_layer import BIAS, Params, SparseOutputLayer
 from nplm_jax.training import optimizer_plugin, sparse_rows
 from nplm_jax.training.deferred_decay import Scales, mix
-from nplm_jax.training.gradients import Gradients, dense_gradients
+from nplm_jax.training.gradients import Gradients, gradients
 from nplm_jax.training.optimizers import Hyperparams, Optimizer
 from nplm_jax.utils.errors import require
 
@@ -36,7 +35,7 @@ class TrainState:
         opt_state: The optimizer's state, with the rates: see `Optimizer`.
         step: The number of updates made, int32.
         seed: The seed of the run's random numbers, int32.
-        carry: The body's state for the next update, None for a window; with teachers, see `training_start`.
+        carry: The state of the streams for the next update: `Network.start`.
         average: The running average of the parameters; None where `train.average` is 0.
         output_state: The output layer's state; None for most.
         scales: Factors of the tables within a chunk of sparse updates; None where the arrays hold the values.
@@ -59,12 +58,12 @@ class RunInputs:
     Attributes:
         tokens_T: The words to which positions refer, int32: those of `word_source.Words`; None where batches are given.
         extras: `Batch.extras` of every batch.
-        teacher_params: The parameters of each of the network's teachers.
+        teachers: `Batch.teachers` of every batch.
     """
 
     tokens_T: Any = None
     extras: Any = None
-    teacher_params: Any = ()
+    teachers: Any = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,7 +110,7 @@ def init_state(program: Program, seed: Any, hyperparams: Hyperparams, bias_V: np
     network, seed = program.network, jnp.asarray(seed, jnp.int32)
     key = jax.random.fold_in(jax.random.key(seed), 0)
     params = network.init(key, bias_V)
-    carry = training_start(network, network.layout.num_streams(program.batch_size))
+    carry = network.start(network.layout.num_streams(program.batch_size))
     average = params if program.average_decay else None
     output, V = network.output, network.vocabulary_size
     output_state = output.init_state(V) if isinstance(output, SparseOutputLayer) else None
@@ -127,7 +126,7 @@ def average_decay_at(program: Program, step: jax.Array) -> jax.Array:
     return jnp.where(num_averaged < 0, 1.0, jnp.minimum(program.average_decay, (num_averaged + 1) / (num_averaged + 2)))
 
 
-def train_step(program: Program, state: TrainState, batch: Batch, inputs: RunInputs) -> tuple[TrainState, jax.Array]:
+def train_step(program: Program, state: TrainState, batch: Batch) -> tuple[TrainState, jax.Array]:
     """Makes one update, in which float32 products are float32 on every device.
 
     JAX_DEFAULT_MATMUL_PRECISION chooses another precision for them.
@@ -136,7 +135,6 @@ def train_step(program: Program, state: TrainState, batch: Batch, inputs: RunInp
         program: The run's program.
         state: The state before it.
         batch: The words.
-        inputs: The run's inputs.
 
     Returns:
         The state after the update, and the batch's mean NLL before it, nats per word.
@@ -144,46 +142,43 @@ def train_step(program: Program, state: TrainState, batch: Batch, inputs: RunInp
     # Accelerators default to fewer bits: TensorFloat-32 on NVIDIA's, bfloat16 on TPUs.
     chosen = jax.config.jax_default_matmul_precision  # type: ignore[attr-defined]
     with jax.default_matmul_precision(chosen or 'float32'):
-        return _train_step(program, state, batch, inputs)
+        return _train_step(program, state, batch)
 
 
-def _train_step(program: Program, state: TrainState, batch: Batch, inputs: RunInputs) -> tuple[TrainState, jax.Array]:
+def _train_step(program: Program, state: TrainState, batch: Batch) -> tuple[TrainState, jax.Array]:
     network = program.network
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(state.seed), 2), state.step)
     starts_epoch = state.step % program.steps_per_epoch == 0  # then the streams start anew
-    start = training_start(network, len(batch.ids_SxL))
+    start = network.start(len(batch.ids_SxL))
     carry = jax.tree.map(lambda first, carried: jnp.where(starts_epoch, first, carried), start, state.carry)
     args = state.params, network, batch, carry, key, program.sharding, program.num_microbatches
-    if isinstance(network.output, SparseOutputLayer):
-        gradients = sparse_rows.sparse_gradients(*args, state.output_state, state.scales, inputs.teacher_params)
-    else:
-        gradients = dense_gradients(*args, inputs.teacher_params)
-    return apply_gradients(program, state, gradients, inputs), gradients.nll
+    found = gradients(*args, state.output_state, state.scales)
+    return apply_gradients(program, state, batch, found), found.nll
 
 
-def apply_gradients(program: Program, state: TrainState, gradients: Gradients, inputs: RunInputs) -> TrainState:
+def apply_gradients(program: Program, state: TrainState, batch: Batch, gradients: Gradients) -> TrainState:
     """Returns the state after the update with these gradients, which scatters rows where `state.scales` is not None."""
+    view, network = gradients.view, program.network
     optimizer, sharding, step = program.optimizer, program.sharding, state.step
     kept, scales = average_decay_at(program, step), state.scales
     if scales is None:
-        grads = gradients.grads
-        if gradients.rows is not None:
-            grads = sparse_rows.scatter_to_dense(gradients, state.params, program.network, sharding)
+        grads = view.shared
+        if view.rows is not None:
+            grads = sparse_rows.scatter_to_dense(view, batch, state.params, network, sharding)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params, step=step)
         params = optax.apply_updates(state.params, updates)
         average = None if state.average is None else mix(kept, state.average, params)
     else:
-        grads, rows = sparse_rows.row_gradients(
-            gradients, state.params, program.network, sharding, optimizer.rule.sums_rows
-        )
+        grads, rows = sparse_rows.row_gradients(view, batch, state.params, network, sharding, optimizer.rule.sums_rows)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params, rows=rows, step=step)
         factor = optimizer.table_factor(state.opt_state, step)
         scales, params, average = scales.update(state.params, state.average, updates, rows, factor, kept)
     output_state = state.output_state
     if output_state is not None:
-        output = cast(SparseOutputLayer, program.network.output)
-        bias_grads = constrain_replicated(gradients.grads[1][BIAS], sharding)
-        output_state = output.update_state(output_state, inputs.extras, gradients.rows, bias_grads)
+        assert view.rows is not None
+        bias_grads = constrain_replicated(view.examples[BIAS], sharding)
+        output = cast(SparseOutputLayer, network.output)
+        output_state = output.update_state(output_state, batch, view.rows, bias_grads)
     state = TrainState(params, opt_state, step + 1, state.seed, gradients.carry, average, output_state)
     return dataclasses.replace(constrain(state, sharding), scales=scales)
 
@@ -209,8 +204,9 @@ def train_steps(
     layout = program.network.layout
 
     def step(state: TrainState, positions_SxT: jax.Array) -> tuple[TrainState, jax.Array]:
-        batch = make_batch(inputs.tokens_T, positions_SxT, layout.lookback, inputs.extras)
-        state, nll = train_step(program, state, batch, inputs)
+        arrays = inputs.extras, inputs.teachers
+        batch = make_batch(inputs.tokens_T, positions_SxT, layout.lookback, program.network.line_end, *arrays)
+        state, nll = train_step(program, state, batch)
         # Sparse updates gather rows, so a row should be contiguous in memory; dense products want the words contiguous.
         return (state if program.scatters_updates else vocab_minor_layout(state, program.sharding)), nll
 

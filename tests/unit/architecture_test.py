@@ -4,6 +4,7 @@ import ast
 import functools
 import graphlib
 import pathlib
+import re
 
 import grimp
 import pytest
@@ -43,6 +44,16 @@ def test_a_module_drags_along_no_more_than_its_reader_needs(module):
     closure = import_graph().find_upstream_modules(module) | {module}
     sizes = {name: code_lines(name) for name in closure}
     assert sum(sizes.values()) <= CLOSURES[module], sorted(sizes.items(), key=lambda item: -item[1])
+
+
+def test_an_update_is_a_short_read():
+    """The table of CONTRIBUTING.md: the files of an update of the paper's network, in the order of its calls."""
+    text = (ROOT / 'CONTRIBUTING.md').read_text(encoding='utf-8')
+    files = re.findall(r'^\| \[.*?\]\(nplm_jax/(.*?)\.py\) \|', text, re.MULTILINE)
+    modules = [f'nplm_jax.{file.replace("/", ".")}' for file in files]
+    assert 1 < len(modules) <= 11 and sum(map(code_lines, modules)) <= 1300
+    closure = import_graph().find_upstream_modules(modules[0])
+    assert set(modules[1:]) - {'nplm_jax.models.nplm', 'nplm_jax.outputs.full'} <= closure  # a config chooses these two
 
 
 def test_no_modules_import_each_other_in_a_cycle():

@@ -8,35 +8,44 @@ import pytest
 from nplm_jax import nn
 
 
+def keys_of(num_streams, seed=0):
+    return nn.Keys.of_streams(jax.random.key(seed), jnp.arange(num_streams))
+
+
 def test_dropout_zeroes_its_share_and_keeps_the_mean():
-    dropped = nn.dropout(jax.random.key(0), jnp.ones((400, 300)), 0.25)
+    dropped = nn.dropout(keys_of(400), jnp.ones((400, 300)), 0.25)
     assert float((dropped == 0).mean()) == pytest.approx(0.25, abs=0.01)
     assert float(dropped.mean()) == pytest.approx(1, abs=0.01)
     assert set(jnp.unique(dropped).tolist()) == {0.0, float(jnp.float32(1) / jnp.float32(0.75))}
 
 
+def test_masks_of_streams_of_calls_and_of_words_differ():
+    keys = keys_of(3)
+    masks = [np.asarray(nn.dropout(k, jnp.ones((3, 4, 50)), 0.5)) for k in (keys, keys.fold_in(1), keys.fold_in(2))]
+    rows = np.concatenate([mask.reshape(12, 50) for mask in masks])
+    assert len(np.unique(rows, axis=0)) == len(rows)
+
+
 def test_rows_that_share_a_mask_are_zeroed_alike_and_others_are_not():
-    masks = np.asarray(nn.dropout(jax.random.key(0), jnp.ones((3, 4, 50)), 0.5, broadcast_dims=(1,)))
+    masks = np.asarray(nn.dropout(keys_of(3), jnp.ones((3, 4, 50)), 0.5, broadcast_dims=(1,)))
     assert (masks == masks[:, :1]).all()
     assert (masks[0] != masks[1]).any() and (masks[1] != masks[2]).any()
-
-
-def test_a_mask_does_not_depend_on_how_the_rows_are_arranged():
-    """So that a body of any rank drops what one of examples drops."""
-    key = jax.random.key(0)
-    flat, streams = (nn.dropout(key, jnp.ones(shape), 0.5) for shape in ((12, 5), (3, 4, 5)))
-    np.testing.assert_array_equal(flat.reshape(3, 4, 5), streams)
 
 
 @pytest.mark.parametrize('rate', [0.1, 0.5, 0.7])
 @pytest.mark.parametrize('shape', [(8, 5), (4, 1, 7), (2,)])
 def test_each_share_of_a_batch_draws_its_rows_of_the_whole_mask_and_no_others(shape, rate):
-    key, values = jax.random.key(3), jnp.ones((3 * shape[0], *shape[1:]))
-    whole = nn.dropout(key, values, rate)
-    for number in range(3):
-        part = nn.Microbatch(None, jnp.asarray(number), 3)
-        dropped = jax.jit(lambda v, part=part: nn.dropout(key, v, rate, part))(values[: shape[0]])
-        np.testing.assert_array_equal(dropped, whole[number * shape[0] : (number + 1) * shape[0]])
+    key, values, streams = jax.random.key(3), jnp.ones((3 * shape[0], *shape[1:])), jnp.arange(3 * shape[0])
+    whole = nn.dropout(nn.Keys.of_streams(key, streams).fold_in(7), values, rate)
+    for part in np.split(np.arange(3 * shape[0]), 3):
+        keys = nn.Keys.of_streams(key, streams[part]).fold_in(7)
+        np.testing.assert_array_equal(nn.dropout(keys, values[part], rate), whole[part])
+
+
+def test_weights_are_dropped_for_all_streams_alike_and_independently_of_their_values():
+    kept = nn.drop_weights(keys_of(3).shared, jnp.ones((40, 50)), 0.5) > 0
+    assert 0.4 < float(kept.mean()) < 0.6
+    assert not np.array_equal(kept[:3], nn.dropout(keys_of(3), jnp.ones((3, 50)), 0.5) > 0)
 
 
 def test_a_product_takes_arrays_of_any_rank():

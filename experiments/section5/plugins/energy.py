@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from nplm_jax.models import nplm
 from nplm_jax.models.body import BodyOutput, State, windows
-from nplm_jax.nn import AxisName, Key, Precision, dropout, matmul, uniform
+from nplm_jax.nn import Keys, Precision, dropout, matmul, uniform
 from nplm_jax.outputs.output_layer import BIAS, EMBEDDING, Features, Params, Tables
 from nplm_jax.outputs.softmax import Scorer
 from nplm_jax.utils.errors import require
@@ -58,10 +58,15 @@ class Energy(nplm.Window):
         return {EMBEDDING: key}
 
     def features(
-        self, params: Params, e_SxLxM: jax.Array, state: State, key: Key = None, axis: AxisName = None
+        self,
+        params: Params,
+        e_SxLxM: jax.Array,
+        state: State,
+        keys: Keys | None = None,
+        starts_SxL: jax.Array | None = None,
     ) -> BodyOutput:
         """See `Body.features`."""
-        x_SxTxP = dropout(key, nplm.concatenate(windows(e_SxLxM, self.reach)), self.dropout, axis)
+        x_SxTxP = dropout(keys, nplm.concatenate(windows(e_SxLxM, self.reach, starts_SxL)), self.dropout)
         return BodyOutput({EMBEDDING: params['d_K'][None, None] + matmul(x_SxTxP, params['H_KxP'].T)})
 
 

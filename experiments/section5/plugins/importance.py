@@ -12,7 +12,6 @@ References:
 """
 
 import dataclasses
-from typing import Any
 
 import flax.struct
 import jax
@@ -20,11 +19,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.section5.plugins import bigram_proposal
-from experiments.section5.plugins.bigram_proposal import BigramProposal, Draws
+from experiments.section5.plugins.bigram_proposal import BigramProposal
 from nplm_jax.config.component import Count, NonNegative, key
 from nplm_jax.data.batches import Batch
 from nplm_jax.outputs import softmax
-from nplm_jax.outputs.output_layer import Features, Gathered, Losses, SparseOutputLayer
+from nplm_jax.outputs.output_layer import Features, Losses, Rows, SparseOutputLayer, View
 
 REFRESH_EVERY = 50  # updates after which the cumulative sums that words are drawn by follow the counts
 MEAN_DECAY = 0.98  # decay an update of the running mean of the effective sample size
@@ -74,18 +73,18 @@ class ImportanceSampling(softmax.Softmax, SparseOutputLayer):
             state, added_G=jnp.zeros(num_entries), moved_G=jnp.zeros(num_entries + 1, jnp.uint32)
         )
 
-    def rows(
-        self, batch: Batch, key: jax.Array, state: ProposalState | None = None
-    ) -> tuple[jax.Array, jax.Array, Draws]:
+    def rows(self, batch: Batch, key: jax.Array | None = None, state: ProposalState | None = None) -> Rows:
         """Returns the rows of each example's target and samples, no shared rows, and the target and samples."""
+        assert key is not None
         previous_B, proposal = previous_words(batch.ids_SxL, batch.targets_B), adapted(batch.extras, state)
         samples_BxL = bigram_proposal.draw(key, proposal, previous_B, self.samples)
         words_BxL = jnp.concatenate([batch.targets_B[:, None], samples_BxL], axis=1)
-        return words_BxL, jnp.zeros(0, jnp.int32), bigram_proposal.look_up(proposal, previous_B, words_BxL)
+        return Rows(words_BxL, jnp.zeros(0, jnp.int32), bigram_proposal.look_up(proposal, previous_B, words_BxL))
 
-    def sparse_loss(self, gathered: Gathered, features: Features, batch: Batch) -> Losses:
-        """See `SparseOutputLayer.sparse_loss`. Loss and mean NLL are the estimate whose gradient is the biased one."""
-        y_BxL, draws = softmax.gathered_scores(gathered.per_example, features), gathered.draws
+    def loss(self, view: View, features: Features, batch: Batch, axis: str | None = None) -> Losses:
+        """See `OutputLayer.loss`. Loss and mean NLL are the estimate whose gradient is the biased one."""
+        assert view.rows is not None
+        y_BxL, draws = softmax.gathered_scores(view.examples, features), view.rows.draws
         terms_BxL = y_BxL - draws.log_q_BxL - np.log(self.samples)
         if self.exact_target:
             is_target_BxL = draws.word_BxL == batch.targets_B[:, None]
@@ -95,16 +94,14 @@ class ImportanceSampling(softmax.Softmax, SparseOutputLayer):
         nll = jnp.mean(jax.nn.logsumexp(terms_BxL, axis=1) - y_BxL[:, 0])
         return nll, nll
 
-    def update_state(
-        self, state: ProposalState, extras: BigramProposal, rows: Any, bias_grads_BxL: jax.Array
-    ) -> ProposalState:
+    def update_state(self, state: ProposalState, batch: Batch, rows: Rows, bias_grads_BxL: jax.Array) -> ProposalState:
         """See `SparseOutputLayer.update_state`. Adds the estimated P(w) of each example's words to the counts."""
         weights_BxL = normalised_weights(bias_grads_BxL)
         fraction = jnp.mean(effective_sample_size(weights_BxL[:, 1:])) / self.samples
         mean, step = MEAN_DECAY * state.ess_per_sample + (1 - MEAN_DECAY) * fraction, state.step + 1
         if state.added_G is None:
             return ProposalState(mean, step)
-        proposal, previous_B = extras, previous_words(rows.ids_SxL, weights_BxL)
+        proposal, previous_B = batch.extras, previous_words(batch.ids_SxL, weights_BxL)
         weighted = previous_B, rows.draws, self.adaptation * weights_BxL
         added_G = bigram_proposal.expected_counts(proposal, state.added_G, *weighted)
         refreshed = lambda: bigram_proposal.add_counts(proposal, added_G).edge_G - proposal.edge_G  # noqa: E731

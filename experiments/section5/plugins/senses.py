@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from nplm_jax.config.component import Count, key
 from nplm_jax.models.body import BodyOutput, State, windows
 from nplm_jax.models.nplm import Window
-from nplm_jax.nn import AxisName, Key, uniform
+from nplm_jax.nn import Keys, uniform
 from nplm_jax.outputs.output_layer import EMBEDDING, Params
 from nplm_jax.utils.errors import require
 
@@ -43,14 +43,19 @@ class Senses(Window):
         return params | {EMBEDDING: uniform(key_C, (vocabulary_size, (2 * self.number - 1) * self.m), 0.1)}
 
     def features(
-        self, params: Params, e_SxLxM: jax.Array, state: State, key: Key = None, axis: AxisName = None
+        self,
+        params: Params,
+        e_SxLxM: jax.Array,
+        state: State,
+        keys: Keys | None = None,
+        starts_SxL: jax.Array | None = None,
     ) -> BodyOutput:
         """See `Body.features`. Takes rows of C, S x L x R."""
-        rows_SxTxNxR = windows(e_SxLxM, self.reach)
+        rows_SxTxNxR = windows(e_SxLxM, self.reach, starts_SxL)
         S, T, N, _ = rows_SxTxNxR.shape
         vectors_BxNxSxM, probs_BxNxS = self.choose(rows_SxTxNxR.reshape(S * T, N, -1))
         chosen_BxNxM = jnp.einsum('bnsm,bns->bnm', vectors_BxNxSxM, probs_BxNxS)
-        output = super().features(params, chosen_BxNxM, state, key, axis)
+        output = super().features(params, chosen_BxNxM, state, keys)
         return BodyOutput({name: x.reshape(S, T, -1) for name, x in output.features.items()})
 
     def choose(self, rows_BxNxR: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -18,11 +18,12 @@ import scipy.special
 
 from nplm_jax.apps.explorer.batching import MAX_BATCH
 from nplm_jax.config.settings import Settings
+from nplm_jax.data.batches import mark_lines
 from nplm_jax.data.stream import RARE_ID
 from nplm_jax.inference import generation
 from nplm_jax.models import nplm
+from nplm_jax.models.body import windows
 from nplm_jax.models.language_model import LanguageModel
-from nplm_jax.models.network import body_tokens
 from nplm_jax.models.network_reading import jit_float32
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.ngram.backoff import BackoffModel
@@ -146,7 +147,8 @@ class Tour:
         for row_N, prompt_L in zip(contexts_BxN, prompts):
             ids = prompt_L[-N:]
             row_N[N - len(ids) :] = ids
-        read_BxN = body_tokens(network.network, jnp.asarray(contexts_BxN), network.network.body.lookback).ids_SxL
+        ids_BxN, starts_BxN = mark_lines(jnp.asarray(contexts_BxN), network.network.line_end)
+        read_BxN = windows(ids_BxN[:, :, None], N, starts_BxN)[:, 0, :, 0]
         arrays = jax.tree.map(np.asarray, _activations(network.params, read_BxN))
         p_BxV = scipy.special.softmax(arrays[-1][: len(texts)].astype(np.float64), axis=1)
         answers = []

@@ -4,11 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import make_batch, make_network, others_nightly, refuses
+from helpers import loss_of, make_batch, make_network, others_nightly, refuses
 
 from configs import sentences, text
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.registry import KINDS, NETWORKS
+from nplm_jax.data.batches import mark_lines
 from nplm_jax.data.stream import RARE_ID, Span
 from nplm_jax.inference import scoring
 from nplm_jax.models import body, recurrent
@@ -68,15 +69,18 @@ def test_the_gradient_of_an_update_is_that_of_its_lines_alone(family):
     ids_SxL = np.array([[3, 7, END, 1, 2, 9, 9, END], [END, END, 8, END, 4, 6, 4, 11]])
     targets_SxT = np.roll(ids_SxL, -1, axis=1)
     cuts = [(0, 0, 2), (0, 2, 7), (0, 7, 8), (1, 0, 1), (1, 1, 3), (1, 3, 8)]
+    ids, starts_SxL = mark_lines(jnp.asarray(ids_SxL), END)
+    lines = make_batch(ids, targets_SxT)._replace(starts_SxL=starts_SxL)
 
     def together(params):
-        return network.loss(params, make_batch(ids_SxL, targets_SxT), None, key)[0]
+        return loss_of(network, params, lines, None, key)[0]
 
     def alone(params):
         total = 0.0
         for row, first, stop in cuts:
             ids = np.where(ids_SxL[row, first:stop] == END, RARE_ID, ids_SxL[row, first:stop])[None]
-            total += (stop - first) * stream.loss(params, make_batch(ids, targets_SxT[row, first:stop]), None, key)[0]
+            batch = make_batch(ids, targets_SxT[row, first:stop])
+            total += (stop - first) * loss_of(stream, params, batch, None, key)[0]
         return total / targets_SxT.size
 
     (loss, grads), (expected, expected_grads) = (jax.jit(jax.value_and_grad(f))(params) for f in (together, alone))
@@ -88,14 +92,19 @@ def test_the_state_after_an_update_knows_the_last_line_alone():
     network, params = make('residual')
     ids_SxL = jnp.asarray([[3, 7, 2, 1, 2, END, 9, 4], [6, 6, 6, END, 8, 8, END, 1]])
     other = ids_SxL.at[:, :3].set(12)
-    read = jax.jit(network.features)
-    np.testing.assert_array_equal(read(params, ids_SxL).state, read(params, other).state)
+
+    @jax.jit
+    def read(ids_SxL):
+        ids_SxL, starts_SxL = mark_lines(ids_SxL, END)
+        return network.features(params, ids_SxL, starts_SxL=starts_SxL).state
+
+    np.testing.assert_array_equal(read(ids_SxL), read(other))
 
 
 class Forgetful(recurrent.Lstm):
     """A body over streams that cannot begin anew."""
 
-    def features(self, params, e_SxLxM, state, key=None, axis=None):
+    def features(self, params, e_SxLxM, state, keys=None):
         """Is never called."""
 
 

@@ -4,7 +4,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import features_of, make_batch, make_network, others_nightly, penalised_nll, small_settings, start_training
+from helpers import (
+    features_of,
+    loss_of,
+    make_batch,
+    make_network,
+    others_nightly,
+    penalised_nll,
+    small_settings,
+    start_training,
+)
 from jax.test_util import check_grads
 
 from nplm_jax.data.batches import Batch
@@ -52,7 +61,7 @@ def test_equation_1_is_the_papers_loop_and_what_training_uses(n, m, h, direct):
     np.testing.assert_allclose(y_BxV, [equation_1(params, c) for c in np.asarray(contexts)], rtol=1e-5, atol=1e-5)
     log_p_BxV = jax.nn.log_softmax(y_BxV, axis=1)
     np.testing.assert_allclose(log_probabilities(network, params, contexts), log_p_BxV, rtol=1e-5, atol=1e-5)
-    loss, _ = network.loss(params, make_batch(contexts, jnp.arange(7)))  # in blocks, as training computes it
+    loss, _ = loss_of(network, params, make_batch(contexts, jnp.arange(7)))  # in blocks, as training computes it
     assert float(loss) == pytest.approx(-float(log_p_BxV[jnp.arange(7), jnp.arange(7)].mean()), rel=1e-5)
 
 
@@ -76,9 +85,10 @@ def test_contexts_of_another_width_are_refused(family, n, kind):
     network, params, N = program.network, state.params, program.network.body.lookback + 1
     targets_Bx1, carry = jnp.arange(6)[:, None], network.body.start(6)
     inputs = inputs.replace(extras=network.output.make_extras(np.arange(V), V))
+    batch = lambda contexts: Batch(contexts, targets_Bx1, jnp.arange(6), extras=inputs.extras)  # noqa: E731
     with_targets = [
-        lambda contexts: network.loss(params, Batch(contexts, targets_Bx1), carry),
-        lambda contexts: step.train_step(program, state, Batch(contexts, targets_Bx1, inputs.extras), inputs),
+        lambda contexts: loss_of(network, params, batch(contexts), carry, jax.random.key(0)),
+        lambda contexts: step.train_step(program, state, batch(contexts)),
     ]
     calls = [(call, shape) for call in with_targets for shape in ((6, N + 1), (6, N - 1))]
     calls += [(lambda contexts: features_of(network, params, contexts, carry), shape) for shape in ((6,), (6, N, 1))]

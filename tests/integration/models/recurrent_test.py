@@ -12,6 +12,7 @@ from helpers import (
     check_resumed,
     features_of,
     first_batch,
+    make_batch,
     others_nightly,
     small_settings,
 )
@@ -33,6 +34,8 @@ from nplm_jax.data.stream import Span
 from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models import recurrent, stream_body
 from nplm_jax.models.neural import NeuralLanguageModel
+from nplm_jax.nn import Keys
+from nplm_jax.outputs.output_layer import View
 from nplm_jax.runs import experiment, loading
 from nplm_jax.runs.network_from_settings import network_from_settings
 from nplm_jax.runs.training_from_settings import prepare_run
@@ -42,17 +45,19 @@ from nplm_jax.training.train import fit, train
 
 
 def test_no_two_masks_of_dropout_share_their_random_numbers(monkeypatch):
-    network, params = make('rnn', dropout=0.5, **{'model.layers': 4})
-    keys, dropout = [], recurrent.dropout
+    network, params = make('rnn', dropout=0.5, **{'model.layers': 4, 'model.weight_dropout': 0.5})
+    used, dropout, drop_weights = [], recurrent.dropout, recurrent.drop_weights
     for module in (recurrent, stream_body):
-        monkeypatch.setattr(
-            module, 'dropout', lambda key, *rest, **options: keys.append(key) or dropout(key, *rest, **options)
-        )
+        record = lambda keys, *rest, **options: used.extend(keys.streams_S) or dropout(keys, *rest, **options)  # noqa: E731
+        monkeypatch.setattr(module, 'dropout', record)
+    monkeypatch.setattr(recurrent, 'drop_weights', lambda key, *rest: used.append(key) or drop_weights(key, *rest))
     read = lambda self, cell, carry, x_TxSxD, *_: (carry, jnp.ones((*x_TxSxD.shape[:2], self.h)))  # noqa: E731
     monkeypatch.setattr(recurrent.Recurrent, 'read', read)  # nothing to compile
-    network.body.features(params, jnp.ones((2, 4, M)), network.body.start(2), jax.random.key(0))
-    numbers = [tuple(jax.random.key_data(key).tolist()) for key in keys]
-    assert len(numbers) == len(set(numbers)) == 1 + 1 + 4 + 3 + 1  # words, inputs, weights, between layers, outputs
+    keys = Keys.of_streams(jax.random.key(0), jnp.arange(2))
+    network.body.features(params, jnp.ones((2, 4, M)), network.body.start(2), keys)
+    numbers = [tuple(jax.random.key_data(key).tolist()) for key in used]
+    # Words, inputs, between layers and outputs of each stream; weights of each layer.
+    assert len(numbers) == len(set(numbers)) == 2 * (1 + 1 + 3 + 1) + 4
 
 
 @pytest.mark.parametrize('kind', ['full', 'nce'])
@@ -61,7 +66,7 @@ def test_an_update_without_any_words_features_learns_no_features(kind):
     rule = {'optimizer.decay': 0.0, 'output.kind': kind, 'output.samples': 9}
     run = prepare_run(small_settings({**changes, **rule, 'model.word_dropout': 0.999999}), DATA)
     state, batch = run.init_state(), first_batch(run)
-    after, _ = jax.jit(step.train_step, static_argnums=0)(run.program, state, batch, run.inputs)
+    after, _ = jax.jit(step.train_step, static_argnums=0)(run.program, state, batch)
     np.testing.assert_array_equal(after.params['C_VxM'], state.params['C_VxM'])
     assert np.any(after.params['b_V'] != state.params['b_V'])
 
@@ -69,33 +74,37 @@ def test_an_update_without_any_words_features_learns_no_features(kind):
 def test_the_slowness_penalty_is_of_the_output_before_dropout():
     """And the activation penalty of the output after it (Merity et al., section 4.4)."""
     network, params = make('gru', dropout=0.5, **{'model.activation_penalty': 2.0, 'model.slowness_penalty': 3.0})
-    ids_SxL, key = jnp.asarray(batch(words=4)[0]), jax.random.key(0)
-    output = network.features(params, ids_SxL, network.body.start(2), key)
+    ids_SxL, keys = jnp.asarray(batch(words=4)[0]), Keys.of_streams(jax.random.key(0), jnp.arange(2))
+    output = network.features(params, ids_SxL, network.body.start(2), keys)
     plain, _ = make('gru', dropout=0.5, **{'model.output_dropout': 0.0})
-    h_SxTxK = plain.features(params, ids_SxL, plain.body.start(2), key).features['U_VxK']
+    h_SxTxK = plain.features(params, ids_SxL, plain.body.start(2), keys).features['U_VxK']
     dropped_SxTxK = output.features['U_VxK']
     assert np.any(dropped_SxTxK == 0) and not np.any(h_SxTxK == 0)
     expected = 2 * jnp.mean(dropped_SxTxK**2) + 3 * jnp.mean((h_SxTxK[:, 1:] - h_SxTxK[:, :-1]) ** 2)
     assert float(output.penalty) == pytest.approx(float(expected), rel=1e-5)
 
 
-def test_penalties_change_the_gradient_and_not_the_loss():
+def test_penalties_are_a_part_of_the_loss_and_not_of_the_nll():
     penalties = {'model.activation_penalty': 2.0, 'model.slowness_penalty': 3.0}
-    gradients = []
+    found = []
     before_SxT, targets_SxT = batch(words=4)
     for changes in ({}, penalties):
         network, params = make('gru', **changes)
-        value = lambda params: loss(network, params, before_SxT, targets_SxT, random_carry(network))[0]  # noqa: B023, E731
-        gradients.append(jax.jit(jax.value_and_grad(value))(params))
-    assert gradients[0][0] == gradients[1][0]
+        args = make_batch(before_SxT, targets_SxT), random_carry(network)
+        value = lambda params: network.loss(View(params), *args)  # noqa: B023, E731
+        found.append(jax.jit(jax.value_and_grad(value, has_aux=True))(params))
+    ((nll, (same_nll, _)), grads), ((loss, (nll_with_penalties, _)), grads_with_penalties) = found
+    assert nll == same_nll == nll_with_penalties
 
     def penalty(params):
         features, _ = features_of(network, params, jnp.asarray(before_SxT), random_carry(network))
         h_SxTxK = features['U_VxK'].reshape(2, 4, K)
         return 2 * jnp.mean(h_SxTxK**2) + 3 * jnp.mean((h_SxTxK[:, 1:] - h_SxTxK[:, :-1]) ** 2)
 
-    expected = jax.tree.map(jnp.add, gradients[0][1], jax.jit(jax.grad(penalty))(params))
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), gradients[1][1], expected)
+    value, gradient = jax.jit(jax.value_and_grad(penalty))(params)
+    assert float(loss) == pytest.approx(float(nll + value), rel=1e-6)
+    expected = jax.tree.map(jnp.add, grads, gradient)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), grads_with_penalties, expected)
 
 
 @pytest.mark.parametrize('family', FAMILIES)
@@ -134,7 +143,7 @@ def test_precision_is_that_of_every_product_of_the_body_in_training_alone(family
         text = jax.jit(jax.grad(total)).lower(params).as_text()
         return set(re.findall(r'dot_general.*: \(tensor<(?:\d+x)*(\w+)>, tensor<(?:\d+x)*(\w+)>\)', text))
 
-    key = jax.random.key(0)
+    key = Keys.of_streams(jax.random.key(0), jnp.arange(2))
     assert factors('bfloat16', key) == {('bf16', 'bf16')}
     assert factors('float32', key) == factors('bfloat16', None) == {('f32', 'f32')}
 

@@ -33,6 +33,7 @@ from nplm_jax.models import network_reading
 from nplm_jax.models.body import by_example
 from nplm_jax.outputs.output_layer import SparseOutputLayer
 from nplm_jax.runs.training_from_settings import prepare_run
+from nplm_jax.training import gradients as gradients_lib
 from nplm_jax.training import sparse_rows, step
 
 V = len(DATA.vocabulary)
@@ -112,7 +113,7 @@ def dense_loss(params, network, batch, carry, key):
         others_BxL = jnp.exp(y_BxL - draws.log_q_BxL)[:, 1:] * (words_BxL != targets[:, None])[:, 1:]
         return jnp.mean(jnp.log(jnp.exp(y_BxL[:, 0]) + others_BxL.mean(axis=1)) - y_BxL[:, 0]), carry
     log_odds_VxB = y_VxB - proposal.log_inclusion_prob_V[:, None]
-    _, samples_S = network.output.rows(batch, key_rows)
+    samples_S = network.output.rows(batch, key_rows).shared_S
     y_target_B = y_VxB[targets, jnp.arange(16)]
     if type(network.output) is LAYERS['nce']:
         told_B = jax.nn.softplus(-log_odds_VxB[targets, jnp.arange(16)])
@@ -138,7 +139,7 @@ def start(settings):
         program,
         state,
         inputs,
-        make_batch(DATA.tokens_T, positions_SxT, body.layout.lookback, inputs.extras),
+        make_batch(DATA.tokens_T, positions_SxT, body.layout.lookback, extras=inputs.extras),
     )
 
 
@@ -149,9 +150,13 @@ def test_sparse_gradients_are_the_dense_gradients_of_the_same_loss(body, kind):
 
     @jax.jit
     def both(params):
-        gradients = sparse_rows.sparse_gradients(params, network, batch, state.carry, key, program.sharding)
+        gradients = gradients_lib.gradients(params, network, batch, state.carry, key, program.sharding)
         dense = jax.grad(dense_loss, has_aux=True)(params, network, batch, state.carry, key)
-        return sparse_rows.scatter_to_dense(gradients, params, network, program.sharding), gradients.carry, *dense
+        return (
+            sparse_rows.scatter_to_dense(gradients.view, batch, params, network, program.sharding),
+            gradients.carry,
+            *dense,
+        )
 
     grads, carry, expected, expected_carry = both(state.params)
     # Norms amplify rounding: parameters that differ by 2e-7 have gradients that differ by 8e-4.
@@ -195,6 +200,6 @@ def test_any_optimizer_updates_with_a_sparse_layer_as_with_dense_gradients(body,
     expected = state.params, reference.init(state.params), state.carry
     train_step = jax.jit(step.train_step, static_argnames='program')
     for number in range(3):
-        state, _ = train_step(program, state, batch, inputs)
+        state, _ = train_step(program, state, batch)
         expected = expected_step(*expected, number)
     assert_close(state.params, expected[0], 2e-5)

@@ -98,12 +98,11 @@ def test_updates_with_every_word_a_sample_are_those_of_the_full_loss(n, m, h, di
 def test_only_the_rows_of_the_batch_and_the_samples_move():
     model = {'model.n': 3, 'model.m': 4, 'model.dropout': 0.0, 'optimizer.decay': 0.0}
     settings = small_settings({**model, 'output.kind': 'sampled', 'output.samples': 2, 'train.batch_size': 2})
-    program, before, inputs = start_training(settings, V, 9)
+    program, before, _ = start_training(settings, V, 9)
     output = program.network.output
     batch = make_batch(jnp.asarray([[3, 4], [4, 5]]), jnp.asarray([7, 7]), output.make_extras(np.arange(V), V))
-    inputs = inputs.replace(extras=batch.extras)
     train_step = jax.jit(step.train_step, static_argnames='program')
-    after, _ = train_step(program, before, batch, inputs)
+    after, _ = train_step(program, before, batch)
 
     def moved(name):
         rows = np.asarray(after.params[name] - before.params[name]).reshape(V, -1)
@@ -111,8 +110,8 @@ def test_only_the_rows_of_the_batch_and_the_samples_move():
 
     assert moved('C_VxM') == {3, 4, 5}
     assert 7 in moved('U_VxK') == moved('W_VxP') == moved('b_V') and len(moved('b_V')) == 3
-    example_rows_BxL, shared_S = output.rows(batch, jax.random.key(0))
-    assert example_rows_BxL.tolist() == [[7], [7]] and shared_S.shape == (2,)
+    rows = output.rows(batch, jax.random.key(0))
+    assert rows.examples_BxL.tolist() == [[7], [7]] and rows.shared_S.shape == (2,)
 
 
 @pytest.mark.parametrize('kind', others_nightly(['sampled', 'nce', IMPORTANCE], ('nce',)))

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import features_of, make_batch, make_network, refuses, small_settings, start_training
+from helpers import features_of, loss_of, make_batch, make_network, refuses, small_settings, start_training
 
 from nplm_jax.data import vocabulary
 from nplm_jax.data.stream import Span
@@ -88,7 +88,7 @@ def test_an_update_is_that_of_the_plain_formulas_gradient(num_shortlist, max_cla
     program, state, inputs = start_training(settings, V, 9, params)
     assert program.scatters_updates
     train_step = jax.jit(step.train_step, static_argnames='program')
-    state, before = train_step(program, state, make_batch(CONTEXTS, TARGETS), inputs)
+    state, before = train_step(program, state, make_batch(CONTEXTS, TARGETS))
     assert float(before) == pytest.approx(float(expected), rel=1e-5)
     for ours, start, grad in zip(*map(jax.tree.leaves, (state.params, params, grads)), strict=True):
         np.testing.assert_allclose(ours, start - 0.5 * grad, rtol=1e-5, atol=1e-6)
@@ -103,7 +103,7 @@ def test_scores_of_ten_thousand_stay_finite():
     np.testing.assert_allclose(
         jax.jit(network.output.nll)(params, features, TARGETS), -log_p_BxV[jnp.arange(9), TARGETS]
     )
-    grads = jax.jit(jax.grad(lambda params: network.loss(params, make_batch(CONTEXTS, TARGETS))[0]))(params)
+    grads = jax.jit(jax.grad(lambda params: loss_of(network, params, make_batch(CONTEXTS, TARGETS))[0]))(params)
     assert all(bool(jnp.isfinite(grad).all()) for grad in jax.tree.leaves(grads))
 
 

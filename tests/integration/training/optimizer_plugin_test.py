@@ -10,6 +10,7 @@ from helpers import (
     check_resumed,
     check_together,
     default_settings,
+    loss_of,
     make_batch,
     others_nightly,
     refuses,
@@ -66,7 +67,7 @@ def by_the_project(settings, network, num_steps):
     """Returns the losses of updates by this package, its last parameters and those that it evaluates."""
     program, state, inputs = start_training(settings, network.vocabulary_size, num_steps)
     losses = []
-    update = jax.jit(lambda state, *batch: step_lib.train_step(program, state, make_batch(*batch), inputs))
+    update = jax.jit(lambda state, *batch: step_lib.train_step(program, state, make_batch(*batch)))
     for batch in zip(*batches(network, num_steps)):
         state, nll = update(state, *batch)
         losses.append(float(nll))
@@ -79,7 +80,9 @@ def by_optax(tx, params, network, num_steps):
 
     @jax.jit
     def update(params, state, contexts, targets):
-        nll, grads = jax.value_and_grad(lambda params: network.loss(params, make_batch(contexts, targets))[0])(params)
+        nll, grads = jax.value_and_grad(lambda params: loss_of(network, params, make_batch(contexts, targets))[0])(
+            params
+        )
         updates, state = tx.update(grads, state, params)
         return optax.apply_updates(params, updates), state, nll
 

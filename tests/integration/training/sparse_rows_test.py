@@ -11,7 +11,7 @@ from helpers import make_batch, make_network
 from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding, make_mesh
 from nplm_jax.training import sparse_rows
 from nplm_jax.training.deferred_decay import add_rows
-from nplm_jax.training.gradients import Gradients
+from nplm_jax.training.gradients import sparse_view
 
 V = 31
 CONTEXTS = jnp.asarray(np.random.default_rng(0).integers(0, V, (9, 3)), jnp.int32)
@@ -24,22 +24,30 @@ def make():
     return network, network.init(jax.random.key(3))
 
 
+def view_of(network, params, batch):
+    rows = network.output.rows(batch)
+    return jax.jit(lambda params: sparse_view(params, network, batch, rows, None, ONE_DEVICE))(params)
+
+
+def ones_of(view):
+    """Returns gradients of one for each number of a view."""
+    return jax.tree.map(jnp.ones_like, view)._replace(rows=view.rows)
+
+
 def test_rows_are_gathered_by_number_and_updates_added_once_for_each_time_a_row_was_gathered():
     network, params = make()
-    rows = sparse_rows.Rows(CONTEXTS, *network.output.rows(make_batch(CONTEXTS, TARGETS), jax.random.key(0)))
-    tables = network.tables.words
+    batch, tables = make_batch(CONTEXTS, TARGETS), network.tables.words
     assert set(tables) == {'U_VxK', 'W_VxP', 'b_V'}
-    shared, per_example = jax.jit(sparse_rows.gather_rows, static_argnums=2)(params, rows, tables)
+    view = view_of(network, params, batch)
+    rows = view.rows
     for name in tables:
-        np.testing.assert_array_equal(shared[name], params[name][:7])
-        np.testing.assert_array_equal(per_example[name], params[name][rows.example_rows_BxL])
-    np.testing.assert_array_equal(per_example[sparse_rows.CONTEXTS], params['C_VxM'][CONTEXTS])
-    ones = jax.tree.map(jnp.ones_like, (shared, per_example))
-    gradients = Gradients(jnp.zeros(()), ones, None, rows)
-    updates, ids = sparse_rows.row_gradients(gradients, params, network, ONE_DEVICE, sums_rows=False)
+        np.testing.assert_array_equal(view.shared[name], params[name][:7])
+        np.testing.assert_array_equal(view.examples[name], params[name][rows.examples_BxL])
+    np.testing.assert_array_equal(view.contexts_SxLxM, params['C_VxM'][CONTEXTS])
+    updates, ids = sparse_rows.row_gradients(ones_of(view), batch, params, network, ONE_DEVICE, sums_rows=False)
     updated = jax.jit(add_rows)(params, updates, ids)
     assert jax.tree.structure(updated) == jax.tree.structure(params)
-    for name, ids in {'C_VxM': [CONTEXTS], **dict.fromkeys(tables, rows[1:3])}.items():
+    for name, ids in {'C_VxM': [CONTEXTS], **dict.fromkeys(tables, rows[:2])}.items():
         times_V = sum(np.bincount(np.ravel(x), minlength=V) for x in ids)
         added = np.asarray(updated[name] - params[name]).reshape(V, -1)
         np.testing.assert_allclose(added, np.broadcast_to(times_V[:, None], added.shape), atol=1e-5)
@@ -66,11 +74,10 @@ def test_a_table_with_fewer_rows_than_were_gathered_has_its_whole_gradient(sums_
     many = jnp.asarray(np.random.default_rng(0).integers(0, V, (4 * V, 3)), jnp.int32)
     few, gathered = many[:3], {}
     for contexts in (many, few):
-        rows = sparse_rows.Rows(contexts, *network.output.rows(make_batch(contexts, contexts[:, 0]), jax.random.key(0)))
-        ones = jax.tree.map(jnp.ones_like, sparse_rows.gather_rows(params, rows, network.tables.words))
-        gradients = Gradients(jnp.zeros(()), ones, None, rows)
-        gathered[len(contexts)] = sparse_rows.row_gradients(gradients, params, network, mesh, sums_rows)
-        dense = sparse_rows.scatter_to_dense(gradients, params, network, ONE_DEVICE)
+        batch = make_batch(contexts, contexts[:, 0])
+        view = ones_of(view_of(network, params, batch))
+        gathered[len(contexts)] = sparse_rows.row_gradients(view, batch, params, network, mesh, sums_rows)
+        dense = sparse_rows.scatter_to_dense(view, batch, params, network, ONE_DEVICE)
         updated = add_rows(jax.tree.map(jnp.zeros_like, params), *gathered[len(contexts)])
         jax.tree.map(functools.partial(np.testing.assert_allclose, atol=1e-4), updated, dense)
     (grads, whole), (_, some) = gathered[len(many)], gathered[len(few)]

@@ -9,6 +9,7 @@ from helpers import DATA, SPARSE, features_of, first_batch, others_nightly, regu
 from nplm_jax.config.settings import replace
 from nplm_jax.distributed.sharding import ONE_DEVICE
 from nplm_jax.runs.training_from_settings import prepare_run
+from nplm_jax.training import gradients as gradients_lib
 from nplm_jax.training import sparse_rows
 from nplm_jax.training import step as step_lib
 from nplm_jax.training.deferred_decay import mix
@@ -18,7 +19,7 @@ NO_DROPOUT = {'model.dropout': 0.0, 'optimizer.decay': 0.0}
 LSTM = {'model.family': 'lstm', 'model.direct': False, 'train.batch_size': 8, 'model.bptt_length': 4}
 
 
-SPARSE_GRADIENTS = jax.jit(sparse_rows.sparse_gradients, static_argnames=('network', 'sharding'))
+GRADIENTS = jax.jit(gradients_lib.gradients, static_argnames=('network', 'sharding'))
 TRAIN_STEP = jax.jit(step_lib.train_step, static_argnums=0)
 
 
@@ -65,10 +66,10 @@ def test_sparse_gradients_of_an_exact_loss_are_jaxs_of_the_mean_nll(body):
         features, _ = features_of(network, params, batch.ids_SxL, state.carry)
         return network.output.nll(params, features, batch.targets_B).mean()
 
-    gradients = SPARSE_GRADIENTS(state.params, network, batch, state.carry, jax.random.key(0), sharding=ONE_DEVICE)
+    gradients = GRADIENTS(state.params, network, batch, state.carry, jax.random.key(0), sharding=ONE_DEVICE)
     nll, expected = jax.jit(jax.value_and_grad(nll_per_word))(state.params)
     assert float(gradients.nll) == pytest.approx(float(nll), rel=1e-6)
-    dense = sparse_rows.scatter_to_dense(gradients, state.params, network, ONE_DEVICE)
+    dense = sparse_rows.scatter_to_dense(gradients.view, batch, state.params, network, ONE_DEVICE)
     assert jax.tree.structure(dense) == jax.tree.structure(expected)
     for a, b in zip(jax.tree.leaves(dense), jax.tree.leaves(expected)):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
@@ -125,7 +126,7 @@ def test_with_other_optimizers_a_sparse_output_layer_decays_the_weights_in_each_
         features, _ = features_of(network, params, batch.ids_SxL)
         return network.output.nll(params, features, batch.targets_B).mean() + regulariser(params, 0.1)
 
-    after, _ = TRAIN_STEP(run.program, state, batch, run.inputs)
+    after, _ = TRAIN_STEP(run.program, state, batch)
     grads, rule = jax.jit(jax.grad(penalised))(state.params), run.program.optimizer.rule
     rule = rule.make()
     updates, _ = rule.update(grads, rule.init(state.params))
@@ -140,7 +141,7 @@ def test_streams_start_anew_with_each_epoch():
 
     def nll(step, carry):
         state = initial.replace(step=jnp.int32(step), carry=carry)
-        return float(TRAIN_STEP(run.program, state, batch, run.inputs)[1])
+        return float(TRAIN_STEP(run.program, state, batch)[1])
 
     carried = jax.tree.map(jnp.ones_like, initial.carry)
     assert nll(per_epoch, carried) == nll(0, carried) == nll(0, initial.carry) == nll(1, initial.carry)

@@ -127,7 +127,7 @@ def test_its_updates_are_those_of_the_library(scratch, monkeypatch, direct, rule
     changes = {'optimizer.name': rule, 'optimizer.learning_rate': s.rate, 'optimizer.schedule': 'cosine'}
     changes |= {'optimizer.decay': s.decay, 'train.batch_size': s.batch_size, 'train.epochs': s.epochs}
     settings = small_settings({**NETWORK, **changes, 'model.direct': direct})
-    program, state, inputs = start_training(settings, V, s.train // s.batch_size)
+    program, state, _ = start_training(settings, V, s.train // s.batch_size)
     initial, update = to_theta(state.params), scratch.update
 
     def recorded(theta, ids_T, positions_B, *rest):
@@ -140,7 +140,7 @@ def test_its_updates_are_those_of_the_library(scratch, monkeypatch, direct, rule
     train_step, nll = jax.jit(functools.partial(step_lib.train_step, program)), []
     for positions_B in positions:
         batch = make_batch(tokens_T, jax.numpy.asarray(positions_B)[:, None], program.network.body.lookback)
-        state, nll_B = train_step(state, batch, inputs)
+        state, nll_B = train_step(state, batch)
         nll.append(nll_B)
     assert_close(theta, to_theta(state.params), rtol=0, atol=1e-5)
     assert mean == pytest.approx(np.mean(nll[40:]), abs=1e-5)

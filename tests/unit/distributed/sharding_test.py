@@ -14,7 +14,7 @@ from nplm_jax.config import settings as config_lib
 from nplm_jax.config.records import to_record
 from nplm_jax.config.sections import ParallelSettings
 from nplm_jax.distributed.constraints import constrain, constrain_examples, constrain_replicated, vocab_minor_layout
-from nplm_jax.distributed.mapping import map_loss, map_sparse_loss
+from nplm_jax.distributed.mapping import map_loss
 from nplm_jax.distributed.sharding import DATA as DATA_AXIS
 from nplm_jax.distributed.sharding import MODEL, ONE_DEVICE, MeshSharding, pad
 from nplm_jax.distributed.sharding_from_settings import make_sharding
@@ -96,7 +96,7 @@ def test_without_a_mesh_everything_stays_as_it_is():
     for function in (pad, constrain, constrain_replicated, constrain_examples):
         assert function(tree, ONE_DEVICE) is tree
     assert ONE_DEVICE.unshard(tree, 2) is tree
-    assert map_loss(loss, ONE_DEVICE) is loss and map_sparse_loss(loss, ONE_DEVICE) is loss
+    assert map_loss(loss, ONE_DEVICE) is loss
 
 
 def test_a_folder_belongs_to_a_run_on_any_devices(tmp_path):

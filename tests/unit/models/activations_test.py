@@ -11,7 +11,7 @@ from helpers import DATA, first_batch, others_nightly, small_settings
 from nplm_jax.config.registry import NETWORKS
 from nplm_jax.runs.network_from_settings import network_from_settings
 from nplm_jax.runs.training_from_settings import prepare_run
-from nplm_jax.training.gradients import dense_gradients
+from nplm_jax.training import gradients as gradients_lib
 from nplm_jax.training.step import execute_steps
 
 STREAM = {'model.direct': False, 'model.n': 4, 'model.h': 6, 'model.heads': 2, 'model.memory': 5}
@@ -29,8 +29,8 @@ def run_on(platform, changes):
 
 def gradients(network, run):
     state = run.init_state()
-    result = dense_gradients(state.params, network, first_batch(run), state.carry, jax.random.key(0))
-    return result.nll, result.grads, result.carry
+    result = gradients_lib.gradients(state.params, network, first_batch(run), state.carry, jax.random.key(0))
+    return result.nll, result.view.shared, result.carry
 
 
 @pytest.mark.parametrize('family', others_nightly(FAMILIES, ('residual', 'lstm', 'transformer')))
@@ -64,10 +64,16 @@ def test_without_bfloat16_products_or_on_a_cpu_nothing_changes(platform, changes
 def test_the_lstms_gates_are_saved_in_bfloat16():
     run, network = run_on('tpu', {'model.family': 'lstm', 'model.layers': 1})
     state, batch = run.init_state(), first_batch(run)
-    text = str(jax.make_jaxpr(lambda params: dense_gradients(params, network, batch, state.carry).grads)(state.params))
+    text = str(
+        jax.make_jaxpr(lambda params: gradients_lib.gradients(params, network, batch, state.carry).view.shared)(
+            state.params
+        )
+    )
     assert 'bf16[4,2,24]' not in text  # without a key it is scored: in float32
     key = jax.random.key(0)
     text = str(
-        jax.make_jaxpr(lambda params: dense_gradients(params, network, batch, state.carry, key).grads)(state.params)
+        jax.make_jaxpr(lambda params: gradients_lib.gradients(params, network, batch, state.carry, key).view.shared)(
+            state.params
+        )
     )
     assert 'bf16[4,2,24]' in text  # T x S x 4K

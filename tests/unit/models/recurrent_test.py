@@ -30,6 +30,7 @@ from nplm_jax.data.stream import Span
 from nplm_jax.inference import beam_search, generation, scoring
 from nplm_jax.models import mixture, network_reading, recurrent
 from nplm_jax.models.language_model import LanguageModel
+from nplm_jax.nn import Keys
 from nplm_jax.runs import experiment
 from nplm_jax.training.transformations import add_weight_decay
 
@@ -59,15 +60,16 @@ def test_each_place_has_its_dropout_rate(monkeypatch):
         'dropout',
         lambda key, x, rate, *rest, **more: used.append(rate) or dropout(key, x, rate, *rest, **more),
     )
-    network.body.features(params, jnp.ones((2, 4, M)), network.body.start(2), jax.random.key(0))
-    assert [rate for rate in used if rate != 0.4] == [0.1, 0.1, 0.3]
+    keys = Keys.of_streams(jax.random.key(0), jnp.arange(2))
+    network.body.features(params, jnp.ones((2, 4, M)), network.body.start(2), keys)
+    assert used == [0.1, 0.1, 0.3]
     assert make('gru', dropout=0.5)[0].body.output_rate == 0.5
 
 
 @pytest.mark.parametrize('family', FAMILIES)
 def test_weight_dropout_zeroes_weights_from_the_state_to_itself_alone(family):
     network, params = make(family)
-    dropped = recurrent._drop_recurrent_weights(jax.random.key(0), params['cell'], 0.5)
+    dropped = recurrent._drop_recurrent_weights(Keys.of_streams(jax.random.key(0), jnp.arange(2)), params['cell'], 0.5)
     flat, dropped = (flatten_dict(cell, sep='.') for cell in (params['cell'], dropped))
     for name, weight in flat.items():
         if name == 'W_h_KxK' or name.startswith('h') and name.endswith('kernel'):

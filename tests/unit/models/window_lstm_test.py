@@ -8,6 +8,7 @@ from helpers import make_network, refuses
 
 from nplm_jax.data.stream import Span
 from nplm_jax.models.neural import NeuralLanguageModel
+from nplm_jax.nn import Keys
 
 V, N = 13, 4
 CHANGES = {
@@ -55,8 +56,9 @@ def test_training_predicts_each_word_of_a_stretch_from_the_words_of_it_before():
     network, params = make('window_lstm')
     lstm, _ = make('lstm')
     words_2x5 = jnp.asarray(WORDS_T[:10].reshape(2, 5))  # two stretches
+    keys = Keys.of_streams(jax.random.key(0), jnp.arange(2))
     expected, actual = (
-        jax.jit(each.features)(params, words_2x5, None, jax.random.key(0)).features['C_VxM'] for each in (lstm, network)
+        jax.jit(each.features)(params, words_2x5, None, keys).features['C_VxM'] for each in (lstm, network)
     )
     np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
 

@@ -38,7 +38,7 @@ MISTAKES = {  # a mistake -> the base class, the code, and the member that is na
     'a vector for a penalty': (
         'Window', f'{FEATURES}return super().features(params, e_SxLxM, state)._replace(penalty=jnp.ones(3))', 'features'
     ),
-    'no mean': ('FullSoftmax', 'def loss(self, params, features, *args): return params["b_V"]', 'loss'),
+    'no mean': ('FullSoftmax', 'def loss(self, params, features, *args): return params.shared["b_V"]', 'loss'),
     'an error in the loss': ('FullSoftmax', 'def loss(self, *args): return self.missing', 'loss'),
     'words before examples': (
         'FullSoftmax',

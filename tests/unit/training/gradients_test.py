@@ -19,9 +19,9 @@ def test_dense_gradients_are_those_of_the_mean_nll():
     def mean_nll(params):
         return network.output.nll(params, features_of(network, params, contexts)[0], jnp.arange(7)).mean()
 
-    gradients = objective.dense_gradients(params, network, make_batch(contexts, jnp.arange(7)))
+    gradients = objective.gradients(params, network, make_batch(contexts, jnp.arange(7)))
     nll, expected = jax.value_and_grad(mean_nll)(params)
-    assert gradients.carry is None and gradients.rows is None
+    assert gradients.carry is None and gradients.view.rows is None
     assert float(gradients.nll) == pytest.approx(float(nll), rel=1e-6)
-    for a, b in zip(jax.tree.leaves(gradients.grads), jax.tree.leaves(expected), strict=True):
+    for a, b in zip(jax.tree.leaves(gradients.view.shared), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)

@@ -14,7 +14,7 @@ from experiments.section5.plugins import bigram_proposal, importance
 from experiments.section5.plugins.importance import ImportanceSampling
 from nplm_jax.data import batches
 from nplm_jax.outputs import softmax
-from nplm_jax.outputs.output_layer import Gathered
+from nplm_jax.outputs.output_layer import View, view_rows
 from nplm_jax.runs.training_from_settings import prepare_run
 from nplm_jax.training import step
 from nplm_jax.training.checkpoints import CheckpointStore
@@ -42,12 +42,7 @@ def problem(widths=(5, 11)):
 def estimated(layer, rows, terms, b_V, targets_B):
     """The loss through the layer's own path from gathered rows."""
     params, features = named(terms, b_V)
-    example_rows_BxL, shared_S, draws = rows
-    shared = {name: table[shared_S] for name, table in params.items()}
-    per_example = {name: table[example_rows_BxL] for name, table in params.items()}
-    return layer.sparse_loss(
-        Gathered(shared, per_example, shared_S, draws), features, make_batch(targets_B, targets_B)
-    )[0]
+    return layer.loss(view_rows(params, params, rows), features, make_batch(targets_B, targets_B))[0]
 
 
 def draw(layer, contexts_BxN, targets_B, seed):
@@ -144,12 +139,12 @@ def test_the_weights_of_a_batch_are_the_estimated_probabilities():
     terms, b_V, contexts_BxN, targets_B = problem()
     layer = ImportanceSampling(samples=12, exact_target=True, adaptation=0.0)
     rows, _ = draw(layer, contexts_BxN, targets_B, 0)
-    draws, (params, features) = rows[2], named(terms, b_V)
-    per_example = {name: table[rows[0]] for name, table in params.items()}
+    draws, (params, features) = rows.draws, named(terms, b_V)
+    per_example = {name: table[rows.examples_BxL] for name, table in params.items()}
 
     def loss(bias_BxL):
-        gathered = Gathered(params, per_example | {'b_V': bias_BxL}, rows[1], draws)
-        return layer.sparse_loss(gathered, features, make_batch(targets_B, targets_B))[0]
+        view = View(params, per_example | {'b_V': bias_BxL}, rows)
+        return layer.loss(view, features, make_batch(targets_B, targets_B))[0]
 
     weights_BxL = importance.normalised_weights(jax.jit(jax.grad(loss))(per_example['b_V']))
     y_BxL = np.float64(softmax.gathered_scores(per_example, features))

@@ -10,8 +10,6 @@ from helpers import DATA, SPARSE, RecordingReporter, assert_close, others_nightl
 
 from nplm_jax.data.batches import make_batch
 from nplm_jax.models.neural import NeuralLanguageModel
-from nplm_jax.models.teachers import read_with_teachers, training_start
-from nplm_jax.outputs.teacher import mean_probabilities
 from nplm_jax.runs.network_from_settings import network_from_settings
 from nplm_jax.runs.training_from_settings import prepare_run
 from nplm_jax.training import train as train_lib
@@ -46,14 +44,13 @@ def make_run(changes=None, *teachers):
 
 
 def read_by_teachers(run, num_updates):
-    """Returns the batches of the first updates, and what the teachers read of each, with the state carried."""
+    """Returns the positions of the first updates, and what the teachers read of each, with the state carried."""
     network, B = run.program.network, run.program.batch_size
-    words, state, found = run.words(0, 0, num_updates * B), training_start(network, B // network.layout.bptt_length), []
+    words, state, found = run.words(0, 0, num_updates * B), network.start(B // network.layout.bptt_length)[1], []
     for positions_SxT in words.positions[: num_updates * B].reshape(num_updates, -1, network.layout.bptt_length):
-        batch = make_batch(words.tokens_L, positions_SxT, network.layout.lookback)
-        own, state, teachers, states = read_with_teachers(network, batch, state, run.inputs.teacher_params)
-        state = state, states
-        found.append((positions_SxT, own, teachers))
+        batch = make_batch(words.tokens_L, positions_SxT, network.layout.lookback, teachers=run.inputs.teachers)
+        teachers, state = network.read(batch, state)
+        found.append((positions_SxT, teachers))
     return found
 
 
@@ -64,9 +61,8 @@ def test_a_teacher_predicts_in_training_what_it_predicts_from_the_words_before(s
     run = make_run(BODIES[student], model)
     body, batches = run.program.network.body, read_by_teachers(run, 3)
     first_S = batches[0][0][:, 0]
-    for positions_SxT, own, (teaching,) in batches:
-        assert own.ids_SxL.shape[1] == body.layout.lookback + body.layout.bptt_length
-        p_SxTxV = mean_probabilities([teaching], 'float32').reshape(*positions_SxT.shape, -1)
+    for positions_SxT, teachers in batches:
+        p_SxTxV = teachers.probabilities('float32').reshape(*positions_SxT.shape, -1)
         for s, t in {(0, 0), (0, body.layout.bptt_length - 1), (len(positions_SxT) - 1, body.layout.bptt_length - 1)}:
             position = int(positions_SxT[s, t])
             # A state begins where the stream does; of a shuffled example it knows the last 32 words.

@@ -10,11 +10,12 @@ from helpers import assert_close, make_batch
 from jax.test_util import check_grads
 from softmax_reference import problem
 
+from nplm_jax.models.distilled import Teachers, word_scores
 from nplm_jax.outputs.blockwise import blockwise_cross_entropy, blockwise_distillation
 from nplm_jax.outputs.full import FullSoftmax
-from nplm_jax.outputs.output_layer import BIAS, Gathered
+from nplm_jax.outputs.output_layer import BIAS, Rows, view_rows
 from nplm_jax.outputs.sampled import SampledSoftmax
-from nplm_jax.outputs.teacher import Teacher, mean_probabilities, probabilities, word_scores
+from nplm_jax.outputs.softmax import probabilities
 
 V, B = 23, 7
 U = 'U_VxK'
@@ -23,10 +24,11 @@ FEATURES, PARAMS = {U: TERMS[0][1]}, {U: TERMS[0][0], BIAS: B_V}
 LAYER = FullSoftmax(precision='float32', block_size=3, teacher_weight=0.3)
 
 
-def make_teachers(num: int = 2) -> tuple[Teacher, ...]:
+def make_teachers(layer=LAYER) -> Teachers:
     rng = np.random.default_rng(1)
     draw = lambda *shape: jnp.asarray(rng.normal(size=shape), jnp.float32)  # noqa: E731
-    return tuple(Teacher(LAYER, (U, BIAS), {U: draw(V, k), BIAS: draw(V)}, {U: draw(B, k)}) for k in range(4, 4 + num))
+    params, features = zip(*(({U: draw(V, k), BIAS: draw(V)}, {U: draw(B, k)}) for k in (4, 5)))
+    return Teachers((layer,) * 2, ((U, BIAS),) * 2, params, features)
 
 
 def softmax64(params, features):
@@ -38,7 +40,9 @@ def softmax64(params, features):
 def reference(weight, teachers):
     """Returns the cross-entropy, the mean NLL and the gradients with respect to U, x and b, in float64."""
     p_BxV, onehot_BxV = softmax64(PARAMS, FEATURES), np.eye(V)[TARGETS_B]
-    learned_BxV = (1 - weight) * onehot_BxV + weight * np.mean([softmax64(t.params, t.features) for t in teachers], 0)
+    learned_BxV = (1 - weight) * onehot_BxV + weight * np.mean(
+        list(map(softmax64, teachers.params, teachers.features)), 0
+    )
     loss, nll = (-(q * np.log(p_BxV)).sum(1).mean() for q in (learned_BxV, onehot_BxV))
     G_BxV = (p_BxV - learned_BxV) / B
     return (loss, nll), (G_BxV.T @ np.float64(FEATURES[U]), G_BxV @ np.float64(PARAMS[U]), G_BxV.sum(0))
@@ -77,8 +81,8 @@ def sampled_loss(params, features, samples_S, weight, teachers):
     """Returns the loss and the mean NLL of a sampled layer that draws these samples."""
     sampled = SampledSoftmax(samples=len(samples_S), precision='float32', teacher_weight=weight)
     batch = make_batch(jnp.zeros((B, 1), int), TARGETS_B, sampled.make_extras(np.arange(V), V))
-    shared, per_example = ({n: params[n][rows] for n in (U, BIAS)} for rows in (samples_S, TARGETS_B[:, None]))
-    return sampled.sparse_distillation_loss(Gathered(shared, per_example, samples_S), features, batch, teachers)
+    view = view_rows(params, (U, BIAS), Rows(TARGETS_B[:, None], samples_S))
+    return sampled.loss(view, features, batch, teachers=teachers)
 
 
 class Opaque(FullSoftmax):
@@ -99,7 +103,7 @@ def test_when_all_words_are_samples_the_sampled_loss_is_the_exact_one():
 
 
 def test_a_teacher_that_is_the_student_has_no_gradient_whatever_the_samples():
-    student, samples_S = (Teacher(LAYER, (U, BIAS), PARAMS, FEATURES),), jnp.array([1, 4, 5, 22])
+    student, samples_S = Teachers((LAYER,), ((U, BIAS),), (PARAMS,), (FEATURES,)), jnp.array([1, 4, 5, 22])
     loss = jax.grad(lambda params: sampled_loss(params, FEATURES, samples_S, 1.0, student)[0])
     assert_close(loss(PARAMS), jax.tree.map(jnp.zeros_like, PARAMS), atol=1e-6)
     other = jax.grad(lambda params: sampled_loss(params, FEATURES, samples_S, 1.0, make_teachers())[0])
@@ -108,11 +112,11 @@ def test_a_teacher_that_is_the_student_has_no_gradient_whatever_the_samples():
 
 def test_a_layer_with_log_probabilities_alone_teaches_as_a_softmax():
     samples_S, opaque = jnp.array([1, 4, 5, 22]), Opaque(**dataclasses.asdict(LAYER))
-    softmax, alone = make_teachers(), [dataclasses.replace(t, layer=opaque) for t in make_teachers()]
+    softmax, alone = make_teachers(), make_teachers(opaque)
     assert_close(
         sampled_loss(PARAMS, FEATURES, samples_S, 0.5, alone), sampled_loss(PARAMS, FEATURES, samples_S, 0.5, softmax)
     )
-    assert_close(*(mean_probabilities(teachers, 'float32') for teachers in (alone, softmax)), rtol=1e-5)
+    assert_close(*(teachers.probabilities('float32') for teachers in (alone, softmax)), rtol=1e-5)
 
 
 def test_a_softmax_with_a_distribution_of_its_own_teaches_that_one():
@@ -124,6 +128,6 @@ def test_a_softmax_with_a_distribution_of_its_own_teaches_that_one():
     layer, samples_S = Offset(**dataclasses.asdict(LAYER)), jnp.array([1, 4, 5, 22])
     log_p_BxV = layer.log_probabilities(PARAMS, FEATURES)
     assert_close(probabilities(layer, PARAMS, FEATURES, 'float32'), jnp.exp(log_p_BxV), rtol=1e-5)
-    target_B, scores_SxB = word_scores(Teacher(layer, (U, BIAS), PARAMS, FEATURES), TARGETS_B, samples_S, 'float32')
+    target_B, scores_SxB = word_scores(layer, (U, BIAS), PARAMS, FEATURES, TARGETS_B, samples_S, 'float32')
     expected_SxB = log_p_BxV[jnp.arange(B), TARGETS_B][None] - log_p_BxV[:, samples_S].T
     assert_close(target_B[None] - scores_SxB, expected_SxB, atol=1e-5)

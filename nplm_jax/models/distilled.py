@@ -1,0 +1,173 @@
+"""Distillation: a network that learns from the distributions of teachers beside the targets.
+
+q is the mean of the teachers' distributions; the loss is in the output layer (`outputs.soft_targets`). Dims: V
+vocabulary, S streams, T targets of each, B = S * T examples; S also words that all examples share.
+
+References:
+    Hinton, Vinyals and Dean, Distilling the knowledge in a neural network, 2015.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+from nplm_jax.data.batches import Batch, Layout
+from nplm_jax.distributed.mapping import NO_AXES, MeshAxes
+from nplm_jax.models.body import Body, State, by_example
+from nplm_jax.models.network import Network
+from nplm_jax.nn import Keys, Precision
+from nplm_jax.outputs import softmax
+from nplm_jax.outputs.output_layer import Features, OutputLayer, Params, Rows, View, view_rows
+
+_CONTEXT = 32  # words that a teacher of unlimited reach reads for each shuffled example
+
+
+@dataclasses.dataclass(frozen=True)
+class Distilled(Network):
+    """A network with teachers, which read the same batches without dropout, in float32. Used in training only.
+
+    `Batch.teachers` holds their parameters. Where the network trains on streams, a teacher with a state carries it
+    along the same streams, and the state of a batch is the pair of the network's and theirs. Otherwise the examples are
+    shuffled, and a teacher reads the last words of each from its `start`: as many as it reaches, or _CONTEXT if it
+    reaches all.
+
+    Attributes:
+        teachers: Their networks, over the same words.
+    """
+
+    teachers: tuple[Network, ...] = ()
+
+    @property
+    def layout(self) -> Layout:
+        """See `Network.layout`. With the tokens that the teachers read."""
+        own = super().layout
+        return own._replace(lookback=max(own.lookback, *(self._lookback(teacher.body) for teacher in self.teachers)))
+
+    def _lookback(self, body: Body) -> int:
+        return body.lookback if self.body.layout.over_streams else (body.reach or _CONTEXT) - 1
+
+    def start(self, num_streams: int) -> State:
+        """See `Network.start`. The pair of the network's state and those of the teachers."""
+        starts = (t.start(num_streams) if self.body.layout.over_streams else None for t in self.teachers)
+        return super().start(num_streams), tuple(starts)
+
+    def loss(
+        self,
+        view: View,
+        batch: Batch,
+        state: State = None,
+        keys: Keys | None = None,
+        axes: MeshAxes = NO_AXES,
+        **options: Any,
+    ) -> tuple[jax.Array, tuple[jax.Array, State]]:
+        """See `Network.loss`. The loss is the cross-entropy with the targets and the teachers."""
+        own, states = self.start(len(batch.ids_SxL)) if state is None else state
+        teachers, states = self.read(batch, states)
+        loss, (nll, own) = super().loss(view, batch, own, keys, axes, teachers=teachers, **options)
+        return loss, (nll, (own, states))
+
+    def read(self, batch: Batch, states: Sequence[State]) -> tuple['Teachers', tuple[State, ...]]:
+        """Reads a batch with each teacher.
+
+        Args:
+            batch: The batch, with `layout.lookback` tokens before the targets, and the teachers' parameters.
+            states: The state of each teacher before the batch.
+
+        Returns:
+            The teachers with their features of each example, and their states after the batch.
+        """
+        features, after = [], []
+        for network, params, state in zip(self.teachers, batch.teachers, states, strict=True):
+            words = batch.recent(self._lookback(network.body))
+            if not self.body.layout.over_streams:
+                zero = 0 * batch.ids_SxL[0, 0]  # makes the state one of a device's streams on a mesh
+                state = jax.tree.map(lambda x, z=zero: x + z.astype(x.dtype), network.start(len(batch.ids_SxL)))
+            output = network.features(params, words.ids_SxL, state, starts_SxL=words.starts_SxL)
+            num_targets = batch.targets_SxT.shape[1]
+            features.append(by_example({name: x[:, -num_targets:] for name, x in output.features.items()}))
+            after.append(output.state if self.body.layout.over_streams else None)
+        layers, tables = (tuple(values) for values in zip(*((t.output, t.tables.words) for t in self.teachers)))
+        return Teachers(layers, tables, batch.teachers, tuple(features)), tuple(after)
+
+
+@flax.struct.dataclass
+class Teachers:
+    """The teachers of some examples: their mean distribution, as `outputs.soft_targets.SoftTargets`.
+
+    Attributes:
+        layers: Their output layers.
+        tables: For each the names of the parameters with one row per output word.
+        params: Their parameters; constants for the student's gradient.
+        features: For each the features of the student's examples.
+    """
+
+    layers: tuple[OutputLayer, ...] = flax.struct.field(pytree_node=False)
+    tables: tuple[tuple[str, ...], ...] = flax.struct.field(pytree_node=False)
+    params: tuple[Params, ...]
+    features: tuple[Features, ...]
+
+    def probabilities(self, precision: Precision) -> jax.Array:
+        """See `SoftTargets.probabilities`."""
+        each = zip(self.layers, self.params, self.features)
+        return _mean([softmax.probabilities(*teacher, precision) for teacher in each])
+
+    def of_candidates(
+        self, targets_B: jax.Array, samples_S: jax.Array, log_inclusion_prob_S: jax.Array, precision: Precision
+    ) -> tuple[jax.Array, jax.Array]:
+        """See `SoftTargets.of_candidates`.
+
+        A teacher's estimate is exp(y) of the target and exp(y) / P(included) of each other sample, divided by their
+        sum. It equals the teacher's distribution when all words are samples.
+        """
+        is_target_SxB = samples_S[:, None] == targets_B[None, :]
+
+        def estimate(scores: tuple[jax.Array, jax.Array]) -> jax.Array:
+            target_B, y_SxB = scores
+            rest_SxB = jnp.where(is_target_SxB, -jnp.inf, y_SxB - log_inclusion_prob_S[:, None])
+            return jax.nn.softmax(jnp.concatenate([target_B[None], rest_SxB]), axis=0)
+
+        each = zip(self.layers, self.tables, self.params, self.features)
+        scores = (word_scores(*teacher, targets_B, samples_S, precision) for teacher in each)
+        q_TxB = jax.lax.stop_gradient(_mean([estimate(both) for both in scores]))
+        return q_TxB[0], q_TxB[1:]
+
+
+def word_scores(
+    layer: OutputLayer,
+    tables: Sequence[str],
+    params: Params,
+    features: Features,
+    targets_B: jax.Array,
+    samples_S: jax.Array,
+    precision: Precision,
+) -> tuple[jax.Array, jax.Array]:
+    """Returns log P of some words up to a constant of each example, float32, nats; with a softmax from their rows only.
+
+    Args:
+        layer: The output layer.
+        tables: The names of its parameters with one row per output word.
+        params: Its parameters.
+        features: Its features.
+        targets_B: One word of each example, int32.
+        samples_S: Words that all examples share, int32.
+        precision: See `outputs.softmax.probabilities`.
+
+    Returns:
+        Those of the targets, B, and of the samples, S x B.
+    """
+    if (scorer := softmax.scorer_of(layer)) is None:
+        log_p_BxV = layer.log_probabilities(params, features)
+        return jnp.take_along_axis(log_p_BxV, targets_B[:, None], axis=1)[:, 0], log_p_BxV[:, samples_S].T
+    view = view_rows(params, tables, Rows(targets_B[:, None], samples_S))
+    target_B = scorer.gathered_scores(view.shared, view.examples, features)[:, 0]
+    return target_B, scorer.scores(view.shared, features, precision)
+
+
+def _mean(arrays: Sequence[jax.Array]) -> jax.Array:
+    """Returns the mean of arrays, of which no stack is made."""
+    return functools.reduce(jnp.add, arrays) / len(arrays)
