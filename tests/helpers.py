@@ -361,7 +361,7 @@ def check_eight_devices(changes: Mapping[str, Any], data: int, model: int, mode:
     mesh, params = {'parallel.data': data, 'parallel.model': model, 'parallel.mode': mode}, []
     for settings in (small_settings(changes), small_settings({**changes, **mesh})):
         run = prepare_run(settings, DATA)
-        state = run.program.sharding.shard(run.init_state())
+        state = run.init_state()
         for step in (0, 4, 8):
             state, _ = run_chunk(run.chunk(state, step))
         params.append(run.program.sharding.unshard(state.params, len(DATA.vocabulary)))

@@ -107,7 +107,6 @@ def trace_update(
     everywhere = NamedSharding(made.mesh, PartitionSpec())
     put = functools.partial(jax.tree.map, lambda x: _shape(x, everywhere))
     state = jax.eval_shape(lambda: step.init_state(program, settings.seed, settings.optimizer.hyperparams))
-    state = jax.eval_shape(functools.partial(sharding.pad, sharding=program.sharding), state)
     specs = program.sharding.partition_specs(state)
     state = jax.tree.map(lambda x, spec: _shape(x, NamedSharding(made.mesh, spec)), state, specs)
     extras = jax.eval_shape(lambda: jax.tree.map(jax.numpy.asarray, output.make_extras(_words(), num_words)))

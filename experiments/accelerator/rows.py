@@ -85,7 +85,7 @@ def training_speed(network: str, batch: int, size: Size) -> dict[str, Any]:
     """Times updates of our training step."""
     process.set_up_process()
     (run,) = prepare(network, size.batch(batch), size, [{}])
-    state = run.program.sharding.shard(run.init_state())
+    state = run.init_state()
     chunk = run.chunk(state, 0)
 
     def turn() -> np.ndarray:
@@ -115,7 +115,7 @@ def sweep(network: str, batch: int, size: Size) -> dict[str, Any]:
     scale = min(1.0, B / NETWORKS[network]().train.batch_size)  # of a rate for the config's batch
     points = [{'optimizer.learning_rate': scale * rate, 'optimizer.decay': decay} for rate, decay in POINTS]
     runs = prepare(network, B, quarter, points)
-    states = {mode: [r.program.sharding.shard(r.init_state()) for r in runs] for mode in ('together', 'one by one')}
+    states = {mode: [r.init_state() for r in runs] for mode in ('together', 'one by one')}
     losses: dict[str, np.ndarray] = {}  # of the first turn
 
     def turn(mode: str, train: Callable[[Sequence[Chunk]], Sequence[tuple[Any, ...]]]) -> np.ndarray:

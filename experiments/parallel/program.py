@@ -38,7 +38,7 @@ def compile_update(model: Any, num_words: int, batch_size: int, data: int, model
     settings = dataclasses.replace(settings, model=model)
     mesh = make_sharding(ParallelSettings(data, model_devices, 'shard_map'), batch_size, batch_size, False)
     program = make_program(settings, network_from_settings(settings, num_words), 1, mesh)
-    state = program.sharding.shard(step_lib.init_state(program, settings.seed, settings.optimizer.hyperparams))
+    state = step_lib.init_state(program, settings.seed, settings.optimizer.hyperparams)
     tokens_T = mesh.replicate(jnp.zeros(2 * batch_size, jnp.int32))
     inputs = step_lib.RunInputs(tokens_T)
     return step_lib.execute_steps.lower(program, state, tokens_T, 0, 1, inputs).compile()

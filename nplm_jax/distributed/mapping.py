@@ -51,18 +51,23 @@ def map_loss(loss: Loss, sharding: MeshSharding) -> Loss:
 def map_parts(
     function: Callable[..., Result], sharding: MeshSharding, in_axes: Sequence[int | None], out_axis: int
 ) -> Callable[..., Result]:
-    """Inside jit: maps a function over the devices of a mesh, each of which computes a part. See `jax.vmap`.
+    """Inside jit: maps a function over the mesh axes but MODEL, whose devices compute a part. See `jax.vmap`.
+
+    XLA divides each part over the model axis as it finds the parameters divided.
 
     Args:
-        function: A function of trees of arrays that needs nothing from other devices.
+        function: A function of trees of arrays that needs nothing from the other parts.
         sharding: The sharding, with a mesh.
         in_axes: For each argument the axis of its arrays that the devices divide; None where each has it in full.
         out_axis: The axis of its result that they divide.
     """
     assert sharding.mesh is not None
-    over_all, axes = sharding.mesh.axis_names, (*in_axes, out_axis)
-    *specs, out_specs = (PartitionSpec() if i is None else PartitionSpec(*[None] * i, over_all) for i in axes)
-    return jax.shard_map(function, mesh=sharding.mesh, in_specs=tuple(specs), out_specs=out_specs, check_vma=False)
+    names, axes = tuple(name for name in sharding.mesh.axis_names if name != MODEL), (*in_axes, out_axis)
+    *specs, out_specs = (PartitionSpec() if i is None else PartitionSpec(*[None] * i, names) for i in axes)
+    mesh, manual = sharding.mesh, frozenset(names)
+    return jax.shard_map(
+        function, mesh=mesh, in_specs=tuple(specs), out_specs=out_specs, check_vma=False, axis_names=manual
+    )
 
 
 def _shard_mapped(

@@ -23,8 +23,8 @@ PADDING_BIAS = -1e9  # bias of padding words (V is padded to a multiple of the m
 class MeshSharding:
     """The places of a training state's arrays on the devices of a mesh.
 
-    Without a mesh every method returns its arguments unchanged, on one device. `mapping` maps functions over the
-    devices, `constraints` constrains arrays inside jit.
+    Without a mesh every method returns its arguments unchanged, on one device (`shard` puts NumPy arrays there).
+    `mapping` maps functions over the devices, `constraints` constrains arrays inside jit.
 
     Attributes:
         mesh: Devices with the axes `data`, `model` or both.
@@ -50,22 +50,42 @@ class MeshSharding:
         return self.devices[0].platform
 
     def shard(self, tree: Tree) -> Tree:
-        """Pads a training state on one device to the mesh, and shards it by `partition_specs`."""
+        """Pads a training state in full to the mesh, and shards it by `partition_specs`: each device gets its part."""
         if (mesh := self.mesh) is None:
-            return tree
-        put = lambda leaf, spec: jax.device_put(np.asarray(leaf), NamedSharding(mesh, spec))  # noqa: E731
-        return jax.tree.map(put, pad(tree, self), self.partition_specs(tree))
+            return jax.tree.map(jnp.asarray, tree)
+
+        def put(path: tuple[Any, ...], leaf: Any, axis: str, spec: PartitionSpec) -> jax.Array:
+            full = np.asarray(leaf)
+            rows, value = _padding(path, full, axis, self)
+
+            def part(index: tuple[slice, ...] | None) -> np.ndarray:
+                assert index is not None
+                own = full[index]
+                if not rows:
+                    return own
+                first, stop, _ = index[0].indices(len(full) + rows)
+                return np.pad(own, [(0, stop - first - len(own))] + [(0, 0)] * (own.ndim - 1), constant_values=value)
+
+            shape = (len(full) + rows, *full.shape[1:]) if rows else full.shape
+            return jax.make_array_from_callback(shape, NamedSharding(mesh, spec), part)
+
+        return jax.tree_util.tree_map_with_path(put, tree, self.row_axes(tree), self.partition_specs(tree))
 
     def unshard(self, tree: Tree, num_rows: int) -> Tree:
-        """Undoes `shard`: returns full arrays on this process's first device, without the padding."""
+        """Undoes `shard`: returns arrays in full, without the padding, in every process.
+
+        Those that devices divide are NumPy arrays, so that no device has them in full; of the others it returns the
+        copy on this process's first device.
+        """
         if self.mesh is None:
             return tree
 
-        def take(leaf: jax.Array, axis: str) -> jax.Array:
-            full = jax.device_put(leaf.addressable_data(0), jax.local_devices()[0])
-            return full[:num_rows] if axis == MODEL else full
+        def take(leaf: jax.Array, axis: str) -> Any:
+            if leaf.is_fully_replicated:
+                return leaf.addressable_data(0)
+            return fetch(leaf)[: num_rows if axis == MODEL else None]
 
-        return jax.tree.map(take, all_gather(tree, self.mesh), self.row_axes(tree))
+        return jax.tree.map(take, tree, self.row_axes(tree))
 
     def replicate(self, tree: Tree) -> Tree:
         """Copies each array to every device."""
@@ -85,12 +105,6 @@ class MeshSharding:
             return jax.make_array_from_single_device_arrays(np.shape(number), sharding, copies)
 
         return jax.tree.map(put, numbers)
-
-    def fetch(self, array: jax.Array) -> np.ndarray:
-        """Returns in full an array that the devices divide, in every process."""
-        if self.mesh is not None and self.mesh.is_multi_process:
-            array = all_gather(array, self.mesh)
-        return np.asarray(array)
 
     def partition_specs(self, tree: Any) -> Any:
         """Returns a PartitionSpec for each array of a tree of parameters or of a training state."""
@@ -134,30 +148,57 @@ def make_mesh(data: int, model: int, devices: Sequence[jax.Device] = ()) -> Mesh
 
 
 def scoring_sharding(sharding: MeshSharding, is_shared: bool = False) -> MeshSharding:
-    """Returns the sharding of scored words: all devices of a mesh divide them, or those of each process if not shared.
+    """Returns the sharding of scored words and of the parameters: that of training, or all devices of this process.
 
     Every process must score the same words at the same time if they are shared.
     """
-    if (mesh := sharding.mesh) is None:
-        return ONE_DEVICE
-    devices = sharding.devices if is_shared else mesh.local_devices
+    if (mesh := sharding.mesh) is None or is_shared or not mesh.is_multi_process:
+        return sharding
+    devices = mesh.local_devices
     return MeshSharding(make_mesh(len(devices), 1, devices)) if len(devices) > 1 else ONE_DEVICE
+
+
+def num_parts(sharding: MeshSharding) -> int:
+    """Returns the number of parts into which the data axis divides scored words."""
+    return 1 if sharding.mesh is None else sharding.mesh.shape.get(DATA, 1)
 
 
 def pad(tree: Tree, sharding: MeshSharding) -> Tree:
     """Returns a training state whose tables have a multiple of the model axis's size of rows; see `paddings`."""
-    if sharding.mesh is None or MODEL not in sharding.mesh.axis_names:
+    if sharding.mesh is None:
         return tree
-    values, size = dict(sharding.paddings), sharding.mesh.shape[MODEL]
 
     def pad_rows(path: tuple[Any, ...], leaf: jax.Array, axis: str) -> jax.Array:
-        if axis != MODEL:
+        rows, value = _padding(path, leaf, axis, sharding)
+        if not rows:
             return leaf
-        value = 0.0 if _field(path) == 'opt_state' else values[path[-1].key]
-        padding = [(0, -len(leaf) % size)] + [(0, 0)] * (leaf.ndim - 1)
-        return jnp.pad(leaf, padding, constant_values=value)
+        # Not pad's constant_values: in a program that pads an array with two values, XLA's partitioner uses one of them.
+        padded = jnp.pad(leaf, [(0, rows)] + [(0, 0)] * (leaf.ndim - 1))
+        is_row = jnp.arange(len(padded)) < len(leaf)
+        return jnp.where(is_row.reshape(-1, *[1] * (leaf.ndim - 1)), padded, value) if value else padded
 
     return jax.tree_util.tree_map_with_path(pad_rows, tree, sharding.row_axes(tree))
+
+
+def unpad(params: dict[str, Any], sharding: MeshSharding, num_rows: int) -> dict[str, Any]:
+    """Inside jit: returns parameters without the rows that `pad` adds. Devices still divide the others."""
+    if sharding.mesh is None:
+        return params
+    return params | {name: params[name][:num_rows] for name, _ in sharding.paddings if name in params}
+
+
+def fetch(array: jax.Array) -> np.ndarray:
+    """Returns an array that devices divide in full, in every process. No device of a single process has it in full."""
+    if not array.is_fully_addressable:
+        assert isinstance(array.sharding, NamedSharding)
+        array = all_gather(array, array.sharding.mesh)
+    if array.is_fully_replicated:
+        return np.asarray(array.addressable_data(0))
+    full = np.empty(array.shape, array.dtype)  # NumPy's conversion would keep a second copy as long as the array lives
+    for shard in array.addressable_shards:
+        if shard.replica_id == 0:
+            full[shard.index] = shard.data
+    return full
 
 
 def read_rows(read: Callable[[int, int], np.ndarray], num_rows: int, width: int, sharding: MeshSharding) -> jax.Array:
@@ -185,6 +226,15 @@ def read_rows(read: Callable[[int, int], np.ndarray], num_rows: int, width: int,
     by_rows = NamedSharding(mesh, PartitionSpec(mesh.axis_names))
     shares = jax.make_array_from_callback((share * mesh.size, width), by_rows, read_share)
     return all_gather(shares, mesh)
+
+
+def _padding(path: tuple[Any, ...], leaf: Any, axis: str, sharding: MeshSharding) -> tuple[int, float]:
+    """Returns how many rows pad an array to a multiple of the model axis's size, and their value."""
+    assert sharding.mesh is not None
+    if axis != MODEL or MODEL not in sharding.mesh.axis_names:
+        return 0, 0.0
+    value = 0.0 if _field(path) == 'opt_state' else dict(sharding.paddings)[path[-1].key]
+    return -len(leaf) % sharding.mesh.shape[MODEL], value
 
 
 def _field(path: tuple[Any, ...]) -> str:

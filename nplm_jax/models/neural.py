@@ -15,7 +15,7 @@ import numpy as np
 
 from nplm_jax.data.stream import RARE_ID, Span
 from nplm_jax.distributed.mapping import map_parts
-from nplm_jax.distributed.sharding import DATA, ONE_DEVICE, MeshSharding
+from nplm_jax.distributed.sharding import DATA, ONE_DEVICE, MeshSharding, fetch, num_parts, unpad
 from nplm_jax.models.body import by_example
 from nplm_jax.models.language_model import LanguageModel, check_contexts, check_lines
 from nplm_jax.models.network import Network
@@ -51,17 +51,17 @@ class NeuralLanguageModel(LanguageModel):
 
         Args:
             network: The network.
-            params: Its parameters, on one device.
-            sharding: The devices that divide the words of a span: `sharding.scoring_sharding`.
+            params: Its parameters, placed by `sharding.shard`.
+            sharding: The devices that divide the words of a span, and the parameters: `sharding.scoring_sharding`.
         """
         self.network = network
-        self.params = params
+        self.placed_params = params
         self.sharding = sharding
         self.vocabulary_size = network.vocabulary_size
         self.n = None if network.body.reach is None else network.body.reach + 1
 
     def _describe_size(self) -> str:
-        size = sum(array.size for array in jax.tree.leaves(self.params))
+        size = self.network.num_parameters()
         return f'{type(self.network.body).__name__}, {self.network.vocabulary_size:,} words, {size:,} parameters'
 
     def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
@@ -84,24 +84,25 @@ class NeuralLanguageModel(LanguageModel):
     def _read_span(self, tokens_T: np.ndarray, span: Span, one_hot_VxG: jax.Array | None) -> np.ndarray:
         start = max(0, span.start - burn_in(self.network.body))
         blocks = stream_blocks(self.network, tokens_T, Span(start, span.stop), self.scoring_block(span.stop - start))
-        params = self.params if self.sharding.mesh is None else self._params_everywhere
         inputs = self.sharding.put((*blocks, one_hot_VxG))
-        found = self.sharding.fetch(_read_stream(self.network, params, *inputs, self.sharding))
+        found = fetch(_read_stream(self.network, self.placed_params, *inputs, self.sharding))
         return found.reshape(-1, *found.shape[2:])[span.start - start : span.stop - start]
 
     def scoring_block(self, num_words: int) -> int:
         """Returns how many words of a span the devices read at once; few for a short one, so that little is padding."""
-        num_devices = len(self.sharding.devices)
+        num_devices = num_parts(self.sharding)
         # With a state every device reads all words of a block, and scores its part of them.
-        num_parts = num_devices if self.network.body.start(1) is None else 1
+        num_readers = num_devices if self.network.body.start(1) is None else 1
         largest = min(default_block_size(self.sharding.platform), MAX_SCORES // self.network.vocabulary_size)
-        share = 1 << max(0, -(-num_words // num_parts) - 1).bit_length()  # a power of two: few programs compile
+        share = 1 << max(0, -(-num_words // num_readers) - 1).bit_length()  # a power of two: few programs compile
         size = max(SCORING_BATCH, min(largest, share))
-        return size * num_parts + -size * num_parts % num_devices
+        return size * num_readers + -size * num_readers % num_devices
 
     @functools.cached_property
-    def _params_everywhere(self) -> Params:
-        return self.sharding.put(self.params)
+    def params(self) -> Params:
+        """The parameters in full, on one device: all but spans is read there."""
+        full = self.sharding.unshard(self.placed_params, self.network.output.num_rows(self.network.vocabulary_size))
+        return full if self.sharding.mesh is None else jax.tree.map(jnp.asarray, full)
 
     def score_lines(self, lines: Sequence[np.ndarray]) -> list[np.ndarray]:
         """See `LanguageModel.score_lines`. Lines are read in parallel; of equal beginnings only one is scored."""
@@ -231,6 +232,8 @@ def _read_stream(
     def read_blocks(
         params: Params, state: ReadState, ids_KxB: jax.Array, targets_KxB: jax.Array, one_hot_VxG: jax.Array | None
     ) -> jax.Array:
+        params = unpad(params, sharding, network.output.num_rows(network.vocabulary_size))
+
         def read_block(state: ReadState, block: tuple[jax.Array, jax.Array]) -> tuple[ReadState, jax.Array]:
             ids_B, targets_B = block
             features, state = read(network, params, state, ids_B[None])
@@ -244,13 +247,13 @@ def _read_stream(
 
         return jax.lax.scan(read_block, state, (ids_KxB, targets_KxB))[1]
 
-    if (num_devices := len(sharding.devices)) > 1 and state.body is None:
+    if (parts := num_parts(sharding)) > 1 and state.body is None:
         words_L = jnp.concatenate([state.recent_SxR[0], ids_KxB.reshape(-1)])
-        firsts_Dx1 = np.arange(0, ids_KxB.size, ids_KxB.size // num_devices)[:, None]
+        firsts_Dx1 = np.arange(0, ids_KxB.size, ids_KxB.size // parts)[:, None]
         state = ReadState(words_L[firsts_Dx1 + np.arange(network.body.lookback)], None)
-        ids_KxB, targets_KxB = (x.reshape(num_devices * len(x), -1) for x in (ids_KxB, targets_KxB))
+        ids_KxB, targets_KxB = (x.reshape(parts * len(x), -1) for x in (ids_KxB, targets_KxB))
         read_blocks = map_parts(read_blocks, sharding, (None, 0, 0, 0, None), 0)
-    elif num_devices > 1:
+    elif parts > 1:
         read_blocks = map_parts(read_blocks, sharding, (None, None, None, 1, None), 1)
     return read_blocks(params, state, ids_KxB, targets_KxB, one_hot_VxG)
 

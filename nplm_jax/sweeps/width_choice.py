@@ -17,9 +17,7 @@ from nplm_jax.config.checked_fields import flatten
 from nplm_jax.config.registry import KINDS
 from nplm_jax.config.settings import Settings
 from nplm_jax.data.dataset import Dataset
-from nplm_jax.distributed.sharding import scoring_sharding
 from nplm_jax.inference.perplexity import evaluate_sample
-from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.runs import loading
 from nplm_jax.runs.experiment import load_settings
 from nplm_jax.runs.training_from_settings import prepare_run
@@ -180,7 +178,7 @@ def measure(settings: Settings, data: Dataset, folder: pathlib.Path) -> Timing:
         seconds: list[float] = []  # of each chunk, and its updates
         updates: list[int] = []
         begun = time.perf_counter()
-        state, step = program.sharding.shard(run.init_state()), 0
+        state, step = run.init_state(), 0
         while len(seconds) <= _TIMED_CHUNKS or sum(seconds[1:]) < _TIMED_SECONDS:
             chunk = run.chunk(state, step)  # of other words each time, whose rows are not in the processor's cache
             state, nll_S = step_lib.execute_steps(*chunk)
@@ -188,8 +186,7 @@ def measure(settings: Settings, data: Dataset, folder: pathlib.Path) -> Timing:
             seconds.append(time.perf_counter() - begun - sum(seconds))
             updates.append(chunk.num_steps)
             step = (step + chunk.num_steps) % run.schedule.total_steps
-        params = program.unshard(step_lib.evaluation_params(program, state))
-        model = NeuralLanguageModel(program.network, params, scoring_sharding(program.sharding))
+        model = run.model(step_lib.evaluation_params(program, state))
         num_words, scoring = num_valid_words(settings, data), []
         for _ in range(2):
             begun = time.perf_counter()

@@ -8,6 +8,7 @@ References:
     Guo et al., On calibration of modern neural networks, 2017: the bias of their vector scaling, shared in a group.
 """
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.optimize
@@ -40,8 +41,12 @@ def calibrate(model: NeuralLanguageModel, data: Dataset) -> Params:
     probabilities_TxG = np.concatenate([model.group_probabilities(data.tokens_T, span, groups_V) for span in spans])
     words_T = np.concatenate([np.asarray(data.tokens_T[span.start : span.stop]) for span in spans])
     d_G = fit_offsets(probabilities_TxG, groups_V[words_T])
-    b_V = np.asarray(model.params[BIAS]) + d_G.astype(np.float32)[groups_V]
-    return model.params | {BIAS: jnp.asarray(multihost.broadcast_from_primary(b_V))}
+    d_V, b_V = (
+        multihost.broadcast_from_primary(d_G.astype(np.float32)[groups_V]),
+        jnp.asarray(model.placed_params[BIAS]),
+    )
+    d_V = np.pad(d_V, (0, len(b_V) - len(d_V)))  # devices that divide b may pad it
+    return model.placed_params | {BIAS: jax.device_put(b_V + d_V, b_V.sharding)}
 
 
 def calibration_spans(data: Dataset) -> list[Span]:

@@ -31,8 +31,8 @@ class CheckpointStore:
 
     A save is asynchronous and atomic: it goes on in threads of Orbax, and a process that is killed during one does not
     damage earlier checkpoints. Each checkpoint has a checksum, so that a damaged one is detected and the one before it
-    is used. Arrays are saved unsharded, so a checkpoint can be restored on any number of devices. Of several processes
-    only the first one saves.
+    is used. Arrays are saved in full, without padding, so a checkpoint can be restored on any number of devices. Of
+    several processes only the first one saves.
     """
 
     def __init__(self, folder: pathlib.Path, read_only: bool = False) -> None:
@@ -154,7 +154,7 @@ class CheckpointStore:
             best: An example of the best parameters.
 
         Returns:
-            State, best parameters and progress; None if there is no checkpoint.
+            State and best parameters as NumPy arrays, and progress; None if there is no checkpoint.
 
         Raises:
             BadInput: There are checkpoints and none can be read. They are not changed.
@@ -176,7 +176,7 @@ class CheckpointStore:
         if (restored := self._read_newest({'best': best})) is None:
             raise BadInput(self._manager.directory, 'has no checkpoint')
         (best,), progress = restored
-        return best, progress
+        return jax.tree.map(jnp.asarray, best), progress
 
     def _read_newest(self, examples: dict[str, Any]) -> tuple[list[Any], dict[str, Any]] | None:
         """Returns what `_read` does of the newest checkpoint that it can read; see `restore`."""
@@ -189,7 +189,7 @@ class CheckpointStore:
                 damaged[step] = first_line(error)[:200]
                 continue
             self._rename_damaged(damaged, step)
-            return jax.tree.map(jnp.asarray, trees), progress
+            return trees, progress
         if damaged:
             reason = f'of update {max(damaged)}: {damaged[max(damaged)]}'
             message = f'no checkpoint can be read ({reason}); move the folder away to start again'

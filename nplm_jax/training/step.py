@@ -15,7 +15,7 @@ import optax
 
 from nplm_jax.data.batches import Batch, make_batch
 from nplm_jax.distributed.constraints import constrain, constrain_replicated, vocab_minor_layout
-from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding
+from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding, pad
 from nplm_jax.models.body import State
 from nplm_jax.models.network import Network
 from nplm_jax.outputs.output_layer import BIAS, Params, SparseOutputLayer
@@ -93,13 +93,15 @@ class Program:
     sharding: MeshSharding = ONE_DEVICE
 
     def unshard(self, tree: Any) -> Any:
-        """Returns parameters, or a state with them, on one device and without the rows that pad the output tables."""
+        """Returns parameters, or a state with them, in full and without the rows that pad the output tables."""
         return self.sharding.unshard(tree, self.network.output.num_rows(self.network.vocabulary_size))
 
 
 @functools.partial(jax.jit, static_argnames='program')  # one compilation instead of one per operation
 def init_state(program: Program, seed: Any, hyperparams: Hyperparams, bias_V: np.ndarray | None = None) -> TrainState:
-    """Returns the state before the first update, on one device: a pure function of the seed.
+    """Returns the state before the first update on the devices of the program: a pure function of the seed.
+
+    Each device computes only its rows.
 
     Args:
         program: The run's program.
@@ -117,7 +119,8 @@ def init_state(program: Program, seed: Any, hyperparams: Hyperparams, bias_V: np
     opt_state = program.optimizer.init(params, hyperparams)
     averages_twice = program.average_decay > 0 and optimizer_plugin.averages(opt_state)
     require(not averages_twice, 'train.average', program.average_decay, 'must be 0 with a schedule-free optimizer')
-    return TrainState(params, opt_state, jnp.zeros((), jnp.int32), seed, carry, average, output_state)
+    state = TrainState(params, opt_state, jnp.zeros((), jnp.int32), seed, carry, average, output_state)
+    return constrain(pad(state, program.sharding), program.sharding)
 
 
 def average_decay_at(program: Program, step: jax.Array) -> jax.Array:

@@ -49,7 +49,7 @@ class Best(NamedTuple):
     """The parameters with the best validation NLL.
 
     Attributes:
-        params: The parameters, on one device.
+        params: The parameters, on the devices of the run.
         scores: log P of the validation words by them; empty where another start of the run found them.
     """
 
@@ -61,7 +61,8 @@ class Trained(NamedTuple):
     """The result of a training.
 
     Attributes:
-        params: The parameters with the best validation NLL, post-processed, on one device.
+        params: The parameters with the best validation NLL, post-processed: on the devices of the run, of several
+            processes in full in each.
         scores: log P of the validation words by them; empty where another start of the run found them.
         progress: The final progress.
     """
@@ -117,7 +118,6 @@ def train(
         Pruned: `should_prune` asked to stop; the state is saved.
     """
     state, best, progress = restore_or_init(run, store)
-    state = run.program.sharding.shard(state)
     losses = LossReader(reporter, (time.perf_counter() if started is None else started) - progress.seconds)
     reporter.start(progress, run.schedule, run.program.batch_size, run.cost, num_sampled_words(run))
     stop_signal = StopSignal(interrupted)
@@ -127,7 +127,8 @@ def train(
             save(run, store, state, best, progress, wait=True)
             raise Interrupted(progress.step, signal_number)
         if progress.finished:
-            return Trained(*best, progress)
+            params = best.params if multihost.is_alone() else run.program.unshard(best.params)
+            return Trained(params, best.scores, progress)
         losses.start_chunk()
         if (result := (yield run.chunk(state, progress.step))) is None:
             continue
@@ -162,13 +163,16 @@ def fit(training: Training) -> Trained:
 
 
 def restore_or_init(run: TrainingRun, store: CheckpointStore | None) -> tuple[TrainState, Best, Progress]:
-    """Returns state, best parameters and progress of the newest checkpoint, else the initial ones, on one device."""
-    state = run.init_state()
-    restored = store and store.restore(state, state.params)
-    state, best, saved = restored or (state, jax.tree.map(jnp.copy, state.params), {})
+    """Returns state, best parameters and progress of the newest checkpoint, else the initial ones, on its devices."""
+    shapes, place = run.state_shapes(), run.program.sharding.shard
+    restored = store and store.restore(shapes, shapes.params)
+    if not multihost.broadcast_from_primary(np.bool(restored is not None)):
+        state = run.init_state()
+        return state, Best(jax.tree.map(jnp.copy, state.params), {}), Progress()
+    state, best, saved = restored or (*jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), (shapes, shapes.params)), {})
     arrays = jax.tree.map(np.asarray, dataclasses.asdict(Progress(**saved)))
     state, best, arrays = multihost.broadcast_from_primary((state, best, arrays))
-    return state, Best(best, {}), Progress(**{key: array.item() for key, array in arrays.items()})
+    return place(state), Best(place(best), {}), Progress(**{key: array.item() for key, array in arrays.items()})
 
 
 def validate(
@@ -180,7 +184,7 @@ def validate(
         The best parameters, those of the state if it is better, and the progress, `finished` if patience or the
         updates are used up.
     """
-    params = run.program.unshard(step_lib.evaluation_params(run.program, state))
+    params = step_lib.evaluation_params(run.program, state)
     try:
         nll, scores = score_valid(run, params)
     except NonFiniteError as error:
@@ -197,8 +201,10 @@ def validate(
         finished=progress.step >= run.schedule.total_steps or evaluations_since_best >= run.train.patience,
     )
     reporter.validated(progress)
-    if run.train.sample_words and multihost.is_primary():
-        reporter.sampled(sample(run, params))
+    if run.train.sample_words:
+        params = run.program.unshard(params)
+        if multihost.is_primary():
+            reporter.sampled(sample(run, params))
     return best, progress
 
 
@@ -208,7 +214,8 @@ def postprocess(run: TrainingRun, best: Best, progress: Progress, reporter: Repo
     before = nll = progress.best_valid_nll
     changes = []
     if k := train.suffix_smoothing:
-        smoothed = suffix_smoothing.smooth(run.program.network, best.params, data, k)
+        smoothed = suffix_smoothing.smooth(run.program.network, run.program.unshard(best.params), data, k)
+        smoothed = run.program.sharding.shard(smoothed)
         smoothed_nll, scores = score_valid(run, smoothed)
         if smoothed_nll < before:
             best, nll = Best(smoothed, scores), smoothed_nll
@@ -242,10 +249,10 @@ def save(
         progress: The progress.
         wait: Whether to return only when it is complete; training goes on otherwise.
     """
-    state = run.program.unshard(state)
     finite.check(state, progress.step)
+    arrays = run.program.unshard(state), run.program.unshard(best.params)  # of several processes, each takes part
     if store:
-        store.save(progress.step, state, best.params, dataclasses.asdict(progress))
+        store.save(progress.step, *arrays, dataclasses.asdict(progress))
         if wait:
             store.wait()
 

@@ -14,7 +14,7 @@ import numpy as np
 from nplm_jax.config.sections import EvalSettings, TrainSettings
 from nplm_jax.data import dataset
 from nplm_jax.data.frequencies import unigram_log_probabilities
-from nplm_jax.distributed import sharding
+from nplm_jax.distributed import multihost, sharding
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import Params
 from nplm_jax.training import step as step_lib
@@ -97,10 +97,11 @@ class TrainingRun:
         """Returns the model with these parameters, for evaluations on the run's devices.
 
         Args:
-            params: The parameters, on one device.
+            params: The parameters: on the run's devices, of several processes that do not share it in full.
             is_shared: Whether all processes evaluate it together, at the same time; else each does so by itself.
         """
         devices = sharding.scoring_sharding(self.program.sharding, is_shared)
+        params = params if devices is self.program.sharding else devices.put(params)
         return NeuralLanguageModel(self.program.network, params, devices)
 
     def chunk(self, state: TrainState, step: int) -> Chunk:
@@ -114,10 +115,17 @@ class TrainingRun:
         return Chunk(self.program, state, words.positions, place, num_steps, inputs)
 
     def init_state(self) -> TrainState:
-        """Returns the state before the first update, on one device."""
-        words = self.data.train_words, len(self.data.vocabulary)
-        bias_V = unigram_log_probabilities(*words) if self.train.unigram_bias else None
+        """Returns the state before the first update, on the run's devices."""
+        bias_V = None
+        if self.train.unigram_bias:
+            words = self.data.train_words, len(self.data.vocabulary)
+            bias_V = multihost.broadcast_from_primary(unigram_log_probabilities(*words))
         return step_lib.init_state(self.program, self.seed, self.hyperparams, bias_V)
+
+    def state_shapes(self) -> TrainState:
+        """Returns the shapes and types of a state in full, as checkpoints have it, without arrays."""
+        program = dataclasses.replace(self.program, sharding=sharding.ONE_DEVICE)
+        return jax.eval_shape(lambda: step_lib.init_state(program, self.seed, self.hyperparams))
 
 
 @contextlib.contextmanager

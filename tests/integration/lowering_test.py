@@ -176,7 +176,7 @@ def test_runs_that_train_together_lower_for_every_platform():
 )
 def test_updates_over_a_mesh_lower_for_every_platform(output, data, model):
     run = run_of({**OUTPUTS[output], 'parallel.data': data, 'parallel.model': model})
-    state = run.program.sharding.shard(run.init_state())
+    state = run.init_state()
     text = lower(execute_steps.__wrapped__, *run.chunk(state, 0), static=(0, 4))
     assert 'num_partitions = 8' in text and 'stablehlo.all_reduce' in text
     assert f'dense<{NUM_STEPS}> : tensor<i32>' in text

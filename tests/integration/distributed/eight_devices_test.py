@@ -182,7 +182,7 @@ def test_a_run_on_a_mesh_validates_on_all_of_its_devices(monkeypatch):
 def train(settings, num_epochs):
     """Returns a run and its state after some epochs, on its mesh."""
     run = prepare_run(settings, DATA)
-    state, step = run.program.sharding.shard(run.init_state()), 0
+    state, step = run.init_state(), 0
     while step < num_epochs * run.schedule.steps_per_epoch:
         state, nll_S = run_chunk(run.chunk(state, step))  # waits: simulated devices must not run ahead
         assert np.isfinite(nll_S).all()
@@ -441,7 +441,7 @@ def many_words():
 def compile_and_train(settings):
     """Returns the text of the program of 50 updates, the run, and its state after 200."""
     run = prepare_run(settings, many_words())
-    state = run.program.sharding.shard(run.init_state())
+    state = run.init_state()
     compiled = execute_steps.lower(*run.chunk(state, 0)).compile()
     for step in range(0, 200, 50):
         _, state, positions_T, first, _, inputs = run.chunk(state, step)
@@ -496,7 +496,7 @@ def test_a_sparse_update_sends_by_a_few_all_reduces_alone(batch_size, data, mode
     rule = {'optimizer.name': 'rowwise_adam', 'optimizer.row_adaptivity': 0.5, 'train.steps_per_execution': 1}
     shape = {'model.n': 3, 'model.m': 1, 'model.h': 2, 'output.kind': 'sampled', 'output.samples': 50}
     run = prepare_run(on_mesh({**rule, **shape, 'train.batch_size': batch_size}, data, model), many_words())
-    chunk = run.chunk(run.program.sharding.shard(run.init_state()), 0)
+    chunk = run.chunk(run.init_state(), 0)
     text = execute_steps.lower(*chunk).compile().as_text()
     assert program.all_reduced_bytes(text) > 0  # and nothing is sent otherwise
     assert 0 < len(re.findall(r'\sall-reduce(-start)?\(', text)) <= most
