@@ -172,7 +172,7 @@ def pad(tree: Tree, sharding: MeshSharding) -> Tree:
         rows, value = _padding(path, leaf, axis, sharding)
         if not rows:
             return leaf
-        # Not pad's constant_values: in a program that pads an array with two values, XLA's partitioner uses one of them.
+        # Not pad's constant_values: where a program pads an array with two values, XLA's partitioner uses one for both.
         padded = jnp.pad(leaf, [(0, rows)] + [(0, 0)] * (leaf.ndim - 1))
         is_row = jnp.arange(len(padded)) < len(leaf)
         return jnp.where(is_row.reshape(-1, *[1] * (leaf.ndim - 1)), padded, value) if value else padded

@@ -35,7 +35,7 @@ from nplm_jax.data.corpora import Corpus
 from nplm_jax.data.stream import Span
 from nplm_jax.data.word_stream import WordStream
 from nplm_jax.distributed import sharding
-from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding, make_mesh, read_rows, scoring_sharding
+from nplm_jax.distributed.sharding import ONE_DEVICE, MeshSharding, make_mesh, read_rows
 from nplm_jax.distributed.sharding_from_settings import make_sharding
 from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models import network_reading, neural
@@ -43,6 +43,7 @@ from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.runs.program_from_settings import paddings_of
 from nplm_jax.runs.training_from_settings import prepare_run
+from nplm_jax.training import step as step_lib
 from nplm_jax.training import train as train_lib
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.training.step import TrainState, execute_steps
@@ -139,17 +140,17 @@ EVALUATED = [('nplm', 'full'), ('residual', 'two_level'), ('window_lstm', 'tree'
 EVALUATED += [('transformer', 'two_level'), ('qrnn', 'tree')]
 
 
+@pytest.mark.parametrize('shape', [(8, 1), (2, 4)])
 @pytest.mark.parametrize('family,kind', EVALUATED)
-def test_devices_divide_the_evaluated_words_and_send_nothing(family, kind):
+def test_devices_divide_the_evaluated_words_and_the_vocabulary(family, kind, shape):
     changes = {'model.family': family, 'output.kind': kind, 'output.num_shortlist': 12, 'model.direct': False}
     changes |= {'output.classes': 7, 'model.tied': False, 'model.heads': 1}
     network = make_network(101, {**changes, 'train.batch_size': 8, 'model.bptt_length': 4})
     params, random = network.init(jax.random.key(1)), np.random.default_rng(0)
     params = jax.tree.map(lambda x: x + 0.1 * random.normal(size=x.shape).astype(x.dtype), params)
     tokens_T, groups_V = random.integers(0, 101, 5000).astype(np.int32), random.integers(0, 3, 101)
-    one, all_eight = (
-        NeuralLanguageModel(network, params, devices) for devices in (ONE_DEVICE, scoring_sharding(mesh_sharding(2, 4)))
-    )
+    mesh = mesh_sharding(*shape, network=network)
+    one, all_eight = (NeuralLanguageModel(network, devices.shard(params), devices) for devices in (ONE_DEVICE, mesh))
     for span in (Span(0, 5000), Span(700, 713)):  # several blocks for each device; less than one for all
         np.testing.assert_allclose(all_eight.score(tokens_T, span), one.score(tokens_T, span), rtol=1e-5, atol=1e-5)
         expected = one.group_probabilities(tokens_T, span, groups_V)
@@ -159,14 +160,15 @@ def test_devices_divide_the_evaluated_words_and_send_nothing(family, kind):
     )
     # With a state all devices share a block: a Transformer's memory grows with the square of its words.
     assert (
-        all_eight.scoring_block(5000) == (8 * 256 if network.body.start(1) is None else 256)
+        all_eight.scoring_block(5000) == (shape[0] * 256 if network.body.start(1) is None else 256)
         and one.scoring_block(5000) == 256
     )
-    blocks = network_reading.stream_blocks(network, tokens_T, Span(0, 5000), 8 * 256)
-    lowered = neural._read_stream.lower(network, all_eight._params_everywhere, *blocks, None, all_eight.sharding)
-    compiled = lowered.compile()
-    assert program.sent_arrays(compiled.as_text()) == []
-    assert len(compiled.output_shardings.device_set) == 8 and not compiled.output_shardings.is_fully_replicated
+    blocks = network_reading.stream_blocks(network, tokens_T, Span(0, 5000), shape[0] * 256)
+    compiled = neural._read_stream.lower(network, all_eight.placed_params, *blocks, None, mesh).compile()
+    sent = {size for _, sizes in program.sent_arrays(compiled.as_text()) for size in sizes}
+    assert not sent if shape[1] == 1 else sent and not sent & {101, 104}  # no array with a row for each word
+    assert not compiled.output_shardings.is_fully_replicated
+    assert len(compiled.output_shardings.device_set) == 8
 
 
 def test_a_run_on_a_mesh_validates_on_all_of_its_devices(monkeypatch):
@@ -174,6 +176,36 @@ def test_a_run_on_a_mesh_validates_on_all_of_its_devices(monkeypatch):
     monkeypatch.setattr(neural, '_read_stream', lambda *args: used.append(args[-1].devices) or read_stream(*args))
     fit(train_lib.train(prepare_run(on_mesh({**BASE, 'train.epochs': 1}, 2, 4), DATA), None, RecordingReporter()))
     assert used and all(devices == jax.devices() for devices in used)
+
+
+# --- initialisation and checkpoints ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('data,model', [(8, 1), (1, 8), (2, 4)])
+@pytest.mark.parametrize('name', ['adam', 'optax.contrib:schedule_free_adamw'])
+def test_the_initial_state_is_one_devices_and_no_device_makes_all_rows(data, model, name):
+    changes = {**BASE, 'optimizer.name': name, 'train.average': 0.9 if name == 'adam' else 0.0}
+    changes |= {'optimizer.tables': 'same', 'optimizer.clip_norm': 0.0} if ':' in name else {}
+    on_one, run = (prepare_run(on_mesh(changes, *mesh), DATA) for mesh in ((1, 1), (data, model)))
+    expected, state = on_one.init_state(), run.init_state()
+    placed = run.program.sharding.shard(expected)
+    # The same bits where XLA optimises; these tests have it do little, and then it rounds the range of uniform() twice.
+    assert_close(state, placed, rtol=1e-6)
+    assert_close(run.program.unshard(state), expected, rtol=1e-6)
+    for array, wanted in zip(jax.tree.leaves(state), jax.tree.leaves(placed), strict=True):
+        assert array.sharding.is_equivalent_to(wanted.sharding, array.ndim)
+    text = step_lib.init_state.lower(run.program, run.seed, run.hyperparams).compile().as_text()
+    assert program.sent_arrays(text) == [] and (model == 1 or f'[{V},5]' not in text)
+
+
+def test_what_a_run_keeps_stays_divided(tmp_path):
+    run = prepare_run(on_mesh({**BASE, 'train.epochs': 1, 'train.calibrate': True}, 2, 4), DATA)
+    with contextlib.closing(CheckpointStore(tmp_path)) as store:
+        trained = fit(train_lib.train(run, store, RecordingReporter()))
+        state, best, _ = train_lib.restore_or_init(run, store)
+    for params in (trained.params, state.params, best.params):
+        assert {name: len(params[name].addressable_data(0)) for name in ('U_VxK', 'b_V')} == {'U_VxK': 5, 'b_V': 5}
+    assert same_bits(best.params, trained.params)
 
 
 # --- many updates ----------------------------------------------------------------------------------------
