@@ -29,7 +29,9 @@ def models(folders):
 @pytest.mark.parametrize('family', NETWORKS)
 def test_texts_that_are_scored_together_have_the_scores_of_each_alone(models, family):
     network = make_model(len(models.vocabulary), {**SIZES, 'model.family': family})
-    network.params = jax.tree.map(lambda x: 2 * x + 0.1, network.params)  # far from zero, not chaotic
+    network.params = network.placed_params = jax.tree.map(
+        lambda x: 2 * x + 0.1, network.params
+    )  # far from zero, not chaotic
     models = dataclasses.replace(models, models=[network, models.models[1]])
     texts = [[], ['i'], ['i', 'zzz', 'milk'], ['i', 'like', 'dog'] * 25, ['dog', 'hate'] * 3, *[['i', 'love']] * 30]
     for scores, words in zip(view.score(models, texts), texts):
