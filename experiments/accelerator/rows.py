@@ -31,8 +31,9 @@ from nplm_jax.data.stream import Span
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.runs import experiment, process
 from nplm_jax.runs.training_from_settings import prepare_run
-from nplm_jax.training import finite, loop, step, vmapped
+from nplm_jax.training import finite, step, vmapped
 from nplm_jax.training.milestones import Progress, Schedule
+from nplm_jax.training.train import Pruned
 from nplm_jax.training.training_run import Chunk, TrainingRun
 
 NETWORKS: dict[str, Callable[[], ConfigDict]] = {
@@ -154,7 +155,7 @@ def time_to_perplexity(network: str, batch: int, size: Size) -> dict[str, Any]:
         validations.append({'update': progress.step, 'seconds': round(seconds, 1), 'perplexity': round(perplexity, 2)})
         return perplexity <= target
 
-    with tempfile.TemporaryDirectory() as folder, contextlib.suppress(loop.Pruned):
+    with tempfile.TemporaryDirectory() as folder, contextlib.suppress(Pruned):
         experiment.run(config, pathlib.Path(folder) / 'run', should_prune=reached)
     last = validations[-1]
     seconds = last['seconds'] if last['perplexity'] <= target else None

@@ -25,7 +25,7 @@ def folders(tmp_path_factory):
     (root / 'text').write_text(text)
     config = text_config.get_config()
     config.corpus.path, config.corpus.tokens, config.corpus.min_count = str(root / 'text'), 'whitespace', 1
-    config.train.epochs, config.train.batch_size, config.model.m, config.model.h = 2, 32, 4, 5
+    config.train.epochs, config.train.batch_size, config.model.m, config.model.h = 4, 32, 4, 5
     experiment.run(config, root / 'network')
     config = config_lib.override(config, {'model.family': 'add_delta', 'model.n': 2})
     experiment.run(config, root / 'counts')
