@@ -35,12 +35,6 @@ class Gradients(NamedTuple):
     view: View
     carry: State
 
-    @property
-    def dense(self) -> Params:
-        """The gradients of all parameters; there are no `rows`."""
-        assert self.view.rows is None
-        return self.view.shared
-
 
 def gradients(
     params: Params,
