@@ -218,9 +218,7 @@ def open_session(
             loading.check_words(settings, teachers, session.data.vocabulary)
             made = prepare_run(settings, session.data, [cast(Any, teacher.model) for teacher in teachers])
             del teachers  # the run has their parameters, on its devices
-            if num_batched > 1:  # a run's share of the devices' time is not known
-                made = dataclasses.replace(made, cost=made.cost._replace(peak=None))
-            session.training_run = made
+            session.training_run = dataclasses.replace(made, num_batched=num_batched)
         if primary:
             run_inputs.record_inputs(folder, settings, corpus.data, corpus.files, digests)
             run = session.training_run

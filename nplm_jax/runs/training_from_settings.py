@@ -14,7 +14,6 @@ from nplm_jax.outputs.output_layer import SparseOutputLayer
 from nplm_jax.runs import plugin_contract
 from nplm_jax.runs.network_from_settings import network_from_settings
 from nplm_jax.runs.program_from_settings import make_program, make_schedule
-from nplm_jax.training.flops import cost_of
 from nplm_jax.training.step import RunInputs
 from nplm_jax.training.training_run import TrainingRun
 from nplm_jax.training.word_source import make_word_source
@@ -54,7 +53,6 @@ def prepare_run(settings: Settings, data: dataset.Dataset, teachers: Sequence[Ne
         program=program,
         inputs=inputs,
         words=make_word_source(settings.train, settings.seed, data, network, mesh),
-        cost=cost_of(program, settings.optimizer.hyperparams, inputs),
     )
 
 

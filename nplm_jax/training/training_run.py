@@ -5,6 +5,7 @@ Dims: T positions of an epoch, S updates of a chunk.
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ from nplm_jax.distributed import multihost, sharding
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import Params
 from nplm_jax.training import step as step_lib
-from nplm_jax.training.flops import Cost
+from nplm_jax.training.flops import Cost, cost_of
 from nplm_jax.training.milestones import Schedule
 from nplm_jax.training.optimizers import Hyperparams
 from nplm_jax.training.step import Program, RunInputs, TrainState
@@ -74,7 +75,7 @@ class TrainingRun:
         program: The static part of an update.
         inputs: The arrays that every update reads, on every device, without the corpus.
         words: Reads the words of each chunk.
-        cost: What a word costs.
+        num_batched: How many runs train together.
     """
 
     train: TrainSettings
@@ -86,7 +87,13 @@ class TrainingRun:
     program: Program
     inputs: RunInputs
     words: WordSource
-    cost: Cost
+    num_batched: int = 1
+
+    @functools.cached_property
+    def cost(self) -> Cost:
+        """What a word costs; without the devices' peak where runs that train together share their time."""
+        cost = cost_of(self.program, self.hyperparams, self.inputs)
+        return cost if self.num_batched == 1 else cost._replace(peak=None)
 
     @property
     def num_valid_words(self) -> int:
