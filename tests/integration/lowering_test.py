@@ -102,8 +102,8 @@ def test_an_update_of_every_network_is_one_program_for_cpus_gpus_and_tpus(family
         S, T = body.layout.num_streams(run.program.batch_size), body.layout.bptt_length
         ids, targets = (jax.ShapeDtypeStruct((S, L), jnp.int32) for L in (body.layout.lookback + T, T))
         update = export.export(jax.jit(train_step, static_argnames='program'), platforms=('cpu', 'cuda', 'tpu'))
-        state, batch = jax.eval_shape(run.init_state), Batch(ids, targets, extras)
-        text = update(run.program, state, batch, run.inputs).mlir_module()
+        state, streams = jax.eval_shape(run.init_state), jax.ShapeDtypeStruct((S,), jnp.int32)
+        text = update(run.program, state, Batch(ids, targets, streams, extras=extras)).mlir_module()
         assert 'custom_call' not in text and ('bf16' in text) == hasattr(body, 'precision')
 
 
