@@ -146,14 +146,19 @@ def test_the_help_of_no_command_imports_anything_large():
         assert not {*row.split()} & {'jax', 'numpy', 'orbax', 'matplotlib', 'ml_collections', 'nltk', 'flax'}, row
 
 
-def test_help_answers_in_a_third_of_a_second():
-    seconds = []
+def test_help_takes_no_longer_than_a_few_imports_of_the_standard_library():
+    """Against a Python of its own that starts in turn with it: other tests use the machine too."""
+    lines = {
+        'help': ['-m', 'nplm_jax.cli', 'generate', '--help'],
+        'plain': ['-c', 'import argparse, json, dataclasses'],
+    }
+    seconds = {name: [] for name in lines}
     for _ in range(5):
-        started = time.perf_counter()
-        line = [sys.executable, '-m', 'nplm_jax.cli', 'generate', '--help']
-        subprocess.run(line, cwd=ROOT, capture_output=True, check=True)
-        seconds.append(time.perf_counter() - started)
-    assert min(seconds) < 0.3, seconds  # the fastest of five: other tests use the machine too
+        for name, line in lines.items():
+            started = time.perf_counter()
+            subprocess.run([sys.executable, *line], cwd=ROOT, capture_output=True, check=True)
+            seconds[name].append(time.perf_counter() - started)
+    assert min(seconds['help']) < 6 * min(seconds['plain']), seconds  # JAX takes twenty times as long
 
 
 def test_the_overview_names_every_command(lines):
