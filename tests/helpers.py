@@ -31,7 +31,7 @@ from nplm_jax.config.checked_fields import flatten
 from nplm_jax.config.registry import KINDS, NETWORKS, NGRAM_MODELS
 from nplm_jax.config.sections import CorpusSettings
 from nplm_jax.config.settings import Settings
-from nplm_jax.data import batches, dataset, encoding, vocabulary
+from nplm_jax.data import dataset, encoding, vocabulary
 from nplm_jax.data.batches import Batch
 from nplm_jax.data.corpora import Corpus
 from nplm_jax.data.stream import Span
@@ -203,9 +203,8 @@ def first_batch(run: TrainingRun) -> Batch:
     """Returns the batch of a run's first update."""
     words, layout = run.words(0, 0, run.program.batch_size), run.program.network.layout
     positions_SxT = words.positions[: run.program.batch_size].reshape(-1, layout.bptt_length)
-    network, inputs = run.program.network, run.inputs
-    arrays = inputs.extras, inputs.teachers
-    return batches.make_batch(words.tokens_L, positions_SxT, network.layout.lookback, network.line_end, *arrays)
+    inputs = run.inputs.replace(tokens_T=words.tokens_L)
+    return inputs.batch(run.program.network, positions_SxT)
 
 
 def run_chunk(chunk: Chunk) -> tuple[TrainState, np.ndarray]:

@@ -91,7 +91,7 @@ class Distilled(Network):
             num_targets = batch.targets_SxT.shape[1]
             features.append(by_example({name: x[:, -num_targets:] for name, x in output.features.items()}))
             after.append(output.state if self.body.layout.over_streams else None)
-        layers, tables = (tuple(values) for values in zip(*((t.output, t.tables.words) for t in self.teachers)))
+        layers, tables = tuple(t.output for t in self.teachers), tuple(t.tables.words for t in self.teachers)
         return Teachers(layers, tables, batch.teachers, tuple(features)), tuple(after)
 
 

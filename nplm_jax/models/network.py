@@ -43,6 +43,11 @@ class Network:
         words = (*self.body.widths, BIAS, *body.words, *output.words)
         return Tables(words, (*body.others, *output.others), (*body.units, *output.units))
 
+    @property
+    def num_rows(self) -> int:
+        """The number of rows of the output matrices and of b; see `OutputLayer.num_rows`."""
+        return self.output.num_rows(self.vocabulary_size)
+
     def init(self, key: jax.Array, bias_V: np.ndarray | None = None) -> Params:
         """Returns random parameters.
 

@@ -101,7 +101,7 @@ class NeuralLanguageModel(LanguageModel):
     @functools.cached_property
     def params(self) -> Params:
         """The parameters in full, on one device: all but spans is read there."""
-        full = self.sharding.unshard(self.placed_params, self.network.output.num_rows(self.network.vocabulary_size))
+        full = self.sharding.unshard(self.placed_params, self.network.num_rows)
         return full if self.sharding.mesh is None else jax.tree.map(jnp.asarray, full)
 
     def score_lines(self, lines: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -232,7 +232,7 @@ def _read_stream(
     def read_blocks(
         params: Params, state: ReadState, ids_KxB: jax.Array, targets_KxB: jax.Array, one_hot_VxG: jax.Array | None
     ) -> jax.Array:
-        params = unpad(params, sharding, network.output.num_rows(network.vocabulary_size))
+        params = unpad(params, sharding, network.num_rows)
 
         def read_block(state: ReadState, block: tuple[jax.Array, jax.Array]) -> tuple[ReadState, jax.Array]:
             ids_B, targets_B = block

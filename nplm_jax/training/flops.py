@@ -10,6 +10,7 @@ References:
 """
 
 import dataclasses
+import functools
 import math
 from typing import Any, NamedTuple, cast
 
@@ -18,7 +19,6 @@ import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
 from tqdm import tqdm
 
-from nplm_jax.data.batches import make_batch
 from nplm_jax.distributed.sharding import ONE_DEVICE
 from nplm_jax.training.chips import peak_flops
 from nplm_jax.training.optimizers import Hyperparams
@@ -62,20 +62,19 @@ def cost_of(program: Program, hyperparams: Hyperparams, inputs: RunInputs) -> Co
         hyperparams: `Rule.hyperparams` of its optimizer.
         inputs: Its inputs; the words of the corpus are not read.
     """
-    network, B = program.network, program.batch_size
-    layout = network.layout
-    S, T = layout.num_streams(B), layout.bptt_length
+    layout, B = program.network.layout, program.batch_size
     one_device = dataclasses.replace(program, sharding=ONE_DEVICE, num_microbatches=1)
-
-    def update(state: TrainState, tokens_T: jax.Array, positions_SxT: jax.Array, inputs: RunInputs) -> Any:
-        arrays = inputs.extras, inputs.teachers
-        batch = make_batch(tokens_T, positions_SxT, layout.lookback, network.line_end, *arrays)
-        return train_step(one_device, state, batch)
-
     state = jax.eval_shape(lambda: init_state(one_device, 0, hyperparams))
-    words = jax.ShapeDtypeStruct((B,), jnp.int32), jax.ShapeDtypeStruct((S, T), jnp.int32)
-    flops = product_flops(jax.make_jaxpr(update)(state, *words, inputs).jaxpr)
+    shapes = (B,), (layout.num_streams(B), layout.bptt_length)
+    tokens_T, positions_SxT = (jax.ShapeDtypeStruct(shape, jnp.int32) for shape in shapes)
+    inputs = dataclasses.replace(jax.eval_shape(lambda: inputs), tokens_T=tokens_T)
+    flops = product_flops(_update.trace(one_device, state, positions_SxT, inputs).jaxpr.jaxpr)
     return Cost(round(flops / B), peak_flops(device.device_kind for device in program.sharding.devices))
+
+
+@functools.partial(jax.jit, static_argnames='program')  # traced once for runs that train together
+def _update(program: Program, state: TrainState, positions_SxT: jax.Array, inputs: RunInputs) -> Any:
+    return train_step(program, state, inputs.batch(program.network, positions_SxT))
 
 
 def product_flops(jaxpr: Jaxpr) -> int:

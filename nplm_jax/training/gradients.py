@@ -5,7 +5,7 @@ Dims: S streams, L tokens of each that are read, M features per word, B examples
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -74,10 +74,10 @@ def gradients(
     def device_loss(
         shared: Params, streams: Any, replicated: Any, axes: MeshAxes = NO_AXES
     ) -> tuple[tuple[jax.Array, jax.Array], State]:
-        examples, contexts, (batch, carry, *of_rows) = streams
-        key, extras, teachers, shared_rows = replicated
+        examples, contexts, (batch, carry, rows) = streams
+        key, extras, teachers, shared_S = replicated
         keys = None if key is None else Keys.of_streams(key, batch.streams_S)
-        view = View(shared, examples, Rows(of_rows[0], shared_rows, of_rows[1]) if of_rows else None, contexts)
+        view = View(shared, examples, rows and rows._replace(shared_S=shared_S), contexts)
         batch = batch._replace(extras=extras, teachers=teachers)
         loss, (nll, carry) = network.loss(view, batch, carry, keys, axes)
         return (loss, nll), carry
@@ -92,10 +92,10 @@ def gradients(
         (_, (nll, carry)), (shared, of_streams) = gradient(view.shared, streams[0])
         return (nll, shared), (carry, jax.tree.map(lambda g: g / num_microbatches, of_streams))
 
-    replicated = key, batch.extras, batch.teachers, None if rows is None else rows.shared_S
-    of_rows = () if rows is None else (rows.examples_BxL, rows.draws)
-    others = batch._replace(extras=None, teachers=()), carry, *of_rows
-    streams = (view.examples, view.contexts_SxLxM), others
+    # What devices and microbatches divide, and what each has in full.
+    of_examples: Any = rows and rows._replace(shared_S=cast(Any, None))
+    streams = (view.examples, view.contexts_SxLxM), (batch._replace(extras=None, teachers=()), carry, of_examples)
+    replicated = key, batch.extras, batch.teachers, rows and rows.shared_S
     (nll, shared), (carry, (examples, contexts)) = accumulate(microbatch_gradients, num_microbatches)(streams)
     return Gradients(nll, View(shared, examples, rows, contexts), carry)
 

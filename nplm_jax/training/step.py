@@ -65,6 +65,11 @@ class RunInputs:
     extras: Any = None
     teachers: Any = ()
 
+    def batch(self, network: Network, positions_SxT: jax.Array) -> Batch:
+        """Returns the batch of a network with the targets at these positions, int32; see `make_batch`."""
+        arrays = self.extras, self.teachers
+        return make_batch(self.tokens_T, positions_SxT, network.layout.lookback, network.line_end, *arrays)
+
 
 @dataclasses.dataclass(frozen=True)
 class Program:
@@ -94,7 +99,7 @@ class Program:
 
     def unshard(self, tree: Any) -> Any:
         """Returns parameters, or a state with them, in full and without the rows that pad the output tables."""
-        return self.sharding.unshard(tree, self.network.output.num_rows(self.network.vocabulary_size))
+        return self.sharding.unshard(tree, self.network.num_rows)
 
 
 @functools.partial(jax.jit, static_argnames='program')  # one compilation instead of one per operation
@@ -204,12 +209,9 @@ def train_steps(
     Returns:
         The new state and the mean NLL of each batch, float32, S.
     """
-    layout = program.network.layout
 
     def step(state: TrainState, positions_SxT: jax.Array) -> tuple[TrainState, jax.Array]:
-        arrays = inputs.extras, inputs.teachers
-        batch = make_batch(inputs.tokens_T, positions_SxT, layout.lookback, program.network.line_end, *arrays)
-        state, nll = train_step(program, state, batch)
+        state, nll = train_step(program, state, inputs.batch(program.network, positions_SxT))
         # Sparse updates gather rows, so a row should be contiguous in memory; dense products want the words contiguous.
         return (state if program.scatters_updates else vocab_minor_layout(state, program.sharding)), nll
 
@@ -220,7 +222,7 @@ def train_steps(
     if program.scatters_updates:
         state = dataclasses.replace(state, scales=Scales.start(program.network))
     positions_T = jax.lax.dynamic_slice(positions_T, (first,), (num_steps * program.batch_size,))
-    state, nll_S = jax.lax.scan(step, state, positions_T.reshape(num_steps, -1, layout.bptt_length))
+    state, nll_S = jax.lax.scan(step, state, positions_T.reshape(num_steps, -1, program.network.layout.bptt_length))
     if state.scales is not None:
         params, average = state.scales.apply(state.params, state.average)
         state = constrain(dataclasses.replace(state, params=params, average=average, scales=None), program.sharding)
