@@ -6,16 +6,14 @@ Such a part of a page stands between `<!-- NAME: python -m tools.reference_pages
 import argparse
 import ast
 import contextlib
-import importlib
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
-from unittest import mock
 
 import jax
 from absl import flags
 
-from nplm_jax.cli import launch, parser
+from nplm_jax.cli import launch
 from nplm_jax.cli.commands import all_commands
 from nplm_jax.config import settings as config
 from nplm_jax.config.component import KIND, key_fields
@@ -93,8 +91,8 @@ def launch_flags() -> str:
 def commands() -> str:
     """Returns for each command of nplm a heading, its description, and a table of its arguments."""
     parts = []
-    for name in all_commands():
-        command = read_parser(name)
+    for name, entry in all_commands().items():
+        command = entry.parser(name)
         formatter = command._get_formatter()
         rows = []
         for action in command._actions:
@@ -102,22 +100,10 @@ def commands() -> str:
                 argument = formatter._format_action_invocation(action)
                 meaning = ' '.join(formatter._expand_help(action).split())
                 rows.append([f'`{argument}`', escape_cell(meaning)])
-        parts += [f'### nplm {name}', f'~~~text\n{(command.description or "").strip()}\n~~~']
+        text = f'{(command.description or "").strip()}\n\n{command.epilog or ""}'.rstrip()
+        parts += [f'### nplm {name}', f'~~~text\n{text}\n~~~']
         parts.append(table(['argument', 'meaning'], rows))
     return '\n\n'.join(parts)
-
-
-def read_parser(name: str) -> parser.Parser:
-    """Returns the parser of a command of nplm, as it is when it parses."""
-    read: list[parser.Parser] = []
-
-    def parse_args(self: parser.Parser, *_: object) -> None:
-        read.append(self)
-        raise SystemExit
-
-    with mock.patch.object(parser.Parser, 'parse_args', parse_args), contextlib.suppress(SystemExit):
-        importlib.import_module(all_commands()[name].module).main([])
-    return read[0]
 
 
 def modules() -> str:

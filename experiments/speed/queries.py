@@ -9,7 +9,7 @@ r"""N-gram queries by `nplm_jax.kenlm` in lines and one by one; its loading and 
 
 Both read the same ARPA file, one after the other in each round; a model is loaded by a process of its own. The time of
 `query` without a text is that of loading: the words of a text add less than that varies. The packed model is made by
-`nplm import arpa` and `nplm pack`, and is unpacked into the cache before it is timed. All seconds are those of the
+`nplm import` and `nplm pack`, and is unpacked into the cache before it is timed. All seconds are those of the
 processor.
 """
 

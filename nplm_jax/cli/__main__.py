@@ -1,6 +1,5 @@
 """The command nplm: nplm COMMAND ... [--flags]."""
 
-import importlib
 import os
 import sys
 from collections.abc import Sequence
@@ -31,8 +30,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         if name in ('-h', '--help'):
             print(USAGE + '\n'.join(f'  {key:15}{c.summary}' for key, c in commands.all_commands().items()))
-        elif command := commands.find(name, arguments):
-            importlib.import_module(command.module).main(arguments)
+        elif command := commands.all_commands().get(name):
+            command.run(name, arguments)
         else:
             names = commands.all_commands()
             raise BadInput(name, f'no such command; available: {", ".join(names)}{did_you_mean(name, names)}')

@@ -6,14 +6,31 @@ import pkgutil
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from nplm_jax.cli.parser import Parser
+
 _APPS = 'nplm_jax.apps'  # found by its folder: the core does not import it
 
 
 class Command(NamedTuple):
-    """A command: the module whose `main` runs it, and a summary of it."""
+    """A command, whose module is imported only to run it.
+
+    The module has `define(parser)`, which adds its flags, and `main(flags)`, which runs it. Its docstring is the help.
+    """
 
     module: str
     summary: str
+
+    def parser(self, name: str) -> Parser:
+        """Returns the parser of the command, which has this name."""
+        module = importlib.import_module(self.module)
+        parser = Parser(name, module.__doc__)
+        module.define(parser)
+        return parser
+
+    def run(self, name: str, arguments: Sequence[str]) -> None:
+        """Runs the command, which has this name, with the arguments after it."""
+        flags = self.parser(name).parse_args(arguments)
+        importlib.import_module(self.module).main(flags)
 
 
 CORE = {
@@ -36,7 +53,7 @@ def all_commands() -> Mapping[str, Command]:
     """Returns the commands by name, in the order of `nplm --help`.
 
     An app declares its own as COMMANDS in the `__init__.py` of its package: the command's name -> its module in the
-    package, and its summary. A name of two words, `score --nbest`, is a command with that flag.
+    package, and its summary.
     """
     apps = importlib.import_module(_APPS)
     found = dict(CORE)
@@ -44,10 +61,3 @@ def all_commands() -> Mapping[str, Command]:
         declared = importlib.import_module(f'{_APPS}.{name}').COMMANDS
         found |= {key: Command(f'{_APPS}.{name}.{module}', summary) for key, (module, summary) in declared.items()}
     return found
-
-
-def find(name: str, arguments: Sequence[str]) -> Command | None:
-    """Returns the command of these words, None if there is none."""
-    commands = all_commands()
-    named = (commands[f'{name} {word}'] for word in arguments if f'{name} {word}' in commands)
-    return next(named, commands.get(name))

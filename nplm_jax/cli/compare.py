@@ -17,43 +17,50 @@ than 5% is unknown.
 
 from __future__ import annotations
 
+import argparse
 import math
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nplm_jax.cli.parser import TEXT_START, Parser
+from nplm_jax.data import unspaced_scripts
+from nplm_jax.data.text_checks import MAX_OOV
+from nplm_jax.inference import scoring
+from nplm_jax.models.mixture import ContextBins, Mixture
+from nplm_jax.reporting import catalog, run_table
+from nplm_jax.reporting.catalog import Run
 from nplm_jax.reporting.text import to_json
+from nplm_jax.runs.command_models import load_models
+from nplm_jax.runs.mixture_weights import read_weights
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand
 from nplm_jax.utils.untrusted import read_text
 
-if TYPE_CHECKING:
-    from nplm_jax.reporting.catalog import Run
-
 _HEADERS = {'perplexity': 'text', 'bits_per_byte': 'text bits/byte'}  # of columns, by what `score_text` returns
 
 
-def main(argv: Sequence[str]) -> None:
-    """Prints the table and draws the figure."""
-    parser = Parser('compare', f'{__doc__}\n{TEXT_START}')
+def define(parser: Parser) -> None:
+    """Adds the flags."""
+    parser.epilog = TEXT_START
     parser.add_model_flags()
     parser.add_argument('--text', default='', metavar='FILE', help='text file to score with every run; default: none')
     parser.add_figure('PNG file to draw; default: none')
     parser.add_json()
-    flags = parser.parse_args(argv)
+
+
+def main(flags: argparse.Namespace) -> None:
+    """Prints the table and draws the figure."""
     require(flags.text or not flags.weights, '--weights', flags.weights, 'requires --text; nplm mix finds weights')
     text = read_text('--text', expand('--text', flags.text)) if flags.text else ''
     require(bool(text.strip()) or not flags.text, '--text', flags.text, 'holds no words')
 
-    from nplm_jax.reporting import catalog, run_table
-
-    runs = [catalog.read_run(catalog.expand_run(folder)) for folder in flags.workdir]
-    names = run_table.run_names(flags.workdir)
+    runs = [catalog.read_run(catalog.expand_run(folder)) for folder in flags.runs]
+    names = run_table.run_names(flags.runs)
     scores: dict[str, dict[str, Any]] = {}
     marked = ''
     if text:
-        scores, marked = score_text(flags.workdir, names, text.rstrip('\n').split('\n'), flags)
+        scores, marked = score_text(flags.runs, names, text.rstrip('\n').split('\n'), flags)
     if others := [name for name, run in zip(names, runs) if run.text != runs[0].text]:
         problem = f'not on the same words and vocabulary as {names[0]}: {", ".join(others)}'
         print(f'{problem}; their perplexities are not comparable with its{_advise(runs)}', file=sys.stderr)
@@ -97,13 +104,6 @@ def score_text(
         unknown), and the share of words outside the vocabulary; and which of them says what run is the best,
         `perplexity` or `bits_per_byte`. If neither does, it is empty, and a line on stderr says why.
     """
-    from nplm_jax.data import unspaced_scripts
-    from nplm_jax.data.text_checks import MAX_OOV
-    from nplm_jax.inference import scoring
-    from nplm_jax.models.mixture import ContextBins, Mixture
-    from nplm_jax.runs.command_models import load_models
-    from nplm_jax.runs.mixture_weights import read_weights
-
     require(not flags.weights or len(folders) > 1, '--weights', flags.weights, 'requires two or more runs')
     loaded = [load_models([folder]) for folder in folders]
     differences = [models.vocabulary.difference(loaded[0].vocabulary, names[0]) for models in loaded]

@@ -15,20 +15,26 @@ UTF-8 becomes U+FFFD.
 --temperature, --top_k and --top_p choose among words, not among spellings.
 """
 
+import argparse
 from collections.abc import Sequence
 from typing import Any
 
 from nplm_jax.cli.parser import TEXT_START, Parser
+from nplm_jax.inference import beam_search, generation
+from nplm_jax.inference.drawn_spellings import decode_and_spell
+from nplm_jax.inference.generation import cut_words
+from nplm_jax.inference.scoring import LOG_10
 from nplm_jax.reporting.text import to_json
+from nplm_jax.runs.command_models import load_models
 from nplm_jax.utils.errors import require
 
 _WORDS, _TOKENS = 50, 100  # written by default
 _TOKENS_PER_WORD = 32  # at most, where words are counted: a text may have no white space
 
 
-def main(argv: Sequence[str]) -> None:
-    """Generates text and prints it."""
-    parser = Parser('generate', f'{__doc__}\n{TEXT_START}')
+def define(parser: Parser) -> None:
+    """Adds the flags."""
+    parser.epilog = TEXT_START
     parser.add_model_flags()
     parser.add_prompt()
     parser.add_argument('--samples', type=int, help='number of texts to draw; default: 10')
@@ -50,23 +56,20 @@ def main(argv: Sequence[str]) -> None:
         '--detokenize', "write ordinary text: no blanks before punctuation and 's, a line break for each paragraph mark"
     )
     parser.add_json()
-    flags = parser.parse_args(argv)
+
+
+def main(flags: argparse.Namespace) -> None:
+    """Generates text and prints it."""
     sampling = {key: getattr(flags, key) for key in ('samples', 'temperature', 'top_k', 'top_p')}
     sampling = {key: value for key, value in sampling.items() if value is not None}
     is_search = flags.greedy or flags.beam is not None
     for key, value in {**sampling, **({'open': True} if flags.open else {})}.items():
         require(not is_search, f'--{key}', value, 'cannot be used with --greedy or --beam')
 
-    from nplm_jax.inference import beam_search, generation
-    from nplm_jax.inference.drawn_spellings import decode_and_spell
-    from nplm_jax.inference.generation import cut_words
-    from nplm_jax.inference.scoring import LOG_10
-    from nplm_jax.runs.command_models import load_models
-
     samples = sampling.pop('samples', 1 if flags.greedy else 10)
     choice = generation.Choice(**({'top_k': 1} if flags.greedy else sampling), rare=flags.rare or flags.open)
-    models = load_models(flags.workdir, flags.weights)
-    spelling = models.with_spelling(flags.workdir).spelling if flags.open else None
+    models = load_models(flags.runs, flags.weights)
+    spelling = models.with_spelling(flags.runs).spelling if flags.open else None
     prompt = models.tokenize_prompt(flags.prompt, flags.tokens)
     ids_N, log_p_K, tokenizer = models.encode_prompt(prompt), None, models.vocabulary.tokenizer
     counts_words = flags.words is not None and tokenizer.is_lossless

@@ -1,7 +1,7 @@
 """An ARPA file of KenLM, SRILM or another toolkit as a run's folder, which every command then takes.
 
-    nplm import arpa news.arpa --workdir=runs/news
-    nplm import arpa news.arpa --workdir=runs/news-brown --vocabulary=runs/brown-mlp9
+    nplm import news.arpa --workdir=runs/news
+    nplm import news.arpa --workdir=runs/news-brown --vocabulary=runs/brown-mlp9
     nplm generate runs/brown-mlp9 runs/news-brown --weights=0.8,0.2
 
 Writes config.json, vocabulary.txt, the model and a results.json without perplexities, and prints the folder. The
@@ -16,44 +16,24 @@ comparable with RUN's.
 """
 
 import argparse
-import os
-import pathlib
 import shlex
-from collections.abc import Sequence
 
 from nplm_jax.cli.parser import Parser
-from nplm_jax.data import formats
-from nplm_jax.reporting.shell import command_line
-from nplm_jax.utils.errors import require
+from nplm_jax.runs.imported import import_arpa
 from nplm_jax.utils.io import expand
 
 
-def main(argv: Sequence[str]) -> None:
-    """Imports the file."""
-    parser = Parser('import', __doc__)
-    parser.add_argument('format', type=_format, metavar='arpa', help='format of the file')
-    parser.add_argument('file', metavar='FILE', help='model to import')
-    parser.add_argument(
-        '--workdir', default='', metavar='DIR', help='output directory, which is required; default: none'
-    )
+def define(parser: Parser) -> None:
+    """Adds the flags."""
+    parser.add_argument('file', metavar='FILE', help='ARPA file to import')
+    parser.add_argument('--workdir', required=True, metavar='DIR', help='folder of the run to write; required')
     vocabulary = 'use the vocabulary of this run; default: that of the file'
     parser.add_argument('--vocabulary', default='', metavar='RUN', help=vocabulary)
     parser.add_plugins()
-    flags = parser.parse_args(argv)
-    require(bool(flags.workdir), '--workdir', flags.workdir, 'required: the folder of the run to write')
 
+
+def main(flags: argparse.Namespace) -> None:
+    """Imports the file."""
     path, folder = expand('FILE', flags.file), expand('--workdir', flags.workdir)
-    from nplm_jax.runs.imported import import_arpa
-
-    sizes = import_arpa(path, folder, flags.vocabulary, shlex.join(['nplm', 'import', *argv]))
+    sizes = import_arpa(path, folder, flags.vocabulary, shlex.join(['nplm', *flags.typed]))
     print(f'{folder}: {sizes}')
-
-
-def _format(value: str) -> str:
-    """Returns the format, which comes before the file. Raises what argparse reports for another value."""
-    if value == 'arpa':
-        return value
-    folder = f'--workdir=runs/{formats.stem(pathlib.Path(value))}'
-    command = command_line(['nplm', 'import', 'arpa', value, folder])
-    advice = f'; to import the file, run: {command}' if '.' in value or os.path.exists(value) else ''
-    raise argparse.ArgumentTypeError(f'must be arpa{advice}')

@@ -9,29 +9,30 @@ that is still training.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import argparse
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nplm_jax.cli.parser import Parser
+from nplm_jax.config import plugins, records
+from nplm_jax.config.checked_fields import flatten
+from nplm_jax.config.settings import Settings
+from nplm_jax.data import vocabulary_files
+from nplm_jax.reporting import catalog
+from nplm_jax.reporting.results import format_results
 from nplm_jax.reporting.text import to_json
 
-if TYPE_CHECKING:
-    from nplm_jax.config.settings import Settings
 
-
-def main(argv: Sequence[str]) -> None:
-    """Prints what is known of the run."""
-    parser = Parser('info', __doc__)
+def define(parser: Parser) -> None:
+    """Adds the flags."""
     parser.add_runs(1, loads=False)
     parser.add_json()
-    flags = parser.parse_args(argv)
 
-    from nplm_jax.config import plugins, records
-    from nplm_jax.data import vocabulary_files
-    from nplm_jax.reporting import catalog
 
-    run = catalog.read_run(catalog.expand_run(flags.workdir[0]))
+def main(flags: argparse.Namespace) -> None:
+    """Prints what is known of the run."""
+    run = catalog.read_run(catalog.expand_run(flags.runs[0]))
     words = run.folder / catalog.VOCABULARY
     info: dict[str, Any] = {'folder': str(run.folder), 'name': run.values['name'], 'state': run.state}
     info |= {'date': run.date, 'vocabulary': None, 'results': run.results or {}}
@@ -53,9 +54,6 @@ def main(argv: Sequence[str]) -> None:
 
 def make_text(info: Mapping[str, Any], settings: Settings) -> str:
     """Returns the text that the command prints."""
-    from nplm_jax.config.checked_fields import flatten
-    from nplm_jax.reporting.results import format_results
-
     results, words = info['results'], info['vocabulary']
     lines = [f'{info["name"]}: {info["state"]}, {info["date"]}; folder {info["folder"]}']
     if words:

@@ -7,23 +7,23 @@ Prints a table of all runs at or below DIR: corpus, model, perplexities, seconds
 best perplexity of the runs on the same words; the perplexities of different corpora are not comparable.
 """
 
-from collections.abc import Sequence
+import argparse
 
 from nplm_jax.cli.parser import Parser
+from nplm_jax.reporting import catalog, run_table
 from nplm_jax.reporting.text import to_json
 from nplm_jax.utils.errors import require
+from nplm_jax.utils.io import expand
 
 
-def main(argv: Sequence[str]) -> None:
-    """Lists the runs."""
-    parser = Parser('runs', __doc__)
+def define(parser: Parser) -> None:
+    """Adds the flags."""
     parser.add_argument('folder', nargs='?', metavar='DIR', default='runs', help='folder to search; default: runs')
     parser.add_json()
-    flags = parser.parse_args(argv)
 
-    from nplm_jax.reporting import catalog, run_table
-    from nplm_jax.utils.io import expand
 
+def main(flags: argparse.Namespace) -> None:
+    """Lists the runs."""
     root = expand('DIR', flags.folder)
     require(
         root.is_dir(),

@@ -18,58 +18,59 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nplm_jax.cli.parser import Parser, print_results
+from nplm_jax.data.dataset import Dataset
+from nplm_jax.inference import perplexity
+from nplm_jax.models import mixture
+from nplm_jax.models.language_model import LanguageModel
+from nplm_jax.ngram import arpa, sentence_marks, static_mixture
+from nplm_jax.ngram.counts import count
+from nplm_jax.ngram.interpolated import FrequencyBins
+from nplm_jax.ngram.shared_scratch import SharedScratch
+from nplm_jax.reporting import catalog
 from nplm_jax.reporting.text import markdown_table
+from nplm_jax.runs.command_models import load_models
+from nplm_jax.runs.mixture_weights import read_weights
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand
-
-if TYPE_CHECKING:
-    from nplm_jax.data.dataset import Dataset
-    from nplm_jax.models.language_model import LanguageModel
 
 HEADER = ['model', 'valid', 'test', 'weight: equal', 'learned']
 SPLITS = ('valid', 'test')
 
 
-def main(argv: Sequence[str]) -> None:
-    """Mixes the models and prints the table."""
-    parser = Parser('mix', __doc__)
+def define(parser: Parser) -> None:
+    """Adds the flags."""
     parser.add_runs()
     parser.add_results('JSON file to write the results to, or the ARPA file; default: none')
     parser.add_argument('--to', choices=['arpa'], help='write one back-off model to --output; default: no')
     weights = 'weights of the runs: numbers such as 0.7,0.3, or a JSON file of this command; default: learned'
     parser.add_owned('to', '--weights', default='', help=weights)
-    flags = parser.parse_args(argv)
-    require(len(flags.workdir) > 1, 'RUN', flags.workdir[0], 'expected two or more runs')
+
+
+def main(flags: argparse.Namespace) -> None:
+    """Mixes the models and prints the table."""
+    require(len(flags.runs) > 1, 'RUN', flags.runs[0], 'expected two or more runs')
     if flags.to:
-        _write_arpa(flags, shlex.join(['nplm', 'mix', *argv]))
+        _write_arpa(flags, shlex.join(['nplm', *flags.typed]))
         return
 
-    from nplm_jax.models import mixture
-    from nplm_jax.ngram.counts import count
-    from nplm_jax.ngram.interpolated import FrequencyBins
-    from nplm_jax.ngram.shared_scratch import SharedScratch
-    from nplm_jax.reporting import catalog
-    from nplm_jax.runs.command_models import load_models
-
-    loaded = load_models(flags.workdir)
-    data = loaded.read_corpus(flags.workdir)
+    loaded = load_models(flags.runs)
+    data = loaded.read_corpus(flags.runs)
     models = [mixture.CachedScores(model) for model in loaded.models]
     counts = count(data.tokens_T, data.train, 3, len(data.vocabulary), SharedScratch())
     bins = FrequencyBins.from_counts(counts)
     equal, learned, by_frequency = mixture.paper_mixtures(models, data.tokens_T, data.valid, bins)
 
     rows = []
-    for name, folder, model, weight in zip(loaded.names, flags.workdir, models, learned.weights_QxM[0].tolist()):
+    for name, folder, model, weight in zip(loaded.names, flags.runs, models, learned.weights_QxM[0].tolist()):
         path = catalog.expand_run(folder)
         row = {'name': name, **_perplexities(model, data), 'weight': weight}
         rows.append({**row, 'folder': str(path.resolve()), 'digest': catalog.digest(path)})
     mixtures = {'equal': equal, 'learned': learned, 'by_frequency': by_frequency}
     results = {'models': rows, 'mixtures': {name: _perplexities(model, data) for name, model in mixtures.items()}}
-    print_results(flags, shlex.join(['nplm', 'mix', *argv]), results, make_table(results))
+    print_results(flags, shlex.join(['nplm', *flags.typed]), results, make_table(results))
 
 
 def _write_arpa(flags: argparse.Namespace, command: str) -> None:
@@ -77,18 +78,13 @@ def _write_arpa(flags: argparse.Namespace, command: str) -> None:
     require(bool(flags.output), '--output', '', 'expected the ARPA file to write')
     path = expand('--output', flags.output)
 
-    from nplm_jax.models import mixture
-    from nplm_jax.ngram import arpa, sentence_marks, static_mixture
-    from nplm_jax.runs.command_models import load_models
-    from nplm_jax.runs.mixture_weights import read_weights
-
-    loaded = load_models(flags.workdir, flags.weights)
+    loaded = load_models(flags.runs, flags.weights)
     models, learned = loaded.backoff_models('--to=arpa'), None
     if flags.weights:
-        weights = read_weights(flags.weights, flags.workdir)[0].tolist()
+        weights = read_weights(flags.weights, flags.runs)[0].tolist()
     else:
         try:
-            data = loaded.read_corpus(flags.workdir)
+            data = loaded.read_corpus(flags.runs)
         except BadInput as error:
             raise BadInput(
                 error.key,
@@ -121,8 +117,6 @@ def _write_arpa(flags: argparse.Namespace, command: str) -> None:
 
 def _perplexities(model: LanguageModel, data: Dataset) -> dict[str, float]:
     """Returns the perplexity of the validation and of the test words."""
-    from nplm_jax.inference import perplexity
-
     return {s: perplexity.evaluate(model, data.tokens_T, data.splits[s]).perplexity for s in SPLITS}
 
 

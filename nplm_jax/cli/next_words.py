@@ -7,29 +7,31 @@ column, then by each run. Of tokens that are no words, `␣` is a blank, `\n` a 
 character.
 """
 
-from collections.abc import Sequence
+import argparse
+
+import numpy as np
 
 from nplm_jax.cli.parser import TEXT_START, Parser
+from nplm_jax.inference import generation
 from nplm_jax.reporting.text import markdown_table, to_json
+from nplm_jax.runs.command_models import load_models
 from nplm_jax.utils.errors import require
 
 
-def main(argv: Sequence[str]) -> None:
-    """Lists next words."""
-    parser = Parser('next', f'{__doc__}\n{TEXT_START}')
+def define(parser: Parser) -> None:
+    """Adds the flags."""
+    parser.epilog = TEXT_START
     parser.add_model_flags()
     parser.add_prompt()
     parser.add_argument('--count', type=int, default=10, help='number of words to list')
     parser.add_json()
-    flags = parser.parse_args(argv)
+
+
+def main(flags: argparse.Namespace) -> None:
+    """Lists next words."""
     require(flags.count >= 1, '--count', flags.count, 'must be 1 or more')
 
-    import numpy as np
-
-    from nplm_jax.inference import generation
-    from nplm_jax.runs.command_models import load_models
-
-    models = load_models(flags.workdir, flags.weights)
+    models = load_models(flags.runs, flags.weights)
     prompt = models.tokenize_prompt(flags.prompt, flags.tokens)
     context_1xN = models.encode_prompt(prompt)[None]
     names, language_models = zip(*models.with_mixture())

@@ -36,10 +36,16 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """Reports every mistake in one line, with exit code 2."""
+    """Reports every mistake in one line, with exit code 2.
+
+    Attributes:
+        passes_on: Whether the words after the first one are parsed elsewhere: `parse_args` returns `typed` only.
+    """
 
     def __init__(self, command: str, description: str | None) -> None:
         super().__init__(f'nplm {command}', description=description, formatter_class=_Formatter, allow_abbrev=False)
+        self._command = command
+        self.passes_on = False
         self._max_runs: int | None = 0
         self._output: argparse.Action | None = None
         self._may_be_folder = False
@@ -48,7 +54,7 @@ class Parser(argparse.ArgumentParser):
         self.register('type', int, integer)
 
     def add_runs(self, at_most: int | None = None, loads: bool = True) -> None:
-        """Adds the folders of runs: positional, or each after a --workdir; `parse_args` puts all into `workdir`.
+        """Adds the folders of runs, which `parse_args` puts into `runs`.
 
         Args:
             at_most: The largest number of runs; None for any number.
@@ -57,7 +63,6 @@ class Parser(argparse.ArgumentParser):
         self._max_runs = at_most
         nargs = '?' if at_most == 1 else '*'
         self.add_argument('runs', nargs=nargs, metavar='RUN', help='folder of a run, such as runs/brown-mlp9')
-        self.add_argument('--workdir', action='append', metavar='RUN', help='alternative to RUN; default: none')
         if loads:
             self.add_plugins()
 
@@ -128,7 +133,6 @@ class Parser(argparse.ArgumentParser):
     def add_output(
         self,
         help: str,
-        name: str = '--output',
         metavar: str | None = None,
         required: bool = False,
         may_be_folder: bool = False,
@@ -139,13 +143,12 @@ class Parser(argparse.ArgumentParser):
 
         Args:
             help: What it is.
-            name: `output` for a positional argument.
             metavar: How --help shows its value.
             required: Whether the flag must be given.
             may_be_folder: Whether it can be a folder; the command then calls `require_writable`.
         """
-        options: dict[str, Any] = {'default': '', 'required': required} if name.startswith('-') else {}
-        self._output = self.add_argument(name, help=help, metavar=metavar, **options)
+        options: dict[str, Any] = {'metavar': metavar, 'required': required, 'default': ''}
+        self._output = self.add_argument('-o', '--output', help=help, **options)
         self._may_be_folder = may_be_folder
         self.add_owned('output', '--overwrite', action='store_true', help='replace the output if it exists')
 
@@ -155,12 +158,18 @@ class Parser(argparse.ArgumentParser):
         self.add_json()
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> argparse.Namespace:  # type: ignore[override]
-        """Parses flags and positional arguments in any order.
+        """Parses flags and positional arguments in any order; `typed` has the command and all words.
 
         Raises:
-            BadInput: There is no run, or there are too many, or a flag is given without the one that it requires.
+            BadInput: There is no run, or a flag is given without the one that it requires.
         """
-        flags, unknown = self.parse_known_intermixed_args(args, namespace)
+        words = list(sys.argv[1:] if args is None else args)
+        if self.passes_on and not {'-h', '--help'}.isdisjoint(words):
+            words = ['--help']
+        elif self.passes_on and words and not words[0].startswith('-'):
+            return argparse.Namespace(typed=[self._command, *words])
+        flags, unknown = self.parse_known_intermixed_args(words, namespace)
+        flags.typed = [self._command, *words]
         if unknown:
             self._refuse(unknown)
         if modules := getattr(flags, 'plugins', ''):
@@ -171,21 +180,17 @@ class Parser(argparse.ArgumentParser):
             positional = flags.runs if isinstance(flags.runs, list) else [flags.runs] if flags.runs else []
             if mistyped := [word for word in positional if word.startswith('--')]:  # argparse: a flag has no blank
                 self._refuse(mistyped)
-            flags.workdir = [*positional, *(flags.workdir or [])]
-            flags.runs = flags.workdir
-            require(bool(flags.workdir), 'RUN', '', f'expected the folder of a run: {self.prog} RUN')
-            one = self._max_runs is None or len(flags.workdir) <= self._max_runs
-            require(one, 'RUN', flags.workdir, 'expected exactly one run')
+            flags.runs = positional
+            require(bool(flags.runs), 'RUN', '', f'expected the folder of a run: {self.prog} RUN')
         if isinstance(figure := getattr(flags, 'figure', ''), str):  # that of a study has no value
             require(not figure or figure.endswith('.png'), '--figure', figure, 'must end in .png')
             if figure:
                 require_writable('--figure', figure)
         if self._output and (flags.output or self._output.required):
-            key = self._output.option_strings[0] if self._output.option_strings else 'FILE'
-            require(bool(flags.output), key, '', 'must be a file')
-            require_new(key, flags)
+            require(bool(flags.output), '--output', '', 'must be a file')
+            require_new('--output', flags)
             if not self._may_be_folder:
-                require_writable(key, flags.output)
+                require_writable('--output', flags.output)
         for action, owner in self._owned:
             value = getattr(flags, action.dest)
             belongs = value == action.default or bool(getattr(flags, owner))

@@ -12,8 +12,8 @@ number of its words outside the vocabulary (OOV, id 0, scored as the one word <r
 perplexity of all lines and the OOV rate, the share of such words. If no word is unknown, it also prints the perplexity
 per word and the bits per character and per byte, by which models with different tokens can be compared. `length` is the
 length of the n-gram that predicts the word; a back-off model takes the longest that it has. Several runs are mixed,
-with --weights. --summary prints only what stands at the end. `nplm score --nbest` re-ranks n-best lists; its flags:
-`nplm score --nbest --help`.
+with --weights. --summary prints only what stands at the end. `nplm rescore` re-ranks n-best lists; its flags:
+`nplm rescore --help`.
 
 RUN can be an ARPA file, compressed or not. It has the numbers of KenLM: a log10 of -99 is a number like any other, and
 if the file lacks <unk>, its log10 is -100. The end of a line is its `</s>`.
@@ -45,30 +45,37 @@ them from models to mix: the text is split at white space into one stream, each 
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import math
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+
+from nplm_jax.cli import scheduler
 from nplm_jax.cli.parser import TEXT_START, Parser
+from nplm_jax.data import unspaced_scripts
+from nplm_jax.data.dataset import Size
+from nplm_jax.data.encoding import measure
+from nplm_jax.data.tokenizers.tokenizer import Tokenizer
+from nplm_jax.data.wikitext2 import mark_rare
+from nplm_jax.data.word_stream import WordStream
+from nplm_jax.inference import scoring
+from nplm_jax.inference.perplexity import per_unit
+from nplm_jax.inference.scoring import Line
 from nplm_jax.reporting.text import to_json
+from nplm_jax.runs.command_models import LoadedModels, check_models, load_models
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.untrusted import decode
-
-if TYPE_CHECKING:
-    import argparse
-
-    from nplm_jax.data.tokenizers.tokenizer import Tokenizer
-    from nplm_jax.inference.scoring import Line
-    from nplm_jax.runs.command_models import LoadedModels
 
 _MAX_BYTES = 2**28  # of stdin, which may have no end
 
 
-def main(argv: Sequence[str]) -> None:
-    """Scores lines."""
-    parser = Parser('score', f'{__doc__}\n{TEXT_START}')
+def define(parser: Parser) -> None:
+    """Adds the flags."""
+    parser.epilog = TEXT_START
     parser.add_model_flags()
     parser.add_switch('--stream', 'score all lines as one stream')
     parser.add_switch('--summary', 'print the perplexity and counts of the whole text only')
@@ -81,7 +88,10 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument('--format', default='kenlm', choices=('kenlm', 'query', 'sota_lm'), help=form)
     parser.add_scheduler()
     parser.add_json()
-    flags = parser.parse_args(argv)
+
+
+def main(flags: argparse.Namespace) -> None:
+    """Scores lines."""
     is_sota_lm, is_query = flags.format == 'sota_lm', flags.format == 'query'
     refused = {'sota_lm': ('json', 'summary', 'open'), 'query': ('json', 'stream', 'open')}
     for name in refused.get(flags.format, ()):
@@ -89,24 +99,19 @@ def main(argv: Sequence[str]) -> None:
     if is_sota_lm or is_query:
         flags.stream, flags.end, flags.tokens = is_sota_lm, True, flags.tokens or 'whitespace'
 
-    from nplm_jax.cli import scheduler
-    from nplm_jax.data import unspaced_scripts
-    from nplm_jax.data.wikitext2 import mark_rare
-    from nplm_jax.runs.command_models import check_models, load_models
-
-    check_models(flags.workdir)  # before stdin is waited for
+    check_models(flags.runs)  # before stdin is waited for
     with scheduler.use(flags.scheduler):
         texts = read_stdin().split('\n')
         if is_sota_lm:  # the published symbol of unknown words is this package's here
             texts = list(map(mark_rare, texts))
-        models = load_models(flags.workdir, flags.weights)
+        models = load_models(flags.runs, flags.weights)
         texts = unspaced_scripts.join(models.vocabulary, texts)
         has_marks = models.line_start.prefix and not models.vocabulary.tokenizer.is_lossless
         problem = "the run's corpus has no paragraph marks, which end lines"
         require(bool(has_marks) or not (is_sota_lm or is_query), '--format', flags.format, problem)
         if flags.scheduler and flags.stream and models.mixture.n is None:
             print('--stream: cannot be cut for a model that carries a state; scored by this machine', file=sys.stderr)
-        models = models.on_cluster(flags.workdir) if flags.scheduler else models
+        models = models.on_cluster(flags.runs) if flags.scheduler else models
         words, lines = score_texts(models, texts, flags)
     if is_sota_lm:
         print_probabilities(lines)
@@ -142,8 +147,6 @@ def score_texts(
     Raises:
         BadInput: No line has a word, or --end is given and the corpus has no marks.
     """
-    from nplm_jax.inference import scoring
-
     if flags.stream and models.vocabulary.tokenizer.is_lossless:
         words = models.read_stream('\n'.join([*texts, '']), flags.tokens)
     else:
@@ -157,7 +160,7 @@ def score_texts(
         require(bool(mark), '--end', True, "the run's corpus has no paragraph marks, which end lines")
         words = [line_words + mark for line_words in words]
     if flags.open:
-        spelled = models.with_spelling(flags.workdir)
+        spelled = models.with_spelling(flags.runs)
         return words, scoring.score_words(spelled, words, models.line_start, flags.stream)
     encoded = [models.vocabulary.encode(line_words) for line_words in words]
     return words, scoring.score(models.mixture, encoded, models.line_start, flags.stream)
@@ -194,9 +197,6 @@ def print_query(words: Iterable[Sequence[str]], lines: Sequence[Line], is_summar
         lines: Their scores.
         is_summary: Whether to print only what stands at the end.
     """
-    import numpy as np
-
-    from nplm_jax.inference import scoring
 
     def shortest(number: np.float32) -> str:
         return np.format_float_positional(number, trim='-')
@@ -242,14 +242,6 @@ def summarize(
     Returns:
         For each number its key in JSON, its value, what KenLM's query calls it, and its format.
     """
-    import numpy as np
-
-    from nplm_jax.data.dataset import Size
-    from nplm_jax.data.encoding import measure
-    from nplm_jax.data.word_stream import WordStream
-    from nplm_jax.inference import scoring
-    from nplm_jax.inference.perplexity import per_unit
-
     total = scoring.total(lines)
     rows: list[tuple[str, float, str, str]] = [
         ('perplexity', total.perplexity, 'Perplexity including OOVs', '.6f'),

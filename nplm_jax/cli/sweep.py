@@ -12,18 +12,25 @@ rate or decay together.
 stopped. Prints a table of perplexities, which marks the best on validation.
 """
 
+import argparse
 import itertools
-from collections.abc import Sequence
 
 from nplm_jax.cli import train
+from nplm_jax.cli.parser import Parser
 from nplm_jax.utils.errors import require
 
 
-def main(argv: Sequence[str]) -> None:
-    """Runs the sweep."""
-    parser = train.make_parser('sweep', __doc__)
+def define(parser: Parser) -> None:
+    """Adds the flags, which `launch.parse_flags` parses."""
+    axes = '[CONFIG[:ROW] ... | KEY=VALUE,... ...]'
+    parser.usage = f'nplm sweep CONFIG[:ROW] {axes} [--config.KEY=VALUE ...] [--flags]'
+    train.add_config(parser)
     parser.add_argument('axes', nargs='*', metavar='KEY=VALUE,...', help='values of a key; default: those of sweep()')
-    train.require_config(parser, argv)
+
+
+def main(flags: argparse.Namespace) -> None:
+    """Runs the sweep."""
+    command, *argv = flags.typed
     for name in ('search', 'minutes', 'distributed'):
         is_given = any(word.partition('=')[0] == f'--{name}' for word in argv)
         require(not is_given, f'--{name}', ..., f'cannot be used with nplm sweep; give it to nplm train {argv[0]}')
@@ -31,5 +38,5 @@ def main(argv: Sequence[str]) -> None:
     axes = [word for word in argv[len(configs) :] if '=' in word and not word.startswith('-')]
     has_axes = axes or any(word.partition('=')[0] == '--grid' for word in argv)
     words = [f'--grid={axis}' for axis in axes] if has_axes else ['--sweep'] * (len(configs) == 1)
-    flags = [word for word in argv[len(configs) :] if word not in axes and not (axes and word == '--grid')]
-    train.start('sweep', configs, words, flags)
+    others = [word for word in argv[len(configs) :] if word not in axes and not (axes and word == '--grid')]
+    train.start(command, configs, words, others)

@@ -12,46 +12,42 @@ SLURM job; --storage and --jobs with --search; --scheduler for a Dask cluster. E
 input, 130 (Ctrl-C) or 143 (SIGTERM) stopped with everything saved.
 """
 
+import argparse
 import functools
-import sys
 from collections.abc import Sequence
 
+from absl import app
+
+from nplm_jax.cli import launch
 from nplm_jax.cli.parser import Parser
+from nplm_jax.reporting.shell import command_line, nplm_command
 
 
-def main(argv: Sequence[str]) -> None:
+def define(parser: Parser) -> None:
+    """Adds the flags, which `launch.parse_flags` parses."""
+    parser.usage = 'nplm train CONFIG[:ROW] [--config.KEY=VALUE ...] [--flags]'
+    add_config(parser)
+    minutes = 'minutes of training: choose the network that suits this text and machine; default: that of CONFIG'
+    parser.add_argument('--minutes', metavar='N', help=minutes)
+    trials = "run trials of the config file's search(trial) until there are N; default: one run of the config"
+    parser.add_argument('--search', metavar='N', help=trials)
+
+
+def main(flags: argparse.Namespace) -> None:
     """Trains."""
-    parser = make_parser('train', __doc__)
-    require_config(parser, argv)
-    start('train', argv[:1], [], argv[1:])
+    command, *words = flags.typed
+    start(command, words[:1], [], words[1:])
 
 
-def make_parser(command: str, description: str | None) -> Parser:
-    """Returns a parser of `nplm train` or `nplm sweep`, which says what there is; `launch.parse_flags` parses."""
-    parser = Parser(command, description)
-    axes = ' [CONFIG[:ROW] ... | KEY=VALUE,... ...]' if command == 'sweep' else ''
-    parser.usage = f'nplm {command} CONFIG[:ROW]{axes} [--config.KEY=VALUE ...] [--flags]'
+def add_config(parser: Parser) -> None:
+    """Adds the config and the flags of `nplm train` and `nplm sweep`."""
+    parser.passes_on = True
     parser.add_argument('config', metavar='CONFIG[:ROW]', help='config and row, such as brown:mlp9')
     parser.add_argument(
         '--config.KEY', metavar='VALUE', help='config key, such as --config.model.h=50; default: the value of the row'
     )
     parser.add_argument('--workdir', metavar='DIR', help='output directory; default: runs/NAME, then the changed keys')
-    if command == 'train':
-        minutes = 'minutes of training: choose the network that suits this text and machine; default: that of CONFIG'
-        parser.add_argument('--minutes', metavar='N', help=minutes)
-        trials = "run trials of the config file's search(trial) until there are N; default: one run of the config"
-        parser.add_argument('--search', metavar='N', help=trials)
     parser.add_switch('--print_config', 'print every config key with its meaning, and exit')
-    return parser
-
-
-def require_config(parser: Parser, argv: Sequence[str]) -> None:
-    """Ends the process where --help stands anywhere, or where the first word is not CONFIG."""
-    if not {'-h', '--help'}.isdisjoint(argv):
-        parser.print_help()
-        sys.exit()
-    if not argv or argv[0].startswith('-'):
-        parser.parse_args(argv)
 
 
 def start(command: str, configs: Sequence[str], words: Sequence[str], flags: Sequence[str]) -> None:
@@ -63,11 +59,6 @@ def start(command: str, configs: Sequence[str], words: Sequence[str], flags: Seq
         words: flags that say which points of a sweep run; none for a single run.
         flags: the other words of the command line.
     """
-    from absl import app
-
-    from nplm_jax.cli import launch
-    from nplm_jax.reporting.shell import command_line, nplm_command
-
     typed = command_line(
         [*nplm_command(), command, *configs, *(word.removeprefix('--grid=') for word in words), *flags]
     )

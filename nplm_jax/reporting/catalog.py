@@ -276,7 +276,7 @@ def suggest(wrong: pathlib.Path) -> str:
     """Says what to give instead of a path without a run: the finished runs below it, or else those below runs/."""
     if wrong.is_file() and wrong.suffix.lower() == '.arpa':
         run = f'{RUNS}/{wrong.stem}'
-        to_run = command_line([*nplm_command(), 'import', 'arpa', wrong, f'--workdir={run}'])
+        to_run = command_line([*nplm_command(), 'import', wrong, f'--workdir={run}'])
         return f'it is an ARPA file; make a run of it with: {to_run}; then give {shlex.quote(run)}'
     if wrong.is_file():
         return f'it is a file; nplm score RUN < {shlex.quote(str(wrong))} scores its text'

@@ -273,7 +273,7 @@ def refuse_arpa(folders: Sequence[str], key: str) -> None:
         key: What needs the folders.
     """
     for folder in filter(_is_arpa, folders):
-        raise BadInput(key, f'needs a run, not an ARPA file: `nplm import arpa {shlex.quote(folder)} --workdir=DIR`')
+        raise BadInput(key, f'needs a run, not an ARPA file: `nplm import {shlex.quote(folder)} --workdir=DIR`')
 
 
 def _is_arpa(folder: str) -> bool:
@@ -291,5 +291,5 @@ def _load(folder: str) -> LoadedModel:
 
 def _import_advice(folder: str) -> str:
     """Returns how a model that another toolkit has trained comes to the vocabulary and `corpus.*` of a run."""
-    command = f'nplm import arpa FILE --workdir=DIR --vocabulary={shlex.quote(folder)}'
+    command = f'nplm import FILE --workdir=DIR --vocabulary={shlex.quote(folder)}'
     return f'`{command}` gives an ARPA model those of {folder}'

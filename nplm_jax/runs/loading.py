@@ -203,5 +203,6 @@ def prepare_recorded(settings: Settings, *folders: Path) -> dataset.Dataset:
     for folder in folders:
         path = catalog.expand_run(folder)
         if run_inputs.difference(path, settings, text):
-            run_inputs.refuse_changes(path, run_inputs.difference(path, settings, {**code, **text}))
+            changed = run_inputs.difference(path, settings, {**code, **text})
+            require(not changed, 'RUN', str(path), changed)
     return estimation.read(settings, data)

@@ -12,42 +12,44 @@ CPU cores; --methods=ngram_cache takes seconds.
 
 from __future__ import annotations
 
+import argparse
 import shlex
 import sys
 from collections.abc import Sequence
 from typing import Any
 
+from nplm_jax.apps.adaptive import adaptation
 from nplm_jax.cli.parser import Parser, print_results
 from nplm_jax.reporting.text import markdown_table
+from nplm_jax.runs.command_models import load_models
 from nplm_jax.utils.errors import require
 
 METHODS = ('ngram_cache', 'neural_cache', 'dynamic')
 
 
-def main(argv: Sequence[str]) -> None:
-    """Measures the models and prints the table."""
-    parser = Parser('adapt', __doc__)
+def define(parser: Parser) -> None:
+    """Adds the flags."""
     parser.add_runs()
     methods = 'methods to evaluate, separated by commas; default: %(default)s'
     parser.add_argument('--methods', default=','.join(METHODS), help=methods)
     words = 'number of validation words that sizes and rates are tuned on'
     parser.add_argument('--tune_words', type=int, default=20_000, help=words)
     parser.add_results()
-    flags = parser.parse_args(argv)
+
+
+def main(flags: argparse.Namespace) -> None:
+    """Measures the models and prints the table."""
     methods = flags.methods.split(',')
     known = set(methods) <= set(METHODS)
     require(known, '--methods', flags.methods, f'must be some of {", ".join(METHODS)}, between commas')
     require(flags.tune_words > 0, '--tune_words', flags.tune_words, 'must be 1 or more')
 
-    from nplm_jax.apps.adaptive import adaptation
-    from nplm_jax.runs.command_models import load_models
-
-    models = load_models(flags.workdir)
-    data = models.read_corpus(flags.workdir)
+    models = load_models(flags.runs)
+    data = models.read_corpus(flags.runs)
     named = dict(zip(models.names, models.models))
     rows = adaptation.adapt(named, data, flags.tune_words, methods, lambda name: print(name, file=sys.stderr))
     results = {'rows': rows, 'tune_words': flags.tune_words}
-    print_results(flags, shlex.join(['nplm', 'adapt', *argv]), results, make_table(rows))
+    print_results(flags, shlex.join(['nplm', *flags.typed]), results, make_table(rows))
 
 
 def make_table(rows: Sequence[dict[str, Any]]) -> str:

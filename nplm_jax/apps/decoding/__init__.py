@@ -2,5 +2,5 @@
 
 COMMANDS = {
     'decode': ('decode', 'words from CTC emissions, by beam search with trained models'),
-    'score --nbest': ('rescore', 're-ranking of n-best lists, and the tuning of its weights'),
+    'rescore': ('rescore', 're-ranking of n-best lists, and the tuning of its weights'),
 }

@@ -17,8 +17,16 @@ import sys
 import tokenize
 from collections.abc import Sequence
 
+import numpy as np
+import tqdm
+
+from nplm_jax.apps.decoding import decoder
+from nplm_jax.apps.kenlm.model import Model
 from nplm_jax.cli.parser import Parser
+from nplm_jax.data.stream import RARE
 from nplm_jax.data.zips import open_zip
+from nplm_jax.runs import process
+from nplm_jax.runs.mixture_weights import read_weights
 from nplm_jax.utils.errors import BadInput, first_line, require
 from nplm_jax.utils.io import expand
 from nplm_jax.utils.untrusted import open_regular, read_lines
@@ -27,9 +35,8 @@ _MAX_UTTERANCES = 100_000
 _ROUNDS = 2  # of --tune: search, tune on what was found, search again
 
 
-def main(argv: Sequence[str]) -> None:
-    """Decodes."""
-    parser = Parser('decode', __doc__)
+def define(parser: Parser) -> None:
+    """Adds the flags."""
     parser.add_runs()
     parser.add_argument('--emissions', required=True, metavar='FILE.npz', help='emissions; required')
     parser.add_argument('--tokens', required=True, metavar='FILE', help='tokens, one per line; required')
@@ -43,25 +50,20 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument('--blank', default='-', help="CTC's blank token")
     parser.add_argument('--silence', default='|', help='token between words')
     parser.add_argument('--beam_size', type=int, default=50, help='hypotheses that are kept')
-    flags = parser.parse_args(argv)
+
+
+def main(flags: argparse.Namespace) -> None:
+    """Decodes."""
     require(flags.beam_size > 0, '--beam_size', flags.beam_size, 'must be 1 or more')
-    require(not flags.weights or len(flags.workdir) > 1, '--weights', flags.weights, 'requires two or more runs')
-
-    import tqdm
-
-    from nplm_jax.apps.decoding import decoder
-    from nplm_jax.apps.kenlm.model import Model
-    from nplm_jax.data.stream import RARE
-    from nplm_jax.runs import process
-    from nplm_jax.runs.mixture_weights import read_weights
+    require(not flags.weights or len(flags.runs) > 1, '--weights', flags.weights, 'requires two or more runs')
 
     tokens = [line.rstrip('\n') for _, line in read_lines(expand('--tokens', flags.tokens))]
     lexicon = read_lexicon(flags.lexicon, tokens)
     emissions = read_emissions(flags, len(tokens))
     references = read_references(flags, emissions)
     process.set_up_process()
-    mixed = read_weights(flags.weights, flags.workdir)[0].tolist() if len(flags.workdir) > 1 else None
-    model = Model(flags.workdir if mixed else flags.workdir[0], mixed)
+    mixed = read_weights(flags.weights, flags.runs)[0].tolist() if len(flags.runs) > 1 else None
+    model = Model(flags.runs if mixed else flags.runs[0], mixed)
     if unknown := sum(word not in model for word in lexicon):
         words = f'{unknown:,} of {len(lexicon):,} words of the lexicon are not in the vocabulary, read as {RARE}'
         print(words, file=sys.stderr)
@@ -107,10 +109,6 @@ def read_lexicon(path: str, tokens: Sequence[str]) -> dict[str, list[list[str]]]
 
 def read_emissions(flags: argparse.Namespace, num_tokens: int) -> dict[str, object]:
     """Returns the emissions by utterance. Raises BadInput for a file that is damaged, empty or of other tokens."""
-    import numpy as np
-
-    from nplm_jax.apps.decoding import decoder
-
     arrays: dict[str, object] = {}
     name, path = f'--emissions={flags.emissions!r}', expand('--emissions', flags.emissions)
     with open_regular(name, path) as file, open_zip(name, 'cannot be read', file, _MAX_UTTERANCES) as archive:

@@ -66,7 +66,7 @@ class Weights:
 
     @classmethod
     def of(cls, flags: argparse.Namespace) -> Self:
-        """Reads the flags of `nplm score --nbest`. Raises BadInput if they are no weights or stand beside --tune."""
+        """Reads the flags of `nplm rescore`. Raises BadInput if they are no weights or stand beside --tune."""
         text, problem = flags.score_weights, 'must be finite numbers with commas between them'
         scores = finite_numbers(text.split(',') if text else (), '--score_weights', problem, text)
         weights = cls(flags.model_weight, flags.word_weight, tuple(scores))
@@ -83,7 +83,7 @@ def read(flags: argparse.Namespace, lines: Sequence[str], weights: Weights) -> l
     """Reads alternatives, and the files that the flags name. Raises BadInput, which names the line, if they are none.
 
     Args:
-        flags: The flags of `nplm score --nbest`.
+        flags: The flags of `nplm rescore`.
         lines: The lines of stdin.
         weights: The weights, of which a list needs as many scores.
     """
@@ -173,7 +173,7 @@ def show(
     """Prints the alternatives in their new order; with --tune weights, and on stderr what they gain.
 
     Args:
-        flags: The flags of `nplm score --nbest`.
+        flags: The flags of `nplm rescore`.
         alternatives: The alternatives.
         log10_p: log10 P of each by the model.
         weights: What is added up for their totals, without --tune.

@@ -1,7 +1,7 @@
 """Re-ranks n-best lists of Moses and Kaldi by models and by the scores in the lists.
 
-    nplm score --nbest runs/NAME --score_weights=1,0.5 < alternatives
-    nplm score --nbest runs/NAME --tune=references < alternatives
+    nplm rescore runs/NAME --score_weights=1,0.5 < alternatives
+    nplm rescore runs/NAME --tune=references < alternatives
 
 Reads lines `id ||| words ||| scores ||| ...`, the format of Moses; only the first two fields are needed. Spaces around
 the separators are not part of a field. No words are an empty sentence, whose log10p is 0 without --end. Prints the
@@ -20,15 +20,17 @@ another (Och, 2003), from five starting points. FILE has one reference for each 
 reference of id N; with Kaldi, a line is `UTTERANCE words`. Tune on lists other than those on which you report results.
 """
 
-from collections.abc import Sequence
+import argparse
 
+from nplm_jax.apps.decoding import nbest
 from nplm_jax.cli.parser import TEXT_START, Parser
+from nplm_jax.cli.score import read_stdin, score_texts
+from nplm_jax.runs.command_models import check_models, load_models
 
 
-def main(argv: Sequence[str]) -> None:
-    """Re-ranks alternatives, or tunes the weights."""
-    parser = Parser('score --nbest', f'{__doc__}\n{TEXT_START}')
-    parser.add_switch('--nbest', 'select this command: re-rank n-best lists')
+def define(parser: Parser) -> None:
+    """Adds the flags."""
+    parser.epilog = TEXT_START
     parser.add_model_flags()
     parser.add_switch('--open', 'score unknown words by their spelling')
     parser.add_switch('--end', 'also score the end of each line')
@@ -44,15 +46,13 @@ def main(argv: Sequence[str]) -> None:
     parser.add_owned('tune', '--measure', **measures)
     parser.add_json()
     parser.set_defaults(stream=False)
-    flags = parser.parse_args(argv)
 
-    from nplm_jax.apps.decoding import nbest
-    from nplm_jax.cli.score import read_stdin, score_texts
-    from nplm_jax.runs.command_models import check_models, load_models
 
-    check_models(flags.workdir)  # before stdin is waited for
+def main(flags: argparse.Namespace) -> None:
+    """Re-ranks alternatives, or tunes the weights."""
+    check_models(flags.runs)  # before stdin is waited for
     weights = nbest.Weights.of(flags)
     alternatives = nbest.read(flags, read_stdin().split('\n'), weights)
-    models = load_models(flags.workdir, flags.weights)
+    models = load_models(flags.runs, flags.weights)
     _, lines = score_texts(models, [a.words for a in alternatives], flags)
     nbest.show(flags, alternatives, [float(line.log10_p_T.sum()) for line in lines], weights)

@@ -13,17 +13,17 @@ type, and the network's training curve, also while it trains. An n-gram run, if 
 The page answers only to the names of this machine and to --host, and to no other site's scripts. It has no password.
 """
 
+import argparse
 import errno
 import socket
-from collections.abc import Sequence
 
 from nplm_jax.cli.parser import CONTEXT, Parser
 from nplm_jax.utils.errors import BadInput, require
 
 
-def main(argv: Sequence[str]) -> None:
-    """Loads the models and serves the page until Ctrl-C."""
-    parser = Parser('explore', f'{__doc__}\n{CONTEXT}')
+def define(parser: Parser) -> None:
+    """Adds the flags."""
+    parser.epilog = CONTEXT
     parser.add_model_flags()
     host = 'address to listen on; default: 127.0.0.1, this machine only'
     parser.add_argument('--host', default='127.0.0.1', help=host)
@@ -33,7 +33,10 @@ def main(argv: Sequence[str]) -> None:
         'show the tour of one run of model.family=nplm, finished or in training, with at most one n-gram run beside it'
     )
     parser.add_switch('--tour', what)
-    flags = parser.parse_args(argv)
+
+
+def main(flags: argparse.Namespace) -> None:
+    """Loads the models and serves the page until Ctrl-C."""
     require(0 <= flags.port < 2**16, '--port', flags.port, 'must be 0 to 65535')
     with listen(flags.host, flags.port) as listener:  # first, so that it is soon said if another process has the port
         from nplm_jax.runs.command_models import load_models
@@ -48,10 +51,10 @@ def main(argv: Sequence[str]) -> None:
         if flags.tour:
             mixed = 'must not be given with --tour, which mixes no models'
             require(not flags.weights, '--weights', flags.weights, mixed)
-            shown = tour.Tour.load(flags.workdir)
+            shown = tour.Tour.load(flags.runs)
             tour_server.serve(shown, flags.tokens, flags.host, listener, not flags.no_browser)
             return
-        models = load_models(flags.workdir, flags.weights)
+        models = load_models(flags.runs, flags.weights)
         port = listener.getsockname()[1]
     server.serve(models, flags.tokens, flags.host, port, not flags.no_browser)
 

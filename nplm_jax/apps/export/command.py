@@ -19,36 +19,38 @@ Formats:
 Prints the file and its size.
 """
 
+import argparse
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
+from nplm_jax.apps.export import arrays, huggingface, onnx_graph
+from nplm_jax.apps.features import embeddings
 from nplm_jax.cli.parser import Parser, require_new, require_writable
+from nplm_jax.ngram import arpa
+from nplm_jax.reporting import card, catalog
+from nplm_jax.runs.command_models import load_models
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand, write_atomically
 
 FORMATS = ('arpa', 'word2vec', 'npz', 'safetensors', 'onnx', 'hf')
 
 
-def main(argv: Sequence[str]) -> None:
-    """Writes the file."""
-    parser = Parser('export', __doc__)
+def define(parser: Parser) -> None:
+    """Adds the flags."""
     parser.add_runs(1)
     parser.add_argument('--to', choices=FORMATS, required=True, help='format; required')
     parser.add_output('file to write, or folder for hf; required', metavar='FILE', required=True, may_be_folder=True)
     parser.add_switch('--int8', "of --to=onnx: round the matrices to 8 bits by ONNX Runtime's dynamic quantization")
-    flags = parser.parse_args(argv)
+
+
+def main(flags: argparse.Namespace) -> None:
+    """Writes the file."""
     require(not flags.int8 or flags.to == 'onnx', '--int8', True, 'must be with --to=onnx')
     path = expand('--output', flags.output)
     require_new('--output', flags, path)
     require_writable('--output', flags.output, is_folder=flags.to == 'hf')
 
-    from nplm_jax.apps.export import arrays, huggingface, onnx_graph
-    from nplm_jax.apps.features import embeddings
-    from nplm_jax.ngram import arpa
-    from nplm_jax.reporting import card, catalog
-    from nplm_jax.runs.command_models import load_models
-
-    models = load_models(flags.workdir)
+    models = load_models(flags.runs)
     [model], vocabulary, settings = models.models, models.vocabulary, models.settings[0]
     writers: dict[str, Callable[..., None]] = {
         'npz': arrays.write_npz,
@@ -63,7 +65,7 @@ def main(argv: Sequence[str]) -> None:
         if flags.to in writers:
             writers[flags.to](model, vocabulary, settings, path)
             if flags.to == 'hf':
-                run = catalog.read_run(catalog.expand_run(flags.workdir[0]))
+                run = catalog.read_run(catalog.expand_run(flags.runs[0]))
                 write_atomically(path / card.FILE, card.make(run, hugging_face=True))
         elif flags.to == 'word2vec':
             features = models.word_features()

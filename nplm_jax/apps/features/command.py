@@ -12,18 +12,20 @@ folder or to --output=DIR; projector/ is for TensorBoard. Maps need scikit-learn
 
 from __future__ import annotations
 
+import argparse
 import pathlib
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
+import numpy as np
+
+from nplm_jax.apps.features import brown_tags, embeddings
 from nplm_jax.cli.parser import Parser, require_new, require_writable
+from nplm_jax.data.stream import SPECIAL_TOKENS
 from nplm_jax.reporting.text import markdown_table, to_json
+from nplm_jax.runs.command_models import load_models
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand
-
-if TYPE_CHECKING:
-    import numpy as np
 
 KINDS = ('noun', 'verb', 'adjective', 'adverb')
 WORDS_PER_KIND = 5
@@ -31,34 +33,31 @@ NUM_NEIGHBOURS = 8
 NUM_POINTS, NUM_LABELS = 1000, 250  # words on a map, and how many of them are written beside their points
 
 
-def main(argv: Sequence[str]) -> None:
-    """Prints the neighbours of words, exports the features and draws the maps."""
-    parser = Parser('features', __doc__)
+def define(parser: Parser) -> None:
+    """Adds the flags."""
     parser.add_model_flags(mixed=False)
     parser.add_argument('--words', default='', help='words to print the neighbours of; default: frequent words')
     parser.add_switch('--maps', 'draw maps of the features')
     parser.add_switch('--export', 'write the features in the formats of other tools')
-    parser.add_argument('--output', default='.', help='folder for maps and files')
+    parser.add_argument('-o', '--output', default='', help='folder for maps and files; default: the current folder')
     parser.add_owned('export', '--overwrite', action='store_true', help='replace the files if they exist')
     parser.add_json()
-    flags = parser.parse_args(argv)
-    folder = expand('--output', flags.output)
+
+
+def main(flags: argparse.Namespace) -> None:
+    """Prints the neighbours of words, exports the features and draws the maps."""
+    folder = expand('--output', flags.output or '.')
     writes = flags.export or flags.maps
-    require(
-        writes or flags.output == parser.get_default('output'), '--output', flags.output, 'requires --export or --maps'
-    )
+    require(writes or not flags.output, '--output', flags.output, 'requires --export or --maps')
     if writes:
-        require_writable('--output', flags.output, is_folder=True)
+        require_writable('--output', folder, is_folder=True)
     for name in ('features.txt', 'features.bin', 'projector') if flags.export else ():
         require_new('--output', flags, folder / name)
 
-    from nplm_jax.apps.features import brown_tags, embeddings
-    from nplm_jax.runs.command_models import load_models
-
-    models = load_models(flags.workdir)
+    models = load_models(flags.runs)
     family, corpus, vocabulary = models.settings[0].model.name, models.settings[0].corpus.name, models.vocabulary
     networks = models.word_features()
-    require(bool(networks), 'RUN', flags.workdir[0], f'a model of family {family} has no word features')
+    require(bool(networks), 'RUN', flags.runs[0], f'a model of family {family} has no word features')
     [(_, features_VxM)] = networks
     kinds = brown_tags.parts_of_speech() if corpus == 'brown' else {}
     is_lossless = vocabulary.tokenizer.is_lossless
@@ -100,8 +99,6 @@ def frequent_words(words: Sequence[str], kinds: Mapping[str, str]) -> list[str]:
 
 def frequent_ids(words: Sequence[str], kinds: Mapping[str, str]) -> list[int]:
     """Returns the ids of the most frequent words that have a tag; without tags, of all but the special tokens."""
-    from nplm_jax.data.stream import SPECIAL_TOKENS
-
     if kinds:
         return [i for i, word in enumerate(words) if kinds.get(word, 'other') != 'other'][:NUM_POINTS]
     return [i for i, word in enumerate(words) if word not in SPECIAL_TOKENS][:NUM_POINTS]
@@ -109,10 +106,6 @@ def frequent_ids(words: Sequence[str], kinds: Mapping[str, str]) -> list[int]:
 
 def describe_agreement(words: Sequence[str], features_VxM: np.ndarray, kinds: Mapping[str, str]) -> str:
     """Says how often a frequent word and its nearest neighbour have one part of speech, and how often two words do."""
-    import numpy as np
-
-    from nplm_jax.apps.features import embeddings
-
     ids = frequent_ids(words, kinds)
     _, kinds_B = np.unique([kinds[words[i]] for i in ids], return_inverse=True)
     nearest_Bx1, _ = embeddings.neighbours(features_VxM[ids], range(len(ids)), 1)
@@ -125,8 +118,6 @@ def describe_agreement(words: Sequence[str], features_VxM: np.ndarray, kinds: Ma
 
 def draw_maps(words: Sequence[str], features_VxM: np.ndarray, kinds: Mapping[str, str], folder: pathlib.Path) -> None:
     """Draws the maps of the most frequent words; two features a word are drawn as they are."""
-    from nplm_jax.apps.features import embeddings
-
     ids = frequent_ids(words, kinds)
     maps = {'pca': ('pca', 'two principal components'), 'tsne': ('tsne', 't-SNE by cosine')}
     if features_VxM.shape[1] == 2:

@@ -19,28 +19,27 @@ word counts as infinite, so that --below never keeps it. Memory is that of the m
 
 from __future__ import annotations
 
+import argparse
 import math
 import os
 import pathlib
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from nplm_jax.apps.filter import distribution, documents, selection
+from nplm_jax.apps.filter.documents import kind_of
+from nplm_jax.apps.filter.selection import Bound
 from nplm_jax.cli.parser import EXISTS, Parser, require_writable
+from nplm_jax.data import formats, sources
 from nplm_jax.reporting.text import to_json
+from nplm_jax.runs import signals
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand
 from nplm_jax.utils.untrusted import finite_numbers
 
-if TYPE_CHECKING:
-    import argparse
 
-    from nplm_jax.apps.filter.selection import Bound
-
-
-def main(argv: Sequence[str]) -> None:
+def main(flags: argparse.Namespace) -> None:
     """Prints the distribution, or writes the documents within the bounds."""
-    flags = _parse_flags(argv)
     below, above = (_parse_bound(f'--{name}', getattr(flags, name)) for name in ('below', 'above'))
     if below and above and below.is_share == above.is_share:
         require(above.value < below.value, '--above', flags.above, f'must be less than --below={flags.below}')
@@ -50,9 +49,6 @@ def main(argv: Sequence[str]) -> None:
     allowed = 'requires --below or --above, or --column'
     require(not flags.output or has_bound or bool(flags.column), '--output', flags.output, allowed)
     require(not flags.figure or not has_bound, '--figure', flags.figure, 'must be without --below and --above')
-
-    from nplm_jax.apps.filter import documents
-    from nplm_jax.data import formats, sources
 
     if fault := formats.find_fault(flags.column):
         raise BadInput('--column', fault, value=flags.column)
@@ -69,10 +65,7 @@ def main(argv: Sequence[str]) -> None:
     for file in files:
         next(documents.read(file, layout), None)  # refuses most bad files before the model is loaded
 
-    from nplm_jax.apps.filter import distribution, selection
-    from nplm_jax.runs import signals
-
-    job = selection.Job(files, outputs, layout, selection.Scorer.load(flags.workdir[0], flags.tokens, flags.end))
+    job = selection.Job(files, outputs, layout, selection.Scorer.load(flags.runs[0], flags.tokens, flags.end))
     try:
         signals.raise_on_sigterm()
         if has_bound:
@@ -109,8 +102,8 @@ def _describe_bounds(bounds: dict[str, float]) -> str:
     return 'kept: perplexity ' + ' and '.join(f'{name} {value:,.6g}' for name, value in bounds.items())
 
 
-def _parse_flags(argv: Sequence[str]) -> argparse.Namespace:
-    parser = Parser('filter', __doc__)
+def define(parser: Parser) -> None:
+    """Adds the flags."""
     parser.add_runs(1)
     inputs = '.jsonl, .parquet or text; folder; pattern; required'
     parser.add_argument('--input', dest='files', nargs='+', required=True, metavar='FILE', help=inputs)
@@ -119,7 +112,7 @@ def _parse_flags(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument('--below', default='', metavar='P', help=below)
     parser.add_argument('--above', default='', metavar='P', help=above)
     output = 'file to write, or for several files a folder, in which each has its name; default: none'
-    parser.add_argument('--output', default='', help=output)
+    parser.add_argument('-o', '--output', default='', help=output)
     parser.add_owned('output', '--overwrite', action='store_true', help='replace the output if it exists')
     parser.add_argument('--field', default='text', metavar='COLUMN', help='column of the text in .jsonl and .parquet')
     column = 'add the perplexity as this column of the output; default: no column'
@@ -131,13 +124,10 @@ def _parse_flags(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_switch('--end', 'count the end of each line, as `nplm score --end` and KenLM do')
     parser.add_figure('draw the histogram into this file; default: no figure')
     parser.add_json()
-    return parser.parse_args(argv)
 
 
 def _parse_bound(flag: str, text: str) -> Bound | None:
     """Returns the bound that a flag gives, None for no bound. Raises BadInput if it is neither number nor share."""
-    from nplm_jax.apps.filter.selection import Bound
-
     if not text:
         return None
     problem = 'must be a perplexity above 0, such as 300, or a share between 0% and 100%, such as 30%'
@@ -156,8 +146,6 @@ def _plan_outputs(files: Sequence[pathlib.Path], output: str, overwrite: bool) -
     Raises:
         BadInput: No output can be written, or all are there, or one that is there is no earlier output.
     """
-    from nplm_jax.apps.filter.documents import kind_of
-
     if not output:
         return {}
     path = expand('--output', output)

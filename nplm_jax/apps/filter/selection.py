@@ -58,7 +58,7 @@ class Scorer:
 
     @classmethod
     def load(cls, name: str, tokens: str = '', end: bool = False) -> Self:
-        """Loads a run, a packed model, or an ARPA file as `nplm import arpa` reads it.
+        """Loads a run, a packed model, or an ARPA file as `nplm import` reads it.
 
         Args:
             name: The path.

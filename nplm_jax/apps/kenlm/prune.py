@@ -17,41 +17,39 @@ Prints the number of n-grams of each order.
 
 from __future__ import annotations
 
+import argparse
 import itertools
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+import numpy as np
+
+from nplm_jax.apps.kenlm.kept_words import keep_words
 from nplm_jax.cli.parser import Parser
+from nplm_jax.data.stream import RARE_ID
+from nplm_jax.data.vocabulary import Vocabulary
+from nplm_jax.ngram import arpa, entropy_pruning
+from nplm_jax.ngram.backoff import BackoffModel
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand
 from nplm_jax.utils.untrusted import read_text
 
-if TYPE_CHECKING:
-    from nplm_jax.ngram.backoff import BackoffModel
 
-
-def main(argv: Sequence[str]) -> None:
-    """Writes the smaller file."""
-    parser = Parser('prune', __doc__)
+def define(parser: Parser) -> None:
+    """Adds the flags."""
     parser.add_argument('file', metavar='FILE', help='ARPA file')
     entropy = 'remove n-grams whose removal raises the perplexity by less than this fraction; default: none'
     parser.add_argument('--entropy', type=float, metavar='THRESHOLD', help=entropy)
     words = 'file of the words that stay, separated by white space; default: all words'
     parser.add_argument('--limit_vocab_file', default='', metavar='FILE', help=words)
     parser.add_output('ARPA file to write; required', metavar='FILE', required=True)
-    flags = parser.parse_args(argv)
+
+
+def main(flags: argparse.Namespace) -> None:
+    """Writes the smaller file."""
     if flags.entropy is None and not flags.limit_vocab_file:
         raise BadInput('--entropy', 'missing; give --entropy=THRESHOLD or --limit_vocab_file=FILE')
     in_range = flags.entropy is None or 0 < flags.entropy < 1
     require(in_range, '--entropy', flags.entropy, 'must be above 0 and below 1, such as 1e-7')
     path, output = expand('FILE', flags.file), expand('--output', flags.output)
-
-    import numpy as np
-
-    from nplm_jax.apps.kenlm.kept_words import keep_words
-    from nplm_jax.data.stream import RARE_ID
-    from nplm_jax.data.vocabulary import Vocabulary
-    from nplm_jax.ngram import arpa, entropy_pruning
 
     listed: set[str] = set()
     if flags.limit_vocab_file:

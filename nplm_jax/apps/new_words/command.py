@@ -16,40 +16,41 @@ validation and the test words outside the vocabulary, the end of a word counted 
 network writes. Training reports on stderr.
 """
 
+import argparse
 import contextlib
 import sys
-from collections.abc import Sequence
 
 from nplm_jax.cli.parser import Parser
+from nplm_jax.inference.drawn_spellings import spell
+from nplm_jax.reporting.run_table import check_finished
 from nplm_jax.reporting.shell import command_line, nplm_command
 from nplm_jax.reporting.text import markdown_table, to_json
+from nplm_jax.runs import process, spelling
+from nplm_jax.training.train import Interrupted
 from nplm_jax.utils.errors import require
 
 _SHOWN = 10  # words that the network writes
 _NAMES = {'valid': 'validation', 'test': 'test', 'new': 'test, not among those of training'}
 
 
-def main(argv: Sequence[str]) -> None:
-    """Trains and measures the spelling."""
-    parser = Parser('spell', __doc__)
+def define(parser: Parser) -> None:
+    """Adds the flags."""
     parser.add_runs(1)
     parser.add_argument('--family', default='nplm', help='model of the characters, a value of model.family')
     order = 'order of the model, which sees the n - 1 characters before; default: that of the network'
     parser.add_argument('--n', type=int, help=order)
     parser.add_argument('--seed', type=int, default=1, help='random seed of the training and of the words shown')
     parser.add_json()
-    flags = parser.parse_args(argv)
+
+
+def main(flags: argparse.Namespace) -> None:
+    """Trains and measures the spelling."""
     require(0 <= flags.seed < 2**31, '--seed', flags.seed, 'must be at least 0 and below 2**31')
     changes = {'model.family': flags.family, **({} if flags.n is None else {'model.n': flags.n})}
 
-    from nplm_jax.inference.drawn_spellings import spell
-    from nplm_jax.reporting.run_table import check_finished
-    from nplm_jax.runs import process, spelling
-    from nplm_jax.training.train import Interrupted
-
-    check_finished(flags.workdir)
+    check_finished(flags.runs)
     process.set_up_process()
-    (folder,), command = flags.workdir, command_line([*nplm_command(), 'spell', *argv])
+    (folder,), command = flags.runs, command_line([*nplm_command(), *flags.typed])
     try:
         with contextlib.redirect_stdout(sys.stderr):
             rare = spelling.read_rare_words(folder)

@@ -16,36 +16,29 @@ surprisal of both sentences and regions, the differences, and whether the pair i
 
 from __future__ import annotations
 
+import argparse
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+
+from nplm_jax.apps.pairs import minimal_pairs, pair_table
+from nplm_jax.apps.pairs.pair_table import PairTable
+from nplm_jax.apps.surprisal import stimulus_files
+from nplm_jax.apps.surprisal.measurement import Options
 from nplm_jax.cli.parser import Parser
+from nplm_jax.inference.loaded_model import LoadedModel
+from nplm_jax.reporting.run_table import run_names
 from nplm_jax.reporting.text import markdown_table, to_json
+from nplm_jax.runs.command_models import check_models, load_models
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand
 
-if TYPE_CHECKING:
-    import argparse
 
-    import numpy as np
-
-    from nplm_jax.apps.pairs.pair_table import PairTable
-    from nplm_jax.apps.surprisal.measurement import Options
-    from nplm_jax.inference.loaded_model import LoadedModel
-
-
-def main(argv: Sequence[str]) -> None:
+def main(flags: argparse.Namespace) -> None:
     """Prints the table of accuracies, and writes the rows of the pairs."""
-    flags = _parse_flags(argv)
-
-    from nplm_jax.apps.pairs import pair_table
-    from nplm_jax.apps.surprisal import stimulus_files
-    from nplm_jax.apps.surprisal.measurement import Options
-    from nplm_jax.reporting.run_table import run_names
-    from nplm_jax.runs.command_models import check_models, load_models
-
-    runs = flags.workdir
+    runs = flags.runs
     check_models(runs)
     output = stimulus_files.find_output(flags.output)
     regions = flags.region_good, flags.region_bad
@@ -69,8 +62,8 @@ def main(argv: Sequence[str]) -> None:
     print(to_json({'models': results}) if flags.json else _table(results, bool(pairs.regions)))
 
 
-def _parse_flags(argv: Sequence[str]) -> argparse.Namespace:
-    parser = Parser('pairs', __doc__)
+def define(parser: Parser) -> None:
+    """Adds the flags."""
     parser.add_runs()
     parser.add_argument('--table', required=True, help='.csv, .tsv, .parquet or .jsonl with one row a pair; required')
     for name in ('good', 'bad'):
@@ -84,15 +77,12 @@ def _parse_flags(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_context('sentence')
     parser.add_output('.csv, .tsv or .parquet with one row a pair; default: none')
     parser.add_json()
-    return parser.parse_args(argv)
 
 
 def _measure(
     name: str, loaded: LoadedModel, pairs: PairTable, options: Options
 ) -> tuple[dict[str, Any], dict[str, list[Any]]]:
     """Returns the results of a model by group, and the columns that it adds to the pairs."""
-    from nplm_jax.apps.pairs import minimal_pairs
-
     encoded = minimal_pairs.encode(pairs.stimuli, loaded.vocabulary, options)
     log_p_Px2 = minimal_pairs.log_p(loaded.model, encoded)
     difference_P = minimal_pairs.differences(log_p_Px2)

@@ -20,31 +20,26 @@ has an example.
 
 from __future__ import annotations
 
+import argparse
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+
+from nplm_jax.apps.reading_times import figure, gains, word_table
+from nplm_jax.apps.reading_times.word_table import Predictors, WordTable
+from nplm_jax.apps.surprisal import measurement, stimulus_files
+from nplm_jax.apps.surprisal.stimuli import ColumnNames
 from nplm_jax.cli.parser import Parser
 from nplm_jax.reporting.text import markdown_table, to_json
+from nplm_jax.runs.command_models import check_models, load_models
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand
 
-if TYPE_CHECKING:
-    import argparse
 
-    from nplm_jax.apps.reading_times.word_table import Predictors, WordTable
-
-
-def main(argv: Sequence[str]) -> None:
+def main(flags: argparse.Namespace) -> None:
     """Prints the gain of each model, draws the figure, and writes the predictors."""
-    flags = _parse_flags(argv)
-
-    from nplm_jax.apps.reading_times import gains, word_table
-    from nplm_jax.apps.surprisal import measurement, stimulus_files
-    from nplm_jax.apps.surprisal.stimuli import ColumnNames
-    from nplm_jax.runs.command_models import check_models, load_models
-
-    runs = flags.workdir
+    runs = flags.runs
     check_models(runs)
     output = stimulus_files.find_output(flags.output)
     names = ColumnNames(tuple(flags.item.split(',')), flags.zone, flags.word)
@@ -67,8 +62,6 @@ def main(argv: Sequence[str]) -> None:
         columns = {**table.stimuli.columns, **measured, **dict(zip(_ADDED, (column.tolist() for column in added)))}
         stimulus_files.write(output, columns, text_columns=(names.word, 'tokens'), own_columns=table.stimuli.columns)
     if flags.figure:
-        from nplm_jax.apps.reading_times import figure
-
         figure.draw(results['models'], expand('--figure', flags.figure))
     print(to_json(results) if flags.json else _describe(results))
 
@@ -76,8 +69,8 @@ def main(argv: Sequence[str]) -> None:
 _ADDED = ('position', 'place_in_sentence', 'analysed')  # columns of the output besides those of `nplm surprisal`
 
 
-def _parse_flags(argv: Sequence[str]) -> argparse.Namespace:
-    parser = Parser('reading-times', __doc__)
+def define(parser: Parser) -> None:
+    """Adds the flags."""
     parser.add_runs()
     parser.add_argument('--table', required=True, help='.csv, .tsv or .parquet with one row a word; required')
     parser.add_argument('--time', default='time', metavar='COLUMN', help='the column of reading times')
@@ -91,17 +84,12 @@ def _parse_flags(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_output('.csv, .tsv or .parquet with the predictors; default: none')
     parser.add_figure('draw the gains with their intervals into this file; default: no figure')
     parser.add_json()
-    return parser.parse_args(argv)
 
 
 def _analyse(
     table: WordTable, predictors: Predictors, measured: dict[str, list[Any]], flags: argparse.Namespace
 ) -> dict[str, Any]:
     """Returns what --json prints."""
-    import numpy as np
-
-    from nplm_jax.apps.reading_times import gains
-
     is_kept_W = predictors.is_kept_W
     times_W, item_W, unit_W = table.times_W[is_kept_W], table.item_W[is_kept_W], table.unit_W[is_kept_W]
     known_W = np.array(measured['in_vocabulary']) & (table.position_W > 1)

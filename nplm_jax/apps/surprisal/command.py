@@ -17,46 +17,37 @@ next word, before this one), entropy_reduction_RUN and rank_RUN. docs/reference/
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from nplm_jax.apps.surprisal import figure, measurement, stimuli, stimulus_files
+from nplm_jax.apps.surprisal.stimuli import Stimuli
+from nplm_jax.cli import scheduler
 from nplm_jax.cli.parser import Parser
+from nplm_jax.cli.score import read_stdin
+from nplm_jax.data import unspaced_scripts
+from nplm_jax.runs import spelling
+from nplm_jax.runs.command_models import check_models, load_models
 from nplm_jax.utils.io import expand
 
-if TYPE_CHECKING:
-    import argparse
 
-    from nplm_jax.apps.surprisal.stimuli import Stimuli
-
-
-def main(argv: Sequence[str]) -> None:
+def main(flags: argparse.Namespace) -> None:
     """Writes the table, and draws the figure."""
-    flags = _parse_flags(argv)
-
-    from nplm_jax.apps.surprisal import stimulus_files
-    from nplm_jax.cli import scheduler
-    from nplm_jax.data import unspaced_scripts
-    from nplm_jax.runs import spelling
-    from nplm_jax.runs.command_models import check_models, load_models
-
-    check_models(flags.workdir)  # before stdin is waited for
+    check_models(flags.runs)  # before stdin is waited for
     output = stimulus_files.find_output(flags.output)
     stimuli, rule = _read_stimuli(flags)
     notes = [f'items: {len(stimuli.items):,}{rule}, words: {len(stimuli.words):,}']
 
-    from nplm_jax.apps.surprisal import measurement
-
     options = measurement.Options(
         flags.punctuation, flags.context, flags.tokens, flags.hyphens, flags.spillover, flags.word_probability
     )
-    models = load_models(flags.workdir, flags.weights)
+    models = load_models(flags.runs, flags.weights)
     if not flags.open:
         unspaced_scripts.check_known(models.vocabulary, list(map(' '.join, stimuli.words_by_item)), 'words')
     notes.append(unspaced_scripts.describe(models.vocabulary, stimuli.words_by_item))
-    spelled = spelling.load(*flags.workdir) if flags.open else None
-    models = models.on_cluster(flags.workdir) if flags.scheduler else models
+    spelled = spelling.load(*flags.runs) if flags.open else None
+    models = models.on_cluster(flags.runs) if flags.scheduler else models
     with scheduler.use(flags.scheduler):
         named = models.by_name()
         if flags.weights:
@@ -66,8 +57,6 @@ def main(argv: Sequence[str]) -> None:
         models.warn_unknown(' '.join([columns['starts_after'][0] if flags.context else '', *columns['tokens']]).split())
     table = {**stimuli.columns, **columns}
     if flags.figure:
-        from nplm_jax.apps.surprisal import figure
-
         surprisals = {name: columns[f'surprisal_{name}'] for name in named}
         path = expand('--figure', flags.figure)
         notes.append(figure.draw(stimuli, surprisals, columns['in_vocabulary'], path))
@@ -78,8 +67,8 @@ def main(argv: Sequence[str]) -> None:
         sys.stdout.write(stimulus_files.to_text(table, own_columns=stimuli.columns))
 
 
-def _parse_flags(argv: Sequence[str]) -> argparse.Namespace:
-    parser = Parser('surprisal', __doc__)
+def define(parser: Parser) -> None:
+    """Adds the flags."""
     parser.add_runs()
     helps = {
         'weights': 'measure the mixture of the runs too, as one more model named mixture: numbers such as 0.7,0.3, '
@@ -111,14 +100,10 @@ def _parse_flags(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument('--weights', default='', help=helps['weights'])
     parser.add_scheduler()
     parser.add_figure(helps['figure'])
-    return parser.parse_args(argv)
 
 
 def _read_stimuli(flags: argparse.Namespace) -> tuple[Stimuli, str]:
     """Returns the words, and of those on stdin how they are divided into items."""
-    from nplm_jax.apps.surprisal import stimuli, stimulus_files
-    from nplm_jax.cli.score import read_stdin
-
     if flags.table:
         names = stimuli.ColumnNames(tuple(flags.item.split(',')), flags.zone, flags.word)
         path = expand('--table', flags.table)

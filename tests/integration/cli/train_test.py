@@ -13,7 +13,8 @@ from helpers import ROOT, call_main, refuses, usual_environment
 
 import nplm_jax
 from nplm_jax.cli import __main__ as cli
-from nplm_jax.cli import launch, search_flags, sweep, train
+from nplm_jax.cli import launch, search_flags, train
+from nplm_jax.cli.commands import all_commands
 from nplm_jax.reporting import notebook
 
 SHORT = '--config.train.epochs=2', '--config.train.evaluate_every=0'
@@ -138,6 +139,7 @@ def test_help_names_every_flag():
 def test_a_flag_of_a_sweep_may_stand_apart_from_its_value(monkeypatch):
     started = []
     monkeypatch.setattr(train, 'start', lambda *words: started.append(words))
-    sweep.main(['sentences', '--grid', 'seed=1,2', '--workdir', 'out', 'model.h=3,4', '--vectorize'])
+    words = ['sentences', '--grid', 'seed=1,2', '--workdir', 'out', 'model.h=3,4', '--vectorize']
+    all_commands()['sweep'].run('sweep', words)
     grid = ['--grid=seed=1,2', '--grid=model.h=3,4']
     assert started == [('sweep', ['sentences'], grid, ['--workdir', 'out', '--vectorize'])]

@@ -95,14 +95,14 @@ def run(tmp_path_factory):
 
 def test_the_command(run, lines):
     lines()
-    flags = f'--workdir={run}', '--prompt=zzz i love', '--words=1'
+    flags = str(run), '--prompt=zzz i love', '--words=1'
     cli.main(['generate', *flags, '--greedy'])
     texts, (note,) = lines()
     assert texts == ['zzz i love coffee'] and numbers(note) == ['1', '3', '33.3'] and note.endswith(': zzz')
     cli.main(['generate', *flags, '--samples=3', '--temperature=0.1', '--top_k=2'])
     assert lines()[0] == ['zzz i love coffee'] * 3
-    cli.main(['generate', f'--workdir={run}', '--words=2', '--beam=3', '--prompt=<p> i'])
+    cli.main(['generate', str(run), '--words=2', '--beam=3', '--prompt=<p> i'])
     assert sorted(lines()[0]) == ['i hate milk', 'i like dog', 'i love coffee']  # `<p>` is skipped
-    cli.main(['generate', f'--workdir={run}'])
+    cli.main(['generate', str(run)])
     texts = lines()[0]
     assert len(texts) == 10 and all(len(line.split()) == 50 for line in texts)

@@ -58,7 +58,7 @@ COMMANDS: dict[str, Sequence[Sequence[str]]] = {
     'compare': [['RUN', 'GOOD'], ['RUN', 'GOOD', '--text=TEXT']],
     'export': [[f'RUN --to={to} --output=OUT/x'][0].split() for to in ('arpa', 'word2vec', 'npz')],
     'pack': [['RUN', 'OUT/x.nplm']],
-    'import': [['arpa', 'ARPA', '--workdir=OUT/new', '--vocabulary=RUN']],
+    'import': [['ARPA', '--workdir=OUT/new', '--vocabulary=RUN']],
     'info': [['RUN'], ['RUN', '--json']],
     'runs': [['RUN'], ['RUN', '--json']],
 }

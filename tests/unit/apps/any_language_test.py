@@ -64,9 +64,9 @@ def fails(lines):
     return call
 
 
-def score(monkeypatch, nplm_command, run, data, *flags):
-    monkeypatch.setattr('nplm_jax.cli.score.read_stdin', lambda: data)
-    return nplm_command('score', run, *flags)
+def score(monkeypatch, nplm_command, run, data, *flags, command='score'):
+    monkeypatch.setattr(f'{all_commands()[command].module}.read_stdin', lambda: data)
+    return nplm_command(command, run, *flags)
 
 
 @pytest.mark.parametrize('name', RUNS)
@@ -146,14 +146,14 @@ def test_scores_are_of_the_same_text_without_a_note(runs, monkeypatch, nplm_comm
 
 def test_alternatives_are_ranked(runs, monkeypatch, nplm_command):
     lists = '1 ||| 而人生人 ||| 0\n1 ||| 人人生而自由 ||| 0'
-    rows, stderr = score(monkeypatch, nplm_command, runs / 'chinese', lists, '--nbest')
+    rows, stderr = score(monkeypatch, nplm_command, runs / 'chinese', lists, command='rescore')
     assert stderr == [] and rows[0].startswith('1 ||| 人人生而自由')
 
 
 def test_runs_of_one_tokenizer_are_mixed(runs, nplm_command, fails):
     rows, _ = nplm_command('mix', runs / 'german', runs / 'network')
     assert len(rows) == 7
-    assert f'{runs / "bytes"}' in fails('mix', runs / 'bytes', runs / 'german')
+    assert str(runs / 'bytes') in fails('mix', runs / 'bytes', runs / 'german')
 
 
 def test_runs_of_another_tokenizer_are_refused(runs, fails):
@@ -188,9 +188,7 @@ def test_a_mistake_is_one_line(runs, fails, arguments, message):
 
 def test_an_arpa_file_of_pieces_comes_back_the_same(runs, nplm_command, monkeypatch, tmp_path):
     write_arpa(runs / 'german', tmp_path / 'german.arpa')
-    nplm_command(
-        'import', 'arpa', tmp_path / 'german.arpa', f'--workdir={tmp_path / "run"}', '--vocabulary', runs / 'german'
-    )
+    nplm_command('import', tmp_path / 'german.arpa', f'--workdir={tmp_path / "run"}', '--vocabulary', runs / 'german')
     loaded = loading.load(runs / 'german')
     words, exported = loaded.vocabulary, loaded.model
     loaded = loading.load(tmp_path / 'run')

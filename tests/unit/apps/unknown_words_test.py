@@ -43,7 +43,7 @@ def write_times(folder, text):
 
 COMMANDS = {
     'score': lambda folder, text: ('--summary',),
-    'score --nbest': lambda folder, text: ('--nbest',),
+    'rescore': lambda folder, text: (),
     'surprisal': lambda folder, text: (write_sentences(folder, text), '--sentence=sentence'),
     'pairs': lambda folder, text: (write_pairs(folder, text),),
     'reading-times': lambda folder, text: (write_times(folder, text), '--folds=2'),
@@ -55,9 +55,9 @@ COMMANDS = {
 @pytest.mark.parametrize('name', COMMANDS)
 def test_a_command_warns_of_unknown_words(name, folders, tmp_path, nplm_command, monkeypatch):
     for text, is_warned in ((KNOWN, False), (UNKNOWN, True)):
-        stdin = f'1 ||| {text}\n' if 'nbest' in name else f'{text}\n'
+        stdin = f'1 ||| {text}\n' if name == 'rescore' else f'{text}\n'
         monkeypatch.setattr('sys.stdin', io.TextIOWrapper(io.BytesIO(stdin.encode())))
-        _, err = nplm_command(name.split()[0], folders / 'counts', *COMMANDS[name](tmp_path, text))
+        _, err = nplm_command(name, folders / 'counts', *COMMANDS[name](tmp_path, text))
         found = [line for line in err if line.startswith('warning: ') and '<rare>' in line]
         assert len(found) == is_warned, err
 

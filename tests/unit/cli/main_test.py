@@ -1,6 +1,5 @@
-"""What all commands share: help, runs by position or by --workdir, wrong folders."""
+"""What all commands share: help, flags of runs, wrong folders."""
 
-import importlib
 import io
 import re
 import shlex
@@ -58,13 +57,13 @@ WRITERS = {  # the commands that write an output, and words for what they read, 
 
 def test_every_command_with_an_output_can_overwrite_it():
     helps = {name: run_help(*name.split()) for name in all_commands()}
-    have_output = {name for name, text in helps.items() if '  --output ' in text or name == 'pack'}
+    have_output = {name for name, text in helps.items() if ' --output ' in text}
     assert have_output == {name for name, text in helps.items() if '  --overwrite ' in text}
     assert have_output == WRITERS.keys() & helps.keys()
 
 
 def main(name, *words):
-    importlib.import_module(all_commands()[name].module).main([*WRITERS[name], *words])
+    all_commands()[name].run(name, [*WRITERS[name], *words])
 
 
 @pytest.mark.parametrize('name', sorted(WRITERS.keys() & all_commands().keys()))
@@ -75,21 +74,19 @@ def test_an_output_that_exists_is_refused_before_anything_is_read(name, tmp_path
     written = output / 'features.txt' if output.name == 'out' else output
     output.mkdir() if written != output else None
     written.write_text('hours of work')
-    words = [str(output)] if name == 'pack' else [f'--output={output}']
     with pytest.raises(BadInput) as caught:
-        main(name, *words)
-    assert caught.value.key == ('FILE' if name == 'pack' else '--output') and '--overwrite' in caught.value.problem
+        main(name, f'--output={output}')
+    assert caught.value.key == '--output' and '--overwrite' in caught.value.problem
     assert written.read_text() == 'hours of work'
     try:
-        main(name, *words, '--overwrite')
+        main(name, f'-o{output}', '--overwrite')
     except BadInput as error:
         assert '--overwrite' not in error.problem  # what it reads is not there
 
 
 def test_features_refuses_an_output_that_it_would_not_write():
-    features = importlib.import_module(all_commands()['features'].module)
     with refuses('--output') as caught:
-        features.main(['runs/x', '--output=out'])
+        all_commands()['features'].run('features', ['runs/x', '--output=out'])
     assert '--export' in caught.value.problem and '--maps' in caught.value.problem
 
 
@@ -110,8 +107,8 @@ def test_an_output_that_cannot_be_written_is_refused_before_anything_is_read(nam
     monkeypatch.chdir(tmp_path)
     for output in bad_outputs(name, tmp_path):
         with pytest.raises(BadInput) as caught:
-            main(name, output if name == 'pack' else f'--output={output}')
-        assert (caught.value.key, caught.value.value) == ('FILE' if name == 'pack' else '--output', output)
+            main(name, f'--output={output}')
+        assert (caught.value.key, caught.value.value) == ('--output', output)
     assert not (tmp_path / 'no').exists()
 
 
@@ -123,32 +120,29 @@ def test_a_figure_that_cannot_be_written_is_refused_before_anything_is_read(name
     words = {**WRITERS, 'compare': ['runs/x'], 'filter': ['runs/x', '--input', 'docs.txt']}[name]
     for figure in ('no/x.png', 'file/x.png', 'folder.png'):
         with pytest.raises(BadInput) as caught:
-            importlib.import_module(all_commands()[name].module).main([*words, f'--figure={figure}'])
+            all_commands()[name].run(name, [*words, f'--figure={figure}'])
         assert (caught.value.key, caught.value.value) == ('--figure', figure)
 
 
 IMPORTS = """
 import contextlib, io, sys
 from nplm_jax.cli.__main__ import main
-for words in map(str.split, sys.argv[1:]):
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
-        main([*words, '--help'])
-    print(*words, *sys.modules)
+with contextlib.redirect_stdout(io.StringIO()):
+    main(['--help'])
+print(*sys.modules)
 """
 
 
-def test_the_help_of_no_command_imports_anything_large():
-    line = [sys.executable, '-c', IMPORTS, *all_commands()]
-    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=True)
-    rows = done.stdout.splitlines()
-    assert len(rows) == len(all_commands())
-    for row in rows:  # the modules of a command are also in the rows after it
-        assert not {*row.split()} & {'jax', 'numpy', 'orbax', 'matplotlib', 'ml_collections', 'nltk', 'flax'}, row
+def test_the_list_of_commands_imports_none_of_them():
+    line = [sys.executable, '-c', IMPORTS]
+    modules = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    assert not {*modules} & {'jax', 'numpy', 'orbax', 'matplotlib', 'ml_collections', 'nltk', 'flax'}
+    assert not {*modules} & {command.module for command in all_commands().values()}
 
 
 def test_help_takes_no_longer_than_a_few_imports_of_the_standard_library():
     """Against a Python of its own that starts in turn with it: other tests use the machine too."""
-    lines = {'help': '-m nplm_jax.cli generate --help'.split(), 'plain': ['-c', 'import argparse, json, dataclasses']}
+    lines = {'help': '-m nplm_jax.cli --help'.split(), 'plain': ['-c', 'import argparse, json, dataclasses']}
     seconds = {name: [] for name in lines}
     for _ in range(5):
         for name, line in lines.items():
@@ -164,18 +158,13 @@ def test_the_overview_names_every_command(lines):
     assert all(command.summary in text for command in all_commands().values())
 
 
-def test_runs_by_position_and_by_flag_mix_with_flags_in_any_order():
+def test_runs_mix_with_flags_in_any_order():
     parser = Parser('test', None)
     parser.add_model_flags()
     parser.add_argument('--prompt')
-    for arguments in (
-        ['a', 'b', '--prompt=x'],
-        ['a', '--prompt', 'x', 'b'],
-        ['--prompt=x', '--workdir=a', '--workdir=b'],
-    ):
-        flags = parser.parse_args(arguments)
-        assert (flags.workdir, flags.prompt) == (['a', 'b'], 'x')
-    assert parser.parse_args(['a', '--workdir=b', 'c']).workdir == ['a', 'c', 'b']
+    for words in (['a', 'b', '--prompt=x'], ['a', '--prompt', 'x', 'b'], ['--prompt=x', 'a', 'b']):
+        flags = parser.parse_args(words)
+        assert (flags.runs, flags.prompt, flags.typed) == (['a', 'b'], 'x', ['test', *words])
 
 
 HAS_DECODE = 'decode' in all_commands()  # its app may have been deleted
@@ -215,11 +204,11 @@ def test_an_integer_of_a_flag_has_32_bits(flag, text, lines):
 def test_no_run_or_too_many_runs_are_refused():
     parser = Parser('test', None)
     parser.add_runs(1)
-    assert parser.parse_args(['a']).workdir == parser.parse_args(['--workdir=a']).workdir == ['a']
+    assert parser.parse_args(['a']).runs == ['a']
     with refuses('RUN'):
         parser.parse_args([])
-    with refuses('RUN'):
-        parser.parse_args(['a', '--workdir=b'])
+    with pytest.raises(SystemExit):
+        parser.parse_args(['a', 'b'])
 
 
 def test_a_wrong_folder_lists_the_finished_runs(folders, lines, monkeypatch, tmp_path):

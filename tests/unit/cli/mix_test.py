@@ -37,7 +37,7 @@ def folders(tmp_path_factory):
 
 def test_the_table_is_of_the_models_and_their_mixtures(folders, tmp_path, lines):
     lines()
-    pair = [f'--workdir={folders}/{name}' for name in ('add_delta', 'backoff')]
+    pair = [f'{folders}/{name}' for name in ('add_delta', 'backoff')]
     cli.main(['mix', *pair, f'--output={tmp_path}/a.json'])
     shown = lines()[0]
     assert [line.split('|')[1].strip() for line in shown[2:]] == [
@@ -58,7 +58,7 @@ def test_the_table_is_of_the_models_and_their_mixtures(folders, tmp_path, lines)
         expected = evaluate(learned, data.tokens_T, data.splits[split]).perplexity
         assert found['mixtures']['learned'][split] == pytest.approx(expected, rel=1e-6)
     assert np.isclose(sum(m['weight'] for m in found['models']), 1) and found['commit']
-    assert found['command'].startswith('nplm mix --workdir=')
+    assert found['command'].startswith('nplm mix ')
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_what_cannot_be_mixed_is_one_line(folders, lines):
         (('other',), r'corpus\.\*'),
     ):
         with pytest.raises(SystemExit) as end:
-            cli.main(['mix', *(f'--workdir={folders}/{name}' for name in ('add_delta', *others))])
+            cli.main(['mix', *(f'{folders}/{name}' for name in ('add_delta', *others))])
         assert end.value.code == 2
         (line,) = lines()[1]
         assert re.search(message, line)
@@ -124,7 +124,7 @@ def test_a_model_over_other_words_is_mixed_after_the_import_that_its_refusal_nam
     experiment.run(config, tmp_path / 'small')
     with pytest.raises(SystemExit):
         cli.main(['mix', str(folders / 'add_delta'), str(tmp_path / 'small')])
-    advice = re.search('`(nplm import arpa FILE --workdir=DIR --vocabulary=.*)`', lines()[1][-1])
+    advice = re.search('`(nplm import FILE --workdir=DIR --vocabulary=.*)`', lines()[1][-1])
     write_arpa(tmp_path / 'small', tmp_path / 'small.arpa')
     words = advice[1].replace('FILE', f'{tmp_path}/small.arpa').replace('DIR', f'{tmp_path}/imported').split()
     nplm_command(*words[1:])
@@ -150,10 +150,10 @@ def test_networks_whose_text_changed_are_not_mixed(tmp_path, lines):
     lines()
     for first, second, changed in ('xyx', 'zxx'):  # whichever comes first
         with pytest.raises(SystemExit) as end:
-            cli.main(['mix', f'--workdir={tmp_path}/{first}', f'--workdir={tmp_path}/{second}'])
+            cli.main(['mix', f'{tmp_path}/{first}', f'{tmp_path}/{second}'])
         assert end.value.code == 2
         [line] = lines()[1]
-        assert line.startswith(f"--workdir='{tmp_path}/{changed}': ")
+        assert line.startswith(f"RUN='{tmp_path}/{changed}': ")
 
 
 def test_the_mixture_of_backoff_models_becomes_one_arpa_file(folders, tmp_path, nplm_command):
@@ -166,7 +166,7 @@ def test_the_mixture_of_backoff_models_becomes_one_arpa_file(folders, tmp_path, 
         'mixed, static',
     ]
     assert shown[-1].startswith(f'{tmp_path}/mixed.arpa: {(tmp_path / "mixed.arpa").stat().st_size:,} bytes, ')
-    nplm_command('import', 'arpa', tmp_path / 'mixed.arpa', f'--workdir={tmp_path}/one', f'--vocabulary={runs[0]}')
+    nplm_command('import', tmp_path / 'mixed.arpa', f'--workdir={tmp_path}/one', f'--vocabulary={runs[0]}')
     loaded = loading.load(tmp_path / 'one')
     settings, imported = loaded.settings, loaded.model
     models, data = [loading.load(run).model for run in runs], loading.load_dataset(settings)
@@ -223,7 +223,7 @@ def test_an_imported_file_with_the_words_in_another_order_is_mixed_into_one_arpa
     *words, begin = unigrams.splitlines()
     reordered = [*reversed(words), begin]
     (tmp_path / 'b.arpa').write_text(head + '\n'.join(reordered) + '\n' + rest)
-    nplm_command('import', 'arpa', tmp_path / 'b.arpa', f'--workdir={tmp_path}/b', f'--vocabulary={run}')
+    nplm_command('import', tmp_path / 'b.arpa', f'--workdir={tmp_path}/b', f'--vocabulary={run}')
     loaded = loading.load(tmp_path / 'b')
     settings, imported = loaded.settings, loaded.model
     data, original = loading.load_dataset(settings), loading.load(run).model

@@ -146,7 +146,7 @@ def parse(lines):
 
 @pytest.mark.parametrize('name', ['network', 'counts'])
 def test_kenlms_columns_and_a_direct_evaluation(folders, call, name):
-    words, totals, summary = parse(call(TEXT, f'--workdir={folders / name}')[0])
+    words, totals, summary = parse(call(TEXT, str(folders / name))[0])
     loaded = experiment.load(folders / name)
     found, vocabulary, model = loaded.settings, loaded.vocabulary, loaded.model
     assert [[w for w, *_ in line] for line in words] == [x.split() for x in TEXT.split('\n')]
@@ -174,18 +174,15 @@ def test_a_stream_has_the_runs_perplexity(folders, call):
     data = loading.load_dataset(found)
     tokens_T = np.append(data.tokens_T[1:], data.vocabulary.ids['<p>'])  # without `<text>`
     text = 'i like dog\ni love coffee\ni hate milk'
-    flag = f'--workdir={folders / "network"}'
+    flag = str(folders / 'network')
     _, _, summary = parse(call(text, flag, '--stream', '--end')[0])
     expected = evaluate(model, tokens_T, Span(1, len(tokens_T))).perplexity
     assert float(summary['Perplexity including OOVs']) == pytest.approx(expected, rel=1e-5)
-    assert (
-        call(text, f'--workdir={folders / "network"}')[0]
-        != call(text, f'--workdir={folders / "network"}', '--stream')[0]
-    )
+    assert call(text, str(folders / 'network'))[0] != call(text, str(folders / 'network'), '--stream')[0]
 
 
 def test_a_mixture_of_runs(folders, call):
-    pair = [f'--workdir={folders / name}' for name in ('network', 'counts')]
+    pair = [str(folders / name) for name in ('network', 'counts')]
     each = [parse(call(TEXT, flag)[0])[0] for flag in pair]
     mixed = parse(call(TEXT, *pair)[0])[0]
     for a, b, both in zip(*(sum(x, []) for x in (*each, mixed))):
@@ -194,7 +191,7 @@ def test_a_mixture_of_runs(folders, call):
 
 
 def test_the_end_of_a_line_is_the_paragraph_mark(folders, call):
-    flag = f'--workdir={folders / "network"}'
+    flag = str(folders / 'network')
     words, totals, summary = parse(call('i like dog', flag, '--end')[0])
     loaded = experiment.load(folders / 'network')
     vocabulary, model = loaded.vocabulary, loaded.model
@@ -254,7 +251,7 @@ def test_json_has_what_the_columns_show(folders, call):
 
 
 def test_a_stream_starts_as_a_line_does(folders, call):
-    flag = f'--workdir={folders / "network"}'
+    flag = str(folders / 'network')
     first = [parse(call('i like dog', flag, *more)[0])[0][0][0] for more in ([], ['--stream'])]
     assert first[0] == first[1]
 
@@ -336,8 +333,8 @@ WRONG = [
     ('', [], 'stdin:'),
     (' \n\n', [], 'stdin:'),
     (b'caf\xe9', [], 'stdin:'),
-    ('a', ['--workdir=OTHER'], 'is not that of'),
-    ('a', ['--workdir=/nowhere'], "RUN='/nowhere':"),
+    ('a', ['OTHER'], 'is not that of'),
+    ('a', ['/nowhere'], "RUN='/nowhere':"),
     ('a', ['--score_weights=1'], 'unrecognized arguments: --score_weights=1'),
     ('a', ['--prompt=i'], 'unrecognized arguments: --prompt=i; nplm score --help lists the flags'),
     ('a', ['--format=srilm'], "--format='srilm':"),
@@ -349,7 +346,7 @@ WRONG = [
 def test_one_clear_line_and_exit_code_two(text, arguments, message, folders, call, lines):
     arguments = [a.replace('OTHER', str(folders / 'other')) for a in arguments]
     with pytest.raises(SystemExit) as stop:
-        call(text, f'--workdir={folders / "network"}', *arguments)
+        call(text, str(folders / 'network'), *arguments)
     _, stderr = lines()
     assert stop.value.code == 2 and message in stderr[0] and len(stderr) == 1, stderr
 
@@ -357,7 +354,7 @@ def test_one_clear_line_and_exit_code_two(text, arguments, message, folders, cal
 def test_an_unfinished_run_is_refused(folders, tmp_path, call, lines):
     (tmp_path / 'config.json').write_text((folders / 'network' / 'config.json').read_text())
     with pytest.raises(SystemExit):
-        call('a', f'--workdir={tmp_path}')
+        call('a', str(tmp_path))
     (message,) = lines()[1]
     assert message.startswith(f"RUN='{tmp_path}': ")
 
@@ -365,13 +362,13 @@ def test_an_unfinished_run_is_refused(folders, tmp_path, call, lines):
 def test_a_run_given_twice_is_refused(folders, call, lines):
     run = folders / 'network'
     with pytest.raises(SystemExit):
-        call('a', f'--workdir={run}', f'--workdir={run}')
+        call('a', str(run), f'{run}')
     (line,) = lines()[1]
     assert line.startswith(f"RUN='{run}': ")
 
 
 def test_as_a_real_process_whose_reader_goes_away(folders):
-    score = f'{sys.executable} -m nplm_jax.cli score --workdir={folders / "network"}'
+    score = f'{sys.executable} -m nplm_jax.cli score {folders / "network"}'
     command = f'yes i like dog | head -9999 | {score} | head -1'
     done = subprocess.run(['bash', '-c', command], cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.stdout.startswith('i=') and done.stdout.endswith(' OOV: 0\n') and done.stderr == ''

@@ -160,7 +160,7 @@ WRONG = [
     (['--prompt=zzz yyy'], "--prompt='zzz yyy':"),
     (['--top_k=many'], "--top_k='many':"),
     (['--topk=3'], 'unrecognized arguments: --topk=3'),
-    (['--workdir=/nowhere'], "RUN='/nowhere':"),
+    (['/nowhere'], "RUN='/nowhere':"),
 ]
 
 
@@ -168,7 +168,7 @@ WRONG = [
 def test_one_clear_line_and_exit_code_two(arguments, message, run, lines):
     lines()
     with pytest.raises(SystemExit) as stop:
-        cli.main(['generate', f'--workdir={run}', *arguments])
+        cli.main(['generate', str(run), *arguments])
     _, stderr = lines()
     assert stop.value.code == 2
     assert stderr[-1].startswith(message) and len(stderr) == 1, stderr

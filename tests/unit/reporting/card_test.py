@@ -71,6 +71,6 @@ def test_a_packed_model_has_its_card(tmp_path, monkeypatch, name):
     monkeypatch.setenv('NPLM_JAX_CACHE', str(tmp_path / 'cache'))
     changes = {'train.epochs': 1, 'train.evaluate_every': 0}
     experiment.run(config_lib.override(sentences.get_config(), changes), tmp_path / 'run')
-    cli.main(['pack', str(tmp_path / 'run'), str(tmp_path / 'x.nplm')])
+    cli.main(['pack', str(tmp_path / 'run'), f'--output={tmp_path}/x.nplm'])
     assert (catalog.expand_run(tmp_path / 'x.nplm') / name).is_file()
     assert card.make(catalog.read_run(tmp_path / 'run')).startswith('---\n')

@@ -2,7 +2,6 @@
 
 import errno
 import hashlib
-import importlib
 import io
 import json
 import os
@@ -63,13 +62,13 @@ def make(folder, changes=CHANGES['kneser_ney'], config=None):
 def refused(*words):
     """What a command says that ends with exit code 2."""
     with pytest.raises(BadInput) as error:
-        importlib.import_module(all_commands()[words[0]].module).main(words[1:])
+        all_commands()[words[0]].run(words[0], words[1:])
     assert '\n' not in str(error.value)
     return str(error.value)
 
 
 def pack(folder, path):
-    cli.main(['pack', str(folder), str(path)])
+    cli.main(['pack', str(folder), f'--output={path}'])
     return path
 
 
@@ -270,9 +269,9 @@ def test_parameters_of_another_network_are_refused(runs, tmp_path):
 
 def test_bad_output_and_runs_that_cannot_be_packed(runs, tmp_path):
     folder = make(runs / 'kneser_ney')
-    one_line(refused('pack', str(folder), str(tmp_path / 'x.zip')), f"FILE='{tmp_path}/x.zip'")
-    assert f'{tmp_path}/nowhere' in refused('pack', str(folder), str(tmp_path / 'nowhere' / 'x.nplm'))
-    one_line(refused('pack', str(tmp_path), str(tmp_path / 'x.nplm')), f"RUN='{tmp_path}'")
+    one_line(refused('pack', str(folder), f'--output={tmp_path}/x.zip'), f"--output='{tmp_path}/x.zip'")
+    assert f'{tmp_path}/nowhere' in refused('pack', str(folder), f'--output={tmp_path}/nowhere/x.nplm')
+    one_line(refused('pack', str(tmp_path), f'--output={tmp_path}/x.nplm'), f"RUN='{tmp_path}'")
     pack(folder, tmp_path / 'model.nplm')
 
 

@@ -37,7 +37,7 @@ def toured(folders):
 def serving(*folders, switches=()):
     """Yields a process that serves the models of runs, and its address."""
     pytest.importorskip('nicegui', reason='needs NiceGUI: pip install nicegui')
-    flags = [f'--workdir={folder}' for folder in folders]
+    flags = [str(folder) for folder in folders]
     line = [sys.executable, '-m', 'nplm_jax.cli', 'explore', *flags, '--port=0', '--no_browser', *switches]
     env = {**os.environ, 'PYTHONWARNINGS': 'ignore'}  # about so little text
     env.pop('PYTEST_CURRENT_TEST', None)  # NiceGUI looks at it

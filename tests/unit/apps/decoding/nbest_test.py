@@ -23,7 +23,7 @@ COSTS = 'u-a-1 9\nu-a-2 1\nu-b-2 7\nu-b-1 2\n'
 
 @pytest.fixture
 def score(monkeypatch, lines, folders, tmp_path):
-    """Runs the command with --nbest on the network in a folder with files. Returns what it printed."""
+    """Runs `nplm rescore` on the network in a folder with files. Returns what it printed."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / 'costs.txt').write_text(COSTS)
     (tmp_path / 'references').write_text('i dog\ni love coffee\n')
@@ -33,7 +33,7 @@ def score(monkeypatch, lines, folders, tmp_path):
     def call(text, *arguments):
         lines()
         monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(text.encode())))
-        cli.main(['score', str(folders / 'network'), '--nbest', *map(str, arguments)])
+        cli.main(['rescore', str(folders / 'network'), *map(str, arguments)])
         return lines()
 
     return call

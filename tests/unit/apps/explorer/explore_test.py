@@ -10,13 +10,13 @@ from nplm_jax.cli import __main__ as cli
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
 
 WRONG = [
-    (['--workdir=/nowhere'], "RUN='/nowhere': "),
-    (['--workdir=NETWORK', '--workdir=OTHER'], '/other'),
-    (['--workdir=NETWORK', '--port=70000'], '--port=70000: '),
-    (['--workdir=NETWORK', '--host=256.0.0.1', '--port=0'], "--host='256.0.0.1' --port=0: "),
-    (['--workdir=COUNTS', '--tour'], "--tour='modified_kneser_ney': "),
-    (['--workdir=NETWORK', '--tour', '--weights=1'], "--weights='1': "),
-    (['--workdir=/nowhere', '--tour'], '/nowhere: '),
+    (['/nowhere'], "RUN='/nowhere': "),
+    (['NETWORK', 'OTHER'], '/other'),
+    (['NETWORK', '--port=70000'], '--port=70000: '),
+    (['NETWORK', '--host=256.0.0.1', '--port=0'], "--host='256.0.0.1' --port=0: "),
+    (['COUNTS', '--tour'], "--tour='modified_kneser_ney': "),
+    (['NETWORK', '--tour', '--weights=1'], "--weights='1': "),
+    (['/nowhere', '--tour'], '/nowhere: '),
     ([], "RUN='': "),
 ]
 
@@ -46,7 +46,7 @@ def test_one_clear_line_and_exit_code_two(arguments, message, folders, call, mon
 def test_a_port_that_is_taken_is_named_and_how_to_find_a_free_one(folders, call):
     with socket.create_server(('127.0.0.1', 0)) as listener:
         port = listener.getsockname()[1]
-        _, stderr = call(f'--workdir={folders / "network"}', f'--port={port}')
+        _, stderr = call(str(folders / 'network'), f'--port={port}')
     assert len(stderr) == 1
     assert stderr[0].startswith(f"--host='127.0.0.1' --port={port}: ") and '--port=0' in stderr[0]
 
@@ -55,4 +55,4 @@ def test_a_missing_toolkit_is_named(folders, call, monkeypatch):
     monkeypatch.setitem(sys.modules, 'nicegui', None)
     monkeypatch.delitem(sys.modules, 'nplm_jax.apps.explorer.server', raising=False)
     monkeypatch.delattr('nplm_jax.apps.explorer.server', raising=False)
-    assert 'pip install nicegui' in call(f'--workdir={folders}/network', '--port=0')[1][0]
+    assert 'pip install nicegui' in call(f'{folders}/network', '--port=0')[1][0]

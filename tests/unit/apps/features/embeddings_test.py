@@ -165,7 +165,7 @@ def test_the_command(tmp_path, lines, monkeypatch):
     lines()
 
     def call(*arguments):
-        cli.main(['features', f'--workdir={tmp_path / "run"}', *map(str, arguments)])
+        cli.main(['features', str(tmp_path / 'run'), *map(str, arguments)])
         return lines()
 
     drawn = []
@@ -205,7 +205,7 @@ def test_without_scikit_learn_the_exports_are_written_all_the_same(tmp_path, mon
     monkeypatch.chdir(tmp_path)
     lines()
     with pytest.raises(SystemExit) as stop:
-        cli.main(['features', f'--workdir={tmp_path / "run"}', '--words=like', '--maps', '--export'])
+        cli.main(['features', str(tmp_path / 'run'), '--words=like', '--maps', '--export'])
     stdout, stderr = lines()
     assert stop.value.code == 2 and len(stderr) == 1 and 'pip install scikit-learn' in stderr[0]
     assert stdout[2].startswith('| like |')

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 from helpers import refuses, write_arpa
 
-from nplm_jax.apps.filter import command, distribution, documents, selection
+from nplm_jax.apps.filter import distribution, documents, selection
 from nplm_jax.cli import __main__ as cli
+from nplm_jax.cli.commands import all_commands
 
 TEXTS = (
     'the cat is walking in the bedroom',
@@ -62,10 +63,10 @@ def test_the_perplexity_is_that_of_score(kind, end, folders, docs, tmp_path, mon
     if kind == 'arpa':
         model, folder = tmp_path / 'lm.arpa', tmp_path / 'imported'
         write_arpa(folders / 'counts', model)
-        nplm_command('import', 'arpa', model, f'--workdir={folder}')
+        nplm_command('import', model, f'--workdir={folder}')
     if kind == 'packed':
         model, folder = tmp_path / 'lm.nplm', folders / 'counts'
-        nplm_command('pack', folder, model)
+        nplm_command('pack', folder, f'--output={model}')
     output = tmp_path / 'scored.jsonl'
     nplm_command('filter', model, '--input', docs, '--column=perplexity', f'--output={output}', *end)
     found = rows_of(output)
@@ -363,7 +364,8 @@ def test_bad_input_is_one_line_and_nothing_is_written(case, folders, docs, tmp_p
 def test_a_column_of_files_without_columns_is_refused(folders, tmp_path):
     (tmp_path / 'a.txt').write_text('a\n')
     with refuses('--field'):
-        command.main([str(folders / 'counts'), '--input', str(tmp_path / 'a.txt'), '--field=body'])
+        words = [str(folders / 'counts'), '--input', str(tmp_path / 'a.txt'), '--field=body']
+        all_commands()['filter'].run('filter', words)
 
 
 def test_a_figure_that_cannot_be_written_is_named(folders, docs, tmp_path, monkeypatch, lines):

@@ -394,7 +394,7 @@ def test_text_that_is_tokenized_has_one_number_here_in_nplm_score_and_in_what_is
         nplm_command('export', run, '--to=arpa', f'--output={file}')
     if source == 'imported':
         run = tmp_path / 'imported'
-        nplm_command('import', 'arpa', file, f'--workdir={run}')
+        nplm_command('import', file, f'--workdir={run}')
     model = kenlm.Model(run)
     for text in ('He was `aimable ,', "He don't, said—did “not”.", 'was ’ <p>said', '<s> <p> was <text> said </s>'):
         line = total_of_score(nplm_command, monkeypatch, text, run)
@@ -432,7 +432,7 @@ def test_all_next_words_are_those_of_single_words(runs, name):
 
 def test_a_packed_model_and_a_run_by_its_name_are_the_run(runs, tmp_path, nplm_command, monkeypatch):
     expected = kenlm.Model(runs / 'counts').score('i like coffee')
-    nplm_command('pack', runs / 'counts', tmp_path / 'model.nplm')
+    nplm_command('pack', runs / 'counts', f'--output={tmp_path}/model.nplm')
     packed = kenlm.Model(tmp_path / 'model.nplm')
     assert packed.score('i like coffee') == expected and packed.path.endswith(b'/model.nplm')
     (tmp_path / 'runs').symlink_to(runs)

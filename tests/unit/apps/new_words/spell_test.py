@@ -48,10 +48,10 @@ def runs(tmp_path_factory):
 
 @pytest.fixture
 def score(monkeypatch, lines):
-    def call(text, *arguments):
+    def call(text, *arguments, command='score'):
         lines()
         monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(text.encode())))
-        cli.main(['score', *map(str, arguments)])
+        cli.main([command, *map(str, arguments)])
         return lines()
 
     return call
@@ -128,9 +128,9 @@ def test_the_end_of_a_line_and_a_stream_are_scored_with_spellings_too(runs, scor
 
 def test_alternatives_with_unknown_words_are_ranked_by_their_spelling(runs, score):
     text = '1 ||| the old xqzy dog\n1 ||| the old badi dog'
-    (first, second), _ = score(text, runs / 'first', '--nbest', '--open')
+    (first, second), _ = score(text, runs / 'first', '--open', command='rescore')
     assert first.startswith('1 ||| the old badi dog ||| ')
-    (by_counts, *_), _ = score(text, runs / 'first', '--nbest')
+    (by_counts, *_), _ = score(text, runs / 'first', command='rescore')
     assert by_counts.startswith('1 ||| the old xqzy dog ||| ')  # <rare> twice: they stay in the order of the file
     assert float(first.split('||| ')[-1]) == pytest.approx(
         direct(runs / 'first', 'the old badi dog'.split()).sum(), abs=1e-4
@@ -222,7 +222,7 @@ def test_a_run_without_rare_words_has_nothing_to_spell(folders, lines):
 
 
 def test_a_packed_model_is_not_spelled(runs, nplm_command, lines, tmp_path):
-    nplm_command('pack', runs / 'second', tmp_path / 'model.nplm')
+    nplm_command('pack', runs / 'second', f'--output={tmp_path}/model.nplm')
     with pytest.raises(SystemExit):
         cli.main(['spell', str(tmp_path / 'model.nplm')])
     assert str(tmp_path / 'model.nplm') in lines()[1][-1]

@@ -50,7 +50,7 @@ def test_text_of_two_runs_and_their_mixture(folders, surprisal):
 
 
 def test_a_function_names_the_columns_as_the_command_does(folders, surprisal, tmp_path):
-    cli.main(['pack', str(folders / 'counts'), str(tmp_path / 'small.nplm')])
+    cli.main(['pack', str(folders / 'counts'), f'--output={tmp_path}/small.nplm'])
     for run in (folders / 'counts', tmp_path / 'small.nplm'):
         rows, _ = surprisal(run, text='i like dog')
         words = nplm_jax.surprisal(nplm_jax.load(run), 'i like dog'.split())
