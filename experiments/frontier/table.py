@@ -100,44 +100,48 @@ def draw(path: pathlib.Path) -> None:
     axes = figure.subplots()
     for family in dict.fromkeys(point.recorded['family'] for point in all_points):
         some = [point for point in all_points if point.recorded['family'] == family]
-        axes.plot([p.seconds for p in some], [p.test for p in some], 'o', label=family)
+        axes.plot([p.seconds for p in some], [p.test for p in some], 'o', label=family.replace('_', ' '))
     best = frontier(all_points)
     axes.plot([p.seconds for p in best], [p.test for p in best], '-', color='gray', linewidth=1, zorder=0)
     for minutes in MINUTES:
         axes.axvline(60 * minutes, color='lightgray', linewidth=0.7, zorder=-1)
     ticks = (140, 150, 175, 200, 225, 250, 275, 300)
-    axes.set(xscale='log', yscale='log', xlabel='seconds of training on 2 cores', ylabel='test perplexity on Brown')
+    axes.set(xscale='log', yscale='log', xlabel='training time on 2 CPU cores', ylabel='test perplexity on Brown')
     axes.set_yticks(ticks, [str(tick) for tick in ticks])
     axes.minorticks_off()
     axes.set_xticks([1, 10, *(60 * minutes for minutes in MINUTES)], ['1 s', '10 s', *(f'{m} min' for m in MINUTES)])
     axes.margins(y=0.12)
-    axes.legend(fontsize=8)
+    axes.legend(fontsize=8, frameon=False)
+    axes.spines[['top', 'right']].set_visible(False)
     _label(axes, all_points)
     save_figure(figure, path)
 
 
 def _label(axes: Any, all_points: Sequence[Point]) -> None:
-    """Names each run at a corner of its mark: the first at which the name is in the frame and covers nothing."""
+    """Names the runs, those of the frontier first, each beside its mark where the name covers nothing.
+
+    A name without such a place is left out: the table has all runs.
+    """
     from matplotlib.transforms import Bbox  # noqa: PLC0415 (only --figure needs it)
 
     axes.figure.draw_without_rendering()  # places the axes, with which sizes in pixels are known
     taken = [axes.get_legend().get_window_extent()]
     taken += [
-        Bbox.from_bounds(x - 3, y - 3, 6, 6)
+        Bbox.from_bounds(x - 4, y - 4, 8, 8)
         for x, y in axes.transData.transform([(p.seconds, p.test) for p in all_points])
     ]
-    for point in all_points:
-        name = None
-        for x, y in itertools.product((5, -5), (2, -2, 9, -9, -16, 16)):
-            if name:
-                name.remove()
-            sides = {'ha': 'left' if x > 0 else 'right', 'va': 'bottom' if y > 0 else 'top'}
+    best = frontier(all_points)
+    for point in [*best, *(point for point in all_points if point not in best)]:
+        for x, y in itertools.product((6, -6, 0), (3, -3, 10, -10)):
+            sides = {'ha': {6: 'left', -6: 'right', 0: 'center'}[x], 'va': 'bottom' if y > 0 else 'top'}
             at = {'xy': (point.seconds, point.test), 'xytext': (x, y), 'textcoords': 'offset points'}
-            name = axes.annotate(point.name, **at, **sides, fontsize=7)
+            name = axes.annotate(point.name.replace('_', ' '), **at, **sides, fontsize=8)
             extent = name.get_window_extent()
-            if axes.bbox.containsx(extent.x1) and not any(extent.overlaps(other) for other in taken):
+            is_inside = axes.bbox.containsx(extent.x1) and axes.bbox.containsy(extent.y0)
+            if is_inside and not any(extent.overlaps(other) for other in taken):
+                taken.append(extent)
                 break
-        taken.append(extent)
+            name.remove()
 
 
 def make() -> str:
