@@ -1,8 +1,8 @@
 """Prints test perplexity against seconds of training on 2 cores, and what adaptation adds, from committed results.
 
-    python -m experiments.frontier.table [--figure]
+    python -m experiments.frontier.table [--summary | --figure]
 
---figure draws frontier.png.
+--summary prints the five rows of the README, --figure draws frontier.png.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from configs import brown
 from experiments import results, study
 from nplm_jax.apps.adaptive import command as adapt
 from nplm_jax.reporting.text import markdown_table, save_figure
@@ -27,6 +28,15 @@ HEADER = [
     'mixed: test',
 ]  # fmt: skip
 KN5 = 'modified_kneser_ney_5'
+TABLE1 = HERE.parent / 'table1' / 'results'
+SUMMARY = {  # preset -> what it is, and where its results are
+    'kneser_ney_5': ('5-gram, back-off Kneser-Ney', TABLE1),
+    'mlp1': ("the paper's MLP1: n=5, m=60, h=50, direct connections", TABLE1),
+    'default': ("the paper's network, larger: n=13, m=80, h=200", TABLE1),
+    'one_minute': ('Mogrifier LSTM', RESULTS),
+    'twenty_minutes': ('a larger Mogrifier LSTM', RESULTS),
+}
+SUMMARY_HEADER = ['model', 'nplm train', 'time', 'test perplexity', 'in the paper']
 MINUTES = (1, 5, 20, 60)
 
 
@@ -144,6 +154,19 @@ def _label(axes: Any, all_points: Sequence[Point]) -> None:
             name.remove()
 
 
+def summarize() -> str:
+    """Returns the table of the README."""
+    table = []
+    for name, (what, folder) in SUMMARY.items():
+        recorded = results.read(folder, name)
+        seconds, (*_, paper) = recorded['seconds'], brown.PAPER.get(name, (0.0,))
+        time = f'{seconds:.0f} s' if seconds < 100 else f'{seconds / 60:.0f} min'
+        words = 'brown' if name == 'default' else f'brown:{name}'
+        cells = [what, f'`{words}`', time, recorded['perplexity']['test'], f'{paper:.0f}' if paper else '-']
+        table.append(cells)
+    return markdown_table(SUMMARY_HEADER, table)
+
+
 def make() -> str:
     """Returns the tables of the runs on Brown and on WikiText-2, and those of models that adapt."""
     corpora = points(RESULTS, BROWN), points(RESULTS / 'wikitext2', WIKITEXT2)
@@ -151,12 +174,20 @@ def make() -> str:
     return '\n\n'.join([*tables, *(adapt.make_table(results.read(RESULTS, name)['rows']) for name in ADAPTED)])
 
 
+def define(parser: study.StudyParser) -> None:
+    """Adds the flags."""
+    parser.add_switch('--summary', 'print the five rows of the README')
+    parser.add_switch('--figure', 'draw frontier.png too')
+
+
 def show(flags: study.Flags) -> str:
-    """Returns all tables, and draws the figure if asked to."""
+    """Returns all tables or the summary, and draws the figure if asked to."""
+    if flags.summary:
+        return summarize()
     if flags.figure:
         draw(HERE / 'frontier.png')
     return make()
 
 
 if __name__ == '__main__':
-    study.run(__doc__, define=lambda p: p.add_switch('--figure', 'draw frontier.png too'), show=show)
+    study.run(__doc__, define=define, show=show)

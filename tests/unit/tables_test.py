@@ -39,7 +39,8 @@ def test_table_2_shows_a_networks_fixed_mixture(tmp_path):
 
 
 TABLES = [
-    ('README.md', 'table1.table --short'),
+    ('README.md', 'frontier.table --summary'),
+    ('docs/howto/tables.md', 'table1.table --short'),
     ('experiments/table1/README.md', 'table1.table'),
     ('experiments/table1/README.md', 'table1.table --seeds'),
     ('experiments/table1/README.md', 'table1.sweep'),
