@@ -120,7 +120,6 @@ def _recurrent(family: str, m: int, h: int, epochs: int, learning_rate: float) -
         'optimizer.learning_rate': learning_rate,
         'optimizer.clip_norm': 0.25,
         'optimizer.decay': 3e-6,
-        'output.precision': 'bfloat16',
         'train.epochs': epochs,
         **rows.RECURRENT,
     }
