@@ -127,7 +127,7 @@ def clip_by_global_norm(max_norm: float) -> optax.GradientTransformation:
     """
 
     def update(updates: Any, state: optax.EmptyState, params: Any = None) -> tuple[Any, optax.EmptyState]:
-        # No `jax.lax.cond`: a branch takes arrays in the default layout, for which XLA would transpose those of U and W.
+        # A branch of `jax.lax.cond` would take arrays in the default layout: XLA would transpose those of U and W.
         norm = optax.tree.norm(updates)
         factor = jnp.where(jnp.isfinite(norm), jnp.minimum(1.0, max_norm / norm), jnp.nan)
         return jax.tree.map(lambda g: g * factor.astype(g.dtype), updates), state
