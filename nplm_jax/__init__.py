@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from nplm_jax import decoding, kenlm
-    from nplm_jax.apps.features.embeddings import neighbours
-    from nplm_jax.apps.new_words.induction import induce
     from nplm_jax.apps.surprisal.frames import surprisal
     from nplm_jax.config.settings import override
     from nplm_jax.data.vocabulary import Vocabulary
+    from nplm_jax.inference.embeddings import neighbours
     from nplm_jax.inference.generation import Choice, encode_prompt, sample
+    from nplm_jax.inference.induction import induce
     from nplm_jax.inference.loaded_model import LoadedModel
     from nplm_jax.inference.perplexity import perplexity
     from nplm_jax.models import mixture, nplm
@@ -79,14 +79,14 @@ _MODULES = {  # where each name is defined, or for a module the subpackage that 
     'Vocabulary': 'data.vocabulary',
     'decoding': '',
     'encode_prompt': 'inference.generation',
-    'induce': 'apps.new_words.induction',
+    'induce': 'inference.induction',
     'kenlm': '',
     'load': 'runs.loading',
     'load_config': 'runs.command_line',
     'load_dataset': 'runs.loading',
     'load_settings': 'runs.experiment',
     'mixture': 'models',
-    'neighbours': 'apps.features.embeddings',
+    'neighbours': 'inference.embeddings',
     'nplm': 'models',
     'override': 'config.settings',
     'perplexity': 'inference.perplexity',

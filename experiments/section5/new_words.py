@@ -24,13 +24,13 @@ from experiments import study as studies
 from experiments.section5 import new_words_table
 from experiments.section5.new_words_task import NUM_AFTER, SEED, Task, make_task
 from experiments.sources import of_module
-from nplm_jax.apps.features.embeddings import neighbours
-from nplm_jax.apps.new_words import induction as new_words
-from nplm_jax.apps.new_words.induction import CONTEXT_WORDS, Weighting
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.settings import Settings
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.stream import RARE_ID, Span
+from nplm_jax.inference import induction as new_words
+from nplm_jax.inference.embeddings import neighbours
+from nplm_jax.inference.induction import CONTEXT_WORDS, Weighting
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import EMBEDDING
 from nplm_jax.runs import experiment, loading, process

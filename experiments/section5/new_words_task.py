@@ -9,10 +9,10 @@ import dataclasses
 
 import numpy as np
 
-from nplm_jax.apps.new_words.induction import CONTEXT_WORDS, Occurrence
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.stream import RARE_ID
 from nplm_jax.data.vocabulary import Vocabulary
+from nplm_jax.inference.induction import CONTEXT_WORDS, Occurrence
 
 SEED = 1  # of the choice of the words and of the bootstrap
 NUM_WORDS = 500

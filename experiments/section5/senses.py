@@ -19,9 +19,9 @@ from experiments import results, study
 from experiments.section5 import paired
 from experiments.section5.paired import SEEDS
 from experiments.section5.plugins.senses import Senses
-from nplm_jax.apps.features.embeddings import neighbours
 from nplm_jax.data import batches
 from nplm_jax.data.dataset import Dataset
+from nplm_jax.inference.embeddings import neighbours
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.reporting.text import markdown_table
 from nplm_jax.runs import process

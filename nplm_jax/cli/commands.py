@@ -43,6 +43,7 @@ CORE = {
     'compare': Command('nplm_jax.cli.compare', 'runs side by side, with a figure'),
     'pack': Command('nplm_jax.cli.pack', 'a run bundled into one file, which every command takes'),
     'import': Command('nplm_jax.cli.import_model', "an ARPA file of KenLM or SRILM as a run's folder"),
+    'prune': Command('nplm_jax.cli.prune', 'an ARPA file with fewer n-grams: entropy pruning, or the words of a list'),
     'info': Command('nplm_jax.cli.info', 'details of a run'),
     'runs': Command('nplm_jax.cli.list_runs', 'list of the runs in a folder'),
 }

@@ -32,7 +32,7 @@ NOT_RUN = {
     '--launcher=local --jobs=4': 'needs a server',
     'experiments.accelerator.race': 'needs an accelerator',
 }
-# The small corpus has no word outside its vocabulary: tests/unit/apps/new_words/spell_test.py runs these.
+# The small corpus has no word outside its vocabulary: tests/unit/apps/spelling/spell_test.py runs these.
 NOT_RUN |= dict.fromkeys(('nplm spell', 'score runs/brown-mlp9 --open'), 'needs rare words')
 # tests/unit/apps/export/onnx_graph_test.py runs this loop on the graphs that it exports.
 NOT_RUN['onnxruntime.InferenceSession'] = 'needs an exported graph'

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from nplm_jax.apps.kenlm import model as kenlm
-from nplm_jax.apps.kenlm.readers import NgramReader
+from nplm_jax.kenlm import model as kenlm
+from nplm_jax.kenlm.readers import NgramReader
 from nplm_jax.utils.errors import require
 
 END = '</s>'

@@ -16,7 +16,7 @@ import numpy as np
 
 from nplm_jax.apps.decoding.ctc_scores import Hotwords, WordScorer, check_number
 from nplm_jax.apps.decoding.labels import Label
-from nplm_jax.apps.kenlm import model as kenlm
+from nplm_jax.kenlm import model as kenlm
 from nplm_jax.utils.errors import require
 
 _ROWS = 1000  # of parts outside the beam; a row that is dropped is computed again

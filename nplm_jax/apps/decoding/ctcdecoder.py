@@ -44,7 +44,7 @@ from nplm_jax.apps.decoding.ctc_scores import Hotwords, WordScorer
 from nplm_jax.apps.decoding.ctc_search import Limits, Result, search
 from nplm_jax.apps.decoding.frames import log_probabilities
 from nplm_jax.apps.decoding.labels import Alphabet
-from nplm_jax.apps.kenlm import model as kenlm
+from nplm_jax.kenlm import model as kenlm
 from nplm_jax.utils.errors import BadInput, require
 
 WordFrames = tuple[str, tuple[int, int]]  # a word, its first frame and the frame after its last one

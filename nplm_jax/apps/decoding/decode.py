@@ -21,10 +21,10 @@ import numpy as np
 import tqdm
 
 from nplm_jax.apps.decoding import decoder
-from nplm_jax.apps.kenlm.model import Model
 from nplm_jax.cli.parser import Parser
 from nplm_jax.data.stream import RARE
 from nplm_jax.data.zips import open_zip
+from nplm_jax.kenlm.model import Model
 from nplm_jax.runs import process
 from nplm_jax.runs.mixture_weights import read_weights
 from nplm_jax.utils.errors import BadInput, first_line, require

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from nplm_jax.apps.decoding import reranking
-from nplm_jax.apps.kenlm import model as kenlm
 from nplm_jax.inference.loaded_model import LoadedModel
+from nplm_jax.kenlm import model as kenlm
 from nplm_jax.utils.errors import BadInput, require
 
 END = '</s>'

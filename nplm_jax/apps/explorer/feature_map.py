@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nplm_jax.apps.features import embeddings
 from nplm_jax.data.stream import SPECIAL_TOKENS
 from nplm_jax.data.vocabulary import Vocabulary
+from nplm_jax.inference import embeddings
 
 NUM_POINTS = 400  # the most frequent words are on the map, and every word that is selected or near it
 TINY = 30  # words of a vocabulary all of whose words are named

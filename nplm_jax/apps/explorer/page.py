@@ -12,9 +12,9 @@ from nplm_jax.apps.explorer.continuations import Continuations
 from nplm_jax.apps.explorer.header import build_header
 from nplm_jax.apps.explorer.state import MAX_COUNT, MAX_TEXT, MAX_WORD, PageState
 from nplm_jax.apps.explorer.weights import Weights
-from nplm_jax.apps.features import embeddings
 from nplm_jax.data.stream import RARE
 from nplm_jax.data.tokenizers import cutting
+from nplm_jax.inference import embeddings
 from nplm_jax.runs.command_models import LoadedModels
 
 PRIMARY = '#2563eb'  # the colour of buttons and sliders; style.css has the others
@@ -168,7 +168,9 @@ class ExplorerPage:
         parts.note(self.models.describe_unknown([word] if word and self.models.vocabulary.find(word) is None else []))
         if not word:
             ui.label('Its nearest words will be listed here.').classes('quiet text-sm mt-2')
-        for name, near in embeddings.nearest_words(self.models, word, self.state.count):
+        for name, near in embeddings.nearest_words(
+            self.models.vocabulary, self.models.word_features(), word, self.state.count
+        ):
             with ui.element('div').classes('mt-2'):
                 parts.word_card(name, '', near, '{:.2f}'.format, self.select_word, 'neighbours')
 
@@ -183,7 +185,11 @@ class ExplorerPage:
     def _draw_map(self) -> None:
         """Draws the map of the chosen network, with the selected word and its neighbours."""
         name = self.source.value
-        near = dict(embeddings.nearest_words(self.models, self.state.word, self.state.count)).get(name, [])
+        near = dict(
+            embeddings.nearest_words(
+                self.models.vocabulary, self.models.word_features(), self.state.word, self.state.count
+            )
+        ).get(name, [])
         neighbours = [word for word, _ in near]
         options = feature_map.chart(self.models.vocabulary, self.maps[name], self.state.word, neighbours)
         self.chart.options.clear()

@@ -19,9 +19,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from nplm_jax.apps.features import brown_tags, embeddings
+from nplm_jax.apps.features import brown_tags, maps
 from nplm_jax.cli.parser import Parser, require_new, require_writable
 from nplm_jax.data.stream import SPECIAL_TOKENS
+from nplm_jax.inference import embeddings
 from nplm_jax.reporting.text import markdown_table, to_json
 from nplm_jax.runs.command_models import load_models
 from nplm_jax.utils.errors import require
@@ -67,7 +68,7 @@ def main(flags: argparse.Namespace) -> None:
     require(bool(known), '--words', flags.words, 'no word of it is in the vocabulary')
     if len(known) < len(words):
         print(f'not in the vocabulary: {" ".join(word for word in words if word not in known)}', file=sys.stderr)
-    nearest = {word: embeddings.nearest_words(models, word, NUM_NEIGHBOURS)[0][1] for word in known}
+    nearest = {word: embeddings.nearest_words(vocabulary, networks, word, NUM_NEIGHBOURS)[0][1] for word in known}
     if flags.json:
         entries = {word: [{'word': w, 'cosine': cosine} for w, cosine in near] for word, near in nearest.items()}
         print(to_json({'neighbours': [{'word': word, 'nearest': entry} for word, entry in entries.items()]}))
@@ -79,7 +80,7 @@ def main(flags: argparse.Namespace) -> None:
     if flags.export:
         embeddings.write_word2vec(vocabulary, features_VxM, folder / 'features.txt', binary=False)
         embeddings.write_word2vec(vocabulary, features_VxM, folder / 'features.bin', binary=True)
-        embeddings.write_projector(vocabulary, features_VxM, folder / 'projector', kinds)
+        maps.write_projector(vocabulary, features_VxM, folder / 'projector', kinds)
     if flags.maps:  # last: without scikit-learn all else is done
         folder.mkdir(exist_ok=True)
         draw_maps(vocabulary.shown, features_VxM, kinds, folder)
@@ -119,12 +120,12 @@ def describe_agreement(words: Sequence[str], features_VxM: np.ndarray, kinds: Ma
 def draw_maps(words: Sequence[str], features_VxM: np.ndarray, kinds: Mapping[str, str], folder: pathlib.Path) -> None:
     """Draws the maps of the most frequent words; two features a word are drawn as they are."""
     ids = frequent_ids(words, kinds)
-    maps = {'pca': ('pca', 'two principal components'), 'tsne': ('tsne', 't-SNE by cosine')}
+    shown = {'pca': ('pca', 'two principal components'), 'tsne': ('tsne', 't-SNE by cosine')}
     if features_VxM.shape[1] == 2:
-        maps = {'plane': ('pca', 'as they are')}
-    for name, (method, caption) in maps.items():
+        shown = {'plane': ('pca', 'as they are')}
+    for name, (method, caption) in shown.items():
         points_Bx2 = embeddings.project(features_VxM[ids], method)
         labels = [words[i] for i in ids]
         title = f'{len(ids):,} most frequent words, {features_VxM.shape[1]} features each: {caption}'
         colours = [kinds.get(word, 'word') for word in labels]
-        embeddings.draw(points_Bx2, labels, colours, folder / f'{name}.png', title, NUM_LABELS)
+        maps.draw(points_Bx2, labels, colours, folder / f'{name}.png', title, NUM_LABELS)

@@ -8,10 +8,10 @@ import pytest
 import nplm_jax
 from configs import sentences, text
 from nplm_jax.apps.explorer import view
-from nplm_jax.apps.kenlm.model import Model
 from nplm_jax.apps.surprisal import measurement, stimuli
 from nplm_jax.config import settings as config_lib
 from nplm_jax.inference import generation, scoring
+from nplm_jax.kenlm.model import Model
 from nplm_jax.ngram.kneser_ney import DiscountWarning
 from nplm_jax.runs import command_models as loaded_models
 from nplm_jax.runs import experiment

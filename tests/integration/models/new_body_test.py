@@ -14,10 +14,10 @@ from helpers import check_resumed, make_corpus, make_network, refuses, register,
 from value_projection import SCALED_SCORES, ScaledWords
 
 from configs import text
-from nplm_jax.apps.new_words.induction import append_rows
 from nplm_jax.config import settings as config_lib
 from nplm_jax.data.stream import Span
 from nplm_jax.inference import generation, scoring
+from nplm_jax.inference.induction import append_rows
 from nplm_jax.inference.perplexity import evaluate
 from nplm_jax.models.mixture import equal
 from nplm_jax.models.network import Network

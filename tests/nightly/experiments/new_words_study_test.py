@@ -8,9 +8,9 @@ from helpers import make_corpus
 
 from configs import text
 from experiments.section5 import new_words, new_words_table, new_words_task
-from nplm_jax.apps.new_words.induction import Weighting
 from nplm_jax.data import encoding, vocabulary
 from nplm_jax.data.stream import RARE, RARE_ID
+from nplm_jax.inference.induction import Weighting
 
 CORPUS = make_corpus(num_words=1500)
 DATA = encoding.build_dataset(CORPUS, vocabulary.build(CORPUS.words))

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from configs import text as text_config
-from nplm_jax.apps.kenlm.model import Model
 from nplm_jax.config import settings as config_lib
 from nplm_jax.inference import scoring
+from nplm_jax.kenlm.model import Model
 from nplm_jax.ngram import arpa
 from nplm_jax.runs import experiment, loading
 from nplm_jax.utils.errors import BadInput

@@ -7,7 +7,7 @@ import warnings
 import pytest
 
 import nplm_jax
-from nplm_jax.apps.kenlm.model import Model
+from nplm_jax.kenlm.model import Model
 
 KNOWN, UNKNOWN = 'i like dog', 'zebra okapi gnu'
 ITEMS = 12

@@ -10,11 +10,11 @@ from helpers import write_arpa
 import nplm_jax
 from configs import sentences
 from configs import text as text_config
-from nplm_jax.apps.kenlm.model import Model
 from nplm_jax.apps.surprisal.frames import surprisal
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.config import settings as config_lib
 from nplm_jax.inference.perplexity import evaluate
+from nplm_jax.kenlm.model import Model
 from nplm_jax.models import mixture
 from nplm_jax.ngram import static_mixture
 from nplm_jax.runs import experiment, loading

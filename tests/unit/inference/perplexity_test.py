@@ -8,13 +8,13 @@ import pytest
 from helpers import make_model, numbers, refuses
 
 from nplm_jax.apps.adaptive.ngram_cache import NgramCache
-from nplm_jax.apps.new_words.induction import induce
 from nplm_jax.apps.surprisal.frames import surprisal
 from nplm_jax.config.settings import Settings
 from nplm_jax.data.dataset import Size
 from nplm_jax.data.stream import Span
 from nplm_jax.data.vocabulary import numbered
 from nplm_jax.inference import generation, perplexity
+from nplm_jax.inference.induction import induce
 from nplm_jax.inference.loaded_model import LoadedModel
 from nplm_jax.models import mixture
 from nplm_jax.models.language_model import LanguageModel

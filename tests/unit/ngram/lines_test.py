@@ -10,12 +10,12 @@ from helpers import ESTIMATED, refuses
 
 from configs import sentences
 from configs import text as text_config
-from nplm_jax.apps.kenlm.model import Model
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.config import settings as config_lib
 from nplm_jax.data import brown, vocabulary
 from nplm_jax.inference import scoring
 from nplm_jax.inference.perplexity import evaluate, perplexity
+from nplm_jax.kenlm.model import Model
 from nplm_jax.ngram import arpa, lines, sentence_marks
 from nplm_jax.runs import estimation, experiment, loading
 from nplm_jax.utils.errors import BadInput

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from nplm_jax.apps.explorer import view
-from nplm_jax.apps.features import embeddings
-from nplm_jax.inference import generation
+from nplm_jax.inference import embeddings, generation
 from nplm_jax.models.mixture import ContextBins, Mixture
 from nplm_jax.runs import command_models as loaded_models
 
@@ -113,11 +112,15 @@ def test_one_model_has_no_mixture_beside_it_and_more_words_than_there_are_are_al
 
 
 def test_neighbours_are_the_networks_and_none_of_an_unknown_word(models):
-    ((name, near),) = embeddings.nearest_words(models, 'love', 3)
+    ((name, near),) = embeddings.nearest_words(models.vocabulary, models.word_features(), 'love', 3)
     ids, cosines = embeddings.neighbours(models.models[0].params['C_VxM'], [models.vocabulary.ids['love']], 3)
     assert name == 'network' and [w for w, _ in near] == models.vocabulary.decode(ids[0])
     assert [c for _, c in near] == pytest.approx(cosines[0])
-    assert embeddings.nearest_words(models, 'zzz', 3) == embeddings.nearest_words(models, '', 3) == []
+    assert (
+        embeddings.nearest_words(models.vocabulary, models.word_features(), 'zzz', 3)
+        == embeddings.nearest_words(models.vocabulary, models.word_features(), '', 3)
+        == []
+    )
 
 
 @pytest.mark.parametrize('source,weights', [(0, None), (0, WEIGHTS), (1, WEIGHTS)])

@@ -10,12 +10,13 @@ import pytest
 from helpers import refuses
 
 from configs import sentences
-from nplm_jax.apps.features import brown_tags, embeddings
+from nplm_jax.apps.features import brown_tags, maps
 from nplm_jax.apps.features import command as features
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.data import brown
 from nplm_jax.data.stream import RARE
 from nplm_jax.data.vocabulary import Vocabulary
+from nplm_jax.inference import embeddings
 from nplm_jax.runs import experiment
 
 WORDS = (RARE, 'the', 'café', 'well-known', "'s", '北京', '1.5', '``', '#', *(f'w{i}' for i in range(21)))
@@ -85,7 +86,7 @@ def test_gensim_reads_the_export_back_and_agrees(binary, C_VxM, tmp_path):
 
 
 def test_files_of_the_projector(C_VxM, tmp_path):
-    embeddings.write_projector(VOCABULARY, C_VxM, tmp_path / 'p', {'the': 'determiner'})
+    maps.write_projector(VOCABULARY, C_VxM, tmp_path / 'p', {'the': 'determiner'})
     rows = [line.split('\t') for line in (tmp_path / 'p' / 'vectors.tsv').read_text().splitlines()]
     assert np.array(rows, np.float64).astype(np.float32).tobytes() == C_VxM.tobytes()
     header, rare, the, *rest = (tmp_path / 'p' / 'metadata.tsv').read_text().splitlines()
@@ -102,7 +103,7 @@ def test_what_cannot_be_written_is_one_line(C_VxM, tmp_path):
     with refuses('word'):
         embeddings.write_word2vec(Vocabulary((RARE, 'a b'), (0, 1)), C_VxM[:2], tmp_path / 'c', True)
     with refuses('features'):
-        embeddings.write_projector(VOCABULARY, C_VxM[:-1], tmp_path / 'c', {})
+        maps.write_projector(VOCABULARY, C_VxM[:-1], tmp_path / 'c', {})
     assert [p.name for p in tmp_path.iterdir()] == ['file']
 
 
@@ -135,7 +136,7 @@ def test_two_features_are_their_own_map(tmp_path):
         embeddings.project(points, 'umap')
     with refuses('words'):
         embeddings.project(points[:3], 'pca')
-    embeddings.draw(points, ['$a_b', '^', '北'] * 3, ['noun', 'verb', 'noun'] * 3, tmp_path / 'map.png', 'A map', 2)
+    maps.draw(points, ['$a_b', '^', '北'] * 3, ['noun', 'verb', 'noun'] * 3, tmp_path / 'map.png', 'A map', 2)
     assert (tmp_path / 'map.png').read_bytes().startswith(b'\x89PNG')
 
 
@@ -158,7 +159,7 @@ def test_parts_of_speech_by_browns_tags(monkeypatch):
 
 
 def test_the_command(tmp_path, lines, monkeypatch):
-    draw = embeddings.draw
+    draw = maps.draw
     experiment.run(sentences.get_config(), tmp_path / 'run')
     loaded = experiment.load(tmp_path / 'run')
     vocabulary, model = loaded.vocabulary, loaded.model
@@ -169,7 +170,7 @@ def test_the_command(tmp_path, lines, monkeypatch):
         return lines()
 
     drawn = []
-    monkeypatch.setattr(embeddings, 'draw', lambda *given: (drawn.append(given[1]), draw(*given)))
+    monkeypatch.setattr(maps, 'draw', lambda *given: (drawn.append(given[1]), draw(*given)))
     out, _ = call(
         '--words=Like MILK', '--maps', '--export', f'--output={tmp_path / "files"}'
     )  # lower-cased as the corpus

@@ -9,12 +9,12 @@ import pytest
 from helpers import make_model, refuses
 
 import nplm_jax
-from nplm_jax.apps.new_words import induction as new_words
-from nplm_jax.apps.new_words.induction import Occurrence, Weighting
 from nplm_jax.config.settings import Settings
 from nplm_jax.data.stream import RARE, RARE_ID, Span
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.inference import generation
+from nplm_jax.inference import induction as new_words
+from nplm_jax.inference.induction import Occurrence, Weighting
 from nplm_jax.inference.loaded_model import LoadedModel
 from nplm_jax.ngram.counts import count
 from nplm_jax.ngram.unsmoothed import add_delta

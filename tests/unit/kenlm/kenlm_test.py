@@ -21,9 +21,9 @@ import nplm_jax
 from configs import sentences
 from configs import text as text_config
 from nplm_jax import kenlm
-from nplm_jax.apps.kenlm import model as kenlm_model
-from nplm_jax.apps.kenlm.readers import NetworkReader, NgramReader
 from nplm_jax.config import settings as config_lib
+from nplm_jax.kenlm import model as kenlm_model
+from nplm_jax.kenlm.readers import NetworkReader, NgramReader
 from nplm_jax.ngram.backoff import BackoffModel
 from nplm_jax.ngram.counts import NgramTable
 from nplm_jax.runs import experiment, loading

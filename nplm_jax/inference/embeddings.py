@@ -1,15 +1,13 @@
-"""The learned word features C: nearest neighbours, maps in two dimensions, and files for other tools.
+"""Learned word features C: nearest neighbours, projections to the plane, and word2vec files.
 
 Dims: V words, M features a word, B query words, K neighbours.
 """
 
 from __future__ import annotations
 
-import io
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -18,11 +16,7 @@ from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand, write_atomically
 from nplm_jax.utils.names import require_one_of
 
-if TYPE_CHECKING:
-    from nplm_jax.runs.command_models import LoadedModels
-
 MAPS = ('pca', 'tsne')
-_PROJECTOR = 'embeddings {\n  tensor_path: "vectors.tsv"\n  metadata_path: "metadata.tsv"\n}\n'
 
 
 def neighbours(features_VxM: np.ndarray, ids_B: Sequence[int], k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -68,7 +62,7 @@ def project(features_VxM: np.ndarray, method: str, seed: int = 1) -> np.ndarray:
     if M <= 2:
         return np.pad(features_VxM, ((0, 0), (0, 2 - M)))
     try:
-        from sklearn import decomposition, manifold
+        from sklearn import decomposition, manifold  # noqa: PLC0415 (an optional package)
     except ImportError:
         raise BadInput('a map of the features needs scikit-learn', 'pip install scikit-learn') from None
     if method == 'pca':
@@ -76,37 +70,6 @@ def project(features_VxM: np.ndarray, method: str, seed: int = 1) -> np.ndarray:
     perplexity = min(30, (V - 1) / 3)
     tsne = manifold.TSNE(2, perplexity=perplexity, metric='cosine', init='random', random_state=seed)
     return tsne.fit_transform(features_VxM)
-
-
-def draw(
-    points_Vx2: np.ndarray, words: Sequence[str], kinds: Sequence[str], path: pathlib.Path, title: str, num_labels: int
-) -> None:
-    """Draws a map as a PNG file, one point a word.
-
-    Args:
-        points_Vx2: The coordinates of the words.
-        words: The words.
-        kinds: The category of each word, which decides its colour and marker.
-        path: The file to write.
-        title: The title of the figure.
-        num_labels: The first `num_labels` words are written beside their points.
-    """
-    import matplotlib.figure
-
-    figure = matplotlib.figure.Figure(figsize=(12, 10), layout='constrained')
-    axes = figure.subplots()
-    colours = matplotlib.colormaps['tab10']
-    for i, kind in enumerate(sorted(set(kinds))):
-        x, y = points_Vx2[[k == kind for k in kinds]].T
-        axes.scatter(x, y, s=9, color=colours(i % colours.N), marker='ox^'[i // colours.N % 3], label=kind)
-    for word, point in zip(words[:num_labels], points_Vx2):
-        # parse_math=False: a $ or a _ in a word is not mathematics.
-        axes.annotate(word, point, fontsize=7, textcoords='offset points', xytext=(2, 2), parse_math=False)
-    axes.set(xticks=[], yticks=[])
-    axes.set_title(title, parse_math=False)
-    axes.legend(markerscale=2)
-    figure.savefig(png := io.BytesIO(), dpi=100)
-    _write(path, png.getvalue())
 
 
 def write_word2vec(
@@ -120,44 +83,15 @@ def write_word2vec(
     Raises:
         BadInput: A word contains white space, which the format cannot hold, or the file cannot be written.
     """
-    features_VxM = _checked(vocabulary, features_VxM)
+    features_VxM = checked_features(vocabulary, features_VxM)
     lines = [f'{features_VxM.shape[0]} {features_VxM.shape[1]}'.encode()]
     for word, features_M in zip(vocabulary.words, features_VxM):
         values = features_M.astype('<f4').tobytes() if binary else ' '.join(f'{x:.9g}' for x in features_M).encode()
         lines.append(word.encode() + b' ' + values)
-    _write(expand('path', path), b'\n'.join(lines) + b'\n')
+    write_file(expand('path', path), b'\n'.join(lines) + b'\n')
 
 
-def write_projector(
-    vocabulary: Vocabulary, features_VxM: np.ndarray, folder: str | os.PathLike[str], kinds: Mapping[str, str]
-) -> None:
-    """Writes the files of TensorBoard's embedding projector: vectors.tsv, metadata.tsv and projector_config.pbtxt.
-
-    projector.tensorflow.org loads the first two; `tensorboard --logdir` needs all three.
-
-    Args:
-        vocabulary: The words; their counts go into the metadata.
-        features_VxM: Their features.
-        folder: The folder to write to.
-        kinds: The part of speech of words, for the metadata; `-` is written for other words.
-
-    Raises:
-        BadInput: A word contains white space, or a file cannot be written.
-    """
-    features_VxM = _checked(vocabulary, features_VxM)
-    rows = zip(vocabulary.words, vocabulary.counts)
-    metadata = ''.join(f'{word}\t{count}\t{kinds.get(word, "-")}\n' for word, count in rows)
-    vectors = ''.join('\t'.join(f'{x:.9g}' for x in features_M) + '\n' for features_M in features_VxM)
-    folder = expand('folder', folder)
-    for name, text in {
-        'vectors.tsv': vectors,
-        'metadata.tsv': 'word\tcount\tpart of speech\n' + metadata,
-        'projector_config.pbtxt': _PROJECTOR,
-    }.items():
-        _write(folder / name, text.encode())
-
-
-def _checked(vocabulary: Vocabulary, features_VxM: np.ndarray) -> np.ndarray:
+def checked_features(vocabulary: Vocabulary, features_VxM: np.ndarray) -> np.ndarray:
     """Returns the features as float32, after checking that they fit the words and that files can hold the words."""
     features_VxM = np.asarray(features_VxM, np.float32)
     require(len(features_VxM) == len(vocabulary), 'features', features_VxM.shape, f'{len(vocabulary)} words have them')
@@ -166,7 +100,7 @@ def _checked(vocabulary: Vocabulary, features_VxM: np.ndarray) -> np.ndarray:
     return features_VxM
 
 
-def _write(path: pathlib.Path, data: bytes) -> None:
+def write_file(path: pathlib.Path, data: bytes) -> None:
     """Writes a file and the folders above it. Raises BadInput where that fails."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -175,13 +109,25 @@ def _write(path: pathlib.Path, data: bytes) -> None:
         raise BadInput(path, f'cannot be written ({error.strerror})') from None
 
 
-def nearest_words(models: LoadedModels, word: str, k: int) -> list[tuple[str, list[tuple[str, float]]]]:
-    """Returns the k words nearest to `word` by each network's features, with their cosines; [] if it is unknown.
+def nearest_words(
+    vocabulary: Vocabulary, networks: Iterable[tuple[str, np.ndarray]], word: str, k: int
+) -> list[tuple[str, list[tuple[str, float]]]]:
+    """Finds the words nearest to a word by the features of each network.
 
-    Words are those that `models.show` returns; of a piece the leading ␣ may be left out.
+    Args:
+        vocabulary: The words.
+        networks: The name of each network and its features, V x M.
+        word: The word, as `Vocabulary.shown` has it; of a piece the leading ␣ may be left out.
+        k: Number of neighbours, at least 1.
+
+    Returns:
+        For each network its name and the k nearest words with their cosines; empty if the word is unknown.
     """
-    word_id = models.vocabulary.find(word)
+    word_id = vocabulary.find(word)
     if word_id is None:
         return []
-    found = [(name, neighbours(features_VxM, [word_id], k)) for name, features_VxM in models.word_features()]
-    return [(name, list(zip(models.show(ids_K), cosines_K.tolist()))) for name, ([ids_K], [cosines_K]) in found]
+    found = [(name, neighbours(features_VxM, [word_id], k)) for name, features_VxM in networks]
+    return [
+        (name, [(vocabulary.shown[i], cosine) for i, cosine in zip(ids_K.tolist(), cosines_K.tolist())])
+        for name, ([ids_K], [cosines_K]) in found
+    ]

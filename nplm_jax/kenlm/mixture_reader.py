@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nplm_jax.apps.kenlm.readers import Context, NetworkReader, NgramReader, Words
 from nplm_jax.inference.scoring import LOG_10
+from nplm_jax.kenlm.readers import Context, NetworkReader, NgramReader, Words
 
 
 class MixtureReader:

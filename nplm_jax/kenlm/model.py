@@ -24,14 +24,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nplm_jax.apps.kenlm.mixture_reader import Reader
-from nplm_jax.apps.kenlm.opened_models import items, mix, open_model
-from nplm_jax.apps.kenlm.readers import Context
 from nplm_jax.data import text_checks
 from nplm_jax.data.stream import RARE_ID
 from nplm_jax.inference import scoring
 from nplm_jax.inference.loaded_model import LoadedModel
 from nplm_jax.inference.scoring import Line
+from nplm_jax.kenlm.mixture_reader import Reader
+from nplm_jax.kenlm.opened_models import items, mix, open_model
+from nplm_jax.kenlm.readers import Context
 from nplm_jax.ngram import sentence_marks
 from nplm_jax.reporting import catalog
 from nplm_jax.utils.errors import BadInput, require

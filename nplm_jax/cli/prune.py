@@ -22,12 +22,12 @@ import itertools
 
 import numpy as np
 
-from nplm_jax.apps.kenlm.kept_words import keep_words
 from nplm_jax.cli.parser import Parser
 from nplm_jax.data.stream import RARE_ID
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.ngram import arpa, entropy_pruning
 from nplm_jax.ngram.backoff import BackoffModel
+from nplm_jax.ngram.kept_words import keep_words
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand
 from nplm_jax.utils.untrusted import read_text

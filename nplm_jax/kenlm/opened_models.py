@@ -6,14 +6,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nplm_jax.apps.kenlm.mixture_reader import MixtureReader, Reader
-from nplm_jax.apps.kenlm.readers import NetworkReader, NgramReader
 from nplm_jax.data.stream import PARAGRAPH_BOUNDARY, RARE, RARE_ID
 from nplm_jax.data.tokenizers.tokenizer import Tokenizer, difference
 from nplm_jax.data.tokenizers.words import KENLM_WORD
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.inference import scoring
 from nplm_jax.inference.loaded_model import LoadedModel
+from nplm_jax.kenlm.mixture_reader import MixtureReader, Reader
+from nplm_jax.kenlm.readers import NetworkReader, NgramReader
 from nplm_jax.models.mixture import normalize_weights
 from nplm_jax.ngram import arpa, sentence_marks
 from nplm_jax.ngram.backoff import BackoffModel

@@ -1,3 +1,3 @@
-"""Words outside the vocabulary: features induced from a few contexts, and spelling."""
+"""The spelling of words outside the vocabulary."""
 
 COMMANDS = {'spell': ('command', 'the spelling of words outside the vocabulary, for score --open and generate --open')}

@@ -1,0 +1,5 @@
+"""KenLM's Python interface for any model: ARPA files, runs, packed models and mixtures."""
+
+from nplm_jax.kenlm.model import FullScoreReturn, LanguageModel, Model, State
+
+__all__ = ['FullScoreReturn', 'LanguageModel', 'Model', 'State']
