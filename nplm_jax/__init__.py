@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from nplm_jax import decoding, kenlm
-    from nplm_jax.apps.surprisal.frames import surprisal
+    from nplm_jax.apps.psycholinguistics.frames import surprisal
     from nplm_jax.config.settings import override
     from nplm_jax.data.vocabulary import Vocabulary
     from nplm_jax.inference.embeddings import neighbours
@@ -92,7 +92,7 @@ _MODULES = {  # where each name is defined, or for a module the subpackage that 
     'perplexity': 'inference.perplexity',
     'sample': 'inference.generation',
     'spelling': 'runs',
-    'surprisal': 'apps.surprisal.frames',
+    'surprisal': 'apps.psycholinguistics.frames',
     'train': 'sweeps.train_call',
 }
 

@@ -21,8 +21,8 @@ from experiments import results, study
 from experiments.minimal_pairs import measure
 from experiments.minimal_pairs import pairs as pairs_lib
 from experiments.minimal_pairs.pairs import Pair
-from nplm_jax.apps.pairs import minimal_pairs
-from nplm_jax.apps.surprisal.measurement import Options
+from nplm_jax.apps.psycholinguistics import minimal_pairs
+from nplm_jax.apps.psycholinguistics.measurement import Options
 from nplm_jax.reporting import provenance
 from nplm_jax.reporting.text import markdown_table
 from nplm_jax.runs import loading, process

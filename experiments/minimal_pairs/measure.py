@@ -21,9 +21,9 @@ from experiments import results, study
 from experiments.minimal_pairs import pairs as pairs_lib
 from experiments.minimal_pairs.pairs import Pair
 from experiments.sources import of_module
-from nplm_jax.apps.pairs import minimal_pairs
-from nplm_jax.apps.pairs.minimal_pairs import EncodedPairs
-from nplm_jax.apps.surprisal.measurement import Options
+from nplm_jax.apps.psycholinguistics import minimal_pairs
+from nplm_jax.apps.psycholinguistics.measurement import Options
+from nplm_jax.apps.psycholinguistics.minimal_pairs import EncodedPairs
 from nplm_jax.data.stream import Span
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.models import mixture

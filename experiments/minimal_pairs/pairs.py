@@ -14,8 +14,8 @@ import zipfile
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from nplm_jax.apps.pairs import minimal_pairs
-from nplm_jax.apps.surprisal.stimuli import Stimuli
+from nplm_jax.apps.psycholinguistics import minimal_pairs
+from nplm_jax.apps.psycholinguistics.stimuli import Stimuli
 from nplm_jax.data import download
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import cache_folder, expand

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from experiments import results, study
-from nplm_jax.apps.pairs.minimal_pairs import SUBSETS
+from nplm_jax.apps.psycholinguistics.minimal_pairs import SUBSETS
 from nplm_jax.reporting.text import markdown_table, save_figure
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.untrusted import read_json

@@ -25,9 +25,8 @@ from experiments.reading_times import natural_stories, train
 from experiments.reading_times.natural_stories import Stories
 from experiments.sources import of_module
 from nplm_jax.apps.adaptive.dynamic_evaluation import DynamicEvaluation, root_mean_square_gradients
-from nplm_jax.apps.reading_times import gains
-from nplm_jax.apps.surprisal import measurement
-from nplm_jax.apps.surprisal import stimuli as stimuli_lib
+from nplm_jax.apps.psycholinguistics import gains, measurement
+from nplm_jax.apps.psycholinguistics import stimuli as stimuli_lib
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.stream import Span
 from nplm_jax.inference import scoring

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments import results, study
-from nplm_jax.apps.reading_times import gains
+from nplm_jax.apps.psycholinguistics import gains
 from nplm_jax.reporting.text import markdown_table, save_figure
 
 HERE = pathlib.Path(__file__).parent

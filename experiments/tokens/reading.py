@@ -24,8 +24,8 @@ from experiments.reading_times.natural_stories import Stories
 from experiments.sources import of_module
 from experiments.tokens import study
 from experiments.tokens.study import RESULTS, Run
-from nplm_jax.apps.surprisal import measurement
-from nplm_jax.apps.surprisal import stimuli as stimuli_lib
+from nplm_jax.apps.psycholinguistics import measurement
+from nplm_jax.apps.psycholinguistics import stimuli as stimuli_lib
 from nplm_jax.inference import scoring
 from nplm_jax.runs import loading, process, spelling
 from nplm_jax.utils.io import expand, write_atomically

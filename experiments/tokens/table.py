@@ -15,7 +15,7 @@ from experiments import results
 from experiments import study as entry
 from experiments.tokens import reading, study, texts
 from experiments.tokens.study import HERE, RESULTS, Run
-from nplm_jax.apps.reading_times import gains
+from nplm_jax.apps.psycholinguistics import gains
 from nplm_jax.reporting.text import markdown_table, save_figure
 from nplm_jax.utils.io import write_atomically
 

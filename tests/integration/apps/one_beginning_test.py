@@ -8,7 +8,7 @@ import pytest
 import nplm_jax
 from configs import sentences, text
 from nplm_jax.apps.explorer import view
-from nplm_jax.apps.surprisal import measurement, stimuli
+from nplm_jax.apps.psycholinguistics import measurement, stimuli
 from nplm_jax.config import settings as config_lib
 from nplm_jax.inference import generation, scoring
 from nplm_jax.kenlm.model import Model

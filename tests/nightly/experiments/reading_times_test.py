@@ -10,7 +10,7 @@ from helpers import refuses
 
 from configs import text
 from experiments.reading_times import measure, natural_stories, table, train
-from nplm_jax.apps.surprisal import frames as surprisal_frames
+from nplm_jax.apps.psycholinguistics import frames as surprisal_frames
 from nplm_jax.config.settings import to_dict
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.stream import Span

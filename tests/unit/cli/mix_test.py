@@ -10,7 +10,7 @@ from helpers import write_arpa
 import nplm_jax
 from configs import sentences
 from configs import text as text_config
-from nplm_jax.apps.surprisal.frames import surprisal
+from nplm_jax.apps.psycholinguistics.frames import surprisal
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.config import settings as config_lib
 from nplm_jax.inference.perplexity import evaluate

@@ -8,7 +8,7 @@ import pytest
 from helpers import make_model, numbers, refuses
 
 from nplm_jax.apps.adaptive.ngram_cache import NgramCache
-from nplm_jax.apps.surprisal.frames import surprisal
+from nplm_jax.apps.psycholinguistics.frames import surprisal
 from nplm_jax.config.settings import Settings
 from nplm_jax.data.dataset import Size
 from nplm_jax.data.stream import Span

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from helpers import make_model
 
-from nplm_jax.apps.surprisal import next_word_statistics
+from nplm_jax.apps.psycholinguistics import next_word_statistics
 from nplm_jax.inference import beam_search, generation, scoring
 from nplm_jax.models import mixture, neural
 

@@ -6,8 +6,8 @@ import re
 import matplotlib.image
 import pytest
 
-from nplm_jax.apps.surprisal import figure as surprisal_figure
-from nplm_jax.apps.surprisal import stimuli
+from nplm_jax.apps.psycholinguistics import stimuli
+from nplm_jax.apps.psycholinguistics import surprisal_figure as surprisal_figure
 
 
 @pytest.fixture

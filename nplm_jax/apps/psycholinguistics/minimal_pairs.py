@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nplm_jax.apps.surprisal import measurement
-from nplm_jax.apps.surprisal import stimuli as stimuli_lib
-from nplm_jax.apps.surprisal.measurement import Options
-from nplm_jax.apps.surprisal.stimuli import Place, Stimuli
+from nplm_jax.apps.psycholinguistics import measurement
+from nplm_jax.apps.psycholinguistics import stimuli as stimuli_lib
+from nplm_jax.apps.psycholinguistics.measurement import Options
+from nplm_jax.apps.psycholinguistics.stimuli import Place, Stimuli
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.inference import scoring
 from nplm_jax.inference.loaded_model import LoadedModel

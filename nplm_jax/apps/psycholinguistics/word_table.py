@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nplm_jax.apps.reading_times import gains
-from nplm_jax.apps.surprisal import stimulus_files
-from nplm_jax.apps.surprisal.stimuli import ColumnNames, Stimuli
+from nplm_jax.apps.psycholinguistics import gains, stimulus_files
+from nplm_jax.apps.psycholinguistics.stimuli import ColumnNames, Stimuli
 from nplm_jax.utils.errors import BadInput, require
 
 _MISSING = ('', 'na', 'nan', 'none', 'null')

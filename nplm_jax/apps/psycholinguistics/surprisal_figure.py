@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from nplm_jax.apps.surprisal.stimuli import Stimuli
+from nplm_jax.apps.psycholinguistics.stimuli import Stimuli
 from nplm_jax.reporting.text import save_figure
 
 MAX_PANELS = 12

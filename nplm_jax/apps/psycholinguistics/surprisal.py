@@ -21,8 +21,9 @@ import argparse
 import dataclasses
 import sys
 
-from nplm_jax.apps.surprisal import figure, measurement, stimuli, stimulus_files
-from nplm_jax.apps.surprisal.stimuli import Stimuli
+from nplm_jax.apps.psycholinguistics import measurement, stimuli, stimulus_files
+from nplm_jax.apps.psycholinguistics import surprisal_figure as figure
+from nplm_jax.apps.psycholinguistics.stimuli import Stimuli
 from nplm_jax.cli import scheduler
 from nplm_jax.cli.parser import Parser
 from nplm_jax.cli.score import read_stdin

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from nplm_jax.apps.surprisal import stimuli as stimuli_lib
-from nplm_jax.apps.surprisal import word_probability
-from nplm_jax.apps.surprisal.next_word_statistics import LineStatistics, next_word_statistics
-from nplm_jax.apps.surprisal.stimuli import Stimuli
-from nplm_jax.apps.surprisal.token_table import TokenTable
+from nplm_jax.apps.psycholinguistics import stimuli as stimuli_lib
+from nplm_jax.apps.psycholinguistics import word_probability
+from nplm_jax.apps.psycholinguistics.next_word_statistics import LineStatistics, next_word_statistics
+from nplm_jax.apps.psycholinguistics.stimuli import Stimuli
+from nplm_jax.apps.psycholinguistics.token_table import TokenTable
 from nplm_jax.data import unspaced_scripts
 from nplm_jax.data.frequencies import log_frequencies
 from nplm_jax.data.stream import RARE, RARE_ID

@@ -23,10 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from nplm_jax.apps.pairs import minimal_pairs, pair_table
-from nplm_jax.apps.pairs.pair_table import PairTable
-from nplm_jax.apps.surprisal import stimulus_files
-from nplm_jax.apps.surprisal.measurement import Options
+from nplm_jax.apps.psycholinguistics import minimal_pairs, pair_table, stimulus_files
+from nplm_jax.apps.psycholinguistics.measurement import Options
+from nplm_jax.apps.psycholinguistics.pair_table import PairTable
 from nplm_jax.cli.parser import Parser
 from nplm_jax.inference.loaded_model import LoadedModel
 from nplm_jax.reporting.run_table import run_names

@@ -6,9 +6,8 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from nplm_jax.apps.pairs import minimal_pairs
-from nplm_jax.apps.surprisal import stimulus_files
-from nplm_jax.apps.surprisal.stimuli import Columns, Place, Stimuli
+from nplm_jax.apps.psycholinguistics import minimal_pairs, stimulus_files
+from nplm_jax.apps.psycholinguistics.stimuli import Columns, Place, Stimuli
 from nplm_jax.data.tokenizers.words import is_punctuation
 from nplm_jax.utils.errors import BadInput, require
 

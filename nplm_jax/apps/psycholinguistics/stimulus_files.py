@@ -9,8 +9,8 @@ import re
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from nplm_jax.apps.surprisal import stimuli as stimuli_lib
-from nplm_jax.apps.surprisal.stimuli import COLUMN_NAMES, ColumnNames, Columns, Place, Stimuli
+from nplm_jax.apps.psycholinguistics import stimuli as stimuli_lib
+from nplm_jax.apps.psycholinguistics.stimuli import COLUMN_NAMES, ColumnNames, Columns, Place, Stimuli
 from nplm_jax.data.formats import find_fault, import_pyarrow
 from nplm_jax.utils.errors import BadInput, first_line, require
 from nplm_jax.utils.io import expand, write_atomically

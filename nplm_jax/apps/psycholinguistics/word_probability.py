@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nplm_jax.apps.surprisal.next_word_statistics import LineStatistics
-from nplm_jax.apps.surprisal.token_table import TokenTable, is_head
+from nplm_jax.apps.psycholinguistics.next_word_statistics import LineStatistics
+from nplm_jax.apps.psycholinguistics.token_table import TokenTable, is_head
 from nplm_jax.data.tokenizers import token_text
 from nplm_jax.data.vocabulary import Vocabulary
 

@@ -9,9 +9,9 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nplm_jax.apps.surprisal import stimuli as stimuli_lib
-from nplm_jax.apps.surprisal.measurement import Options, add_mixture, measure
-from nplm_jax.apps.surprisal.stimuli import ColumnNames, Columns, Stimuli
+from nplm_jax.apps.psycholinguistics import stimuli as stimuli_lib
+from nplm_jax.apps.psycholinguistics.measurement import Options, add_mixture, measure
+from nplm_jax.apps.psycholinguistics.stimuli import ColumnNames, Columns, Stimuli
 from nplm_jax.data import text_checks
 from nplm_jax.inference.loaded_model import LoadedModel, check_loaded
 from nplm_jax.models.spelled_words import Spelling

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from helpers import refuses
 
-from nplm_jax.apps.pairs import minimal_pairs, pair_table
+from nplm_jax.apps.psycholinguistics import minimal_pairs, pair_table
 from nplm_jax.cli import __main__ as cli
 
 TABLE = """good,bad,kind,verb_good,verb_bad

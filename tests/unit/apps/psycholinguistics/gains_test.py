@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from nplm_jax.apps.reading_times import gains
+from nplm_jax.apps.psycholinguistics import gains
 
 
 def test_words_before_do_not_reach_into_the_story_before():

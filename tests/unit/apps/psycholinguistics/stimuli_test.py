@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from helpers import refuses
 
-from nplm_jax.apps.surprisal import stimuli, stimulus_files
+from nplm_jax.apps.psycholinguistics import stimuli, stimulus_files
 from nplm_jax.utils.errors import BadInput
 
 TABLE = {'item': ['1', '1', '2'], 'zone': ['1', '2', '1'], 'word': ['The', '"dog,"', 'I'], 'rt': ['3', '4.5', '5']}

@@ -8,7 +8,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from nplm_jax.apps.surprisal.stimuli import Stimuli
+from nplm_jax.apps.psycholinguistics.stimuli import Stimuli
 from nplm_jax.data import unspaced_scripts
 from nplm_jax.data.tokenizers import cutting
 from nplm_jax.data.tokenizers.tokenizer import Tokenizer

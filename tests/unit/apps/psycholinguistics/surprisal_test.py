@@ -9,8 +9,8 @@ import pytest
 from helpers import corpus_settings, features_of, make_model, refuses
 
 import nplm_jax
-from nplm_jax.apps.surprisal import measurement, stimuli
-from nplm_jax.apps.surprisal.next_word_statistics import entropy, next_word_statistics
+from nplm_jax.apps.psycholinguistics import measurement, stimuli
+from nplm_jax.apps.psycholinguistics.next_word_statistics import entropy, next_word_statistics
 from nplm_jax.config.settings import Settings
 from nplm_jax.data import vocabulary
 from nplm_jax.data.corpora import make_tokenizer
@@ -77,7 +77,7 @@ def measure(text, model=MODELS['window'], spelling=None, changes=(), **options):
 @pytest.mark.parametrize('name', MODELS)
 @pytest.mark.parametrize('max_contexts', [2, 256])
 def test_statistics_are_those_of_the_next_word_distribution(name, max_contexts, monkeypatch):
-    monkeypatch.setattr('nplm_jax.apps.surprisal.next_word_statistics.MAX_TOKENS', max_contexts)
+    monkeypatch.setattr('nplm_jax.apps.psycholinguistics.next_word_statistics.MAX_TOKENS', max_contexts)
     model, prefixes = MODELS[name], [np.array(x, np.int32) for x in ([3, 2], [], [2], [3, 2])]
     for line, prefix, found in zip(LINES, prefixes, next_word_statistics(model, LINES, prefixes, 12)):
         before = [*prefix]

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from configs import text as text_config
-from nplm_jax.apps.surprisal import measurement, stimuli
+from nplm_jax.apps.psycholinguistics import measurement, stimuli
 from nplm_jax.config import settings as config_lib
 from nplm_jax.data import unspaced_scripts
 from nplm_jax.runs import experiment, loading

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from helpers import ROOT
 
-from nplm_jax.apps.reading_times import gains
+from nplm_jax.apps.psycholinguistics import gains
 
 STORIES = pathlib.Path(os.environ.get('NPLM_DATA', ''), 'natural_stories', 'processed_wordinfo.tsv')
 

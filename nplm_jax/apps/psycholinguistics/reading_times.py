@@ -26,10 +26,10 @@ from typing import Any
 
 import numpy as np
 
-from nplm_jax.apps.reading_times import figure, gains, word_table
-from nplm_jax.apps.reading_times.word_table import Predictors, WordTable
-from nplm_jax.apps.surprisal import measurement, stimulus_files
-from nplm_jax.apps.surprisal.stimuli import ColumnNames
+from nplm_jax.apps.psycholinguistics import gains, measurement, stimulus_files, word_table
+from nplm_jax.apps.psycholinguistics import gains_figure as figure
+from nplm_jax.apps.psycholinguistics.stimuli import ColumnNames
+from nplm_jax.apps.psycholinguistics.word_table import Predictors, WordTable
 from nplm_jax.cli.parser import Parser
 from nplm_jax.reporting.text import markdown_table, to_json
 from nplm_jax.runs.command_models import check_models, load_models

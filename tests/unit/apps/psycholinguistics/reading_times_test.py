@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 from helpers import ROOT, refuses
 
-from nplm_jax.apps.reading_times import figure, gains, word_table
-from nplm_jax.apps.surprisal.stimuli import ColumnNames
+from nplm_jax.apps.psycholinguistics import gains, word_table
+from nplm_jax.apps.psycholinguistics import gains_figure as figure
+from nplm_jax.apps.psycholinguistics.stimuli import ColumnNames
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.utils.errors import BadInput
 
