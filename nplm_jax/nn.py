@@ -1,4 +1,4 @@
-"""Uniform initialisation, dropout, and matrix products in lower precision."""
+"""Numerical building blocks: random keys, uniform initialisation, dropout and mixed-precision matrix products."""
 
 import functools
 import pathlib
@@ -11,12 +11,12 @@ import jax.numpy as jnp
 
 
 class Keys(NamedTuple):
-    """The random keys of an update.
+    """Random keys of one update.
 
     Attributes:
-        shared: The key for what all streams share, such as a mask of weights.
-        streams_S: The key of each stream. What is drawn for a stream depends on no other stream, so that results do
-            not depend on how devices and microbatches divide the streams.
+        shared: The key for draws that all streams share, such as a mask over weights.
+        streams_S: One key per stream. Draws for a stream do not depend on the other streams, and results therefore do
+            not depend on how streams are divided over devices and microbatches.
     """
 
     shared: jax.Array
@@ -24,12 +24,12 @@ class Keys(NamedTuple):
 
     @classmethod
     def of_streams(cls, key: jax.Array, streams_S: jax.Array) -> 'Keys':
-        """Returns the keys that an update's key gives its streams, by their numbers, int32."""
+        """Derives the keys of an update from its key and the numbers of its streams, int32."""
         shared, key = jax.random.split(key)
         return cls(shared, jax.vmap(jax.random.fold_in, (None, 0))(key, streams_S))
 
     def fold_in(self, number: int) -> 'Keys':
-        """Returns other keys, independent of those of other numbers: `jax.random.fold_in` of each."""
+        """Folds a number into every key with `jax.random.fold_in`; different numbers give independent keys."""
         fold_in = jax.random.fold_in
         return Keys(fold_in(self.shared, number), jax.vmap(fold_in, (0, None))(self.streams_S, number))
 
@@ -38,46 +38,46 @@ Precision = Literal['float32', 'bfloat16', 'auto']  # `resolve_auto` replaces au
 
 
 def default_platform() -> str:
-    """Returns the platform of this process's devices: `Device.platform` of JAX, such as `cpu`."""
+    """Returns the platform of this process's devices, such as `cpu`: JAX's `Device.platform`."""
     return jax.local_devices()[0].platform
 
 
 @functools.cache
 def native_precision(platform: str | None = None) -> Precision:
-    """Returns what `auto` means on a platform; None for `default_platform`.
+    """Returns the precision that `auto` stands for on a platform; None selects `default_platform`.
 
-    It is bfloat16 on an accelerator and on a processor with instructions for it, where such products are 2 to 4 times
-    as fast (experiments/speed); else float32.
+    The precision is bfloat16 on accelerators and on CPUs with bfloat16 instructions, where matrix products are 2 to 4
+    times as fast (experiments/speed), and float32 elsewhere.
     """
     if (platform or default_platform()) != 'cpu':
         return 'bfloat16'
-    processor = pathlib.Path('/proc/cpuinfo')  # of Linux
+    processor = pathlib.Path('/proc/cpuinfo')  # Linux only
     has_bfloat16 = processor.exists() and re.search('amx_bf16|avx512_bf16', processor.read_text())
     return 'bfloat16' if has_bfloat16 else 'float32'
 
 
 def uniform(key: jax.Array, shape: tuple[int, ...], bound: float) -> jax.Array:
-    """Returns float32 numbers drawn evenly from [-bound, bound)."""
+    """Returns float32 samples from the uniform distribution over [-bound, bound)."""
     return jax.random.uniform(key, shape, jnp.float32, -bound, bound)
 
 
 def fold_in(keys: Keys | None, number: int) -> Keys | None:
-    """Returns `Keys.fold_in`; None for None."""
+    """Applies `Keys.fold_in`; returns None if `keys` is None."""
     return None if keys is None else keys.fold_in(number)
 
 
 def dropout(keys: Keys | None, values: jax.Array, rate: float, broadcast_dims: Sequence[int] = ()) -> jax.Array:
-    """Zeroes a share `rate` of the values and scales up the rest; returns the values if `keys` is None or `rate` is 0.
+    """Zeroes values with probability `rate` and scales up the rest.
 
     Args:
-        keys: The keys of an update; None while scoring.
-        values: An array with one row for each stream.
-        rate: The probability that a value is zeroed.
-        broadcast_dims: The axes along which a mask is repeated, as in `flax.linen.Dropout`: 1 of S x T x D for
-            variational dropout (Gal and Ghahramani, 2016).
+        keys: The keys of the update; None while scoring, which returns the values unchanged.
+        values: An array with one row per stream.
+        rate: The probability of zeroing a value.
+        broadcast_dims: The axes that share one mask, as in `flax.linen.Dropout`: axis 1 of S x T x D gives variational
+            dropout (Gal and Ghahramani, 2016).
 
     Returns:
-        Values of the same shape.
+        An array of the same shape.
     """
     if keys is None or not rate:
         return values
@@ -87,18 +87,21 @@ def dropout(keys: Keys | None, values: jax.Array, rate: float, broadcast_dims: S
 
 
 def drop_weights(key: jax.Array, weights: jax.Array, rate: float) -> jax.Array:
-    """Zeroes a share `rate` of the weights, the same for all streams, and scales up the rest."""
+    """Zeroes weights with probability `rate` and scales up the rest; all streams share the mask."""
     return jnp.where(jax.random.bernoulli(key, 1 - rate, weights.shape), weights / (1 - rate), 0)
 
 
 def matmul(left_xD: jax.Array, right_DxK: jax.Array, precision: Precision = 'float32') -> jax.Array:
-    """Returns the product of the last axis of an array and a matrix, float32, with K as the last axis.
+    """Multiplies the last axis of an array by a matrix.
 
     Args:
-        left_xD: An array of any rank, float32, or bfloat16 where the precision is.
+        left_xD: An array of any rank, float32; bfloat16 is also accepted if `precision` is bfloat16.
         right_DxK: The matrix, float32.
-        precision: bfloat16 rounds the factors of this product and of its gradients; sums are float32. It is then
-            differentiable once, in reverse mode.
+        precision: With bfloat16, the factors of the product and of its gradients are rounded to bfloat16 and sums are
+            accumulated in float32. The product is then differentiable once, in reverse mode only.
+
+    Returns:
+        The product, float32, with K as its last axis.
     """
     assert precision != 'auto'
     left_BxD = left_xD.reshape(-1, left_xD.shape[-1])
@@ -110,10 +113,11 @@ def matmul(left_xD: jax.Array, right_DxK: jax.Array, precision: Precision = 'flo
 
 
 def product_precision(dtype: Any) -> jax.lax.Precision | None:
-    """Returns what JAX takes as the precision of a product whose factors have this type.
+    """Returns the `precision` argument of a JAX matrix product whose factors have this dtype.
 
-    float32 has the precision in force, which `train_step` and `jit_float32` set to float32. bfloat16 has JAX's default:
-    no factor is rounded, and a TPU would take several passes for float32's precision.
+    Products of float32 factors use the ambient matmul precision, which `train_step` and `jit_float32` set to float32.
+    Products of bfloat16 factors use JAX's default: the factors need no further rounding, and a TPU would take several
+    passes for float32 precision.
     """
     return None if dtype == jnp.float32 else jax.lax.Precision.DEFAULT
 
@@ -123,13 +127,13 @@ _product = functools.partial(jnp.dot, precision=product_precision('bfloat16'), p
 
 @jax.custom_vjp
 def _matmul_bfloat16(left_BxD: jax.Array, right_DxK: jax.Array) -> jax.Array:
-    # custom_vjp: otherwise JAX promotes the gradient's bfloat16 factors to the cotangent's float32.
+    # custom_vjp: otherwise JAX promotes the bfloat16 factors of the gradient to the cotangent's float32.
     return _forward(left_BxD, right_DxK)[0]
 
 
 def _forward(left_BxD: jax.Array, right_DxK: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
     factors = left_BxD.astype('bfloat16'), right_DxK.astype('bfloat16')
-    return _product(*factors), factors  # kept as they are rounded, in half the memory
+    return _product(*factors), factors  # saved in bfloat16 for the backward pass, at half the memory
 
 
 def _backward(factors: tuple[jax.Array, jax.Array], cotangent_BxK: jax.Array) -> tuple[jax.Array, jax.Array]:

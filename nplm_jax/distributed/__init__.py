@@ -1,1 +1,1 @@
-"""Devices and processes: meshes, sharding, collectives, and the settings of JAX."""
+"""Devices and processes: meshes, sharding, collectives and JAX settings."""

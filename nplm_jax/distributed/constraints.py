@@ -1,4 +1,4 @@
-"""Constraints on the places of arrays inside jit, and on their layout in memory."""
+"""Sharding and memory-layout constraints for use inside jit."""
 
 import functools
 from typing import Any
@@ -11,7 +11,7 @@ from nplm_jax.distributed.sharding import DATA, MODEL, MeshSharding, Tree, all_g
 
 
 def constrain(tree: Tree, sharding: MeshSharding) -> Tree:
-    """Constrains each array of a training state to the sharding that `MeshSharding.shard` gives it."""
+    """Constrains each array of a training state to its sharding under `MeshSharding.shard`."""
     if sharding.mesh is None:
         return tree
     shardings = jax.tree.map(functools.partial(NamedSharding, sharding.mesh), sharding.partition_specs(tree))
@@ -24,7 +24,7 @@ def constrain_replicated(tree: Tree, sharding: MeshSharding) -> Tree:
 
 
 def constrain_examples(tree: Tree, sharding: MeshSharding) -> Tree:
-    """Constrains each array, with one row per example, to be divided over the data axis only."""
+    """Constrains arrays with one row per example to be divided over the data axis only."""
     if sharding.mesh is None:
         return tree
     spec = PartitionSpec(DATA) if DATA in sharding.mesh.axis_names else PartitionSpec()
@@ -32,18 +32,18 @@ def constrain_examples(tree: Tree, sharding: MeshSharding) -> Tree:
 
 
 def vocab_minor_layout(tree: Tree, sharding: MeshSharding) -> Tree:
-    """In a loop on a CPU, lays out U, W and their optimizer state with the words last in memory.
+    """Lays out U, W and their optimizer state with words last in memory; for use inside a loop on a CPU.
 
-    The output layer's products are fastest with this layout (`outputs.blockwise`). Shapes and values do not change;
-    the loop costs one extra copy of these arrays. Do not apply it to the results of a jitted function: its caller
-    would have to know the layout.
+    The products of the output layer are fastest with this layout (`outputs.blockwise`). Shapes and values do not
+    change. The loop makes one extra copy of these arrays. Do not apply the constraint to results of a jitted function,
+    because its caller would have to know the layout.
     """
     if sharding.platform != 'cpu':
         return tree
     axes = sharding.row_axes(tree)
     if sharding.mesh is None:
         return _vocab_minor(tree, axes)
-    specs = sharding.partition_specs(tree)  # mapped over the mesh: otherwise XLA gathers an array to lay it out
+    specs = sharding.partition_specs(tree)  # mapped over the mesh: otherwise XLA gathers arrays first
     lay_out = functools.partial(_vocab_minor, axes=axes)
     return jax.shard_map(lay_out, mesh=sharding.mesh, in_specs=(specs,), out_specs=specs)(tree)
 

@@ -1,6 +1,6 @@
-"""The version of jaxlib, and the settings of JAX on which types and random numbers depend.
+"""Requirements on jaxlib and JAX settings that affect dtypes, random numbers and results.
 
-Environment variables and notebooks change the settings.
+Environment variables and notebooks may change these settings.
 """
 
 import logging
@@ -22,14 +22,14 @@ REQUIRED: Mapping[str, Any] = {
     'jax_random_seed_offset': 0,
     'jax_high_dynamic_range_gumbel': False,
 }
-_UNUSABLE = {  # releases of jaxlib
+_UNUSABLE = {  # jaxlib release -> defect
     '0.10.2': 'computes wrong results on CPUs',  # jax #39103
     '0.11.1': 'copies all outputs of a scan at each of its steps',  # jax #40101: 3.6 s instead of 2 ms
 }
 
 
 def require_usable_jaxlib() -> None:
-    """Raises BadInput for a release of jaxlib in _UNUSABLE."""
+    """Raises BadInput if the installed jaxlib is in _UNUSABLE."""
     version = jaxlib.__version__
     others = ','.join(f'!={release}' for release in _UNUSABLE)
     advice = f'{_UNUSABLE.get(version)}; install another version: pip install "jax{others}" "jaxlib{others}"'
@@ -37,10 +37,10 @@ def require_usable_jaxlib() -> None:
 
 
 def pin() -> None:
-    """Sets the required settings in this process, and names on stderr those that were set otherwise.
+    """Applies the required settings in this process. Reports overridden values on stderr.
 
     Raises:
-        BadInput: The installed jaxlib cannot be used.
+        BadInput: The installed jaxlib is unusable.
     """
     require_usable_jaxlib()
     for name, value in _others().items():
@@ -49,30 +49,30 @@ def pin() -> None:
 
 
 def check() -> None:
-    """Starts JAX, and changes no setting.
+    """Checks the settings and initialises JAX. Changes no setting.
 
     Raises:
-        BadInput: A setting has another value, the installed jaxlib cannot be used, or JAX_PLATFORMS names a
-            platform that JAX cannot use.
+        BadInput: A setting has the wrong value, the installed jaxlib is unusable, or JAX_PLATFORMS names an
+            unavailable platform.
     """
     require_usable_jaxlib()
     for name, value in _others().items():
-        allowed = f'must be {REQUIRED[name]!r}: jax.config.update({name!r}, {REQUIRED[name]!r})'
+        allowed = f'must be {REQUIRED[name]!r}: call jax.config.update({name!r}, {REQUIRED[name]!r})'
         require(False, name, value, allowed)
     try:
         jax.devices()
     except (RuntimeError, AssertionError) as error:
         platforms = jax.config.jax_platforms  # type: ignore[attr-defined]
-        raise BadInput('JAX_PLATFORMS', f'cannot be used ({first_line(error)})', value=platforms) from None
+        raise BadInput('JAX_PLATFORMS', f'not available ({first_line(error)})', value=platforms) from None
 
 
 def _others() -> dict[str, Any]:
-    """Returns the settings that are not as required; one that this version of JAX does not have is."""
+    """Returns the settings with wrong values. Ignores settings that this version of JAX does not have."""
     values = {name: getattr(jax.config, name, value) for name, value in REQUIRED.items()}
-    values = {name: getattr(value, 'value', value) for name, value in values.items()}  # of an enum
+    values = {name: getattr(value, 'value', value) for name, value in values.items()}  # unwraps enums
     return {name: value for name, value in values.items() if value != REQUIRED[name]}
 
 
 def is_not_orbax(record: logging.LogRecord) -> bool:
-    """Returns whether a record of absl's logger, which Orbax shares, is not Orbax's."""
+    """Returns whether a record of the absl logger comes from a library other than Orbax."""
     return 'orbax' not in pathlib.Path(record.pathname).parts

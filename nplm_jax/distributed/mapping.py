@@ -1,4 +1,4 @@
-"""Mapping of functions over the devices of a mesh, by its named axes."""
+"""Mapping of functions over the named axes of a device mesh."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ Result = TypeVar('Result')
 
 
 class MeshAxes(NamedTuple):
-    """The named axes over which the batch and the words are divided; None where one device has them all."""
+    """The named axes over which the batch and the words are divided; None if they are not divided."""
 
     data: str | tuple[str, ...] | None = None
     model: str | None = None
@@ -26,16 +26,16 @@ NO_AXES = MeshAxes()
 def map_loss(loss: Loss, sharding: MeshSharding) -> Loss:
     """Maps a per-device loss, `loss(params, *batch, replicated, axes=...) -> (mean, carry)`, over the mesh.
 
-    Differentiate the mapped loss, not the per-device loss: gradients taken inside and averaged are wrong.
+    Differentiate the mapped loss, not the per-device loss: averaging gradients taken inside gives wrong results.
 
     Args:
-        loss: A function of the parameters, of trees of arrays whose first axis is divided over the devices, and of one
-            tree that every device has in full. It returns a mean over its part of the batch (a number or a tree of
-            numbers) and arrays with one row per stream.
+        loss: A function of the parameters, of trees of arrays whose first axis is divided over devices, and of one
+            replicated tree. It returns a mean over its part of the batch (a number or a tree of numbers) and arrays
+            with one row per stream.
         sharding: The sharding of the parameters and the batch.
 
     Returns:
-        A function of the same arguments for arrays on the mesh, without `axes`; without a mesh the loss itself.
+        A function of the same arguments, except `axes`, for arrays on the mesh. Without a mesh, the loss itself.
     """
     if (mesh := sharding.mesh) is None:
         return loss
@@ -43,7 +43,7 @@ def map_loss(loss: Loss, sharding: MeshSharding) -> Loss:
         return functools.partial(_pmapped, loss, sharding.devices)
     data = tuple(axis for axis in sharding.batch_axes if axis in mesh.axis_names)
     if MODEL in mesh.axis_names and MODEL not in data:
-        assert sharding.paddings, 'the loss would take all rows for those of one device'
+        assert sharding.paddings, 'the loss would mistake the rows of all devices for the rows of one'
         return functools.partial(_shard_mapped, loss, mesh, MeshAxes(data or None, MODEL), sharding.partition_specs)
     return functools.partial(_shard_mapped, loss, mesh, MeshAxes(data or None), lambda _: PartitionSpec())
 
@@ -51,15 +51,15 @@ def map_loss(loss: Loss, sharding: MeshSharding) -> Loss:
 def map_parts(
     function: Callable[..., Result], sharding: MeshSharding, in_axes: Sequence[int | None], out_axis: int
 ) -> Callable[..., Result]:
-    """Inside jit: maps a function over the mesh axes but MODEL, whose devices compute a part. See `jax.vmap`.
+    """Maps a function over all mesh axes except MODEL, for use inside jit. See `jax.vmap` for the axes.
 
-    XLA divides each part over the model axis as it finds the parameters divided.
+    XLA divides the work of each part over the model axis according to the sharding of the parameters.
 
     Args:
-        function: A function of trees of arrays that needs nothing from the other parts.
+        function: A function of trees of arrays that is independent of the other parts.
         sharding: The sharding, with a mesh.
-        in_axes: For each argument the axis of its arrays that the devices divide; None where each has it in full.
-        out_axis: The axis of its result that they divide.
+        in_axes: For each argument, the array axis to divide; None if the argument is replicated.
+        out_axis: The axis of the result that is divided.
     """
     assert sharding.mesh is not None
     names, axes = tuple(name for name in sharding.mesh.axis_names if name != MODEL), (*in_axes, out_axis)
@@ -73,12 +73,12 @@ def map_parts(
 def _shard_mapped(
     loss: Loss, mesh: Mesh, axes: MeshAxes, specs_of: Callable[[Any], Any], params: Any, *args: Any
 ) -> tuple[Any, Any]:
-    """Returns the mean of a loss over the batch and its carry, by `jax.shard_map`; see `map_loss`."""
+    """Computes the mean of a loss over the batch and its carry with `jax.shard_map`; see `map_loss`."""
 
     def device_loss(params: Any, *args: Any) -> tuple[Any, Any]:
         if axes.data is None:
             return loss(params, *args, axes=axes)
-        # Marks the parameters as used by each part of the batch, so that their gradients are summed over the parts.
+        # Marks the parameters as varying over the data axes, whose gradients are then summed over the parts.
         params = jax.tree.map(lambda p: jax.lax.pcast(p, axes.data, to='varying'), params)
         mean, carry = loss(params, *args, axes=axes)
         return jax.lax.pmean(mean, axes.data), carry
@@ -90,7 +90,7 @@ def _shard_mapped(
 
 
 def _pmapped(loss: Loss, devices: list[jax.Device], params: Any, *args: Any) -> tuple[Any, Any]:
-    """Returns what `_shard_mapped` does, by `jax.pmap`."""
+    """Computes `_shard_mapped` with `jax.pmap`."""
 
     def device_loss(params: Any, *args: Any) -> tuple[Any, Any]:
         mean, carry = loss(params, *args, axes=MeshAxes(DATA))

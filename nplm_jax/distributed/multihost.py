@@ -1,6 +1,6 @@
-"""Multi-process runs: initialisation, and collectives between processes.
+"""Multi-process runs: initialisation and collectives between processes.
 
-Every process runs the same program and calls these functions in the same order. Only the first process writes.
+All processes run the same program and call these functions in the same order. Only the first process writes files.
 """
 
 import atexit
@@ -18,7 +18,7 @@ from jax.experimental import multihost_utils
 from nplm_jax.utils.errors import BadInput, first_line, require, status
 
 Tree = TypeVar('Tree')
-_SILENT = 'UNAVAILABLE', 'DEADLINE_EXCEEDED', 'ABORTED', 'CANCELLED'  # statuses of gRPC
+_SILENT = 'UNAVAILABLE', 'DEADLINE_EXCEEDED', 'ABORTED', 'CANCELLED'  # gRPC statuses
 _COLLECTIVE = re.compile('Gloo|NCCL|[Cc]oordination')
 
 
@@ -29,26 +29,26 @@ def start(
     heartbeat: int,
     on_loss: Callable[[], Any],
 ) -> None:
-    """Joins the other processes. Call it before JAX is first used.
+    """Joins the other processes. Must be called before JAX is first used.
 
     Args:
-        coordinator: HOST:PORT of the first process. This and the next two come from SLURM or the environment when None.
-        processes: The number of processes.
-        process_id: The index of this process.
-        heartbeat: Seconds of silence after which a process counts as lost.
-        on_loss: Ends this process when another one is lost at the exit of all.
+        coordinator: HOST:PORT of the first process; None takes it from SLURM or the environment.
+        processes: The number of processes; None as for `coordinator`.
+        process_id: The index of this process; None as for `coordinator`.
+        heartbeat: Seconds without a heartbeat after which a process counts as lost.
+        on_loss: Called to end this process if another process is lost during shutdown.
 
     Raises:
-        BadInput: The processes cannot be found.
+        BadInput: The processes cannot be reached.
     """
     host, _, port = (coordinator or '').rpartition(':')
     ok = coordinator is None or (host and port.isascii() and port.isdecimal() and 0 < int(port) < 2**16)
     require(bool(ok), '--coordinator', coordinator, 'must be HOST:PORT')
-    jax.config.update('jax_enable_preemption_service', False)  # it would take SIGTERM away from `fit`
+    jax.config.update('jax_enable_preemption_service', False)  # it would intercept SIGTERM
     if jax.config.jax_logging_level == 'NOTSET':  # type: ignore[attr-defined]
-        jax.config.update('jax_logging_level', 'CRITICAL')  # the command says in one line what went wrong
+        jax.config.update('jax_logging_level', 'CRITICAL')  # the command reports errors in one line
     try:
-        # In a thread of its own, as the main thread hears of signals only when no C++ code blocks it.
+        # In a separate thread, because the main thread cannot handle signals while C++ code blocks it.
         joined = concurrent.futures.ThreadPoolExecutor(1).submit(
             jax.distributed.initialize,
             coordinator,
@@ -59,13 +59,13 @@ def start(
         )
         joined.result()
     except (ValueError, RuntimeError) as error:
-        options = 'give --coordinator, --processes and --process_id'
+        options = 'specify --coordinator, --processes and --process_id'
         raise BadInput('--distributed', f'{first_line(error)}; {options}') from None
     atexit.register(_leave, on_loss)
 
 
 def _leave(on_loss: Callable[[], Any]) -> None:
-    """Waits for the exit of all processes, as JAX's own exit handler would, with a traceback where one was lost."""
+    """Waits for all processes to exit, like JAX's exit handler, but without a traceback if a process was lost."""
     try:
         jax.distributed.shutdown()
     except RuntimeError:
@@ -73,10 +73,10 @@ def _leave(on_loss: Callable[[], Any]) -> None:
 
 
 def is_lost_process(error: Exception) -> bool:
-    """Returns whether JAX raises `error` because another process does not answer.
+    """Returns whether JAX raised `error` because another process does not respond.
 
-    The type decides first. JAX has no type for this: a collective raises JaxRuntimeError, or ValueError where NumPy
-    waits for its result, and only the status and the text of gRPC, Gloo or NCCL tell it from another failure.
+    JAX has no exception type for this. A collective raises JaxRuntimeError, or ValueError if NumPy waits for its
+    result; only the status and the message of gRPC, Gloo or NCCL distinguish it from other failures.
     """
     if not isinstance(error, (jax.errors.JaxRuntimeError, ValueError)) or isinstance(error, BadInput):
         return False
@@ -90,16 +90,16 @@ def is_alone() -> bool:
 
 
 def is_primary() -> bool:
-    """Returns whether this is the first process, the one that writes."""
+    """Returns whether this is the first process, which writes all files."""
     return jax.process_index() == 0
 
 
 @contextlib.contextmanager
 def primary_first() -> Iterator[None]:
-    """Ends the other processes where the first one refuses something in the block, instead of leaving them to wait.
+    """Ends the other processes, instead of leaving them waiting, if the first process raises BadInput in the block.
 
     Raises:
-        BadInput: The first process raised it in the block.
+        BadInput: The first process raised it.
     """
     try:
         yield
@@ -107,11 +107,11 @@ def primary_first() -> Iterator[None]:
         broadcast_from_primary(np.bool(True))
         raise
     if broadcast_from_primary(np.bool(False)):
-        raise BadInput('--distributed', 'the first process refuses this run and says why')
+        raise BadInput('--distributed', 'the first process rejected this run; see its error message')
 
 
 def broadcast_from_primary(tree: Tree) -> Tree:
-    """Returns the first process's arrays in every process, bit for bit; their shapes must be the same in all."""
+    """Returns bitwise copies of the first process's arrays in every process. All processes must pass equal shapes."""
     if is_alone():
         return tree
     as_bytes = jax.tree.map(lambda x: np.frombuffer(np.asarray(x).tobytes(), np.uint8), tree)
@@ -120,12 +120,12 @@ def broadcast_from_primary(tree: Tree) -> Tree:
 
 
 def allgather(numbers_N: np.ndarray) -> np.ndarray:
-    """Returns the numbers of each process, in every process: processes x N."""
+    """Returns the numbers of all processes in every process, processes x N."""
     return numbers_N[None] if is_alone() else np.asarray(multihost_utils.process_allgather(numbers_N))
 
 
 def differences_from_primary(values: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Returns the values, plain JSON, that differ from the first process's: by key this process's and the first's."""
+    """Compares JSON values with the first process. Returns key -> (value here, value there) where they differ."""
     text = json.dumps(values).encode()
     longest = int(allgather(np.array([len(text)], np.int32)).max())
     padded = np.frombuffer(text.ljust(longest), np.uint8)

@@ -1,7 +1,7 @@
 """Device mesh and sharding of a training state (the paper's section 3).
 
 Data-parallel (section 3.1, but synchronous): each row of the mesh computes a part of the batch. Parameter-parallel
-(section 3.2): each column owns a part of the output words, that is their rows of U, W and b.
+(section 3.2): each column owns a part of the output words, with their rows of U, W and b.
 """
 
 import dataclasses
@@ -15,23 +15,23 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 Tree = TypeVar('Tree')
-DATA, MODEL = 'data', 'model'  # the axes of a mesh: the batch is divided over one, the words over the other
+DATA, MODEL = 'data', 'model'  # mesh axes: the batch is divided over DATA, output words over MODEL
 PADDING_BIAS = -1e9  # bias of padding words (V is padded to a multiple of the model axis): exp gives 0, no gradient
 
 
 @dataclasses.dataclass(frozen=True)
 class MeshSharding:
-    """The places of a training state's arrays on the devices of a mesh.
+    """The placement of a training state on the devices of a mesh.
 
-    Without a mesh every method returns its arguments unchanged, on one device (`shard` puts NumPy arrays there).
-    `mapping` maps functions over the devices, `constraints` constrains arrays inside jit.
+    Without a mesh, all methods return their arguments unchanged, on one device (`shard` converts NumPy arrays).
+    See `mapping` to map functions over devices, and `constraints` to constrain arrays inside jit.
 
     Attributes:
-        mesh: Devices with the axes `data`, `model` or both.
-        mode: `shard_map`, or `pmap` for data-parallel training by jax.pmap.
-        paddings: Each parameter with one row per output word, and the number that pads its rows: `paddings_of`.
-            Their rows, and those of their optimizer state, are divided over the model axis.
-        batch_axes: The axes over which the batch is divided: of sparse updates, all of the mesh.
+        mesh: Devices with the axes `data`, `model` or both; None for a single device.
+        mode: `shard_map`, or `pmap` for data-parallel training with jax.pmap.
+        paddings: (name, padding value) of each parameter with one row per output word, see `paddings_of`. The rows of
+            these parameters and of their optimizer state are divided over the model axis.
+        batch_axes: The axes over which the batch is divided; all axes of the mesh for sparse updates.
     """
 
     mesh: Mesh | None = None
@@ -41,16 +41,16 @@ class MeshSharding:
 
     @property
     def devices(self) -> list[jax.Device]:
-        """Its devices; without a mesh, the one that JAX computes on."""
+        """The devices of the mesh; without a mesh, JAX's default local device."""
         return jax.local_devices()[:1] if self.mesh is None else self.mesh.devices.flatten().tolist()
 
     @property
     def platform(self) -> str:
-        """The platform of its devices, such as `cpu`: that of a chip which a mesh describes and this machine lacks."""
+        """The platform of the devices, such as `cpu`. The devices may be descriptions of absent hardware."""
         return self.devices[0].platform
 
     def shard(self, tree: Tree) -> Tree:
-        """Pads a training state in full to the mesh, and shards it by `partition_specs`: each device gets its part."""
+        """Pads an unsharded training state for the mesh and places it on the devices according to `partition_specs`."""
         if (mesh := self.mesh) is None:
             return jax.tree.map(jnp.asarray, tree)
 
@@ -72,10 +72,10 @@ class MeshSharding:
         return jax.tree_util.tree_map_with_path(put, tree, self.row_axes(tree), self.partition_specs(tree))
 
     def unshard(self, tree: Tree, num_rows: int) -> Tree:
-        """Undoes `shard`: returns arrays in full, without the padding, in every process.
+        """Inverts `shard`: returns complete arrays without padding in every process.
 
-        Those that devices divide are NumPy arrays, so that no device has them in full; of the others it returns the
-        copy on this process's first device.
+        Divided arrays become NumPy arrays, so no device has to hold them in full. For replicated arrays, returns the
+        copy on the first device of this process.
         """
         if self.mesh is None:
             return tree
@@ -95,7 +95,7 @@ class MeshSharding:
         return jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf), sharding), tree)
 
     def put(self, numbers: Any) -> Any:
-        """Puts numbers on every device. Unlike `replicate`, no process waits for another one to compare them."""
+        """Copies numbers to every device. Unlike `replicate`, does not synchronise processes to compare values."""
         if self.mesh is None:
             return jax.device_put(numbers)
         sharding, devices = NamedSharding(self.mesh, PartitionSpec()), self.mesh.local_devices
@@ -118,10 +118,10 @@ class MeshSharding:
         return jax.tree.map(spec, self.row_axes(tree))
 
     def row_axes(self, tree: Any) -> Any:
-        """Returns what divides the rows of each array: DATA for `batch_axes`, MODEL; '' for those in full everywhere.
+        """Returns the axis that divides the rows of each array: DATA (`batch_axes`), MODEL, or '' if replicated.
 
-        An array of the optimizer's state belongs to the parameter with whose path its own path ends (the longest such
-        path), and is divided like it if it has as many rows.
+        An optimizer-state array is matched to the parameter whose path is the longest suffix of its own path, and is
+        divided in the same way if it has the same number of rows.
         """
         parameters = jax.tree_util.tree_leaves_with_path(getattr(tree, 'params', tree))
         shapes, tables = {path: jnp.shape(leaf) for path, leaf in parameters}, dict(self.paddings)
@@ -141,16 +141,18 @@ ONE_DEVICE = MeshSharding()
 
 
 def make_mesh(data: int, model: int, devices: Sequence[jax.Device] = ()) -> Mesh:
-    """Returns a mesh of the first data * model devices, by default JAX's. Axes of one device are left out."""
+    """Returns a mesh of the first data * model devices, by default of `jax.devices()`, without axes of size one."""
     axes = {name: size for name, size in ((DATA, data), (MODEL, model)) if size > 1} or {DATA: 1}
     types, used = (AxisType.Auto,) * len(axes), (devices or jax.devices())[: data * model]
     return jax.make_mesh(tuple(axes.values()), tuple(axes), axis_types=types, devices=used)
 
 
 def scoring_sharding(sharding: MeshSharding, is_shared: bool = False) -> MeshSharding:
-    """Returns the sharding of scored words and of the parameters: that of training, or all devices of this process.
+    """Returns the sharding for scoring: the training sharding, or all devices of this process.
 
-    Every process must score the same words at the same time if they are shared.
+    Args:
+        sharding: The sharding of training.
+        is_shared: Whether all processes score the same words at the same time.
     """
     if (mesh := sharding.mesh) is None or is_shared or not mesh.is_multi_process:
         return sharding
@@ -164,7 +166,7 @@ def num_parts(sharding: MeshSharding) -> int:
 
 
 def pad(tree: Tree, sharding: MeshSharding) -> Tree:
-    """Returns a training state whose tables have a multiple of the model axis's size of rows; see `paddings`."""
+    """Pads the tables of a training state to a multiple of the size of the model axis; see `MeshSharding.paddings`."""
     if sharding.mesh is None:
         return tree
 
@@ -172,7 +174,7 @@ def pad(tree: Tree, sharding: MeshSharding) -> Tree:
         rows, value = _padding(path, leaf, axis, sharding)
         if not rows:
             return leaf
-        # Not pad's constant_values: where a program pads an array with two values, XLA's partitioner uses one for both.
+        # Not pad's constant_values: if a program pads an array with two values, XLA's partitioner uses one for both.
         padded = jnp.pad(leaf, [(0, rows)] + [(0, 0)] * (leaf.ndim - 1))
         is_row = jnp.arange(len(padded)) < len(leaf)
         return jnp.where(is_row.reshape(-1, *[1] * (leaf.ndim - 1)), padded, value) if value else padded
@@ -181,20 +183,20 @@ def pad(tree: Tree, sharding: MeshSharding) -> Tree:
 
 
 def unpad(params: dict[str, Any], sharding: MeshSharding, num_rows: int) -> dict[str, Any]:
-    """Inside jit: returns parameters without the rows that `pad` adds. Devices still divide the others."""
+    """Removes the rows added by `pad`, for use inside jit. The remaining rows stay divided over devices."""
     if sharding.mesh is None:
         return params
     return params | {name: params[name][:num_rows] for name, _ in sharding.paddings if name in params}
 
 
 def fetch(array: jax.Array) -> np.ndarray:
-    """Returns an array that devices divide in full, in every process. No device of a single process has it in full."""
+    """Returns a sharded array in full in every process. In single-process runs, no device has to hold it in full."""
     if not array.is_fully_addressable:
         assert isinstance(array.sharding, NamedSharding)
         array = all_gather(array, array.sharding.mesh)
     if array.is_fully_replicated:
         return np.asarray(array.addressable_data(0))
-    full = np.empty(array.shape, array.dtype)  # NumPy's conversion would keep a second copy as long as the array lives
+    full = np.empty(array.shape, array.dtype)  # NumPy's conversion would cache a second copy in the array
     for shard in array.addressable_shards:
         if shard.replica_id == 0:
             full[shard.index] = shard.data
@@ -202,16 +204,16 @@ def fetch(array: jax.Array) -> np.ndarray:
 
 
 def read_rows(read: Callable[[int, int], np.ndarray], num_rows: int, width: int, sharding: MeshSharding) -> jax.Array:
-    """Returns rows on every device of which each process reads only the shares of its own devices.
+    """Reads rows onto every device. Each process reads only the shares of its own devices.
 
     Args:
-        read: Returns the rows from a first to a last one, which is left out.
+        read: A function (start, stop) -> rows.
         num_rows: The number of rows.
         width: The length of a row.
         sharding: The sharding.
 
     Returns:
-        The rows, and after them copies of the last one up to a multiple of the number of devices.
+        The rows, padded with copies of the last row to a multiple of the number of devices.
     """
     if (mesh := sharding.mesh) is None:
         return jnp.asarray(read(0, num_rows))
@@ -229,7 +231,7 @@ def read_rows(read: Callable[[int, int], np.ndarray], num_rows: int, width: int,
 
 
 def _padding(path: tuple[Any, ...], leaf: Any, axis: str, sharding: MeshSharding) -> tuple[int, float]:
-    """Returns how many rows pad an array to a multiple of the model axis's size, and their value."""
+    """Returns the number of rows that pad an array to a multiple of the size of the model axis, and their value."""
     assert sharding.mesh is not None
     if axis != MODEL or MODEL not in sharding.mesh.axis_names:
         return 0, 0.0
@@ -238,11 +240,11 @@ def _padding(path: tuple[Any, ...], leaf: Any, axis: str, sharding: MeshSharding
 
 
 def _field(path: tuple[Any, ...]) -> str:
-    """Returns the field of the training state in which an array lies; '' for an array of a tree of parameters."""
+    """Returns the field of the training state that contains an array; '' for a tree of parameters."""
     return path[0].name if isinstance(path[0], jax.tree_util.GetAttrKey) else ''
 
 
 @functools.partial(jax.jit, static_argnums=1)
 def all_gather(tree: Tree, mesh: Mesh) -> Tree:
-    """Returns each array in full on every device of a mesh, inside jit or outside."""
+    """Replicates arrays on every device of a mesh, inside or outside jit."""
     return jax.lax.with_sharding_constraint(tree, NamedSharding(mesh, PartitionSpec()))

@@ -1,4 +1,4 @@
-"""The sharding that `parallel.*` describes, and the checks of its sizes."""
+"""Creation and validation of the sharding described by `parallel.*`."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -19,14 +19,15 @@ def make_sharding(
     uses_sparse_updates: bool,
     devices: Sequence[jax.Device] = (),
 ) -> MeshSharding:
-    """Returns the sharding that `parallel.*` describes; ONE_DEVICE for 1 x 1.
+    """Returns the sharding described by `parallel.*`; ONE_DEVICE for 1 x 1.
 
     Args:
-        settings: `parallel.*`.
-        batch_size: Examples of an update.
-        num_streams: Streams of which an update reads consecutive examples; `batch_size` for a window.
-        uses_sparse_updates: Of the output layer: the batch is then divided over all devices.
-        devices: The devices; by default those of JAX. Others are compiled for: `experiments/accelerator`.
+        settings: The settings `parallel.*`.
+        batch_size: Examples per update.
+        num_streams: Streams per update; `batch_size` for a window.
+        uses_sparse_updates: Whether the output layer has sparse updates, which divide the batch over all devices.
+        devices: The devices, by default `jax.devices()`. Programs can be compiled for descriptions of absent devices,
+            see `experiments/accelerator`.
 
     Raises:
         BadInput: There are too few devices, or they cannot divide the batch evenly.
@@ -34,7 +35,7 @@ def make_sharding(
     devices = devices or jax.devices()
     num_devices, num_processes = len(devices), jax.process_count()
     data, model = settings.data, settings.model
-    more = '; on processors, the environment variable JAX_NUM_CPU_DEVICES sets it'
+    more = '; on CPUs, set it with the environment variable JAX_NUM_CPU_DEVICES'
     hint = more if devices[0].platform == 'cpu' else ''
     allowed = f'must be {num_devices} or less, the number of devices{hint}'
     if data == -1:
@@ -49,12 +50,12 @@ def make_sharding(
     message = f'times parallel.model={model} must use all {num_devices} devices of the {num_processes} processes'
     require(uses_all, 'parallel.data', data, message)
     num_batch_shards = data * model if uses_sparse_updates else data
-    allowed = f'must be a multiple of {num_batch_shards}, the number of devices that divide it'
+    allowed = f'must be a multiple of {num_batch_shards}, the number of devices that divide the batch'
     require(batch_size % num_batch_shards == 0, 'train.batch_size', batch_size, allowed)
-    allowed = f'must be a divisor of {num_streams}, the streams of train.batch_size / model.bptt_length'
+    allowed = f'must be a divisor of {num_streams}, the number of streams (train.batch_size / model.bptt_length)'
     require(num_streams % num_batch_shards == 0, 'parallel.data', data, allowed)
     if settings.mode == 'pmap':
-        require(model == 1, 'parallel.model', model, 'must be 1 with parallel.mode=pmap, which is data-parallel only')
+        require(model == 1, 'parallel.model', model, 'must be 1: parallel.mode=pmap is only data-parallel')
         require(num_processes == 1, 'parallel.mode', 'pmap', f'must be shard_map for {num_processes} processes')
     if data * model == 1:
         return ONE_DEVICE

@@ -1,6 +1,6 @@
-"""Beam search for the likeliest continuations of a prompt.
+"""Beam search for the most likely continuations of a prompt.
 
-Dims: N words of the prompt, T words to write, V vocabulary, K width of the beam.
+Dims: N words of the prompt, T words to generate, V vocabulary, K beam width.
 """
 
 import numpy as np
@@ -14,18 +14,18 @@ from nplm_jax.utils.errors import BadInput, require
 def beam(
     model: LanguageModel, prompt_N: np.ndarray, words: int, width: int, rare: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Searches for the likeliest continuations, keeping the `width` likeliest beginnings after each word.
+    """Searches for the most likely continuations, keeping the `width` best hypotheses after each word.
 
     Args:
         model: Any language model.
-        prompt_N: Ids in reading order; may be empty.
-        words: Number of words to write after the prompt.
-        width: Number of beginnings that are kept.
-        rare: Whether the rare-word symbol may be written.
+        prompt_N: Word ids in reading order; may be empty.
+        words: The number of words to generate.
+        width: The number of hypotheses to keep.
+        rare: Whether the rare-word symbol may be generated.
 
     Returns:
-        The ids of the words after the prompt, int32, K x T, likeliest first, and log P of each sequence after the
-        prompt, float64, K, nats. K is `width`, or less where fewer sequences are possible.
+        The generated word ids, int32, K x T, most likely first; and log P of each generated sequence given the prompt,
+        float64, K, nats. K is `width`, or less if fewer sequences are possible.
 
     Raises:
         BadInput: Only the rare-word symbol can follow, and `rare` is False.
@@ -42,7 +42,7 @@ def beam(
         best_K = largest(log_p, width)
         best_K = best_K[np.isfinite(log_p[best_K])]
         if not len(best_K):
-            raise BadInput('beam', 'only the rare-word symbol can follow; allow it', value=width)
+            raise BadInput('beam', 'only the rare-word symbol can follow; allow it with `rare`', value=width)
         rows_K, ids_K = np.divmod(best_K, log_p_KxV.shape[1])
         ids_KxT = np.concatenate([ids_KxT[rows_K], ids_K[:, None].astype(np.int32)], axis=1)
         log_p_K = log_p[best_K]

@@ -1,4 +1,4 @@
-"""Spellings of words outside the vocabulary, drawn character by character.
+"""Sampling of spellings for out-of-vocabulary words, character by character.
 
 Dims: B sequences or words, T characters or words of each.
 """
@@ -15,26 +15,26 @@ from nplm_jax.models.language_model import reorder
 from nplm_jax.models.spelled_words import Spelling
 from nplm_jax.utils.errors import BadInput
 
-_FIRST_SPELLING = 2**31  # added to the number of a spelling, so that no sequence has its random key
-_MAX_CHARACTERS = 200  # of a word that is written
-_MAX_ATTEMPTS = 100  # to write a word outside the vocabulary
+_FIRST_SPELLING = 2**31  # offset of spelling numbers, which keeps their random keys distinct from those of sequences
+_MAX_CHARACTERS = 200  # maximum length of a sampled word
+_MAX_ATTEMPTS = 100  # attempts to sample a word outside the vocabulary
 
 
 def spell(spelling: Spelling, numbers: Sequence[int], seed: int = 1) -> list[str]:
-    """Draws words outside the vocabulary, of characters that the spelling's training has seen.
+    """Samples out-of-vocabulary words, made of characters in the training data of the spelling model.
 
-    A word depends only on the seed and on its own number.
+    Each word depends only on the seed and on its own number.
 
     Args:
-        spelling: The distribution over the words outside a vocabulary.
+        spelling: The distribution over out-of-vocabulary words.
         numbers: A number for each word, at least 0 and below 2**31.
-        seed: Seed of the random numbers.
+        seed: The random seed.
 
     Returns:
-        The words, of 200 characters at most.
+        The words, at most 200 characters each.
 
     Raises:
-        BadInput: A hundred words in a row were in the vocabulary or too long.
+        BadInput: 100 consecutive samples were vocabulary words or too long.
     """
     jax_settings.check()
     words: dict[int, str] = {}
@@ -47,19 +47,19 @@ def spell(spelling: Spelling, numbers: Sequence[int], seed: int = 1) -> list[str
                 if word and not spelling.vocabulary.ids.get(word):
                     words[number] = word
     if any(number not in words for number in numbers):
-        raise BadInput('spelling', f'only words of the vocabulary were drawn, in {_MAX_ATTEMPTS} attempts each')
+        raise BadInput('spelling', f'{_MAX_ATTEMPTS} attempts gave only vocabulary words or too long words')
     return [words[number] for number in numbers]
 
 
 def decode_and_spell(spelling: Spelling, ids_BxT: np.ndarray, seed: int = 1) -> list[list[str]]:
-    """Returns the words of sequences, with a drawn spelling wherever the rare-word symbol stands.
+    """Decodes sequences, and replaces each rare-word symbol by a sampled spelling.
 
-    The words of a sequence depend only on the seed and on its own number.
+    The words of a sequence depend only on the seed and on the index of the sequence.
 
     Args:
-        spelling: The distribution over the words outside the vocabulary.
-        ids_BxT: Ids of words, such as `sample` returns.
-        seed: Seed of the random numbers.
+        spelling: The distribution over out-of-vocabulary words.
+        ids_BxT: Word ids, such as the result of `sample`.
+        seed: The random seed.
     """
     numbers_S = np.flatnonzero(ids_BxT == RARE_ID)
     spelled = dict(zip(numbers_S.tolist(), spell(spelling, numbers_S.tolist(), seed)))
@@ -71,7 +71,7 @@ def decode_and_spell(spelling: Spelling, ids_BxT: np.ndarray, seed: int = 1) -> 
 
 
 def _draw_spellings(spelling: Spelling, numbers_B: np.ndarray, attempt: int, seed: int) -> list[str]:
-    """Draws a string for each number; an empty one where it has too many characters."""
+    """Samples a string for each number; returns an empty string for one that is too long."""
     keys_B = (numbers_B + _FIRST_SPELLING).astype(np.uint32)
     model, ids_TxB, ended_B = spelling.model, [], np.zeros(len(numbers_B), bool)
     state = reorder(model.prefill(spelling.prefix[None]), np.zeros(len(numbers_B), np.int32))

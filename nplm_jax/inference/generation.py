@@ -1,6 +1,6 @@
-"""Text from any language model: greedy decoding and sampling (temperature, top-k, nucleus).
+"""Text generation with any language model: greedy decoding and sampling (temperature, top-k, nucleus).
 
-Dims: B sequences, T words to write, N words of a context, V vocabulary, K likeliest words.
+Dims: B sequences, T words to generate, N words of a context, V vocabulary, K most likely words.
 """
 
 import dataclasses
@@ -21,21 +21,21 @@ from nplm_jax.inference.scoring import LineStart
 from nplm_jax.models.language_model import LanguageModel, reorder
 from nplm_jax.utils.errors import require
 
-_CHECKED_EVERY = 8  # words, after which a sequence may be found to be long enough
-BLOCK = 32  # sequences written in parallel; their B x V arrays stay in a CPU's cache
-_VALUES_PER_MAXIMUM = 64  # of those among which the largest are sought
+_CHECKED_EVERY = 8  # words between checks of `is_enough`
+BLOCK = 32  # sequences generated in parallel; their B x V arrays fit into a CPU's cache
+_VALUES_PER_MAXIMUM = 64  # block size of `largest`
 
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """The words from which the next one is drawn, and their probabilities.
+    """Sampling options for the next word.
 
     Attributes:
-        temperature: Divides the log-probabilities; values below 1 make likely words likelier.
-        top_k: Keeps the k likeliest words, of equally likely ones the more frequent; None keeps all.
-        top_p: Keeps the fewest of the remaining words whose total probability is at least `top_p`, and all words
-            that are as likely as the last of them (nucleus sampling); None keeps all.
-        rare: Whether the rare-word symbol may be drawn.
+        temperature: Divides log-probabilities; values below 1 favour likely words.
+        top_k: Keeps the k most likely words; ties favour more frequent words. None keeps all.
+        top_p: Keeps the smallest set of remaining words with a total probability of at least `top_p`, and all words
+            tied with the last of them (nucleus sampling). None keeps all.
+        rare: Whether the rare-word symbol may be sampled.
     """
 
     temperature: float = 1.0
@@ -48,20 +48,23 @@ class Choice:
         allowed = 'must be 1e-6 or more and finite; for the most likely word use top_k=1'
         require(ok, 'temperature', self.temperature, allowed)
         ok = self.top_k is None or self.top_k >= 1
-        require(ok, 'top_k', self.top_k, 'must be 1 or more; omit it to draw from all words')
+        require(ok, 'top_k', self.top_k, 'must be 1 or more; omit it to sample from all words')
         ok = self.top_p is None or 0 < self.top_p <= 1
-        require(ok, 'top_p', self.top_p, 'must be above 0 and at most 1; omit it to draw from all words')
+        require(ok, 'top_p', self.top_p, 'must be above 0 and at most 1; omit it to sample from all words')
 
 
 GREEDY = Choice(top_k=1)
 
 
 def encode_prompt(words: Sequence[str], model: LoadedModel | Vocabulary) -> np.ndarray:
-    """Returns the ids of a prompt, int32, after what stands before every text that is scored; see `LineStart`.
+    """Encodes a prompt, preceded by the same start-of-text tokens as scored texts; see `LineStart`.
 
     Args:
-        words: The words of the prompt; may be empty. A boundary token at their beginning takes the place of `<p>`.
+        words: The words of the prompt; may be empty. A leading boundary token replaces the initial `<p>`.
         model: The loaded model, or its vocabulary.
+
+    Returns:
+        The word ids, int32.
     """
     if not isinstance(model, Vocabulary):
         check_loaded('model', model)
@@ -80,22 +83,22 @@ def sample(
     seed: int = 1,
     is_enough: Callable[[Sequence[int]], bool] | None = None,
 ) -> np.ndarray:
-    """Continues a prompt several times, drawing each word from what the model predicts.
+    """Samples continuations of a prompt.
 
-    A sequence depends only on the seed and on its own number: the first 10 of 1,000 samples are the same as 10 samples.
+    Each sequence depends only on the seed and on its index: the first 10 of 1,000 samples equal a sample of 10.
 
     Args:
-        model: A loaded model, or any language model such as a mixture.
-        prompt_N: Ids in reading order; may be empty.
-        words: Number of words to write after the prompt.
-        samples: Number of sequences.
-        choice: How each word is drawn.
-        seed: Seed of the random numbers, at least 0 and below 2**31.
-        is_enough: Tells of the ids after the prompt whether the sequence may end there. Writing stops before `words`
-            where all sequences may end; None never stops it.
+        model: A loaded model, or any language model, such as a mixture.
+        prompt_N: Word ids in reading order; may be empty.
+        words: The number of words to generate.
+        samples: The number of sequences.
+        choice: The sampling options.
+        seed: The random seed, at least 0 and below 2**31.
+        is_enough: A function of the generated ids that returns whether the sequence may end. Generation stops early
+            once all sequences may end; None never stops early.
 
     Returns:
-        The ids of the words after the prompt, int32, B x T.
+        The generated word ids, int32, B x T.
     """
     require(words >= 1, 'words', words, 'must be 1 or more')
     require(samples >= 1, 'samples', samples, 'must be 1 or more')
@@ -110,7 +113,7 @@ def sample(
         state, ids_TxB = reorder(prompted, np.zeros(size, np.int32)), []
         for position in range(words):
             ids_B = draw_word(seed, numbers_B, position, model.predict(state), choice)
-            ids_TxB.append(np.asarray(ids_B))  # waits for this word, so that no queue of B x V arrays builds up
+            ids_TxB.append(np.asarray(ids_B))  # waits for this word, which avoids a queue of B x V arrays
             if is_enough and (position + 1) % _CHECKED_EVERY == 0 and all(map(is_enough, zip(*ids_TxB))):
                 break
             if position + 1 < words:
@@ -121,7 +124,7 @@ def sample(
 
 
 def cut_words(tokens: Sequence[str], tokenizer: Tokenizer, words: int) -> list[str]:
-    """Returns the longest beginning of a text's tokens that has at most `words` words, between white space."""
+    """Returns the longest prefix of a text's tokens with at most `words` whitespace-separated words."""
     kept = list(tokens)
     while kept and len(tokenizer.decode(kept).split()) > words:
         kept.pop()
@@ -129,47 +132,50 @@ def cut_words(tokens: Sequence[str], tokenizer: Tokenizer, words: int) -> list[s
 
 
 def largest(values: np.ndarray, number: int) -> np.ndarray:
-    """Returns the indices of the largest values, largest first, of equal ones the first. It sorts few of the others."""
+    """Returns the indices of the `number` largest values in descending order; ties favour lower indices.
+
+    Partial selection by blocks avoids sorting all values.
+    """
     values = np.where(np.isnan(values), -np.inf, values)
     maxima = np.maximum.reduceat(values, np.arange(0, len(values), _VALUES_PER_MAXIMUM))
-    # As many blocks as are asked for have a value that is this large, so no smaller value is one of the largest.
+    # At least `number` blocks have a value of `least` or more, so smaller values cannot be among the largest.
     least = np.partition(maxima, -number)[-number] if number <= len(maxima) else -np.inf
     (kept,) = np.nonzero(values >= least)
     return kept[np.argsort(-values[kept], kind='stable')[:number]]
 
 
 def draw(keys_B: jax.Array, log_p_BxV: jax.Array, choice: Choice) -> jax.Array:
-    """Draws a word from each row of log-probabilities, which need not be normalized.
+    """Samples a word from each row of log-probabilities, which need not be normalised.
 
-    Where only the rare-word symbol is possible and `choice` excludes it, all other words are equally likely.
+    If only the rare-word symbol is possible and `choice` excludes it, all other words are equally likely.
 
     Args:
-        keys_B: One random key a row.
-        log_p_BxV: float32, nats.
-        choice: Which words are kept, and the temperature.
+        keys_B: One random key per row.
+        log_p_BxV: Log-probabilities, float32, nats.
+        choice: The sampling options.
 
     Returns:
-        Ids, int32, B.
+        Word ids, int32, B.
     """
     if not choice.rare:
         log_p_BxV = log_p_BxV.at[:, RARE_ID].set(-jnp.inf)
         stuck_Bx1 = jnp.all(jnp.isneginf(log_p_BxV), axis=1, keepdims=True)
         log_p_BxV = jnp.where(stuck_Bx1, 0.0, log_p_BxV).at[:, RARE_ID].set(-jnp.inf)
-    # The largest becomes 0: the likeliest words keep their precision at a low temperature.
+    # Shift the largest to 0, which preserves the precision of likely words at low temperatures.
     log_p_BxV = (log_p_BxV - jnp.max(log_p_BxV, axis=1, keepdims=True)) / choice.temperature
     if choice.top_k is None or choice.top_k >= log_p_BxV.shape[1]:
         return _draw_columns(keys_B, _keep_nucleus(log_p_BxV, choice.top_p))
-    log_p_BxK, ids_BxK = jax.lax.top_k(log_p_BxV, choice.top_k)  # of equal values the lower ids come first
+    log_p_BxK, ids_BxK = jax.lax.top_k(log_p_BxV, choice.top_k)  # ties favour lower ids
     columns_B = _draw_columns(keys_B, _keep_nucleus(log_p_BxK, choice.top_p))
     return jnp.take_along_axis(ids_BxK, columns_B[:, None], axis=1)[:, 0]
 
 
 def _keep_nucleus(log_p_BxV: jax.Array, top_p: float | None) -> jax.Array:
-    """Replaces all entries of a row outside its nucleus by -inf; None keeps all entries."""
+    """Replaces all entries of a row outside its nucleus by -inf. If `top_p` is None, keeps all entries."""
     if top_p is None or top_p == 1:
         return log_p_BxV
     p_BxV = jax.nn.softmax(log_p_BxV, axis=1)
-    # Non-negative floats are ordered as their bits, and on a CPU XLA sorts integers four times as fast as floats.
+    # Non-negative floats have the same order as their bits, and XLA sorts integers four times as fast on a CPU.
     sorted_BxV = jnp.sort(p_BxV.view(jnp.uint32), axis=1, descending=True).view(jnp.float32)
     before_B = jnp.sum(jnp.cumsum(sorted_BxV, axis=1) < top_p, axis=1)  # entries before the one that completes top_p
     last_Bx1 = jnp.minimum(before_B, p_BxV.shape[1] - 1)[:, None]
@@ -177,15 +183,15 @@ def _keep_nucleus(log_p_BxV: jax.Array, top_p: float | None) -> jax.Array:
 
 
 def _draw_columns(keys_B: jax.Array, log_p_BxV: jax.Array) -> jax.Array:
-    """Draws a column of each row. Returns int32, B."""
-    # On a CPU XLA fuses the random numbers into an argmax and then takes twice as long; replace=False has no argmax.
+    """Samples a column of each row. Returns int32, B."""
+    # replace=False avoids an argmax, into which XLA would fuse the random numbers at half the speed on a CPU.
     draw_row = functools.partial(jax.random.categorical, shape=(1,), replace=False)
     return jax.vmap(draw_row)(keys_B, log_p_BxV)[:, 0]
 
 
 @functools.partial(jax.jit, static_argnames='choice')
 def draw_word(seed: int, numbers_B: np.ndarray, position: int, log_p_BxV: jax.Array, choice: Choice) -> jax.Array:
-    """Draws the word at `position` of each sequence, with one key for each sequence and position."""
+    """Samples the word at `position` of each sequence, with one random key per sequence and position."""
     keys_B = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(seed), numbers_B)
     keys_B = jax.vmap(jax.random.fold_in, (0, None))(keys_B, position)
     return draw(keys_B, log_p_BxV, choice)

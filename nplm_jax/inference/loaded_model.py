@@ -1,4 +1,4 @@
-"""A trained model with its settings and its vocabulary: the object that `nplm_jax.load` and `nplm_jax.train` return."""
+"""The result of `nplm_jax.load` and `nplm_jax.train`: a trained model with its settings and vocabulary."""
 
 import dataclasses
 import os
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 class LoadedModel:
     """The model of a run, ready for use.
 
-    `nplm_jax.perplexity`, `sample`, `encode_prompt`, `surprisal`, `induce`, `kenlm.Model` and the decoders take it.
+    Pass it to `nplm_jax.perplexity`, `sample`, `encode_prompt`, `surprisal`, `induce`, `kenlm.Model` and the decoders.
 
     Attributes:
         settings: The settings of the run.
         vocabulary: The words, with their tokenizer.
-        model: The model itself; its methods take and return word ids.
-        folder: The folder of the run, of a packed model that in the cache; None for a model that was made from others.
-        results: The content of results.json; None for an unfinished run or a model that was made from others.
-        name: The name of the folder or of the packed file, as commands show it; empty for a model made from others.
+        model: The language model, whose methods take and return word ids.
+        folder: The folder of the run, or the cache folder of a packed model; None for a model derived from others.
+        results: The content of results.json; None for an unfinished run or a model derived from others.
+        name: The name of the folder or of the packed file, as shown by commands; empty for a model derived from others.
     """
 
     settings: 'Settings'
@@ -37,7 +37,7 @@ class LoadedModel:
     name: str = ''
 
     def __post_init__(self) -> None:
-        if isinstance(self.model, LanguageModel):  # so that it is mixed only with models of the same words
+        if isinstance(self.model, LanguageModel):  # mixtures compare vocabularies
             self.model.vocabulary = self.vocabulary
 
     def __repr__(self) -> str:
@@ -46,19 +46,19 @@ class LoadedModel:
 
 
 def model_of(model: LoadedModel | LanguageModel) -> LanguageModel:
-    """Returns the language model of a loaded model, and any other language model as it is.
+    """Returns the language model of a loaded model, or a language model unchanged.
 
     Raises:
-        BadInput: It is neither.
+        BadInput: The argument is neither.
     """
-    allowed = 'must be what nplm_jax.load returns, or a language model'
+    allowed = 'must be a LoadedModel (see nplm_jax.load) or a LanguageModel'
     require(isinstance(model, (LoadedModel, LanguageModel)), 'model', _shown(model), allowed)
     return model.model if isinstance(model, LoadedModel) else model
 
 
 def check_loaded(key: str, model: Any) -> None:
-    """Raises BadInput unless the argument `key` is a loaded model."""
-    require(isinstance(model, LoadedModel), key, _shown(model), 'must be what nplm_jax.load returns')
+    """Raises BadInput unless `model`, the argument named `key`, is a loaded model."""
+    require(isinstance(model, LoadedModel), key, _shown(model), 'must be a LoadedModel; see nplm_jax.load')
 
 
 def _shown(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Exact perplexity of any language model over any stream.
+"""Exact perplexity of language models.
 
 Dims: T words of a span.
 """
@@ -17,31 +17,31 @@ from nplm_jax.utils.errors import NonFiniteError, require
 if TYPE_CHECKING:
     from nplm_jax.data.dataset import Size
 
-_SAMPLE_PARTS = 16  # stretches of words that make a sample
+_SAMPLE_PARTS = 16  # number of spans in a sample
 
 
 def perplexity(model: LoadedModel | LanguageModel, tokens_T: np.ndarray, span: Span | None = None) -> float:
     """Returns the exact perplexity of a model on a stream of words: exp(total NLL / number of predicted words).
 
     Args:
-        model: A loaded model, or any language model such as a mixture.
-        tokens_T: Ids of the stream, such as `data.tokens_T` or `vocabulary.encode(words)`.
-        span: The words to predict, such as `data.valid`, each from the words before it in the stream; None for all.
+        model: A loaded model, or any language model, such as a mixture.
+        tokens_T: Word ids of the stream, such as `data.tokens_T` or `vocabulary.encode(words)`.
+        span: The words to predict, such as `data.valid`, each given the previous words of the stream; None for all.
 
     Returns:
-        The perplexity; infinite where a word has probability zero.
+        The perplexity; infinite if a word has probability zero.
 
     Raises:
-        BadInput: There is no word to predict.
+        BadInput: The span is empty.
         NonFiniteError: A log-probability is not a number.
     """
     span = Span(0, len(tokens_T)) if span is None else span
-    require(len(span) > 0, 'tokens', len(span), 'give one word or more to predict')
+    require(len(span) > 0, 'tokens', len(span), 'must contain at least one word to predict')
     return evaluate(model_of(model), tokens_T, span).perplexity
 
 
 def nll_to_perplexity(nll_per_word: float) -> float:
-    """Returns exp of a mean negative log-likelihood in nats; infinite beyond the largest float.
+    """Returns exp(nll_per_word), nll_per_word in nats; infinite on overflow.
 
     Examples:
         >>> round(nll_to_perplexity(math.log(250)), 6)  # every word had probability 1 / 250
@@ -51,17 +51,17 @@ def nll_to_perplexity(nll_per_word: float) -> float:
 
 
 def per_unit(nll: float, size: 'Size') -> dict[str, float]:
-    """Returns what one total negative log-likelihood is per word, per character and per byte of the text.
+    """Converts a total negative log-likelihood to units per word, per character and per byte of the text.
 
-    Unlike a perplexity per token, these can be compared between models whose tokens differ.
+    Unlike perplexities per token, these units are comparable between models with different tokens.
 
     Args:
-        nll: The total of all tokens, nats.
+        nll: The total over all tokens, nats.
         size: The size of the text.
 
     Returns:
-        `perplexity_per_word`, `bits_per_character` and `bits_per_byte`; nan for a text without words. The perplexity
-        per word is nan for a text without blanks between words too, in which a sentence would be a word.
+        `perplexity_per_word`, `bits_per_character` and `bits_per_byte`; nan for an empty text. The perplexity per word
+        is also nan for a text without spaces between words.
 
     Examples:
         >>> from nplm_jax.data.dataset import Size
@@ -77,13 +77,13 @@ def per_unit(nll: float, size: 'Size') -> dict[str, float]:
 
 
 class Score(NamedTuple):
-    """How well a model predicts a span.
+    """The score of a model on a span.
 
     Attributes:
-        words: Number of predicted words.
-        nll: Total negative log-likelihood, nats.
-        impossible: Number of words with probability zero; one such word makes the perplexity infinite.
-        nll_error: The standard error of the mean NLL per word, nats; 0 where every word of the span was predicted.
+        words: The number of predicted words.
+        nll: The total negative log-likelihood, nats.
+        impossible: The number of words with probability zero; a single one makes the perplexity infinite.
+        nll_error: The standard error of the mean NLL per word, nats; 0 if every word of the span was predicted.
     """
 
     words: int
@@ -98,7 +98,7 @@ class Score(NamedTuple):
 
     @property
     def perplexity(self) -> float:
-        """exp(total NLL / words); infinite where a word has probability zero."""
+        """exp(total NLL / words); infinite if a word has probability zero."""
         return nll_to_perplexity(self.nll_per_word)
 
     @property
@@ -108,7 +108,7 @@ class Score(NamedTuple):
 
 
 def evaluate(model: LanguageModel, tokens_T: np.ndarray, span: Span) -> Score:
-    """Predicts every word of `span` once, the first words from those before the span; sums in float64.
+    """Predicts every word of `span` once, given all previous words of the stream. Sums in float64.
 
     Raises:
         NonFiniteError: A log-probability is not a number.
@@ -117,21 +117,21 @@ def evaluate(model: LanguageModel, tokens_T: np.ndarray, span: Span) -> Score:
 
 
 def summarize(log_p_T: np.ndarray, span: Span) -> Score:
-    """Sums the log-probabilities of the words of `span`. Raises: NonFiniteError where one is not a number."""
+    """Sums the log-probabilities of the words of `span`. Raises NonFiniteError if one is NaN."""
     check_not_nan(log_p_T, span.start)
     return Score(len(span), -float(np.sum(log_p_T, dtype=np.float64)), int(np.sum(np.isneginf(log_p_T))))
 
 
 def evaluate_sample(model: LanguageModel, tokens_T: np.ndarray, span: Span, num_words: int) -> Score:
-    """Predicts some words of `span`: 16 stretches of one length, spread evenly, `num_words` together at most.
+    """Predicts a sample of the words of `span`: up to 16 evenly spaced spans of equal length; see `sample_spans`.
 
-    The standard error is that of a mean of 16 stretches, which are taken as independent.
+    The standard error treats the spans as independent observations.
 
     Args:
         model: The model.
-        tokens_T: Ids of the stream.
+        tokens_T: Word ids of the stream.
         span: The words to sample from.
-        num_words: The number of words; 0, or as many as the span has, for every word once.
+        num_words: The maximum number of words; 0 for all words of the span.
 
     Raises:
         NonFiniteError: A log-probability is not a number.
@@ -142,7 +142,7 @@ def evaluate_sample(model: LanguageModel, tokens_T: np.ndarray, span: Span, num_
     parts = len(scores)
     means = [score.nll_per_word for score in scores]
     share_left_out = 1 - sum(score.words for score in scores) / len(span)
-    error = math.inf  # of one stretch, or with an impossible word
+    error = math.inf  # for a single span, or if a word is impossible
     if parts > 1 and all(map(math.isfinite, means)):
         error = float(np.std(means, ddof=1)) * math.sqrt(share_left_out / parts)
     return Score(
@@ -158,7 +158,7 @@ def sample_spans(span: Span, num_words: int) -> list[Span]:
 
     Args:
         span: The words to sample from.
-        num_words: The largest number of words, 1 or more; a span that has no more is returned whole.
+        num_words: The maximum number of words, at least 1. A span of at most this length is returned unchanged.
 
     Examples:
         >>> sample_spans(Span(100, 260), 40)[:2]
@@ -172,15 +172,15 @@ def sample_spans(span: Span, num_words: int) -> list[Span]:
 
 
 def check_not_nan(log_p_T: np.ndarray, start: int) -> None:
-    """Checks log-probabilities, which may be -inf.
+    """Checks log-probabilities for NaN; -inf is allowed.
 
     Args:
         log_p_T: Log-probabilities of consecutive words.
-        start: The position of the first of these words in the stream, for the message.
+        start: The position of the first word in the stream, for the error message.
 
     Raises:
-        NonFiniteError: One of them is not a number.
+        NonFiniteError: A log-probability is NaN.
     """
     if (is_nan_T := np.isnan(log_p_T)).any():
-        words = f'{is_nan_T.sum():,} words, first the one at {start + is_nan_T.argmax():,}'
-        raise NonFiniteError(f'the log-probabilities of {words}, are not numbers')
+        words = f'{is_nan_T.sum():,} words (first at position {start + is_nan_T.argmax():,})'
+        raise NonFiniteError(f'the log-probabilities of {words} are NaN')

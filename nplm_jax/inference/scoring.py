@@ -1,4 +1,4 @@
-"""Log-probabilities of texts, word by word: each line alone or all as one stream, and their totals.
+"""Word-by-word log-probabilities of texts, with lines scored independently or as one stream.
 
 Dims: T words of a line, N words of a context.
 """
@@ -24,9 +24,9 @@ class Line:
     """The scores of one line.
 
     Attributes:
-        ids_T: the ids of its words, int32.
-        log10_p_T: log10 P of each word given the words before it, float64.
-        lengths_T: the length of the n-gram that predicts each word, the word included.
+        ids_T: The word ids, int32.
+        log10_p_T: log10 P of each word given the previous words, float64.
+        lengths_T: The length of the n-gram that predicts each word, including the word.
     """
 
     ids_T: np.ndarray
@@ -36,13 +36,13 @@ class Line:
 
 @dataclasses.dataclass(frozen=True)
 class Totals:
-    """The sums over lines, in KenLM's terms.
+    """Totals over lines, in KenLM's terms.
 
     Attributes:
-        tokens: the number of words.
-        oovs: the number of words outside the vocabulary, which the model reads as the rare-word symbol.
-        log10_p: the sum over all words.
-        log10_p_known: the sum over the words in the vocabulary.
+        tokens: The number of words.
+        oovs: The number of out-of-vocabulary words, which the model reads as the rare-word symbol.
+        log10_p: The sum of log10 P over all words.
+        log10_p_known: The sum of log10 P over vocabulary words.
     """
 
     tokens: int
@@ -57,19 +57,19 @@ class Totals:
 
     @property
     def perplexity_known(self) -> float:
-        """The perplexity of the words in the vocabulary; their contexts may hold words outside it."""
+        """The perplexity of vocabulary words; their contexts may contain out-of-vocabulary words."""
         return _perplexity(self.log10_p_known, self.tokens - self.oovs)
 
 
 @dataclasses.dataclass(frozen=True)
 class LineStart:
-    """What stands before a text and is not scored: `<p>`, a line end, or nothing.
+    """The unscored context before a text: `<p>`, a line end, or nothing.
 
-    Every command reads a text in the same way, whether it scores, continues or explains it.
+    All commands use the same context, whether they score, continue or explain a text.
 
     Attributes:
-        prefix: the ids before a line.
-        marks: the ids of boundary tokens; a line that begins with one has no prefix.
+        prefix: The ids before a line.
+        marks: The ids of boundary tokens. A line that begins with one of them has no prefix.
     """
 
     prefix: tuple[int, ...] = ()
@@ -77,9 +77,9 @@ class LineStart:
 
     @classmethod
     def of(cls, vocabulary: Vocabulary) -> Self:
-        """Returns the start of a text for models of this vocabulary: after the paragraph mark if the corpus has marks.
+        """Returns the line start for models with this vocabulary: the paragraph mark, if the corpus has such marks.
 
-        Where line ends are tokens, it is after the most frequent token of line ends, or after <text> if none occurs.
+        If line ends are tokens, it is the most frequent line-end token, or <text> if no line-end token occurs.
         """
         known = [m for m in BOUNDARY_TOKENS if vocabulary.tokenizer.boundary_tokens and m in vocabulary.ids]
         if vocabulary.tokenizer.is_lossless:
@@ -89,7 +89,7 @@ class LineStart:
 
     @classmethod
     def _after_line_end(cls, vocabulary: Vocabulary, known: Sequence[str]) -> Self:
-        """Returns the start of a line of a lossless tokenizer: after the most frequent token of line ends alone."""
+        """Returns the line start for a lossless tokenizer: the most frequent token that consists only of line ends."""
         decode = vocabulary.tokenizer.decode
         ends = [i for i, word in enumerate(vocabulary.words) if (text := decode([word])) and not text.strip('\r\n')]
         best = max(ends, key=vocabulary.counts.__getitem__)
@@ -97,21 +97,21 @@ class LineStart:
         return cls((best,) if vocabulary.counts[best] else marks, (*marks, *ends))
 
     def before(self, ids_T: np.ndarray) -> np.ndarray:
-        """Returns what stands before a line of these ids, int32: nothing if it goes on after a mark of its own."""
+        """Returns the ids before a line, int32: none if the line begins with a boundary token followed by words."""
         return np.array([] if len(ids_T) > 1 and ids_T[0] in self.marks else self.prefix, np.int32)
 
 
 def score(
     model: LanguageModel, lines: Sequence[np.ndarray], start: LineStart = LineStart(), stream: bool = False
 ) -> list[Line]:
-    """Scores lines of word ids. The score of a line does not depend on the other lines, unless they are one stream.
+    """Scores lines of word ids, independently or as one stream.
 
     Args:
-        model: Any model.
+        model: Any language model.
         lines: Word ids of each line, int32.
-        start: What stands before each line, or before the stream, and is not scored; by default nothing, so that the
-            words before a line are unknown. The command line uses `LineStart.of(vocabulary)`.
-        stream: Whether each line continues from the line before, as in a corpus.
+        start: The unscored context before each line, or before the stream; by default none, which leaves the context of
+            a line unknown. The command line uses `LineStart.of(vocabulary)`.
+        stream: Whether each line continues the previous one, as in a corpus.
 
     Returns:
         The scores of each line.
@@ -136,7 +136,7 @@ def score(
     scored = []
     for line, prefix, log_p_T, place in zip(lines, prefixes, log_p, places):
         check_not_nan(log_p_T[len(prefix) :], place.start + len(prefix))
-        # No n-gram reaches over the beginning of the line, or of the stream.
+        # n-grams do not extend beyond the beginning of the line or stream.
         reach_T = np.arange(place.start if stream else 0, place.stop if stream else len(log_p_T)) + 1
         lengths = np.minimum(lengths_T[place], reach_T)[len(prefix) :]
         scored.append(Line(line, log_p_T[len(prefix) :].astype(np.float64) / LOG_10, lengths))
@@ -146,13 +146,13 @@ def score(
 def score_words(
     model: OpenVocabulary, lines: Sequence[Sequence[str]], start: LineStart = LineStart(), stream: bool = False
 ) -> list[Line]:
-    """Scores lines of words as `score` does; the P of a word outside the vocabulary includes that of its spelling.
+    """Scores lines of words like `score`. P of an out-of-vocabulary word includes P of its spelling.
 
     Args:
-        model: A model with the spelling of the words that it does not know.
+        model: An open-vocabulary model.
         lines: The words of each line.
-        start: As in `score`.
-        stream: As in `score`.
+        start: See `score`.
+        stream: See `score`.
     """
     encoded = [model.vocabulary.encode(line) for line in lines]
     return [
@@ -162,7 +162,7 @@ def score_words(
 
 
 def total(lines: Sequence[Line]) -> Totals:
-    """Returns the sums over lines."""
+    """Returns the totals over lines."""
     ids_T, log10_p_T = (np.concatenate(x) for x in zip(*((line.ids_T, line.log10_p_T) for line in lines)))
     known_T = ids_T != RARE_ID
     return Totals(len(ids_T), int((~known_T).sum()), float(log10_p_T.sum()), float(log10_p_T[known_T].sum()))

@@ -1,1 +1,1 @@
-"""Neural language models: the paper's network, its successors, and mixtures of models."""
+"""Neural language models: the paper's network, its successors and mixtures."""

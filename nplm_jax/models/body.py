@@ -1,19 +1,20 @@
-"""Interface of network bodies: from embedded tokens to the features that the output layer multiplies.
+"""Interface of network bodies, which map embedded tokens to the features that the output layer multiplies.
 
-A body reads S streams of L = `lookback` + T tokens each, and returns the features after the last T tokens of each
-stream, from which the next tokens are predicted. Examples are numbered stream by stream, so that B = S * T. What a body
-knows of older tokens is in the first `lookback` tokens, which the caller repeats, or in a state, which it hands on:
+A body reads S streams of L = `lookback` + T tokens each. It returns features for the last T tokens of each stream, from
+which the output layer predicts the following tokens. Examples are numbered stream by stream: B = S * T. Older context
+comes from the first `lookback` tokens, which the caller passes again in every call, or from a state that the caller
+carries from call to call:
 
-| | a window | a body with a state |
+| | window | stateful body |
 |---|---|---|
-| P(w) depends on | the last `reach` tokens, N of them | all tokens, or the last `reach` |
+| P(w) depends on | the last N = `reach` tokens | all tokens, or the last `reach` tokens |
 | `lookback` | N - 1 | 0 |
-| training | B shuffled examples: S = B, T = 1 | streams of the corpus: S = B / `bptt_length`, T = `bptt_length` |
-| scoring | one stream, or as many as there are lines, of any T | the same |
+| training | B shuffled examples: S = B, T = 1 | parallel streams: S = B / `bptt_length`, T = `bptt_length` |
+| scoring | one stream, or one stream per line, any T | the same |
 | before the first token of a text | N rare-word symbols | `start`, then one rare-word symbol |
 
-Boundaries of paragraphs and texts are tokens like any other: a state is carried over them, and a window spans them,
-unless `corpus.context` is `line` (see `Network.line_end`).
+Paragraph and text boundaries are ordinary tokens: states and windows cross them, unless `corpus.context` is `line` (see
+`Network.line_end`).
 
 Dims: V vocabulary, M features per word (m), D width of an array of features, N context words.
 """
@@ -34,17 +35,16 @@ from nplm_jax.outputs.output_layer import Features, Params, Tables
 from nplm_jax.outputs.softmax import LINEAR, Scorer
 from nplm_jax.utils.errors import BadInput
 
-State = Any  # a pytree of arrays with one row per stream; None for a body without state
+State = Any  # a pytree of arrays with one row per stream; None for a stateless body
 
 
 class BodyOutput(NamedTuple):
-    """What a body computes.
+    """The output of a body.
 
     Attributes:
-        features: The features after the last T tokens of each stream, S x T x D, by the name of the output matrix that
-            multiplies them.
-        state: The state of the streams after these tokens.
-        penalty: What is added to the mean NLL in training, nats per word.
+        features: Output-matrix name -> features of the last T tokens of each stream, S x T x D.
+        state: The state of each stream after these tokens.
+        penalty: A regularisation term added to the mean NLL in training, nats per word.
     """
 
     features: Features
@@ -54,13 +54,13 @@ class BodyOutput(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Body(Component, abc.ABC):
-    """Maps embedded tokens to features, as pure functions of the parameters.
+    """Maps embedded tokens to features; all methods are pure functions of the parameters.
 
-    The defaults here are those of a window.
+    The base class implements the defaults of a window.
 
     Attributes:
-        tables: Its tables besides C, the matrices of `widths` and b. Its `scorer` gets the same rows of all that have
-            one row per output word.
+        tables: The body's tables other than C, the output matrices of `widths` and b. `scorer` receives the same rows
+            of every table with one row per output word.
     """
 
     tables: ClassVar[Tables] = Tables()
@@ -68,80 +68,79 @@ class Body(Component, abc.ABC):
     @property
     @abc.abstractmethod
     def reach(self) -> int | None:
-        """Tokens before a target on which its prediction depends; None for all."""
+        """The number of preceding tokens that a prediction depends on; None if unlimited."""
 
     @property
     def lookback(self) -> int:
-        """The tokens before the last T that `features` takes in every call: N - 1 of a window."""
+        """The number of context tokens that `features` takes before the last T tokens: N - 1 for a window."""
         if self.reach is None:
-            raise BadInput('model.family', 'reach must be a number, unless it is a StreamBody', value=self.name)
+            raise BadInput('model.family', 'must define a finite reach, or derive from StreamBody', value=self.name)
         return self.reach - 1
 
     @property
     def layout(self) -> Layout:
-        """How training lays out the examples of an update."""
+        """The arrangement of training examples into streams."""
         return Layout(self.lookback)
 
     @property
     @abc.abstractmethod
     def widths(self) -> Mapping[str, int]:
-        """Width of each output matrix by name: the last dimension of the features it multiplies.
+        """Output-matrix name -> its width, the last dimension of the features it multiplies.
 
-        C_VxM may be one of them: then the words' features are also their output weights (tied).
+        If C_VxM is among the names, the word features also serve as output weights (tied embeddings).
         """
 
     @abc.abstractmethod
     def init(self, key: jax.Array, vocabulary_size: int) -> Params:
-        """Returns the body's parameters, C_VxM among them."""
+        """Returns initial parameters of the body, including C_VxM."""
 
     @property
     def scorer(self) -> Scorer:
-        """Computes the words' scores from these features and the output matrices."""
+        """Computes word scores from the features and the output matrices."""
         return LINEAR
 
     def output_keys(self, key: jax.Array) -> dict[str, jax.Array]:
-        """Returns a random key for each output matrix, derived from the key that `init` takes."""
+        """Derives a random key for each output matrix from the key passed to `init`."""
         keys = jax.random.split(jax.random.fold_in(key, 5), len(self.widths))
         return dict(zip(self.widths, keys))
 
     def start(self, num_streams: int) -> State:
-        """Returns the state of streams before their first token."""
+        """Returns the initial state of `num_streams` streams."""
         return None
 
     @abc.abstractmethod
     def features(self, params: Params, e_SxLxM: jax.Array, state: State, keys: Keys | None = None) -> BodyOutput:
         """Computes the features that the output matrices multiply.
 
-        A body that can read a text line by line (`corpus.context=line`) takes one argument more, `starts_SxL`:
-        `Batch.starts_SxL`. Its features depend on no token before the line: a window has the features of the first
-        token of the line in their places (`windows`), and a state begins anew.
+        A body that supports `corpus.context=line` takes one more argument, `starts_SxL` (see `Batch.starts_SxL`), and
+        ignores all tokens before the current line: a window replaces them by the first token of the line (`windows`),
+        and a state is reset.
 
         Args:
             params: The parameters; C_VxM is not read.
-            e_SxLxM: The features of the tokens of each stream, in reading order, L = `lookback` + T.
-            state: The state of the streams before these tokens.
-            keys: The random keys of a training update; None while scoring, in float32 without dropout.
+            e_SxLxM: The embedded tokens of each stream in reading order, L = `lookback` + T.
+            state: The state of each stream before these tokens.
+            keys: The random keys of a training update; None while scoring, which is float32 and without dropout.
         """
 
 
 def reads_lines(body: Body) -> bool:
-    """Returns whether a body can read a text line by line: whether its `features` takes `starts_SxL`."""
+    """Returns whether a body supports `corpus.context=line`: whether its `features` takes `starts_SxL`."""
     return 'starts_SxL' in inspect.signature(body.features).parameters
 
 
 def by_example(features: Features) -> Features:
-    """Returns S x T x D features as those of B examples, stream by stream, B x D."""
+    """Reshapes features from S x T x D to B x D, B = S * T examples, stream by stream."""
     return {name: x_SxTxD.reshape(-1, x_SxTxD.shape[2]) for name, x_SxTxD in features.items()}
 
 
 def windows(e_SxLxM: jax.Array, num_words: int, starts_SxL: jax.Array | None = None) -> jax.Array:
-    """Returns the features of the last words of each position, S x T x N x M, in reading order.
+    """Returns sliding windows over the last N words of each position, S x T x N x M, in reading order.
 
     Args:
-        e_SxLxM: The features of the tokens of each stream.
+        e_SxLxM: The embedded tokens of each stream.
         num_words: N; T = L - N + 1.
-        starts_SxL: `Batch.starts_SxL`. The features of the token that begins the line of a position stand in the places
-            before it.
+        starts_SxL: See `Batch.starts_SxL`. Tokens before the current line are replaced by its first token.
     """
     T = e_SxLxM.shape[1] - num_words + 1
     if starts_SxL is not None:

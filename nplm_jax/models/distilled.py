@@ -1,7 +1,8 @@
-"""Distillation: a network that learns from the distributions of teachers beside the targets.
+"""Distillation: a network that learns from targets and from the distributions of teacher networks.
 
-q is the mean of the teachers' distributions; the loss is in the output layer (`outputs.soft_targets`). Dims: V
-vocabulary, S streams, T targets of each, B = S * T examples; S also words that all examples share.
+q is the mean of the teachers' distributions. The output layer computes the loss, see `outputs.soft_targets`.
+
+Dims: V vocabulary, S streams, T targets per stream, B = S * T examples; S also counts the words shared by all examples.
 
 References:
     Hinton, Vinyals and Dean, Distilling the knowledge in a neural network, 2015.
@@ -24,27 +25,27 @@ from nplm_jax.nn import Keys, Precision
 from nplm_jax.outputs import softmax
 from nplm_jax.outputs.output_layer import Features, OutputLayer, Params, Rows, View, view_rows
 
-_CONTEXT = 32  # words that a teacher of unlimited reach reads for each shuffled example
+_CONTEXT = 32  # words read by a teacher of unlimited reach for each shuffled example
 
 
 @dataclasses.dataclass(frozen=True)
 class Distilled(Network):
-    """A network with teachers, which read the same batches without dropout, in float32. Used in training only.
+    """A network with teachers, for training only. The teachers read the same batches in float32 without dropout.
 
-    `Batch.teachers` holds their parameters. Where the network trains on streams, a teacher with a state carries it
-    along the same streams, and the state of a batch is the pair of the network's and theirs. Otherwise the examples are
-    shuffled, and a teacher reads the last words of each from its `start`: as many as it reaches, or _CONTEXT if it
-    reaches all.
+    `Batch.teachers` holds the parameters of the teachers. If the network trains on streams, stateful teachers carry
+    their state along the same streams, and the state is a pair: the network's and the teachers'. If the examples are
+    shuffled, each teacher reads the context of an example from its initial state: `reach` words, or _CONTEXT words if
+    its reach is unlimited.
 
     Attributes:
-        teachers: Their networks, over the same words.
+        teachers: The teacher networks, over the same vocabulary.
     """
 
     teachers: tuple[Network, ...] = ()
 
     @property
     def layout(self) -> Layout:
-        """See `Network.layout`. With the tokens that the teachers read."""
+        """See `Network.layout`. The lookback covers the context of the teachers."""
         own = super().layout
         return own._replace(lookback=max(own.lookback, *(self._lookback(teacher.body) for teacher in self.teachers)))
 
@@ -52,7 +53,7 @@ class Distilled(Network):
         return body.lookback if self.body.layout.over_streams else (body.reach or _CONTEXT) - 1
 
     def start(self, num_streams: int) -> State:
-        """See `Network.start`. The pair of the network's state and those of the teachers."""
+        """See `Network.start`. Returns a pair: the network's state and the tuple of the teachers' states."""
         starts = (t.start(num_streams) if self.body.layout.over_streams else None for t in self.teachers)
         return super().start(num_streams), tuple(starts)
 
@@ -79,13 +80,13 @@ class Distilled(Network):
             states: The state of each teacher before the batch.
 
         Returns:
-            The teachers with their features of each example, and their states after the batch.
+            The teachers, with their features of each example, and their states after the batch.
         """
         features, after = [], []
         for network, params, state in zip(self.teachers, batch.teachers, states, strict=True):
             words = batch.recent(self._lookback(network.body))
             if not self.body.layout.over_streams:
-                zero = 0 * batch.ids_SxL[0, 0]  # makes the state one of a device's streams on a mesh
+                zero = 0 * batch.ids_SxL[0, 0]  # makes the state device-varying on a mesh
                 state = jax.tree.map(lambda x, z=zero: x + z.astype(x.dtype), network.start(len(batch.ids_SxL)))
             output = network.features(params, words.ids_SxL, state, starts_SxL=words.starts_SxL)
             num_targets = batch.targets_SxT.shape[1]
@@ -97,13 +98,13 @@ class Distilled(Network):
 
 @flax.struct.dataclass
 class Teachers:
-    """The teachers of some examples: their mean distribution, as `outputs.soft_targets.SoftTargets`.
+    """The mean distribution of the teachers for a batch of examples; implements `outputs.soft_targets.SoftTargets`.
 
     Attributes:
-        layers: Their output layers.
-        tables: For each the names of the parameters with one row per output word.
-        params: Their parameters; constants for the student's gradient.
-        features: For each the features of the student's examples.
+        layers: The output layer of each teacher.
+        tables: For each teacher, the names of the parameters with one row per output word.
+        params: The parameters of each teacher, constants for the student's gradient.
+        features: For each teacher, its features of the student's examples.
     """
 
     layers: tuple[OutputLayer, ...] = flax.struct.field(pytree_node=False)
@@ -121,8 +122,8 @@ class Teachers:
     ) -> tuple[jax.Array, jax.Array]:
         """See `SoftTargets.of_candidates`.
 
-        A teacher's estimate is exp(y) of the target and exp(y) / P(included) of each other sample, divided by their
-        sum. It equals the teacher's distribution when all words are samples.
+        The estimate for a teacher is exp(y) for the target and exp(y) / P(included) for every other sample, normalised
+        to sum to one. It equals the teacher's distribution if all words are samples.
         """
         is_target_SxB = samples_S[:, None] == targets_B[None, :]
 
@@ -146,19 +147,21 @@ def word_scores(
     samples_S: jax.Array,
     precision: Precision,
 ) -> tuple[jax.Array, jax.Array]:
-    """Returns log P of some words up to a constant of each example, float32, nats; with a softmax from their rows only.
+    """Returns log P of selected words up to a constant per example, float32, nats.
+
+    A softmax layer reads only the rows of the selected words.
 
     Args:
         layer: The output layer.
-        tables: The names of its parameters with one row per output word.
-        params: Its parameters.
-        features: Its features.
-        targets_B: One word of each example, int32.
-        samples_S: Words that all examples share, int32.
+        tables: The names of the layer's parameters with one row per output word.
+        params: The parameters.
+        features: The features.
+        targets_B: One word per example, int32.
+        samples_S: Words shared by all examples, int32.
         precision: See `outputs.softmax.probabilities`.
 
     Returns:
-        Those of the targets, B, and of the samples, S x B.
+        The values for the targets, B, and for the samples, S x B.
     """
     if (scorer := softmax.scorer_of(layer)) is None:
         log_p_BxV = layer.log_probabilities(params, features)
@@ -169,5 +172,5 @@ def word_scores(
 
 
 def _mean(arrays: Sequence[jax.Array]) -> jax.Array:
-    """Returns the mean of arrays, of which no stack is made."""
+    """Returns the mean of arrays without stacking them."""
     return functools.reduce(jnp.add, arrays) / len(arrays)

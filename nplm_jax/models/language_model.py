@@ -1,7 +1,7 @@
-"""The interface of every model; perplexity, mixtures, generation, scoring and tables use only this.
+"""The common interface of all language models, on which evaluation, mixtures, generation and scoring are built.
 
-Dims: T words of a stream, B contexts or lines, N words of a context, V vocabulary, S streams that are read side by
-side, L words of each.
+Dims: T words of a stream, B contexts or lines, N words per context, V vocabulary, S parallel streams, L words per
+stream.
 """
 
 import abc
@@ -18,21 +18,21 @@ from nplm_jax.utils.errors import require
 if TYPE_CHECKING:
     from nplm_jax.data.vocabulary import Vocabulary
 
-State = Any  # decoding state: what a model needs of the words read so far, arrays with one row per stream
+State = Any  # decoding state, a pytree of arrays with one row per stream
 
 
 class LanguageModel(abc.ABC):
-    """P(w_t | the words before it) over a closed vocabulary of V words.
+    """P(w_t | previous words) over a closed vocabulary of V words.
 
-    `score` reads whole texts, `next_word` contexts. A decoder reads each word once: `prefill` returns a state after
-    some words, `predict` the distribution of the next word, `advance` the state after one more word of each stream,
-    `read` does both for many words. A subclass defines `n`, `score_span` and `next_word`; the other methods then work,
-    and may be overridden to be faster.
+    `score` evaluates texts, and `next_word` evaluates contexts. Decoders read each word once: `prefill` returns the
+    state after some words, `predict` the distribution of the next word, `advance` the state after one more word per
+    stream, and `read` combines both for many words. A subclass must define `n`, `score_span` and `next_word`; it may
+    override the other methods with faster versions.
 
     Attributes:
-        n: The order: a word is predicted from the n - 1 words before it, or from all if None.
-        vocabulary_size: V; None if the model does not say. Ids are then not checked.
-        vocabulary: The words, once the model is that of a `LoadedModel`. Models of other words cannot be mixed with it.
+        n: The order: each word is predicted from the n - 1 previous words, or from all of them if None.
+        vocabulary_size: V; None if unknown, which disables the check of ids.
+        vocabulary: The words, set for the model of a `LoadedModel`. Mixtures require equal vocabularies.
     """
 
     n: int | None
@@ -43,7 +43,7 @@ class LanguageModel(abc.ABC):
         return f'<{", ".join(filter(None, (type(self).__name__, f"n={self.n}", self._describe_size())))}>'
 
     def _describe_size(self) -> str:
-        """Returns a few words for the `repr`."""
+        """Returns a short description for the `repr`."""
         return ''
 
     def score(self, tokens_T: np.ndarray, span: Span | slice | None = None) -> np.ndarray:
@@ -51,12 +51,12 @@ class LanguageModel(abc.ABC):
 
         Args:
             tokens_T: Ids of the stream.
-            span: Which words are scored: a Span, a slice without a step, or None for all.
+            span: The words to score: a Span, a slice without a step, or None for all.
 
         Raises:
-            BadInput: The ids are not a sequence of whole numbers below V.
+            BadInput: The ids are not a sequence of integers below V.
         """
-        require(np.ndim(tokens_T) == 1, 'tokens', np.shape(tokens_T), 'must be one sequence of word ids')
+        require(np.ndim(tokens_T) == 1, 'tokens', np.shape(tokens_T), 'must be a one-dimensional array of ids')
         if not isinstance(span, Span):
             start, stop, step = (span or slice(None)).indices(len(tokens_T))
             require(step == 1, 'span', span, 'must be a Span or a slice without a step')
@@ -67,23 +67,23 @@ class LanguageModel(abc.ABC):
 
     @abc.abstractmethod
     def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
-        """Returns what `score` does, for the words of a Span."""
+        """Implements `score` for the words of a Span."""
 
     @abc.abstractmethod
     def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:
         """Returns log P(w | context) of all words, float32, B x V, nats.
 
         Args:
-            contexts_BxN: Word ids in reading order, the most recent word last. Longer contexts lose their oldest words
-                (unless n is None); shorter ones are padded on the left with the rare-word symbol.
+            contexts_BxN: Word ids in reading order, the most recent word last. Contexts of more than n - 1 words are
+                truncated on the left (unless n is None); shorter ones are padded on the left with rare-word symbols.
         """
 
     def prefill(self, ids_SxL: np.ndarray) -> State:
-        """Returns the decoding state after the first words of each stream: here the last n - 1 of them, or all."""
+        """Returns the decoding state after the first words of each stream: here the last n - 1 words, or all words."""
         return last_words(check_contexts(ids_SxL, self.vocabulary_size), self.n)
 
     def predict(self, state: State) -> jax.Array | np.ndarray:
-        """Returns log P of all words as the next word of each stream, S x V, nats."""
+        """Returns log P of every word as the next word of each stream, S x V, nats."""
         return self.next_word(state)
 
     def advance(self, state: State, ids_S: jax.Array | np.ndarray) -> State:
@@ -91,7 +91,7 @@ class LanguageModel(abc.ABC):
         return last_words(np.concatenate([state, np.asarray(ids_S)[:, None]], axis=1), self.n)
 
     def read(self, state: State, ids_SxL: np.ndarray) -> tuple[jax.Array | np.ndarray, State]:
-        """Returns log P of all words after each of the next words of each stream, S x L x V, and the next state."""
+        """Reads L words per stream. Returns log P of all words after each of them, S x L x V, and the next state."""
         if self.n is None:
             log_p = []
             for ids_S in ids_SxL.T:
@@ -104,10 +104,10 @@ class LanguageModel(abc.ABC):
         return log_p_BxV.reshape(S, L, -1), last_words(words, self.n)
 
     def score_lines(self, lines: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Returns log P of each word of each line after the words before it in the line, nats.
+        """Returns log P of each word of each line given the previous words of the line, nats.
 
-        The context of a line's first words is padded with rare-word symbols. A model without an order reads each line
-        as a stream of its own.
+        Rare-word symbols pad the context at the beginning of a line. A model without an order reads each line as a
+        separate stream.
         """
         check_lines(lines, self.vocabulary_size)
         if self.n is None:
@@ -117,10 +117,10 @@ class LanguageModel(abc.ABC):
         return [log_p_T[line_slice] for line_slice in line_slices]
 
     def matched_lengths(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
-        """Returns the length of the n-gram that predicts each word of `span`, the word included.
+        """Returns the length of the n-gram that predicts each word of `span`, including the word.
 
-        By default n for every word, or len(span) for a model without an order; `scoring.score` cuts it at the start of
-        a line.
+        The default is n for every word, or len(span) for a model without an order. `scoring.score` truncates it at the
+        start of a line.
         """
         return np.full(len(span), self.n or len(span))
 
@@ -129,7 +129,7 @@ _take_rows = jax.jit(lambda arrays, rows_K: [x[rows_K] for x in arrays])
 
 
 def reorder(state: State, rows_K: np.ndarray) -> State:
-    """Returns the decoding state of K streams, each of which continues one of those in `state`; rows may repeat."""
+    """Selects rows of a decoding state: stream k of the result continues stream `rows_K[k]`. Rows may repeat."""
     leaves, structure = jax.tree.flatten(state)
     on_device = [x for x in leaves if isinstance(x, jax.Array)]
     taken = iter(_take_rows(on_device, rows_K) if on_device else ())
@@ -137,7 +137,7 @@ def reorder(state: State, rows_K: np.ndarray) -> State:
 
 
 def join_lines(lines: Sequence[np.ndarray], num_before: int) -> tuple[np.ndarray, list[slice]]:
-    """Returns one stream with `num_before` rare-word symbols before each line, and the slice of each line in it."""
+    """Joins lines, each after `num_before` rare-word symbols. Returns the stream and the slice of each line in it."""
     padding = np.full(num_before, RARE_ID, np.int32)
     stream_T = np.concatenate([np.zeros(0, np.int32), *(part for line in lines for part in (padding, line))])
     stops = np.cumsum([num_before + len(line) for line in lines], dtype=int)
@@ -145,38 +145,38 @@ def join_lines(lines: Sequence[np.ndarray], num_before: int) -> tuple[np.ndarray
 
 
 def last_words(ids_SxL: np.ndarray, n: int | None) -> np.ndarray:
-    """Returns the last n - 1 words of each stream, rare-word symbols before its first; all words if n is None."""
+    """Returns the last n - 1 words of each stream, left-padded with rare-word symbols; all words if n is None."""
     if n is None:
         return ids_SxL
     return np.pad(ids_SxL, ((0, 0), (n - 1, 0)), constant_values=RARE_ID)[:, ids_SxL.shape[1] :]
 
 
 def check_ids(key: str, ids: Any, vocabulary_size: int | None) -> None:
-    """Raises BadInput unless all ids are those of words.
+    """Raises BadInput unless all ids are valid word ids.
 
     Args:
-        key: The name of the argument, for the message.
-        ids: The ids; an empty array may have any type.
-        vocabulary_size: V; None if it is not known.
+        key: The argument name for the error message.
+        ids: The ids; an empty array may have any dtype.
+        vocabulary_size: V; None if unknown.
     """
     ids = np.asarray(ids)
     if not ids.size:
         return
-    require(np.issubdtype(ids.dtype, np.integer), key, str(ids.dtype), 'must be word ids, which are whole numbers')
+    require(np.issubdtype(ids.dtype, np.integer), key, str(ids.dtype), 'must be integer word ids')
     if vocabulary_size is not None:
-        allowed = f'is outside the vocabulary of {vocabulary_size:,} words; must be 0 to {vocabulary_size - 1:,}'
+        allowed = f'must be 0 to {vocabulary_size - 1:,}: the vocabulary has {vocabulary_size:,} words'
         for extreme in (int(ids.min()), int(ids.max())):
             require(0 <= extreme < vocabulary_size, key, extreme, allowed)
 
 
 def check_lines(lines: Sequence[np.ndarray], vocabulary_size: int | None) -> None:
-    """Raises BadInput unless all lines hold ids of words; see `check_ids`."""
+    """Raises BadInput unless all lines consist of valid word ids; see `check_ids`."""
     if full := [line for line in lines if len(line)]:
         check_ids('lines', np.concatenate(full), vocabulary_size)
 
 
 def check_contexts(contexts_BxN: Any, vocabulary_size: int | None) -> np.ndarray:
-    """Returns contexts as int32. Raises BadInput unless they are a matrix of word ids with one context per row."""
+    """Returns contexts as an int32 matrix. Raises BadInput unless they are word ids, one context per row."""
     contexts_BxN = np.asarray(contexts_BxN)
     require(contexts_BxN.ndim == 2, 'contexts', contexts_BxN.shape, 'must be a matrix of word ids, one context per row')
     check_ids('contexts', contexts_BxN, vocabulary_size)

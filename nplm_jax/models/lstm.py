@@ -1,9 +1,9 @@
 """A fast LSTM over sequences, with the parameters of Flax's OptimizedLSTMCell.
 
-The products with the inputs, and those that give the gradients of the weights, are computed for all words at once; only
-the recurrence is a scan. Equal up to rounding to a scan over Flax's cell, which takes 1.2 to 1.7 times as long on a CPU
-(experiments/recurrent). Dims: S streams, T words of a stream, D inputs, K size of the state, G = 4K size of the gates
-i, f, g, o.
+Input products and weight gradients are computed for all words at once; only the recurrence is a scan. Results equal a
+scan over Flax's cell up to rounding, and that scan takes 1.2 to 1.7 times as long on a CPU (experiments/recurrent).
+
+Dims: S streams, T words per stream, D inputs, K state size, G = 4K size of the gates i, f, g, o.
 """
 
 import functools
@@ -27,9 +27,9 @@ def read(
     Args:
         cell: The parameters of Flax's cell.
         carry: c and h before the first word.
-        x_TxSxD: The inputs, float32 or bfloat16: the gates' input term and the saved gates have the same type.
-        precision: Of the factors of products; sums and the state are float32.
-        keep_TxSx1: What c and h before each word are multiplied by; None for 1.
+        x_TxSxD: The inputs, float32 or bfloat16. The gates' input term and the saved gates have the same dtype.
+        precision: The precision of the factors of products; sums and the state are float32.
+        keep_TxSx1: A factor for c and h before each word; None for 1.
 
     Returns:
         c and h after the last word, and h after each word, T x S x K, float32.
@@ -42,12 +42,12 @@ def read(
 
 
 def scale(carry: Any, keep_Sx1: jax.Array | None) -> Any:
-    """Returns each array of a state times `keep_Sx1`; None for 1."""
+    """Multiplies each array of a state by `keep_Sx1`; None leaves it unchanged."""
     return carry if keep_Sx1 is None else jax.tree.map(lambda x_SxK: x_SxK * keep_Sx1, carry)
 
 
 def join_gates(cell: Params) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Returns the weights of the inputs, those of the state and the biases, of all gates side by side."""
+    """Concatenates the gates' parameters: input weights D x G, state weights K x G and biases G."""
     W_DxG, W_KxG = (jnp.concatenate([cell[side + gate]['kernel'] for gate in GATES], axis=1) for side in 'ih')
     return W_DxG, W_KxG, jnp.concatenate([cell[f'h{gate}']['bias'] for gate in GATES])
 
@@ -56,7 +56,7 @@ def join_gates(cell: Params) -> tuple[jax.Array, jax.Array, jax.Array]:
 def _scan(
     z_TxSxG: jax.Array, W_KxG: jax.Array, carry: Carry, keep_TxSx1: jax.Array | None, precision: Precision
 ) -> tuple[jax.Array, Carry]:
-    """Returns h after each word, and the last c and h. `z_TxSxG` is the input term of the gates, with their bias."""
+    """Returns h after each word, and the last c and h. `z_TxSxG` is the input term of the gates, including biases."""
     return _forward(z_TxSxG, W_KxG, carry, keep_TxSx1, precision)[0]
 
 
@@ -117,6 +117,6 @@ _scan.defvjp(_forward, _backward)
 
 
 def product(left: jax.Array, right: jax.Array) -> jax.Array:
-    """Returns the product, float32, of `left` rounded to the type of `right`, and `right`."""
+    """Multiplies matrices in float32, after rounding `left` to the dtype of `right`."""
     precision = product_precision(right.dtype)
     return jnp.dot(left.astype(right.dtype), right, precision=precision, preferred_element_type=jnp.float32)

@@ -1,4 +1,4 @@
-"""Mixtures of language models, with the three kinds of weights of the paper's section 4.
+"""Mixtures of language models, with the three weighting schemes of the paper's section 4.
 
 Dims: M models, T words of a span, B contexts, V vocabulary, Q bins of contexts.
 """
@@ -17,34 +17,34 @@ from nplm_jax.models.language_model import LanguageModel, State, check_lines, jo
 from nplm_jax.models.mixture_fit import fit_weights
 from nplm_jax.utils.errors import BadInput, require
 
-ROUNDING = 0.005  # of a weight that is printed with two digits
-Scores: TypeAlias = dict[tuple[str, Span], np.ndarray]  # log P of the words of spans, by the digest of their stream
-PIECE = 2**16  # words that are scored at once
+ROUNDING = 0.005  # rounding error of a weight printed with two digits
+Scores: TypeAlias = dict[tuple[str, Span], np.ndarray]  # (digest of the stream, span) -> log P of the words of the span
+PIECE = 2**16  # words scored at once
 
 
 class ContextBins:
-    """A partition of contexts into bins with a weight vector each; this base class has one bin for all contexts.
+    """A partition of contexts into bins, each with its own weight vector. This base class has a single bin.
 
     Attributes:
         num_bins: The number of bins.
-        num_context: The number of words of a context that determine its bin.
+        num_context: The number of context words that determine the bin.
     """
 
     num_bins = 1
     num_context = 0
 
     def of_contexts(self, contexts_BxN: np.ndarray) -> np.ndarray:
-        """Returns the bin of each context in reading order. Integers, B."""
+        """Returns the bin of each context, integers, B. Contexts are in reading order."""
         return np.zeros(len(contexts_BxN), np.int64)
 
     def of_stream(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
-        """Returns the bin of the context of each word of `span`. Integers, T."""
+        """Returns the bin of the context of each word of `span`, integers, T."""
         words_L = with_history(tokens_T, span, self.num_context)
         return self.of_contexts(sliding_window_view(words_L, self.num_context)[: len(span)])
 
 
 class MixtureState(NamedTuple):
-    """Decoding state of a mixture: the last words, which decide the weights, and the state of each model."""
+    """Decoding state of a mixture: the last words, which determine the weights, and the state of each model."""
 
     contexts_SxN: np.ndarray
     parts: tuple[State, ...]
@@ -55,13 +55,13 @@ class Mixture(LanguageModel):
 
     Attributes:
         models: The models.
-        weights_QxM: float64; each row sums to one.
-        bins: The bins of the rows.
-        n: The largest order of the models; None if one of them has no order.
+        weights_QxM: The weights of each bin, float64; rows sum to one.
+        bins: The partition of contexts into bins.
+        n: The largest order of the models; None if any model has no order.
     """
 
     def __init__(self, models: Sequence[LanguageModel], weights_QxM: np.ndarray, bins: ContextBins) -> None:
-        """Takes the models, weights and bins. Raises BadInput if the models differ in their words."""
+        """Creates a mixture. Raises BadInput if the vocabularies of the models differ."""
         check_models(models)
         self.vocabulary_size = next((m.vocabulary_size for m in models if m.vocabulary_size is not None), None)
         self.vocabulary = next((m.vocabulary for m in models if m.vocabulary is not None), None)
@@ -103,7 +103,7 @@ class Mixture(LanguageModel):
         return self._mix(log_p, state.contexts_SxN)
 
     def advance(self, state: MixtureState, ids_S: jax.Array | np.ndarray) -> MixtureState:
-        """See `LanguageModel.advance`. Each model keeps its own state, so that none reads a context again."""
+        """See `LanguageModel.advance`. Each model keeps its own state and never reads a context twice."""
         parts = (model.advance(part, ids_S) for model, part in zip(self.models, state.parts))
         words = np.concatenate([state.contexts_SxN, np.asarray(ids_S)[:, None]], axis=1)
         return MixtureState(words[:, 1:], tuple(parts))
@@ -118,16 +118,16 @@ class Mixture(LanguageModel):
         return mixed_BxV.reshape(S, L, -1), MixtureState(words[:, L:], parts)
 
     def _mix(self, log_p: Sequence[np.ndarray], contexts_BxN: np.ndarray) -> np.ndarray:
-        """Returns log P of all words by the mixture from that by each model, float32, B x V."""
+        """Combines the models' log P of all words into the mixture's, float32, B x V."""
         weights_MxBx1 = self.weights_QxM.T[:, self.bins.of_contexts(contexts_BxN), None]
         return _log_weighted_sum(np.stack(log_p), weights_MxBx1)
 
 
 class CachedScores(LanguageModel):
-    """A model that keeps its scores of each span and of the last lines, for use in several mixtures.
+    """A wrapper that caches a model's scores of each span and of the most recent lines, for use in several mixtures.
 
     Attributes:
-        scores: log P of the words of each span of each stream, nats.
+        scores: (digest of the stream, span) -> log P of the words of the span, nats.
     """
 
     def __init__(
@@ -136,7 +136,13 @@ class CachedScores(LanguageModel):
         scores: Scores | None = None,
         scored: Callable[[int], Any] = lambda num_words: None,
     ) -> None:
-        """Takes the model, its scores that are already known, and a callback for the number of words of each piece."""
+        """Wraps a model.
+
+        Args:
+            model: The model.
+            scores: Scores that are already known.
+            scored: A callback that receives the number of words scored in each step.
+        """
         self._model, self._scored, self.n = model, scored, model.n
         self.vocabulary_size, self.vocabulary = model.vocabulary_size, model.vocabulary
         self.scores = dict(scores or {})
@@ -144,10 +150,10 @@ class CachedScores(LanguageModel):
         self._stream: tuple[np.ndarray, str] | None = None
 
     def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
-        """Returns the model's scores; those of each stream and span are kept."""
+        """See `LanguageModel.score_span`. Caches the scores of each stream and span."""
         key = self._digest(tokens_T), span
         if key not in self.scores:
-            size = PIECE if self.n else max(len(span), 1)  # without an order, a state runs through the span
+            size = PIECE if self.n else max(len(span), 1)  # a model without an order carries a state through the span
             log_p = [np.zeros(0, np.float32)]
             for first in range(span.start, span.stop, size):
                 piece = Span(first, min(first + size, span.stop))
@@ -157,12 +163,12 @@ class CachedScores(LanguageModel):
         return self.scores[key]
 
     def add(self, tokens_T: np.ndarray, span: Span, log_p_T: np.ndarray) -> None:
-        """Takes scores of a span that are already known."""
+        """Adds known scores of a span to the cache."""
         self.scores[self._digest(tokens_T), span] = log_p_T
 
     def _digest(self, tokens_T: np.ndarray) -> str:
-        """Returns the digest of a stream, which is computed once for one that cannot be written, as a mapped file."""
-        tokens_T = np.asanyarray(tokens_T)  # a mapped file stays the same object
+        """Returns the digest of a stream. The digest of the last read-only stream, such as a mapped file, is cached."""
+        tokens_T = np.asanyarray(tokens_T)  # keeps the identity of a mapped file
         stream = self._stream
         if stream is None or stream[0] is not tokens_T or tokens_T.flags.writeable:
             digest = hashlib.sha256(tokens_T.dtype.str.encode())
@@ -172,7 +178,7 @@ class CachedScores(LanguageModel):
         return stream[1]
 
     def score_lines(self, lines: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Returns the model's scores; those of the last lines are kept."""
+        """See `LanguageModel.score_lines`. Caches the scores of the most recent lines."""
         check_lines(lines, self.vocabulary_size)
         contents = tuple(np.asarray(line, np.int32).tobytes() for line in lines)
         if contents not in self._scores_of_lines:
@@ -180,48 +186,51 @@ class CachedScores(LanguageModel):
         return self._scores_of_lines[contents]
 
     def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:
-        """See `LanguageModel.next_word`; not cached."""
+        """See `LanguageModel.next_word`. Not cached."""
         return self._model.next_word(contexts_BxN)
 
 
 def check_models(models: Sequence[LanguageModel]) -> None:
-    """Raises BadInput unless these are language models over the same words, as far as the models know them.
+    """Raises BadInput unless all values are language models, with equal vocabularies as far as these are known.
 
     Args:
-        models: One model or more. Every model of this package knows V; those of a `LoadedModel` know the words too.
+        models: One or more models. Models of this package know V; the model of a `LoadedModel` also knows its words.
     """
-    require(len(models) > 0, 'models', list(models), 'a mixture needs one model or more')
+    require(len(models) > 0, 'models', list(models), 'must contain at least one model')
     for i, model in enumerate(models):
-        allowed = 'must be a language model, such as the `model` that nplm_jax.load returns'
+        allowed = 'must be a language model, such as `nplm_jax.load(...).model`'
         require(isinstance(model, LanguageModel), f'models[{i}]', type(model).__name__, allowed)
     sizes = [model.vocabulary_size for model in models if model.vocabulary_size is not None]
-    require(len({*sizes}) < 2, 'models', sizes, 'have vocabularies of these sizes; must have one vocabulary')
+    require(len({*sizes}) < 2, 'models', sizes, 'must have the same vocabulary; the values are vocabulary sizes')
     known = [(i, model.vocabulary) for i, model in enumerate(models) if model.vocabulary is not None]
     for i, vocabulary in known:
         difference = vocabulary.difference(known[0][1], f'models[{known[0][0]}]')
         if difference:
-            raise BadInput(f'models[{i}]', f'{difference}; models of one mixture must have one vocabulary')
+            raise BadInput(f'models[{i}]', f'{difference}; all models of a mixture must have the same vocabulary')
 
 
 def equal(models: Sequence[LanguageModel]) -> Mixture:
-    """Mixes models with fixed equal weights (section 4.2: 0.5 for the network and 0.5 for the trigram)."""
+    """Mixes models with equal weights (section 4.2: 0.5 for the network and 0.5 for the trigram)."""
     return Mixture(models, np.full((1, len(models)), 1 / max(len(models), 1)), ContextBins())
 
 
 def normalize_weights(key: str, value: Any, weights: Sequence[float]) -> np.ndarray:
-    """Returns the given weights of models, float64, 1 x M, so that they sum to one exactly.
+    """Rescales user-supplied weights to sum to one exactly.
 
     Args:
-        key: What gives the weights, for error messages.
-        value: Its value.
+        key: The option that specifies the weights, for error messages.
+        value: The value of the option.
         weights: A weight for each model.
 
+    Returns:
+        The weights, float64, 1 x M.
+
     Raises:
-        BadInput: A weight is negative, or they do not sum to one up to ROUNDING each.
+        BadInput: A weight is negative, or the sum differs from one by more than ROUNDING per weight.
     """
     weights_1xM = np.array([weights], np.float64)
     close = bool((weights_1xM >= 0).all() and abs(weights_1xM.sum() - 1) <= ROUNDING * len(weights) + 1e-9)
-    require(close, key, value, 'must be 0 or more each, and sum to one (up to rounding to two digits)')
+    require(close, key, value, 'must each be 0 or more, and sum to one (up to rounding to two digits)')
     return weights_1xM / weights_1xM.sum()
 
 
@@ -232,15 +241,15 @@ def fit(
     bins: ContextBins | None = None,
     iterations: int | None = None,
 ) -> Mixture:
-    """Mixes models with the weights that give the validation words the largest likelihood.
+    """Mixes models with the weights that maximise the likelihood of the validation words.
 
     Args:
-        models: One model or more.
+        models: One or more models.
         tokens_T: Ids of the stream.
         valid: The validation words.
-        bins: Bins of contexts, each with its own weight vector; None for one weight vector. The paper uses the bins of
-            the interpolated trigram, which depend on the frequency of the context.
-        iterations: Number of EM iterations from equal weights; None for the optimum.
+        bins: Bins of contexts, each with its own weight vector; None for a single weight vector. The paper uses the
+            bins of the interpolated trigram, which depend on the frequency of the context.
+        iterations: The number of EM iterations from equal weights; None for the optimum.
 
     Examples:
         >>> from nplm_jax.ngram.counts import count
@@ -248,7 +257,7 @@ def fit(
         >>> tokens_T = np.array([1, 2, 1, 2, 1, 2, 1, 2])
         >>> models = [add_delta(count(tokens_T, Span(0, 6), n, 3), 1.0) for n in (1, 2)]
         >>> mixture = fit(models, tokens_T, valid=Span(6, 8))
-        >>> mixture.weights_QxM.round(2)  # the bigram predicts the validation words better
+        >>> mixture.weights_QxM.round(2)  # the bigram predicts the validation words better than the unigram
         array([[0., 1.]])
         >>> np.exp(mixture.next_word(np.array([[1]]))).round(2)
         array([[0.17, 0.17, 0.67]], dtype=float32)
@@ -262,16 +271,16 @@ def fit(
 def paper_mixtures(
     models: Sequence[LanguageModel], tokens_T: np.ndarray, valid: Span, bins: ContextBins
 ) -> tuple[Mixture, Mixture, Mixture]:
-    """Returns the paper's mixtures: with equal weights, with one learned weight vector, and with one for each bin."""
+    """Returns the paper's mixtures: equal weights, one learned weight vector, and one learned weight vector per bin."""
     return equal(models), fit(models, tokens_T, valid), fit(models, tokens_T, valid, bins)
 
 
 def _scores(models: Sequence[LanguageModel], tokens_T: np.ndarray, span: Span) -> np.ndarray:
-    """Returns the scores of each model. float32, M x T, nats."""
+    """Returns the scores of each model, float32, M x T, nats."""
     return np.stack([m.score(tokens_T, span) for m in models])
 
 
 def _log_weighted_sum(log_p: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Returns log of the sum of `weights` times exp(log_p) over the first axis, computed in float64. float32."""
+    """Returns log(sum of weights * exp(log_p) over the first axis), computed in float64, as float32."""
     with np.errstate(divide='ignore'):
         return np.logaddexp.reduce(log_p + np.log(weights), axis=0).astype(np.float32)

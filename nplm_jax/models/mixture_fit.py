@@ -1,4 +1,4 @@
-"""Mixture weights of the largest likelihood, by EM and Newton's method.
+"""Maximum-likelihood mixture weights, by EM and Newton's method.
 
 Dims: M models, T words, Q bins of contexts.
 """
@@ -7,24 +7,24 @@ import functools
 
 import numpy as np
 
-_GAP = 1e-9  # of a mean log-likelihood below that of the best weights, nats
-_EQUAL = 1e-13  # difference of mean log-likelihoods that may be rounding, nats
-_MAX_STEPS, _PARTS = 1000, (1.0, 0.5, 0.1, 0.01)  # to the best weights; of a Newton step
+_GAP = 1e-9  # tolerance of the mean log-likelihood, nats
+_EQUAL = 1e-13  # mean log-likelihoods within this difference are equal up to rounding, nats
+_MAX_STEPS, _PARTS = 1000, (1.0, 0.5, 0.1, 0.01)  # maximum iterations; step sizes tried along a Newton step
 
 
 def fit_weights(log_p_MxT: np.ndarray, bins_T: np.ndarray, num_bins: int, iterations: int | None = None) -> np.ndarray:
-    """Estimates the weights of each bin, which give the words of the bin the largest likelihood.
+    """Estimates the weights of each bin that maximise the likelihood of its words.
 
-    A bin without a word gets those of all words. Words to which every model gives probability zero do not count.
+    An empty bin gets the weights fitted to all words. Words to which every model assigns probability zero are ignored.
 
     Args:
-        log_p_MxT: log P of each word by each model, nats.
+        log_p_MxT: log P of each word under each model, nats.
         bins_T: The bin of each word.
-        num_bins: Number of bins.
-        iterations: Number of EM iterations from equal weights; None for the optimum.
+        num_bins: The number of bins.
+        iterations: The number of EM iterations from equal weights; None for the optimum.
 
     Returns:
-        The weights, float64, Q x M; each row sums to one.
+        The weights, float64, Q x M; rows sum to one.
     """
     possible_T = np.isfinite(log_p_MxT.max(0))
     log_p_MxT, bins_T = log_p_MxT[:, possible_T].astype(np.float64), bins_T[possible_T]
@@ -36,15 +36,16 @@ def fit_weights(log_p_MxT: np.ndarray, bins_T: np.ndarray, num_bins: int, iterat
 
 
 def _fit_bin(p_MxT: np.ndarray, iterations: int | None) -> np.ndarray:
-    """Returns the weights of a bin, float64, M; equal ones where it has no word.
+    """Returns the weights of one bin, float64, M; equal weights if the bin is empty.
 
-    The mean posteriors of the models are the step of EM. The likelihood is concave: for no weights is its mean log
-    above that of these by more than the largest ratio of such a step minus one. EM nears the optimum slowly, so a step
-    to it is the best of EM's and of parts of Newton's with weights >= 0 (Kim et al., 2020, mix-SQP).
+    An EM step multiplies each weight by a ratio, the mean posterior of the model over its weight. Because the
+    log-likelihood is concave, its mean is at most the largest ratio minus one below the optimum. EM converges slowly,
+    so each iteration takes the best of the EM step and of fractions of a Newton step with weights >= 0 (Kim et al.,
+    2020, mix-SQP).
 
     Args:
-        p_MxT: The probability of each word by each model, up to a factor of the word.
-        iterations: Number of EM iterations; None for the optimum.
+        p_MxT: The probability of each word under each model, up to a factor per word.
+        iterations: The number of EM iterations; None for the optimum.
     """
     num_models, num_words = p_MxT.shape
     weights_M = np.full(num_models, 1 / num_models)
@@ -60,14 +61,14 @@ def _fit_bin(p_MxT: np.ndarray, iterations: int | None) -> np.ndarray:
             newton_M = _newton(ratio_MxT, step_M)
             candidates = [*(weights_M + part * (newton_M - weights_M) for part in _PARTS), *candidates]
         values = np.nan_to_num([_mean_log(w_M @ p_MxT) for w_M in candidates], nan=-np.inf)
-        # Near the optimum all are equal but for rounding, and the whole step of Newton, the first, is the best.
+        # Near the optimum all candidates are equal up to rounding; the first, the full Newton step, is then the best.
         weights_M = candidates[int(np.argmax(values >= values.max() - _EQUAL))]
     return weights_M
 
 
 def _newton(ratio_MxT: np.ndarray, step_M: np.ndarray) -> np.ndarray:
-    """Returns the weights >= 0 with the best quadratic approximation of the likelihood, float64, M."""
-    from scipy.optimize import nnls  # noqa: PLC0415 (a third of a second)
+    """Returns the weights >= 0 that maximise the quadratic approximation of the likelihood, float64, M."""
+    from scipy.optimize import nnls  # noqa: PLC0415 (the import takes a third of a second)
 
     curvature_MxM = ratio_MxT @ ratio_MxT.T / ratio_MxT.shape[1]
     curvature_MxM += 1e-10 * np.trace(curvature_MxM) * np.eye(len(step_M))  # two models may be the same

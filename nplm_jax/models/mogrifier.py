@@ -1,8 +1,9 @@
-"""An LSTM whose input and state scale each other before each step: the Mogrifier.
+"""The Mogrifier: an LSTM whose input and state gate each other before each step.
 
-In rounds i = 1, 2, ..., x := 2 sigmoid(h Q_i) * x where i is odd and h := 2 sigmoid(x R_i) * h where it is even; x is
-the input of the layer and h the state before the word. An LSTM then reads this x from this h. Dims: S streams, T words
-of a stream, D inputs of a layer, K size of the state (h), G = 4K size of the gates i, f, g, o.
+Round i of 1, 2, ... updates x := 2 sigmoid(h Q_i) * x if i is odd and h := 2 sigmoid(x R_i) * h if i is even, where x
+is the input of the layer and h its state before the word. An LSTM step then uses the gated x and h.
+
+Dims: S streams, T words per stream, D inputs of a layer, K state size (h), G = 4K size of the gates i, f, g, o.
 
 References:
     Melis, Kocisky and Blunsom, Mogrifier LSTM, 2020.
@@ -21,24 +22,22 @@ from nplm_jax.models.recurrent import Lstm
 from nplm_jax.nn import Precision, matmul, uniform
 from nplm_jax.outputs.output_layer import Params
 
-GATES_WEIGHT = 'W'  # of the gates: D + K rows, for x and h, and G columns
+GATES_WEIGHT = 'W'  # the gates' weights: D + K rows, for x and h, and G columns
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Mogrifier(Lstm):
-    """LSTM whose input and state scale each other before each word; the state of a layer is (c, h)."""
+    """LSTM whose input and state gate each other before each word. The state of a layer is (c, h)."""
 
-    rounds: Annotated[int, between(1, 16)] = key(
-        5, 'rounds in which the input and the state gate each other before each word'
-    )
+    rounds: Annotated[int, between(1, 16)] = key(5, 'rounds of mutual gating of input and state before each word')
 
     @property
     def round_names(self) -> tuple[str, ...]:
-        """Names of the parameters of the rounds, from the first to the last."""
+        """Parameter names of the rounds, from the first to the last."""
         return tuple(f'R_{i}_DxK' if i % 2 == 0 else f'Q_{i}_KxD' for i in range(1, self.rounds + 1))
 
     def init_cell(self, key: jax.Array, num_inputs: int) -> Params:
-        """Returns the parameters of Flax's cell, and Q_i and R_i, uniform in +-1/sqrt of their number of rows."""
+        """Returns the parameters of Flax's cell, and Q_i and R_i, uniform in ±1/sqrt(number of rows)."""
         cell = dict(super().init_cell(key, num_inputs))
         for i, name in enumerate(self.round_names):
             shape = (self.h, num_inputs) if name.startswith('Q') else (num_inputs, self.h)
@@ -57,7 +56,7 @@ class Mogrifier(Lstm):
         weights = {name: cell[name] for name in self.round_names}
         W_DxG, W_KxG, b_G = join_gates(cell)
         weights[GATES_WEIGHT] = jnp.concatenate([W_DxG, W_KxG])
-        # Made of the inputs, so that on a mesh each device has the gradients of the offsets for its own streams.
+        # Derived from the inputs: on a mesh, each device then computes offset gradients for its own streams.
         zeros_TxSx1 = 0 * e_TxSxD[:, :, :1]
         offsets = {name: zeros_TxSx1 + jnp.zeros((1, 1, weight.shape[1])) for name, weight in weights.items()}
         offsets[GATES_WEIGHT] += b_G[None, None]
@@ -76,15 +75,15 @@ def _read(
 ) -> tuple[Carry, jax.Array]:
     """Reads T words of each stream.
 
-    The gradient of an offset is that of the product to which it is added. So the gradient of a weight is one product,
-    over all words, of the left factors and the gradients of the offsets; within a scan it would be a sum of T products.
+    An offset has the same gradient as the product it is added to. The gradient of a weight is therefore a single
+    product over all words, of left factors and offset gradients, instead of a sum of T products inside a scan.
 
     Args:
-        rounds: Names of the rounds' weights, in their order.
-        precision: Of the factors of products; sums and the state are float32.
+        rounds: Names of the rounds' weights in order.
+        precision: The precision of the factors of products; sums and the state are float32.
         weights: The weights by name.
         keep_TxSx1: See `Recurrent.read`.
-        offsets: What is added to the product with each weight, T x S x its columns.
+        offsets: Terms added to the product with each weight, T x S x columns of the weight.
         carry: c and h before the first word.
         x_TxSxD: The inputs.
 
@@ -103,7 +102,7 @@ def _scan(
     carry: Carry,
     x_TxSxD: jax.Array,
 ) -> tuple[tuple[Carry, jax.Array], Params]:
-    """Returns what `_read` returns, and the left factors of the products with each weight, T x S x its rows."""
+    """Returns the results of `_read`, and the left factors of each weight's products, T x S x rows of the weight."""
     rounded = {name: (weight.astype(precision), weight.T.astype(precision)) for name, weight in weights.items()}
 
     def step(carry: Carry, word: tuple[jax.Array, Params, Any]) -> tuple[Carry, tuple[jax.Array, Params]]:
@@ -151,9 +150,9 @@ def _rows(values_TxSxD: jax.Array) -> jax.Array:
 
 @jax.custom_vjp
 def _product(left_SxD: jax.Array, right_DxK: jax.Array, right_KxD: jax.Array) -> jax.Array:
-    """Returns the product with a weight, given with its transpose in the precision of products; left is rounded.
+    """Multiplies by a rounded weight, given with its transpose, after rounding `left_SxD`.
 
-    It has the gradient of the left factor alone, with the cotangent rounded.
+    Only the left factor has a gradient, computed from the rounded cotangent.
     """
     return product(left_SxD, right_DxK)
 

@@ -1,7 +1,7 @@
 """A network: a body and an output layer over V words, as pure functions of a dictionary of parameters.
 
-Dims: V vocabulary, S streams, L tokens of each that are read, T of them after which there are predictions, B = S * T
-examples, stream by stream, R = L - T tokens before these (`Body.lookback`).
+Dims: V vocabulary, S streams, L input tokens per stream, T predictions per stream (one after each of the last T
+tokens), B = S * T examples, stream by stream, R = L - T tokens of lookback (`Body.lookback`).
 """
 
 import dataclasses
@@ -21,14 +21,14 @@ from nplm_jax.utils.errors import BadInput, require
 
 @dataclasses.dataclass(frozen=True)
 class Network:
-    """The static part of a network: body, output layer and |V|. Parameters are arguments of its methods.
+    """The static part of a network: body, output layer and V. Its methods take the parameters as an argument.
 
     Attributes:
         body: Maps context words to features.
         output: Maps features to P(w) and the training loss.
         vocabulary_size: V.
-        line_end: The id of the token that ends a line, for a network that reads each line by itself
-            (`corpus.context=line`); see `data.batches.mark_lines`. None where the text is one stream.
+        line_end: The id of the end-of-line token if lines are read independently (`corpus.context=line`, see
+            `data.batches.mark_lines`); None if the text is one stream.
     """
 
     body: Body
@@ -38,7 +38,7 @@ class Network:
 
     @property
     def tables(self) -> Tables:
-        """The tables of the body and the output layer, the matrices of `Body.widths` and b included."""
+        """The tables of the body and the output layer, including the matrices of `Body.widths` and b."""
         body, output = self.body.tables, self.output.tables
         words = (*self.body.widths, BIAS, *body.words, *output.words)
         return Tables(words, (*body.others, *output.others), (*body.units, *output.units))
@@ -49,31 +49,31 @@ class Network:
         return self.output.num_rows(self.vocabulary_size)
 
     def init(self, key: jax.Array, bias_V: np.ndarray | None = None) -> Params:
-        """Returns random parameters.
+        """Returns random initial parameters.
 
         Args:
-            key: A random key; the parameters are a pure function of it.
-            bias_V: Initial b, float32 (unigram log-probabilities); zeros when None.
+            key: A random key, which determines the parameters.
+            bias_V: Initial b, float32, such as unigram log-probabilities; None for zeros.
         """
         b_V = jnp.zeros(self.vocabulary_size) if bias_V is None else jnp.asarray(bias_V)
         body, widths = self.body.init(key, self.vocabulary_size), self.body.widths
         params = self.output.init(key, self.body.output_keys(key), widths, b_V)
         if taken := sorted(params.keys() & body.keys() - widths.keys()):
-            raise BadInput(f'{type(self.body).__name__}.init', f"{taken[0]} is the name of an output layer's parameter")
-        return params | body  # a tied C is the body's
+            raise BadInput(f'{type(self.body).__name__}.init', f'{taken[0]} is also a parameter of the output layer')
+        return params | body  # a tied C comes from the body
 
     def num_parameters(self) -> int:
-        """Returns the number of free parameters."""
+        """Returns the total number of parameters."""
         shapes = jax.eval_shape(lambda: self.init(jax.random.key(0)))
         return sum(leaf.size for leaf in jax.tree.leaves(shapes))
 
     @property
     def layout(self) -> Layout:
-        """How training lays out the examples of an update."""
+        """The arrangement of training examples into streams."""
         return self.body.layout
 
     def start(self, num_streams: int) -> State:
-        """Returns the state of streams before their first token."""
+        """Returns the initial state of `num_streams` streams."""
         return self.body.start(num_streams)
 
     def features(
@@ -90,17 +90,17 @@ class Network:
         Args:
             params: The parameters.
             ids_SxL: Token ids of each stream in reading order, int32.
-            state: The state of the streams before these tokens; None for that of `Body.start`.
+            state: The state of each stream before these tokens; None for `Body.start`.
             keys: The random keys of a training update; None while scoring.
             starts_SxL: See `Batch`.
-            e_SxLxM: The tokens' rows of C, if they have been gathered already.
+            e_SxLxM: The rows of C for the tokens, if already gathered.
 
         Raises:
-            BadInput: The ids are too few, or not a matrix: they could silently give wrong numbers.
+            BadInput: `ids_SxL` is not a matrix, or has too few columns.
         """
         R, shape = self.body.lookback if keys is None else self.body.layout.lookback, np.shape(ids_SxL)
         if len(shape) != 2 or shape[1] <= R:
-            allowed = f'must be streams x {R + 1} or more, in reading order, the most recent word last'
+            allowed = f'must be streams x {R + 1} or more words in reading order, the most recent word last'
             raise BadInput(f'contexts of shape {shape}', allowed)
         state = self.body.start(shape[0]) if state is None else state
         e_SxLxM = params[EMBEDDING][ids_SxL] if e_SxLxM is None else e_SxLxM
@@ -116,21 +116,22 @@ class Network:
         axes: MeshAxes = NO_AXES,
         **options: Any,
     ) -> tuple[jax.Array, tuple[jax.Array, State]]:
-        """Returns the training loss of this device's examples, nats per word, with the body's penalty.
+        """Computes the training loss of this device's examples, including the body's penalty.
 
         Args:
-            view: The parameters, or the rows of them that the output layer names.
+            view: The parameters, or the rows that the output layer selects.
             batch: The examples.
-            state: What `start` returned, or the state after the batch before; None for the former.
+            state: The state after the previous batch; None for the initial state of `start`.
             keys: The random keys of the update; None for no dropout.
-            axes: The named axes over which the streams and the words are divided.
+            axes: The named mesh axes over which streams and words are divided.
             **options: Further arguments of `OutputLayer.loss`.
 
         Returns:
-            The loss; and the mean NLL, exact or estimated, and the state after the batch.
+            A pair (loss, (nll, state)): the loss, the exact or estimated mean NLL, both in nats per word, and the state
+            after the batch.
         """
         L, (S, T) = batch.ids_SxL.shape[1], batch.targets_SxT.shape
-        allowed = f'must be {len(batch.ids_SxL)} x {L - self.layout.lookback}, one for each token after the lookback'
+        allowed = f'must be {len(batch.ids_SxL)} x {L - self.layout.lookback}, one per token after the lookback'
         require(len(batch.ids_SxL) == S and L - T == self.layout.lookback, 'targets of shape', (S, T), allowed)
         batch, params = batch.recent(self.body.layout.lookback), view.shared
         body = self.features(params, batch.ids_SxL, state, keys, batch.starts_SxL, view.contexts_SxLxM)
@@ -143,7 +144,7 @@ class Network:
 
 
 def _local_rows(table_VxD: jax.Array, num_rows: int, axis: str) -> jax.Array:
-    """Returns this device's rows of an array that every device has in full, padded with zeros where it has fewer."""
+    """Returns this device's rows of a replicated array, zero-padded to `num_rows`."""
     first = num_rows * jax.lax.axis_index(axis)
     padding = num_rows * jax.lax.axis_size(axis) - len(table_VxD)
     return jax.lax.dynamic_slice_in_dim(jnp.pad(table_VxD, ((0, padding), (0, 0))), first, num_rows)

@@ -1,6 +1,6 @@
-"""Features of a network over streams of words, with a state that is kept between calls.
+"""Incremental computation of a network's features over streams of words.
 
-Dims: S streams, L words of each that are read, R words before them (`Body.lookback`), K blocks of B words.
+Dims: S streams, L words per stream and call, R words of lookback (`Body.lookback`), K blocks of B words.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,14 +16,14 @@ from nplm_jax.models.body import Body, State
 from nplm_jax.models.network import Network
 from nplm_jax.outputs.output_layer import Features, Params
 
-_BURN_IN = 512  # words before a scored span that fill a state of unlimited reach
+_BURN_IN = 512  # words read before a scored span to fill a state of unlimited reach
 
 
 class ReadState(NamedTuple):
-    """What a network keeps of the words that it has read.
+    """The state of a network between calls of `read`.
 
     Attributes:
-        recent_SxR: The last words of each stream, with which the windows of the next words begin.
+        recent_SxR: The last R words of each stream, the lookback of the next call.
         body: The state of the body.
     """
 
@@ -32,12 +32,12 @@ class ReadState(NamedTuple):
 
 
 def burn_in(body: Body) -> int:
-    """Returns the number of words that are read before a scored span, so that the state knows the words before it."""
+    """Returns the number of words to read before a scored span, which provide the state with its context."""
     return _BURN_IN if body.reach is None else body.reach - body.lookback - 1
 
 
 def start_state(network: Network, num_streams: int) -> ReadState:
-    """Returns the state before the first word of each stream."""
+    """Returns the initial state of `num_streams` streams."""
     recent_SxR = np.full((num_streams, network.body.lookback), RARE_ID, np.int32)
     return ReadState(recent_SxR, network.body.start(num_streams))
 
@@ -45,17 +45,17 @@ def start_state(network: Network, num_streams: int) -> ReadState:
 def stream_blocks(
     network: Network, tokens_T: np.ndarray, span: Span, size: int
 ) -> tuple[ReadState, np.ndarray, np.ndarray]:
-    """Returns what a network reads to predict the words of a span.
+    """Prepares the inputs and targets for predicting the words of a span.
 
     Args:
         network: The network.
         tokens_T: Ids of the stream.
         span: The words to predict.
-        size: B.
+        size: B, the number of words per block.
 
     Returns:
-        What `read` takes before the first block; the words to read, K x B; and the words that follow each, K x B. The
-        last block is filled up with rare-word symbols.
+        The state before the first block, the input words K x B, and the target words K x B. Rare-word symbols pad the
+        last block.
     """
     R = network.body.lookback
     words_L = with_history(tokens_T, span, R + 1).astype(np.int32)
@@ -65,7 +65,7 @@ def stream_blocks(
 
 
 def read(network: Network, params: Params, state: ReadState, ids_SxL: jax.Array) -> tuple[Features, ReadState]:
-    """Returns the features after each of the next words of each stream, S x L x D, and what to go on with."""
+    """Reads the next L words of each stream. Returns the features after each word, S x L x D, and the next state."""
     words = jnp.concatenate([state.recent_SxR, ids_SxL], axis=1)
     ids, starts = mark_lines(words, network.line_end)
     output = network.features(params, ids, state.body, starts_SxL=starts)
@@ -73,5 +73,5 @@ def read(network: Network, params: Params, state: ReadState, ids_SxL: jax.Array)
 
 
 def jit_float32(function: Callable[..., Any], static_argnames: Sequence[str] = ('network',)) -> Any:
-    """Compiles a function of a network with full float32 products (accelerators default to fewer bits)."""
+    """Compiles a function with full float32 matrix products, since accelerators default to lower precision."""
     return jax.jit(jax.default_matmul_precision('float32')(function), static_argnames=static_argnames)

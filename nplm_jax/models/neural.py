@@ -1,8 +1,10 @@
 """A trained network as a language model.
 
-One function, `read`, reads all inputs: the words of a corpus in blocks, lines side by side, contexts, and single words
-while decoding. Dims: V vocabulary, S streams, L words of each that are read, R words before them
-(`Body.lookback`), B = S * L examples, K blocks, T words of a span or a line, G groups of words.
+A single function, `read`, processes all inputs: blocks of a corpus, parallel lines, contexts, and single words while
+decoding.
+
+Dims: V vocabulary, S streams, L words per stream and call, R words of lookback (`Body.lookback`), B = S * L examples, K
+blocks, T words of a span or a line, G groups of words.
 """
 
 import functools
@@ -24,19 +26,19 @@ from nplm_jax.outputs.blockwise import default_block_size
 from nplm_jax.outputs.output_layer import Features, Params
 from nplm_jax.outputs.softmax import probabilities
 
-SCORING_BATCH = 256  # words scored at once, at least: a V x B block of scores that stays in a CPU's cache
-MAX_SCORES = 2**28  # of a block of words on a device, 1 GiB in float32, unless it has SCORING_BATCH words
-LENGTH_MULTIPLE = 16  # words of a line or a context that are read at once: few programs compile
+SCORING_BATCH = 256  # minimum words scored at once; a V x B block of scores that stays in a CPU's cache
+MAX_SCORES = 2**28  # maximum scores per device and block (1 GiB in float32), unless a block has SCORING_BATCH words
+LENGTH_MULTIPLE = 16  # words of a line or context read at once, fixed to limit the number of compiled programs
 MIN_LINES, MAX_LINES = 64, 1024  # lines read in parallel
-_NO_WORD = -1  # after the end of a line
+_NO_WORD = -1  # padding after the end of a line
 
 
 class DecodingState(NamedTuple):
     """The decoding state of a network.
 
     Attributes:
-        read: What the network keeps of the words that it has read.
-        features: The features of the output matrices after the last word, S x D.
+        read: The state of the network after the last word.
+        features: Output-matrix name -> features after the last word, S x D.
     """
 
     read: ReadState
@@ -44,15 +46,15 @@ class DecodingState(NamedTuple):
 
 
 class NeuralLanguageModel(LanguageModel):
-    """A network and its parameters. Everything is evaluated exactly, without dropout, in float32."""
+    """A network and its parameters, evaluated exactly: float32, without dropout."""
 
     def __init__(self, network: Network, params: Params, sharding: MeshSharding = ONE_DEVICE) -> None:
-        """Takes a network and its parameters, without a copy.
+        """Creates a model from a network and its parameters, which are not copied.
 
         Args:
             network: The network.
-            params: Its parameters, placed by `sharding.shard`.
-            sharding: The devices that divide the words of a span, and the parameters: `sharding.scoring_sharding`.
+            params: The parameters, placed by `sharding.shard`.
+            sharding: How devices divide the words of a span and the parameters; see `sharding.scoring_sharding`.
         """
         self.network = network
         self.placed_params = params
@@ -65,11 +67,11 @@ class NeuralLanguageModel(LanguageModel):
         return f'{type(self.network.body).__name__}, {self.network.vocabulary_size:,} words, {size:,} parameters'
 
     def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
-        """See `LanguageModel.score_span`. Reads `burn_in` words before the span first."""
+        """See `LanguageModel.score_span`. First reads `burn_in` words before the span."""
         return self._read_span(tokens_T, span, None)
 
     def group_probabilities(self, tokens_T: np.ndarray, span: Span, groups_V: np.ndarray) -> np.ndarray:
-        """Returns the probability that each group of words has at each position of a span.
+        """Returns the total probability of each group of words at each position of a span.
 
         Args:
             tokens_T: Ids of the stream.
@@ -77,7 +79,7 @@ class NeuralLanguageModel(LanguageModel):
             groups_V: The group of each word, numbered from 0.
 
         Returns:
-            The sums of P(w) over the words w of each group, len(span) x G, float32.
+            P(w) summed over the words of each group, len(span) x G, float32.
         """
         return self._read_span(tokens_T, span, jax.nn.one_hot(groups_V, int(np.max(groups_V)) + 1))
 
@@ -89,23 +91,23 @@ class NeuralLanguageModel(LanguageModel):
         return found.reshape(-1, *found.shape[2:])[span.start - start : span.stop - start]
 
     def scoring_block(self, num_words: int) -> int:
-        """Returns how many words of a span the devices read at once; few for a short one, so that little is padding."""
+        """Returns the number of words per block for a span; short spans use small blocks to limit padding."""
         num_devices = num_parts(self.sharding)
-        # With a state every device reads all words of a block, and scores its part of them.
+        # With a stateful body, every device reads all words of a block and scores its share.
         num_readers = num_devices if self.network.body.start(1) is None else 1
         largest = min(default_block_size(self.sharding.platform), MAX_SCORES // self.network.vocabulary_size)
-        share = 1 << max(0, -(-num_words // num_readers) - 1).bit_length()  # a power of two: few programs compile
+        share = 1 << max(0, -(-num_words // num_readers) - 1).bit_length()  # a power of two limits compiled programs
         size = max(SCORING_BATCH, min(largest, share))
         return size * num_readers + -size * num_readers % num_devices
 
     @functools.cached_property
     def params(self) -> Params:
-        """The parameters in full, on one device: all but spans is read there."""
+        """The complete parameters on one device, used for everything except spans."""
         full = self.sharding.unshard(self.placed_params, self.network.num_rows)
         return full if self.sharding.mesh is None else jax.tree.map(jnp.asarray, full)
 
     def score_lines(self, lines: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """See `LanguageModel.score_lines`. Lines are read in parallel; of equal beginnings only one is scored."""
+        """See `LanguageModel.score_lines`. Reads lines in parallel and scores shared prefixes once."""
         check_lines(lines, self.vocabulary_size)
         log_p = [np.zeros(0, np.float32)] * len(lines)
         blocks, order = group_lines(lines)
@@ -120,10 +122,10 @@ class NeuralLanguageModel(LanguageModel):
         return log_p
 
     def _score_batch(self, lines_SxT: np.ndarray) -> np.ndarray:
-        """Returns log P of each word after the words before it in its line, S x T, nats; 0 after the end of a line.
+        """Returns log P of each word given the previous words of its line, S x T, nats; 0 after the end of a line.
 
         Args:
-            lines_SxT: Word ids, then _NO_WORD. Lines with equal beginnings are next to each other.
+            lines_SxT: Word ids, padded with _NO_WORD. Lines that share a prefix are adjacent.
         """
         S, T = lines_SxT.shape
         source_rows_SxT = first_rows(lines_SxT)
@@ -141,10 +143,10 @@ class NeuralLanguageModel(LanguageModel):
         return np.take_along_axis(log_p_SxT, source_rows_SxT, axis=0)
 
     def _score_examples(self, features: Features, positions_E: np.ndarray, targets_E: np.ndarray) -> np.ndarray:
-        """Returns log P of E targets, nats, each predicted from the features at its position, stream by stream."""
+        """Returns log P of E targets, nats, from the features at their positions, numbered stream by stream."""
         E, (S, L, _) = len(targets_E), next(iter(features.values())).shape
         num_blocks, max_blocks = -(-E // SCORING_BATCH), -(-S * L // SCORING_BATCH)
-        examples_2xL = np.zeros((2, max_blocks * SCORING_BATCH), np.int32)  # one shape, so that one program compiles
+        examples_2xL = np.zeros((2, max_blocks * SCORING_BATCH), np.int32)  # a fixed shape compiles one program
         examples_2xL[:, :E] = positions_E, targets_E
         positions_KxB, targets_KxB = examples_2xL.reshape(2, max_blocks, SCORING_BATCH)
         log_p_KxB = _score_blocks(self.network, self.params, features, positions_KxB, targets_KxB, num_blocks)
@@ -155,7 +157,7 @@ class NeuralLanguageModel(LanguageModel):
         return np.asarray(self.predict(self.prefill(contexts_BxN)))
 
     def prefill(self, ids_SxL: np.ndarray) -> DecodingState:
-        """See `LanguageModel.prefill`. A rare-word symbol precedes the words; a window has one in each free place."""
+        """See `LanguageModel.prefill`. A rare-word symbol precedes the words; windows are padded with more of them."""
         ids_SxL, body = check_contexts(ids_SxL, self.vocabulary_size), self.network.body
         ids_SxL = np.pad(ids_SxL, ((0, 0), (body.lookback + 1, 0)), constant_values=RARE_ID)
         if body.reach is not None:
@@ -186,9 +188,9 @@ class NeuralLanguageModel(LanguageModel):
 
 
 def group_lines(lines: Sequence[np.ndarray]) -> tuple[list[int], list[int]]:
-    """Returns how many blocks of LENGTH_MULTIPLE words each line has, and the order in which lines are scored.
+    """Returns the number of blocks of LENGTH_MULTIPLE words in each line, and the scoring order of non-empty lines.
 
-    Lines of as many blocks follow each other, and among these lines with equal beginnings. Empty lines are left out.
+    The order groups lines by number of blocks, and within these groups places lines with equal prefixes side by side.
     """
     blocks = [-(-len(line) // LENGTH_MULTIPLE) for line in lines]
     kept = (i for i, number in enumerate(blocks) if number)
@@ -196,7 +198,7 @@ def group_lines(lines: Sequence[np.ndarray]) -> tuple[list[int], list[int]]:
 
 
 def first_rows(lines_BxT: np.ndarray) -> np.ndarray:
-    """Returns for each word the first of the adjacent rows that share the prefix ending at this word, B x T.
+    """Returns, for each word, the first of the adjacent rows that share the prefix ending at that word, B x T.
 
     Examples:
         >>> first_rows(np.array([[5, 6, 7], [5, 6, 8], [5, 9, 8]]))
@@ -225,8 +227,8 @@ def _read_stream(
 ) -> jax.Array:
     """Returns log P of the targets of consecutive blocks, K x B, nats; or P of each group of words, K x B x G.
 
-    Several devices divide the stream if the body is a window. A state goes on from word to word: each device then reads
-    the whole stream, and computes the probabilities of its part of each block.
+    For a window, devices divide the stream. For a stateful body, each device reads the whole stream and computes the
+    probabilities of its share of each block.
     """
 
     def read_blocks(
@@ -267,9 +269,9 @@ def _score_blocks(
     targets_KxB: jax.Array,
     num_blocks: jax.Array,
 ) -> jax.Array:
-    """Returns log P of the targets in the first blocks, K x B, nats, each predicted from the features at its position.
+    """Returns log P of the targets in the first `num_blocks` blocks, K x B, nats, from the features at their positions.
 
-    One program for any number of blocks: each call would allocate the V x B scores anew.
+    A single program handles any number of blocks, because each call would allocate the V x B scores again.
     """
     features = by_example(features)
 

@@ -1,8 +1,10 @@
 """The paper's network (section 2): y = b + Wx + U tanh(d + Hx), x = (C(w_{t-1}), ..., C(w_{t-n+1})).
 
-The free parameters are theta = (b, d, W, U, H, C). Dims: V vocabulary, M features per word (the paper's m), N context
-words (n - 1), P = N * M, K hidden units (h), B batch. Contexts are in reading order, the most recent word last; x
-begins with the most recent word, as in the paper.
+The free parameters are theta = (b, d, W, U, H, C). Contexts are in reading order, the most recent word last; x begins
+with the most recent word, as in the paper.
+
+Dims: V vocabulary, M features per word (the paper's m), N context words (n - 1), P = N * M, K hidden units (h), B
+batch.
 """
 
 import dataclasses
@@ -21,27 +23,28 @@ _WITHOUT_HIDDEN, _HIDDEN = {'C_VxM', 'b_V'}, {'H_KxP', 'd_K', 'U_VxK'}
 
 
 def logits(params: Params, contexts_BxN: jax.Array) -> jax.Array:
-    """Computes equation 1, the unnormalised log-probability of every word after each context.
+    """Computes equation 1: the unnormalised log-probability of every word after each context.
 
     Args:
-        params: The six arrays by name. Without W there are no direct connections; without U, H and d no hidden layer.
-            The rows of C, U, W and b are words; those of `output.kind=tree` are nodes, under the same names.
+        params: The six arrays by name. Omit W for a network without direct connections, and U, H and d for a network
+            without a hidden layer. Rows of C, U, W and b are words; with `output.kind=tree`, rows of U, W and b are
+            tree nodes.
         contexts_BxN: Word ids in reading order, int32.
 
     Returns:
-        y_BxV, float32. The softmax of a row is P(w | context) of the paper.
+        y_BxV, float32. The softmax of a row is the paper's P(w | context).
 
     Raises:
-        BadInput: The arrays are not those of the paper's network, or the contexts are no matrix.
+        BadInput: The arrays are not those of the paper's network, or the contexts are not a matrix.
 
     References:
         The paper's equation 1, section 2.
     """
-    allowed = "must be those of the paper's network: C_VxM, b_V, with or without W_VxP, and H_KxP, d_K, U_VxK together"
+    allowed = "must be the paper's: C_VxM and b_V, optionally W_VxP, and optionally H_KxP, d_K and U_VxK together"
     is_papers = params.keys() - {'W_VxP'} in (_WITHOUT_HIDDEN, _WITHOUT_HIDDEN | _HIDDEN)
     require(is_papers, 'params', sorted(params), allowed)
     if contexts_BxN.ndim != 2:
-        allowed = 'must be batch x context words, in reading order, the most recent word last'
+        allowed = 'must be batch x context words in reading order, the most recent word last'
         raise BadInput(f'contexts of shape {contexts_BxN.shape}', allowed)
     x_BxP = concatenate(params['C_VxM'][contexts_BxN])
     y_BxV = params['b_V'][None, :]
@@ -53,18 +56,18 @@ def logits(params: Params, contexts_BxN: jax.Array) -> jax.Array:
 
 
 def concatenate(e_xNxM: jax.Array) -> jax.Array:
-    """Returns x: the feature vectors of each context, the most recent word's first, N * M = P of them."""
+    """Returns x: the concatenated features of each context, the most recent word first, P = N * M numbers."""
     return e_xNxM[..., ::-1, :].reshape(*e_xNxM.shape[:-2], -1)
 
 
 def hidden(params: Params, x_xP: jax.Array) -> jax.Array:
-    """Returns a = tanh(d + Hx) of each x."""
+    """Returns the hidden units a = tanh(d + Hx)."""
     Hx_xK = x_xP @ params['H_KxP'].T
     return jnp.tanh(jnp.broadcast_to(params['d_K'], Hx_xK.shape) + Hx_xK)
 
 
 def num_parameters(n: int, m: int, h: int, direct: bool, vocabulary_size: int) -> int:
-    """Returns the paper's count |V|(1 + nm + h) + h(1 + (n-1)m), less |V|(n-1)m without direct connections.
+    """Returns the paper's parameter count |V|(1 + nm + h) + h(1 + (n-1)m), minus |V|(n-1)m without direct connections.
 
     Examples:
         >>> num_parameters(n=5, m=30, h=100, direct=False, vocabulary_size=16_383)  # MLP9 on Brown
@@ -76,23 +79,23 @@ def num_parameters(n: int, m: int, h: int, direct: bool, vocabulary_size: int) -
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Window(Body):
-    """The paper's network (section 2) up to the output layer: x for W, and a = tanh(d + Hx) for U."""
+    """The paper's network (section 2) below the output layer: x for W, and a = tanh(d + Hx) for U."""
 
-    n: Annotated[int, at_least(2)] = key(6, 'order: the n-1 previous words predict a word; the paper: 3 and 5')
-    m: Count = key(100, 'features per word; the paper: 30 and 60')
-    h: CountOrZero = key(200, 'hidden units, 0 for no hidden layer; the paper: 0, 50 and 100')
-    direct: bool = key(False, 'direct connections W from the features to the output; the paper: both')
-    dropout: Share = key(0.25, 'probability with which training zeroes a feature or a hidden unit; the paper: 0')
+    n: Annotated[int, at_least(2)] = key(6, 'order: predict a word from the n-1 previous words (paper: 3, 5)')
+    m: Count = key(100, 'features per word (paper: 30, 60)')
+    h: CountOrZero = key(200, 'hidden units; 0 for no hidden layer (paper: 0, 50, 100)')
+    direct: bool = key(False, 'add direct connections W from the features to the output (paper: with and without)')
+    dropout: Share = key(0.25, 'dropout rate of features and hidden units in training (paper: 0)')
     tables = Tables(units=('H_KxP',))
 
     def check(self) -> None:
-        """See `Component.check`. Refuses a network whose context would have no influence."""
-        message = 'must be 1 or more, or model.direct=True; otherwise the context has no influence'
+        """See `Component.check`. Rejects a network whose output does not depend on the context."""
+        message = 'must be 1 or more, or model.direct=True; otherwise the output does not depend on the context'
         require(self.h > 0 or self.direct, 'model.h', self.h, message)
 
     @property
     def reach(self) -> int:
-        """N."""
+        """N, the number of context words."""
         return self.n - 1
 
     @property
@@ -103,7 +106,7 @@ class Window(Body):
         return hidden_width | direct_width
 
     def init(self, key: jax.Array, vocabulary_size: int) -> Params:
-        """Returns C uniform in +-0.1, H in +-1/sqrt(P), d zero. The paper does not describe its initialisation."""
+        """Returns C uniform in ±0.1, H uniform in ±1/sqrt(P), d zero. The paper does not give its initialisation."""
         key_C, key_H, _, _ = jax.random.split(key, 4)
         P = self.reach * self.m
         params = {'C_VxM': uniform(key_C, (vocabulary_size, self.m), 0.1)}

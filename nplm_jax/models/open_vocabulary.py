@@ -1,7 +1,7 @@
-"""P of any word: a model over a closed vocabulary, and the spelling of the words outside it.
+"""Open-vocabulary models: a closed-vocabulary model combined with a distribution over spellings.
 
-P(w | context) = P(<rare> | context) P(spelling of w | w is outside the vocabulary) for a word outside; the others keep
-their P. So the probabilities of all strings sum to one after every context.
+Words outside the vocabulary have P(w | context) = P(<rare> | context) P(spelling of w | w is outside the vocabulary).
+The other words keep their P. The probabilities of all strings therefore sum to one after every context.
 
 Dims: T words of a text.
 """
@@ -21,12 +21,12 @@ from nplm_jax.utils.errors import require
 
 
 class WordScores(NamedTuple):
-    """The scores of the words of a text.
+    """Scores of the words of a text.
 
     Attributes:
         log_p_T: log P of each word, float64, nats.
-        spelled_T: Whether the word is outside the vocabulary, so that its spelling has been scored.
-        num_characters: Number of characters of the text, see `count_characters`.
+        spelled_T: Whether each word is outside the vocabulary, and was scored by its spelling.
+        num_characters: The number of characters of the text, see `count_characters`.
     """
 
     log_p_T: np.ndarray
@@ -35,30 +35,30 @@ class WordScores(NamedTuple):
 
 
 class OpenVocabulary:
-    """A model of any kind together with the spelling of the words that it does not know.
+    """A language model with a spelling distribution for out-of-vocabulary words.
 
-    A spelled word stands as <rare> in the contexts of the words after it, as in the model's training.
+    In the context of later words, an out-of-vocabulary word is <rare>, as in the training of the model.
 
     Attributes:
         model: A model over `vocabulary`.
-        vocabulary: Its vocabulary.
-        spelling: The distribution over the words outside it.
+        vocabulary: The vocabulary.
+        spelling: The distribution over the words outside the vocabulary.
     """
 
     def __init__(self, model: LanguageModel, vocabulary: Vocabulary, spelling: Spelling) -> None:
-        """Takes the parts. Raises BadInput if the spelling is that of the words outside another vocabulary."""
+        """Combines a model and a spelling. Raises BadInput if `spelling` belongs to another vocabulary."""
         same = spelling.vocabulary.words == vocabulary.words
         sizes = f'{len(spelling.vocabulary):,} words'
-        require(same, 'spelling.vocabulary', sizes, f'must be the vocabulary of the model, {len(vocabulary):,} words')
+        require(same, 'spelling.vocabulary', sizes, f"must be the model's vocabulary of {len(vocabulary):,} words")
         self.model = model
         self.vocabulary = vocabulary
         self.spelling = spelling
 
     def score(self, words_T: Sequence[str], span: Span | None = None) -> WordScores:
-        """Scores words of a stream, each after the words before it in the stream.
+        """Scores words of a stream, each given the previous words of the stream.
 
         Args:
-            words_T: The words of the stream, tokenized as the model's corpus was.
+            words_T: The words of the stream, tokenized like the model's corpus.
             span: The words to score; None for all.
         """
         span = Span(0, len(words_T)) if span is None else span
@@ -68,10 +68,10 @@ class OpenVocabulary:
         return WordScores(log_p_T, ids_T[span.start : span.stop] == RARE_ID, count_characters(words))
 
     def log_spellings(self, words_T: Sequence[str]) -> np.ndarray:
-        """Returns log P(spelling | <rare>) of each word outside the vocabulary and 0 for the others, float64, T, nats.
+        """Returns log P(spelling | <rare>) of each out-of-vocabulary word and 0 for the others, float64, T, nats.
 
         Raises:
-            BadInput: A word outside the vocabulary is empty, or has a blank or an unpaired surrogate.
+            BadInput: An out-of-vocabulary word is empty, or contains whitespace or an unpaired surrogate.
         """
         log_p_T = np.zeros(len(words_T))
         spelled_S = np.flatnonzero(self.vocabulary.encode(words_T) == RARE_ID).tolist()
@@ -80,5 +80,5 @@ class OpenVocabulary:
 
 
 def bits_per_character(log_p: float, num_characters: int) -> float:
-    """Returns the bits per character of a text whose probability has this logarithm, in nats."""
+    """Returns the bits per character of a text with log-probability `log_p`, nats."""
     return -log_p / math.log(2) / num_characters if num_characters else math.nan

@@ -1,9 +1,9 @@
-"""The quasi-recurrent network: all products are over all words at once, and only a gated sum runs from word to word.
+"""The quasi-recurrent network: matrix products over all words at once, and a gated sum as the only recurrence.
 
-(z, f, o) = (tanh, sigmoid, sigmoid)(W x_t + W' x_{t-1} + b); c_t = f * c_{t-1} + (1 - f) * z; h_t = o * c_t. The first
-layer has W', which makes it a convolution of two words; the layers above have none.
+(z, f, o) = (tanh, sigmoid, sigmoid)(W x_t + W' x_{t-1} + b); c_t = f * c_{t-1} + (1 - f) * z; h_t = o * c_t. Only the
+first layer has W', which makes it a convolution over two words.
 
-Dims: S streams, T words of a stream, D inputs of a layer, K numbers of the state (h), G = 3K.
+Dims: S streams, T words per stream, D inputs of a layer, K state size (h), G = 3K.
 
 References:
     Bradbury, Merity, Xiong and Socher, Quasi-recurrent neural networks, 2017 (fo-pooling, section 2.1). Merity, Keskar
@@ -24,26 +24,26 @@ _BEFORE = 'W_before_DxG'
 
 
 class Qrnn(Recurrent):
-    """Quasi-recurrent network; the state of a layer is c, that of the first layer also the last input."""
+    """Quasi-recurrent network. The state of a layer is c; the first layer also keeps its last input."""
 
     def check(self) -> None:
-        """See `Component.check`. Also refuses dropout of recurrent weights, which it has not."""
+        """See `Component.check`. Also rejects dropout of recurrent weights, which this network lacks."""
         rate, allowed = self.weight_dropout, 'must be 0 for model.family=qrnn, which has no recurrent weights'
         require(not rate, 'model.weight_dropout', rate, allowed)
         super().check()
 
     def init(self, key: jax.Array, vocabulary_size: int) -> Params:
-        """Returns the parameters, matrices uniform in +-1/sqrt(inputs)."""
+        """See `Recurrent.init`. Matrices are uniform in ±1/sqrt(inputs)."""
         params, key_before = super().init(key, vocabulary_size), jax.random.fold_in(key, 1)
         params['cell'][_BEFORE] = uniform(key_before, (self.m, 3 * self.h), self.m**-0.5)
         return params
 
     def init_cell(self, key: jax.Array, num_inputs: int) -> Params:
-        """Returns W and b of a layer."""
+        """Returns W and b of one layer."""
         return {'W_DxG': uniform(key, (num_inputs, 3 * self.h), num_inputs**-0.5), 'b_G': jnp.zeros(3 * self.h)}
 
     def start(self, num_streams: int) -> State:
-        """Returns zeros for each layer."""
+        """Returns a zero state for each layer."""
         first, *others = ({'c': self.start_cell(num_streams)} for _ in range(self.layers))
         return ({**first, 'before': jnp.zeros((num_streams, self.m))}, *others)
 

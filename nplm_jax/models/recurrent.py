@@ -1,8 +1,10 @@
 """Recurrent bodies: y = b + U h_t, where the state h_t summarises the words before w_t.
 
-rnn: h_t = tanh(b_1 + W_h h_{t-1} + W_e e_t), e_t = C(w_{t-1}). gru and lstm are Flax's cells. Each further layer reads
-the h of the layer before it. Dims: V vocabulary, M features per word (m), K numbers of the state (h), D inputs of a
-layer, S streams that are read in parallel, T words of a stream, B = S * T examples, stream by stream.
+rnn: h_t = tanh(b_1 + W_h h_{t-1} + W_e e_t), e_t = C(w_{t-1}). gru and lstm follow Flax's cells. Each further layer
+reads the h of the layer below.
+
+Dims: V vocabulary, M features per word (m), K state size (h), D inputs of a layer, S parallel streams, T words per
+stream, B = S * T examples, stream by stream.
 
 References:
     Elman, Finding structure in time, 1990; Mikolov et al., Recurrent neural network based language model, 2010.
@@ -32,29 +34,29 @@ from nplm_jax.utils.errors import require
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recurrent(StreamBody):
-    """A recurrent network: streams, layers, truncated back-propagation through time, regularisation.
+    """A multi-layer recurrent network trained by truncated back-propagation through time, with regularisation.
 
-    Dropout is on the word features, on h between layers and on the last h (Zaremba et al., 2014). A subclass defines
-    `advance` or `read`, and `init_cell` if the cell's parameters are not those of Flax's `cell_class`.
+    Dropout applies to the word features, to h between layers and to the last h (Zaremba et al., 2014). Subclasses
+    define `advance` or `read`, and `init_cell` if the parameters differ from those of Flax's `cell_class`.
 
     Attributes:
-        cell_class: Flax's cell.
+        cell_class: The Flax cell that defines the parameters.
     """
 
-    weight_dropout: Share = key(0.0, 'probability with which an update zeroes a recurrent (state-to-state) weight')
+    weight_dropout: Share = key(0.0, 'dropout rate of recurrent (state-to-state) weights in training')
     activation_penalty: NonNegative = key(
         0.0, "coefficient of the mean square of the last layer's output, after dropout"
     )
     slowness_penalty: NonNegative = key(
         0.0,
-        "coefficient of the mean square of the change of the last layer's output from word to word, before dropout",
+        "coefficient of the mean squared change of the last layer's output between words, before dropout",
     )
     cell_class: ClassVar[Any]
 
     def check(self) -> None:
-        """See `Component.check`. Also refuses a penalty on changes in streams of one word."""
+        """See `Component.check`. Also rejects a slowness penalty with segments of one word."""
         can_slow = self.bptt_length > 1 or not self.slowness_penalty
-        require(can_slow, 'model.bptt_length', self.bptt_length, 'must be 2 or more for a slowness penalty')
+        require(can_slow, 'model.bptt_length', self.bptt_length, 'must be 2 or more with model.slowness_penalty')
         super().check()
 
     @property
@@ -64,7 +66,7 @@ class Recurrent(StreamBody):
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """Names of the cells' parameters, from the first layer to the last."""
+        """Parameter names of the cells, from the first layer to the last."""
         return tuple(f'cell_{i}' if i else 'cell' for i in range(self.layers))
 
     @property
@@ -73,7 +75,7 @@ class Recurrent(StreamBody):
         return self.tied and self.h != self.m
 
     def init(self, key: jax.Array, vocabulary_size: int) -> Params:
-        """Returns C uniform in +-0.1, the cells, and the projection, uniform in +-1/sqrt(K)."""
+        """Returns C uniform in ±0.1, the cells, and the projection, uniform in ±1/sqrt(K)."""
         key_C, _, key_cell = jax.random.split(key, 3)
         params: Params = {EMBEDDING: uniform(key_C, (vocabulary_size, self.m), 0.1)}
         for i, name in enumerate(self.cells):
@@ -93,7 +95,7 @@ class Recurrent(StreamBody):
         return self.cell_class(self.h).init(key, self.start_cell(1), jnp.zeros((1, num_inputs)))['params']
 
     def advance(self, cell: Params, state: State, e_SxD: jax.Array, precision: Precision) -> tuple[State, jax.Array]:
-        """Reads one word of each stream; see `read`. Returns the layer's next state, and h, S x K."""
+        """Reads one word of each stream; see `read`. Returns the layer's next state and h, S x K."""
         raise NotImplementedError
 
     def read(
@@ -107,14 +109,14 @@ class Recurrent(StreamBody):
         """Reads T words of each stream.
 
         Args:
-            cell: The layer's parameters.
-            state: Its state before these words.
-            e_TxSxD: Its inputs, float32, or bfloat16 where `activations` are.
-            precision: Of the factors of products; sums and the state are float32.
-            keep_TxSx1: What the state before each word is multiplied by, 0 for the first word of a line; None for 1.
+            cell: The parameters of the layer.
+            state: The state of the layer before these words.
+            e_TxSxD: The inputs of the layer, float32, or bfloat16 if `activations` is bfloat16.
+            precision: The precision of the factors of products; sums and the state are float32.
+            keep_TxSx1: A factor for the state before each word, 0 at the first word of a line; None for 1.
 
         Returns:
-            The layer's next state, and h, T x S x K.
+            The next state of the layer, and h, T x S x K.
         """
 
         def step(state: State, word: tuple[jax.Array, jax.Array | None]) -> tuple[State, jax.Array]:
@@ -131,7 +133,7 @@ class Recurrent(StreamBody):
         keys: Keys | None = None,
         starts_SxL: jax.Array | None = None,
     ) -> BodyOutput:
-        """See `Body.features`. The gradient stops at `state`."""
+        """See `Body.features`. No gradient flows into `state`."""
         precision, activations = self.types(keys)
         of_words, of_features, of_output, of_layers = (fold_in(keys, i) for i in range(4))
         drop = functools.partial(dropout, broadcast_dims=self.mask_dims)
@@ -153,7 +155,7 @@ class Recurrent(StreamBody):
         return BodyOutput(dict.fromkeys(self.widths, dropped_SxTxD), tuple(states), penalty)
 
     def penalty(self, dropped_SxTxD: jax.Array, h_SxTxD: jax.Array) -> jax.Array | float:
-        """Returns the penalties of the last layer's output after and before dropout (Merity et al., section 4.4)."""
+        """Returns the activation and slowness penalties of the last layer's output (Merity et al., section 4.4)."""
         penalty: jax.Array | float = 0.0
         if self.activation_penalty:
             penalty += self.activation_penalty * jnp.mean(jnp.square(dropped_SxTxD))
@@ -162,21 +164,21 @@ class Recurrent(StreamBody):
         return penalty
 
     def start(self, num_streams: int) -> State:
-        """Returns zeros for each layer."""
+        """Returns a zero state for each layer."""
         return (self.start_cell(num_streams),) * self.layers
 
     def start_cell(self, num_streams: int) -> State:
-        """Returns zeros, S x K."""
+        """Returns the zero state of one layer, S x K."""
         return jnp.zeros((num_streams, self.h))
 
 
 class Elman(Recurrent):
-    """The recurrent network of Elman."""
+    """Elman's recurrent network."""
 
     tables = Tables(units=('W_h_KxK', 'W_e_KxM'))
 
     def init_cell(self, key: jax.Array, num_inputs: int) -> Params:
-        """Returns W_h orthogonal, W_e uniform in +-1/sqrt(D), b_1 zero."""
+        """Returns W_h orthogonal, W_e uniform in ±1/sqrt(D), b_1 zero."""
         key_h, key_e = jax.random.split(key)
         return {
             'W_h_KxK': jax.nn.initializers.orthogonal()(key_h, (self.h, self.h)),
@@ -197,7 +199,7 @@ class Gru(Recurrent):
     cell_class = flax.linen.GRUCell
 
     def advance(self, cell: Params, state: State, e_SxD: jax.Array, precision: Precision) -> tuple[State, jax.Array]:
-        """See `Recurrent.advance`. Flax's cell, whose own `dtype` would round sums as well."""
+        """See `Recurrent.advance`. Computes Flax's cell; the `dtype` of Flax's cell would also round sums."""
 
         def dense(name: str, x_SxD: jax.Array) -> jax.Array:
             y_SxK = matmul(x_SxD, cell[name]['kernel'], precision)
@@ -211,12 +213,12 @@ class Gru(Recurrent):
 
 
 class Lstm(Recurrent):
-    """Long short-term memory; the state of a layer is (c, h)."""
+    """Long short-term memory. The state of a layer is (c, h)."""
 
     cell_class = flax.linen.OptimizedLSTMCell
 
     def start_cell(self, num_streams: int) -> State:
-        """Returns zeros, two of S x K."""
+        """Returns the zero state (c, h), each S x K."""
         zeros_SxK = jnp.zeros((num_streams, self.h))
         return zeros_SxK, jnp.zeros_like(zeros_SxK)
 
@@ -233,7 +235,7 @@ class Lstm(Recurrent):
 
 
 def _drop_recurrent_weights(keys: Keys | None, cell: Params, rate: float) -> Params:
-    """Applies dropout to the weights from h to itself, whose names begin with h or W_h."""
+    """Applies dropout to the state-to-state weights, whose names begin with h or W_h."""
     if keys is None or not rate:
         return cell
 

@@ -1,11 +1,11 @@
-"""A residual network over a window of words and scaled sums of the words before it, with an optionally tied C.
+"""A residual network over a window of words and scaled sums of earlier words, with optionally tied embeddings.
 
-x = (e_t, ..., e_{t-n+2}, s_0, s_1, ...), e_t = C(w_{t-1}); s_0 is the sum of the n-1 words before these, divided by
-sqrt(n-1), s_1 that of the 2(n-1) words before those, divided by sqrt(2(n-1)), and so on;
+x = (e_t, ..., e_{t-n+2}, s_0, s_1, ...), e_t = C(w_{t-1}); s_0 is the sum of the n-1 words before the window, divided
+by sqrt(n-1); s_1 is the sum of the 2(n-1) words before those, divided by sqrt(2(n-1)); and so on.
 z_0 = H x + d; z_l = z_{l-1} + B_l relu(A_l norm_l(z_{l-1}) + a_l); y = b + C (P norm(z_L)), or b + U norm(z_L) untied.
-norm_l(z) = g_l * (z - mean(z)) / sqrt(var(z) + 1e-5), over the K units; the last norm has a g of its own.
+norm_l(z) = g_l * (z - mean(z)) / sqrt(var(z) + 1e-5), over the K units; the final norm has its own g.
 
-Words are read as parallel streams, so that each word's features are gathered once and not once per window.
+The network reads parallel streams, which gathers each word's features once instead of once per window.
 Dims: V vocabulary, M features per word (m), K hidden units (h), F units inside a layer, P inputs, S streams, T words
 of a stream, B = S * T examples, R words of the state.
 
@@ -30,25 +30,25 @@ from nplm_jax.utils.errors import require
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Residual(StreamBody):
-    """Residual layers over a window of words and sums of the words before it."""
+    """Residual layers over a window of words and sums of earlier words."""
 
-    n: Annotated[int, at_least(2)] = key(6, 'order: the n-1 previous words are the window')
+    n: Annotated[int, at_least(2)] = key(6, 'order: the window is the n-1 previous words')
     averages: Annotated[int, between(0, 16)] = key(
         3,
-        'number of sums over older words: the n-1 before the window, the 2(n-1) before those, ...; each sum is '
-        'divided by sqrt(its number of words)',
+        'number of sums over earlier words: the n-1 before the window, the 2(n-1) before those, ...; each sum is '
+        'divided by the square root of its number of words',
     )
-    expansion: Count = key(2, 'units inside a layer, as a multiple of h')
+    expansion: Count = key(2, 'inner width of a residual layer, as a multiple of h')
 
     def check(self) -> None:
-        """See `Component.check`. Also refuses a window of one word without sums."""
+        """See `Component.check`. Also rejects a window of one word without sums."""
         has_context = self.n > 2 or self.averages > 0
-        require(has_context, 'model.averages', self.averages, 'must be 1 or more where model.n=2')
+        require(has_context, 'model.averages', self.averages, 'must be 1 or more if model.n=2')
         super().check()
 
     @property
     def window(self) -> int:
-        """Number of last words whose features are inputs."""
+        """The number of words in the window."""
         return self.n - 1
 
     @property
@@ -57,7 +57,7 @@ class Residual(StreamBody):
         return self.window * 2**self.averages
 
     def init(self, key: jax.Array, vocabulary_size: int) -> Params:
-        """Returns C uniform in +-0.1, matrices uniform in +-1/sqrt(inputs), B_l zero."""
+        """Returns C uniform in ±0.1, B_l zero, H uniform in ±10/sqrt(P), and others uniform in ±1/sqrt(inputs)."""
         key_C, key_H, key_P, key_layers = jax.random.split(key, 4)
         K, F, P = self.h, self.h * self.expansion, (self.window + self.averages) * self.m
         layers = {}
@@ -81,10 +81,10 @@ class Residual(StreamBody):
         keys: Keys | None = None,
         starts_SxL: jax.Array | None = None,
     ) -> BodyOutput:
-        """See `Body.features`. The gradient stops at the words of the state."""
+        """See `Body.features`. No gradient flows into the state."""
         T = e_SxLxM.shape[1]
         precision, activations = self.types(keys)
-        numbers = itertools.count(1)  # of the masks
+        numbers = itertools.count(1)  # numbers of the dropout masks
 
         def drop(values_SxTxD: jax.Array, rate: float) -> jax.Array:
             return dropout(fold_in(keys, next(numbers)), values_SxTxD, rate, self.mask_dims)
@@ -103,35 +103,35 @@ class Residual(StreamBody):
         if self.tied:
             features = matmul(drop(features, self.dropout), params['P_KxM'], precision)
         last_SxRxM = e_SxLxM[:, T:]
-        if ages_SxL is not None:  # without the words before the line of the last one
+        if ages_SxL is not None:  # drop words before the current line
             distances_R = jnp.arange(self.reach - 2, -1, -1)
             last_SxRxM = jnp.where((ages_SxL[:, -1:] >= distances_R[None, :])[:, :, None], last_SxRxM, 0)
         return BodyOutput(dict.fromkeys(self.widths, drop(features, self.output_rate)), last_SxRxM)
 
     def ages(self, starts_SxL: jax.Array) -> jax.Array:
-        """Returns how many words of its own line precede each of the R + T words, int32.
+        """Returns the number of words that precede each of the R + T words in its line, int32.
 
-        The words of the state count as those of the first line.
+        The words of the state belong to the first line.
 
         Args:
-            starts_SxL: Whether each of the T words is the first of a line.
+            starts_SxL: Whether each of the T words begins a line.
         """
         S, R = len(starts_SxL), self.reach - 1
         indices_L = jnp.arange(R + starts_SxL.shape[1])[None, :]
         starts_SxL = jnp.pad(starts_SxL, ((0, 0), (R, 0)))
-        first_SxL = jnp.where(starts_SxL, indices_L, -self.reach)  # no word is farther away
+        first_SxL = jnp.where(starts_SxL, indices_L, -self.reach)  # beyond the oldest word
         return jnp.broadcast_to(indices_L, (S, indices_L.size)) - jax.lax.cummax(first_SxL, axis=1)
 
     def inputs(self, e_SxLxM: jax.Array, ages_SxL: jax.Array | None = None) -> jax.Array:
-        """Returns x after each of the last T words of each stream, S x T x P; the first R words are the state's.
+        """Returns x for the last T words of each stream, S x T x P; the first R words come from the state.
 
         Args:
-            e_SxLxM: The features of the words.
-            ages_SxL: See `ages`; None where the words are of one line.
+            e_SxLxM: The word features.
+            ages_SxL: See `ages`; None if all words belong to one line.
         """
 
         def of_line(values_SxIxM: jax.Array, last: int, distance: int) -> jax.Array:
-            """Returns the values, zero where the line of word `last`, `last + 1`, ... has not so many words before."""
+            """Zeroes values `distance` words before words `last`, `last + 1`, ... if they lie outside the line."""
             if ages_SxL is None:
                 return values_SxIxM
             return jnp.where((ages_SxL[:, last:] >= distance)[:, :, None], values_SxIxM, 0)
@@ -139,7 +139,7 @@ class Residual(StreamBody):
         first, L = self.reach - 1, e_SxLxM.shape[1]
         slots = [of_line(e_SxLxM[:, first - i : L - i], first, i) for i in range(self.window)]
         T, size = L - first, self.window
-        # sums[:, i]: of `size` words from word i on. Doubled, since differences of running sums would round.
+        # sums[:, i] adds `size` words from word i on. Doubling avoids the rounding of differences of running sums.
         num_sums = L - size + 1
         sums = of_line(e_SxLxM[:, :num_sums], size - 1, size - 1)
         for i in range(1, size):
@@ -152,5 +152,5 @@ class Residual(StreamBody):
         return jnp.concatenate(slots, axis=2)
 
     def start(self, num_streams: int) -> State:
-        """Returns zeros for the features of the last words, S x R x M."""
+        """Returns zeros in place of the features of the last R words, S x R x M."""
         return jnp.zeros((num_streams, self.reach - 1, self.m))

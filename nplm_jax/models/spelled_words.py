@@ -1,4 +1,4 @@
-"""The probability of a spelling: a distribution over all words outside a vocabulary, by a model of their characters.
+"""A distribution over all words outside a vocabulary, from a character-level language model.
 
 Dims: W words, T characters of a word with its end symbol.
 """
@@ -17,23 +17,23 @@ from nplm_jax.utils.errors import require
 
 
 class Spelling:
-    """P(w | w is outside the vocabulary) of every string w that can be a word.
+    """P(w | w is outside the vocabulary) for every string w that can be a word.
 
-    Q(c_1 ... c_k) = product over t of P(c_t | c_1 ... c_{t-1}) times P(end | c_1 ... c_k) is what the model of
-    characters gives to a string. Its rare symbol stands for all characters outside its own vocabulary, which are
-    equally likely. Q is then divided by the share that it gives to the strings outside the vocabulary, so that
-    P sums to one over them.
+    The character model assigns a string Q(c_1 ... c_k) = P(end | c_1 ... c_k) times the product over t of
+    P(c_t | c_1 ... c_{t-1}). Its rare symbol stands for all characters outside its own vocabulary, with equal
+    probabilities. P is Q divided by the total mass that Q assigns to strings outside the vocabulary, and therefore sums
+    to one over them.
 
     Attributes:
-        model: A language model over `characters`, trained on what `data.characters.build_dataset` makes.
-        characters: Its vocabulary.
+        model: A language model over `characters`, trained on a dataset of `data.characters.build_dataset`.
+        characters: The character vocabulary.
         vocabulary: The words that are never spelled.
         prefix: The ids before the first character of a word.
     """
 
     def __init__(self, model: LanguageModel, characters: Vocabulary, vocabulary: Vocabulary) -> None:
-        """Takes the model, its vocabulary, and the vocabulary outside which the spelled words are."""
-        allowed = f'must have {END}, as a vocabulary of characters has; nplm spell RUN makes one'
+        """Creates the distribution from a character model, its vocabulary and the vocabulary of known words."""
+        allowed = f'must be a character vocabulary, with {END}; `nplm spell RUN` creates one'
         require(END in characters.ids, 'characters', characters.words[:3], allowed)
         self.model = model
         self.characters = characters
@@ -43,20 +43,20 @@ class Spelling:
 
     @functools.cached_property
     def num_other_characters(self) -> int:
-        """Number of characters that the rare symbol stands for."""
+        """The number of characters represented by the rare symbol."""
         return NUM_CHARACTERS - sum(map(is_character, self.characters.words))
 
     @functools.cached_property
     def log_outside(self) -> float:
-        """Log of the share that Q gives to the strings that are one character or more and outside the vocabulary."""
+        """The log of the mass that Q assigns to non-empty strings outside the vocabulary."""
         inside = [word for word in self.vocabulary.words[RARE_ID + 1 :] if is_word(word)]
         return math.log1p(-float(np.exp(self._log_q(['', *inside])).sum()))
 
     def log_probabilities(self, words_W: Sequence[str]) -> np.ndarray:
-        """Returns log P(w | w is outside the vocabulary) of each word, float64, W, nats; -inf for a word inside it.
+        """Returns log P(w | w is outside the vocabulary) of each word, float64, W, nats; -inf for vocabulary words.
 
         Raises:
-            BadInput: A word is empty, or has a blank or an unpaired surrogate.
+            BadInput: A word is empty, or contains whitespace or an unpaired surrogate.
         """
         types = list(dict.fromkeys(words_W))
         for word in types:

@@ -1,4 +1,4 @@
-"""Bodies that train on parallel streams of the corpus.
+"""Base class of bodies that train on parallel streams of the corpus.
 
 Dims: V vocabulary, M features per word (m), K hidden units (h).
 """
@@ -21,36 +21,34 @@ ShareOrDefault = Annotated[float, in_range('must be -1 (as dropout), or at least
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StreamBody(Body):
-    """A body with layers over parallel streams; without direct connections, and with an optionally tied C.
+    """Layers over parallel streams, without direct connections and with optionally tied embeddings.
 
     Attributes:
-        activations: In training, the type of the inputs of recurrent layers and of the largest arrays within layers.
-            Sums, states and the features for the output layer are float32.
-        bptt_length: Words per stream and update: the length of truncated back-propagation through time.
+        activations: The training dtype of recurrent-layer inputs and of the largest arrays inside layers. Sums, states
+            and the features for the output layer stay float32.
+        bptt_length: Words per stream in an update: the length of truncated back-propagation through time.
     """
 
     m: Count = key(100, 'features per word')
-    h: CountOrZero = key(200, 'units of each layer')
-    dropout: Share = key(0.25, 'probability with which training zeroes a feature or a unit')
+    h: CountOrZero = key(200, 'units per layer')
+    dropout: Share = key(0.25, 'dropout rate of features and units in training')
     layers: Count = key(1, 'number of layers')
-    tied: bool = key(False, 'use C as the output matrix U too')
-    output_dropout: ShareOrDefault = key(
-        -1.0, 'dropout of the features that the output matrix multiplies; -1: the value of model.dropout'
-    )
-    word_dropout: Share = key(0.0, 'probability with which training zeroes all features of a word')
-    variational: bool = key(False, 'use one dropout mask for all words of a stream in an update')
+    tied: bool = key(False, 'tie the output matrix U to C')
+    output_dropout: ShareOrDefault = key(-1.0, 'dropout rate of the output features; -1 for model.dropout')
+    word_dropout: Share = key(0.0, 'probability of zeroing all features of a word in training')
+    variational: bool = key(False, 'share one dropout mask among all words of a stream in an update')
     precision: Precision = key(
-        'auto', 'of the matrix products before the output layer, in training; values as of output.precision'
+        'auto', 'precision of matrix products below the output layer in training; values as for output.precision'
     )
     activations: Precision = built('float32')
     bptt_length: Count = key(
-        16, 'words per stream in an update; train.batch_size / bptt_length streams run in parallel'
+        16, 'words per stream in an update; train.batch_size / bptt_length streams are read in parallel'
     )
     lookback = 0  # type: ignore[assignment]
 
     def check(self) -> None:
-        """See `Component.check`. Refuses a body without units."""
-        require(self.h > 0, 'model.h', self.h, 'must be 1 or more for a network over streams')
+        """See `Component.check`. Rejects a body without units."""
+        require(self.h > 0, 'model.h', self.h, f'must be 1 or more for model.family={self.name}')
 
     @property
     def layout(self) -> Layout:
@@ -58,30 +56,30 @@ class StreamBody(Body):
         return Layout(0, self.bptt_length, over_streams=True)
 
     def on(self, platform: str) -> Self:
-        """Returns the body for a JAX platform: accelerators have activations in bfloat16 where products are."""
+        """Returns the body for a JAX platform: on accelerators, activations are bfloat16 if `precision` is bfloat16."""
         halves = self.precision == 'bfloat16' and platform != 'cpu'
         return dataclasses.replace(self, activations='bfloat16' if halves else 'float32')
 
     def types(self, keys: Keys | None) -> tuple[Precision, Precision]:
-        """Returns the types of the factors of products and of activations: float32 while scoring, without keys."""
+        """Returns the precision of products and the dtype of activations; both float32 while scoring (no keys)."""
         return ('float32', 'float32') if keys is None else (self.precision, self.activations)
 
     @property
     def output_rate(self) -> float:
-        """The dropout rate of the features that the output matrix multiplies."""
+        """The dropout rate of the features for the output layer."""
         return self.dropout if self.output_dropout < 0 else self.output_dropout
 
     def drop_words(self, keys: Keys | None, e_SxTxM: jax.Array) -> jax.Array:
-        """Returns the word features without those that `model.word_dropout` leaves out."""
+        """Zeroes all features of randomly chosen words (`model.word_dropout`)."""
         S, T, _ = e_SxTxM.shape
         return e_SxTxM * dropout(keys, jnp.ones((S, T, 1)), self.word_dropout)
 
     @property
     def mask_dims(self) -> tuple[int, ...]:
-        """The axes of S x T x D along which a dropout mask is repeated."""
+        """The axes of S x T x D that share one dropout mask."""
         return (1,) if self.variational else ()
 
     @property
     def widths(self) -> dict[str, int]:
-        """U, or a tied C, multiplies the last layer's output."""
+        """The width of U, or of C if tied, which multiplies the output of the last layer."""
         return {EMBEDDING: self.m} if self.tied else {'U_VxK': self.h}

@@ -1,13 +1,12 @@
-"""A causal Transformer over a stream: attention to the last words, pre-norm layers, an optionally tied C.
+"""A causal pre-norm Transformer with a sliding attention window and optionally tied embeddings.
 
-z_0 = E x_t, x_t = C(w_{t-1}). A layer: z := z + O attention(norm(z)), then z := z + B gelu(A norm(z) + a). A word
-attends to itself and to the R words before it (`model.memory`), whose keys and values are the state: training
-carries them over from update to update without a gradient, as Transformer-XL does, and a decoder computes those of
-each word once.
-norm(z) = g * (z - mean(z)) / sqrt(var(z) + 1e-5).
+z_0 = E x_t, x_t = C(w_{t-1}). A layer computes z := z + O attention(norm(z)), then z := z + B gelu(A norm(z) + a),
+where norm(z) = g * (z - mean(z)) / sqrt(var(z) + 1e-5). Each word attends to itself and to the R previous words
+(`model.memory`). The keys and values of those R words are the state: training carries them from update to update
+without a gradient, as in Transformer-XL, and decoding computes them once per word.
 
-Dims: V vocabulary, M features per word (m), K units (h), H heads, D = K / H numbers per head, F units inside the
-feed-forward layer, P inputs of E, S streams, T words of a stream, R words of the state.
+Dims: V vocabulary, M features per word (m), K units (h), H heads, D = K / H head size, F inner units of the
+feed-forward layer, P inputs of E, S streams, T words per stream, R words of the state.
 
 References:
     Vaswani et al., Attention is all you need, 2017. Xiong et al., On layer normalization in the Transformer
@@ -29,34 +28,34 @@ from nplm_jax.nn import Keys, Precision, dropout, fold_in, matmul, uniform
 from nplm_jax.outputs.output_layer import EMBEDDING, Params
 from nplm_jax.utils.errors import require
 
-_BASE = 10_000.0  # of the rotary angles
+_BASE = 10_000.0  # base of the rotary frequencies
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Transformer(StreamBody):
-    """Causal self-attention over the last words; the state is a cache of keys and values."""
+    """Causal self-attention over a sliding window; the state is a cache of keys and values."""
 
-    heads: Count = key(4, 'attention heads; they divide model.h')
-    memory: Annotated[int, between(1, 4096)] = key(64, 'words before a word that it attends to, in each layer')
-    expansion: Count = key(4, 'units inside a layer, as a multiple of h')
+    heads: Count = key(4, 'attention heads; a divisor of model.h')
+    memory: Annotated[int, between(1, 4096)] = key(64, 'previous words that each word attends to, per layer')
+    expansion: Count = key(4, 'inner width of the feed-forward layer, as a multiple of h')
 
     def check(self) -> None:
-        """See `Component.check`. Also refuses heads that do not divide the units."""
+        """See `Component.check`. Also rejects a number of heads that does not divide the number of units."""
         require(self.h % self.heads == 0, 'model.heads', self.heads, f'must be a divisor of model.h={self.h}')
         super().check()
 
     @property
     def reach(self) -> int:
-        """See `Body.reach`. Each layer looks R words further back."""
+        """See `Body.reach`. Each layer extends it by R words."""
         return self.layers * self.memory + 1
 
     @property
     def shape(self) -> tuple[int, int]:
-        """H and D."""
+        """The number of heads H and the head size D."""
         return self.heads, self.h // self.heads
 
     def start(self, num_streams: int) -> State:
-        """Returns empty caches, S x R x H x D for each layer, and the number of words in them, S."""
+        """Returns an empty cache per layer, S x R x H x D, and the number of cached words, S."""
         cache = {name: jnp.zeros((num_streams, self.memory, *self.shape)) for name in ('keys', 'values')}
         return {
             'before': self.start_before(num_streams),
@@ -65,11 +64,14 @@ class Transformer(StreamBody):
         }
 
     def start_before(self, num_streams: int) -> State:
-        """Returns what `inputs` needs of the words before the first one: here nothing."""
+        """Returns the initial state of `inputs`: None for this body."""
         return None
 
     def init(self, key: jax.Array, vocabulary_size: int) -> Params:
-        """Returns C uniform in +-0.1, matrices uniform in +-1/sqrt(inputs), O and B zero, so that layers begin as z."""
+        """Returns C uniform in ±0.1, E in ±10/sqrt(P), O and B zero, and other matrices in ±1/sqrt(inputs).
+
+        Layers start as the identity.
+        """
         key_C, key_E, key_P, key_layers = jax.random.split(key, 4)
         K, F = self.h, self.h * self.expansion
         layers = {}
@@ -86,7 +88,7 @@ class Transformer(StreamBody):
             }
         params = {
             EMBEDDING: uniform(key_C, (vocabulary_size, self.m), 0.1),
-            'E_PxK': uniform(key_E, (self.num_inputs, K), self.num_inputs**-0.5 * 10),  # z_0 begins as large as a norm
+            'E_PxK': uniform(key_E, (self.num_inputs, K), self.num_inputs**-0.5 * 10),  # z_0 starts at norm's scale
             'g_K': jnp.ones(K),
             'layers': layers,
         }
@@ -100,7 +102,7 @@ class Transformer(StreamBody):
         keys: Keys | None = None,
         starts_SxL: jax.Array | None = None,
     ) -> BodyOutput:
-        """See `Body.features`. The gradient stops at the keys and values of the state."""
+        """See `Body.features`. No gradient flows into the cached keys and values."""
         precision, activations = self.types(keys)
         state, T = jax.lax.stop_gradient(state), e_SxLxM.shape[1]
 
@@ -130,24 +132,24 @@ class Transformer(StreamBody):
 
     @property
     def num_inputs(self) -> int:
-        """P: the features of a word that E multiplies."""
+        """P, the number of inputs of E per word."""
         return self.m
 
     def inputs(self, e_SxTxM: jax.Array, before: State, starts_SxL: jax.Array | None) -> tuple[jax.Array, State]:
-        """Returns x, S x T x P, and what the next call needs of these words: here the words' features, and nothing."""
+        """Returns x, S x T x P, and its state for the next call: here the word features and None."""
         return e_SxTxM, None
 
     def visible(self, kept_S: jax.Array, starts_SxL: jax.Array | None, num_words: int) -> tuple[jax.Array, jax.Array]:
-        """Returns which of the R + T words each of the T words attends to, S x T x (R + T), and how many are kept then.
+        """Returns the attention mask, S x T x (R + T), and the number of cached words after the call, S.
 
         Args:
-            kept_S: The number of words in the cache, those of the line that goes on.
-            starts_SxL: Whether each of the T words is the first of a line; None: none is.
+            kept_S: The number of cached words that belong to the current line.
+            starts_SxL: Whether each of the T words begins a line; None if none does.
             num_words: T.
         """
         R, T = self.memory, num_words
-        places_L = jnp.arange(-R, T)  # of the words, from the first of the T words on
-        first_Sx1 = -kept_S[:, None]  # the place where the line begins
+        places_L = jnp.arange(-R, T)  # positions relative to the first of the T words
+        first_Sx1 = -kept_S[:, None]  # start of the line
         if starts_SxL is None:
             first_SxT = jnp.broadcast_to(first_Sx1, (kept_S.shape[0], T))
         else:
@@ -165,14 +167,14 @@ class Transformer(StreamBody):
         seen_SxTxL: jax.Array,
         precision: Precision,
     ) -> tuple[jax.Array, dict[str, jax.Array]]:
-        """Returns the output of a layer's attention, S x T x K, and the cache after these words.
+        """Applies the attention of one layer. Returns its output, S x T x K, and the updated cache.
 
         Args:
-            layer: The layer's parameters.
-            x_SxTxK: Its inputs.
-            cache: The keys and values of the R words before; keys before rotation, so that angles stay small.
-            seen_SxTxL: Which of the R + T words each word attends to.
-            precision: Of the factors of products.
+            layer: The parameters of the layer.
+            x_SxTxK: The inputs of the layer.
+            cache: Keys and values of the R previous words. Keys are cached before rotation, which keeps angles small.
+            seen_SxTxL: The attention mask, see `visible`.
+            precision: The precision of the factors of products.
         """
         S, T, _ = x_SxTxK.shape
         qkv_SxTx3xHxD = matmul(x_SxTxK, layer['QKV_Kx3K'], precision).reshape(S, T, 3, *self.shape)
@@ -182,7 +184,7 @@ class Transformer(StreamBody):
         places_L = jnp.arange(-self.memory, T)
         queries, keys = rotate(queries, places_L[self.memory :]), rotate(keys, places_L)
         queries, keys, values = (x.astype(precision) for x in (queries, keys, values))
-        # As `nn.product_precision` says, here for products that JAX makes.
+        # Equivalent to `nn.product_precision`, for the products inside dot_product_attention.
         of_products = jax.default_matmul_precision('default') if precision == 'bfloat16' else contextlib.nullcontext()
         with of_products:
             y_SxTxHxD = jax.nn.dot_product_attention(queries, keys, values, mask=seen_SxTxL[:, None])
@@ -191,9 +193,9 @@ class Transformer(StreamBody):
 
 
 def rotate(x_SxTxHxD: jax.Array, places_T: jax.Array) -> jax.Array:
-    """Rotates pairs of numbers by angles that grow with the place, so that products see distances alone.
+    """Applies rotary position embeddings: products of queries and keys then depend on relative positions only.
 
-    Of an odd number D the last is left as it is.
+    If D is odd, the last element is not rotated.
     """
     pairs = x_SxTxHxD.shape[3] // 2
     rates_P = _BASE ** (-jnp.arange(pairs) / max(pairs, 1))

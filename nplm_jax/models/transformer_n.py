@@ -1,8 +1,8 @@
-"""The paper's concatenation below a Transformer: the first layer sees the last n-1 words at once, attention the rest.
+"""Transformer-N: the paper's concatenation of the last n-1 words as the input of a Transformer.
 
-z_0 = E x_t with x_t = (C(w_{t-1}), ..., C(w_{t-n+1})), the paper's x; the layers above are those of `transformer`.
+z_0 = E x_t, where x_t = (C(w_{t-1}), ..., C(w_{t-n+1})) is the paper's x. The layers are those of `transformer`.
 
-Dims: M features per word (m), N words of x (n-1), P = N * M, S streams, T words of a stream.
+Dims: M features per word (m), N words of x (n-1), P = N * M, S streams, T words per stream.
 
 References:
     Sun and Iyyer, Revisiting simple neural probabilistic language models, 2021 (Transformer-N, section 5).
@@ -22,13 +22,13 @@ from nplm_jax.models.transformer import Transformer
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TransformerN(Transformer):
-    """A Transformer whose first layer is the paper's concatenation of the last n-1 words."""
+    """A Transformer over concatenations of the last n-1 words."""
 
-    n: Annotated[int, at_least(2)] = key(6, 'order: the n-1 previous words are concatenated')
+    n: Annotated[int, at_least(2)] = key(6, 'order: each input concatenates the n-1 previous words')
 
     @property
     def reach(self) -> int:
-        """See `Body.reach`. The words of x, and those that attention looks back from the first layer."""
+        """See `Body.reach`. The concatenation extends it by n - 2 words."""
         return super().reach + self.n - 2
 
     @property
@@ -37,11 +37,11 @@ class TransformerN(Transformer):
         return (self.n - 1) * self.m
 
     def start_before(self, num_streams: int) -> State:
-        """Returns zeros for the features of the n-2 words before the first one, S x (n-2) x M; None for no words."""
+        """Returns zeros in place of the features of n-2 previous words, S x (n-2) x M; None if n is 2."""
         return jnp.zeros((num_streams, self.n - 2, self.m)) if self.n > 2 else None
 
     def inputs(self, e_SxTxM: jax.Array, before: State, starts_SxL: jax.Array | None) -> tuple[jax.Array, State]:
-        """See `Transformer.inputs`. Words before the line of a word are zeros in its x."""
+        """See `Transformer.inputs`. Words before the current line are replaced by zeros."""
         T, N = e_SxTxM.shape[1], self.n - 1
         if N == 1:
             return e_SxTxM, None
@@ -55,6 +55,6 @@ class TransformerN(Transformer):
 
 
 def _is_before(starts_xNx1: jax.Array) -> jax.Array:
-    """Returns whether a line begins after each of N words, among the others."""
+    """Returns whether a line begins after each of the N words of a window."""
     later_xNx1 = jnp.concatenate([starts_xNx1[:, :, 1:], jnp.zeros_like(starts_xNx1[:, :, :1])], axis=2)
     return jax.lax.cummax(later_xNx1, axis=2, reverse=True) > 0

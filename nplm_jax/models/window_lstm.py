@@ -1,12 +1,12 @@
-"""An LSTM that sees a window: for every prediction it reads the n-1 words before, from a state of zeros.
+"""An LSTM over a fixed window: each prediction reads the n-1 previous words from a zero state.
 
-Evaluation reads each window by itself, so that P(w | context) depends on the n-1 words before and on nothing else.
-Training reads each segment of `model.bptt_length` words once, from zeros, and predicts every word from the words that
-precede it in the segment. Dims: S streams, L words of each, T targets of each, M features per word (m), N context words
-(n-1), B = S * T.
+Evaluation reads each window separately, so P(w | context) depends on exactly n-1 words. Training reads each segment of
+`model.bptt_length` words once from a zero state, and predicts each word from the preceding words of its segment.
+
+Dims: S streams, L words per stream, T targets per stream, M features per word (m), N context words (n-1), B = S * T.
 
 References:
-    Bai, Kolter and Koltun, Trellis networks for sequence modeling, 2019: an LSTM truncated to a window, section 4.1.
+    Bai, Kolter and Koltun, Trellis networks for sequence modeling, 2019: LSTM truncated to a window, section 4.1.
 """
 
 import dataclasses
@@ -24,13 +24,13 @@ from nplm_jax.utils.errors import require
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WindowLstm(Lstm):
-    """LSTM over the last n-1 words, which it reads from a state of zeros."""
+    """LSTM over the n-1 previous words, starting from a zero state."""
 
-    n: Annotated[int, at_least(2)] = key(6, 'order: the n-1 previous words predict a word')
-    lookback = Body.lookback  # type: ignore[assignment]  # that of a window
+    n: Annotated[int, at_least(2)] = key(6, 'order: predict a word from the n-1 previous words')
+    lookback = Body.lookback  # type: ignore[assignment]  # a window's
 
     def check(self) -> None:
-        """See `Component.check`. Also refuses a window that is longer than what training reads at once."""
+        """See `Component.check`. Also rejects a window longer than a training segment."""
         longest = self.bptt_length + 1
         allowed = f'must be 3 to model.bptt_length + 1 = {longest} for model.family=window_lstm'
         require(2 < self.n <= longest, 'model.n', self.n, allowed)
@@ -49,7 +49,7 @@ class WindowLstm(Lstm):
         keys: Keys | None = None,
         starts_SxL: jax.Array | None = None,
     ) -> BodyOutput:
-        """See `Body.features`. `state` is that of `start`, and is returned as it is."""
+        """See `Body.features`. Expects the state of `start` and returns it unchanged."""
         if keys is not None:
             return super().features(params, e_SxLxM, state, keys, starts_SxL)._replace(state=state)
         windows_SxTxNxM = windows(e_SxLxM, self.reach, starts_SxL)

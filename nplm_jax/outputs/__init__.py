@@ -1,1 +1,1 @@
-"""From features to P(w) and its training loss."""
+"""Output layers: from features to P(w) and the training loss."""

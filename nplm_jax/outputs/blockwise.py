@@ -1,8 +1,9 @@
-"""The exact softmax cross-entropy and its gradients, computed in blocks of examples without a V x B array.
+"""Exact softmax cross-entropy and its gradients, computed in blocks of examples without a V x B array.
 
-The scores y = b + sum of weights @ inputs are a sum of linear terms: U a and W x in the paper's network. Dims: V
-vocabulary (this device's words where they are divided), B batch, D inputs of a term, J the inputs of all terms,
-concatenated with the terms of b and zero-padded to a multiple of ROW_MULTIPLE, N blocks, S examples of a block.
+The scores y = b + sum of weights @ inputs are a sum of linear terms, U a and W x in the paper's network.
+
+Dims: V vocabulary (this device's words if they are divided), B batch, D inputs of a term, J inputs of all terms
+concatenated with the terms of b and zero-padded to a multiple of ROW_MULTIPLE, N blocks, S examples per block.
 """
 
 import functools
@@ -16,14 +17,14 @@ from jax import Array
 from nplm_jax.nn import Precision, product_precision
 from nplm_jax.outputs.soft_targets import SoftTargets
 
-_ROWS_BY_COLUMNS, _ROWS_BY_ROWS = (((1,), (0,)), ((), ())), (((1,), (1,)), ((), ()))  # which axes are contracted
-LinearTerm = tuple[Array, Array]  # weights_VxD and the inputs_BxD that they multiply
-BIAS_TERMS = {'float32': 1, 'bfloat16': 3}  # rounded terms whose sum is b in float32's precision
-ROW_MULTIPLE = {'float32': 1, 'bfloat16': 8}  # products are fastest on a CPU when the rows are a multiple of this
+_ROWS_BY_COLUMNS, _ROWS_BY_ROWS = (((1,), (0,)), ((), ())), (((1,), (1,)), ((), ()))  # contracted axes
+LinearTerm = tuple[Array, Array]  # weights_VxD and inputs_BxD
+BIAS_TERMS = {'float32': 1, 'bfloat16': 3}  # number of rounded terms that add up to b in float32 precision
+ROW_MULTIPLE = {'float32': 1, 'bfloat16': 8}  # CPU products are fastest if the number of rows is a multiple of this
 
 
 class Teaching(NamedTuple):
-    """The teachers of a loss, their share in what is learned, and the precision of their products."""
+    """The teachers of a distillation loss, their weight, and the precision of their products."""
 
     teachers: SoftTargets
     weight: float
@@ -39,25 +40,25 @@ def blockwise_cross_entropy(
     block_size: int,
     axis: str | None = None,
 ) -> Array:
-    """Computes the mean of -log P(target), and its gradients, `block_size` examples at a time.
+    """Computes the mean of -log P(target) and its gradients, `block_size` examples at a time.
 
-    The value equals the mean of `softmax.cross_entropy` of these scores, and so do the gradients with respect to the
-    weights, the inputs and b. Loss and gradients take three matrix products per block. Let E = exp(y - max y),
-    s = sum_v E_v and G = E - s * onehot(target), so that dNLL/dy = G / s. Then dNLL/d input = W^T G / s and
-    dNLL/dW = G (input / s)^T: 1 / s multiplies the small input, never the large G.
+    The loss, and its gradients with respect to weights, inputs and b, equal those of the mean `softmax.cross_entropy`.
+    They take three matrix products per block. Let E = exp(y - max y), s = sum_v E_v and G = E - s * onehot(target);
+    then dNLL/dy = G / s, dNLL/d input = W^T G / s and dNLL/dW = G (input / s)^T. The factor 1 / s multiplies the small
+    input and never the large G.
 
-    On a CPU these products are fastest when the words are the last axis of the weights in memory:
+    On a CPU, these products are fastest if words are the last axis of the weights in memory; see
     `distributed.constraints.vocab_minor_layout`.
 
     Args:
-        terms: The weights, each with its inputs.
-        b_V: The words' biases.
+        terms: The weights and inputs of each term.
+        b_V: The word biases.
         targets_B: Word ids, int32.
         precision: bfloat16 rounds the weights, the inputs and G in the products; sums and b stay float32.
-        block_size: Number of examples whose V scores are in memory at once.
-        axis: The named mesh axis over which the words are divided, each device holding its rows of the weights and of b
-            (the paper's section 3.2). Then the devices exchange, for each example, the largest score, the sum of E,
-            the target's score and the gradient with respect to the inputs, and nothing that grows with V.
+        block_size: The number of examples whose V scores are in memory at once.
+        axis: The named mesh axis over which words are divided; each device holds its rows of the weights and of b (the
+            paper's section 3.2). For each example, devices exchange the largest score, the sum of E, the target's score
+            and the gradient with respect to the inputs, but nothing that grows with V.
 
     Returns:
         A float32 scalar, nats per word. Differentiable once, in reverse mode (no second derivatives, no forward mode).
@@ -75,28 +76,28 @@ def blockwise_distillation(
     precision: Precision,
     block_size: int,
 ) -> tuple[Array, Array]:
-    """Computes the mean cross-entropy with (1 - weight) onehot(target) + weight q, as `blockwise_cross_entropy` does.
+    """Computes the mean cross-entropy with the distribution (1 - weight) onehot(target) + weight q in blocks.
 
-    Here q is the teachers' distribution, B x V, of which a block at a time is in memory. In the notation
-    of `blockwise_cross_entropy`, G = E - s * ((1 - weight) onehot(target) + weight q).
+    q is the distribution of the teachers, B x V; only one block of it is in memory at a time. In the notation of
+    `blockwise_cross_entropy`, G = E - s * ((1 - weight) onehot(target) + weight q).
 
     Args:
-        terms: The weights, each with its inputs.
-        b_V: The words' biases.
+        terms: The weights and inputs of each term.
+        b_V: The word biases.
         targets_B: Word ids, int32.
-        teachers: The teachers, of which no gradient is computed.
-        weight: The share of the teachers, from 0 to 1.
-        precision: See `blockwise_cross_entropy`; also that of the teachers' products.
-        block_size: Number of examples whose V scores are in memory at once.
+        teachers: The teachers, treated as constants.
+        weight: The weight of the teachers, from 0 to 1.
+        precision: See `blockwise_cross_entropy`; it also applies to the products of the teachers.
+        block_size: The number of examples whose V scores are in memory at once.
 
     Returns:
-        The cross-entropy, and the mean NLL, of which no gradient is computed; float32 scalars, nats per word.
+        The cross-entropy and the mean NLL, float32 scalars, nats per word. The mean NLL is not differentiable.
     """
     return _distillation_and_gradients(terms, b_V, targets_B, teachers, weight, precision, block_size)[0]
 
 
 def _distillation_and_gradients(*arguments: Any) -> tuple[tuple[Array, Array], Any]:
-    """Returns the results of `blockwise_distillation` of these arguments, and the gradients of its terms and b."""
+    """Returns the results of `blockwise_distillation` and the gradients with respect to terms and b."""
     terms, b_V, targets_B, teachers, weight, precision, block_size = arguments
     teaching = Teaching(teachers, weight, precision)
     results, gradients = _loss_and_gradients(terms, b_V, targets_B, precision, block_size, None, teaching)
@@ -121,10 +122,10 @@ def _backward(
 
 
 def default_block_size(platform: str) -> int:
-    """Returns the number of examples whose V scores are in memory at once.
+    """Returns the default number of examples per block for a platform.
 
-    Such a block stays in a CPU's cache, or in a TPU's buffers. On a GPU each block reads and writes the sum of the
-    gradients with respect to the weights, so that fewer are faster (experiments/accelerator).
+    Blocks fit into a CPU's cache or a TPU's buffers. On a GPU, every block reads and writes the accumulated weight
+    gradients, so fewer and larger blocks are faster (experiments/accelerator).
     """
     return {'cpu': 256, 'tpu': 1024}.get(platform, 4096)
 
@@ -138,18 +139,18 @@ def _loss_and_gradients(
     axis: str | None,
     teaching: Teaching | None = None,
 ) -> tuple[Any, Any]:
-    """Returns the loss, with teachers the pair of loss and NLL, and the gradients in the structure of (terms, b_V)."""
+    """Returns the loss (with teachers, the pair of loss and NLL) and its gradients, structured like (terms, b_V)."""
     B = len(targets_B)
     num_blocks = -(-B // block_size)
     padding = -B % num_blocks
     weights, inputs = zip(*terms)
     *split_points, bias_row = itertools.accumulate(x.shape[1] for x in inputs)
-    # One matrix for all terms: a product with the few columns of U alone has half the speed, and adding b separately is
-    # another pass over y.
+    # One matrix for all terms: a product with only the few columns of U runs at half the speed, and adding b separately
+    # takes another pass over y.
     weights_JxV = jnp.concatenate([*(w.T.astype(precision) for w in weights), _bias_rows(b_V, precision, bias_row)])
-    weights_JxV = jax.lax.optimization_barrier(weights_JxV)  # made once, not in each product
+    weights_JxV = jax.lax.optimization_barrier(weights_JxV)  # computed once, not in each product
     inputs_BxJ = jnp.concatenate([*inputs, jnp.ones((B, len(weights_JxV) - bias_row))], axis=1)
-    # Examples that only fill the last block have inputs of zero, also for b, and so add nothing to any gradient.
+    # Padding examples in the last block have zero inputs, also for b, and contribute nothing to any gradient.
     rows_B = targets_B if axis is None else _local_rows(targets_B, len(b_V), axis)
     taught = () if teaching is None else teaching.teachers.features
 
@@ -158,10 +159,10 @@ def _loss_and_gradients(
         return padded.reshape(num_blocks, -1, *x.shape[1:])
 
     inputs_NxSxJ, targets_NxS, features = jax.tree.map(in_blocks, (inputs_BxJ, rows_B, taught))
-    # Transpose outside the scan: inside, XLA fuses the transpose into the product, which then runs in float32.
+    # Transpose outside the scan: inside, XLA would fuse the transpose into the product, which would run in float32.
     blocks = inputs_NxSxJ, inputs_NxSxJ.transpose(0, 2, 1), targets_NxS, features
     run_block = functools.partial(_block, weights_JxV, axis, teaching)
-    # The first block starts the sum, so that no zeros are added.
+    # The first block initialises the sum, which avoids adding zeros.
     grad_weights_JxV, results = run_block(None, jax.tree.map(lambda x: x[0], blocks))
     results = jax.tree.map(lambda x: x[None], results)
     if num_blocks > 1:
@@ -178,13 +179,13 @@ blockwise_cross_entropy.defvjp(_loss_and_gradients, _backward)
 
 
 def _bias_rows(b_V: Array, precision: Precision, num_before: int) -> Array:
-    """Returns rows of that precision whose sum is b, then rows of zeros up to a multiple of ROW_MULTIPLE.
+    """Splits b into rows of the given precision that add up to b, zero-padded to a multiple of ROW_MULTIPLE rows.
 
-    Splits b into a sum of rounded terms: each row is the rounded remainder after the rows before it.
+    Each row is the rounded remainder after the previous rows.
     """
     finfo, remainder_V, rows = jnp.finfo(precision), b_V, []
     for _ in range(BIAS_TERMS[precision]):
-        # reduce_precision and not a cast to bfloat16 and back: XLA may drop such a pair of casts.
+        # reduce_precision rather than a cast to bfloat16 and back, because XLA may drop a pair of casts.
         rounded_V = jax.lax.reduce_precision(remainder_V, finfo.nexp, finfo.nmant)
         rows.append(rounded_V.astype(precision))
         remainder_V = remainder_V - rounded_V
@@ -194,11 +195,11 @@ def _bias_rows(b_V: Array, precision: Precision, num_before: int) -> Array:
 def _block(
     weights_JxV: Array, axis: str | None, teaching: Teaching | None, grad_weights_JxV: Array | None, block: Any
 ) -> tuple[Array, Any]:
-    """Computes one block, and adds its gradients with respect to the weights to their sum.
+    """Computes one block and accumulates its gradients with respect to the weights.
 
     Returns:
-        The sum, and for each example the NLL (with teachers the pair of loss and NLL) and the gradient with respect to
-        the inputs.
+        The accumulated weight gradients; and for each example the NLL (with teachers, the pair of loss and NLL) and the
+        gradient with respect to the inputs.
     """
     inputs_SxJ, inputs_JxS, targets_S, features = block
     precision = weights_JxV.dtype
@@ -206,12 +207,12 @@ def _block(
     max_S = _reduce('max', axis, jnp.max(y_SxV, axis=1))
     E_SxV = jnp.exp(y_SxV - max_S[:, None]).astype(precision)
     normaliser_S = _reduce('sum', axis, jnp.sum(E_SxV, axis=1, dtype=jnp.float32))
-    # On accelerators a pass over all scores, which XLA joins with others: on a TPU a scatter is a loop over examples.
+    # Accelerators pass over all scores, which XLA fuses with other passes; a TPU would scatter in a loop over examples.
     choose = jax.lax.platform_dependent
     targets_y_S = choose(y_SxV, targets_S, cpu=_gather_targets, default=_select_targets)
     nll_S = max_S + jnp.log(normaliser_S) - _reduce('sum', axis, targets_y_S)
     losses: Any = nll_S
-    target_share_S = normaliser_S  # times what is learned of the target
+    target_share_S = normaliser_S  # times the probability to learn for the target
     if teaching is not None:
         weight = teaching.weight
         q_SxV = teaching.teachers.replace(features=features).probabilities(teaching.precision)
@@ -234,38 +235,38 @@ def _product(left: Array, right: Array, axes: Any) -> Array:
 
 
 def _gather_targets(y_SxV: Array, targets_S: Array) -> Array:
-    """Returns the target's score of each example, 0 where another device holds that word."""
+    """Returns the target's score of each example, 0 if another device holds the target's row."""
     return y_SxV.at[jnp.arange(len(y_SxV)), targets_S].get(mode='fill', fill_value=0)
 
 
 def _select_targets(y_SxV: Array, targets_S: Array) -> Array:
-    """Returns what `_gather_targets` does, in a pass over all scores."""
+    """Computes `_gather_targets` in a pass over all scores."""
     return jnp.sum(jnp.where(jax.nn.one_hot(targets_S, y_SxV.shape[1], dtype=bool), y_SxV, 0), axis=1)
 
 
 def _scatter_targets(E_SxV: Array, targets_S: Array, values_S: Array) -> Array:
-    """Returns E with the target's number of each example replaced, unless another device holds that word."""
+    """Returns E with the target's entry of each example replaced, unless another device holds the target's row."""
     examples = jnp.arange(len(E_SxV))
     if E_SxV.dtype == jnp.float32:
         return E_SxV.at[examples, targets_S].set(values_S, mode='drop')
-    # Scatter the bits as integers: for bfloat16 XLA on a CPU would convert all of E to float32 and back.
+    # Scatter the bits as integers: on a CPU, XLA would convert all of a bfloat16 E to float32 and back.
     bits = jax.lax.bitcast_convert_type
     replaced = bits(E_SxV, jnp.uint16).at[examples, targets_S].set(bits(values_S, jnp.uint16), mode='drop')
     return bits(replaced, E_SxV.dtype)
 
 
 def _mask_targets(E_SxV: Array, targets_S: Array, values_S: Array) -> Array:
-    """Returns what `_scatter_targets` does, in a pass over all of E."""
+    """Computes `_scatter_targets` in a pass over all of E."""
     return jnp.where(jax.nn.one_hot(targets_S, E_SxV.shape[1], dtype=bool), values_S[:, None], E_SxV)
 
 
 def _reduce(operation: Literal['max', 'sum'], axis: str | None, values: Array) -> Array:
-    """Reduces values over the devices that divide the words among them; returns them as they are without an axis."""
+    """Reduces values over the devices of a mesh axis; returns them unchanged if `axis` is None."""
     collective = {'max': jax.lax.pmax, 'sum': jax.lax.psum}[operation]
     return values if axis is None else collective(values, axis)
 
 
 def _local_rows(targets_B: Array, num_words: int, axis: str) -> Array:
-    """Returns the targets as rows of this device's weights, `num_words` (no row) for words of other devices."""
+    """Maps targets to rows of this device's weights; targets of other devices map to `num_words`, an invalid row."""
     rows_B = targets_B - num_words * jax.lax.axis_index(axis)
     return jnp.where((rows_B >= 0) & (rows_B < num_words), rows_B, num_words)

@@ -1,4 +1,4 @@
-"""The softmax over all words, trained by its exact loss, whose gradient is in `blockwise`.
+"""The full softmax, trained by its exact loss.
 
 Dims: V vocabulary, B batch, D width of one array of features.
 """
@@ -15,15 +15,15 @@ from nplm_jax.outputs.softmax import Softmax
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FullSoftmax(Softmax):
-    """The softmax over all words, trained by its exact mean NLL."""
+    """The softmax over all words, trained by the exact mean NLL."""
 
     block_size: CountOrZero = key(
         0,
-        'number of examples whose |V| scores are in memory at once; 0: 256 on a CPU, 1024 on a TPU, 4096 on a GPU',
+        'number of examples whose |V| scores are in memory at once; 0: 256 on CPUs, 1024 on TPUs, 4096 on GPUs',
     )
 
     def check(self) -> None:
-        """See `Component.check`. A layer with a loss of its own takes no teacher."""
+        """See `Component.check`. Also rejects teachers for subclasses with their own loss."""
         check_teacher(self.teacher, self.teacher_weight, type(self).loss is not FullSoftmax.loss)
 
     def loss(
@@ -34,9 +34,9 @@ class FullSoftmax(Softmax):
         axis: str | None = None,
         teachers: SoftTargets | None = None,
     ) -> Losses:
-        """See `OutputLayer.loss`. Never makes a V x B array: see `blockwise_cross_entropy`.
+        """See `OutputLayer.loss`. Never materialises a V x B array; see `blockwise_cross_entropy`.
 
-        With teachers the loss is the cross-entropy with the targets and the teachers, on one device's words.
+        With teachers, the loss is the cross-entropy with targets and teachers, and `axis` must be None.
         """
         terms = tuple((view.shared[name], inputs_BxD) for name, inputs_BxD in features.items())
         args, blocks = (terms, view.shared[BIAS], batch.targets_B), (self.precision, self.block_size)

@@ -1,11 +1,11 @@
-"""Interface of output layers: from a network's features to P(w) and the training loss.
+"""Interface of output layers, which map a network's features to P(w) and the training loss.
 
-An output layer multiplies each of its weight matrices with one array of features. The body says which matrices there
-are and how wide they are: the paper's network has U (V x K, multiplied with the hidden units a) and W (V x P,
-multiplied with the word features x). Features come by the name of their matrix: `{'U_VxK': a_BxK, 'W_VxP': x_BxP}`.
+An output layer multiplies each of its weight matrices by one array of features. The body determines the matrices and
+their widths: the paper's network has U (V x K, for the hidden units a) and W (V x P, for the word features x). Features
+are keyed by the name of their matrix: `{'U_VxK': a_BxK, 'W_VxP': x_BxP}`.
 
-Dims: B batch, V vocabulary, D width of one array of features, L output rows that belong to one example, S output rows
-that all examples share.
+Dims: B batch, V vocabulary, D width of one array of features, L output rows specific to one example, S output rows
+shared by all examples.
 """
 
 import abc
@@ -24,22 +24,22 @@ from nplm_jax.data.batches import Batch
 if TYPE_CHECKING:
     from nplm_jax.data.vocabulary import Vocabulary
 
-Params = dict[str, Any]  # arrays by the paper's letters, float32
-Features = dict[str, jax.Array]  # name of an output matrix -> the features that it multiplies, B x D, float32
+Params = dict[str, Any]  # float32 arrays, named by the paper's letters
+Features = dict[str, jax.Array]  # name of an output matrix -> features it multiplies, B x D, float32
 Losses = tuple[jax.Array, jax.Array]  # the loss, and the mean NLL or its estimate; float32 scalars, nats per word
 BIAS = 'b_V'
-EMBEDDING = 'C_VxM'  # the word features, which every body has, and whose rows are output rows where they are tied
+EMBEDDING = 'C_VxM'  # the word features of every body; also an output matrix if tied
 
 
 class Tables(NamedTuple):
-    """Names of the parameters of a body or an output layer by what each of their rows belongs to.
+    """Parameter names of a body or an output layer, grouped by the meaning of a row.
 
     Attributes:
-        words: Those with one row per output word, besides the output matrices and b. A mesh divides their rows.
-        others: Those with one row for something else, such as a position or a class of words. Each device has them in
+        words: Tables with one row per output word, other than the output matrices and b. A mesh divides their rows.
+        others: Tables whose rows are something else, such as positions or word classes. Every device holds them in
             full.
-        units: The matrices, no tables, with one row per output unit: (out, in). Other matrices are (in, out), which
-            optimizers such as Muon need to know.
+        units: Matrices (not tables) with one row per output unit, stored as (out, in). Other matrices are (in, out);
+            optimizers such as Muon need the distinction.
     """
 
     words: tuple[str, ...] = ()
@@ -48,22 +48,22 @@ class Tables(NamedTuple):
 
     @property
     def of_words(self) -> tuple[str, ...]:
-        """Those of a network with one row per word: `words`, and C, which may be one of them."""
+        """The tables of a network with one row per word: `words` and C."""
         return tuple(dict.fromkeys((*self.words, EMBEDDING)))
 
     @property
     def all(self) -> tuple[str, ...]:
-        """Those of a network whose rows are vectors, as optimizers distinguish them from matrices."""
+        """All tables of a network, which optimizers distinguish from matrices."""
         return (*self.of_words, *self.others)
 
 
 class Rows(NamedTuple):
-    """The rows of the output matrices, of b and of other tables of words that a loss reads.
+    """Indices of the rows of output matrices, b and other word tables that a loss reads.
 
     Attributes:
-        examples_BxL: The numbers of the rows that belong to each example, int32.
-        shared_S: The numbers of the rows that all examples share, int32.
-        draws: What a layer knows besides of the rows of each example, arrays of B rows; None for nothing.
+        examples_BxL: Indices of the rows specific to each example, int32.
+        shared_S: Indices of the rows shared by all examples, int32.
+        draws: Sampling metadata of each example, a pytree of arrays with B rows; None if the layer has none.
     """
 
     examples_BxL: jax.Array
@@ -72,23 +72,23 @@ class Rows(NamedTuple):
 
 
 class View(NamedTuple):
-    """What a training loss multiplies: all parameters, or only the rows of the tables that it reads.
+    """The parameters of a training loss: all of them, or tables reduced to the rows that the loss reads.
 
     Attributes:
-        shared: The parameters; with `rows` only the rows `rows.shared_S` of the tables.
-        examples: The rows `rows.examples_BxL` of the tables, B x L x D and B x L; empty without `rows`.
-        rows: Which rows; None for all.
-        contexts_SxLxM: The rows of C of the tokens that the body reads; None where they are gathered from `shared`.
+        shared: The parameters. If `rows` is given, tables hold only the rows `rows.shared_S`.
+        examples: The rows `rows.examples_BxL` of the tables, B x L x D and B x L; empty if `rows` is None.
+        rows: The selected rows; None for all rows.
+        contexts_SxLxM: The rows of C for the input tokens; None to gather them from `shared`.
     """
 
     shared: Params
-    examples: Params = {}  # never changed
+    examples: Params = {}  # never mutated
     rows: Rows | None = None
     contexts_SxLxM: jax.Array | None = None
 
 
 def view_rows(params: Params, tables: Iterable[str], rows: Rows) -> View:
-    """Returns the view of some rows of the tables, and of all other parameters."""
+    """Returns the view with the selected rows of the tables and all other parameters."""
     shared, examples = ({name: params[name][ids] for name in tables} for ids in (rows.shared_S, rows.examples_BxL))
     return View(params | shared, examples, rows)
 
@@ -98,35 +98,35 @@ class OutputLayer(Component, abc.ABC):
     """P(w | features) over V words, and its training loss.
 
     Attributes:
-        takes_new_words: Whether P(w) depends on nothing but one row per word, so that rows of further words can follow.
-        tables: Its tables besides the output matrices and b. `loss` gets the same rows of all that have one row per
-            output word.
+        takes_new_words: Whether words can be added by appending rows, because P(w) depends only on one row per word.
+        tables: The layer's tables other than the output matrices and b. `loss` receives the same rows of every table
+            with one row per output word.
     """
 
     takes_new_words = False
     tables: ClassVar[Tables] = Tables()
 
     def over(self, vocabulary: 'Vocabulary') -> Self:
-        """Returns the layer over the words of a vocabulary, with values such as `samples` lowered to fit a small one.
+        """Returns the layer for a vocabulary; values such as `samples` are capped at its size.
 
         Raises:
-            BadInput: The layer does not fit the vocabulary.
+            BadInput: The layer is incompatible with the vocabulary.
         """
         return self
 
     def num_rows(self, vocabulary_size: int) -> int:
-        """Returns the number of rows of the output matrices and of b: V, unless rows are not of words."""
+        """Returns the number of rows of the output matrices and b: V, unless rows do not represent words."""
         return vocabulary_size
 
     def init(
         self, key: jax.Array, keys: Mapping[str, jax.Array], widths: Mapping[str, int], bias_V: jax.Array
     ) -> Params:
-        """Returns the layer's parameters: matrices uniform in +-1/sqrt(width), and b.
+        """Returns initial parameters: output matrices uniform in ±1/sqrt(width), and b.
 
         Args:
-            key: A random key for further parameters of a layer.
-            keys: A random key for each output matrix, by name.
-            widths: The width of each output matrix, by name.
+            key: A random key for additional parameters of subclasses.
+            keys: Output-matrix name -> random key.
+            widths: Output-matrix name -> width.
             bias_V: Initial b, float32.
         """
         shapes = {name: (len(bias_V), width) for name, width in widths.items()}
@@ -134,9 +134,9 @@ class OutputLayer(Component, abc.ABC):
         return {**matrices, BIAS: bias_V}
 
     def make_extras(self, train_T: np.ndarray, vocabulary_size: int) -> Any:
-        """Returns the arrays besides the words that each update's loss reads (`Batch.extras`), None for none.
+        """Returns constant arrays that the loss reads in every update (`Batch.extras`), or None.
 
-        Such as the distribution that training samples words from, or the parameters of a teacher.
+        An example is the distribution from which training samples words.
 
         Args:
             train_T: The training words in reading order, int32.
@@ -145,40 +145,40 @@ class OutputLayer(Component, abc.ABC):
         return None
 
     def rows(self, batch: Batch, key: jax.Array | None = None, state: Any = None) -> Rows | None:
-        """Returns the rows that the training loss of a batch reads; None for all rows.
+        """Selects the rows that the training loss of a batch reads; returns None for all rows.
 
         Args:
-            batch: The examples, and the extras.
-            key: A random key of the update.
-            state: The layer's state, see `SparseOutputLayer`.
+            batch: The examples and the extras.
+            key: The random key of the update.
+            state: The state of the layer, see `SparseOutputLayer`.
         """
         return None
 
     @abc.abstractmethod
     def loss(self, view: View, features: Features, batch: Batch, axis: str | None = None) -> Losses:
-        """Returns the training loss, and the mean NLL that is reported: the same, exact or estimated.
+        """Returns the training loss and the reported mean NLL, which is exact or an estimate.
 
         Args:
-            view: The parameters, or the rows of them that `rows` names. Where `axis` is given, arrays with V rows hold
-                this device's rows only.
-            features: The body's features of the batch's examples.
-            batch: This device's examples, and the extras.
-            axis: The named mesh axis over which the V words are divided; None if one device holds all.
+            view: The parameters, or the rows that `rows` selects. If `axis` is given, arrays with V rows hold only this
+                device's rows.
+            features: The body's features of the examples.
+            batch: This device's examples and the extras.
+            axis: The named mesh axis over which the V words are divided; None if each device holds all words.
         """
 
     @abc.abstractmethod
     def log_probabilities(self, params: Params, features: Features) -> jax.Array:
-        """Returns log P(w | features) of all words exactly, B x V, float32, nats."""
+        """Returns the exact log P(w | features) of all words, B x V, float32, nats."""
 
     @abc.abstractmethod
     def nll(self, params: Params, features: Features, targets_B: jax.Array) -> jax.Array:
-        """Returns -log P(target | features) of each example exactly, B, float32, nats."""
+        """Returns the exact -log P(target | features) of each example, B, float32, nats."""
 
 
 class SparseOutputLayer(OutputLayer):
-    """An output layer whose training loss reads only some rows of the output matrices: gradients are sparse.
+    """An output layer with sparse gradients: its training loss reads only some rows of the output matrices.
 
-    It can keep a state, which `rows` reads and `update_state` changes.
+    It may have a state, which `rows` reads and `update_state` updates.
     """
 
     @abc.abstractmethod
@@ -186,32 +186,32 @@ class SparseOutputLayer(OutputLayer):
         """See `OutputLayer.rows`."""
 
     def init_state(self, vocabulary_size: int) -> Any:
-        """Returns the layer's state before the first update, a pytree of arrays; None for a layer without one."""
+        """Returns the initial state of the layer, a pytree of arrays; None for a stateless layer."""
         return None
 
     def update_state(self, state: Any, batch: Batch, rows: Rows, bias_grads_BxL: jax.Array) -> Any:
-        """Returns the layer's state after an update; not called where it is None.
+        """Returns the state after an update. Not called for stateless layers.
 
         Args:
             state: The state before the update.
-            batch: The examples of the update, and the extras.
-            rows: The rows that its loss read.
-            bias_grads_BxL: The gradient of the loss with respect to the rows of b that belong to each example. Where
-                the loss has an estimated normaliser, that of a sample is its normalised importance weight over B.
+            batch: The examples of the update and the extras.
+            rows: The rows that the loss read.
+            bias_grads_BxL: The gradient of the loss with respect to the example-specific rows of b. If the loss
+                estimates its normaliser, the gradient of a sample is its normalised importance weight divided by B.
         """
         return state
 
 
 class ExactSparseLayer(SparseOutputLayer):
-    """A sparse output layer whose training loss is the exact mean NLL. The targets alone decide which rows it reads."""
+    """A sparse output layer whose training loss is the exact mean NLL. The rows it reads depend only on the targets."""
 
     @abc.abstractmethod
     def rows_of(self, targets_B: jax.Array) -> Rows:
-        """Returns the rows that the targets need."""
+        """Returns the rows required by the targets."""
 
     @abc.abstractmethod
     def nll_of(self, view: View, features: Features, targets_B: jax.Array) -> jax.Array:
-        """Returns -log P(target) of each example, B, nats, from the rows of `rows_of`."""
+        """Returns -log P(target) of each example, B, nats, from the rows selected by `rows_of`."""
 
     def rows(self, batch: Batch, key: jax.Array | None = None, state: Any = None) -> Rows:
         """See `OutputLayer.rows`."""
@@ -223,5 +223,5 @@ class ExactSparseLayer(SparseOutputLayer):
         return nll, nll
 
     def nll(self, params: Params, features: Features, targets_B: jax.Array) -> jax.Array:
-        """See `OutputLayer.nll`. Computes only the scores of the rows that the targets need."""
+        """See `OutputLayer.nll`. Computes only the scores required by the targets."""
         return self.nll_of(view_rows(params, (*features, BIAS), self.rows_of(targets_B)), features, targets_B)

@@ -1,4 +1,4 @@
-"""Cheaper losses from some sampled words that the whole batch shares: the paper's section 5.2, and NCE.
+"""Sampled losses, whose sampled words are shared by the whole batch: importance sampling (section 5.2) and NCE.
 
 Dims: V vocabulary, B batch, S samples.
 
@@ -26,7 +26,7 @@ from nplm_jax.outputs.soft_targets import SoftTargets, check_teacher
 if TYPE_CHECKING:
     from nplm_jax.data.vocabulary import Vocabulary
 
-_RESOLUTION = 2**30  # of the cumulative inclusion probabilities
+_RESOLUTION = 2**30  # resolution of the cumulative inclusion probabilities
 
 
 @flax.struct.dataclass
@@ -35,7 +35,7 @@ class ProposalDistribution:
 
     Attributes:
         cumulative_V: Cumulative inclusion probabilities of the words, int32, in units of 1 / (2**30 // S).
-        log_inclusion_prob_V: log of the probability that a word is among the S words of a draw, float32, nats.
+        log_inclusion_prob_V: log of the probability that a draw of S words includes a word, float32, nats.
     """
 
     cumulative_V: jax.Array
@@ -47,7 +47,7 @@ class SampledSoftmax(softmax.Softmax, SparseOutputLayer):
     """The softmax, trained by importance sampling (section 5.2).
 
     The loss is log(exp(y_target) + sum over other samples of exp(y) / P(included)) - y_target. Its normaliser is an
-    unbiased estimate of the softmax's, and equals it when all words are samples.
+    unbiased estimate of the softmax normaliser, and equals it if all words are samples.
 
     Attributes:
         scorer: Computes y.
@@ -55,22 +55,22 @@ class SampledSoftmax(softmax.Softmax, SparseOutputLayer):
 
     samples: Count = key(
         1000,
-        'number of distinct words that are drawn per update and shared by all examples of the batch; at most |V|',
+        'number of distinct words sampled per update and shared by all examples of the batch; at most |V|',
     )
     proposal: Literal['unigram', 'log_uniform'] = key(
         'unigram',
-        'the distribution of the drawn words: unigram (by training count) | log_uniform (by rank)',
+        'sampling distribution: unigram (by training count) | log_uniform (by rank)',
     )
     scorer: softmax.Scorer = built(softmax.LINEAR)  # type: ignore[misc]
 
     def check(self) -> None:
-        """See `Component.check`. A layer with a loss of its own, such as `nce`, takes no teacher."""
+        """See `Component.check`. Also rejects teachers for subclasses with their own loss, such as `nce`."""
         own = SampledSoftmax.loss, SampledSoftmax.sampled_loss, SampledSoftmax.rows
         has_own_loss = (type(self).loss, type(self).sampled_loss, type(self).rows) != own
         check_teacher(self.teacher, self.teacher_weight, has_own_loss)
 
     def over(self, vocabulary: 'Vocabulary') -> Self:
-        """See `OutputLayer.over`. Draws all words where the vocabulary has fewer than `output.samples`."""
+        """See `OutputLayer.over`. Caps `samples` at the size of the vocabulary."""
         return dataclasses.replace(self, samples=min(self.samples, len(vocabulary)))
 
     def make_extras(self, train_T: np.ndarray, vocabulary_size: int) -> ProposalDistribution:
@@ -80,7 +80,7 @@ class SampledSoftmax(softmax.Softmax, SparseOutputLayer):
         return inclusion_distribution(log_q_V, self.samples)
 
     def rows(self, batch: Batch, key: jax.Array | None = None, state: Any = None) -> Rows:
-        """Returns the target's row of each example, B x 1, and the S sampled words."""
+        """Returns the row of each target, B x 1, and the S sampled words."""
         assert key is not None
         return Rows(batch.targets_B[:, None], draw(key, batch.extras, self.samples))
 
@@ -94,8 +94,8 @@ class SampledSoftmax(softmax.Softmax, SparseOutputLayer):
     ) -> Losses:
         """See `OutputLayer.loss`. The mean NLL is the importance-sampling estimate.
 
-        With teachers the loss is the cross-entropy with the targets and the teachers. Student and teachers have a
-        distribution over the target and the samples; see `SoftTargets.of_candidates`.
+        With teachers, the loss is the cross-entropy with targets and teachers, computed from distributions over the
+        target and the samples; see `SoftTargets.of_candidates`.
         """
         assert view.rows is not None
         targets_B, samples_S = batch.targets_B, view.rows.shared_S
@@ -113,7 +113,7 @@ class SampledSoftmax(softmax.Softmax, SparseOutputLayer):
     def sampled_loss(
         self, corrected_logits_SxB: jax.Array, corrected_target_logits_B: jax.Array, nll: jax.Array
     ) -> jax.Array:
-        """Returns the loss, a float32 scalar in nats per word; here the estimated mean NLL.
+        """Returns the loss, a float32 scalar in nats per word: here the estimated mean NLL.
 
         Args:
             corrected_logits_SxB: y - log P(included) of the samples.
@@ -126,26 +126,26 @@ class SampledSoftmax(softmax.Softmax, SparseOutputLayer):
 class NoiseContrastive(SampledSoftmax):
     """The softmax, trained by noise-contrastive estimation.
 
-    The loss is that of a binary classification of target against samples, with logits y - log P(included). It uses y as
-    log P(w), so training drives the normaliser towards one (self-normalised).
+    The loss is a binary classification of targets against samples, with logits y - log P(included). Since y stands for
+    log P(w), training drives the normaliser towards one (self-normalisation).
     """
 
     def sampled_loss(
         self, corrected_logits_SxB: jax.Array, corrected_target_logits_B: jax.Array, nll: jax.Array
     ) -> jax.Array:
-        """Returns the binary cross-entropy of all decisions."""
+        """Returns the binary cross-entropy, summed over the decisions of each example and averaged over examples."""
         return jnp.mean(_softplus(-corrected_target_logits_B) + jnp.sum(_softplus(corrected_logits_SxB), axis=0))
 
 
 def inclusion_distribution(log_q_V: np.ndarray, num_samples: int) -> ProposalDistribution:
-    """Returns a distribution of draws whose inclusion probabilities are proportional to q where that is at most one.
+    """Creates a sampling distribution with inclusion probabilities proportional to q, clipped at one.
 
-    Probabilities above one are clipped to one, and the rest is redistributed over the other words. Each word
-    of a probability above 0 keeps at least one unit of the cumulative probabilities.
+    The mass above one is redistributed over the other words. Every word with a positive probability keeps at least one
+    unit of the cumulative probabilities.
 
     Args:
-        log_q_V: log of the words' probabilities, up to a constant.
-        num_samples: How many distinct words a draw has, V at most.
+        log_q_V: log q of the words, up to a constant.
+        num_samples: The number of distinct words per draw, at most V.
     """
     q_V = np.exp(np.asarray(log_q_V, np.float64))
     inclusion_prob_V = np.zeros(len(q_V))
@@ -159,13 +159,13 @@ def inclusion_distribution(log_q_V: np.ndarray, num_samples: int) -> ProposalDis
     unit = _RESOLUTION // num_samples
     cumulative_V = _round_edges(inclusion_prob_V, num_samples, unit)
     possible_V = inclusion_prob_V > 0
-    if not np.diff(cumulative_V, prepend=0)[possible_V].all():  # a target that no draw can have would have no gradient
+    if not np.diff(cumulative_V, prepend=0)[possible_V].all():  # words that are never drawn would have no gradient
         least = 1.5 / unit  # more than the rounding of an edge
         small_V = possible_V & (inclusion_prob_V < least)
         missing = (least - inclusion_prob_V[small_V]).sum()
         scale = 1 - missing / inclusion_prob_V[~small_V].sum()
         cumulative_V = _round_edges(np.where(small_V, least, scale * inclusion_prob_V), num_samples, unit)
-    with np.errstate(divide='ignore'):  # the probabilities of the rounded edges, so that they are exact
+    with np.errstate(divide='ignore'):  # from the rounded edges, so they are the exact probabilities of `draw`
         log_inclusion_prob_V = np.log(np.diff(cumulative_V, prepend=0) / unit)
     return ProposalDistribution(jnp.asarray(cumulative_V, jnp.int32), jnp.asarray(log_inclusion_prob_V, jnp.float32))
 
@@ -178,13 +178,13 @@ def _round_edges(inclusion_prob_V: np.ndarray, num_samples: int, unit: int) -> n
 
 
 def log_uniform(vocabulary_size: int) -> np.ndarray:
-    """Returns log q(id) of q = log((id + 2) / (id + 1)) / log(V + 1): Zipf's law for ids by falling frequency, nats."""
+    """Returns log q(id), nats, of Zipf's law for ids sorted by frequency: q = log((id + 2) / (id + 1)) / log(V + 1)."""
     ids_V = np.arange(vocabulary_size)
     return np.log(np.log1p(1 / (ids_V + 1)) / np.log(vocabulary_size + 1))
 
 
 def draw(key: jax.Array, proposal: ProposalDistribution, num_samples: int) -> jax.Array:
-    """Draws distinct words by systematic sampling: one random start, then every unit of the cumulative probabilities.
+    """Draws distinct words by systematic sampling: a random start, then steps of one unit of cumulative probability.
 
     Returns:
         Word ids, int32, S.
@@ -205,7 +205,7 @@ def _estimated_nll(
 
 @jax.custom_jvp
 def _softplus(x: jax.Array) -> jax.Array:
-    """Returns log(1 + exp x), stable. jax.nn.softplus takes twice as long on a CPU, for unneeded precision."""
+    """Returns log(1 + exp x), stable. `jax.nn.softplus` is more precise than needed and twice as slow on a CPU."""
     return jnp.maximum(x, 0) + jnp.log(1 + jnp.exp(-jnp.abs(x)))
 
 

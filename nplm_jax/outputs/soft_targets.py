@@ -1,7 +1,8 @@
-"""Distributions of the next word that a loss can learn beside the targets: those of teachers, `models.distilled`.
+"""Interface of soft targets: distributions of teachers that a loss learns in addition to the targets.
 
-The student learns from (1 - weight) onehot(target) + weight q. Dims: V vocabulary, B batch, S words that all examples
-share.
+The student learns (1 - weight) onehot(target) + weight q. `models.distilled` implements q.
+
+Dims: V vocabulary, B batch, S words shared by all examples.
 """
 
 from typing import Protocol, Self
@@ -15,10 +16,10 @@ from nplm_jax.utils.errors import require
 
 
 class SoftTargets(Protocol):
-    """A distribution q of the next word for each example; a pytree of constants for the student's gradient.
+    """A distribution q of the next word for each example: a pytree of constants for the student's gradient.
 
     Attributes:
-        features: Arrays with one row per example, from which q is computed.
+        features: Arrays with one row per example, the inputs of q.
     """
 
     @property
@@ -26,19 +27,19 @@ class SoftTargets(Protocol):
         """See the attributes."""
 
     def replace(self, features: tuple[Features, ...]) -> Self:
-        """Returns the distributions of other examples."""
+        """Returns the distributions for other examples."""
 
     def probabilities(self, precision: Precision) -> jax.Array:
         """Returns q, B x V, float32.
 
         Args:
-            precision: Of the factors of products over V, in a layer with a softmax.
+            precision: The precision of the factors of products over V, in layers with a softmax.
         """
 
     def of_candidates(
         self, targets_B: jax.Array, samples_S: jax.Array, log_inclusion_prob_S: jax.Array, precision: Precision
     ) -> tuple[jax.Array, jax.Array]:
-        """Returns q over the target and the samples, as a sampled loss estimates the student's distribution.
+        """Returns q over the target and the samples, the candidates of a sampled loss.
 
         Args:
             targets_B: The targets, int32.
@@ -47,13 +48,14 @@ class SoftTargets(Protocol):
             precision: See `probabilities`.
 
         Returns:
-            q of the target, B, and of the samples, S x B, 0 where the sample is the target. They sum to one.
+            q of the target, B, and of the samples, S x B, which is 0 if the sample is the target. The values of each
+            example sum to one.
         """
 
 
 def check_teacher(teacher: str, weight: float, has_own_loss: bool) -> None:
-    """Raises BadInput if there is a teacher and the layer's loss takes none, or a weight and no teacher."""
+    """Raises BadInput for a teacher that the loss does not support, or for a teacher weight without a teacher."""
     is_read = bool(teacher) or weight == TEACHER_WEIGHT
-    require(is_read, 'output.teacher_weight', weight, 'needs output.teacher')
-    allowed = 'must be empty for an output layer whose loss takes no teacher; full and sampled do'
+    require(is_read, 'output.teacher_weight', weight, 'requires output.teacher')
+    allowed = 'must be empty: only the output layers full and sampled support teachers'
     require(not (teacher and has_own_loss), 'output.teacher', teacher, allowed)

@@ -1,6 +1,6 @@
 """The softmax over all words: scores, log-probabilities and exact NLL.
 
-Dims: V vocabulary, B batch, D width of one array of features, L words that belong to one example.
+Dims: V vocabulary, B batch, D width of one array of features, L words specific to one example.
 """
 
 import dataclasses
@@ -15,24 +15,24 @@ from nplm_jax.outputs.output_layer import BIAS, Features, OutputLayer, Params
 
 
 class Scorer:
-    """Computes the scores y of words from their rows: here b + the sum of the output matrices times their features."""
+    """Computes scores y of words from their rows: here b + the sum of the output matrices times their features."""
 
     def scores(self, params: Params, features: Features, precision: Precision = 'float32') -> jax.Array:
-        """Returns the scores of the words whose rows `params` holds, V x B, float32."""
+        """Returns the scores of the words with rows in `params`, V x B, float32."""
         return scores(params, features, precision)
 
     def gathered_scores(self, shared: Params, per_example: Params, features: Features) -> jax.Array:
-        """Returns the scores of L words of each example, B x L, float32; their rows are B x L x D."""
+        """Returns the scores of L words per example, B x L, float32; their rows are B x L x D."""
         return gathered_scores(per_example, features)
 
 
 LINEAR = Scorer()
-TEACHER_WEIGHT = 0.5  # unless output.teacher_weight says otherwise
+TEACHER_WEIGHT = 0.5  # default of output.teacher_weight
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Softmax(OutputLayer):
-    """P(w) = exp(y_w) / sum over all words of exp(y); subclasses define the training loss.
+    """P(w) = exp(y_w) / sum over all words of exp(y). Subclasses define the training loss.
 
     Attributes:
         scorer: Computes y.
@@ -40,17 +40,17 @@ class Softmax(OutputLayer):
 
     precision: Precision = key(
         'auto',
-        'matrix products over |V| in float32 | bfloat16 | auto (bfloat16 where the processor or the accelerator has '
-        'instructions for it); sums and parameters stay float32',
+        'precision of matrix products over |V|: float32 | bfloat16 | auto (bfloat16 on hardware with bfloat16 '
+        'instructions); sums and parameters stay float32',
     )
     teacher: str = key(
         '',
-        'of full and sampled: finished runs of networks over the same words, separated by commas; the mean of their '
-        'distributions is learned beside the targets',
+        'for full and sampled: comma-separated finished runs of networks over the same vocabulary; the mean of their '
+        'distributions is learned in addition to the targets',
     )
     teacher_weight: Annotated[float, between(0, 1)] = key(
         TEACHER_WEIGHT,
-        'of full and sampled: the share of output.teacher in what is learned; the rest is that of the target',
+        'for full and sampled: weight of output.teacher in the loss; the targets have the remaining weight',
     )
     scorer: ClassVar[Scorer] = LINEAR
     takes_new_words = True
@@ -69,8 +69,8 @@ def scores(params: Params, features: Features, precision: Precision = 'float32')
 
     Args:
         params: b and the output matrices, V x D.
-        features: The features that each output matrix multiplies.
-        precision: Of the factors.
+        features: The features for each output matrix.
+        precision: The precision of the factors.
 
     Returns:
         y_VxB, float32, words x examples.
@@ -80,11 +80,11 @@ def scores(params: Params, features: Features, precision: Precision = 'float32')
 
 
 def gathered_scores(params: Params, features: Features) -> jax.Array:
-    """Computes the scores of L words of each example from the rows that were gathered for them.
+    """Computes the scores of L words per example from gathered rows.
 
     Args:
-        params: The rows of b, B x L, and of the output matrices, B x L x D.
-        features: The features that each output matrix multiplies.
+        params: The gathered rows of b, B x L, and of the output matrices, B x L x D.
+        features: The features for each output matrix.
 
     Returns:
         y_BxL, float32.
@@ -93,7 +93,7 @@ def gathered_scores(params: Params, features: Features) -> jax.Array:
 
 
 def scorer_of(layer: OutputLayer) -> Scorer | None:
-    """Returns the scorer whose softmax a layer predicts by; None for another distribution, as a plug-in may have."""
+    """Returns the scorer of a softmax layer; None for a layer with another distribution, such as a plug-in's."""
     if isinstance(layer, Softmax) and type(layer).log_probabilities is Softmax.log_probabilities:
         return layer.scorer
     return None
@@ -104,9 +104,9 @@ def probabilities(layer: OutputLayer, params: Params, features: Features, precis
 
     Args:
         layer: The output layer.
-        params: Its parameters.
-        features: Its features.
-        precision: Of the factors of products over V, in a layer with a softmax.
+        params: The parameters of the layer.
+        features: The features for the layer.
+        precision: The precision of the factors of products over V, in layers with a softmax.
     """
     if (scorer := scorer_of(layer)) is None:
         return jnp.exp(layer.log_probabilities(params, features))
@@ -114,7 +114,7 @@ def probabilities(layer: OutputLayer, params: Params, features: Features, precis
 
 
 def log_softmax(y_VxB: jax.Array) -> jax.Array:
-    """Returns log P(word) = y - log sum exp y, V x B, nats; stable for finite scores of any size."""
+    """Returns log P(word) = y - log sum exp y, V x B, nats. Numerically stable."""
     return jax.nn.log_softmax(y_VxB, axis=0)
 
 

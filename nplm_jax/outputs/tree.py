@@ -1,10 +1,11 @@
-"""Tree output: P(w | context) is a product of binary decisions on the way from the root of a binary tree to the word.
+"""Tree softmax: P(w | context) is a product of binary decisions along the path from the root of a tree to the word.
 
-Node t has a row of the output matrices and of b, which give its score y_t; the way takes its branch 1 with probability
-sigmoid(y_t), else its branch 0. A word with several leaves has the sum of their probabilities. The training loss is
-exact and reads the rows of the nodes above the target. Dims: V words, T nodes (rows of the output matrices), L nodes
-above the leaves of a word (the longest), R leaves of a word, D nodes above a leaf, so that L = R * D, N nodes of a
-level, S = 2N their children, B batch.
+Node t has a row of the output matrices and of b, which give its score y_t. A path takes branch 1 of the node with
+probability sigmoid(y_t), and branch 0 otherwise. The probability of a word with several leaves is the sum over its
+leaves. The training loss is exact and reads only the rows of the nodes above the target.
+
+Dims: V words, T nodes (rows of the output matrices), R leaves per word and D nodes above a leaf (both maxima), L = R D
+nodes above the leaves of a word, N nodes of a level, S = 2N their children, B batch.
 
 References:
     Morin and Bengio, Hierarchical probabilistic neural network language model, AISTATS 2005.
@@ -28,32 +29,32 @@ from nplm_jax.utils.errors import require
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TreeSoftmax(ExactSparseLayer):
-    """A binary decision at each node above the word.
+    """Hierarchical softmax with a binary decision at each node above the word.
 
     Attributes:
-        nodes: The tree, once it is made over a vocabulary; two trees are equal if their arrays are.
+        nodes: The tree, set by `over`. Trees with equal arrays compare equal.
     """
 
     tree: str = key(
         'huffman',
-        'huffman | random | a file with lines `word<TAB>code`, codes of 0 and 1',
+        'huffman | random | a file of lines `word<TAB>code`, where codes consist of 0 and 1',
         file_unless=BUILT_IN,
     )
     nodes: Tree = built()
 
     def over(self, vocabulary: Vocabulary) -> Self:
-        """See `OutputLayer.over`. Refuses a file of codes that is no tree over the vocabulary."""
+        """See `OutputLayer.over`. Rejects a file of codes that does not form a tree over the vocabulary."""
         return dataclasses.replace(self, nodes=make_tree(codes_of(vocabulary, self.tree)))
 
     def num_rows(self, vocabulary_size: int) -> int:
-        """See `OutputLayer.num_rows`. A row for each node, and for as many words."""
+        """See `OutputLayer.num_rows`. One row per node, and at least V rows."""
         return max(self.nodes.num_nodes, vocabulary_size)
 
     def init(
         self, key: jax.Array, keys: Mapping[str, jax.Array], widths: Mapping[str, int], bias_V: jax.Array
     ) -> Params:
-        """See `OutputLayer.init`. The nodes' biases give each word the probability that `bias_V` gives it."""
-        require(EMBEDDING not in widths, 'model.tied', True, 'must be False for output.kind=tree: nodes are not words')
+        """See `OutputLayer.init`. Node biases reproduce the word probabilities of `bias_V`."""
+        require(EMBEDDING not in widths, 'model.tied', True, 'must be False for output.kind=tree: rows are not words')
         signs_VxRxD = self.nodes.signs_VxRxD
         has_leaf_VxR = signs_VxRxD[:, :, 0] != 0
         mass_VxRx1 = (jax.nn.softmax(bias_V)[:, None] / has_leaf_VxR.sum(1, keepdims=True))[:, :, None]
@@ -67,7 +68,7 @@ class TreeSoftmax(ExactSparseLayer):
         return super().init(key, keys, widths, b_T)
 
     def rows_of(self, targets_B: jax.Array) -> Rows:
-        """Returns the rows of the nodes above each target, B x L, and no others."""
+        """Returns the rows of the nodes above each target, B x L, and no shared rows."""
         rows_BxL = jnp.asarray(self.nodes.nodes_VxRxD)[targets_B].reshape(len(targets_B), -1)
         return Rows(rows_BxL, jnp.zeros(0, jnp.int32))
 
@@ -80,7 +81,7 @@ class TreeSoftmax(ExactSparseLayer):
         return -jax.nn.logsumexp(log_p_BxR, axis=1)
 
     def log_probabilities(self, params: Params, features: Features) -> jax.Array:
-        """See `OutputLayer.log_probabilities`. Goes down the tree once, level by level."""
+        """See `OutputLayer.log_probabilities`. Traverses the tree once, level by level."""
         y_TxB = softmax.scores({name: params[name] for name in (*features, BIAS)}, features)
         log_p_NxB, leaves, start = jnp.zeros((1, y_TxB.shape[1])), [], 0
         for is_leaf_S in self.nodes.levels:

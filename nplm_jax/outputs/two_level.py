@@ -1,7 +1,9 @@
 """Two-level softmax: P(w | context) = P(class | context) P(w | class, context), exactly normalised.
 
-The H most frequent words (the shortlist) are classes with one word each. The other words are divided by falling
-frequency into G classes of L words; the last class may have fewer. Dims: V vocabulary, B batch, T = H + G classes.
+The H most frequent words (the shortlist) are classes of one word each. The other words, in order of decreasing
+frequency, form G classes of L words; the last class may have fewer.
+
+Dims: V vocabulary, B batch, T = H + G classes.
 """
 
 import dataclasses
@@ -19,27 +21,27 @@ from nplm_jax.outputs.output_layer import BIAS, ExactSparseLayer, Features, Para
 from nplm_jax.utils.errors import require
 
 MASKED = -1e30  # score of padding positions in the last class
-CLASSES = 'classes'  # the key of the G classes' parameters: U_GxK, W_GxP and b_G
+CLASSES = 'classes'  # key of the parameters of the G classes: U_GxK, W_GxP and b_G
 CLASS_BIAS = 'b_G'
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TwoLevelSoftmax(ExactSparseLayer):
-    """Predicts the class of the word, then the word in the class.
+    """Predicts the class of the word, then the word within the class.
 
-    The training loss is exact; it reads the rows of the target's class and the shortlist.
+    The training loss is exact and reads only the rows of the target's class and of the shortlist.
 
     Attributes:
-        vocabulary_size: V. Arrays have more rows where they are padded to a mesh.
+        vocabulary_size: V. Arrays padded for a mesh have more rows.
     """
 
-    num_shortlist: CountOrZero = key(1000, 'number of the most frequent words, each of which is a class of its own')
-    classes: Count = key(500, 'largest number of classes of the other words; these classes have equal sizes')
+    num_shortlist: CountOrZero = key(1000, 'number of most frequent words that each form a class of their own')
+    classes: Count = key(500, 'maximum number of equally sized classes of the other words')
     vocabulary_size: int = built(0)
     tables = Tables(others=(CLASSES,))
 
     def over(self, vocabulary: Vocabulary) -> Self:
-        """See `OutputLayer.over`. Refuses a shortlist or classes that the vocabulary cannot fill."""
+        """See `OutputLayer.over`. Rejects a vocabulary too small for the shortlist or the classes."""
         V = len(vocabulary)
         allowed = f'must be below {V:,}, the size of the vocabulary'
         require(self.num_shortlist < V, 'output.num_shortlist', self.num_shortlist, allowed)
@@ -49,18 +51,18 @@ class TwoLevelSoftmax(ExactSparseLayer):
 
     @property
     def class_size(self) -> int:
-        """L."""
+        """L, the number of words per class."""
         return -(-(self.vocabulary_size - self.num_shortlist) // self.classes)
 
     @property
     def num_classes(self) -> int:
-        """G, at most `output.classes`, without empty classes."""
+        """G, the number of non-empty classes, at most `output.classes`."""
         return -(-(self.vocabulary_size - self.num_shortlist) // self.class_size)
 
     def init(
         self, key: jax.Array, keys: Mapping[str, jax.Array], widths: Mapping[str, int], bias_V: jax.Array
     ) -> Params:
-        """See `OutputLayer.init`. Each class bias is the logsumexp of its words' initial biases."""
+        """See `OutputLayer.init`. The bias of a class is the logsumexp of the initial biases of its words."""
         G, L = self.num_classes, self.class_size
         class_keys = jax.random.split(jax.random.fold_in(key, 4), len(widths))
         classes = {
@@ -73,9 +75,9 @@ class TwoLevelSoftmax(ExactSparseLayer):
         return super().init(key, keys, widths, bias_V) | {CLASSES: classes}
 
     def rows_of(self, targets_B: jax.Array) -> Rows:
-        """Returns the rows of the words of each target's class, and the shortlist's.
+        """Returns the rows of the words in each target's class, and the rows of the shortlist.
 
-        A target in the shortlist gets the rows of an arbitrary class, which the loss masks.
+        A shortlist target gets the rows of an arbitrary class, which the loss masks.
         """
         H, L = self.num_shortlist, self.class_size
         first_B = H + jnp.maximum(targets_B - H, 0) // L * L
@@ -106,7 +108,7 @@ class TwoLevelSoftmax(ExactSparseLayer):
 
 
 def _top_scores(shortlist: Params, features: Features) -> jax.Array:
-    """Returns the scores of the T classes, those of the shortlist's words first, T x B."""
+    """Returns the scores of the T classes, shortlist words first, T x B."""
     classes = shortlist[CLASSES]
     names = {name: name.replace('_V', '_G') for name in features} | {BIAS: CLASS_BIAS}
     return softmax.scores({v: jnp.concatenate([shortlist[v], classes[g]]) for v, g in names.items()}, features)

@@ -1,6 +1,6 @@
-"""Binary codes of words, and the binary tree that they make: the way from the root to a word's leaf, a bit a node.
+"""Binary codes of words and the binary tree that they define, with one bit per node from the root to a leaf.
 
-Dims: V words, R leaves of a word, D nodes above a leaf, both the largest; S children of the nodes of a level.
+Dims: V words, R leaves per word and D nodes above a leaf (both maxima), S children of the nodes of a level.
 """
 
 import dataclasses
@@ -15,22 +15,24 @@ from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand
 from nplm_jax.utils.untrusted import read_lines
 
-BUILT_IN = ('huffman', 'random')  # names of codes that are made from the vocabulary alone
+BUILT_IN = ('huffman', 'random')  # codes that require only the vocabulary
 
-Codes = Sequence[Sequence[str]]  # of each word the codes of its leaves, such as '0110'
+Codes = Sequence[Sequence[str]]  # for each word, the codes of its leaves, such as '0110'
 
 
 @dataclasses.dataclass(frozen=True)
 class Tree:
-    """A binary tree whose leaves are words, numbered breadth first. Equal trees compare equal, so that programs do too.
+    """A binary tree whose leaves are words, numbered breadth first.
+
+    Trees are compared by digest, which lets equal trees share compiled programs.
 
     Attributes:
         digest: A checksum of the tree.
-        num_nodes: Number of nodes that are no leaves; the root is node 0.
-        nodes_VxRxD: The nodes above each leaf of each word from the root on, int32; 0 where there are fewer.
-        signs_VxRxD: 1 where the way takes branch 1 of the node, -1 for branch 0, 0 where there is no node, int8.
+        num_nodes: The number of internal nodes; the root is node 0.
+        nodes_VxRxD: The nodes above each leaf of each word, from the root down, int32; padded with 0.
+        signs_VxRxD: 1 if the path takes branch 1 of the node, -1 for branch 0, int8; padded with 0.
         levels: For each depth below the root, whether each child of the nodes above is a leaf, S bools.
-        leaves_VxR: The leaves of each word, in their breadth-first order; the number of leaves where there are fewer.
+        leaves_VxR: The leaves of each word in breadth-first numbering; padded with the number of leaves.
     """
 
     digest: str
@@ -46,11 +48,11 @@ def codes_of(vocabulary: Vocabulary, source: str) -> Codes:
 
     Args:
         vocabulary: The words.
-        source: `huffman` (frequent words have short codes), `random` (a balanced tree in random order), or a file with
+        source: `huffman` (frequent words have short codes), `random` (a balanced tree in random order), or a file of
             lines `word<TAB>code` or `word<TAB>code code ...`.
 
     Raises:
-        BadInput: The file is missing, is not of that form, has other words, or a word twice.
+        BadInput: The file is missing or malformed, lacks a word, or has a word twice.
     """
     if source == 'huffman':
         return [[code] for code in huffman(vocabulary.counts)]
@@ -62,7 +64,7 @@ def codes_of(vocabulary: Vocabulary, source: str) -> Codes:
 
 
 def huffman(counts: Sequence[int]) -> list[str]:
-    """Returns Huffman's codes: no other prefix code has fewer bits for this text. Ties go to the earlier words.
+    """Returns Huffman codes, the prefix codes with the fewest bits for these counts. Ties favour earlier words.
 
     Examples:
         >>> huffman([5, 2, 1, 1])
@@ -81,7 +83,7 @@ def huffman(counts: Sequence[int]) -> list[str]:
 
 
 def balanced(size: int) -> list[str]:
-    """Returns codes whose lengths differ by one at most, in order: each half of the words has the same first bit.
+    """Returns the codes of a balanced tree in order. Their lengths differ by at most one.
 
     Examples:
         >>> balanced(3)
@@ -93,30 +95,28 @@ def balanced(size: int) -> list[str]:
 
 
 def read(path: str, vocabulary: Vocabulary) -> Codes:
-    """Reads a file of codes. Raises BadInput: see `codes_of`."""
+    """Reads a file of codes. See `codes_of`."""
     file = expand('output.tree', path)
     require(file.is_file(), 'output.tree', path, 'must be huffman, random or a file of codes')
     codes: dict[str, list[str]] = {}
     for number, line in read_lines(file):
         word, _, leaves = line.partition('\t')
         if not leaves.split() or set(leaves) - {*'01 \r\n'}:
-            raise BadInput(f'{file}:{number}', 'must be a word, a tab, and codes of 0 and 1, separated by spaces')
+            raise BadInput(f'{file}:{number}', 'must be a word, a tab, and codes of 0 and 1 separated by spaces')
         if word in codes:
-            raise BadInput(
-                f'{file}:{number}', f'{word!r} has codes in another line already; give all of them in one line'
-            )
+            raise BadInput(f'{file}:{number}', f'{word!r} occurs twice; put all its codes in one line')
         codes[word] = leaves.split()
     for word in vocabulary.words:
         if word not in codes:
-            raise BadInput(file, f'has no code for {word!r}, which is in the vocabulary')
+            raise BadInput(file, f'has no code for the vocabulary word {word!r}')
     return [codes[word] for word in vocabulary.words]
 
 
 def make_tree(codes: Codes) -> Tree:
-    """Returns the tree of some codes.
+    """Builds the tree of the given codes.
 
     Raises:
-        BadInput: A code is the start of another, or a node has one branch only.
+        BadInput: A code is a prefix of another, or a node has only one branch.
     """
     leaves = sorted((len(code), code, word) for word, word_codes in enumerate(codes) for code in word_codes)
     prefixes = sorted({code[:i] for _, code, _ in leaves for i in range(len(code))}, key=lambda c: (len(c), c))
@@ -124,7 +124,7 @@ def make_tree(codes: Codes) -> Tree:
     all_codes = [code for _, code, _ in leaves]
     is_prefix_free = len(set(all_codes)) == len(all_codes) and not numbers.keys() & set(all_codes)
     is_tree = is_prefix_free and len(leaves) == len(prefixes) + 1
-    require(is_tree, 'output.tree', f'{len(leaves)} codes', 'must be a tree with two branches at every node')
+    require(is_tree, 'output.tree', f'{len(leaves)} codes', 'must form a tree with two branches at every node')
     R, D = max(len(word_codes) for word_codes in codes), leaves[-1][0]
     nodes_VxRxD = np.zeros((len(codes), R, D), np.int32)
     signs_VxRxD = np.zeros((len(codes), R, D), np.int8)

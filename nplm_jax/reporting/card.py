@@ -1,4 +1,4 @@
-"""The model card of a finished run: Markdown with metadata as Hugging Face reads them."""
+"""Model cards of finished runs: Markdown with metadata for Hugging Face."""
 
 import json
 import shlex
@@ -31,11 +31,11 @@ model = AutoModelForCausalLM.from_pretrained('FOLDER', trust_remote_code=True)
 
 
 def make(run: Run, hugging_face: bool = False) -> str:
-    """Returns the card.
+    """Returns the model card.
 
     Args:
         run: A finished run.
-        hugging_face: Whether the card is for a folder of `nplm export --to=hf`; else it is for a packed model.
+        hugging_face: Whether the card is for a folder of `nplm export --to=hf`; otherwise, for a packed model.
     """
     settings, results = run.settings, run.results or {}
     model, data = settings.model, corpora.describe(settings.corpus)
@@ -61,7 +61,7 @@ def make(run: Run, hugging_face: bool = False) -> str:
 
 
 def _metadata(run: Run, numbers: Mapping[str, Any]) -> str:
-    """Returns the metadata in YAML, of which JSON is a part."""
+    """Returns the metadata as YAML, with values in JSON, a subset of YAML."""
     values: dict[str, Any] = {
         'library_name': 'nplm-jax',
         'pipeline_tag': 'text-generation',
@@ -90,12 +90,12 @@ def _sizes(results: Mapping[str, Any]) -> str:
 
 
 def _denominators(results: Mapping[str, Any]) -> str:
-    """Returns what the perplexities are averages over, and how unknown words count."""
+    """Describes the units over which perplexities are averaged, and the treatment of unknown words."""
     test = results.get('sizes', {}).get('test', {})
     sizes = ', '.join(f'{count:,} {unit.replace("utf8_", "UTF-8 ")}' for unit, count in test.items())
-    text = f'The test text has {sizes}; the total log-probability is one for all units.' if sizes else ''
+    text = f'The test text has {sizes}; the total log-probability is the same for all units.' if sizes else ''
     if results.get('oov', {}).get('test'):
-        text += f' {RARE} lowers the perplexity, so compare it only over the same vocabulary.'
+        text += f' {RARE} lowers the perplexity; compare perplexities only over the same vocabulary.'
     return text.strip()
 
 
@@ -114,7 +114,7 @@ def _training(run: Run) -> str:
 
 def _limitations(run: Run) -> str:
     use = 'Research and teaching: surprisal, re-ranking and mixing of hypotheses, comparison of small language models.'
-    data = 'It knows only its training text, repeats its biases, and may write anything; do not use its text as advice.'
+    data = 'The model reflects its training text and its biases. Do not rely on generated text.'
     words = _unit(run) == 'words'
-    unknown = ' It cannot tell the words outside its vocabulary apart.' if words else ''
+    unknown = ' It does not distinguish between out-of-vocabulary words.' if words else ''
     return f'{use} {data}{unknown}'

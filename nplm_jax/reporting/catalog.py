@@ -1,4 +1,4 @@
-"""Which runs lie below a folder, and what their files say of them. Imports no JAX."""
+"""Discovery of runs, and access to the files that describe them. Does not import JAX."""
 
 import dataclasses
 import datetime
@@ -24,16 +24,16 @@ from nplm_jax.utils.io import expand, write_atomically
 from nplm_jax.utils.names import did_you_mean
 from nplm_jax.utils.untrusted import ANY_KEY, Schema, matches_schema, read_bytes, read_json, sha256
 
-RUNS = 'runs'  # where runs lie unless --workdir says otherwise
-# The files of a run's folder.
+RUNS = 'runs'  # default parent folder of runs
+# The files of a run folder.
 CONFIG, CORPUS, VOCABULARY = 'config.json', 'corpus.json', 'vocabulary.txt'
-MINUTES = 'minutes.json'  # what `--minutes` chose
+MINUTES = 'minutes.json'  # the choice made by `--minutes`
 RESULTS, METRICS = 'results.json', 'metrics.jsonl'
-SPELLING = 'spelling'  # of words outside the vocabulary: a run in the run's folder
+SPELLING = 'spelling'  # the run of a spelling model, inside the run folder
 SPLITS = ('train', 'valid', 'test')
-PER_UNIT = ('perplexity_per_word', 'bits_per_character', 'bits_per_byte')  # of results.json, by held-out split
+PER_UNIT = ('perplexity_per_word', 'bits_per_character', 'bits_per_byte')  # keys of results.json
 
-NUMBER, INFINITE = (int, float), (int, float, type(None))  # null is an infinite number
+NUMBER, INFINITE = (int, float), (int, float, type(None))  # null stands for infinity
 _HELD_OUT = dict.fromkeys(SPLITS[1:], INFINITE)
 _REQUIRED: Mapping[str, Schema] = {'name': (str,), 'seconds': NUMBER, 'perplexity': dict.fromkeys(SPLITS, INFINITE)}
 _OPTIONAL: Mapping[str, Schema] = {
@@ -46,19 +46,19 @@ _OPTIONAL: Mapping[str, Schema] = {
     'sample': {'words': _HELD_OUT, 'standard_error': _HELD_OUT},
     **dict.fromkeys(PER_UNIT, {ANY_KEY: INFINITE}),
 }
-_DEPTH = 3  # of a run below the folder that is searched: runs/SWEEP/POINT
+_DEPTH = 3  # maximum depth of a run below the searched folder: runs/SWEEP/POINT
 _MAX_SUGGESTED = 8
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A run as its files describe it.
+    """A run as described by its files.
 
     Attributes:
-        folder: Its folder.
-        record: What its config.json holds.
-        values: The values of its config by flattened key.
-        results: What its results.json holds; None while it is not finished.
+        folder: The folder.
+        record: The content of config.json.
+        values: Flattened key -> value of the config.
+        results: The content of results.json; None for an unfinished run.
     """
 
     folder: pathlib.Path
@@ -68,7 +68,7 @@ class Run:
 
     @functools.cached_property
     def settings(self) -> Settings:
-        """Its settings. Raises BadInput if a value is impossible; imports JAX, but no plug-in."""
+        """The settings. Raises BadInput if a value is invalid. Imports JAX, but no plug-ins."""
         try:
             with plugins.importing_none():
                 return config_lib.from_record(self.record)
@@ -77,7 +77,7 @@ class Run:
 
     @property
     def imported(self) -> bool:
-        """Whether the model was imported, so that no perplexity is recorded."""
+        """Whether the model was imported and has no recorded perplexity."""
         return bool(self.results and self.results.get('imported'))
 
     @property
@@ -87,7 +87,7 @@ class Run:
 
     @property
     def date(self) -> str:
-        """When its results, or else its metrics, or else its config were written, local time."""
+        """The modification time of the results, or else of the metrics or the config, in local time."""
         files = [self.folder / name for name in (RESULTS, METRICS, CONFIG)]
         written = next(file.stat().st_mtime for file in files if file.exists())
         try:
@@ -96,7 +96,7 @@ class Run:
             return 'unknown'
 
     def perplexity(self, split: str) -> float | None:
-        """Returns a recorded perplexity; None where none is recorded, infinity for the null in results.json."""
+        """Returns a recorded perplexity; None if none is recorded, infinity for null in results.json."""
         if self.results is None or self.imported:
             return None
         value = self.results['perplexity'][split]
@@ -104,30 +104,30 @@ class Run:
 
     @property
     def bits_per_byte(self) -> float | None:
-        """The recorded bits per byte of the test text; None if words of it are unknown, or none is recorded."""
+        """The recorded bits per byte of the test text; None if not recorded, as for texts with unknown words."""
         bits = (self.results or {}).get('bits_per_byte', {})
         return null_to_inf(bits['test']) if 'test' in bits else None
 
     @property
     def text(self) -> str:
-        """Identifies words, vocabulary and splits: perplexities of runs are comparable only where it is the same.
+        """Identifies words, vocabulary and splits. Perplexities are comparable only between runs with equal values.
 
-        It is the digest in corpus.json. A run without one (imported without --vocabulary, or damaged) has its own path,
-        which no other run shares.
+        The value is the digest in corpus.json. For a run without a digest (imported without --vocabulary, or damaged),
+        it is the path of the run, which is unique.
         """
         return str(self._corpus.get('sha256') or self.folder.resolve())
 
     def has_test_text_of(self, other: 'Run') -> bool:
-        """Returns whether two runs are tested on the same text, however it is cut into tokens.
+        """Returns whether two runs have the same test text, regardless of tokenization.
 
-        Runs of an earlier version did not record its digest; they count as runs on another text.
+        Returns False if a digest is not recorded.
         """
         digests = [run._corpus.get('test_sha256') for run in (self, other)]
         return bool(digests[0]) and digests[0] == digests[1]
 
     @property
     def _corpus(self) -> dict[str, Any]:
-        """What its corpus.json says; nothing where there is none."""
+        """The content of corpus.json; empty if there is none."""
         try:
             return read_json(self.folder / CORPUS)
         except BadInput:
@@ -135,26 +135,26 @@ class Run:
 
 
 def find_run(folder: str | os.PathLike[str]) -> pathlib.Path:
-    """Returns the path of a run or of a packed model, `runs/NAME` if only the name is given."""
+    """Returns the path of a run or a packed model; a bare name is looked up in `runs/`."""
     path = expand('--workdir', folder)
     return known if not path.exists() and (known := pathlib.Path(RUNS) / path).exists() else path
 
 
 def expand_run(folder: str | os.PathLike[str]) -> pathlib.Path:
-    """Returns the folder of a run as `find_run` finds it, of a packed model the one in the cache.
+    """Returns the folder of a run, see `find_run`. A packed model is unpacked into the cache.
 
     Raises:
-        BadInput: A packed model cannot be read or is damaged.
+        BadInput: A packed model is unreadable or damaged.
     """
     path = find_run(folder)
     return packed.unpack(path) if packed.is_packed(path) else path
 
 
 def split_names(value: str) -> list[str]:
-    """Returns the runs that are separated by commas; names of folders may have commas too.
+    """Splits comma-separated runs, whose names may contain commas: the longest existing name is preferred.
 
     Args:
-        value: The runs, as `expand_run` takes them. The longest name that exists is taken first.
+        value: The runs, each as for `expand_run`.
     """
     words, names = value.split(','), []
     while words:
@@ -166,14 +166,14 @@ def split_names(value: str) -> list[str]:
 
 
 def split_runs(key: str, value: str) -> list[pathlib.Path]:
-    """Returns the folders of finished runs that are separated by commas; see `split_names`.
+    """Returns the folders of comma-separated finished runs; see `split_names`.
 
     Args:
-        key: The key whose value it is, for error messages.
+        key: The config key or flag, for error messages.
         value: The runs.
 
     Raises:
-        BadInput: No finished run lies there, or one is given twice.
+        BadInput: A folder is not a finished run, or a run occurs twice.
     """
     folders = [expand_run(name) for name in split_names(value)]
     for folder in folders:
@@ -185,7 +185,7 @@ def split_runs(key: str, value: str) -> list[pathlib.Path]:
 
 
 def exists(run: str) -> bool:
-    """Returns whether something lies where `expand_run` looks for a run; a name that is no path lies nowhere."""
+    """Returns whether the path of a run exists; False for invalid paths."""
     try:
         return expand_run(run).exists()
     except BadInput:
@@ -193,12 +193,12 @@ def exists(run: str) -> bool:
 
 
 def is_finished(folder: pathlib.Path) -> bool:
-    """Returns whether a finished run lies there."""
+    """Returns whether a folder is a finished run."""
     return (folder / CONFIG).is_file() and finished(folder) is not None
 
 
 def finished(folder: pathlib.Path) -> dict[str, Any] | None:
-    """Returns the results of a finished run; None when there are none, or no complete ones."""
+    """Returns the results of a finished run; None if they are missing or incomplete."""
     try:
         results = read_json(folder / RESULTS)
     except BadInput:
@@ -207,9 +207,9 @@ def finished(folder: pathlib.Path) -> dict[str, Any] | None:
 
 
 def digest(folder: pathlib.Path) -> str:
-    """Returns the SHA-256 of what a finished run's files say of it: config, text, vocabulary and results.
+    """Returns the SHA-256 of the files that describe a finished run: config, text, vocabulary and results.
 
-    A moved or renamed folder keeps it. A run that is trained again gets another one: results.json has its seconds.
+    Moving or renaming the folder does not change the digest. Training again does, because results.json records times.
 
     Raises:
         BadInput: A file cannot be read.
@@ -222,9 +222,9 @@ def digest(folder: pathlib.Path) -> str:
 
 
 def write_config(folder: pathlib.Path, settings: Settings) -> None:
-    """Writes config.json, which makes a folder a run, with the digests of the files that the model is read with.
+    """Writes config.json, which marks a folder as a run, with digests of the files required to read the model.
 
-    These files are there already. Checkpoints and the arrays of count-based models have digests of their own.
+    These files must already exist. Checkpoints and arrays of count-based models have their own digests.
     """
     names = (CORPUS, VOCABULARY, CONFIG_FILE, RULES_FILE, *config_lib.user_files(settings))
     digests = {name: sha256(str(folder / name), folder / name) for name in names if (folder / name).exists()}
@@ -232,18 +232,18 @@ def write_config(folder: pathlib.Path, settings: Settings) -> None:
 
 
 def check_files(folder: pathlib.Path) -> None:
-    """Raises BadInput unless the files whose digests `write_config` recorded are as they were."""
+    """Raises BadInput unless the files match the digests recorded by `write_config`."""
     for name, digest in digests_of(read_json(folder / CONFIG)).items():
         if name != CONFIG and sha256(str(folder / name), folder / name) != digest:
-            problem = f'damaged: its SHA-256 is not the one in {CONFIG}; restore the file, or train in another folder'
+            problem = f'damaged: its SHA-256 differs from {CONFIG}; restore the file, or train in another folder'
             raise BadInput(folder / name, problem)
 
 
 def read_run(folder: pathlib.Path) -> Run:
-    """Reads what the files of a run say.
+    """Reads the files that describe a run.
 
     Raises:
-        BadInput: No run lies there, or its files are damaged.
+        BadInput: The folder is not a run, or its files are damaged.
     """
     if not (folder / CONFIG).is_file():
         raise BadInput('RUN', f'no run there; {suggest(folder)}', value=str(folder))
@@ -254,18 +254,18 @@ def read_run(folder: pathlib.Path) -> Run:
         raise BadInput(folder / CONFIG, f'cannot be read ({error})') from None
     results = read_json(folder / RESULTS) if (folder / RESULTS).is_file() else None
     if results is not None and not is_complete(results):
-        raise BadInput(f'{folder / RESULTS}', 'damaged; run the training command again to evaluate the run again')
+        raise BadInput(f'{folder / RESULTS}', 'damaged; run the training command again to repeat the evaluation')
     return Run(folder, record, values, results)
 
 
 def find(root: pathlib.Path) -> list[pathlib.Path]:
-    """Returns the folders of runs at or below `root`, by name; links are not followed."""
+    """Returns the folders of runs at or below `root`, sorted by name. Does not follow links."""
     runs = []
     for path, folders, files in os.walk(root):
         depth = len(pathlib.Path(path).relative_to(root).parts)
         if CONFIG in files:
             runs.append(pathlib.Path(path))
-        # The folders inside a run are its checkpoints.
+        # Do not descend into runs.
         folders[:] = (
             sorted(f for f in folders if not f.startswith('.')) if CONFIG not in files and depth < _DEPTH else []
         )
@@ -273,11 +273,11 @@ def find(root: pathlib.Path) -> list[pathlib.Path]:
 
 
 def suggest(wrong: pathlib.Path) -> str:
-    """Says what to give instead of a path without a run: the finished runs below it, or else those below runs/."""
+    """Suggests an alternative to a path without a run: the finished runs below it, or else below runs/."""
     if wrong.is_file() and wrong.suffix.lower() == '.arpa':
         run = f'{RUNS}/{wrong.stem}'
         to_run = command_line([*nplm_command(), 'import', wrong, f'--workdir={run}'])
-        return f'it is an ARPA file; make a run of it with: {to_run}; then give {shlex.quote(run)}'
+        return f'it is an ARPA file; import it with: {to_run}; then use {shlex.quote(run)}'
     if wrong.is_file():
         return f'it is a file; nplm score RUN < {shlex.quote(str(wrong))} scores its text'
     lists = ([str(f) for f in find(root) if is_finished(f)] for root in (wrong, pathlib.Path(RUNS)))
@@ -288,6 +288,6 @@ def suggest(wrong: pathlib.Path) -> str:
 
 
 def is_complete(results: Mapping[str, Any]) -> bool:
-    """Returns whether a results.json has all that tables show of a finished run, with the right types."""
+    """Returns whether the content of results.json has all entries of a finished run, with the right types."""
     schema = {**_REQUIRED, **{key: schema for key, schema in _OPTIONAL.items() if key in results}}
     return matches_schema(results, schema) and len({frozenset(results.get(key, ())) for key in PER_UNIT}) == 1

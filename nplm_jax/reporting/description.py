@@ -1,16 +1,16 @@
-"""What lists say of a model: its family and what gives its shape. Imports no JAX, so that they answer at once."""
+"""One-line descriptions of models. Does not import JAX, to keep commands that list runs fast."""
 
 from collections.abc import Mapping
 from typing import Any
 
-_SHAPE = {'n': None, 'm': None, 'h': None, 'layers': 1, 'direct': False}  # each with the value that is not named
+_SHAPE = {'n': None, 'm': None, 'h': None, 'layers': 1, 'direct': False}  # key -> value that is omitted
 
 
 def describe_model(values: Mapping[str, Any]) -> str:
-    """Returns the family of a model and what gives its shape: `lstm m=200 h=200`.
+    """Returns the family and the size of a model: `lstm m=200 h=200`. For plug-ins, all keys are included.
 
     Args:
-        values: The values of the run by flattened key. All keys of a plug-in are named, of other models the shape.
+        values: Flattened key -> value of the run's config.
     """
     family, start = str(values['model.family']), 'model.'
     model = {key.removeprefix(start): value for key, value in values.items() if key.startswith(start)}
@@ -20,5 +20,5 @@ def describe_model(values: Mapping[str, Any]) -> str:
 
 
 def _show(value: Any) -> str:
-    """Returns a value as text; that of a stranger's run may have characters that act on a terminal."""
+    """Returns a value as text, with unprintable characters escaped, because runs may come from untrusted sources."""
     return str(value) if str(value).isprintable() else repr(value)

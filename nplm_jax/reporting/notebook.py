@@ -1,4 +1,4 @@
-"""The learning curve of a run below the cell of a notebook that trains it."""
+"""Live learning curves in notebooks."""
 
 import pathlib
 import sys
@@ -9,17 +9,17 @@ from nplm_jax.reporting import figures
 from nplm_jax.reporting import run_reporter as reporting
 from nplm_jax.training.milestones import Progress
 
-_MIN_SECONDS = 2.0  # between two drawings
+_MIN_SECONDS = 2.0  # minimum time between updates of the figure
 
 
 def is_running() -> bool:
-    """Returns whether this process is the kernel of a notebook."""
+    """Returns whether this process is a notebook kernel."""
     ipython = sys.modules.get('IPython')
     return ipython is not None and hasattr(ipython.get_ipython(), 'kernel')
 
 
 class Reporter(reporting.Reporter):
-    """Also draws the learning curve again while the run trains; see `run_reporter.Reporter`."""
+    """Extends `run_reporter.Reporter` with a learning curve that is updated during training."""
 
     def __init__(self, folder: pathlib.Path, name: str = '') -> None:
         super().__init__(folder, name)
@@ -28,7 +28,7 @@ class Reporter(reporting.Reporter):
         self._drawn = -_MIN_SECONDS
 
     def close(self) -> None:
-        """Draws the curve with its last points."""
+        """Draws the final curve."""
         super().close()
         if self._display:
             self._draw()

@@ -1,9 +1,8 @@
-"""A model as one file: a zip of what a finished run's folder needs for every command that uses the model.
+"""Packed models: a single zip file with all files of a finished run that are required to use its model.
 
-The members are JSON, text and arrays (safetensors), stored without compression, sorted by name and without dates, so
-that a run gives the same bytes wherever it is packed. The comment of the zip names the format and the SHA-256 of all
-bytes before it. A file is unpacked once, into a folder of the cache that is named after this digest, and is then a
-run's folder like any other.
+Members are JSON, text and arrays (safetensors), stored without compression, sorted by name and without dates. Packing a
+run therefore gives the same bytes everywhere. The zip comment contains the format and the SHA-256 of all preceding
+bytes. A file is unpacked once, into a cache folder named after this digest, which is an ordinary run folder.
 """
 
 import hashlib
@@ -24,10 +23,10 @@ from nplm_jax.utils.io import cache_folder, open_atomically
 from nplm_jax.utils.untrusted import open_regular
 
 SUFFIX, FORMAT = '.nplm', 1
-PARAMETERS = 'parameters.safetensors'  # of a network; those of its best checkpoint
+PARAMETERS = 'parameters.safetensors'  # the parameters of a network from its best checkpoint
 _COMMENT = 'nplm-jax model, format {}, sha256 '
-_DIGITS = 64  # of a SHA-256
-_MEMBER = re.compile(r'(spelling/)?[a-zA-Z]\w*(\.\w+){1,2}')  # spelling/ is a run inside the run's folder
+_DIGITS = 64  # hexadecimal digits of a SHA-256
+_MEMBER = re.compile(r'(spelling/)?[a-zA-Z]\w*(\.\w+){1,2}')  # spelling/ is a run inside the run folder
 _MAX_MEMBERS = 100
 
 
@@ -36,10 +35,10 @@ def write(path: pathlib.Path, files: Mapping[str, pathlib.Path]) -> None:
 
     Args:
         path: The file to write.
-        files: The file of each member by the member's name.
+        files: Member name -> file.
 
     Raises:
-        OSError: The disk refuses; an earlier file at `path` is unchanged.
+        OSError: Writing failed; an existing file at `path` is unchanged.
     """
     with open_atomically(path) as file:
         with zipfile.ZipFile(file, 'w', zipfile.ZIP_STORED) as archive:
@@ -56,22 +55,21 @@ def write(path: pathlib.Path, files: Mapping[str, pathlib.Path]) -> None:
 
 
 def is_packed(path: pathlib.Path) -> bool:
-    """Returns whether a file is a packed model, by its name or by its end; a renamed one is one too."""
+    """Returns whether a file is a packed model, according to its suffix or its content."""
     if path.suffix == SUFFIX or not path.is_file():
         return path.is_file()
     try:
         with open_regular(str(path), path) as file:
             return _find_comment(file) is not None
-    except BadInput:  # cannot be read: the next reader says so
+    except BadInput:  # unreadable; reported by the next reader
         return False
 
 
 def unpack(path: pathlib.Path) -> pathlib.Path:
-    """Returns the folder in the cache that a packed model was unpacked to, now or earlier; its name is the file's.
+    """Unpacks a model into the cache, unless it already is there. Returns its folder, named after the file.
 
     Raises:
-        BadInput: The file cannot be read, is damaged, of another format, or has members that no packed model has; or
-            the disk refuses.
+        BadInput: The file is unreadable or damaged, has another format or unexpected members, or writing failed.
     """
     name = f'RUN={str(path)!r}'
     with open_regular(name, path) as file:
@@ -88,19 +86,19 @@ def unpack(path: pathlib.Path) -> pathlib.Path:
 
 
 def _check(path: pathlib.Path, file: IO[bytes]) -> str:
-    """Returns the digest of a packed model. Raises BadInput if it is not that of the bytes, or of another format."""
+    """Returns the digest of a packed model. Raises BadInput if the checksum or the format is wrong."""
     match = _find_comment(file)
     if not match:
-        raise BadInput('RUN', 'not a model of nplm pack, or cut', value=str(path))
+        raise BadInput('RUN', 'not a model of nplm pack, or truncated', value=str(path))
     if int(match[1]) != FORMAT:
-        raise BadInput('RUN', f'format {int(match[1])} of packed models; this version reads {FORMAT}', value=str(path))
+        raise BadInput('RUN', f'has format {int(match[1])}, but this version reads {FORMAT}', value=str(path))
     if match[2].decode() != _digest(file):
         raise BadInput('RUN', 'damaged (checksum mismatch); pack or download it again', value=str(path))
     return match[2].decode()
 
 
 def _find_comment(file: IO[bytes]) -> re.Match[bytes] | None:
-    """Returns the match of the format and the digest at the end of a packed model; None for another file."""
+    """Matches the format and the digest at the end of a packed model. Returns None for other files."""
     comment = re.escape(_COMMENT).replace(r'\{\}', r'(\d+)').encode() + rb'([0-9a-f]{64})'
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - len(_COMMENT) - _DIGITS - 20))
@@ -108,7 +106,7 @@ def _find_comment(file: IO[bytes]) -> re.Match[bytes] | None:
 
 
 def _check_members(path: pathlib.Path, entries: Iterable[zipfile.ZipInfo], size: int) -> None:
-    """Raises BadInput if there is a member that no packed model has, or more than the `size` bytes of the file."""
+    """Raises BadInput if there are unexpected members, or members larger than the file, which has `size` bytes."""
     names = set()
     for entry in entries:
         is_plain = stat.S_ISREG(entry.external_attr >> 16) and entry.compress_type == zipfile.ZIP_STORED
@@ -121,7 +119,7 @@ def _check_members(path: pathlib.Path, entries: Iterable[zipfile.ZipInfo], size:
 
 
 def _extract(archive: zipfile.ZipFile, folder: pathlib.Path) -> None:
-    """Unpacks the members into a new folder, all or none of them."""
+    """Unpacks the members into a new folder atomically."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
         new = pathlib.Path(temporary) / folder.name
@@ -132,11 +130,11 @@ def _extract(archive: zipfile.ZipFile, folder: pathlib.Path) -> None:
         try:
             new.rename(folder)
         except OSError:
-            if not folder.is_dir():  # else another process was faster
+            if not folder.is_dir():  # otherwise, another process was faster
                 raise
 
 
 def _digest(file: IO[bytes]) -> str:
-    """Returns the SHA-256 of a file but for its last bytes, which hold it."""
+    """Returns the SHA-256 of a file, excluding the digest at its end."""
     file.flush()
     return hashlib.sha256(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))[:-_DIGITS]).hexdigest()

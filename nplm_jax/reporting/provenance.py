@@ -1,4 +1,4 @@
-"""Where a result comes from: commit, versions of packages, device, memory."""
+"""Provenance of results: commit, package versions, device and memory."""
 
 import os
 import pathlib
@@ -15,7 +15,7 @@ _PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')
 
 
 def provenance() -> dict[str, Any]:
-    """Returns the commit, the versions and the device of this process, as `results.json` names them."""
+    """Returns the commit, the versions and the device of this process, keyed as in `results.json`."""
     return {
         'commit': _commit(),
         'versions': {'python': platform.python_version(), **{p: metadata.version(p) for p in _PACKAGES}},
@@ -24,9 +24,14 @@ def provenance() -> dict[str, Any]:
 
 
 def _commit() -> str:
-    """Returns the commit of the repository that tracks this file, with -dirty if files differ from it; or 'unknown'."""
+    """Returns the commit of the repository that tracks this file, with -dirty if modified, or 'unknown'."""
     git = ['git', '-C', str(pathlib.Path(__file__).parent)]
-    tracks = [*git, 'ls-files', '--error-unmatch', pathlib.Path(__file__).name]  # not another project's, around a wheel
+    tracks = [
+        *git,
+        'ls-files',
+        '--error-unmatch',
+        pathlib.Path(__file__).name,
+    ]  # not a repository around a wheel
     describe = [*git, *'describe --always --dirty --abbrev=12 --exclude=*'.split()]
     try:
         subprocess.run(tracks, capture_output=True, check=True, timeout=10)
@@ -36,7 +41,7 @@ def _commit() -> str:
 
 
 def peak_memory() -> int:
-    """Returns the peak resident memory of this process in bytes; macOS counts it in bytes, Linux in kibibytes."""
+    """Returns the peak resident memory of this process [bytes]; macOS reports bytes, Linux reports kibibytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == 'darwin' else 1024)
 
 

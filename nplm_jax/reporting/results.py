@@ -1,4 +1,4 @@
-"""What results.json says of a finished run, as a table and as sentences below it. Imports no JAX."""
+"""Formatting of results.json as a table with notes. Does not import JAX."""
 
 import math
 from collections.abc import Mapping
@@ -25,8 +25,8 @@ def perplexity_table(results: Mapping[str, Any], paper: PaperRow) -> str:
     """Returns a Markdown table of the perplexities of a run and of its mixtures with the trigram.
 
     Args:
-        results: What results.json holds.
-        paper: The section `paper.*` of its config; its row comes last where it has one.
+        results: The content of results.json.
+        paper: The section `paper.*` of the config, the source of the last row, if any.
     """
     rows = [[results['name'], *(null_to_inf(results['perplexity'][s]) for s in SPLITS)]]
     for kind, mixed in results.get('mixture', {}).items():
@@ -38,14 +38,14 @@ def perplexity_table(results: Mapping[str, Any], paper: PaperRow) -> str:
 
 
 def notes(results: Mapping[str, Any], corpus: CorpusSettings | None = None) -> list[str]:
-    """Returns sentences to read below the table, each where it applies.
+    """Returns the notes below the table that apply to a run.
 
-    They are about unknown words, samples of the words, the calibration, the numbers per word, character and byte, the
-    mixtures, and words of probability zero.
+    Notes cover out-of-vocabulary words, sampling, calibration, units per word, character and byte, mixtures, and words
+    of probability zero.
 
     Args:
-        results: What results.json holds.
-        corpus: The section `corpus.*` of its config, for the advice about unknown words.
+        results: The content of results.json.
+        corpus: The section `corpus.*` of the config, for advice about out-of-vocabulary words.
     """
     lines = []
     if any((oov := results.get('oov', {})).values()):
@@ -58,7 +58,7 @@ def notes(results: Mapping[str, Any], corpus: CorpusSettings | None = None) -> l
         lines.append(f'train is estimated on {evaluated:,} sampled words (eval.train_words).')
     if fitted := results.get('calibration_words'):
         lines.append(
-            f'The calibration was fitted to {fitted:,} of the valid words, so the valid perplexity is slightly too low.'
+            f'The calibration was fitted to {fitted:,} of the valid words, which biases the valid perplexity downwards.'
         )
     if sample := results.get('sample'):
         errors = ', '.join(f'{s} +- {null_to_inf(sample["standard_error"][s]):.1f}' for s in SPLITS[1:])
@@ -75,9 +75,9 @@ def notes(results: Mapping[str, Any], corpus: CorpusSettings | None = None) -> l
 
 
 def _per_unit(split: str, results: Mapping[str, Any]) -> list[str]:
-    """Returns a sentence with what a split's log-probability is per word, character and byte; none if it is infinite.
+    """Returns a note with the units per word, character and byte of a split; none if they are infinite.
 
-    The table is per token: boundary tokens and parts of words count in it.
+    The table is per token, which includes boundary tokens and subwords.
     """
     per_word, per_character, per_byte = (null_to_inf(results[key][split]) for key in PER_UNIT)
     if math.isinf(per_byte):

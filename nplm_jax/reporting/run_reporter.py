@@ -1,6 +1,6 @@
-"""Reports a run while it trains: metrics.jsonl, TensorBoard events, a progress bar, and the next commands.
+"""Reporting of training progress: metrics.jsonl, TensorBoard events, a progress bar and suggested next commands.
 
-Dims: S updates of a chunk.
+Dims: S updates per chunk.
 """
 
 import contextlib
@@ -31,29 +31,29 @@ from nplm_jax.utils.io import write_atomically
 from nplm_jax.utils.progress import progress_bar, write
 from nplm_jax.utils.untrusted import ANY_KEY, decode_lines, matches_schema, parse_json, read_bytes
 
-_EXPLORER = {'nicegui': 'nicegui', 'sklearn': 'scikit-learn'}  # what it needs: packages by module
-_ROW = {ANY_KEY: INFINITE, 'step': (int,), 'epoch': NUMBER, 'seconds': NUMBER}  # of metrics.jsonl
+_EXPLORER = {'nicegui': 'nicegui', 'sklearn': 'scikit-learn'}  # required modules -> packages
+_ROW = {ANY_KEY: INFINITE, 'step': (int,), 'epoch': NUMBER, 'seconds': NUMBER}  # schema of metrics.jsonl
 
 
 class Reporter(reporter.Reporter):
     """Writes metrics.jsonl and TensorBoard events, and shows progress; see `training.reporter.Reporter`.
 
-    A resumed run drops the lines after its checkpoint, so that each update is reported once. Its first training
-    perplexity is that of the updates since the checkpoint. The events are written again from the lines that are left.
+    A resumed run drops the lines after its checkpoint, so each update is reported only once. The first training
+    perplexity covers the updates since the checkpoint. Events are rewritten from the remaining lines.
     """
 
     def __init__(self, folder: pathlib.Path, name: str = '') -> None:
-        """Takes the run's folder, and its name if several runs are shown at once."""
+        """Creates a reporter for a run folder. `name` labels the output if several runs train at once."""
         self._folder = folder
         self._label = name and f'{name}: '
         self._path = folder / 'metrics.jsonl'
-        self._nll: list[np.ndarray] = []  # of the updates since the last line
-        self._sum_nll, self._num_nll = 0.0, 0  # of those since the last validation
+        self._nll: list[np.ndarray] = []  # losses since the last line
+        self._sum_nll, self._num_nll = 0.0, 0  # losses since the last validation
 
     def start(
         self, progress: Progress, schedule: Schedule, batch_size: int, cost: Cost, sampled_words: int = 0
     ) -> None:
-        """Opens the files and the bar; see `training.reporter.Reporter`."""
+        """Opens the files and the progress bar; see `training.reporter.Reporter`."""
         self._schedule, self._batch_size, self._cost = schedule, batch_size, cost
         self._sample = f' on {sampled_words:,} sampled words' if sampled_words else ''
         was_started = self._path.exists()
@@ -70,17 +70,17 @@ class Reporter(reporter.Reporter):
             resumed = f'resumed at epoch {self._epoch(progress):.2f}, after update {progress.step:,}{then}'
             print(f'{self._label}{resumed}', flush=True)
         elif was_started:
-            print(f'{self._label}starts again from the beginning: no checkpoint was saved', flush=True)
+            print(f'{self._label}restarts from the beginning: no checkpoint was saved', flush=True)
         total, initial = schedule.total_steps * batch_size, progress.step * batch_size
         description = f'{self._label}epoch {self._epoch(progress):.2f}'
         self._bar = progress_bar(total, description, ' words', initial, delay=0, log=sys.stdout)
 
     def trained(self, progress: Progress, nll_S: np.ndarray) -> None:
-        """Moves the bar, and writes a line of metrics.jsonl where one is due.
+        """Updates the progress bar, and writes a line of metrics.jsonl if one is due.
 
         Args:
-            progress: How far the run is after a chunk.
-            nll_S: The mean NLL of each of its batches, nats a word.
+            progress: The progress after a chunk.
+            nll_S: The mean NLL of each batch, nats per word.
         """
         self._nll.append(nll_S)
         self._sum_nll, self._num_nll = self._sum_nll + float(nll_S.sum(dtype=np.float64)), self._num_nll + nll_S.size
@@ -95,9 +95,9 @@ class Reporter(reporter.Reporter):
             self._nll.clear()
 
     def validated(self, progress: Progress) -> None:
-        """Writes and shows the validation perplexity. Shows that of the training batches since the last validation too.
+        """Writes and shows the validation perplexity, and shows the training perplexity since the last validation.
 
-        The latter is left out if the run was resumed since then.
+        The training perplexity is omitted if the run was resumed since then.
         """
         valid, train = nll_to_perplexity(progress.valid_nll), ''
         if self._num_nll == progress.step - self._validated:
@@ -110,20 +110,20 @@ class Reporter(reporter.Reporter):
         write(f'{self._label}epoch {self._epoch(progress):.2f}: {perplexity} ({note}), after {progress.seconds:.0f} s')
         if progress.finished and progress.step < self._schedule.total_steps:
             since = f'{progress.evaluations_since_best} validations (train.patience)'
-            write(f'{self._label}stopped: no better valid perplexity in {since}')
+            write(f'{self._label}stopped: no improvement of the valid perplexity in {since}')
 
     def sampled(self, text: str) -> None:
-        """Shows a sample of text on one line."""
+        """Shows a text sample on one line."""
         write(f'{self._label}sample: {" ".join(text.split())}')
 
     def postprocessed(self, what: str, before: float, after: float) -> None:
-        """Shows the validation perplexity before and after."""
+        """Shows the validation perplexity before and after a change."""
         change = ' to '.join(f'{nll_to_perplexity(nll):.2f}' for nll in (before, after))
         changed = f'{what[0].upper()}{what[1:]} changed the valid perplexity from {change}{self._sample}'
         write(f'{self._label}{changed}')
 
     def close(self) -> None:
-        """Flushes and closes what `start` opened. On a full disk every file is closed, and the error raised at last."""
+        """Flushes and closes all files. If the disk is full, closes all of them before raising the error."""
         with contextlib.ExitStack() as stack:
             for name in ('_events', '_file', '_bar'):
                 if hasattr(self, name):
@@ -154,28 +154,28 @@ class Reporter(reporter.Reporter):
 def _replace_events(folder: pathlib.Path) -> RecordWriter:
     """Deletes the event files of a folder and opens a new one.
 
-    This writes records itself: the thread of tensorboardX's SummaryWriter dies on a full disk.
+    Uses RecordWriter, because the thread of tensorboardX's SummaryWriter dies if the disk is full.
     """
     folder.mkdir(exist_ok=True)
     for old in folder.glob('events.*'):
         old.unlink()
-    folder = folder.absolute()  # tensorboardX takes `gs:` and `s3:` at the beginning of a path for a bucket
+    folder = folder.absolute()  # tensorboardX treats paths starting with `gs:` or `s3:` as buckets
     events = RecordWriter(str(folder / f'events.out.tfevents.{time.time():.0f}.{socket.gethostname()}'))
     events.write(Event(wall_time=time.time(), file_version='brain.Event:2').SerializeToString())
     return events
 
 
 def read_metrics(path: pathlib.Path) -> list[dict[str, Any]]:
-    """Reads the lines of a metrics.jsonl; a last line without an end, which a kill leaves, is left out.
+    """Reads a metrics.jsonl file. Ignores an incomplete last line, which a killed process may leave.
 
     Args:
         path: The file.
 
     Returns:
-        A dictionary for each line; an empty list where there is no file.
+        A dictionary per line; an empty list if the file does not exist.
 
     Raises:
-        BadInput: A line is damaged; the message names it.
+        BadInput: A line is damaged; the message names the line.
     """
     if not path.exists():
         return []
@@ -184,18 +184,18 @@ def read_metrics(path: pathlib.Path) -> list[dict[str, Any]]:
     for number, line in decode_lines(path, data[: data.rfind(b'\n') + 1]):
         row = parse_json(path, line, number)
         if not matches_schema(row, _ROW):
-            raise BadInput(f'{path}:{number}', 'expected numbers, step, epoch and seconds among them')
+            raise BadInput(f'{path}:{number}', 'must contain numbers, including step, epoch and seconds')
         rows.append(row)
     return rows
 
 
 def next_steps(folder: pathlib.Path, model: Any, modules: Sequence[str] = ()) -> str:
-    """Returns where the figure of a finished run is, and commands to copy that its model can serve.
+    """Returns the path of a finished run's figure and commands to copy that use its model.
 
     Args:
         folder: The folder of the run.
-        model: The body of its network, or its estimator.
-        modules: The modules of plug-ins that the commands need.
+        model: The body of the network, or the estimator.
+        modules: The plug-in modules that the commands require.
     """
     nplm, flags = nplm_command(), plugins.flags(modules)
     lines = [
@@ -215,7 +215,7 @@ def next_steps(folder: pathlib.Path, model: Any, modules: Sequence[str] = ()) ->
 
 
 def _last_finished_beside(folder: pathlib.Path) -> pathlib.Path | None:
-    """Returns the run of the same text in the same folder that was finished last; None without such a run."""
+    """Returns the most recently finished comparable run in the same parent folder, or None."""
     others = [path for path in folder.parent.iterdir() if path.name != folder.name and is_finished(path)]
     others = [path for path in others if _have_one_text(folder, path)]
     return max(others, key=lambda path: (path / RESULTS).stat().st_mtime, default=None)

@@ -1,4 +1,4 @@
-"""Runs as rows of a table and as a figure: what `nplm runs` and `nplm compare` show."""
+"""Tables and figures of several runs, for `nplm runs` and `nplm compare`."""
 
 import os
 import pathlib
@@ -15,7 +15,7 @@ _LEGEND = f'{BEST} marks the best of the comparable runs'
 
 
 def check_finished(folders: Sequence[str]) -> None:
-    """Raises BadInput, which names the finished runs that there are, unless all of these are finished."""
+    """Raises BadInput, with the existing finished runs, unless all given runs are finished."""
     for folder in folders:
         path = expand_run(folder)
         if not is_finished(path):
@@ -23,7 +23,7 @@ def check_finished(folders: Sequence[str]) -> None:
 
 
 def run_names(folders: Sequence[str]) -> list[str]:
-    """Returns the names of the folders; of two with one name, and of one named `mixture`, the paths."""
+    """Returns unique names: the folder names, or the paths if names are equal or `mixture`."""
     names = [os.path.basename(os.path.abspath(folder)) for folder in folders]
     taken = [*names, 'mixture']
     paths = [os.path.abspath(expand_run(folder)) if str(folder) == 'mixture' else str(folder) for folder in folders]
@@ -31,7 +31,7 @@ def run_names(folders: Sequence[str]) -> list[str]:
 
 
 def read_all(folders: Sequence[pathlib.Path]) -> tuple[list[Run], list[str]]:
-    """Reads runs. Returns those that can be read, and a line for each that cannot."""
+    """Reads runs. Returns the readable runs, and an error message for each of the others."""
     runs, damaged = [], []
     for folder in folders:
         try:
@@ -42,7 +42,7 @@ def read_all(folders: Sequence[pathlib.Path]) -> tuple[list[Run], list[str]]:
 
 
 def describe(run: Run) -> dict[str, Any]:
-    """Returns the row of a run, for JSON."""
+    """Returns the table row of a run as JSON-serialisable values."""
     results = run.results or {}
     return {
         'folder': str(run.folder),
@@ -59,7 +59,7 @@ def describe(run: Run) -> dict[str, Any]:
 
 
 def best_rows(columns: Sequence[float | None], groups: Sequence[str]) -> set[int]:
-    """Returns the row of the lowest number of each group of two rows or more.
+    """Returns the row with the lowest number in each group of at least two rows.
 
     Args:
         columns: The number of each row.
@@ -79,19 +79,22 @@ def make(
     columns: Mapping[str, Sequence[float | None]] | None = None,
     marked: str = '',
 ) -> str:
-    """Returns a Markdown table of runs; BEST marks the best of the comparable runs; a line below says so.
+    """Returns a Markdown table of runs, in which BEST marks the best of comparable runs, with a legend.
 
-    Runs with different tokens get columns of the perplexity per word and the bits per byte of the test text.
+    If the tokens of the runs differ, the table has columns for the perplexity per word and the bits per byte of the
+    test text.
 
     Args:
         runs: The runs.
-        names: What each is called.
-        columns: Further numbers by header, one a run.
-        marked: The header of these whose best run is marked; empty for none.
+        names: The name of each run.
+        columns: Header -> numbers of additional columns, one per run.
+        marked: The header of the additional column in which the best run is marked; empty for none.
     """
     groups = [run.text for run in runs]
     numbers: dict[str, Sequence[float | None]] = {s: [run.perplexity(s) for run in runs] for s in SPLITS}
-    best = {split: best_rows(numbers[split], groups) for split in SPLITS if split != 'train'}  # low there is no merit
+    best = {
+        split: best_rows(numbers[split], groups) for split in SPLITS if split != 'train'
+    }  # training perplexity is no merit
     if len({run.values['corpus.tokens'] for run in runs}) > 1:
         numbers['per word'] = [(run.results or {}).get('perplexity_per_word', {}).get('test') for run in runs]
         numbers['bits/byte'] = [run.bits_per_byte for run in runs]
@@ -121,12 +124,12 @@ def _cell(header: str, number: float | None, is_best: bool) -> str:
 def draw(
     runs: Sequence[Run], names: Sequence[str], scores: Mapping[str, Mapping[str, Any]], path: pathlib.Path
 ) -> None:
-    """Draws the validation perplexity against epochs, and bars of the perplexities.
+    """Draws learning curves (validation perplexity per epoch) and a bar chart of perplexities.
 
     Args:
-        runs: The runs, whose recorded perplexities are drawn.
-        names: Their names.
-        scores: The perplexities of a text, by name; empty without one.
+        runs: The runs, with their recorded perplexities.
+        names: The name of each run.
+        scores: Name -> perplexity on a text; empty without a text.
         path: The PNG file to write.
     """
     import matplotlib.figure  # noqa: PLC0415 (slow to import)

@@ -1,4 +1,4 @@
-"""Command lines that a user can copy, and the streams that a shell gives to this process."""
+"""Shell integration: command lines to copy, and standard streams."""
 
 import io
 import os
@@ -9,21 +9,21 @@ import shutil
 import sys
 from collections.abc import Iterable
 
-_ROOT = pathlib.Path(__file__).parents[2]  # the folder with the package
+_ROOT = pathlib.Path(__file__).parents[2]  # the folder that contains the package
 
 
 def python_command() -> str:
-    """Returns `python` where the shell finds this interpreter by that name, else the interpreter's path."""
+    """Returns `python` if the shell finds this interpreter under that name, else the path of the interpreter."""
     on_path = shutil.which('python')
     folder = os.path.dirname(sys.executable)
-    # Two environments may link to one interpreter: the folders have to be the same as well.
+    # Two environments may link to the same interpreter, so the folders must be equal too.
     if on_path and os.path.dirname(on_path) == folder and os.path.realpath(on_path) == os.path.realpath(sys.executable):
         return 'python'
     return sys.executable
 
 
 def nplm_command() -> list[str]:
-    """Returns the words that call `nplm`: the command installed beside this Python, else the module."""
+    """Returns the words that run `nplm`: the command installed with this Python, or else the module."""
     installed = shutil.which('nplm', path=os.path.dirname(sys.executable))
     if not installed:
         is_found = str(_ROOT) == os.getcwd() or _ROOT.name in ('site-packages', 'dist-packages')
@@ -32,12 +32,12 @@ def nplm_command() -> list[str]:
 
 
 def command_line(words: Iterable[str | os.PathLike[str]]) -> str:
-    """Returns the words as one line for a shell, quoted where needed."""
+    """Joins words to a shell command line, with quotes where needed."""
     return shlex.join(map(str, words))
 
 
 def hide_passwords(command: str) -> str:
-    """Returns a command line without the passwords of its URLs. The value of --storage is hidden if it is no URL.
+    """Removes passwords in URLs from a command line. Hides the value of --storage unless it is a URL.
 
     Examples:
         >>> hide_passwords('launch.py --storage=postgresql+psycopg://me:secret@host/trials')
@@ -67,14 +67,14 @@ _URL = re.compile(r"""
 
 
 def _hide(url: str) -> str:
-    """Returns the URL of a database without its password; `HIDDEN` for any other text, which may be a password."""
+    """Removes the password from a database URL. Returns `HIDDEN` for any other text, which may be a password."""
     if not (match := _URL.fullmatch(url)):
         return 'HIDDEN'
     return _PASSWORD_OPTION.sub('', f'{match["scheme"]}{match["user"] or ""}{match["at"] or ""}{match["rest"]}')
 
 
 def find_modules_here() -> None:
-    """Lets this process import modules of the working folder, after all others; only commands call it."""
+    """Appends the working folder to the import path. Called only by commands."""
     if (folder := os.getcwd()) not in sys.path:
         sys.path.append(folder)
 
@@ -82,9 +82,9 @@ def find_modules_here() -> None:
 def prepare_streams() -> None:
     """Makes printing to stdout and stderr safe.
 
-    Where the shell closed one (`2>&-`), os.devnull is opened: else a file that is opened later would have the number of
-    the closed stream, and libraries would log into it. Stdout is UTF-8, as the files of every command are. A character
-    that the encoding of stderr lacks, as ASCII and Latin-1 do, is escaped.
+    A stream closed by the shell (`2>&-`) is replaced by os.devnull. Otherwise, a file opened later would reuse its file
+    descriptor, and libraries would log into that file. Stdout is UTF-8, like the files of all commands. Characters that
+    the encoding of stderr lacks (for example ASCII or Latin-1) are escaped.
     """
     for name in ('stdout', 'stderr'):
         stream = getattr(sys, name)

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def to_json(values: Mapping[str, Any], **options: Any) -> str:
-    r"""Serializes to JSON, in which null takes the place of infinite and undefined numbers.
+    r"""Serialises values to JSON; infinite numbers and nan become null.
 
-    An escape such as `\udce9` takes the place of an unpaired surrogate, which stands for a byte of a file name.
+    Unpaired surrogates, which represent undecodable bytes of file names, become escapes such as `\udce9`.
 
     Args:
         values: The object.
@@ -38,7 +38,7 @@ def to_json(values: Mapping[str, Any], **options: Any) -> str:
 
 
 def null_to_inf(value: float | None) -> float:
-    """Returns a perplexity as a number; `to_json` writes an infinite one as null."""
+    """Converts null to infinity, the inverse of `to_json` for perplexities."""
     return math.inf if value is None else float(value)
 
 

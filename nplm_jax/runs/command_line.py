@@ -1,4 +1,4 @@
-"""What stands behind --config: the files, mistakes as one line, the resolved config as text. Imports no JAX."""
+"""Support for --config: config files, one-line errors, and the resolved config as text. Does not import JAX."""
 
 import inspect
 import itertools
@@ -21,7 +21,7 @@ from nplm_jax.reporting.shell import command_line, nplm_command
 from nplm_jax.utils.errors import BadInput, first_line, require
 from nplm_jax.utils.names import did_you_mean
 
-_CONFIGS = (pathlib.Path(__file__).parents[1] / 'configs').resolve()  # in a clone, a link to the folder at its top
+_CONFIGS = (pathlib.Path(__file__).parents[1] / 'configs').resolve()  # in a clone, a link to the top-level folder
 _FLAG = re.compile(r'--?((?:(?:no)?config\.([^=]*)|[^=]+))(?:=(.*))?', re.DOTALL)  # name, config key, value
 _PARSERS: dict[type, flags.ArgumentParser[Any]] = {
     bool: flags.BooleanParser(),
@@ -31,17 +31,17 @@ _PARSERS: dict[type, flags.ArgumentParser[Any]] = {
 
 
 def load_config(file: str) -> ConfigDict:
-    """Returns the config that `--config=FILE` or `--config=FILE:ROW` names, to change and to give to `train`.
+    """Loads the config named by `--config=FILE` or `--config=FILE:PRESET`, to be modified and passed to `train`.
 
     Args:
-        file: A config and, after a colon, its row: the name of a config of this package, `brown:mlp9`, or the path of
-            a file, `my_config.py:large`. `configs/brown.py` is `brown` where no such file exists.
+        file: A config, optionally with a colon and a preset: the name of a config of this package, `brown:mlp9`, or the
+            path of a file, `my_config.py:large`. `configs/brown.py` stands for `brown` if no such file exists.
 
     Returns:
-        The config, with the default of each key that the file does not set. It is locked: an unknown key is an error.
+        The config, with defaults for keys that the file does not set. It is locked: setting an unknown key is an error.
 
     Raises:
-        BadInput: There is no such config or row, or the file sets a key that a run of its components does not have.
+        BadInput: There is no such config or preset, or the file sets a key that its components do not have.
     """
     found = find_config(file)
     path, colon, row = found.partition(':')
@@ -52,9 +52,9 @@ def load_config(file: str) -> ConfigDict:
         raise
     except Exception as error:  # noqa: BLE001 (a config file is Python and may raise anything)
         is_other_config = isinstance(error, ModuleNotFoundError) and error.name == 'configs'
-        advice = '; write `from nplm_jax.configs import ...`' if is_other_config else ''
+        advice = '; use `from nplm_jax.configs import ...`' if is_other_config else ''
         if isinstance(error, AttributeError) and _is_of_config(error):
-            advice = '; nplm_jax.override(config, {...}) chooses other components, which have other keys'
+            advice = '; use nplm_jax.override(config, {...}) to select components with other keys'
         raise BadInput('--config', f'{type(error).__name__}: {first_line(error)}{advice}', value=found) from None
     require(isinstance(config, ConfigDict), '--config', found, 'get_config() must return a ConfigDict')
     is_complete = config_lib.to_flat(config_lib.from_config(config)).keys() == flatten(config).keys()
@@ -62,16 +62,16 @@ def load_config(file: str) -> ConfigDict:
 
 
 def _is_of_config(error: AttributeError) -> bool:
-    """Returns whether a ConfigDict raised the error, which has no such key."""
+    """Returns whether a ConfigDict raised the error, for an unknown key."""
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
     return str(frame.f_globals['__name__']).startswith('ml_collections.')
 
 
 def _check_rows(get_config: Any, file: str) -> Callable[..., ConfigDict]:
-    """Returns the function `get_config`. Raises BadInput unless it takes a row exactly where `file` names one."""
+    """Returns `get_config`. Raises BadInput unless it accepts a preset if `file` names one, and none otherwise."""
     require(callable(get_config), '--config', file, 'the file must define get_config()')
     _, colon, row = file.partition(':')
-    problem = 'this config has no rows; omit the colon and what follows' if colon else 'give a row after a colon'
+    problem = 'this config has no presets; omit the colon and the rest' if colon else 'add a colon and a preset'
     try:
         inspect.signature(get_config).bind(*[row] * bool(colon))
     except TypeError:
@@ -80,22 +80,22 @@ def _check_rows(get_config: Any, file: str) -> Callable[..., ConfigDict]:
 
 
 class ConfigParser(flags.ArgumentParser[ConfigDict]):
-    """Parser of the flag --config: `load_config`, whose errors are one line."""
+    """Parser of the flag --config, based on `load_config`."""
 
     def parse(self, argument: str) -> ConfigDict:
         """See `load_config`."""
         return load_config(argument)
 
     def flag_type(self) -> str:
-        """Returns what ml_collections returns."""
+        """Returns the same flag type as ml_collections."""
         return 'config object'
 
 
 def find_config(file: str) -> str:
-    """Returns the path of a config file and its row after a colon. A config of this package may be given by its name.
+    """Resolves the name of a config of this package to its path, and preserves the preset after a colon.
 
     Raises:
-        BadInput: There is no such config, or the file is not Python: it is not executed.
+        BadInput: There is no such config, or the file is not a Python file, which is then not executed.
     """
     path, colon, row = file.partition(':')
     name = pathlib.PurePath(path)
@@ -106,14 +106,14 @@ def find_config(file: str) -> str:
         return file if is_config else f'{shipped}{colon}{row}'
     if path and os.path.exists(path):
         to_train = command_line([*nplm_command(), 'train', 'text', f'--config.corpus.path={path}'])
-        raise BadInput('--config', f'not a config, which ends in .py; to train on a text: {to_train}', value=file)
+        raise BadInput('--config', f'must be a config ending in .py; to train on a text: {to_train}', value=file)
     known = sorted(file.stem for file in _CONFIGS.glob('[a-z]*.py') if file.stem != 'rows')
     available = f'available: {", ".join(known)}, or the path of a config file{did_you_mean(name.stem, known)}'
     raise BadInput('--config', f'no such config; {available}', value=file)
 
 
 def find_configs(argv: Sequence[str]) -> list[str]:
-    """Returns the words of a command line with the path of --config."""
+    """Resolves the value of --config in the words of a command line."""
     words = list(argv)
     for i, word in enumerate(words):
         if match := re.fullmatch(r'(--?config=)(.*)', word, re.DOTALL):
@@ -124,14 +124,14 @@ def find_configs(argv: Sequence[str]) -> list[str]:
 
 
 def check_flags(argv: Sequence[str], known: flags.FlagValues = flags.FLAGS) -> None:
-    """Checks keys and values of flags, because Absl and ml_collections would answer with messages of Python.
+    """Checks keys and values of flags, because Absl and ml_collections raise errors that are hard to understand.
 
     Args:
-        argv: The words of the command line, with the contents of flag files.
-        known: The flags.
+        argv: The words of the command line, including the contents of flag files.
+        known: The defined flags.
 
     Raises:
-        BadInput: The config has no such key, or a value is missing or of a wrong type.
+        BadInput: The config has no such key, or a value is missing or has the wrong type.
     """
     config: ConfigDict | None = None
     words = iter(argv[1:])
@@ -148,12 +148,12 @@ def check_flags(argv: Sequence[str], known: flags.FlagValues = flags.FLAGS) -> N
             config = load_config(file) if config is None else config
             require_key(config, key, f'--config.{key}')
             parser = _PARSERS.get(type(flatten(config)[key]))
-            hint = f'; for a run with each of these values: --grid={key}={value}' if ',' in (value or '') else ''
+            hint = f'; for one run per value: --grid={key}={value}' if ',' in (value or '') else ''
             takes_value = not isinstance(parser, flags.BooleanParser)
         else:
             parser, takes_value = known[name].parser, not known[name].boolean
         if value is None and takes_value and (value := next(words, None)) is None:
-            raise BadInput(f'--{name}', 'needs a value')
+            raise BadInput(f'--{name}', 'requires a value')
         if parser and value is not None and (expected := _describe(parser)):
             try:
                 parser.parse(value)
@@ -162,7 +162,7 @@ def check_flags(argv: Sequence[str], known: flags.FlagValues = flags.FLAGS) -> N
 
 
 def _config_file(argv: Sequence[str]) -> str:
-    """Returns the value of --config among the words of a command line. Raises BadInput if there is none."""
+    """Returns the value of --config in a command line. Raises BadInput if there is none."""
     match = re.search(r'\0--?config[=\0]([^\0]*)', '\0'.join(['', *argv]))
     if match is None:
         raise BadInput('--config', 'missing; for example --config=sentences')
@@ -170,15 +170,15 @@ def _config_file(argv: Sequence[str]) -> str:
 
 
 def _chosen_in_config(key: str, name: str, file: str) -> BadInput:
-    """Returns the error of a flag that names a component, with the words of --config that choose it."""
+    """Returns the error for a flag that names a component, with the --config that selects the component."""
     path, _, row = file.partition(':')
     words = [word for word in row.split(',') if word and word not in KINDS[key].paths]
     made = f'{path}:{",".join([*words, name])}'
-    return BadInput(f'--config.{key}', f'chosen by a word of --config, as in --config={made}', value=name)
+    return BadInput(f'--config.{key}', f'selected by a word of --config: --config={made}', value=name)
 
 
 def _describe(parser: Any) -> str:
-    """Says which values a parser takes; '' if any string."""
+    """Describes the values that a parser accepts; '' for any string."""
     if isinstance(parser, flags.BooleanParser):
         return 'true or false'
     if isinstance(parser, flags.EnumParser):
@@ -190,17 +190,17 @@ def _describe(parser: Any) -> str:
 
 
 def require_key(config: ConfigDict | Mapping[str, Any], key: str, flag: str, shown: str = '') -> None:
-    """Raises BadInput, which names the flag and what is `shown` of the key, unless a config has the key."""
+    """Raises BadInput unless a config has the key. The error names the flag, and the prefix `shown` if given."""
     if key not in flatten(config):
         problem = unknown_key(key, config_lib.from_config(config)).problem
         raise BadInput(flag, f'{shown}: {problem}' if shown else problem)
 
 
 def explain(error: BaseException) -> BadInput:
-    """Returns the one-line error about a mistake in the flags or in the config file.
+    """Converts an error about flags or the config file to a one-line error.
 
     Args:
-        error: BadInput or an error of Absl, which Absl may have raised because of BadInput.
+        error: BadInput or an error of Absl, possibly caused by BadInput.
     """
     cause: BaseException | None = error
     while cause:
@@ -210,7 +210,7 @@ def explain(error: BaseException) -> BadInput:
     if isinstance(error, flags.UnrecognizedFlagError):
         known = [*flags.FLAGS, *(f'config.{key}' for key in flatten(config_lib.default_config()))]
         near = did_you_mean(error.flagname, known, prefix='--', dotted=True)
-        lists = '--help lists the flags, --print_config the config keys'
+        lists = '--help lists flags, --print_config lists config keys'
         return BadInput(f'--{error.flagname}', f'unknown flag; {lists}{near}')
     if isinstance(error, flags.CantOpenFlagFileError) and isinstance(error.__context__, OSError):
         return BadInput('--flagfile', f'cannot be read ({error.__context__.strerror})', error.__context__.filename)
@@ -218,7 +218,7 @@ def explain(error: BaseException) -> BadInput:
 
 
 def describe_config(config: ConfigDict, points: Sequence[Mapping[str, Any]] = ()) -> str:
-    """Formats a resolved config: a line for each key with its meaning, what is allowed, and the default if it differs.
+    """Formats a resolved config: one line per key, with meaning, allowed values, and the default if it differs.
 
     Args:
         config: The config.

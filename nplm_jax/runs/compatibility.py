@@ -1,4 +1,4 @@
-"""Checks of the components of a run against each other and against the sections that belong to no component."""
+"""Compatibility checks between the components of a run and its other settings."""
 
 from nplm_jax.config.settings import Settings, components
 from nplm_jax.data import corpora
@@ -12,10 +12,10 @@ from nplm_jax.utils.errors import require
 
 
 def check(settings: Settings) -> None:
-    """Checks that the values of each component are allowed together, and that the components fit together.
+    """Checks each component, and the compatibility of the components.
 
     Raises:
-        BadInput: It names the key, the value and what is allowed.
+        BadInput: A combination is invalid. The error names the key, its value and the allowed values.
     """
     corpora.check_settings(settings.corpus)
     for component in components(settings).values():
@@ -27,16 +27,16 @@ def check(settings: Settings) -> None:
 
 
 def _check_lines(settings: Settings) -> None:
-    """Raises BadInput if the model or the tokens cannot serve `corpus.context=line`."""
+    """Raises BadInput if the model or the tokens do not support `corpus.context=line`."""
     model, tokenizer = settings.model, corpora.make_tokenizer(settings.corpus)
     has_marks = tokenizer.boundary_tokens and not tokenizer.is_lossless
     can_read = model.reads_lines if isinstance(model, Estimator) else reads_lines(model)
     require(can_read, 'corpus.context', 'line', f'must be stream for model.family={model.name}')
-    require(has_marks, 'corpus.context', 'line', 'needs corpus.boundary_tokens=True, and tokens that are words')
+    require(has_marks, 'corpus.context', 'line', 'requires corpus.boundary_tokens=True and word tokens')
 
 
 def _check_network(settings: Settings) -> None:
-    """Raises BadInput for a batch that streams do not divide, divided words with teachers, and the paper's streams."""
+    """Checks the batch size, teachers with a divided vocabulary, and the paper's optimizer with streams."""
     body, output, rule = settings.model, settings.output, settings.optimizer
     check_scorer(body, output)
     batch_size, bptt_length = settings.train.batch_size, body.layout.bptt_length

@@ -1,4 +1,4 @@
-"""Count-based models from settings: the corpus as a run reads it, and the estimate."""
+"""Estimation of count-based models from settings."""
 
 import pathlib
 
@@ -12,7 +12,7 @@ from nplm_jax.utils.errors import require
 
 
 def reads_lines(settings: Settings, data: Dataset) -> bool:
-    """Returns whether a run reads its corpus line by line: what `corpus.context` says, or what `auto` finds."""
+    """Returns whether a run reads its corpus line by line, and resolves `corpus.context=auto`."""
     context = settings.corpus.context
     if context != 'auto':
         return context == 'line'
@@ -20,33 +20,33 @@ def reads_lines(settings: Settings, data: Dataset) -> bool:
 
 
 def read(settings: Settings, data: Dataset, folder: pathlib.Path | None = None) -> Dataset:
-    """Returns a corpus as the run reads it: as a stream, or by lines.
+    """Returns a corpus in the form that a run reads: as a stream or by lines.
 
     Args:
-        settings: The run's settings, of any family.
+        settings: The settings of a run of any model family.
         data: The corpus.
-        folder: Where a large stream is an unnamed file; None is the system's temporary folder.
+        folder: The folder for the unnamed file of a large stream; None for the system's temporary folder.
 
     Raises:
-        BadInput: `<p>` is no word of the vocabulary.
+        BadInput: `<p>` is not in the vocabulary.
     """
     if data.by_lines or not reads_lines(settings, data):
         return data
-    problem = f'needs {PARAGRAPH_BOUNDARY} in the vocabulary; corpus.context=stream does not'
+    problem = f'requires {PARAGRAPH_BOUNDARY} in the vocabulary; set corpus.context=stream otherwise'
     require(PARAGRAPH_BOUNDARY in data.vocabulary.ids, 'corpus.context', settings.corpus.context, problem)
     return lines.by_lines(data, SharedScratch(folder))
 
 
 def estimate(settings: Settings, data: Dataset, folder: pathlib.Path) -> LanguageModel:
-    """Estimates the model that `model.*` describes from the training words.
+    """Estimates the model described by `model.*` from the training words.
 
     Args:
         settings: The settings of a count-based model.
-        data: The corpus, of which `read` makes what the run reads.
-        folder: The run's folder; see `Estimator.fit`.
+        data: The corpus; converted with `read`.
+        folder: The folder of the run; see `Estimator.fit`.
 
     Raises:
-        BadInput: A setting does not fit the corpus.
+        BadInput: A setting is incompatible with the corpus.
     """
     model: LanguageModel = settings.model.fit(read(settings, data, folder), folder)
     return model

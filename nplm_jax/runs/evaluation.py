@@ -1,4 +1,4 @@
-"""What a finished model is measured by: its perplexity, alone and mixed with the trigram, and its next words."""
+"""Final evaluation: perplexity, alone and mixed with a trigram, and predicted words."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -17,8 +17,8 @@ from nplm_jax.ngram import interpolated
 from nplm_jax.reporting.text import markdown_table
 from nplm_jax.utils.progress import progress_bar
 
-_MAX_WORDS = 100  # of the test words, for a table of predicted words
-_NUM_PREDICTED = 3  # words that the table shows after a context
+_MAX_WORDS = 100  # maximum number of test words for a table of predicted words
+_NUM_PREDICTED = 3  # predicted words shown per context
 
 ALL_WORDS = EvalSettings(train_words=0, words=0)
 
@@ -26,7 +26,7 @@ Trigram = tuple[mixture.CachedScores, mixture.ContextBins]
 
 
 def fit_trigram(data: Dataset) -> Trigram:
-    """Returns the trigram of the paper's mixtures, and its bins of contexts."""
+    """Fits the interpolated trigram of the paper's mixtures. Returns it with its bins of contexts."""
     trigram = interpolated.fit(data.tokens_T, data.train, data.valid, len(data.vocabulary))
     return mixture.CachedScores(trigram), trigram.bins
 
@@ -38,16 +38,14 @@ def measure(
     trigram: Callable[[], Trigram] | None = None,
     known: mixture.Scores | None = None,
 ) -> dict[str, Any]:
-    """Computes the perplexity of a model on the three splits, exact or of the samples that the settings ask for.
-
-    Says which words are predicted before it begins, and shows progress.
+    """Computes the perplexity of a model on the three splits, exactly or on samples. Prints progress.
 
     Args:
-        model: Any model.
+        model: Any language model.
         data: The corpus.
-        settings: How many words of each split to predict.
-        trigram: Returns the trigram to mix the model with; None for no mixture. A sample of the words has none.
-        known: Scores of the model that training has computed already.
+        settings: The number of words to predict in each split.
+        trigram: Returns the trigram to mix with the model; None for no mixture. Ignored when splits are sampled.
+        known: Scores already computed in training.
 
     Returns:
         The values for results.json.
@@ -62,7 +60,7 @@ def measure(
     print(f'Evaluating on {sizes} words{scored}{mixing}', flush=True)
     with progress_bar(total, 'evaluating', ' words', delay=0, log=sys.stdout) as bar:
         cached, scores = mixture.CachedScores(model, known, bar.update), {}
-        for name, num_sampled in num_words.items():  # the quick ones first, so that the time that is left shows soon
+        for name, num_sampled in num_words.items():  # small splits first, for an early estimate of the remaining time
             bar.set_description(f'evaluating on the {name} words')
             scores[name] = evaluate_sample(cached, data.tokens_T, data.splits[name], num_sampled)
         mixed = {}
@@ -85,21 +83,21 @@ def measure(
 
 
 def _per_unit(scores: Mapping[str, Score], data: Dataset, oov: Mapping[str, float]) -> dict[str, Any]:
-    """Returns `per_unit` of the validation and test texts by split, without those that have unknown words.
+    """Returns `per_unit` of the validation and test texts, by unit and split.
 
-    P(<rare>) is not that of the word that it stands for.
+    Texts with out-of-vocabulary words are skipped, because P(<rare>) is not the probability of the actual word.
     """
     numbers: dict[str, dict[str, float]] = {}
     for split, size in data.sizes.items():
         if split in oov and not oov[split]:
-            nll = scores[split].nll_per_word * size.tokens  # of a sample an estimate
+            nll = scores[split].nll_per_word * size.tokens  # an estimate for samples
             for key, number in per_unit(nll, size).items():
                 numbers.setdefault(key, {})[split] = number
     return numbers
 
 
 def _describe_sample(scores: Mapping[str, Score]) -> dict[str, Any]:
-    """Returns how many validation and test words were predicted, and the standard errors of the perplexities."""
+    """Returns the number of sampled validation and test words, and the standard errors of the perplexities."""
     splits = ('valid', 'test')
     return {
         'words': {name: scores[name].words for name in splits},
@@ -111,8 +109,8 @@ def mix_with_trigram(model: LanguageModel, data: Dataset, trigram: Trigram) -> d
     """Mixes a model with the interpolated trigram in the paper's three ways (section 4.2).
 
     Returns:
-        For `fixed` (0.5), `learned` (one weight) and `by_frequency` (a weight a bin of the trigram) the validation and
-        test perplexity and the model's weights.
+        The validation and test perplexity and the weights of the model, for `fixed` (0.5), `learned` (one weight) and
+        `by_frequency` (one weight per bin of the trigram).
     """
     mixtures = mixture.paper_mixtures([model, trigram[0]], data.tokens_T, data.valid, trigram[1])
     return {
@@ -125,7 +123,7 @@ def mix_with_trigram(model: LanguageModel, data: Dataset, trigram: Trigram) -> d
 
 
 def predictions_table(model: LanguageModel, data: Dataset) -> str:
-    """Formats what a model predicts as the last word of each paragraph of a small test set; '' for a larger one."""
+    """Formats the predictions for the last word of each paragraph of a small test set; returns '' for larger ones."""
     if len(data.test) > _MAX_WORDS:
         return ''
     words, shown, tokens_T = data.vocabulary.words, data.vocabulary.shown, np.asarray(data.tokens_T)

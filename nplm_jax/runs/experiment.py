@@ -1,4 +1,4 @@
-"""Runs one experiment from config to results: what launch.py, sweeps and notebooks call."""
+"""Runs a single experiment from config to results."""
 
 from collections.abc import Mapping
 from typing import Any, TypeAlias
@@ -21,13 +21,14 @@ Config: TypeAlias = ConfigDict | Mapping[str, Any]
 
 
 def load_settings(config: Config | Settings) -> Settings:
-    """Checks and freezes a config: types, ranges, names, keys that nothing reads, and what the named parts cannot do.
+    """Validates and freezes a config: types, ranges, names, unknown keys and compatibility of components.
 
     Args:
-        config: A ConfigDict like those in `configs/`, or the dictionary of a config.json; or what this returned.
+        config: A ConfigDict such as those in `configs/`, or the dictionary of a config.json. Settings are returned
+            unchanged.
 
     Raises:
-        BadInput: It names the key, the value and what is allowed.
+        BadInput: The config is invalid. The error names the key, its value and the allowed values.
     """
     if isinstance(config, Settings):
         return config
@@ -44,26 +45,27 @@ def run(
     should_prune: ShouldPrune = never,
     notes: set[str] | None = None,
 ) -> dict[str, Any]:
-    """Trains or estimates one model and evaluates it, or goes on where an earlier start of the same run ended.
+    """Trains or estimates a model and evaluates it. Resumes the run if its folder exists.
 
-    With several processes each calls this. All but the first train along, write nothing and return nothing.
+    In multi-process runs every process must call this function. Only the first process writes files and returns
+    results.
 
     Args:
-        config: A ConfigDict like those in `configs/`, the dictionary of a config.json, or checked settings.
-        folder: Where the run's files lie. A finished run is not trained again.
-        command: What results.json names as the command.
-        data: The corpus, which runs may share; None reads the one that the config names.
-        should_prune: Called after each validation; returns whether to stop, unless training is over.
-        notes: Lines printed below earlier tables, which are not repeated; those of this run are added.
+        config: A ConfigDict such as those in `configs/`, the dictionary of a config.json, or validated settings.
+        folder: The folder of the run. A finished run is not trained again.
+        command: The command line to record in results.json.
+        data: The corpus, which several runs may share; None loads the corpus of the config.
+        should_prune: Called after each validation except the last; returns whether to stop the run.
+        notes: Notes that were already printed and are not repeated. The notes of this run are added to the set.
 
     Returns:
-        What `results.json` holds.
+        The content of `results.json`.
 
     Raises:
-        BadInput: The config, the folder, the text or the devices cannot serve.
-        training.train.Interrupted: SIGINT or SIGTERM came during training, and the state is saved.
-        training.train.Pruned: `should_prune` asked to stop, and the state is saved.
-        NonFiniteError: A number is not finite.
+        BadInput: The config, the folder, the text or the devices are invalid.
+        training.train.Interrupted: SIGINT or SIGTERM arrived during training; the state is saved.
+        training.train.Pruned: `should_prune` requested a stop; the state is saved.
+        NonFiniteError: A loss, parameter or optimizer state is not finite.
     """
     settings = load_settings(config)
     corpus = data if isinstance(data, SharedCorpus) else SharedCorpus(settings, data)

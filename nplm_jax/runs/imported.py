@@ -1,4 +1,4 @@
-"""ARPA files as runs: reads one with its settings and vocabulary, and writes a run's folder."""
+"""Import of ARPA files as runs."""
 
 import dataclasses
 import pathlib
@@ -23,24 +23,25 @@ from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import write_atomically
 from nplm_jax.utils.untrusted import sha256
 
-FAMILY = 'arpa'  # the `model.family` of an imported run
+FAMILY = 'arpa'  # `model.family` of imported runs
 
 
 def import_arpa(path: pathlib.Path, folder: pathlib.Path, vocabulary_of: str, command: str) -> str:
-    """Writes a run's folder. Returns the sizes of the model.
+    """Imports an ARPA file as a run folder. Returns a description of the model.
 
     Args:
         path: The ARPA file.
         folder: The folder of the new run.
-        vocabulary_of: The folder of the run whose vocabulary and text choices the model gets; empty for its own.
-        command: The command line, for results.json.
+        vocabulary_of: The folder of a run whose vocabulary and `corpus.*` settings the model adopts; empty to use the
+            vocabulary of the file.
+        command: The command line to record in results.json.
 
     Raises:
-        BadInput: The file is no ARPA file, or has no word in common with the run, or the folder cannot be written.
+        BadInput: The file is not an ARPA file or has no word in common with the run, or the folder cannot be written.
     """
     workdir.check_path(folder)
-    require(not folder.exists() or folder.is_dir(), '--workdir', str(folder), 'is no folder')
-    require(not folder.exists() or not any(folder.iterdir()), '--workdir', str(folder), 'is not empty')
+    require(not folder.exists() or folder.is_dir(), '--workdir', str(folder), 'must be a folder')
+    require(not folder.exists() or not any(folder.iterdir()), '--workdir', str(folder), 'must be empty')
     settings, vocabulary, merged = read_arpa(path)
     model = compact(merged)
     imported: LanguageModel = model
@@ -67,14 +68,14 @@ def import_arpa(path: pathlib.Path, folder: pathlib.Path, vocabulary_of: str, co
 
 
 def read_arpa(path: pathlib.Path, as_kenlm: bool = False) -> tuple[Settings, Vocabulary, BackoffModel]:
-    """Returns an ARPA file as a run of its own words: its settings, its vocabulary and its model.
+    """Reads an ARPA file. Returns settings, vocabulary and model of a run with the vocabulary of the file.
 
     Args:
         path: The file.
         as_kenlm: See `arpa.read`.
 
     Raises:
-        BadInput: The file is no ARPA file.
+        BadInput: The file is not an ARPA file.
     """
     model, vocabulary = sentence_marks.merge(path, *arpa.read(path, as_kenlm))
     corpus = {'name': 'text', 'tokens': 'whitespace', 'lowercase': False, 'split_possessive': False}
@@ -99,14 +100,14 @@ def write_run(
     command: str,
     files: Sequence[pathlib.Path],
 ) -> None:
-    """Writes a run's folder; results.json comes last, because it makes the run a finished one.
+    """Writes a run folder. results.json comes last, because it marks the run as finished.
 
     Args:
-        folder: The folder; made unless it exists.
-        settings: What config.json gets.
+        folder: The folder; created if it does not exist.
+        settings: The settings to write to config.json.
         vocabulary: The vocabulary.
         model: A count-based model.
-        path: Where the model comes from, which results.json says; it has no perplexity.
+        path: The source of the model, recorded in results.json, which has no perplexities.
         command: The command line.
         files: Files to copy into the folder.
     """

@@ -1,4 +1,4 @@
-"""Runs that exist: their corpus, their results, their model."""
+"""Loading of existing runs: their model and their corpus."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ Path: TypeAlias = str | os.PathLike[str]
 
 
 def load(folder: Path, plugins: Sequence[str] = ()) -> LoadedModel:
-    """Loads the best model of a run's folder, or a packed model, with its settings and its vocabulary.
+    """Loads the best model of a run folder, or a packed model, with its settings and vocabulary.
 
-    It reads the parameters alone; it reads no corpus and estimates nothing.
+    Reads only the parameters, and neither the corpus nor training states.
 
     Args:
-        folder: The run's folder or the packed model.
-        plugins: Modules that may be imported where this run names a body, an output layer or a tokenizer in them.
+        folder: The run folder or the packed model.
+        plugins: Modules that may be imported if the run names a body, an output layer or a tokenizer in them.
 
     Raises:
-        BadInput: No run was started there, its files are missing or damaged, its family is not installed, or it needs
-            a plug-in whose module was not named; or it has a network, and the settings of JAX cannot serve.
+        BadInput: The folder contains no run, its files are missing or damaged, its model family is not installed, or it
+            requires a plug-in from a module not in `plugins`; or, for a network, JAX settings are invalid.
     """
     with trust(plugins):
         return _load(folder)
@@ -63,22 +63,20 @@ def _load(folder: Path) -> LoadedModel:
 
 
 def load_teachers(settings: Settings, folder: pathlib.Path) -> list[LoadedModel]:
-    """Loads the networks of the runs that `output.teacher` names; the plug-ins of the student are trusted in them too.
+    """Loads the teachers named by `output.teacher`. They may use the plug-ins of the student.
 
     Args:
         settings: The settings of the student.
         folder: The folder of the student.
 
     Raises:
-        BadInput: One of them is the student itself, is not finished, or has no network; or see `load`.
+        BadInput: A teacher is the student itself, is not finished, or is not a network; or see `load`.
     """
     if not (value := run_inputs.teacher_of(settings)):
         return []
     for name in catalog.split_names(value):
         is_student = catalog.exists(name) and catalog.expand_run(name).resolve() == folder.resolve()
-        require(
-            not is_student, run_inputs.TEACHER, value, f'must not name --workdir={folder}, the run that is to learn'
-        )
+        require(not is_student, run_inputs.TEACHER, value, f'must not name --workdir={folder}, the student itself')
     teachers: list[LoadedModel] = []
     for path in catalog.split_runs(run_inputs.TEACHER, value):
         try:
@@ -93,11 +91,11 @@ def load_teachers(settings: Settings, folder: pathlib.Path) -> list[LoadedModel]
 
 
 def check_words(settings: Settings, teachers: Sequence[LoadedModel], words: vocabulary.Vocabulary) -> None:
-    """Raises BadInput unless the teachers read the text as the student does.
+    """Raises BadInput unless teachers and student have the same vocabulary and kind of context.
 
     Args:
         settings: The settings of the student.
-        teachers: What `load_teachers` returned.
+        teachers: The result of `load_teachers`.
         words: The vocabulary of the student.
     """
     for teacher in teachers:
@@ -105,18 +103,18 @@ def check_words(settings: Settings, teachers: Sequence[LoadedModel], words: voca
         allowed = f'{teacher.folder} cannot teach this run: {difference}'
         require(not difference, run_inputs.TEACHER, run_inputs.teacher_of(settings), allowed)
         contexts = settings.corpus.context, teacher.settings.corpus.context
-        allowed = f'must be {contexts[1]}, as in {teacher.folder}, which output.teacher names'
+        allowed = f'must be {contexts[1]}, as in the teacher {teacher.folder}'
         require(len({context == 'line' for context in contexts}) == 1, 'corpus.context', contexts[0], allowed)
 
 
 def load_network(
     folder: pathlib.Path, settings: Settings, words: vocabulary.Vocabulary
 ) -> tuple[NeuralLanguageModel, dict[str, Any] | None]:
-    """Returns the network of a run with its best parameters, and the progress of the checkpoint that has them.
+    """Returns the network of a run with its best parameters, and the progress of its checkpoint.
 
-    The progress has the fields of `milestones.Progress`; it is None for a packed model. For errors see `load`.
+    The progress has the fields of `milestones.Progress`, and is None for a packed model. See `load` for errors.
     """
-    # Orbax takes a second to import, which a count-based model does not need.
+    # Importing Orbax takes a second; count-based models do not need it.
     from nplm_jax.models.neural import NeuralLanguageModel  # noqa: PLC0415
     from nplm_jax.training import checkpoints  # noqa: PLC0415
 
@@ -133,24 +131,24 @@ def load_network(
 
 
 def _read_parameters(path: pathlib.Path, example: Params) -> Params:
-    """Returns the parameters that `packed_members` wrote. Raises BadInput unless they have the shapes of `example`."""
+    """Reads the parameters of a packed model. Raises BadInput unless they have the shapes and dtypes of `example`."""
     from flax.traverse_util import flatten_dict, unflatten_dict  # noqa: PLC0415 (half a second)
 
     arrays, expected = archives.read(path)[0], flatten_dict(dict(example), sep='.')
     for name in sorted(arrays.keys() | expected.keys()):
         found, wanted = arrays.get(name), expected.get(name)
         if found is None or wanted is None or (found.shape, found.dtype) != (wanted.shape, wanted.dtype):
-            raise BadInput(path, f'{name}: its shape or type is not that of the network in {catalog.CONFIG}')
+            raise BadInput(path, f'{name}: shape or dtype differs from the network in {catalog.CONFIG}')
     return unflatten_dict({name: jax.numpy.asarray(array) for name, array in arrays.items()}, sep='.')
 
 
 def example_parameters(
     folder: pathlib.Path, settings: Settings, words: vocabulary.Vocabulary
 ) -> tuple[Network, Params]:
-    """Returns a run's network and the shapes and types of its parameters, without arrays.
+    """Returns the network of a run, and the shapes and dtypes of its parameters.
 
     Raises:
-        BadInput: The parameters are larger than this machine's memory.
+        BadInput: The parameters exceed the memory of this machine.
     """
     network = network_from_settings(settings, words)
     params = jax.eval_shape(lambda: network.init(jax.random.key(0)))
@@ -159,23 +157,23 @@ def example_parameters(
 
 
 def _check_memory(folder: pathlib.Path, params: Params) -> None:
-    """Raises BadInput if parameters, of which the shapes are given, are larger than this machine's memory.
+    """Raises BadInput if parameters of the given shapes exceed the memory of this machine.
 
-    Zeros take little room in a checkpoint, so that a small folder can declare any size.
+    Checkpoints compress zeros, so even a small folder can declare any size.
     """
     size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(params))
     memory = os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE')
     if size > memory:
         sizes = f'{size / 1e9:,.0f} GB, but this machine has {memory / 1e9:,.0f} GB of memory'
-        raise BadInput(folder, f'its network needs {sizes}')
+        raise BadInput(folder, f'the network needs {sizes}')
 
 
 def load_dataset(run: Settings | Path, tokenizer: Tokenizer | None = None) -> dataset.Dataset:
-    """Reads the corpus of a run with the run's tokenizer, or the corpus that settings name; see `corpora.load`.
+    """Loads the corpus of a run with the run's tokenizer, or the corpus described by settings; see `corpora.load`.
 
     Args:
-        run: The folder of a run; or settings, of which `corpus.*` is read.
-        tokenizer: One that has learned from this corpus; None takes the run's, or makes one from the settings.
+        run: The folder of a run; or settings, of which only `corpus.*` is read.
+        tokenizer: A tokenizer trained on this corpus; None uses the run's, or creates one from the settings.
 
     Raises:
         BadInput: The text cannot be read, or has changed since the run was started.
@@ -187,11 +185,11 @@ def load_dataset(run: Settings | Path, tokenizer: Tokenizer | None = None) -> da
 
 
 def prepare_recorded(settings: Settings, *folders: Path) -> dataset.Dataset:
-    """Reads the corpus of finished or started runs again, as the first of them reads it.
+    """Reads the common corpus of existing runs again, in the form that the first run reads.
 
     Args:
         settings: The settings of the first run.
-        *folders: The runs' folders.
+        *folders: The folders of the runs.
 
     Raises:
         BadInput: The text has changed since a run was started.

@@ -1,4 +1,4 @@
-"""The weights of a mixture of runs: from the command line, or from the file that `nplm mix` wrote."""
+"""Mixture weights from the command line or from a file of `nplm mix`."""
 
 import re
 from collections.abc import Sequence
@@ -13,19 +13,19 @@ from nplm_jax.utils.untrusted import finite_numbers, read_json
 
 
 def read_weights(text: str, folders: Sequence[str]) -> np.ndarray:
-    """Returns the weight of each run, float64, 1 x M; they sum to one.
+    """Returns the weights of the runs, float64, 1 x M; they sum to one.
 
     Args:
         text: The value of --weights: empty for equal weights, numbers, or the path of a file of `nplm mix`.
         folders: The folders of the runs.
 
     Raises:
-        BadInput: There are not as many weights as runs, or they do not sum to one, or the file is of other runs.
+        BadInput: The number of weights is wrong, they do not sum to one, or the file belongs to other runs.
     """
     require(not text or len(folders) > 1, '--weights', text, 'requires two or more runs')
     weights = [1 / len(folders)] * len(folders)
     if re.fullmatch(r'[-+0-9.eE, ]+', text):
-        problem = 'must be numbers with commas between them, or a file'
+        problem = 'must be comma-separated numbers or a file'
         weights = finite_numbers(text.split(','), '--weights', problem, text)
     elif text:
         weights = _read_file(text, folders)
@@ -34,7 +34,7 @@ def read_weights(text: str, folders: Sequence[str]) -> np.ndarray:
 
 
 def _read_file(text: str, folders: Sequence[str]) -> list[float]:
-    """Returns the learned weights of a file of `nplm mix`, by the digests of the runs."""
+    """Reads the weights of the runs from a file of `nplm mix`, which identifies runs by their digests."""
     models = read_json(expand('--weights', text)).get('models')
     try:
         learned = {str(model['digest']): float(model['weight']) for model in models or ()}
@@ -44,7 +44,7 @@ def _read_file(text: str, folders: Sequence[str]) -> list[float]:
     require(bool(learned), '--weights', text, 'was not written by `nplm mix --output=FILE`')
     digests = [catalog.digest(catalog.expand_run(folder)) for folder in folders]
     for folder, digest in zip(folders, digests):
-        known = f'has no weight for the run in {folder}; it has those of {names}'
+        known = f'has no weight for the run {folder}; it has weights for {names}'
         require(digest in learned, '--weights', text, known)
-    require(len(learned) == len(folders), '--weights', text, f'is of {len(learned)} runs; give all: {names}')
+    require(len(learned) == len(folders), '--weights', text, f'has weights for {len(learned)} runs; pass all: {names}')
     return [learned[digest] for digest in digests]

@@ -1,4 +1,4 @@
-"""Builds the network that a config describes."""
+"""Construction of the network described by a config."""
 
 import dataclasses
 from typing import Any, cast
@@ -16,21 +16,21 @@ from nplm_jax.outputs.output_layer import OutputLayer
 from nplm_jax.outputs.softmax import LINEAR
 from nplm_jax.utils.errors import require
 
-# What keys may be until a run begins, and `resolve_auto` replaces.
+# Values of keys that `resolve_auto` replaces when a run starts.
 AUTO = {'model.precision': 'auto', 'output.precision': 'auto', 'output.block_size': 0}
 
 
 def network_from_settings(settings: Settings, vocabulary: Vocabulary | int, platform: str | None = None) -> Network:
-    """Returns the network that a config describes.
+    """Returns the network described by a config.
 
     Args:
         settings: The settings.
-        vocabulary: The words, or how many there are.
-        platform: That of the devices that train it, for `StreamBody.on` and `resolve_auto`; None for this process's.
-            Nothing is left to resolve in the settings of a run that has begun.
+        vocabulary: The words, or their number.
+        platform: The platform of the training devices, for `StreamBody.on` and `resolve_auto`; None for the platform of
+            this process. The settings of a started run are already resolved.
 
     Raises:
-        BadInput: The settings are impossible or do not fit the vocabulary.
+        BadInput: The settings are invalid or incompatible with the vocabulary.
     """
     settings = resolve_auto(settings, platform)
     body: Body = settings.model
@@ -43,7 +43,7 @@ def network_from_settings(settings: Settings, vocabulary: Vocabulary | int, plat
         output = dataclasses.replace(cast(Any, output), scorer=body.scorer)
     line_end = None
     if settings.corpus.context == 'line':
-        allowed = f'needs {PARAGRAPH_BOUNDARY} in the vocabulary, and no lookback of a body over streams'
+        allowed = f'requires {PARAGRAPH_BOUNDARY} in the vocabulary, and a body over streams without lookback'
         takes_lines = PARAGRAPH_BOUNDARY in words.ids and not (body.layout.over_streams and body.layout.lookback)
         require(takes_lines, 'corpus.context', 'line', allowed)
         line_end = words.ids[PARAGRAPH_BOUNDARY]
@@ -51,14 +51,14 @@ def network_from_settings(settings: Settings, vocabulary: Vocabulary | int, plat
 
 
 def check_scorer(body: Body, output: OutputLayer) -> None:
-    """Raises BadInput for a body that scores words itself and an output layer that takes no scorer."""
+    """Raises BadInput if the body has its own scorer and the output layer does not support one."""
     takes_scorer = 'scorer' in {field.name for field in dataclasses.fields(output)}
-    allowed = f'must be sampled or nce for model.family={body.name}, which scores words itself'
+    allowed = f'must be sampled or nce for model.family={body.name}, which has its own scorer'
     require(body.scorer is LINEAR or takes_scorer, 'output.kind', output.name, allowed)
 
 
 def resolve_auto(settings: Settings, platform: str | None = None) -> Settings:
-    """Returns settings in which the keys of `AUTO` have the values of a platform."""
+    """Replaces the values in `AUTO` by the values for a platform."""
     precision, size = nn.native_precision(platform), default_block_size(platform or nn.default_platform())
     values = {'model.precision': precision, 'output.precision': precision, 'output.block_size': size}
     now = config.to_flat(settings)

@@ -1,4 +1,4 @@
-"""The members of a packed model: the files of a finished run that a command needs to use its model."""
+"""Members of a packed model: the files of a finished run that are required to use its model."""
 
 import pathlib
 
@@ -16,25 +16,21 @@ from nplm_jax.utils.io import write_atomically
 
 
 def arrays_of(model: LanguageModel) -> dict[str, np.ndarray]:
-    """Returns the parameters of a network by the paper's letters with their shapes, or the arrays of an n-gram model.
-
-    Args:
-        model: A network, or a count-based model.
-    """
+    """Returns name -> array for the parameters of a network, or for the arrays of a count-based model."""
     if isinstance(model, NeuralLanguageModel):
         return {name: np.asarray(array) for name, array in flatten_dict(dict(model.params), sep='.').items()}
     return storage.flatten(model)[1]
 
 
 def packed_members(folder: pathlib.Path, scratch: pathlib.Path) -> dict[str, pathlib.Path]:
-    """Returns the files of a finished run that a packed model has, by the names that they have there.
+    """Returns member name -> file for the packed model of a finished run.
 
     Args:
         folder: The folder of the run.
-        scratch: A folder for the file of a network's parameters.
+        scratch: A folder for temporary files, such as the parameters of a network.
 
     Raises:
-        BadInput: The run's files are damaged, or the code of its model is not installed.
+        BadInput: The files of the run are damaged, or the code of its model is not installed.
     """
     loaded = load(folder)
     names = [catalog.CONFIG, catalog.CORPUS, catalog.VOCABULARY, catalog.RESULTS, *tokenizer_files.FILES]

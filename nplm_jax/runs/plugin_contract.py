@@ -1,6 +1,6 @@
-"""Check of a network with plug-ins before it trains: one trace of its body and its output layer on abstract arrays.
+"""Validation of plug-in bodies and output layers before training, by tracing them on abstract arrays.
 
-Dims: V vocabulary, M features per word, S streams, T tokens of each after which there are predictions, B = S * T.
+Dims: V vocabulary, M features per word, S streams, T predictions per stream, B = S * T.
 """
 
 import functools
@@ -24,24 +24,24 @@ _S = 2
 
 
 def check(network: Network, extras: Any) -> None:
-    """Checks what the body and the output layer return, if one of them is a plug-in.
+    """Checks the return values of the body and the output layer, if one of them is a plug-in.
 
     Args:
         network: The network.
         extras: The result of `OutputLayer.make_extras`.
 
     Raises:
-        BadInput: A member fails, or returns other names, shapes or types than its contract says.
+        BadInput: A member fails, or returns names, shapes or dtypes that violate its contract.
     """
     if is_path(network.body.name) or is_path(network.output.name):
         check_output(network, check_body(network), extras)
 
 
 class _Contract(NamedTuple):
-    """What the members of a plug-in return.
+    """A plug-in whose members are checked.
 
     Attributes:
-        key: The config key that names it.
+        key: The config key that names the plug-in.
         plugin: The plug-in.
     """
 
@@ -49,7 +49,7 @@ class _Contract(NamedTuple):
     plugin: Body | OutputLayer
 
     def trace(self, member: str, function: Callable[..., Any], *args: Any) -> Any:
-        """Returns the shapes of what a function returns. Raises BadInput, which names the member, if it fails."""
+        """Returns the shapes of a function's result. Raises BadInput, which names the member, if the function fails."""
         with plugins.failure_as_bad_input(self.key, self.plugin.name, f'{type(self.plugin).__name__}.{member} failed'):
             return jax.eval_shape(function, *args)
 

@@ -1,4 +1,4 @@
-"""What a process does before JAX starts."""
+"""Set-up of a process before JAX starts."""
 
 import os
 import warnings
@@ -16,23 +16,23 @@ _FORMAT = warnings.formatwarning
 
 
 def set_up_process(all_cores: bool = False) -> None:
-    """Does what every command does before JAX starts.
+    """Sets up the process of a command before JAX starts.
 
-    Pins JAX's settings that results depend on, quiets Orbax, and keeps compiled programs between starts.
+    Pins the JAX settings that affect results, silences Orbax, and enables the persistent compilation cache.
 
     Args:
-        all_cores: Whether each core of the CPU becomes a device, unless JAX_NUM_CPU_DEVICES says how many there are.
+        all_cores: Whether each CPU core becomes a device, unless JAX_NUM_CPU_DEVICES sets their number.
     """
     jax_settings.pin()
     if all_cores and 'JAX_NUM_CPU_DEVICES' not in os.environ:
         jax.config.update('jax_num_cpu_devices', num_processors())
-    logging.set_verbosity(logging.WARNING)  # Orbax tells much at the level below
-    logging.get_absl_logger().addFilter(jax_settings.is_not_orbax)  # CheckpointStore raises what it logs
+    logging.set_verbosity(logging.WARNING)  # Orbax is verbose at the INFO level
+    logging.get_absl_logger().addFilter(jax_settings.is_not_orbax)  # CheckpointStore raises these errors
     if not jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]  # JAX_COMPILATION_CACHE_DIR sets another
         jax.config.update('jax_compilation_cache_dir', str(cache_folder() / 'compiled'))
     warnings.formatwarning = _format_warning
 
 
 def _format_warning(message: Any, category: Any, *where: Any, **options: Any) -> str:
-    """Returns what Python prints of a warning; of too little text one line, without a line of code."""
+    """Formats a warning like Python; a DiscountWarning takes one line without source code."""
     return f'{message}\n' if category is DiscountWarning else _FORMAT(message, category, *where, **options)

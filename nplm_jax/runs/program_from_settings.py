@@ -1,4 +1,4 @@
-"""Builds the program and the schedule of a run from its settings."""
+"""Construction of the program and the schedule of a run from its settings."""
 
 import dataclasses
 import math
@@ -17,7 +17,7 @@ from nplm_jax.utils.errors import require
 def make_program(
     settings: Settings, network: Network, steps_per_epoch: int, sharding: MeshSharding = ONE_DEVICE
 ) -> Program:
-    """Returns the program of a run. Runs that differ only in their seeds and in `Rule.traced` get equal programs."""
+    """Returns the program of a run. Runs that differ only in their seed and in `Rule.traced` have equal programs."""
     total, batch_size = total_steps(settings, steps_per_epoch), settings.train.batch_size
     return Program(
         network=network,
@@ -33,9 +33,9 @@ def make_program(
 
 
 def paddings_of(network: Network) -> tuple[tuple[str, float], ...]:
-    """Returns the parameters that are divided over devices by their rows, and what pads them: see `MeshSharding`.
+    """Returns the parameters whose rows are divided over devices, with their padding values; see `MeshSharding`.
 
-    C is not one of them, tied or not: each device reads any row of it.
+    C is excluded, tied or not, because every device reads arbitrary rows of it.
     """
     names = (name for name in network.tables.words if name != EMBEDDING)
     return tuple((name, PADDING_BIAS if name == BIAS else 0.0) for name in names)
@@ -44,8 +44,8 @@ def paddings_of(network: Network) -> tuple[tuple[str, float], ...]:
 def updates_rows(settings: Settings) -> bool:
     """Returns whether a sparse loss updates only the rows that it reads (`Rule.updates_rows`).
 
-    During an execution weight decay and the running average shrink the factors of `sparse_rows.Scales`. If these could
-    underflow, updates are dense.
+    Within a chunk of updates, weight decay and the running average shrink the factors of `deferred_decay.Scales`. If
+    these might underflow, updates are dense.
     """
     rule, train = settings.optimizer, settings.train
     smallest = min(1 - rule.peak_table_rate(train.batch_size) * rule.decay, train.average or 1.0)
@@ -54,15 +54,15 @@ def updates_rows(settings: Settings) -> bool:
 
 
 def make_schedule(settings: Settings, train: Span) -> Schedule:
-    """Returns the schedule. Raises BadInput if a batch, the warm-up or the number of epochs is too large."""
+    """Returns the schedule. Raises BadInput if the batch, the warm-up or the number of epochs is too large."""
     batch_size = settings.train.batch_size
-    allowed = f'must be {len(train):,} or less, the training words (corpus.train below 1 is a fraction, else words)'
+    allowed = f'must be {len(train):,} or less, the number of training words (corpus.train below 1 is a fraction)'
     require(batch_size <= len(train), 'train.batch_size', batch_size, allowed)
     per_epoch = len(train) // batch_size
     total, warmup = total_steps(settings, per_epoch), settings.optimizer.warmup
     require(total < 2**31, 'train.epochs', settings.train.epochs, f'must make fewer than 2**31 updates, not {total:,}')
     require(warmup < total, 'optimizer.warmup', warmup, f'must be below {total:,}, the number of updates of the run')
-    share, allowed = settings.train.average_start, 'must be 0 where train.average=0'
+    share, allowed = settings.train.average_start, 'must be 0 if train.average=0'
     require(settings.train.average > 0 or not share, 'train.average_start', share, allowed)
     return Schedule(
         steps_per_epoch=per_epoch,
@@ -82,5 +82,5 @@ def total_steps(settings: Settings, steps_per_epoch: int) -> int:
 
 
 def average_start(settings: Settings, total_steps: int) -> int:
-    """Returns the number of updates before the average of the parameters begins."""
+    """Returns the number of updates before parameter averaging starts."""
     return int(settings.train.average_start * total_steps)

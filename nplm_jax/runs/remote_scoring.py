@@ -1,8 +1,8 @@
-"""Scores of long texts by the workers of a cluster: the same numbers by any number of workers.
+"""Scoring of long texts by cluster workers. Results do not depend on the number of workers.
 
-A text is cut into pieces of a fixed number of words. A task reads the file of a piece, with the words before it that
-the model looks at, and writes what it computes of each line; a process loads a model once, from the folders of its
-runs. The files lie in the folder `scores` of the cache until the results are read.
+A text is divided into chunks of a fixed number of words. A task reads the file of a chunk, including the preceding
+context of the model, and writes the results for each line. A process loads a model once, from the folders of its runs.
+The files are kept in the folder `scores` of the cache until the results are read.
 
 Dims: T words of a stream, B contexts, N words of a context.
 """
@@ -40,7 +40,7 @@ from nplm_jax.utils.io import cache_folder
 from nplm_jax.utils.untrusted import sha256
 
 _loading = threading.Lock()
-_PIECE = 2**16  # words of a task; a text of no more is scored by this process
+_PIECE = 2**16  # words per task; this process scores texts of at most this length itself
 _FILES = (catalog.CONFIG, catalog.VOCABULARY, *tokenizer_files.FILES, storage.MODEL_FILE, packed.PARAMETERS)
 
 Arrays = Sequence[np.ndarray]
@@ -48,13 +48,13 @@ LinesFunction = Callable[..., Sequence[Arrays]]
 
 
 class Source(NamedTuple):
-    """What a worker loads a model from.
+    """The source from which workers load a model.
 
     Attributes:
-        folders: The runs' folders.
-        weights: The weights of their mixture; () of one run.
-        modules: The plug-ins that may be imported.
-        digest: That of the files of the model and the version of JAX.
+        folders: The folders of the runs.
+        weights: The mixture weights of the runs; () for a single run.
+        modules: The plug-in modules that may be imported.
+        digest: The digest of the files of the model and of the version of JAX.
     """
 
     folders: tuple[pathlib.Path, ...]
@@ -64,37 +64,37 @@ class Source(NamedTuple):
 
     @classmethod
     def of(cls, runs: Sequence[str], weights: Sequence[float] = ()) -> Self:
-        """Returns the source of the model of a run, or of the mixture of several with these weights."""
+        """Returns the source for the model of a run, or for a mixture of several runs."""
         folders = tuple(catalog.expand_run(run).absolute() for run in runs)
         return cls(folders, tuple(weights), tuple(plugins.allowed()), _digest(folders))
 
 
 def map_lines(model: LanguageModel, function: LinesFunction, *lists: Arrays) -> Sequence[Arrays]:
-    """Returns `function(model, *lists)` for independent lines, computed by the workers if the model is a RemoteModel.
+    """Computes `function(model, *lists)` for independent lines, on the workers if the model is a RemoteModel.
 
     Args:
-        model: Any model.
-        function: A function of a module, or a `functools.partial` of one. For each line it returns arrays, of which all
-            axes but the last have the same sizes for all lines.
-        *lists: One array or more of each line; the first is its words.
+        model: Any language model.
+        function: A module-level function, or a `functools.partial` of one. It returns arrays for each line; all axes
+            except the last must have equal sizes for all lines.
+        *lists: Lists of arrays with one element per line. The first list contains the words.
 
     Raises:
-        BadInput: The workers are lost, or one does not see the runs.
+        BadInput: The workers are lost, or a worker cannot access the runs.
     """
     return model.map_lines(function, *lists) if isinstance(model, RemoteModel) else function(model, *lists)
 
 
 class RemoteModel(LanguageModel):
-    """A model whose long texts are scored by `workers.current`; the others, and what cannot be cut, by this process.
+    """A model that scores long texts on `workers.current`, and everything else in this process.
 
-    A stream can be cut for a model with an order. Without one, a model carries a state through it.
+    Streams are divided only for models with an order, because other models carry a state through the stream.
 
     Attributes:
         n: See `LanguageModel`.
     """
 
     def __init__(self, model: LanguageModel, source: Callable[[], Source]) -> None:
-        """Takes a model, and a function that finds what a worker loads it from, which is called for a long text."""
+        """Wraps a model. `source` is called lazily and returns the source from which workers load the model."""
         self.n, self._model, self._source = model.n, model, functools.cache(source)
         self.vocabulary_size, self.vocabulary = model.vocabulary_size, model.vocabulary
 
@@ -113,13 +113,13 @@ class RemoteModel(LanguageModel):
         return [log_p_T for (log_p_T,) in map_lines(self, _score_lines, lines)]
 
     def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:
-        """See `LanguageModel.next_word`; computed by this process."""
+        """See `LanguageModel.next_word`. Computed in this process."""
         return self._model.next_word(contexts_BxN)
 
     def map_lines(self, function: LinesFunction, *lists: Arrays) -> Sequence[Arrays]:
-        """See the function `map_lines`; piece by piece, cut by the number of words."""
+        """See the function `map_lines`. Divides the lines into chunks by their number of words."""
         lengths = np.array([len(line) for line in lists[0]], int)
-        numbers = (np.cumsum(lengths) - lengths) // _PIECE  # of the piece in which each line begins
+        numbers = (np.cumsum(lengths) - lengths) // _PIECE  # the chunk in which each line begins
         starts = np.flatnonzero(np.diff(numbers, prepend=-1)).tolist()
         if len(starts) < 2:
             return function(self._model, *lists)
@@ -129,7 +129,7 @@ class RemoteModel(LanguageModel):
             return [line for file in files for line in zip(*_unpack(file))]
 
     def _map_span(self, method: str, tokens_T: np.ndarray, span: Span) -> np.ndarray:
-        """Returns what a method of the model returns for the words of a span."""
+        """Applies a method of the model to the words of a span."""
         if self.n is None or len(span) <= _PIECE:
             return getattr(self._model, method)(tokens_T, span)
         starts = range(span.start, span.stop, _PIECE)
@@ -140,9 +140,9 @@ class RemoteModel(LanguageModel):
 
     @contextlib.contextmanager
     def _scored(self, function: LinesFunction, pieces: Sequence[dict[str, np.ndarray]]) -> Iterator[list[pathlib.Path]]:
-        """Yields the files with the results of the pieces, done now or by an earlier process that was stopped.
+        """Yields the result files of the chunks, computed now or by an earlier interrupted process.
 
-        They are removed after a block that raises nothing.
+        The files are removed if the block does not raise.
         """
         source = self._source()
         digest = hashlib.sha256(pickle.dumps((source, function)))
@@ -159,11 +159,11 @@ class RemoteModel(LanguageModel):
             shutil.rmtree(folder, ignore_errors=True)
 
 
-# --- at the workers ---------------------------------------------------------------------------------------------------
+# --- on the workers ---------------------------------------------------------------------------------------------------
 
 
 def _score(source: Source, function: LinesFunction, file: pathlib.Path, folder: pathlib.Path) -> None:
-    """Writes what a function returns for the lines of a piece."""
+    """Writes the results of a function for the lines of a chunk."""
     with _loading:  # a worker may have several threads
         model = _load(source)
     results = function(model, *_unpack(file))
@@ -172,17 +172,17 @@ def _score(source: Source, function: LinesFunction, file: pathlib.Path, folder: 
 
 @functools.lru_cache(1)
 def _load(source: Source) -> LanguageModel:
-    """Loads a model. Raises: BadInput unless this process sees the same files, and has the same JAX."""
+    """Loads a model. Raises BadInput unless this process sees the same files and has the same version of JAX."""
     where = f'the worker on {socket.gethostname()}'
     for folder in source.folders:
         if not (folder / catalog.CONFIG).is_file():
-            raise BadInput(folder, f'{where} does not see this run; all workers must share its files')
+            raise BadInput(folder, f'{where} cannot access this run; all workers must share its files')
     if source.modules:
         find_modules_here()
     with plugins.trust(source.modules):
         if _digest(source.folders) != source.digest:
             names = ', '.join(map(str, source.folders))
-            raise BadInput(names, f'{where} sees other files there, or has another version of JAX')
+            raise BadInput(names, f'{where} sees different files, or has a different version of JAX')
         process.set_up_process()
         models = [loading.load(folder).model for folder in source.folders]
     return Mixture(models, np.array([source.weights]), ContextBins()) if source.weights else models[0]
@@ -193,7 +193,7 @@ def _score_lines(model: LanguageModel, lines: Arrays) -> list[Arrays]:
 
 
 def _score_pieces(method: str, model: LanguageModel, pieces: Arrays, contexts: Arrays) -> list[Arrays]:
-    """Returns what a method returns for the words of each piece after its context, of which the size is given."""
+    """Applies a method to the words of each chunk after its context, whose size is given."""
     return [(getattr(model, method)(piece, Span(int(size[0]), len(piece))),) for piece, size in zip(pieces, contexts)]
 
 
@@ -201,7 +201,7 @@ def _score_pieces(method: str, model: LanguageModel, pieces: Arrays, contexts: A
 
 
 def _digest(folders: Sequence[pathlib.Path]) -> str:
-    """Returns a digest of what the models of runs are loaded from, and of the version of JAX."""
+    """Returns a digest of the model files of runs and of the version of JAX."""
     digest = hashlib.sha256(jax.__version__.encode())
     for folder in folders:
         names = (*_FILES, *user_files(workdir.read_settings(folder)))
@@ -212,7 +212,7 @@ def _digest(folders: Sequence[pathlib.Path]) -> str:
 
 
 def _pack(lists: Sequence[Arrays]) -> dict[str, np.ndarray]:
-    """Returns the arrays for a file: of each list all arrays in one, and where each of them ends."""
+    """Returns the arrays for a file: the concatenated arrays of each list, and their ends."""
     packed = {}
     for number, arrays in enumerate(lists):
         packed[f'values_{number}'] = np.concatenate(arrays, axis=-1)

@@ -1,8 +1,8 @@
-"""Inputs of a run, recorded in its folder.
+"""Record of the inputs of a run in its folder.
 
-The record has the config, digests of the text and of the modules of plug-ins, and a copy of each of the user's files
-that the model is made from, named after the config's key. It is compared with the inputs whenever the run is started or
-its text is read again, and between the processes of a run.
+The record consists of the config, digests of the text and of plug-in modules, and copies of the user's files that the
+model depends on, named after their config keys. Inputs are compared with the record whenever the run is started or its
+text is read again, and between the processes of a run.
 """
 
 import hashlib
@@ -25,11 +25,11 @@ from nplm_jax.utils.io import expand, write_atomically
 from nplm_jax.utils.untrusted import read_bytes, read_json, sha256
 
 TEACHER = 'output.teacher'
-TEXT = 'text'  # key of the text's digest beside the config keys of the other inputs
+TEXT = 'text'  # key of the text's digest; other digests are keyed by config keys
 
 
 def text_files(settings: Settings) -> dict[str, str] | None:
-    """Returns the SHA-256 of each file of the user's text by path; None for a text that a plug-in returns.
+    """Returns path -> SHA-256 for the files of the corpus; None for a corpus returned by a plug-in.
 
     Raises:
         BadInput: A file is missing or unreadable.
@@ -40,19 +40,19 @@ def text_files(settings: Settings) -> dict[str, str] | None:
 
 
 def model_digests(settings: Settings) -> dict[str, str]:
-    """Returns the SHA-256 of each file and plug-in that a run is made from by config key; '' for a missing file."""
+    """Returns config key -> SHA-256 for the files and plug-ins that a run depends on; '' for a missing file."""
     files = {key: expand(key, path) for key, path in config_lib.user_files(settings).items()}
     digests = {key: sha256(f'{key}={str(file)!r}', file) if file.is_file() else '' for key, file in files.items()}
     return digests | code_digests(settings) | teacher_digest(settings)
 
 
 def teacher_of(settings: Settings) -> str:
-    """Returns what `output.teacher` says; '' if the run has no such key."""
+    """Returns the value of `output.teacher`; '' if the run has no such key."""
     return getattr(settings.output, 'teacher', '')
 
 
 def teacher_digest(settings: Settings) -> dict[str, str]:
-    """Returns the SHA-256 of what the files of the teachers say, by config key; '' if one of them is missing."""
+    """Returns the SHA-256 of the teachers' files, keyed by `output.teacher`; '' if a teacher is missing."""
     if not (value := teacher_of(settings)):
         return {}
     try:
@@ -63,13 +63,13 @@ def teacher_digest(settings: Settings) -> dict[str, str]:
 
 
 def code_digests(settings: Settings, plugin_keys: Collection[str] = config_lib.CHOOSERS) -> dict[str, str]:
-    """Returns the SHA-256 of the module of each plug-in by config key; see `plugins.digest`.
+    """Returns config key -> SHA-256 for the modules of plug-ins; see `plugins.digest`.
 
-    Those of installed packages are left out: a run outlives another version of them, as it does one of JAX.
+    Modules of installed packages are skipped: their versions may change, like that of JAX.
 
     Args:
         settings: The settings of a run.
-        plugin_keys: The keys whose plug-ins count.
+        plugin_keys: The config keys of the plug-ins to include.
     """
     paths = config_lib.plugins_of(settings, plugin_keys)
     with config_lib.trusting_settings(settings):
@@ -89,20 +89,21 @@ def record_inputs(
     files: Mapping[str, str] | None = None,
     digests: Mapping[str, str] | None = None,
 ) -> None:
-    """Records config, text, vocabulary and model files in the folder of a run, or compares them with the recorded ones.
+    """Records config, text, vocabulary and model files in the folder of a run, or compares them with the record.
 
-    They are compared if the run has trained anything. config.json comes last: it has the digests of the others.
+    Inputs are compared if the run has made progress. config.json is written last and contains the digests of the
+    other files.
 
     Args:
         folder: The folder of the run.
         settings: The settings of the run.
         data: The text of the run.
-        files: What `text_files` returned before the text was read; None for a text that was not read from files.
-        digests: What `model_digests` returned before the model was made, and `text_digest`; None takes the files as
-            they are now.
+        files: The result of `text_files` before the text was read; None for a text that was not read from files.
+        digests: The results of `model_digests` before the model was created, and of `text_digest`; None computes them
+            from the current files.
 
     Raises:
-        BadInput: The run was started on another text or with other files, or the folder cannot be written.
+        BadInput: The run was started on another text or with other files, or the folder is not writable.
     """
     digests = {**model_digests(settings), **text_digest(data)} if digests is None else digests
     try:
@@ -130,22 +131,22 @@ def record_inputs(
 
 
 def refuse_changes(folder: pathlib.Path, difference: str) -> None:
-    """Raises BadInput that advises another folder, unless the difference is empty."""
+    """Raises BadInput that suggests another folder, unless `difference` is empty."""
     if difference:
         raise BadInput('--workdir', f'{difference}; {give_another(folder)}', value=folder)
 
 
 def difference(folder: pathlib.Path, settings: Settings, digests: Mapping[str, str]) -> str:
-    """Returns which input differs from the one that a run was started with; '' if none does, or nothing was trained.
+    """Describes the first input that differs from the record of a run; '' if none does, or the run has not trained.
 
     Args:
         folder: The folder of the run.
         settings: The settings that name the inputs.
-        digests: The digests of the inputs to compare, by key. A missing file, with the digest '', is not compared: the
-            run's folder holds a copy.
+        digests: The digests of the inputs to compare, by key. A missing file, with the digest '', is skipped, because
+            the folder of the run contains a copy.
 
     Raises:
-        BadInput: The run's record is damaged.
+        BadInput: The record is damaged.
     """
     if not has_trained(folder):
         return ''
@@ -161,34 +162,34 @@ def difference(folder: pathlib.Path, settings: Settings, digests: Mapping[str, s
             continue
         if key == TEXT:
             return 'was started on a different text'
-        change = f'has changed since the run was started (sha256 {str(then)[:12]} then, {now[:12]} now)'
+        change = f'changed since the run was started (sha256 {str(then)[:12]} then, {now[:12]} now)'
         if key not in config_lib.CHOOSERS:
             return f'{key}={values[key]!r} {change}'
         module = plugins.module_of(values[key])
-        return f'{key}={values[key]!r}: the module {module} {change}; restore it to go on with this run'
+        return f'{key}={values[key]!r}: the module {module} {change}; restore it to continue this run'
     return ''
 
 
 def read_record(folder: pathlib.Path) -> dict[str, Any]:
-    """Returns what corpus.json says of the run's text. Raises BadInput where it is damaged."""
+    """Returns the content of corpus.json, the record of the run's text. Raises BadInput if it is damaged."""
     return read_json(folder / CORPUS)
 
 
 def check_inputs(settings: Settings, digests: Mapping[str, str]) -> None:
-    """Compares the inputs of all processes of a run; every process calls this.
+    """Compares the inputs of all processes of a run. Every process must call this function.
 
     Args:
-        settings: The settings, which are those of all processes.
-        digests: The digests of this process's inputs, by key.
+        settings: The settings, equal in all processes.
+        digests: The digests of the inputs of this process, by key.
 
     Raises:
-        BadInput: This process reads another text or another file than the first one.
+        BadInput: The text or a file of this process differs from the first process.
     """
     for key, (here, there) in multihost.differences_from_primary(digests).items():
         if key == TEXT:
             raise BadInput(
                 '--distributed',
-                'this process reads a different text from the first; give all processes the same corpus',
+                'the text of this process differs from that of the first; all processes need the same corpus',
             )
         digest_pair = f'sha256 {here[:12] or "missing"} here, {there[:12] or "missing"} there'
         path = config_lib.to_flat(settings)[key]

@@ -1,4 +1,4 @@
-"""Names of the folders of runs."""
+"""Names of run folders."""
 
 import hashlib
 import os
@@ -10,13 +10,13 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-_MAX_IN_NAME = 40  # characters of a value in the name of a folder
+_MAX_IN_NAME = 40  # maximum characters per value in a folder name
 
 
 def safe_folder_name(name: str) -> str:
-    """Returns a name for a folder, of ASCII letters, digits, dots, hyphens and underscores.
+    """Returns a folder name of ASCII letters, digits, dots, hyphens and underscores.
 
-    A name that had other characters ends in a digest, which keeps it unique.
+    If other characters were replaced, the name ends in a digest, which keeps it unique.
 
     Examples:
         >>> safe_folder_name('kneser_ney_5'), safe_folder_name('my text')
@@ -32,14 +32,14 @@ def _short_digest(text: str) -> str:
 
 
 def default_name(config: ConfigDict, overrides: Mapping[str, Any], minutes: float | None = None) -> str:
-    """Returns the name of a run's folder: the config's name and the overridden keys, such as `brown-mlp9__h_50`.
+    """Returns the default name of a run folder: the config name and the overridden keys, such as `brown-mlp9__h_50`.
 
-    A user's text gives its own name in place of `text`: `novel__h_50` for corpus.path=/home/me/novel.txt.
+    The name of a user's text replaces `text`: `novel__h_50` for corpus.path=/home/me/novel.txt.
 
     Args:
         config: The config of the run.
-        overrides: Values by flattened key that the command line set.
-        minutes: The minutes of training that were asked for, if any.
+        overrides: Flattened key -> value, for keys set on the command line.
+        minutes: The value of `--minutes`, or None.
     """
     name, shown = config.name, {key: value for key, value in overrides.items() if key != 'name'}
     if minutes is not None:
@@ -54,11 +54,12 @@ def default_name(config: ConfigDict, overrides: Mapping[str, Any], minutes: floa
 
 
 def run_name(overrides: Mapping[str, Any]) -> str:
-    """Returns overridden keys and values as part of a folder's name: `h_50__seed_2`.
+    """Formats overridden keys and values as part of a folder name: `h_50__seed_2`.
+
+    Only the last part of a key is used, unless two keys share it. Only the last part of a path is used.
 
     Args:
-        overrides: Values by flattened key. Of a key only the last part is shown, unless two have the same last part; of
-            a path only the last part as well.
+        overrides: Flattened key -> value.
     """
     last_parts = [key.rpartition('.')[2] for key in overrides]
     parts = []
@@ -72,7 +73,7 @@ def run_name(overrides: Mapping[str, Any]) -> str:
 
 
 def unique_names(all_overrides: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Returns the `run_name` of each point of a sweep; those that differ only in folders of a path end in a digest."""
+    """Returns the `run_name` of each point of a sweep. Names that would be equal get a digest."""
     names = [run_name(overrides) for overrides in all_overrides]
     digests = [_short_digest(repr(sorted(overrides.items()))) for overrides in all_overrides]
     alike: dict[str, set[str]] = {}

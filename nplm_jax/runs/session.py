@@ -1,4 +1,4 @@
-"""One run while this process works on it: its folder, corpus, training and results."""
+"""The session of a run: its folder, corpus, training and results while a process works on it."""
 
 import contextlib
 import dataclasses
@@ -46,20 +46,20 @@ _REMEDY = 'try another --workdir with a lower optimizer.learning_rate, or with o
 
 @dataclasses.dataclass
 class RunSession:
-    """A run whose folder this process holds.
+    """A run whose folder is locked by this process.
 
     Attributes:
-        settings: The run's settings.
-        folder: Its folder.
-        command: What results.json names as the command.
-        corpus: Its corpus.
-        num_batched: How many runs train together.
-        started: time.perf_counter() at its start.
-        source: Commit, versions and device, read at the start: the repository may change while this trains.
-        results: What results.json holds once the run is finished.
-        training_run: What training needs; None for a count-based or a finished run.
-        store: Its checkpoints; None in a process that does not write them.
-        reporter: Writes its metrics.
+        settings: The settings of the run.
+        folder: The folder of the run.
+        command: The command line to record in results.json.
+        corpus: The corpus.
+        num_batched: The number of runs that train together.
+        started: The start time (time.perf_counter()).
+        source: Commit, versions and device, recorded at the start because the repository may change during training.
+        results: The content of results.json; None until the run is finished.
+        training_run: The constants of training; None for a count-based or a finished run.
+        store: The checkpoints; None in a process that does not write them.
+        reporter: Receives training events.
     """
 
     settings: Settings
@@ -76,24 +76,24 @@ class RunSession:
 
     @functools.cached_property
     def data(self) -> dataset.Dataset:
-        """The corpus as the run reads it."""
+        """The corpus in the form that the run reads."""
         return self.corpus.read(self.settings, self.folder)
 
     def explain(self, error: NonFiniteError) -> NonFiniteError:
-        """Returns the error with the newest checkpoint, which is finite, and what to try."""
+        """Adds the newest checkpoint and a remedy to an error message."""
         saved = self.store and self.store.latest_step()
         kept = f'the checkpoint of update {saved:,} is kept' if saved is not None else 'no checkpoint was saved yet'
         return NonFiniteError(f'{error}; {kept}; {_REMEDY}')
 
     def finish(self, trained: Trained | None, shown: set[str] | None = None) -> dict[str, Any]:
-        """Evaluates the model, writes results.json and prints the table; the first process alone does.
+        """Evaluates the model, writes results.json and prints the table, in the first process only.
 
         Args:
-            trained: What `training_run` led to; None without one.
-            shown: Notes that are not printed again; those of this run are added.
+            trained: The result of training; None for a count-based or a finished run.
+            shown: Notes that were already printed and are not repeated. The notes of this run are added to the set.
 
         Returns:
-            What `results.json` holds, in the first process.
+            The content of `results.json` in the first process; an empty dictionary in others.
         """
         if not multihost.is_primary():
             return {}
@@ -103,7 +103,7 @@ class RunSession:
             write_atomically(self.folder / 'results.json', text)
             self.results = json.loads(text)
         else:
-            print(f'{self.folder} is already finished (give another --workdir to train again); its results:')
+            print(f'{self.folder} is already finished (choose another --workdir to train again); results:')
         shown = set() if shown is None else shown
         new = [note for note in notes(self.results, self.settings.corpus) if note not in shown]
         print('\n'.join([perplexity_table(self.results, self.settings.paper), *new]))
@@ -111,7 +111,7 @@ class RunSession:
         return self.results
 
     def _trained(self, run: TrainingRun, progress: Progress) -> dict[str, Any]:
-        """Returns what the results say of the training."""
+        """Returns the entries of results.json about training."""
         figures.draw_learning_curve(self.folder, self.settings.name, self.settings.paper.valid)
         network, rate = run.program.network, progress.step * run.program.batch_size / progress.train_seconds
         return {
@@ -131,7 +131,7 @@ class RunSession:
         }
 
     def _estimated(self) -> tuple[LanguageModel, dict[str, Any]]:
-        """Returns the count-based model, and how long its estimation took."""
+        """Estimates the count-based model. Returns it with the entries of results.json about estimation."""
         started = time.perf_counter()
         model = estimation.estimate(self.settings, self.data, self.folder)
         storage.save(model, self.folder / storage.MODEL_FILE)
@@ -140,7 +140,7 @@ class RunSession:
         return model, {'seconds': round(seconds, 2), 'words_per_second': words_per_second}
 
     def _evaluate(self, trained: Trained | None) -> dict[str, Any]:
-        """Returns all of results.json, and prints what the model predicts where the text is small."""
+        """Returns the content of results.json. Prints sample predictions if the text is small."""
         data, settings = self.data, self.settings
         model: LanguageModel
         if (run := self.training_run) and trained:
@@ -171,21 +171,23 @@ class RunSession:
 def open_session(
     settings: Settings, folder: Path, command: str, corpus: SharedCorpus, num_batched: int = 1
 ) -> Iterator[RunSession]:
-    """Opens a run: checks and locks its folder, reads its corpus, and prepares its training. Every process calls this.
+    """Opens a run: checks and locks its folder, reads its corpus and prepares training.
+
+    Every process must call this function.
 
     Args:
-        settings: The run's settings.
-        folder: Its folder; the first process alone touches it.
-        command: What results.json names as the command.
-        corpus: Its corpus.
-        num_batched: How many runs train together.
+        settings: The settings of the run.
+        folder: The folder of the run, accessed only by the first process.
+        command: The command line to record in results.json.
+        corpus: The corpus.
+        num_batched: The number of runs that train together.
 
     Yields:
-        The run; with `results` if it is finished.
+        The session, with `results` if the run is finished.
 
     Raises:
-        BadInput: The folder, the text, the devices or the settings of JAX cannot serve, the text or a file of the model
-            has changed since the run was started, or processes differ in config, text or files.
+        BadInput: The folder, the text, the devices or JAX settings are invalid; the text or a file of the model has
+            changed since the run was started; or processes differ in config, text or files.
     """
     jax_settings.check()
     session = RunSession(settings, expand('--workdir', folder), command, corpus, num_batched)
@@ -209,7 +211,7 @@ def open_session(
             print(f'Output directory: {folder}', flush=True)
         digests = run_inputs.model_digests(settings)
         teachers = loading.load_teachers(settings, folder)
-        if trains:  # before anything is downloaded: the devices, and whether the batch can be divided
+        if trains:  # before downloads, check the devices and whether they can divide the batch
             platform = make_sharding(settings).platform
         digests |= run_inputs.text_digest(corpus.data)
         if trains:
@@ -217,7 +219,7 @@ def open_session(
             settings = session.settings = workdir.resolve(folder, settings, session.data, platform)
             loading.check_words(settings, teachers, session.data.vocabulary)
             made = prepare_run(settings, session.data, [cast(Any, teacher.model) for teacher in teachers])
-            del teachers  # the run has their parameters, on its devices
+            del teachers  # their parameters are on the devices of the run
             session.training_run = dataclasses.replace(made, num_batched=num_batched)
         if primary:
             run_inputs.record_inputs(folder, settings, corpus.data, corpus.files, digests)
@@ -233,10 +235,9 @@ def open_session(
 
 
 def difference(folder: pathlib.Path, settings: Settings, corpus: SharedCorpus) -> str:
-    """Returns how the text or a file of the model differs from those that a run was started on; '' if none does.
+    """Describes how the text or a file of the model differs from the record of a run; '' if none does.
 
-    The words are read only if the files are not those recorded. A text that is missing is not compared, which a note on
-    stderr says: a result outlives its text.
+    Words are read only if the digests of the files differ. A missing text is not compared; a note on stderr says so.
 
     Raises:
         BadInput: The files of the text have changed and cannot be read as a text.
@@ -245,7 +246,7 @@ def difference(folder: pathlib.Path, settings: Settings, corpus: SharedCorpus) -
     try:
         files = corpus.files
     except BadInput as error:
-        print(f'{error}; {folder} is not compared with its text', file=sys.stderr)
+        print(f'{error}; the text of {folder} was not checked', file=sys.stderr)
     else:
         if files is None or files != run_inputs.read_record(folder).get('files'):
             digests |= run_inputs.text_digest(corpus.data)
@@ -253,31 +254,31 @@ def difference(folder: pathlib.Path, settings: Settings, corpus: SharedCorpus) -
 
 
 def _postprocessing(progress: Progress) -> dict[str, Any]:
-    """Returns the validation perplexity before and after smoothing and calibration, of the same words."""
+    """Returns the validation perplexity before and after smoothing and calibration."""
     nlls = {'before': progress.best_valid_nll, 'after': progress.postprocessed_nll}
     perplexities = {name: perplexity.nll_to_perplexity(nll) for name, nll in nlls.items()}
     return {'postprocessing': perplexities} if math.isfinite(progress.postprocessed_nll) else {}
 
 
 def _lowered(settings: Settings, network: Network) -> dict[str, Any]:
-    """Returns the flattened keys that the network lowers to fit a small vocabulary, with the values that it uses."""
+    """Returns flattened key -> value for the keys that the network lowered to fit a small vocabulary."""
     used = {key.name: key.value for key in list_keys(network.output, 'output.')}
     now = config_lib.to_flat(settings)
     return {key: value for key, value in used.items() if value != now[key]}
 
 
 def _describe(settings: Settings, data: dataset.Dataset, network: Network | None) -> None:
-    """Prints the text and the model."""
+    """Prints a description of the text and of the model."""
     sizes = ' / '.join(f'{len(span):,}' for span in data.splits.values())
     unit = 'tokens' if data.vocabulary.tokenizer.is_lossless else 'words'
     size = f'|V| = {len(data.vocabulary):,}'
     lines = ', line by line (corpus.context=line)' if data.by_lines else ''
     print(f'Corpus: {settings.corpus.name}, {sizes} training / validation / test {unit}, {size}{lines}', flush=True)
     if rare := data.oov()['valid']:
-        note = 'all words outside the vocabulary share this token, which lowers the perplexity'
+        note = 'all out-of-vocabulary words share this token, which lowers the perplexity'
         print(f'{rare:.1%} of the validation words are {RARE}: {note}', flush=True)
         if not data.vocabulary.counts[RARE_ID]:
-            advice = 'corpus.min_count=2 or more lets a model learn its probability'
+            advice = 'set corpus.min_count=2 or more to let models learn its probability'
             print(f'no training word is {RARE}: {advice}', flush=True)
     for key, value in (_lowered(settings, network) if network else {}).items():
         print(f'{key}={config_lib.to_flat(settings)[key]}: lowered to {value} to fit the vocabulary', flush=True)

@@ -1,4 +1,4 @@
-"""A corpus that several runs share."""
+"""A corpus shared by several runs."""
 
 import functools
 import pathlib
@@ -10,13 +10,13 @@ from nplm_jax.runs.loading import load_dataset
 
 
 class SharedCorpus:
-    """The corpus, as a stream and by lines, and its interpolated trigrams; runs on the same text share them.
+    """A corpus, as a stream and by lines, and its interpolated trigrams, shared by runs on the same text.
 
-    Each is made when it is first asked for.
+    All of them are created lazily.
     """
 
     def __init__(self, settings: Settings, data: dataset.Dataset | None = None) -> None:
-        """Takes the settings, of which `corpus.*` is read, or the corpus."""
+        """Creates the object from settings, of which only `corpus.*` is read, or from a corpus."""
         self._settings = settings
         self._data = data
         self._by_lines: dataset.Dataset | None = None
@@ -24,7 +24,7 @@ class SharedCorpus:
 
     @functools.cached_property
     def files(self) -> dict[str, str] | None:
-        """What `run_inputs.text_files` returns of the corpus; None for a corpus that was given."""
+        """The result of `run_inputs.text_files`; None if the corpus was passed to the constructor."""
         return run_inputs.text_files(self._settings) if self._data is None else None
 
     @functools.cached_property
@@ -32,18 +32,18 @@ class SharedCorpus:
         """The corpus as a stream."""
         if self._data is not None:
             return self._data
-        _ = self.files  # before the words: if a file changes in between, the recorded digest is not that of later files
+        _ = self.files  # before reading words: if a file changes in between, the recorded digest must be the older one
         return load_dataset(self._settings)
 
     def read(self, settings: Settings, folder: pathlib.Path) -> dataset.Dataset:
-        """Returns the corpus as a run reads it: as a stream, or by lines."""
+        """Returns the corpus in the form that a run reads: as a stream or by lines."""
         if not estimation.reads_lines(settings, self.data):
             return self.data
         self._by_lines = self._by_lines or estimation.read(settings, self.data, folder)
         return self._by_lines
 
     def trigram(self, data: dataset.Dataset) -> evaluation.Trigram:
-        """Returns the trigram of the paper's mixtures, and its bins, of what `read` returned."""
+        """Returns the trigram of the paper's mixtures, and its bins, for a result of `read`."""
         if data.by_lines not in self._trigrams:
             self._trigrams[data.by_lines] = evaluation.fit_trigram(data)
         return self._trigrams[data.by_lines]

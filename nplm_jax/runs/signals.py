@@ -1,6 +1,6 @@
-"""How a process hears of SIGINT and SIGTERM: as a request to stop while it trains, as an exception otherwise.
+"""Handling of SIGINT and SIGTERM: a request to stop during training, an exception otherwise.
 
-Imports no JAX: launch.py catches `Terminated` before JAX is there.
+Does not import JAX, because launch.py catches `Terminated` before JAX is imported.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any, NoReturn
 
 
 class Terminated(BaseException):
-    """SIGTERM arrived outside training; `fit` handles it inside."""
+    """Raised when SIGTERM arrives outside training."""
 
 
 def raise_on_sigterm() -> None:
-    """Makes SIGTERM raise Terminated, as Ctrl-C raises KeyboardInterrupt.
+    """Makes SIGTERM raise Terminated, just as Ctrl-C raises KeyboardInterrupt.
 
-    Python drops an exception that is raised inside some callbacks, such as the garbage collector's; the signal is then
+    Python drops exceptions raised inside some callbacks, such as the garbage collector's. In that case, the signal is
     sent again 0.1 s later.
     """
 
@@ -40,10 +40,10 @@ def raise_on_sigterm() -> None:
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[Callable[[], int]]:
-    """Turns the first SIGINT or SIGTERM into a request to stop; a second one acts as it always does.
+    """Turns the first SIGINT or SIGTERM into a request to stop. A second signal has its usual effect.
 
     Yields:
-        A function that returns the signal's number, 0 while there was none.
+        A function that returns the number of the received signal, or 0.
     """
     requests: list[int] = []
     former: dict[int, Any] = {}
@@ -53,7 +53,7 @@ def interruptible() -> Iterator[Callable[[], int]]:
         signal.signal(number, former[number])
         print('\nfinishing the current updates, then stopping ...', file=sys.stderr)
 
-    if threading.current_thread() is threading.main_thread():  # no other may handle signals
+    if threading.current_thread() is threading.main_thread():  # only the main thread may handle signals
         former |= {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
         for number in former:
             signal.signal(number, request)

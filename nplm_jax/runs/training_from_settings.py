@@ -1,4 +1,4 @@
-"""Builds the training of a run from its settings: network, mesh, schedule, program and inputs."""
+"""Construction of a training run from its settings: network, mesh, schedule, program and inputs."""
 
 from collections.abc import Sequence
 
@@ -21,15 +21,15 @@ from nplm_jax.utils.errors import require
 
 
 def prepare_run(settings: Settings, data: dataset.Dataset, teachers: Sequence[NeuralLanguageModel] = ()) -> TrainingRun:
-    """Builds the network, the mesh, the schedule and the optimizer of a run.
+    """Builds the constants of a training run.
 
     Args:
-        settings: The run's settings.
-        data: Its corpus.
-        teachers: The models that `output.teacher` names, over the same words.
+        settings: The settings of the run.
+        data: The corpus.
+        teachers: The models named by `output.teacher`, over the same vocabulary.
 
     Raises:
-        BadInput: The data or the devices do not fit the settings.
+        BadInput: The settings are incompatible with the data or the devices.
     """
     mesh = make_sharding(settings)
     network = network_from_settings(settings, data.vocabulary, mesh.platform)
@@ -57,17 +57,17 @@ def prepare_run(settings: Settings, data: dataset.Dataset, teachers: Sequence[Ne
 
 
 def make_sharding(settings: Settings) -> sharding.MeshSharding:
-    """Returns the sharding of a run's updates, or of their parts. Needs no data.
+    """Returns the sharding of the microbatches of a run. Does not require data.
 
     Args:
-        settings: The run's settings.
+        settings: The settings of the run.
 
     Raises:
-        BadInput: There are too few devices, they cannot divide the batch, or `train.accumulate` cannot.
+        BadInput: There are too few devices, or the devices or `train.accumulate` cannot divide the batch evenly.
     """
     batch_size, num_parts = settings.train.batch_size, settings.train.accumulate
     num_streams = settings.model.layout.num_streams(batch_size)
-    allowed = f'must be a divisor of {num_streams}, the streams of an update'
+    allowed = f'must be a divisor of {num_streams}, the number of streams in an update'
     require(num_streams % num_parts == 0, 'train.accumulate', num_parts, allowed)
     is_sparse = isinstance(settings.output, SparseOutputLayer)
     shares = batch_size // num_parts, num_streams // num_parts

@@ -1,4 +1,4 @@
-"""Folders of runs: their owner, their lock against other processes, and their settings."""
+"""Run folders: validation, locking and settings."""
 
 import contextlib
 import errno
@@ -30,54 +30,54 @@ from nplm_jax.utils.errors import BadInput, Resumable, first_few, shorten
 from nplm_jax.utils.io import remove_leftovers
 from nplm_jax.utils.untrusted import read_json
 
-# Orbax reads the path of a checkpoint as a glob pattern, TensorStore reads \ as /, and both refuse what is not UTF-8.
+# Orbax treats checkpoint paths as glob patterns, TensorStore treats \ as /, and both require UTF-8.
 _UNSAFE_CHARACTER = re.compile(r'[\[*?\\\ud800-\udfff]')
-AUTO = {**network_from_settings.AUTO, 'train.input': 'auto'}  # what keys may be until a run begins
-_MAX_SHOWN = 100  # characters of a value in a message
+AUTO = {**network_from_settings.AUTO, 'train.input': 'auto'}  # values resolved when a run starts
+_MAX_SHOWN = 100  # maximum characters of a value in a message
 
 
 class FolderInUse(BadInput):
-    """Another process holds the lock of a folder."""
+    """Raised if another process holds the lock of a folder."""
 
 
 def check_path(folder: pathlib.Path) -> None:
-    """Refuses a path below which no checkpoint could be read back.
+    """Rejects paths from which checkpoints could not be restored.
 
     Args:
-        folder: The folder of a run; it need not exist.
+        folder: A run folder, which need not exist.
 
     Raises:
-        BadInput: The path is a URL, or the absolute path has a character with a meaning for Orbax.
+        BadInput: The path is a URL, or the absolute path contains a character that Orbax interprets.
     """
-    if re.match(r'\w+:/', str(folder)):  # pathlib makes gs:/bucket of gs://bucket
-        raise BadInput('--workdir', 'is a URL; give a folder of this machine', value=folder)
+    if re.match(r'\w+:/', str(folder)):  # pathlib turns gs://bucket into gs:/bucket
+        raise BadInput('--workdir', 'must be a local folder, not a URL', value=folder)
     path = str(folder.absolute())
     if unsafe := _UNSAFE_CHARACTER.search(path):
-        allowed = 'which checkpoints cannot handle; give a UTF-8 path without [ * ? \\'
+        allowed = 'which checkpoints do not support; use a UTF-8 path without [ * ? \\'
         raise BadInput('--workdir', f'{path} contains {unsafe[0]}, {allowed}', value=folder)
 
 
 def check(folder: pathlib.Path, settings: Settings) -> None:
-    """Makes the folder of a run, or checks that an existing one belongs to the run.
+    """Creates the folder of a run, or checks that an existing folder belongs to the run.
 
     Args:
         folder: The folder of the run.
-        settings: The settings of the run. `parallel.*` may differ from those of the folder, and so may keys that
-            have their value in AUTO. A run that has trained nothing starts over with any settings.
+        settings: The settings of the run. They may differ from those of the folder in `parallel.*` and in keys that
+            have their value in AUTO. A run that has not trained yet may restart with any settings.
 
     Raises:
-        BadInput: The folder belongs to another run, or cannot be made or used.
+        BadInput: The folder belongs to another run, or cannot be created or used.
     """
     check_path(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / CONFIG).exists():
-            # A killed start leaves these.
+            # Files that a killed start may have left.
             written_before = {CORPUS, MINUTES, VOCABULARY, *tokenizer_files.FILES, *user_files(settings)}
             if any(not p.name.startswith('.') and p.name not in written_before for p in folder.iterdir()):
-                raise BadInput('--workdir', 'is not empty and not a run; give another folder', value=folder)
+                raise BadInput('--workdir', 'is not empty and not a run; choose another folder', value=folder)
             return
-        record = _read_record(folder, remedy='; delete the folder or give another --workdir')
+        record = _read_record(folder, remedy='; delete the folder or choose another --workdir')
         if not has_trained(folder):
             return
         recorded = config_lib.to_flat(record)
@@ -85,7 +85,7 @@ def check(folder: pathlib.Path, settings: Settings) -> None:
         raise BadInput('--workdir', f'cannot be used ({error.strerror})', value=folder) from None
     current = config_lib.to_flat(settings)
     keys = sorted(k for k in current | recorded if not k.startswith('parallel.'))
-    # Where a key has its value in AUTO, `resolve` takes the recorded one.
+    # For keys with their value in AUTO, `resolve` uses the recorded value.
     different = [k for k in keys if current.get(k) not in (recorded.get(k), AUTO.get(k, ...))]
     if different:
         differences = first_few([f'{k}={_show(recorded.get(k))} there, {_show(current.get(k))} now' for k in different])
@@ -97,7 +97,7 @@ def _show(value: Any) -> str:
 
 
 def has_trained(folder: pathlib.Path) -> bool:
-    """Returns whether a run has what a new start would lose: a checkpoint, a model or results."""
+    """Returns whether a run has made progress: whether it has a checkpoint, a model or results."""
     checkpoints = folder / 'checkpoints'
     saved = checkpoints.iterdir() if checkpoints.is_dir() else ()
     is_finished = any((folder / name).exists() for name in (catalog.RESULTS, storage.MODEL_FILE))
@@ -105,16 +105,16 @@ def has_trained(folder: pathlib.Path) -> bool:
 
 
 def resolve(folder: pathlib.Path, settings: Settings, data: Dataset, platform: str) -> Settings:
-    """Returns the settings of a network without the values in AUTO: as recorded, else as this machine has it.
+    """Resolves the values in AUTO: to the recorded values of a started run, or else to those for this machine.
 
-    The first process of a run decides for all, and so does the processor that a run began on: it has the same numerics
-    wherever it is resumed. Every process calls this.
+    The first process decides for all processes, and the machine on which a run was started decides for all restarts,
+    which keeps its numerics. Every process must call this function.
 
     Args:
         folder: The folder of the run.
         settings: The settings of the run.
         data: The text of the run.
-        platform: That of the devices that train it.
+        platform: The platform of the training devices.
     """
     here = config_lib.to_flat(network_from_settings.resolve_auto(settings, platform)) | {
         'train.input': resolve_input(data)
@@ -128,16 +128,16 @@ def resolve(folder: pathlib.Path, settings: Settings, data: Dataset, platform: s
 
 
 def give_another(folder: pathlib.Path) -> str:
-    """Returns the advice to give another folder, with the name of one that is free."""
+    """Returns the advice to choose another folder, with an unused name."""
     free = next(path for i in itertools.count(2) if not os.path.lexists(path := f'{folder}-{i}'))
-    return f'give another folder, such as --workdir={shlex.quote(free)}'
+    return f'choose another folder, such as --workdir={shlex.quote(free)}'
 
 
 def read_settings(folder: pathlib.Path) -> Settings:
-    """Reads the settings of the run in `folder`; the files that its model is made from are the run's copies of them.
+    """Reads the settings of the run in `folder`. Paths of the user's files refer to the copies in the folder.
 
     Raises:
-        BadInput: Its config.json is missing or damaged.
+        BadInput: config.json is missing or damaged.
     """
     settings = _read_config(folder)
     return config_lib.replace(settings, {key: str(folder.absolute() / key) for key in user_files(settings)})
@@ -146,7 +146,7 @@ def read_settings(folder: pathlib.Path) -> Settings:
 def _read_config(folder: pathlib.Path) -> Settings:
     path = folder / CONFIG
     if not path.exists():
-        what = 'is a file; give the folder of a run' if folder.is_file() else 'no run was started there'
+        what = 'must be a run folder, not a file' if folder.is_file() else 'no run was started there'
         raise BadInput(folder, what)
     settings = _read_record(folder)
     try:
@@ -157,9 +157,9 @@ def _read_config(folder: pathlib.Path) -> Settings:
 
 
 def _read_record(folder: pathlib.Path, remedy: str = '') -> Settings:
-    """Returns the settings in a folder's config.json; no plug-in is imported. For `remedy` see `_read_json`."""
+    """Returns the settings in config.json without importing plug-ins. See `_read_json` for `remedy`."""
     record = _read_json(folder / CONFIG, remedy)
-    try:  # the folder may be whole: another version wrote it, or a plug-in is elsewhere
+    try:  # fails for undamaged folders too: written by another version, or a plug-in is missing
         return from_record(record)
     except BadInput as error:
         raise BadInput(folder / CONFIG, f'cannot be read ({error})') from None
@@ -169,14 +169,14 @@ def read_vocabulary(folder: pathlib.Path) -> Vocabulary:
     """Reads the vocabulary and the tokenizer of the run in `folder`.
 
     Raises:
-        BadInput: A file that the run's model is read with is missing or damaged.
+        BadInput: A file required to read the model is missing or damaged.
     """
     catalog.check_files(folder)
     return vocabulary_files.load(folder / VOCABULARY)
 
 
 def _read_json(path: pathlib.Path, remedy: str = '') -> dict[str, Any]:
-    """Reads a file of a run's folder. Raises BadInput, which ends with the remedy, if the file is damaged."""
+    """Reads a JSON file of a run folder. Raises BadInput, with `remedy` at the end, if the file is damaged."""
     try:
         return read_json(path)
     except BadInput as error:
@@ -185,7 +185,7 @@ def _read_json(path: pathlib.Path, remedy: str = '') -> dict[str, Any]:
 
 @contextlib.contextmanager
 def claimed(folder: pathlib.Path, settings: Settings) -> Iterator[None]:
-    """Checks and locks the folder of a run; a new folder to which nothing was written is deleted at the end.
+    """Checks and locks the folder of a run. Deletes a new folder at the end if nothing was written to it.
 
     Raises:
         BadInput: See `check` and `locked`.
@@ -194,7 +194,7 @@ def claimed(folder: pathlib.Path, settings: Settings) -> Iterator[None]:
     check(folder, settings)
     with locked(folder):
         try:
-            check(folder, settings)  # again: another process may have made it its own just now
+            check(folder, settings)  # again: another process may have claimed it meanwhile
             yield
         finally:
             if is_new and not any(path.name != '.lock' for path in folder.glob('*')):
@@ -203,10 +203,10 @@ def claimed(folder: pathlib.Path, settings: Settings) -> Iterator[None]:
 
 @contextlib.contextmanager
 def locked(folder: pathlib.Path) -> Iterator[None]:
-    """Locks the folder for this process. Where files can be locked, the lock ends with the process, however it ends.
+    """Locks the folder for this process. If the file system supports locks, the lock always ends with the process.
 
     Args:
-        folder: The folder of a run, which exists.
+        folder: An existing run folder.
 
     Raises:
         FolderInUse: Another process holds the lock.
@@ -215,7 +215,7 @@ def locked(folder: pathlib.Path) -> Iterator[None]:
     try:
         lock = FileLock(folder / '.lock').acquire(timeout=0)
     except Timeout:
-        problem = 'another process is using it; wait, or give another folder'
+        problem = 'in use by another process; wait, or choose another folder'
         raise FolderInUse('--workdir', problem, value=folder) from None
     except OSError as error:
         raise BadInput('--workdir', f'cannot be written ({error.strerror})', value=folder) from None
@@ -225,7 +225,7 @@ def locked(folder: pathlib.Path) -> Iterator[None]:
 
 
 def describe_failure(error: OSError, folder: pathlib.Path) -> str:
-    """Returns what failed in the folder of a run; '' for an error from elsewhere, such as a plug-in's."""
+    """Describes a failure in the folder of a run; returns '' for errors from elsewhere, such as a plug-in."""
     if isinstance(error, Resumable):
         return str(error)
     files = [os.fsdecode(name) for name in (error.filename, error.filename2) if isinstance(name, (str, bytes))]
@@ -236,20 +236,20 @@ def describe_failure(error: OSError, folder: pathlib.Path) -> str:
 
 
 def check_config(settings: Settings) -> None:
-    """Compares the settings of all processes of a run; every process calls this.
+    """Compares the settings of all processes of a run. Every process must call this function.
 
-    The paths of a text may differ from machine to machine: `check_inputs` compares the texts.
+    Paths of texts may differ between machines; `check_inputs` compares the texts.
 
     Args:
         settings: The settings of this process.
 
     Raises:
-        BadInput: Some keys have other values in this process than in the first one.
+        BadInput: The value of a key differs from the first process.
     """
     values = {key: value for key, value in config_lib.to_flat(settings).items() if key not in KEYS_OF_MACHINE}
     if different := multihost.differences_from_primary(values):
         shown = first_few([f'{k}={_show(here)} here, {_show(there)} there' for k, (here, there) in different.items()])
         raise BadInput(
             '--distributed',
-            f'the config of this process differs from that of the first ({shown}); give all processes the same',
+            f'the config of this process differs from that of the first ({shown}); all processes need the same config',
         )

@@ -1,1 +1,1 @@
-"""Training: objective, optimizers, updates, the training loop, checkpoints."""
+"""Training: the training loop, updates, optimizers and checkpoints."""

@@ -1,11 +1,13 @@
-"""Fits the output bias b on validation words: one offset for each group of words with similar training counts.
+"""Calibration of the output bias b on validation words, with one offset per group of words of similar training count.
 
-A trained network misestimates the probability of words that were rare or absent in training. Let g(w) be the group of
-word w. The calibrated model is P'(w) = exp(d_g(w)) P(w) / Z, which adds d_g(w) to b_w. The offsets d minimise the NLL
-of validation words plus |d|^2 / 2T, a convex objective. Dims: V vocabulary, G groups, T words.
+Trained networks misestimate the probability of words that were rare or absent in training. Let g(w) be the group of
+word w. The calibrated model is P'(w) = exp(d_g(w)) P(w) / Z, which amounts to adding d_g(w) to b_w. The offsets d
+minimise the mean NLL of validation words plus |d|^2 / 2T, a convex objective.
+
+Dims: V vocabulary, G groups, T words.
 
 References:
-    Guo et al., On calibration of modern neural networks, 2017: the bias of their vector scaling, shared in a group.
+    Guo et al., On calibration of modern neural networks, 2017: the bias of vector scaling, here shared by a group.
 """
 
 import jax
@@ -22,16 +24,16 @@ from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import BIAS, Params
 from nplm_jax.utils.errors import NonFiniteError
 
-MAX_WORDS = 50_000  # largest number of validation words for the fit, spread evenly
-_MIN_PROBABILITY = 1e-30  # of a group: smaller ones are rounded to zero in float32, whose logarithm is not finite
+MAX_WORDS = 50_000  # maximum number of validation words used for the fit, spread evenly
+_MIN_PROBABILITY = 1e-30  # lower bound of group probabilities, which may underflow to zero in float32
 
 
 def calibrate(model: NeuralLanguageModel, data: Dataset) -> Params:
-    """Returns the parameters of a network with b fitted to validation words.
+    """Returns the parameters of a model with b calibrated on validation words.
 
     Args:
-        model: The network.
-        data: Its corpus: the training words, which are counted, and the validation words.
+        model: The model.
+        data: The corpus: training words for the counts, and validation words for the fit.
 
     Raises:
         NonFiniteError: A probability is not finite.
@@ -45,17 +47,17 @@ def calibrate(model: NeuralLanguageModel, data: Dataset) -> Params:
         multihost.broadcast_from_primary(d_G.astype(np.float32)[groups_V]),
         jnp.asarray(model.placed_params[BIAS]),
     )
-    d_V = np.pad(d_V, (0, len(b_V) - len(d_V)))  # devices that divide b may pad it
+    d_V = np.pad(d_V, (0, len(b_V) - len(d_V)))  # b may be padded for a mesh
     return model.placed_params | {BIAS: jax.device_put(b_V + d_V, b_V.sharding)}
 
 
 def calibration_spans(data: Dataset) -> list[Span]:
-    """Returns the validation words that b is fitted to."""
+    """Returns the spans of validation words used for the fit."""
     return sample_spans(data.valid, MAX_WORDS)
 
 
 def num_words(data: Dataset) -> int:
-    """Returns the number of validation words that b is fitted to."""
+    """Returns the number of validation words used for the fit."""
     return sum(map(len, calibration_spans(data)))
 
 
@@ -73,10 +75,10 @@ def group_by_count(counts_V: np.ndarray) -> np.ndarray:
 def fit_offsets(probabilities_TxG: np.ndarray, groups_T: np.ndarray) -> np.ndarray:
     """Returns the offsets d that minimise the mean of log(sum_g P_g exp d_g) - d_g(w) over words w, plus |d|^2 / 2T.
 
-    The last term is that of a normal prior of variance 1. It keeps the offset of a group without words finite.
+    The last term is a Gaussian prior of variance 1, which keeps the offsets of groups without words finite.
 
     Args:
-        probabilities_TxG: The model's probability of each group before each word.
+        probabilities_TxG: The predicted probability of each group at the position of each word.
         groups_T: The group of each word.
 
     Returns:

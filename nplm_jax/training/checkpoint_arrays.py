@@ -1,4 +1,4 @@
-"""Arrays of a checkpoint: reads them with all errors waited for, and computes their checksum."""
+"""Reading and checksums of checkpoint arrays."""
 
 import json
 import pathlib
@@ -11,21 +11,21 @@ import orbax.checkpoint as ocp
 import tensorstore as ts
 
 Tree = TypeVar('Tree')
-_CACHE_BYTES = 2**24  # for the index of the arrays, which TensorStore else reads again for each
+_CACHE_BYTES = 2**24  # cache for the index, which TensorStore would otherwise read again for each array
 
 
 def read_arrays(folder: pathlib.Path, example: Tree) -> Tree:
-    """Reads an item of a checkpoint without Orbax.
+    """Reads an item of a checkpoint with TensorStore.
 
-    Orbax reads all arrays in one event loop and closes it at the first error. TensorStore's threads still answer about
-    the other arrays, and each answer prints a traceback. Here all answers are waited for.
+    Orbax reads all arrays in one event loop and closes it at the first error. Each remaining response of TensorStore's
+    threads then prints a traceback. This function waits for all responses instead.
 
     Args:
         folder: The folder of the item.
-        example: Its structure, shapes and types.
+        example: An example of the item, which defines structure, shapes and dtypes.
 
     Raises:
-        ValueError: An array is damaged, or of another shape or type than the example's. Shapes and types are compared
+        ValueError: An array is damaged, or its shape or dtype differs from the example. Shapes and dtypes are compared
             before any array is read.
     """
 
@@ -44,20 +44,20 @@ def read_arrays(folder: pathlib.Path, example: Tree) -> Tree:
     for name in sorted(existing.keys() | expected.keys()):
         in_checkpoint, by_config = describe(existing.get(name)), describe(expected.get(name))
         if in_checkpoint != by_config:
-            raise ValueError(f'{folder.name}.{name}: {in_checkpoint} in the checkpoint, {by_config} by the config')
+            raise ValueError(f'{folder.name}.{name}: {in_checkpoint} in the checkpoint, {by_config} in the config')
     arrays = _wait_for_all([array.read() for array in existing.values()])
     return ocp.tree.from_flat_dict({**expected, **dict(zip(existing, arrays))}, example, sep='.')
 
 
 def _wait_for_all(futures: list[Any]) -> list[Any]:
-    """Returns the results of futures. Raises the first error, after all have ended."""
+    """Returns the results of futures. Waits for all of them before raising the first error."""
     for future in futures:
         future.exception()
     return [future.result() for future in futures]
 
 
 def checksum_of(tree: Any, progress: dict[str, Any]) -> int:
-    """Computes CRC-32 over every array's name, type, shape and bytes and the progress."""
+    """Computes the CRC-32 of the progress and of the name, dtype, shape and bytes of every array."""
     total = zlib.crc32(json.dumps(progress, sort_keys=True).encode())
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         array = np.ascontiguousarray(leaf)

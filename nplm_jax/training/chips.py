@@ -1,4 +1,4 @@
-"""What a chip can do at most, from its maker's public figures. Imports no JAX."""
+"""Peak performance of accelerators, from public vendor specifications. Does not import JAX."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -8,14 +8,14 @@ _A100 = 'https://www.nvidia.com/content/dam/en-zz/Solutions/Data-Center/a100/pdf
 
 
 class Chip(NamedTuple):
-    """The figures of one device of JAX.
+    """The specification of an accelerator, a single JAX device.
 
     Attributes:
-        name: Its name.
-        flops: Peak bfloat16 FLOP/s of dense products, summed in float32.
-        memory: Bytes of memory.
-        memory_bandwidth: Bytes/s between the memory and the cores.
-        source: Where its maker gives these figures.
+        name: The product name.
+        flops: Peak FLOP/s of dense bfloat16 products with float32 accumulation.
+        memory: Memory size [bytes].
+        memory_bandwidth: Memory bandwidth [bytes/s].
+        source: The URL of the vendor's specification.
     """
 
     name: str
@@ -31,7 +31,7 @@ _V5P = Chip('TPU v5p', 459e12, 95e9, 2765e9, f'{_TPU}v5p')
 _V6E = Chip('TPU v6e', 918e12, 32e9, 1638e9, f'{_TPU}v6e')
 _H100 = Chip('H100 SXM', 989e12, 80e9, 3.35e12, 'https://www.nvidia.com/en-us/data-center/h100/')
 _H200 = Chip('H200 SXM', 989e12, 141e9, 4.8e12, 'https://www.nvidia.com/en-us/data-center/h200/')
-CHIPS = {  # by `Device.device_kind` of JAX
+CHIPS = {  # JAX's `Device.device_kind` -> chip
     'TPU v4': _V4,
     'TPU v5 lite': _V5E,
     'TPU v5e': _V5E,
@@ -47,7 +47,7 @@ CHIPS = {  # by `Device.device_kind` of JAX
 
 
 def peak_flops(device_kinds: Iterable[str]) -> float | None:
-    """Returns the peak bfloat16 FLOP/s of some devices together; None where that of one is unknown, as of a CPU."""
+    """Returns the total peak bfloat16 FLOP/s of devices; None if the peak of any device, such as a CPU, is unknown."""
     chips = [CHIPS.get(kind) for kind in device_kinds]
     known = [chip.flops for chip in chips if chip is not None]
     return sum(known) if len(known) == len(chips) else None

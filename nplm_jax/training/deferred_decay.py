@@ -1,7 +1,8 @@
-"""Deferred weight decay and averaging of the tables that sparse updates change.
+"""Deferred weight decay and averaging of tables with sparse updates.
 
-Weight decay and the running average change all rows in every update. Within a chunk of updates a table is therefore
-represented by an array and a factor (`Scales`): decay changes only the factor, so an update touches few rows, exactly.
+Weight decay and running averages change all rows in every update. Within a chunk of updates, a table is therefore
+represented by an array and a factor (`Scales`). Decay changes only the factor, and an update touches few rows. The
+result is exact.
 """
 
 import dataclasses
@@ -17,14 +18,14 @@ from nplm_jax.outputs.output_layer import Params
 
 @flax.struct.dataclass
 class Scales:
-    """Factors that defer the weight decay and the averaging of the tables to the end of a chunk of updates.
+    """Factors that defer the weight decay and averaging of tables to the end of a chunk of updates.
 
-    A table is weights * its array; its running average is kept * the average's array + added * the table's array.
+    The value of a table is weights * array. Its running average is kept * average array + added * array.
 
     Attributes:
-        weights: A factor for each table, by name, float32.
-        kept: A factor of all averages, float32.
-        added: A factor for each table, by name, float32.
+        weights: Table name -> factor, float32.
+        kept: The common factor of all averages, float32.
+        added: Table name -> factor, float32.
     """
 
     weights: dict[str, jax.Array]
@@ -33,23 +34,23 @@ class Scales:
 
     @classmethod
     def start(cls, network: Network) -> Self:
-        """Returns the factors at which each table of a network equals its array."""
+        """Returns initial factors, with which each table of a network equals its array."""
         tables = network.tables.of_words
         return cls(dict.fromkeys(tables, jnp.ones(())), jnp.ones(()), dict.fromkeys(tables, jnp.zeros(())))
 
     def update(
         self, params: Params, average: Params | None, updates: Params, ids: dict[str, Any], factor: Any, kept: Any
     ) -> tuple[Self, Params, Params | None]:
-        """Makes an update: params = factor * params + updates; average = kept * average + (1 - kept) * params.
+        """Computes params = factor * params + updates and average = kept * average + (1 - kept) * params.
 
-        Parameters that are not matrices of `weights` have the factor 1.
+        The factor applies only to the matrices in `weights`.
 
         Args:
-            params: The parameters, the tables as arrays.
-            average: Their running average, if there is one.
-            updates: Updates in the structure of `row_gradients`; those of other parameters are complete.
-            ids: The numbers of the updated rows of each table, as `row_gradients` returns them.
-            factor: The factor of the tables that are matrices.
+            params: The parameters, with tables represented by their arrays.
+            average: The running average of the parameters, or None.
+            updates: The updates, structured like the result of `row_gradients`.
+            ids: Table name -> indices of the updated rows, see `row_gradients`.
+            factor: The factor of matrix-valued tables.
             kept: The decay of the average.
 
         Returns:
@@ -68,7 +69,7 @@ class Scales:
         return scales, params, mixed | add_rows(tables, corrections, ids)
 
     def apply(self, params: Params, average: Params | None) -> tuple[Params, Params | None]:
-        """Returns the parameters and the average that the arrays stand for."""
+        """Applies the deferred factors. Returns the actual parameters and average."""
         if average is not None:
             average = average | {name: self.kept * average[name] + q * params[name] for name, q in self.added.items()}
         return params | {name: w * params[name] for name, w in self.weights.items() if params[name].ndim > 1}, average
@@ -80,9 +81,9 @@ def mix(kept: Any, old: Any, new: Any) -> Any:
 
 
 def add_rows(params: Params, updates: Params, ids: dict[str, Any]) -> Params:
-    """Adds updates in the structure of `row_gradients`. A row that occurs twice gets both updates.
+    """Adds updates, structured like the result of `row_gradients`. Updates of repeated rows accumulate.
 
-    Each table has one scatter for all its rows: before a second one XLA may copy the whole table.
+    Each table takes a single scatter, because XLA may copy the whole table before a second one.
     """
 
     def add(name: str) -> Any:

@@ -1,6 +1,6 @@
-"""Finds arrays with non-finite numbers.
+"""Detection of non-finite numbers in training states and losses.
 
-Dims: S updates of a chunk, A arrays.
+Dims: S updates per chunk, A arrays.
 """
 
 from typing import Any
@@ -13,34 +13,34 @@ from nplm_jax.utils.errors import NonFiniteError
 
 
 def first_non_finite(tree: Any) -> str | None:
-    """Returns the name of the first floating-point array with a non-finite number; None if all are finite."""
+    """Returns the name of the first floating-point array with a non-finite element; None if all are finite."""
     named = _named_floats(tree)
     index = int(jax.device_get(_first_non_finite([leaf for _, leaf in named]))) if named else -1
     return None if index < 0 else named[index][0]
 
 
 def check(state: Any, update: int) -> None:
-    """Checks a training state.
+    """Checks a training state for non-finite numbers.
 
-    A non-finite gradient leaves non-finite numbers in the parameters or in the optimizer's state in all later updates,
-    so that a check every few updates finds it.
+    Occasional checks suffice: after a non-finite gradient, the parameters or the optimizer state contain non-finite
+    numbers in all later updates.
 
     Args:
         state: The training state.
         update: The number of the last update.
 
     Raises:
-        NonFiniteError: An array has a non-finite number.
+        NonFiniteError: An array has a non-finite element.
     """
     if (name := first_non_finite(state)) is not None:
         raise NonFiniteError(f'{name} after update {update:,} is not finite')
 
 
 def check_losses(nll_S: np.ndarray, before: int) -> None:
-    """Checks the losses of a chunk.
+    """Checks the losses of a chunk for non-finite numbers.
 
     Args:
-        nll_S: The mean NLL of each of its batches.
+        nll_S: The mean NLL of each batch.
         before: The number of the last update before the chunk.
 
     Raises:
@@ -53,16 +53,16 @@ def check_losses(nll_S: np.ndarray, before: int) -> None:
 
 @jax.jit
 def _first_non_finite(arrays: list[jax.Array]) -> jax.Array:
-    """Returns the index of the first array with a non-finite number, or -1, in every process.
+    """Returns the index of the first array with a non-finite element, or -1. The result is equal in every process.
 
-    max(|x|) propagates NaN and inf, and is the fastest reduction to do so.
+    max(|x|) is the fastest reduction that propagates NaN and inf.
     """
     is_bad_A = ~jnp.isfinite(jnp.stack([jnp.max(jnp.abs(x), initial=0) for x in arrays]))
     return jnp.where(is_bad_A.any(), jnp.argmax(is_bad_A), -1)
 
 
 def _named_floats(tree: Any) -> list[tuple[str, Any]]:
-    """Returns the floating-point leaves of a tree with their names."""
+    """Returns the names and values of the floating-point leaves of a tree."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     named = [(jax.tree_util.keystr(path, simple=True, separator='.'), leaf) for path, leaf in leaves]
     return [(name, leaf) for name, leaf in named if jnp.issubdtype(leaf.dtype, jnp.floating)]

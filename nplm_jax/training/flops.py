@@ -1,9 +1,9 @@
-"""The FLOPs of an update: what its matrix products cost.
+"""Floating-point operations (FLOPs) of an update, counted from its traced program.
 
-A product of a KxM and an MxN array takes 2KMN operations, and an update has three for each weight matrix: one forward,
-and one for the gradient of each factor. Only products count, as in the literature: those of matrices, convolutions, and
-elementwise products that are summed, such as the scores of rows that were gathered for each example. They count as the
-update computes them, so what fills up a block of examples counts too.
+A product of a KxM and an MxN array takes 2KMN operations. An update has three products per weight matrix: one in the
+forward pass, and one for the gradient of each factor. As in the literature, only products count: matrix products,
+convolutions, and elementwise products that are summed, such as the scores of gathered rows. The count includes padding,
+such as examples that fill up a block.
 
 References:
     Chowdhery et al., PaLM: Scaling language modeling with pathways, 2022, appendix B (model FLOPs utilization).
@@ -26,24 +26,24 @@ from nplm_jax.training.step import Program, RunInputs, TrainState, init_state, t
 
 
 class Cost(NamedTuple):
-    """What training costs, and what its devices can do.
+    """The cost of training, and the peak performance of its devices.
 
     Attributes:
-        flops_per_word: FLOPs per trained word, forward and backward.
-        peak: The peak bfloat16 FLOP/s of all devices together; None where it is unknown.
+        flops_per_word: FLOPs per training word, forward and backward.
+        peak: The total peak bfloat16 FLOP/s of all devices; None if unknown.
     """
 
     flops_per_word: int
     peak: float | None = None
 
     def rates(self, words_per_second: float) -> dict[str, float]:
-        """Returns the rates of a training by the names that metrics.jsonl and results.json give them."""
+        """Returns the throughput of training, keyed as in metrics.jsonl and results.json."""
         flops_per_second = self.flops_per_word * words_per_second
         rates = {'words_per_second': words_per_second, 'flops_per_second': flops_per_second}
         return rates if self.peak is None else {**rates, 'mfu': flops_per_second / self.peak}
 
     def describe(self, words_per_second: float) -> str:
-        """Returns the rate as a line of progress shows it.
+        """Formats the throughput for a progress line.
 
         Examples:
             >>> Cost(10**6, 4e11).describe(1e5)
@@ -55,12 +55,12 @@ class Cost(NamedTuple):
 
 
 def cost_of(program: Program, hyperparams: Hyperparams, inputs: RunInputs) -> Cost:
-    """Returns what the updates of a program cost: the products of the very update that trains.
+    """Returns the cost of the updates of a program, counted from the update that training executes.
 
     Args:
         program: The program.
-        hyperparams: `Rule.hyperparams` of its optimizer.
-        inputs: Its inputs; the words of the corpus are not read.
+        hyperparams: `Rule.hyperparams` of the optimizer.
+        inputs: The inputs of the updates; `tokens_T` is ignored.
     """
     layout, B = program.network.layout, program.batch_size
     one_device = dataclasses.replace(program, sharding=ONE_DEVICE, num_microbatches=1)
@@ -78,9 +78,10 @@ def _update(program: Program, state: TrainState, positions_SxT: jax.Array, input
 
 
 def product_flops(jaxpr: Jaxpr) -> int:
-    """Returns the operations of the products of a function that JAX has traced.
+    """Counts the operations of all products in a traced function.
 
-    A scan counts as often as it runs, a loop of unknown length once, and of the branches of a condition the dearest.
+    The body of a scan counts once per iteration, and the body of a loop of unknown length once. For a conditional, only
+    the most expensive branch counts.
     """
     total, products = 0, set()
     for eqn in jaxpr.eqns:
@@ -103,7 +104,7 @@ def product_flops(jaxpr: Jaxpr) -> int:
 
 
 def inner_jaxprs(eqn: JaxprEqn) -> list[Jaxpr]:
-    """Returns the functions that an operation calls."""
+    """Returns the functions called by an equation."""
     is_function = lambda x: isinstance(x, ClosedJaxpr | Jaxpr)  # noqa: E731
     leaves = jax.tree.leaves(list(eqn.params.values()), is_leaf=is_function)
     return [leaf.jaxpr if isinstance(leaf, ClosedJaxpr) else leaf for leaf in leaves if is_function(leaf)]

@@ -1,6 +1,6 @@
-"""Gradients of the loss of a batch, in parts (section 2.1); `outputs.blockwise` has those of the softmax.
+"""Gradients of the loss of a batch (section 2.1). `outputs.blockwise` computes the gradients of the softmax.
 
-Dims: S streams, L tokens of each that are read, M features per word, B examples.
+Dims: S streams, L input tokens per stream, M features per word, B examples.
 """
 
 import functools
@@ -25,10 +25,10 @@ class Gradients(NamedTuple):
     """The gradients of one batch.
 
     Attributes:
-        nll: The batch's mean NLL (an estimate for a sampled loss), nats per word.
-        view: The gradients in the structure of the `View` that the loss multiplied: without `rows` those of all
-            parameters, in `view.shared`.
-        carry: The body's state after the batch.
+        nll: The mean NLL of the batch (an estimate for sampled losses), nats per word.
+        view: The gradients, in the structure of the loss's `View`. If `rows` is None, `view.shared` has the gradients
+            of all parameters.
+        carry: The state of the body after the batch.
     """
 
     nll: jax.Array
@@ -47,27 +47,27 @@ def gradients(
     output_state: Any = None,
     scales: Scales | None = None,
 ) -> Gradients:
-    """Returns the gradients of the loss over the batch of all devices, without R.
+    """Computes the gradients of the loss over the batch of all devices, without the weight-decay term R.
 
-    A sparse output layer has gradients of the rows that its loss reads: on a mesh only these are sent between devices,
-    and the batch is divided over all devices. All microbatches of a batch share its rows.
+    For sparse output layers, only the rows that the loss reads have gradients. On a mesh, devices divide the batch and
+    exchange only these rows. All microbatches of a batch share its rows.
 
     Args:
         params: The parameters.
-        network: Their network.
+        network: The network.
         batch: The examples.
-        carry: The state of the streams before the batch: `Network.start`.
-        key: A random key for the update; None for no dropout, where the output layer draws nothing.
+        carry: The state of the streams before the batch; see `Network.start`.
+        key: The random key of the update; None for no dropout, if the output layer draws no samples.
         sharding: The sharding of the parameters and the batch.
-        num_microbatches: Number of microbatches; see `accumulate`.
-        output_state: The output layer's state.
-        scales: Factors of the tables; None where the arrays hold the values.
+        num_microbatches: The number of microbatches; see `accumulate`.
+        output_state: The state of the output layer.
+        scales: Factors of the tables; None if the arrays hold the actual values.
     """
     key, key_rows = (None, None) if key is None else jax.random.split(key)
     rows = network.output.rows(batch, key_rows, output_state)
     view = View(params)
     if rows is not None:
-        # Replicated: otherwise XLA divides the row numbers too, and sums whole arrays of V rows at the end.
+        # Replicated: otherwise XLA also divides the row numbers, and finally sums whole arrays of V rows.
         rows, batch = constrain_replicated((rows, batch), sharding)
         view = sparse_view(params, network, batch, rows, scales, sharding)
 
@@ -92,7 +92,7 @@ def gradients(
         (_, (nll, carry)), (shared, of_streams) = gradient(view.shared, streams[0])
         return (nll, shared), (carry, jax.tree.map(lambda g: g / num_microbatches, of_streams))
 
-    # What devices and microbatches divide, and what each has in full.
+    # `streams` is divided over devices and microbatches; `replicated` is not.
     of_examples: Any = rows and rows._replace(shared_S=cast(Any, None))
     streams = (view.examples, view.contexts_SxLxM), (batch._replace(extras=None, teachers=()), carry, of_examples)
     replicated = key, batch.extras, batch.teachers, rows and rows.shared_S
@@ -103,9 +103,9 @@ def gradients(
 def sparse_view(
     params: Params, network: Network, batch: Batch, rows: Rows, scales: Scales | None, sharding: MeshSharding
 ) -> View:
-    """Returns the rows of the tables that a sparse loss reads, and the other parameters, on every device.
+    """Returns the table rows that a sparse loss reads, and the other parameters, on every device.
 
-    The rows of C are those of the tokens that the body reads.
+    The rows of C are those of the input tokens.
     """
     ids_SxL = batch.recent(network.body.layout.lookback).ids_SxL
     tables = network.tables.words
@@ -122,16 +122,16 @@ def sparse_view(
 
 
 def accumulate(gradients: Callable[..., tuple[Any, Any]], num_microbatches: int) -> Callable[[Any], tuple[Any, Any]]:
-    """Returns a function that computes a batch in equal microbatches, one after another, with the memory of one.
+    """Returns a function that processes a batch in equal microbatches sequentially, which limits memory.
 
     Args:
-        gradients: A function of a microbatch. It returns means over the microbatch, and arrays with one row for each of
-            its examples or streams.
-        num_microbatches: Number of microbatches.
+        gradients: A function of a microbatch that returns means over the microbatch, and arrays with one row per
+            example or stream.
+        num_microbatches: The number of microbatches.
 
     Returns:
-        A function of arrays with one row for each example or stream. It returns the means over the batch, and the
-        arrays of all its examples or streams.
+        A function of arrays with one row per example or stream. It returns the means over the batch, and the arrays
+        with one row per example or stream of the batch.
     """
     return gradients if num_microbatches == 1 else functools.partial(_accumulate, gradients, num_microbatches)
 

@@ -1,6 +1,6 @@
-"""Losses of chunks, which stay on the device until the next chunk has been dispatched.
+"""Deferred reading of losses: the losses of a chunk stay on the device until the next chunk has been dispatched.
 
-Dims: S updates of a chunk.
+Dims: S updates per chunk.
 """
 
 import dataclasses
@@ -15,29 +15,34 @@ from nplm_jax.training.reporter import Reporter
 
 
 class LossReader:
-    """Reads and reports the losses of chunks, and counts the seconds."""
+    """Reads and reports the losses of chunks, and measures time."""
 
     def __init__(self, reporter: Reporter, started: float) -> None:
-        """Takes the reporter, and the time (time.perf_counter()) since which the seconds of the run are counted."""
+        """Creates a reader.
+
+        Args:
+            reporter: Receives the losses.
+            started: The start time of the run (time.perf_counter()).
+        """
         self._reporter, self._started = reporter, started
-        self._unread: list[tuple[int, jax.Array | np.ndarray]] = []  # each with the update before it
+        self._unread: list[tuple[int, jax.Array | np.ndarray]] = []  # (update before the chunk, losses)
         self._last_read = time.perf_counter()
 
     def start_chunk(self) -> None:
-        """Counts the seconds of the next chunk from now on, unless the device still computes the one before it."""
+        """Starts timing the next chunk, unless the device is still computing the previous one."""
         if not self._unread:
             self._last_read = time.perf_counter()
 
     def add(
         self, progress: Progress, nll_S: jax.Array | np.ndarray, seconds: float | None = None, wait: bool = False
     ) -> Progress:
-        """Takes the losses of a chunk and reads those of the chunk before it.
+        """Adds the losses of a chunk and reads the losses of the previous chunk.
 
         Args:
             progress: The progress before the chunk.
             nll_S: The mean NLL of each batch, nats per word.
-            seconds: The seconds that the chunk took; None to measure the time until its losses are read.
-            wait: Whether to read its losses now.
+            seconds: The duration of the chunk; None to measure the time until its losses are read.
+            wait: Whether to read the losses of this chunk immediately.
 
         Returns:
             The progress after the chunk.
@@ -50,7 +55,7 @@ class LossReader:
         return self.read(progress, 0 if wait or seconds is not None else 1, seconds)
 
     def read(self, progress: Progress, keep: int = 0, seconds: float | None = None) -> Progress:
-        """Reads and reports the losses of all chunks but the last `keep`; returns the progress with their seconds."""
+        """Reads and reports the losses of all chunks but the last `keep`. Returns the progress with updated times."""
         while len(self._unread) > keep:
             before, losses = self._unread.pop(0)
             nll_S = jax.device_get(losses)

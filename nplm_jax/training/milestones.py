@@ -1,4 +1,4 @@
-"""The updates at which a run logs, validates and saves, and its progress; `rate_schedules` has the learning rate."""
+"""The progress of a run, and the updates at which it logs, validates and saves."""
 
 import dataclasses
 import math
@@ -7,19 +7,19 @@ from typing import NamedTuple
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """The progress of a run, without its arrays; saved as JSON with every checkpoint.
+    """The progress of a run, without arrays. Saved as JSON with every checkpoint.
 
     Attributes:
-        step: Number of updates made.
-        best_step: The update whose parameters have the best validation NLL.
-        best_valid_nll: Their mean NLL, nats per word.
-        valid_nll: The mean NLL of the last validation, nats per word.
-        evaluations_since_best: Number of validations since the best one.
-        seconds: Wall time of all starts of the run up to their last checkpoint.
-        train_seconds: The part of it spent in updates, compilation included.
+        step: The number of completed updates.
+        best_step: The update with the best validation NLL.
+        best_valid_nll: The best validation NLL, nats per word.
+        valid_nll: The NLL of the last validation, nats per word.
+        evaluations_since_best: The number of validations since the best one.
+        seconds: The wall time of the run, summed over restarts up to their last checkpoints.
+        train_seconds: The part of `seconds` spent in updates, including compilation.
         finished: Whether training is over.
-        postprocessed_nll: The mean NLL of the words of the best validation after smoothing and calibration; infinite
-            before these, and in a run without them.
+        postprocessed_nll: The validation NLL after suffix smoothing and calibration, nats per word; infinite before
+            or without these steps.
     """
 
     step: int = 0
@@ -34,7 +34,7 @@ class Progress:
 
 
 class Due(NamedTuple):
-    """What a run does after a chunk: whether it writes a line of metrics, validates, and saves."""
+    """Actions due after a chunk: write a line of metrics, validate, save a checkpoint."""
 
     log: bool
     evaluate: bool
@@ -43,16 +43,16 @@ class Due(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """The chunks of a run, and when it acts; a pure function of the settings and the training span.
+    """The chunks and periodic actions of a run, a pure function of the settings and the training span.
 
     Attributes:
-        steps_per_epoch: Updates of an epoch.
+        steps_per_epoch: Updates per epoch.
         total_steps: Updates of the run.
         evaluate_every: Updates between validations.
         checkpoint_every: Updates between checkpoints.
         log_every: Updates between lines of metrics.
-        steps_per_execution: The most updates of a chunk.
-        average_start: Updates before the average of the parameters begins.
+        steps_per_execution: Maximum number of updates per chunk.
+        average_start: Updates before parameter averaging starts.
     """
 
     steps_per_epoch: int
@@ -66,8 +66,8 @@ class Schedule:
     def next_boundary(self, step: int) -> int:
         """Returns the last update of the chunk that starts after `step`.
 
-        A chunk ends after `steps_per_execution` updates counted from the start of the epoch, at the end of the epoch
-        and of the run, and at `average_start`, wherever the run was resumed.
+        Chunks end at multiples of `steps_per_execution` updates from the start of the epoch, at the end of the epoch
+        and of the run, and at `average_start`. Boundaries do not depend on where the run was resumed.
         """
         epoch_start = step - step % self.steps_per_epoch
         size = self.steps_per_execution
@@ -76,10 +76,10 @@ class Schedule:
         return self.average_start if step < self.average_start < stop else stop
 
     def due(self, before: int, now: int) -> Due:
-        """Returns what is due after the updates before+1 ... now."""
+        """Returns the actions due after updates before+1 ... now."""
         every = self.log_every, self.evaluate_every, self.checkpoint_every
         return Due(*(self.is_due(number, before, now) for number in every))
 
     def is_due(self, every: int, before: int, now: int) -> bool:
-        """Returns whether an action after every `every` updates, and after the last one, is due in before+1 ... now."""
+        """Returns whether an action is due in updates before+1 ... now: every `every` updates, and after the last."""
         return now // every > before // every or now == self.total_steps

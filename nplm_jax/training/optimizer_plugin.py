@@ -1,8 +1,8 @@
-"""Checks around an optimizer named by import path: its errors, its state and the layout of its matrices.
+"""Adapter for optimizers named by import path, which checks their errors and state and converts matrix layouts.
 
-The function gets the run's learning rate and returns an Optax transformation, whose updates are applied as they are. It
-is called in every trace, since the rate is an argument of the compiled update. Matrices are (in, out) for it, and have
-the weight decay of `optimizer.decay` alone.
+A plug-in is a function that takes the learning rate of the run and returns an Optax transformation, whose updates are
+applied without further scaling. It is called in every trace, because the rate is an argument of the compiled update. It
+receives matrices as (in, out). Weight decay is applied only by `optimizer.decay`.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,15 +17,16 @@ from nplm_jax.distributed.sharding import PADDING_BIAS
 from nplm_jax.outputs.output_layer import Params
 from nplm_jax.utils.errors import require
 
-Factory: TypeAlias = Callable[[Any], optax.GradientTransformationExtraArgs]  # of a rate: a number or a schedule
-_ALLOWED = 'must work with a traced number or schedule as learning_rate, and with gradients alone'
+Factory: TypeAlias = Callable[[Any], optax.GradientTransformationExtraArgs]  # takes a rate: a number or a schedule
+_ALLOWED = 'must accept a traced number or schedule as learning_rate, and require only gradients'
 
 
 def load(name: str, factory: Callable[..., Any], options: Mapping[str, Any]) -> Factory:
-    """Returns the function that `optimizer.name` names, with its options, guarded.
+    """Binds the options of a plug-in function and adds checks.
 
-    Raises:
-        BadInput: When it is called: it fails, or returns something else.
+    Returns:
+        A function of the learning rate that returns the transformation. It raises BadInput if the plug-in fails or
+        returns anything else.
     """
 
     def make(rate: Any) -> optax.GradientTransformationExtraArgs:
@@ -39,7 +40,7 @@ def load(name: str, factory: Callable[..., Any], options: Mapping[str, Any]) -> 
             state = rule.init(params)
             dtypes = [leaf.dtype for leaf in jax.tree.leaves(state) if hasattr(leaf, 'dtype')]
             has_key = any(jnp.issubdtype(dtype, jax.dtypes.prng_key) for dtype in dtypes)
-            allowed = 'must keep its random keys as jax.random.key_data, which can be saved'
+            allowed = 'must store random keys as jax.random.key_data, because typed keys cannot be saved'
             require(not has_key, 'optimizer.name', name, allowed)
             return state
 
@@ -55,16 +56,16 @@ def load(name: str, factory: Callable[..., Any], options: Mapping[str, Any]) -> 
 def transformation(
     make: Factory, rate: Any, decay: Callable[[jax.Array], Any], rows_are_outputs: tuple[str, ...]
 ) -> optax.GradientTransformationExtraArgs:
-    """Returns the transformation of a plug-in, with its matrices as (in, out), and with weight decay.
+    """Wraps the transformation of a plug-in: converts matrices to (in, out) and adds weight decay.
 
-    Weight decay multiplies every matrix by 1 - decay(step), and also the copy of it in the state of a schedule-free
-    optimizer, from which the next matrix is made.
+    Weight decay multiplies every matrix by 1 - decay(step). For a schedule-free optimizer, it also multiplies the copy
+    in the optimizer state, from which the next matrix is computed.
 
     Args:
         make: The plug-in.
-        rate: Its learning rate, a number or a schedule.
-        decay: The function step -> learning rate times coefficient.
-        rows_are_outputs: The names of the matrices that are (out, in): `Tables.units`.
+        rate: The learning rate, a number or a schedule.
+        decay: The function step -> learning rate times decay coefficient.
+        rows_are_outputs: The names of the matrices stored as (out, in); see `Tables.units`.
     """
     rule = make(rate)
 
@@ -92,12 +93,12 @@ def transformation(
 
 
 def _without_padding(params: Params | None) -> Params | None:
-    """Returns parameters in which the biases of the words that pad the vocabulary are 0, for rules that read norms."""
+    """Zeroes the biases of padding words, for rules that compute norms."""
     return jax.tree.map(lambda x: jnp.where(x == PADDING_BIAS, 0, x) if x.ndim == 1 else x, params)
 
 
 def evaluation_params(opt_state: optax.OptState, params: Params, rows_are_outputs: tuple[str, ...]) -> Params:
-    """Returns the parameters to evaluate: `optax.contrib.schedule_free_eval_params` where the state has them."""
+    """Returns the parameters to evaluate, with `optax.contrib.schedule_free_eval_params` if schedule-free."""
     for state in filter(_is_schedule_free, jax.tree.leaves(opt_state, is_leaf=_is_schedule_free)):
 
         def of_leaf(z: Any, param: jax.Array, state: Any = state) -> jax.Array:
@@ -110,7 +111,7 @@ def evaluation_params(opt_state: optax.OptState, params: Params, rows_are_output
 
 
 def averages(opt_state: optax.OptState) -> bool:
-    """Returns whether an optimizer's state has parameters of its own to evaluate; see `evaluation_params`."""
+    """Returns whether the optimizer is schedule-free, and its state averages the parameters to evaluate."""
     return any(map(_is_schedule_free, jax.tree.leaves(opt_state, is_leaf=_is_schedule_free)))
 
 
@@ -123,7 +124,7 @@ def _is_masked(node: Any) -> bool:
 
 
 def _in_by_out(tree: Any, rows_are_outputs: tuple[str, ...]) -> Any:
-    """Transposes the matrices of these names; its own inverse."""
+    """Transposes the named matrices. The function is its own inverse."""
 
     def transpose(path: tuple[Any, ...], leaf: jax.Array) -> jax.Array:
         return jnp.swapaxes(leaf, -1, -2) if getattr(path[-1], 'key', None) in rows_are_outputs else leaf

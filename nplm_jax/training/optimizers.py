@@ -1,6 +1,6 @@
-"""Optimizers: an update rule for each kind of parameter, in one Optax chain with weight decay, clipping and the rate.
+"""Optimizers: Optax chains of an update rule, weight decay, clipping and a learning-rate schedule.
 
-Parameters have labels: TABLES have a row per word or class (C, U, W, b), HIDDEN are other matrices, VECTORS the rest.
+Each parameter has a label: TABLES (one row per word or class: C, U, W, b), HIDDEN (other matrices) or VECTORS (others).
 """
 
 import abc
@@ -18,26 +18,26 @@ from nplm_jax.config.component import Component, CountOrZero, NonNegative, Posit
 from nplm_jax.training import transformations
 from nplm_jax.training.rate_schedules import RateSchedule
 
-Hyperparams: TypeAlias = Mapping[str, Any]  # the traced values of a rule by the names of its fields
+Hyperparams: TypeAlias = Mapping[str, Any]  # field of a rule -> traced value
 Transformation: TypeAlias = optax.GradientTransformation
 HIDDEN, TABLES, VECTORS = ('hidden', 'tables', 'vectors')
 
 
 class Rule(Component, abc.ABC):
-    """An optimizer's update rule, its rate and its weight decay. Subclasses are frozen dataclasses.
+    """The update rule of an optimizer, with its rate and weight decay. Subclasses are frozen dataclasses.
 
     Attributes:
-        traced: The fields whose values are in the optimizer's state, so that rules that differ only in them share a
-            compiled update. An update has a rule with arrays for these values.
-        sums_rows: Whether it needs the sum of the gradients of a row that occurs several times.
-        decouples_decay: Whether weight decay follows the rule, as in AdamW, and is not a part of the gradients.
-        updates_rows: Whether the rows of a table without a gradient stay as they are, so that a sparse loss updates few
-            rows. The state of a row must then be one number or nothing, and a rule must know `rows`: see
+        traced: The fields whose values are stored in the optimizer state. Rules that differ only in these fields share
+            a compiled update, in which the fields are arrays.
+        sums_rows: Whether the rule needs the gradients of repeated rows summed.
+        decouples_decay: Whether weight decay is applied after the rule, as in AdamW, instead of to the gradients.
+        updates_rows: Whether table rows without a gradient do not change, which allows sparse losses to update few
+            rows. The state of a row must then be a single number or nothing, and the rule must support `rows`; see
             `scale_by_row_moment`.
         decay: The coefficient of R(theta).
         warmup: The number of updates of linear warm-up.
         table_rate: The rate of the tables, as a multiple of the learning rate.
-        clip_norm: The largest norm of all gradients together; 0 for no limit.
+        clip_norm: The maximum global norm of the gradients; 0 for no limit.
     """
 
     traced: ClassVar[tuple[str, ...]]
@@ -51,9 +51,9 @@ class Rule(Component, abc.ABC):
 
     @abc.abstractmethod
     def make(self) -> Transformation | dict[str, Transformation]:
-        """Returns one Optax transformation for all parameters, or one for each label.
+        """Returns one Optax transformation for all parameters, or one per label.
 
-        `chain` multiplies the updates by the negative rate.
+        The updates are not scaled by the learning rate; `chain` does that.
         """
 
     @abc.abstractmethod
@@ -61,32 +61,32 @@ class Rule(Component, abc.ABC):
         """Returns the learning rate as a function of the step.
 
         Args:
-            total_steps: Number of updates of the whole run.
+            total_steps: The number of updates of the run.
             batch_size: Words per update.
         """
 
     @abc.abstractmethod
     def peak_table_rate(self, batch_size: int) -> float:
-        """Returns the largest rate of the tables."""
+        """Returns the peak rate of the tables."""
 
     @property
     def hyperparams(self) -> dict[str, float]:
-        """The traced values by the names of their fields."""
+        """Field name -> traced value."""
         return {name: float(getattr(self, name)) for name in self.traced}
 
     def clip(self) -> list[Transformation]:
-        """Returns the clipping of the gradients; nothing without a limit."""
+        """Returns the gradient clipping transformation in a list; an empty list for no limit."""
         return [transformations.clip_by_global_norm(self.clip_norm)] if self.clip_norm else []
 
     def chain(
         self, schedule: optax.Schedule, tables: tuple[str, ...], rows_are_outputs: tuple[str, ...]
     ) -> optax.GradientTransformationExtraArgs:
-        """Returns the whole update as one Optax chain: weight decay, clipping, `make`'s transformation and the rate.
+        """Returns the complete update as an Optax chain: weight decay, clipping, the result of `make`, and the rate.
 
         Args:
             schedule: The function step -> rate.
-            tables: The names of the parameters whose rows are updated as a table's.
-            rows_are_outputs: The names of the matrices that are (out, in): `Tables.units`.
+            tables: The names of the parameters that are updated as tables.
+            rows_are_outputs: The names of the matrices stored as (out, in); see `Tables.units`.
         """
         direction, decay_link = self.make(), transformations.add_weight_decay(self.decay)
         if isinstance(direction, dict):
@@ -102,14 +102,14 @@ class ScheduledRule(Rule):
     """A rule whose rate follows `optimizer.schedule`; the gradient is the mean over a batch."""
 
     traced = ('learning_rate', 'decay')
-    learning_rate: Positive = key(2.0, 'peak rate; a batch half as large needs a rate half as large')
+    learning_rate: Positive = key(2.0, 'peak learning rate; scale it in proportion to the batch size')
     schedule: RateSchedule = chosen('optimizer.schedule')
-    warmup: CountOrZero = key(0, 'number of updates of linear warm-up')
-    table_rate: Positive = key(1.0, 'the rate of C, U, W and b, as a multiple of learning_rate')
-    clip_norm: NonNegative = key(0.0, 'largest norm of all gradients together; 0: no limit')
+    warmup: CountOrZero = key(0, 'updates of linear warm-up')
+    table_rate: Positive = key(1.0, 'rate of C, U, W and b, as a multiple of learning_rate')
+    clip_norm: NonNegative = key(0.0, 'maximum global norm of the gradients; 0 for no limit')
     decay: NonNegative = key(
         1e-5,
-        'R(theta) = decay/2 |theta|^2 over C, H, U, W. With rowwise_adam and import paths it is '
+        'weight decay: R(theta) = decay/2 |theta|^2 over C, H, U, W. For rowwise_adam and import paths it is '
         'decoupled, as in AdamW: each update multiplies these weights by 1 - rate * decay',
     )
 
@@ -144,7 +144,7 @@ class GradientDescent(ScheduledRule):
 class Adam(ScheduledRule):
     """Adam (Kingma and Ba, 2015)."""
 
-    learning_rate: Positive = key(0.003, 'peak rate')
+    learning_rate: Positive = key(0.003, 'peak learning rate')
 
     def make(self) -> Transformation:
         """See `Rule.make`."""
@@ -155,7 +155,7 @@ class Adam(ScheduledRule):
 class Adagrad(ScheduledRule):
     """AdaGrad (Duchi et al., 2011)."""
 
-    learning_rate: Positive = key(0.05, 'peak rate')
+    learning_rate: Positive = key(0.05, 'peak learning rate')
 
     def make(self) -> Transformation:
         """See `Rule.make`."""
@@ -164,17 +164,17 @@ class Adagrad(ScheduledRule):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RowwiseAdam(ScheduledRule):
-    """Adam, but each row of C, U, W and b has one second moment and no momentum.
+    """Adam with a single second moment and no momentum for each row of C, U, W and b.
 
-    So an update touches few rows unless `output.kind` is full; see `scale_by_row_moment`.
+    Unless `output.kind` is full, an update therefore touches only few rows; see `scale_by_row_moment`.
     """
 
-    learning_rate: Positive = key(0.003, 'peak rate')
+    learning_rate: Positive = key(0.003, 'peak learning rate')
     table_rate: Positive = key(2.0, 'rate of C, U, W and b, as a multiple of learning_rate')
     row_adaptivity: Annotated[float, between(0, 1)] = key(
         1.0,
-        '1: each row has its own second moment; 0: all rows of a '
-        'parameter share one; between: a geometric mean of both. Below 1 the rows of rare words move less',
+        '1: each row has its own second moment; 0: all rows of a parameter share one; values between: a geometric '
+        'mean of both. Below 1, the rows of rare words move less',
     )
     updates_rows = True
     sums_rows = True
@@ -191,9 +191,9 @@ class PaperRule(Rule):
     """The paper's update (section 2.1): the sum of the gradients of a batch, at a rate per word."""
 
     traced = ('epsilon_0', 'r', 'decay')
-    epsilon_0: Positive = key(1e-3, 'the paper: 1e-3')
-    r: NonNegative = key(1e-8, 'the paper: 1e-8')
-    decay: NonNegative = key(1e-4, 'the paper: 1e-4 on Brown, 1e-5 on AP News')
+    epsilon_0: Positive = key(1e-3, 'initial rate per word (paper: 1e-3)')
+    r: NonNegative = key(1e-8, 'decrease factor of the rate: epsilon_0 / (1 + r t) after t words (paper: 1e-8)')
+    decay: NonNegative = key(1e-4, 'weight decay: decay/2 |theta|^2 (paper: 1e-4 on Brown, 1e-5 on AP News)')
     updates_rows = True
 
     def make(self) -> Transformation:
@@ -210,22 +210,22 @@ class PaperRule(Rule):
 
 
 def is_constant(rule: Rule) -> bool:
-    """Returns whether the rate is the same in every update."""
+    """Returns whether a rule has the same rate in every update."""
     return isinstance(rule, ScheduledRule) and not rule.warmup and rule.schedule.is_constant
 
 
 @dataclasses.dataclass(frozen=True)
 class Optimizer:
-    """An update rule without its traced values, which its state holds: see `optax.inject_hyperparams`.
+    """An update rule whose traced values are in its state; see `optax.inject_hyperparams`.
 
     Optimizers whose rules differ only in traced values are equal and share compiled updates.
 
     Attributes:
-        rule: The update rule, with None for each traced value, so that an update cannot read that of another run.
-        total_steps: Number of updates of the whole run.
+        rule: The update rule. Traced fields are None, so an update cannot read the values of another run.
+        total_steps: The number of updates of the run.
         batch_size: Words per update.
-        tables: The names of the parameters whose rows it updates as a table's: `Tables.all`.
-        rows_are_outputs: The names of the matrices that are (out, in): `Tables.units`.
+        tables: The names of the parameters that are updated as tables; see `Tables.all`.
+        rows_are_outputs: The names of the matrices stored as (out, in); see `Tables.units`.
     """
 
     rule: Rule
@@ -235,7 +235,7 @@ class Optimizer:
     rows_are_outputs: tuple[str, ...]
 
     def init(self, params: Any, hyperparams: Hyperparams) -> optax.OptState:
-        """Returns the state before the first update, with the traced values in its field `hyperparams`."""
+        """Returns the initial state, with the traced values in its field `hyperparams`."""
         return self._inject(hyperparams).init(params)
 
     def update(self, updates: Any, state: Any, params: Any, **extra: Any) -> tuple[Any, optax.OptState]:
@@ -245,7 +245,7 @@ class Optimizer:
             updates: The gradients.
             state: The state.
             params: The parameters.
-            **extra: `step`, and `rows` where the gradients of the tables are gathered rows: {table: row numbers}.
+            **extra: `step`; and `rows`, {table: row indices}, if the gradients of the tables are gathered rows.
         """
         return self._inject(state.hyperparams).update(updates, state, params, **extra)
 
@@ -254,7 +254,7 @@ class Optimizer:
         return self._learning_rate(self._rule(hyperparams))(step)
 
     def table_factor(self, state: Any, step: jax.Array) -> jax.Array:
-        """Returns the factor by which weight decay multiplies a matrix of TABLES in an update."""
+        """Returns the factor by which weight decay multiplies matrix-valued TABLES in an update."""
         rule = self._rule(state.hyperparams)
         return 1 - rule.table_rate * self._learning_rate(rule)(step) * rule.decay
 
@@ -270,14 +270,14 @@ class Optimizer:
             return rule.chain(self._learning_rate(rule), self.tables, self.rows_are_outputs)
 
         names = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in hyperparams]
-        chain.__signature__ = inspect.Signature(names)  # type: ignore[attr-defined]  # where Optax reads them
+        chain.__signature__ = inspect.Signature(names)  # type: ignore[attr-defined]  # read by Optax
         return optax.inject_hyperparams(chain, hyperparam_dtype=jnp.float32)(**hyperparams)
 
 
 def make_optimizer(
     rule: Rule, total_steps: int, batch_size: int, tables: tuple[str, ...], rows_are_outputs: tuple[str, ...] = ()
 ) -> Optimizer:
-    """Returns the optimizer of a rule; for the arguments see `Optimizer`."""
+    """Returns the optimizer of a rule. See `Optimizer` for the arguments."""
     nothing: dict[str, Any] = dict.fromkeys(rule.traced)
     return Optimizer(dataclasses.replace(rule, **nothing), total_steps, batch_size, tables, rows_are_outputs)
 
@@ -292,9 +292,9 @@ def label_parameters(params: Mapping[str, Any], tables: Collection[str]) -> dict
 
 
 def paper_schedule(epsilon_0: Any, r: Any, batch_size: int, step: Any) -> Any:
-    """Computes epsilon_t = epsilon_0 / (1 + r t), t in words (the paper's section 2.1), times the batch.
+    """Computes batch_size * epsilon_t, where epsilon_t = epsilon_0 / (1 + r t) and t counts words (section 2.1).
 
-    The gradient is a mean over the batch; times batch_size it is the sum, at the paper's rate per word. A batch of one
-    is exactly the paper's update.
+    Multiplying the mean gradient by batch_size gives the sum of gradients, at the paper's rate per word. With a batch
+    of one, the update is exactly the paper's.
     """
     return batch_size * epsilon_0 / (1 + r * step * batch_size)

@@ -1,4 +1,4 @@
-"""An optimizer that a config names by import path, such as Muon, as a rule beside Adam and the paper's."""
+"""The rule of an optimizer named by import path, such as Muon."""
 
 import dataclasses
 import functools
@@ -18,17 +18,16 @@ from nplm_jax.utils.errors import require
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PluginRule(RowwiseAdam):
-    """An optimizer that `optimizer.name` names by import path; `make` is for what the plug-in does not update.
+    """An optimizer named by import path in `optimizer.name`. `make` covers the parameters it does not update.
 
     Attributes:
         name: The import path.
-        options: Its function and the options of it. A function that was defined anew, as in a notebook, makes another
-            rule.
+        options: The function and its options. Redefining the function, for example in a notebook, changes the rule.
     """
 
     tables: Literal['rowwise_adam', 'same'] = key(
         'rowwise_adam',
-        'what updates C, U, W and b: rowwise_adam (the named optimizer updates the hidden matrices, Adam the other '
+        'optimizer of C, U, W and b: rowwise_adam (the named optimizer updates hidden matrices, and Adam updates other '
         'vectors) | same (the named optimizer updates all parameters)',
     )
     options: Options = Options()
@@ -39,10 +38,10 @@ class PluginRule(RowwiseAdam):
         return self.tables == 'rowwise_adam'
 
     def check(self) -> None:
-        """See `Component.check`. Refuses weight decay by options, and a function that `optimizer_plugin` cannot use."""
+        """See `Component.check`. Rejects weight decay in the options, and functions `optimizer_plugin` cannot use."""
         plugins.check_arguments('optimizer.name', self.name, self.options.function, 'learning_rate')
         for name, value in self.options.items():
-            allowed = 'must be 0: optimizer.decay is the weight decay'
+            allowed = 'must be 0: set optimizer.decay for weight decay'
             decays = plugins.DECAY in name and type(value) is not bool and value != 0  # weight_decay_mask is a bool
             require(not decays, f'optimizer.options.{name}', value, allowed)
         has_constant_rate, make = is_constant(self), self._factory
@@ -57,7 +56,7 @@ class PluginRule(RowwiseAdam):
     ) -> optax.GradientTransformationExtraArgs:
         """See `Rule.chain`.
 
-        Two labels of one rate share one instance of the plug-in, since it may have numbers for all of its parameters.
+        Labels with equal rates share an instance of the plug-in, which may keep statistics over all of its parameters.
         """
         make, table_rate = self._factory, self.table_rate
         table_schedule: optax.Schedule = schedule if table_rate == 1 else lambda step: table_rate * schedule(step)

@@ -1,4 +1,4 @@
-"""Learning-rate schedules: the rate as a function of the update, from its peak. `optimizer.schedule` names one.
+"""Learning-rate schedules, selected by `optimizer.schedule`.
 
 References:
     Zhai et al., Scaling vision transformers, 2022; Hägele et al., Scaling laws and compute-optimal training beyond
@@ -16,10 +16,10 @@ from nplm_jax.config.component import Component, in_range, key
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RateSchedule(Component, abc.ABC):
-    """The rate after warm-up.
+    """A learning-rate schedule, applied after warm-up.
 
     Attributes:
-        is_constant: Whether the rate is the peak throughout.
+        is_constant: Whether the rate is constant.
     """
 
     is_constant: ClassVar[bool] = False
@@ -35,7 +35,7 @@ class RateSchedule(Component, abc.ABC):
 
 
 class Constant(RateSchedule):
-    """The peak rate throughout."""
+    """A constant rate."""
 
     is_constant = True
 
@@ -45,7 +45,7 @@ class Constant(RateSchedule):
 
 
 class Linear(RateSchedule):
-    """Linear decay to zero over all epochs."""
+    """Linear decay to zero over the whole run."""
 
     def __call__(self, peak: Any, num_steps: int) -> optax.Schedule:
         """See `RateSchedule`."""
@@ -53,7 +53,7 @@ class Linear(RateSchedule):
 
 
 class Cosine(RateSchedule):
-    """Cosine decay to zero over all epochs."""
+    """Cosine decay to zero over the whole run."""
 
     def __call__(self, peak: Any, num_steps: int) -> optax.Schedule:
         """See `RateSchedule`."""
@@ -62,10 +62,10 @@ class Cosine(RateSchedule):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Trapezoid(RateSchedule):
-    """The peak, then linear decay to zero over the last updates (warmup-stable-decay, WSD)."""
+    """A constant rate, followed by linear decay to zero (warmup-stable-decay, WSD)."""
 
     cooldown: Annotated[float, in_range('must be above 0 and at most 1', above=0, most=1)] = key(
-        0.2, 'share of the updates after warm-up, the last ones, in which the rate falls to zero'
+        0.2, 'final fraction of the updates after warm-up during which the rate decays to zero'
     )
 
     def __call__(self, peak: Any, num_steps: int) -> optax.Schedule:

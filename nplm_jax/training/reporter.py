@@ -1,4 +1,4 @@
-"""The interface through which training reports its progress."""
+"""Interface for reporting training progress."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from nplm_jax.training.milestones import Progress, Schedule
 
 
 class Reporter:
-    """Receives training events and ignores them. `run_reporter.Reporter` writes files and moves a progress bar."""
+    """Ignores all training events. `run_reporter.Reporter` writes files and shows a progress bar."""
 
     def start(
         self, progress: Progress, schedule: Schedule, batch_size: int, cost: Cost, sampled_words: int = 0
@@ -15,29 +15,29 @@ class Reporter:
         """Called once, before the first chunk.
 
         Args:
-            progress: How far the run is.
-            schedule: When the run reports.
-            batch_size: Words an update.
-            cost: What a word costs.
-            sampled_words: The words of a validation if it predicts a sample of the validation words; 0 for all words.
+            progress: The progress of the run.
+            schedule: The updates at which the run logs, validates and saves.
+            batch_size: Words per update.
+            cost: The cost of a word.
+            sampled_words: The number of words in a validation sample; 0 if validations use all validation words.
         """
 
     def trained(self, progress: Progress, nll_S: np.ndarray) -> None:
-        """Called after each chunk with the mean NLL of each of its batches."""
+        """Called after each chunk with the mean NLL of each batch, nats per word."""
 
     def validated(self, progress: Progress) -> None:
         """Called after each validation."""
 
     def sampled(self, text: str) -> None:
-        """Called after each validation with a sample of text, if the settings ask for any."""
+        """Called after each validation with a sample of generated text, if `train.sample_words` is set."""
 
     def postprocessed(self, what: str, before: float, after: float) -> None:
-        """Called once after the changes that are made to the best parameters when training is over, if there are any.
+        """Called after post-processing of the best parameters, such as calibration.
 
         Args:
-            what: The changes, the subject of a sentence.
-            before: The mean NLL of the validation words before them, nats per word.
-            after: The same after them.
+            what: A noun phrase that names the change.
+            before: The mean NLL of the validation words before the change, nats per word.
+            after: The mean NLL after the change, nats per word.
         """
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
-"""Sparse updates: the rows of the tables that have a gradient, and their sums.
+"""Sparse updates: table rows with a gradient, and sums over repeated rows.
 
-Dims: V vocabulary, B batch, S streams, L tokens of each, R rows that are updated, with repetitions.
+Dims: V vocabulary, B batch, S streams, L tokens per stream, R updated rows, including repetitions.
 """
 
 import itertools
@@ -19,16 +19,15 @@ from nplm_jax.training.deferred_decay import add_rows
 
 
 def row_parts(view: View, ids_SxL: jax.Array, tables: Sequence[str]) -> dict[str, list[tuple[jax.Array, jax.Array]]]:
-    """Returns the rows of a view, or their gradients, table by table.
+    """Returns the rows of a view, or their gradients, by table.
 
     Args:
         view: A view with rows.
-        ids_SxL: The tokens that the body reads, int32.
+        ids_SxL: The input tokens, int32.
         tables: The names of the parameters with one row per output word.
 
     Returns:
-        The parts of each table: the numbers of rows, int32, R, and these rows, R x D. A row that was gathered twice
-        occurs twice.
+        Table name -> list of parts: row indices, int32, R, and rows, R x D. Rows gathered twice occur twice.
     """
     assert view.rows is not None
     parts: dict[str, list[tuple[jax.Array, Any]]] = {}
@@ -44,20 +43,22 @@ def row_parts(view: View, ids_SxL: jax.Array, tables: Sequence[str]) -> dict[str
 def row_gradients(
     view: View, batch: Batch, params: Params, network: Network, sharding: MeshSharding, sums_rows: bool
 ) -> tuple[Params, dict[str, Any]]:
-    """Returns sparse gradients as a tree like the parameters, and which rows of each table they are of.
+    """Converts the gradients of a view to a tree structured like the parameters, with gathered rows for each table.
 
-    In place of each table the tree has the gradients of R rows, whose numbers are int32, R. Where at least as many rows
-    were gathered as the table has, it has the gradient of the whole table instead, and `slice(None)` for the numbers,
-    which is less to add up and to send: on a mesh, and with `sums_rows`.
+    On a mesh, or with `sums_rows`, a table with fewer rows than were gathered is represented by its whole gradient
+    instead, which is cheaper to sum and to send.
 
     Args:
-        view: The gradients of the rows: `Gradients.view`.
+        view: The gradients of the rows, see `Gradients.view`.
         batch: The batch.
         params: The parameters.
-        network: Their network.
+        network: The network.
         sharding: The sharding of the parameters and the batch.
-        sums_rows: Whether each row occurs once, with the sum of its gradients; else a row that was gathered twice
-            occurs twice.
+        sums_rows: Whether to sum the gradients of repeated rows; otherwise rows gathered twice occur twice.
+
+    Returns:
+        The gradients, R x D for each table; and table name -> the indices of the R rows, int32, or `slice(None)` for a
+        whole table.
     """
     grads: Params = dict(view.shared)
     rows: dict[str, Any] = {}
@@ -77,7 +78,7 @@ def row_gradients(
 
 
 def scatter_to_dense(view: View, batch: Batch, params: Params, network: Network, sharding: MeshSharding) -> Params:
-    """Returns sparse gradients in the structure of the parameters, with zeros in the rows that they leave out."""
+    """Converts sparse gradients to dense gradients, with zeros in all other rows."""
     grads, rows = row_gradients(view, batch, params, network, sharding, sums_rows=False)
     return add_rows(jax.tree.map(jnp.zeros_like, params), grads, rows)
 
@@ -85,17 +86,17 @@ def scatter_to_dense(view: View, batch: Batch, params: Params, network: Network,
 def sum_rows(
     ids: Sequence[jax.Array], values: Sequence[jax.Array], num_rows: int, sharding: MeshSharding = ONE_DEVICE
 ) -> tuple[jax.Array, jax.Array]:
-    """Sums the values of each row.
+    """Sums values that belong to the same row.
 
     Args:
-        ids: The row numbers of each part, int32, R.
+        ids: The row indices of each part, int32, R.
         values: The values of each part, R x D.
         num_rows: The number of rows of the table.
-        sharding: The sharding of the batch; the row numbers are on every device.
+        sharding: The sharding of the batch; row indices are replicated.
 
     Returns:
-        Distinct row numbers in rising order, padded with `num_rows`, which is no row; and their sums. There are as many
-        of both as rows in all parts.
+        The distinct row indices in ascending order, padded with the invalid index `num_rows` to the total length of the
+        parts; and the sum for each of them.
     """
     sizes = [len(part) for part in ids]
     unique = jnp.unique(jnp.concatenate(ids), size=sum(sizes), fill_value=num_rows, return_inverse=True)
@@ -105,7 +106,7 @@ def sum_rows(
 
 
 def _sum(ids: Sequence[jax.Array], values: Sequence[jax.Array], num_rows: int) -> jax.Array:
-    """Sums the values of each row, part by part: one that is divided over devices is summed on each of them first."""
+    """Sums values by row, part by part. Parts divided over devices are first summed on each device."""
     sums = jnp.zeros((num_rows, *values[0].shape[1:]), values[0].dtype)
     for ids_R, values_RxD in zip(ids, values):
         sums = sums.at[ids_R].add(values_RxD)

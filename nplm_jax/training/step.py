@@ -1,6 +1,6 @@
-"""One update, and chunks of updates: pure functions of a training state.
+"""Single updates and chunks of updates, as pure functions of a training state.
 
-Dims: S streams, T targets of each; S also updates of a chunk, T also words of the corpus; V vocabulary.
+Dims: S streams, T targets per stream, V vocabulary; S also counts the updates of a chunk, T the words of the corpus.
 """
 
 import dataclasses
@@ -28,17 +28,17 @@ from nplm_jax.utils.errors import require
 
 @flax.struct.dataclass
 class TrainState:
-    """Everything that an update changes.
+    """The state that updates transform.
 
     Attributes:
         params: The parameters.
-        opt_state: The optimizer's state, with the rates: see `Optimizer`.
-        step: The number of updates made, int32.
-        seed: The seed of the run's random numbers, int32.
-        carry: The state of the streams for the next update: `Network.start`.
-        average: The running average of the parameters; None where `train.average` is 0.
-        output_state: The output layer's state; None for most.
-        scales: Factors of the tables within a chunk of sparse updates; None where the arrays hold the values.
+        opt_state: The state of the optimizer, including the rates; see `Optimizer`.
+        step: The number of completed updates, int32.
+        seed: The random seed of the run, int32.
+        carry: The state of the streams for the next update; see `Network.start`.
+        average: The running average of the parameters; None if `train.average` is 0.
+        output_state: The state of the output layer; None for stateless layers.
+        scales: Factors of the tables within a chunk of sparse updates; None if the arrays hold the actual values.
     """
 
     params: Params
@@ -53,10 +53,10 @@ class TrainState:
 
 @flax.struct.dataclass
 class RunInputs:
-    """The arrays that every update of a run reads.
+    """The arrays read by every update of a run.
 
     Attributes:
-        tokens_T: The words to which positions refer, int32: those of `word_source.Words`; None where batches are given.
+        tokens_T: The words indexed by positions, int32, see `word_source.Words`; None if batches are given directly.
         extras: `Batch.extras` of every batch.
         teachers: `Batch.teachers` of every batch.
     """
@@ -66,24 +66,24 @@ class RunInputs:
     teachers: Any = ()
 
     def batch(self, network: Network, positions_SxT: jax.Array) -> Batch:
-        """Returns the batch of a network with the targets at these positions, int32; see `make_batch`."""
+        """Returns the batch with targets at the given positions, int32; see `make_batch`."""
         arrays = self.extras, self.teachers
         return make_batch(self.tokens_T, positions_SxT, network.layout.lookback, network.line_end, *arrays)
 
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """Everything that is static in an update; equal programs share their compiled code.
+    """The static part of an update. Equal programs share compiled code.
 
     Attributes:
         network: The network.
         optimizer: The update rule without its rates, which are in the state.
         batch_size: Words per update.
         steps_per_epoch: Updates per epoch.
-        scatters_updates: Whether an update changes only the rows that have a gradient: see `updates_rows`.
-        num_microbatches: Number of microbatches of an update; see `gradients.accumulate`.
-        average_decay: The decay of the parameters' average per update; 0 for no average.
-        average_start: Number of updates before the average begins.
+        scatters_updates: Whether an update changes only table rows with a gradient; see `Rule.updates_rows`.
+        num_microbatches: Microbatches per update; see `gradients.accumulate`.
+        average_decay: The decay of the parameter average per update; 0 for no average.
+        average_start: The number of updates before averaging starts.
         sharding: The sharding of the state.
     """
 
@@ -98,21 +98,21 @@ class Program:
     sharding: MeshSharding = ONE_DEVICE
 
     def unshard(self, tree: Any) -> Any:
-        """Returns parameters, or a state with them, in full and without the rows that pad the output tables."""
+        """Gathers parameters or a state, and removes the padding rows of the output tables."""
         return self.sharding.unshard(tree, self.network.num_rows)
 
 
 @functools.partial(jax.jit, static_argnames='program')  # one compilation instead of one per operation
 def init_state(program: Program, seed: Any, hyperparams: Hyperparams, bias_V: np.ndarray | None = None) -> TrainState:
-    """Returns the state before the first update on the devices of the program: a pure function of the seed.
+    """Returns the initial state on the devices of the program, a pure function of the seed.
 
-    Each device computes only its rows.
+    Each device computes only its own rows.
 
     Args:
-        program: The run's program.
-        seed: The run's seed.
-        hyperparams: `Rule.hyperparams` of the run's optimizer.
-        bias_V: Initial b, float32; zeros when None.
+        program: The static part of the updates.
+        seed: The random seed.
+        hyperparams: `Rule.hyperparams` of the optimizer.
+        bias_V: Initial b, float32; None for zeros.
     """
     network, seed = program.network, jnp.asarray(seed, jnp.int32)
     key = jax.random.fold_in(jax.random.key(seed), 0)
@@ -129,25 +129,28 @@ def init_state(program: Program, seed: Any, hyperparams: Hyperparams, bias_V: np
 
 
 def average_decay_at(program: Program, step: jax.Array) -> jax.Array:
-    """Returns the decay of the parameters' average in an update: a plain mean at first, 1 before the average begins."""
+    """Returns the decay of the parameter average in an update: 1 before averaging starts, then that of a plain mean.
+
+    `average_decay` is its upper bound after the start.
+    """
     num_averaged = step - program.average_start
     return jnp.where(num_averaged < 0, 1.0, jnp.minimum(program.average_decay, (num_averaged + 1) / (num_averaged + 2)))
 
 
 def train_step(program: Program, state: TrainState, batch: Batch) -> tuple[TrainState, jax.Array]:
-    """Makes one update, in which float32 products are float32 on every device.
+    """Performs one update, with full float32 matrix products on every device.
 
-    JAX_DEFAULT_MATMUL_PRECISION chooses another precision for them.
+    Set JAX_DEFAULT_MATMUL_PRECISION to select another precision for float32 products.
 
     Args:
-        program: The run's program.
-        state: The state before it.
-        batch: The words.
+        program: The static part of the update.
+        state: The state before the update.
+        batch: The training examples.
 
     Returns:
-        The state after the update, and the batch's mean NLL before it, nats per word.
+        The state after the update, and the mean NLL of the batch before the update, nats per word.
     """
-    # Accelerators default to fewer bits: TensorFloat-32 on NVIDIA's, bfloat16 on TPUs.
+    # Accelerators default to lower precision: TensorFloat-32 on NVIDIA GPUs, bfloat16 on TPUs.
     chosen = jax.config.jax_default_matmul_precision  # type: ignore[attr-defined]
     with jax.default_matmul_precision(chosen or 'float32'):
         return _train_step(program, state, batch)
@@ -156,7 +159,7 @@ def train_step(program: Program, state: TrainState, batch: Batch) -> tuple[Train
 def _train_step(program: Program, state: TrainState, batch: Batch) -> tuple[TrainState, jax.Array]:
     network = program.network
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(state.seed), 2), state.step)
-    starts_epoch = state.step % program.steps_per_epoch == 0  # then the streams start anew
+    starts_epoch = state.step % program.steps_per_epoch == 0  # streams are reset in each epoch
     start = network.start(len(batch.ids_SxL))
     carry = jax.tree.map(lambda first, carried: jnp.where(starts_epoch, first, carried), start, state.carry)
     args = state.params, network, batch, carry, key, program.sharding, program.num_microbatches
@@ -165,7 +168,7 @@ def _train_step(program: Program, state: TrainState, batch: Batch) -> tuple[Trai
 
 
 def apply_gradients(program: Program, state: TrainState, batch: Batch, gradients: Gradients) -> TrainState:
-    """Returns the state after the update with these gradients, which scatters rows where `state.scales` is not None."""
+    """Returns the state after an update with the given gradients. Scatters rows if `state.scales` is not None."""
     view, network = gradients.view, program.network
     optimizer, sharding, step = program.optimizer, program.sharding, state.step
     kept, scales = average_decay_at(program, step), state.scales
@@ -192,7 +195,7 @@ def apply_gradients(program: Program, state: TrainState, batch: Batch, gradients
 
 
 def evaluation_params(program: Program, state: TrainState) -> Params:
-    """Returns the parameters that validation evaluates and that are the result: the average, once there is one."""
+    """Returns the parameters to validate and to report as the result: the average, once averaging has started."""
     if state.average is not None and state.step > program.average_start:
         return state.average
     return optimizer_plugin.evaluation_params(state.opt_state, state.params, program.network.tables.units)
@@ -201,10 +204,9 @@ def evaluation_params(program: Program, state: TrainState) -> Params:
 def train_steps(
     program: Program, state: TrainState, positions_T: jax.Array, first: Any, num_steps: int, inputs: RunInputs
 ) -> tuple[TrainState, jax.Array]:
-    """Makes `num_steps` updates, on consecutive elements of `positions_T` from index `first` on.
+    """Performs `num_steps` updates on consecutive elements of `positions_T`, starting at index `first`.
 
-    The result does not depend on the number of updates that are made at once. All of them are before
-    `Program.average_start`, or none is.
+    The result does not depend on how updates are grouped into calls. A call must not cross `Program.average_start`.
 
     Returns:
         The new state and the mean NLL of each batch, float32, S.
@@ -212,7 +214,7 @@ def train_steps(
 
     def step(state: TrainState, positions_SxT: jax.Array) -> tuple[TrainState, jax.Array]:
         state, nll = train_step(program, state, inputs.batch(program.network, positions_SxT))
-        # Sparse updates gather rows, so a row should be contiguous in memory; dense products want the words contiguous.
+        # Sparse updates gather rows, which should be contiguous in memory; dense products need contiguous words.
         return (state if program.scatters_updates else vocab_minor_layout(state, program.sharding)), nll
 
     if program.average_start:
@@ -229,5 +231,5 @@ def train_steps(
     return state, nll_S
 
 
-# Compiles `train_steps`. The state is donated: use only the one returned.
+# The compiled `train_steps`. It donates `state`: use only the returned state.
 execute_steps = jax.jit(train_steps, static_argnames=('program', 'num_steps'), donate_argnames='state')

@@ -1,4 +1,4 @@
-"""The signal that asks a training to stop, in all of its processes before the same chunk."""
+"""Coordinated stop signals, which make all processes of a training stop before the same chunk."""
 
 import time
 from collections.abc import Callable
@@ -7,26 +7,26 @@ import numpy as np
 
 from nplm_jax.distributed import multihost
 
-_SECONDS = 1.0  # between two exchanges of signals, about
+_SECONDS = 1.0  # approximate time between exchanges of signals
 
 
 class StopSignal:
-    """Exchanges the signals of the processes, for which each waits for the others, about once a second.
+    """Exchanges received signals between processes about once a second.
 
-    At each exchange the processes agree on the number of chunks until the next one. A process without others looks
-    before every chunk.
+    An exchange is blocking. At each exchange, the processes agree on the number of chunks until the next one. A single
+    process checks for signals before every chunk.
     """
 
     def __init__(self, interrupted: Callable[[], int]) -> None:
-        """Takes a function that returns the number of this process's signal, 0 for none."""
+        """Creates the object from a function that returns the signal number received by this process, or 0."""
         self._interrupted = interrupted
         self._chunks_left, self._interval, self._exchanged = 0, 1, time.perf_counter()
 
     def number(self, at_once: bool) -> int:
-        """Returns the signal's number in every process, 0 for none. Every process calls this before each chunk.
+        """Returns the same signal number in every process, or 0. Every process must call this before each chunk.
 
         Args:
-            at_once: Whether to exchange signals now; the same in every process.
+            at_once: Whether to exchange signals immediately; must be the same in every process.
         """
         if multihost.is_alone():
             return self._interrupted()

@@ -1,13 +1,14 @@
-"""Smooths the parameters of rare words with those of words that have the same ending.
+"""Suffix smoothing: rows of rare words are interpolated with the mean of words that have the same suffix.
 
 Let c_w be the row of word w in a table with one row per word, n_w its training count and a_w = n_w / (n_w + k). The
-smoothed row is a_w c_w + (1 - a_w) mu(s), where s are the last four letters of w. The mean mu(s) of the words that end
-in s is itself smoothed with that of the ending without its first letter, from s = '' on:
-mu(s) = (sum over w that end in s of a_w c_w + k mu(s[1:])) / (sum of a_w + k).
-Dims: V vocabulary, D columns, E endings.
+smoothed row is a_w c_w + (1 - a_w) mu(s), where s is the suffix of the last four letters of w. The mean mu(s) over
+words with suffix s is itself smoothed with the mean of the next shorter suffix, starting at s = '':
+mu(s) = (sum over w with suffix s of a_w c_w + k mu(s[1:])) / (sum of a_w + k).
+
+Dims: V vocabulary, D columns, E suffixes.
 
 References:
-    Brants, TnT: a statistical part-of-speech tagger, 2000: the same back-off over endings, for unknown words.
+    Brants, TnT: a statistical part-of-speech tagger, 2000: the same back-off over suffixes, for unknown words.
 """
 
 from collections.abc import Sequence
@@ -20,17 +21,20 @@ from nplm_jax.data.dataset import Dataset
 from nplm_jax.models.network import Network
 from nplm_jax.outputs.output_layer import Params
 
-MAX_LETTERS = 4  # of an ending
+MAX_LETTERS = 4  # maximum length of a suffix
 
 
 def smooth(network: Network, params: Params, data: Dataset, k: float) -> Params:
-    """Returns the parameters with the matrices with one row per word smoothed, C and the output matrices.
+    """Smooths the matrices with one row per word: C and the output matrices.
 
     Args:
-        network: The network; its output layer is a softmax over all words.
-        params: Its parameters.
-        data: Its corpus: the vocabulary, and the training words, which are counted.
-        k: The count at which a word's own row and the mean of its ending have equal weights.
+        network: The network, with a softmax over all words as its output layer.
+        params: The parameters.
+        data: The corpus: vocabulary, and training words for the counts.
+        k: The count at which a word's own row and the mean of its suffix have equal weights.
+
+    Returns:
+        The parameters with smoothed matrices.
     """
     words = data.vocabulary.words
     counts_V = mapped_arrays.bincount(data.train_words, len(words))
@@ -39,17 +43,17 @@ def smooth(network: Network, params: Params, data: Dataset, k: float) -> Params:
 
 
 def smooth_rows(table_VxD: np.ndarray, words: Sequence[str], counts_V: np.ndarray, k: float) -> np.ndarray:
-    """Returns a table with its rows smoothed, of the type of the table.
+    """Smooths the rows of a table; preserves the dtype.
 
     Args:
-        table_VxD: A row per word.
-        words: The words, by id.
-        counts_V: Their training counts; some are above zero.
-        k: The count at which a word's own row and the mean of its ending have equal weights; above 0.
+        table_VxD: A table with one row per word.
+        words: The words in order of their ids.
+        counts_V: The training count of each word, at least one of them positive.
+        k: The count at which a word's own row and the mean of its suffix have equal weights, above 0.
     """
     weights_Vx1 = (counts_V / (counts_V + k))[:, None]
     weighted_VxD = weights_Vx1 * table_VxD.astype(np.float64)
-    means_VxD = np.tile(weighted_VxD.sum(axis=0) / weights_Vx1.sum(), (len(words), 1))  # of the ending of each word
+    means_VxD = np.tile(weighted_VxD.sum(axis=0) / weights_Vx1.sum(), (len(words), 1))  # mean of each word's suffix
     for length in range(1, MAX_LETTERS + 1):
         ids = np.flatnonzero([len(word) >= length for word in words])
         letters = [word[-length:] for word in words if len(word) >= length]

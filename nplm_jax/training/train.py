@@ -1,8 +1,10 @@
-"""Training, from the newest checkpoint to the best parameters.
+"""The training loop.
 
-`train` is the whole of it: restore, update, validate, save and post-process. It is a generator, which yields chunks of
-updates and receives their results: `fit` executes those of one run, `vmapped.fit_many` those of several runs together.
-Dims: S updates of a chunk.
+`train` contains the complete procedure: restore, update, validate, save and post-process. It is a generator that yields
+chunks of updates and receives their results. `fit` executes the chunks of one run, and `vmapped.fit_many` executes the
+chunks of several runs together.
+
+Dims: S updates per chunk.
 """
 
 import dataclasses
@@ -33,16 +35,16 @@ from nplm_jax.utils.errors import NonFiniteError
 
 
 class Interrupted(Exception):
-    """A signal stopped training; the state is saved."""
+    """Raised when a signal stopped training. The state is saved."""
 
     def __init__(self, step: int, signal_number: int) -> None:
-        """Takes the last update and the signal's number."""
+        """Creates the exception from the number of the last update and the number of the signal."""
         super().__init__(f'stopped after update {step:,} (saved)')
         self.signal_number = signal_number
 
 
 class Pruned(Exception):
-    """A search stopped training after a validation; the state is saved."""
+    """Raised when a search stopped training after a validation. The state is saved."""
 
 
 class Best(NamedTuple):
@@ -50,7 +52,7 @@ class Best(NamedTuple):
 
     Attributes:
         params: The parameters, on the devices of the run.
-        scores: log P of the validation words by them; empty where another start of the run found them.
+        scores: log P of the validation words; empty if the parameters come from a checkpoint.
     """
 
     params: Params
@@ -58,12 +60,12 @@ class Best(NamedTuple):
 
 
 class Trained(NamedTuple):
-    """The result of a training.
+    """The result of training.
 
     Attributes:
-        params: The parameters with the best validation NLL, post-processed: on the devices of the run, of several
-            processes in full in each.
-        scores: log P of the validation words by them; empty where another start of the run found them.
+        params: The post-processed parameters with the best validation NLL, on the devices of the run. With several
+            processes, each holds them in full.
+        scores: log P of the validation words; empty if the parameters come from a checkpoint.
         progress: The final progress.
     """
 
@@ -72,13 +74,13 @@ class Trained(NamedTuple):
     progress: Progress
 
 
-# A run in training. It receives the result of the chunk that it yielded; None at first, or if that did not run.
+# A run in training. It receives the result of the chunk it yielded, or None at the start or if the chunk did not run.
 Training: TypeAlias = Generator[Chunk, ChunkResult | None, Trained]
 ShouldPrune: TypeAlias = Callable[[Progress, Schedule], bool]
 
 
 def never(progress: Progress, schedule: Schedule) -> bool:
-    """Prunes no run."""
+    """A `should_prune` callback that never prunes a run."""
     return False
 
 
@@ -92,18 +94,18 @@ def train(
 ) -> Training:
     """Trains to the last update, or until validation has not improved for `train.patience` evaluations.
 
-    Resumes from the newest checkpoint: the same settings and data give the same parameters, bit for bit on a CPU,
-    however often the run was stopped. Several processes each call this; all use the checkpoint and the validation of
-    the first one. The device never waits for the host: unless something is due, the losses of a chunk are read once
-    the next chunk has been dispatched.
+    Resumes from the newest checkpoint. On a CPU, equal settings and data give bitwise identical parameters, no matter
+    how often the run was interrupted. In multi-process runs every process calls this function; all of them use the
+    checkpoint and the validation result of the first process. The device does not wait for the host: unless an action
+    is due, the losses of a chunk are read after the next chunk has been dispatched.
 
     Args:
         run: The constants of the run.
-        store: The checkpoints; None in a process that neither reads nor writes any.
+        store: The checkpoints; None in a process that neither reads nor writes checkpoints.
         reporter: Receives training events.
-        interrupted: Returns the number of a signal that asks to stop, 0 for none.
-        started: Start time (time.perf_counter()); default: now.
-        should_prune: Called after each validation; returns whether to stop, unless training is over.
+        interrupted: Returns the number of a received stop signal, or 0.
+        started: Start time (time.perf_counter()); None for now.
+        should_prune: Called after each validation except the last; returns whether to stop the run.
 
     Yields:
         The next chunk of updates.
@@ -112,10 +114,10 @@ def train(
         The best parameters, their scores and the progress.
 
     Raises:
-        NonFiniteError: A number is not finite. The last good checkpoint is kept.
+        NonFiniteError: A loss, parameter or optimizer state is not finite. The last good checkpoint is kept.
         OSError: A checkpoint could not be written.
-        Interrupted: A signal asked to stop; the state is saved.
-        Pruned: `should_prune` asked to stop; the state is saved.
+        Interrupted: A signal requested a stop; the state is saved.
+        Pruned: `should_prune` requested a stop; the state is saved.
     """
     state, best, progress = restore_or_init(run, store)
     losses = LossReader(reporter, (time.perf_counter() if started is None else started) - progress.seconds)
@@ -145,13 +147,13 @@ def train(
                 save(run, store, state, best, progress, wait=True)
                 raise Pruned(f'pruned after update {progress.step:,} (saved)')
         if progress.finished:
-            best, progress = postprocess(run, best, progress, reporter)  # saved below: never is one written twice
+            best, progress = postprocess(run, best, progress, reporter)  # saved once, below
         if due.save or progress.finished:
             save(run, store, state, best, progress, wait=progress.finished)
 
 
 def fit(training: Training) -> Trained:
-    """Trains one run to its end; see `train`. Raises BadInput where memory is too small."""
+    """Executes a training to its end; see `train`. Raises BadInput if it runs out of memory."""
     result = None
     with out_of_memory_as_bad_input():
         try:
@@ -163,7 +165,7 @@ def fit(training: Training) -> Trained:
 
 
 def restore_or_init(run: TrainingRun, store: CheckpointStore | None) -> tuple[TrainState, Best, Progress]:
-    """Returns state, best parameters and progress of the newest checkpoint, else the initial ones, on its devices."""
+    """Restores the newest checkpoint, or initialises the run. Arrays are placed on the devices of the run."""
     shapes, place = run.state_shapes(), run.program.sharding.shard
     restored = store and store.restore(shapes, shapes.params)
     if not multihost.broadcast_from_primary(np.bool(restored is not None)):
@@ -178,11 +180,11 @@ def restore_or_init(run: TrainingRun, store: CheckpointStore | None) -> tuple[Tr
 def validate(
     run: TrainingRun, state: TrainState, best: Best, progress: Progress, reporter: Reporter
 ) -> tuple[Best, Progress]:
-    """Evaluates a state on the validation words and reports it.
+    """Evaluates a state on the validation words and reports the result.
 
     Returns:
-        The best parameters, those of the state if it is better, and the progress, `finished` if patience or the
-        updates are used up.
+        The best parameters so far, and the progress, which is `finished` after the last update or when patience runs
+        out.
     """
     params = step_lib.evaluation_params(run.program, state)
     try:
@@ -209,7 +211,7 @@ def validate(
 
 
 def postprocess(run: TrainingRun, best: Best, progress: Progress, reporter: Reporter) -> tuple[Best, Progress]:
-    """Smooths and calibrates the best parameters as the settings ask for; smoothing only if it lowers the NLL."""
+    """Applies suffix smoothing and calibration, if enabled. Smoothing is kept only if it lowers the validation NLL."""
     data, train, started = run.data, run.train, time.perf_counter()
     before = nll = progress.best_valid_nll
     changes = []
@@ -221,13 +223,13 @@ def postprocess(run: TrainingRun, best: Best, progress: Progress, reporter: Repo
             best, nll = Best(smoothed, scores), smoothed_nll
             changes.append('suffix smoothing')
         else:
-            reporter.postprocessed('suffix smoothing, which is left out,', before, smoothed_nll)
+            reporter.postprocessed('suffix smoothing (rejected)', before, smoothed_nll)
     if train.calibrate:
         calibrated = calibration.calibrate(run.model(best.params, is_shared=True), data)
         nll, scores = score_valid(run, calibrated)
         best = Best(calibrated, scores)
         fitted, valid = calibration.num_words(data), len(data.valid)
-        words = f'all {valid:,}' if fitted == valid else f'{fitted:,} of the {valid:,}'
+        words = f'all {valid:,}' if fitted == valid else f'{fitted:,} of {valid:,}'
         changes.append(f'calibration on {words} validation words')
     if changes:
         seconds = progress.seconds + time.perf_counter() - started
@@ -239,7 +241,7 @@ def postprocess(run: TrainingRun, best: Best, progress: Progress, reporter: Repo
 def save(
     run: TrainingRun, store: CheckpointStore | None, state: TrainState, best: Best, progress: Progress, wait: bool
 ) -> None:
-    """Begins to write a checkpoint. Raises NonFiniteError instead if a number is not finite.
+    """Starts writing a checkpoint. Raises NonFiniteError instead if the state is not finite.
 
     Args:
         run: The constants of the run.
@@ -247,10 +249,10 @@ def save(
         state: The training state.
         best: The best parameters.
         progress: The progress.
-        wait: Whether to return only when it is complete; training goes on otherwise.
+        wait: Whether to block until the checkpoint is complete.
     """
     finite.check(state, progress.step)
-    arrays = run.program.unshard(state), run.program.unshard(best.params)  # of several processes, each takes part
+    arrays = run.program.unshard(state), run.program.unshard(best.params)  # a collective: every process takes part
     if store:
         store.save(progress.step, *arrays, dataclasses.asdict(progress))
         if wait:
@@ -261,7 +263,7 @@ def score_valid(run: TrainingRun, params: Params) -> tuple[float, Scores]:
     """Scores the validation words, or a sample of them.
 
     Returns:
-        The mean NLL, nats per word, and log P of each word if the last evaluation predicts the same words.
+        The mean NLL, nats per word, and log P of each word if the final evaluation scores the same words.
     """
     model, num_words = CachedScores(run.model(params, is_shared=True)), run.num_valid_words
     score = evaluate_sample(model, run.data.tokens_T, run.data.valid, num_words)
@@ -270,14 +272,14 @@ def score_valid(run: TrainingRun, params: Params) -> tuple[float, Scores]:
 
 
 def num_sampled_words(run: TrainingRun) -> int:
-    """Returns the words of a validation if it predicts a sample of the validation words; 0 for all words."""
+    """Returns the number of words in a validation sample; 0 if validations use all validation words."""
     valid = run.data.valid
     num_words = sum(map(len, sample_spans(valid, run.num_valid_words or len(valid))))
     return num_words if num_words < len(valid) else 0
 
 
 def sample(run: TrainingRun, params: Params) -> str:
-    """Returns a text of `train.sample_words` words by these parameters; its random numbers are always the same."""
+    """Generates `train.sample_words` words with the given parameters and a fixed seed."""
     model, vocabulary = NeuralLanguageModel(run.program.network, params), run.data.vocabulary
     prompt_N, words = generation.encode_prompt([], vocabulary), run.train.sample_words
     (ids,) = generation.sample(model, prompt_N, words, samples=1)

@@ -1,6 +1,6 @@
 """The constants of a training run, and its chunks of updates.
 
-Dims: T positions of an epoch, S updates of a chunk.
+Dims: T positions of an epoch, S updates per chunk.
 """
 
 import contextlib
@@ -33,10 +33,10 @@ class Chunk(NamedTuple):
     Attributes:
         program: The static part of an update.
         state: The state before the updates.
-        positions_T: Positions of words to predict in `inputs.tokens_T`.
-        first: The index in `positions_T` of the first of these updates' words, int32.
+        positions_T: Positions of target words in `inputs.tokens_T`.
+        first: The index in `positions_T` of the first target of the chunk, int32.
         num_steps: The number of updates.
-        inputs: What every update reads.
+        inputs: The arrays read by every update.
     """
 
     program: Program
@@ -53,7 +53,7 @@ class ChunkResult(NamedTuple):
     Attributes:
         state: The state after the updates.
         nll_S: The mean NLL of each batch, nats per word.
-        seconds: The seconds that they took; None if they were dispatched and are not waited for.
+        seconds: The duration of the updates in seconds; None if they were dispatched without waiting.
     """
 
     state: TrainState
@@ -63,19 +63,19 @@ class ChunkResult(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TrainingRun:
-    """The constants of a run, built once from its settings and its data.
+    """The constants of a run, built once from its settings and data.
 
     Attributes:
-        train: `train.*`.
-        eval: `eval.*`.
-        seed: The seed of its random numbers.
-        hyperparams: `Rule.hyperparams` of its optimizer.
+        train: The settings `train.*`.
+        eval: The settings `eval.*`.
+        seed: The random seed.
+        hyperparams: `Rule.hyperparams` of the optimizer.
         data: The corpus.
-        schedule: When it logs, validates and saves.
+        schedule: The updates at which the run logs, validates and saves.
         program: The static part of an update.
-        inputs: The arrays that every update reads, on every device, without the corpus.
-        words: Reads the words of each chunk.
-        num_batched: How many runs train together.
+        inputs: The arrays read by every update, without the corpus; replicated on all devices.
+        words: The source of the words of each chunk.
+        num_batched: The number of runs that train together.
     """
 
     train: TrainSettings
@@ -91,28 +91,30 @@ class TrainingRun:
 
     @functools.cached_property
     def cost(self) -> Cost:
-        """What a word costs; without the devices' peak where runs that train together share their time."""
+        """The cost of a word, without the peak of the devices if several runs share them."""
         cost = cost_of(self.program, self.hyperparams, self.inputs)
         return cost if self.num_batched == 1 else cost._replace(peak=None)
 
     @property
     def num_valid_words(self) -> int:
-        """The most words of a validation; 0 for all words."""
+        """The maximum number of words in a validation; 0 for all words."""
         return self.train.valid_words or self.eval.words
 
     def model(self, params: Params, is_shared: bool = False) -> NeuralLanguageModel:
-        """Returns the model with these parameters, for evaluations on the run's devices.
+        """Returns a model with the given parameters for evaluation on the devices of the run.
 
         Args:
-            params: The parameters: on the run's devices, of several processes that do not share it in full.
-            is_shared: Whether all processes evaluate it together, at the same time; else each does so by itself.
+            params: The parameters on the devices of the run. If several processes evaluate the model independently,
+                each must hold them in full.
+            is_shared: Whether all processes evaluate the model together; otherwise each process evaluates it
+                independently.
         """
         devices = sharding.scoring_sharding(self.program.sharding, is_shared)
         params = params if devices is self.program.sharding else devices.put(params)
         return NeuralLanguageModel(self.program.network, params, devices)
 
     def chunk(self, state: TrainState, step: int) -> Chunk:
-        """Returns the chunk after update `step`."""
+        """Returns the chunk of updates that follows update `step`."""
         epoch, first = divmod(step, self.schedule.steps_per_epoch)
         num_steps = self.schedule.next_boundary(step) - step
         B = self.program.batch_size
@@ -122,7 +124,7 @@ class TrainingRun:
         return Chunk(self.program, state, words.positions, place, num_steps, inputs)
 
     def init_state(self) -> TrainState:
-        """Returns the state before the first update, on the run's devices."""
+        """Returns the initial state, on the devices of the run."""
         bias_V = None
         if self.train.unigram_bias:
             words = self.data.train_words, len(self.data.vocabulary)
@@ -130,14 +132,14 @@ class TrainingRun:
         return step_lib.init_state(self.program, self.seed, self.hyperparams, bias_V)
 
     def state_shapes(self) -> TrainState:
-        """Returns the shapes and types of a state in full, as checkpoints have it, without arrays."""
+        """Returns the shapes and dtypes of an unsharded state, as stored in checkpoints."""
         program = dataclasses.replace(self.program, sharding=sharding.ONE_DEVICE)
         return jax.eval_shape(lambda: step_lib.init_state(program, self.seed, self.hyperparams))
 
 
 @contextlib.contextmanager
 def out_of_memory_as_bad_input() -> Iterator[None]:
-    """Raises BadInput if the body runs out of memory, on the device or the host."""
+    """Raises BadInput if the body of the context runs out of device or host memory."""
     try:
         yield
     except (jax.errors.JaxRuntimeError, MemoryError) as error:

@@ -1,4 +1,4 @@
-"""Optax transformations: weight decay, the learning rate, one second moment per row, and clipping."""
+"""Optax transformations: weight decay, learning rate, row-wise second moments, and clipping."""
 
 import types
 from collections.abc import Mapping
@@ -10,9 +10,9 @@ import optax
 
 
 def add_weight_decay(decay: Any) -> optax.GradientTransformationExtraArgs:
-    """Adds the gradient of R(theta) = decay/2 * the sum of the squares of all weights (C, H, U, W), not of the biases.
+    """Adds the gradient of R(theta) = decay/2 * the sum of squared weights (C, H, U, W); excludes biases.
 
-    Tables in `rows` are left out: `Optimizer.table_factor` is their decay.
+    Tables in `rows` are skipped; `Optimizer.table_factor` gives their decay.
 
     Args:
         decay: The coefficient.
@@ -30,11 +30,11 @@ def add_weight_decay(decay: Any) -> optax.GradientTransformationExtraArgs:
 def scale_by_learning_rate(
     schedule: optax.Schedule, multiples: Mapping[str, float] = types.MappingProxyType({})
 ) -> optax.GradientTransformationExtraArgs:
-    """Multiplies updates by the negative learning rate of update `step`, those of some parameters by a multiple of it.
+    """Multiplies updates by the negative learning rate at `step`, or by a multiple of it for selected parameters.
 
     Args:
         schedule: The function step -> rate.
-        multiples: The multiple of each such parameter, by name.
+        multiples: Parameter name -> multiple; 1 for other parameters.
     """
 
     def update(updates: Any, state: Any, params: Any = None, *, step: jax.Array, **_: Any) -> tuple[Any, Any]:
@@ -53,35 +53,35 @@ class RowMomentState(NamedTuple):
 
     Attributes:
         count: The number of updates, int32.
-        nu: For each table the running mean of each row's mean squared gradient, float32, V.
+        nu: For each table, the running mean of the mean squared gradient of each row, float32, V.
     """
 
-    count: jax.Array  # type: ignore[assignment]  # Optax's name for it; a tuple has a method of this name
+    count: jax.Array  # type: ignore[assignment]  # Optax's name; shadows a method of tuple
     nu: Any
 
 
 def scale_by_row_moment(
     adaptivity: float = 1.0, b2: float = 0.999, eps: float = 1e-8
 ) -> optax.GradientTransformationExtraArgs:
-    """Divides each row of a table by the root of one second moment, without momentum.
+    """Divides each row of a table by the root of a second moment of the row, without momentum.
 
-    The divisor is nu_row^(p/2) nu_mean^((1-p)/2) with p = `adaptivity`, where nu_mean is the mean over the rows that
-    have had a gradient. With p = 1 the rows of rare words move as far in an update as those of frequent words; with
-    p = 0 all rows have one rate, as in gradient descent.
+    The divisor is nu_row^(p/2) nu_mean^((1-p)/2) with p = `adaptivity`, where nu_mean is the mean over all rows that
+    have ever had a gradient. With p = 1, the rows of rare words move as far per update as the rows of frequent words.
+    With p = 0, all rows have the same rate, as in gradient descent.
 
-    A row without a gradient does not change, so that an update need not touch it. Where `rows` is given, the gradients
-    of each table in it are those of the rows `rows[name]` alone, R x D. These row numbers are distinct, except that V
-    stands for no row.
+    Rows without a gradient do not change and need not be touched. If the argument `rows` of `update` is given, the
+    gradient of each table in it is R x D and covers only the rows `rows[name]`. These indices must be distinct, except
+    for the invalid index V, which is ignored.
 
     Args:
         adaptivity: p, from 0 to 1.
         b2: The decay of the second moments.
-        eps: Added to the root.
+        eps: A constant added to the root.
 
     References:
-        Kingma and Ba, Adam, ICLR 2015. One second moment a row: Naumov et al., Deep learning recommendation model for
+        Kingma and Ba, Adam, ICLR 2015. Row-wise second moments: Naumov et al., Deep learning recommendation model for
         personalization and recommendation systems, 2019.
-        A smaller power of the second moment: Chen et al., Closing the generalization gap of adaptive gradient methods
+        Smaller powers of the second moment: Chen et al., Closing the generalization gap of adaptive gradient methods
         in training deep neural networks (Padam), IJCAI 2020.
     """
 
@@ -117,17 +117,17 @@ def scale_by_row_moment(
 
 
 def clip_by_global_norm(max_norm: float) -> optax.GradientTransformation:
-    """Returns `optax.clip_by_global_norm`, as one multiplication that XLA can fuse into the update.
+    """Implements `optax.clip_by_global_norm` as a single multiplication, which XLA can fuse into the update.
 
-    A norm that is not finite makes the update not finite, which stops the run: Optax would make it zero without a
-    word where the sum of squares overflows float32, from a norm of 1.8e19 on.
+    A non-finite norm gives a non-finite update, which stops the run. Optax would silently return a zero update if the
+    sum of squares overflows float32, for norms above 1.8e19.
 
     Args:
-        max_norm: The largest norm of all gradients together.
+        max_norm: The maximum global norm.
     """
 
     def update(updates: Any, state: optax.EmptyState, params: Any = None) -> tuple[Any, optax.EmptyState]:
-        # A branch of `jax.lax.cond` would take arrays in the default layout: XLA would transpose those of U and W.
+        # No `jax.lax.cond`: its branches take arrays in the default layout, for which XLA would transpose U and W.
         norm = optax.tree.norm(updates)
         factor = jnp.where(jnp.isfinite(norm), jnp.minimum(1.0, max_norm / norm), jnp.nan)
         return jax.tree.map(lambda g: g * factor.astype(g.dtype), updates), state

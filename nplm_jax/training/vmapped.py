@@ -1,6 +1,8 @@
-"""Trains runs that differ only in hyperparameters together: `jax.vmap` over their updates, divided over the devices.
+"""Joint training of runs that differ only in hyperparameters, with `jax.vmap` over their updates.
 
-Only the updates are vmapped: each run reads, validates, saves and stops by itself. Dims: R runs, S updates.
+Devices divide the runs. Only updates are vmapped: each run reads data, validates, saves and stops independently.
+
+Dims: R runs, S updates.
 """
 
 import dataclasses
@@ -21,16 +23,16 @@ from nplm_jax.training.training_run import Chunk, ChunkResult, out_of_memory_as_
 from nplm_jax.utils.errors import BadInput, NonFiniteError
 
 RUNS = 'runs'  # the mesh axis over which runs are divided
-RUN_ERRORS = (BadInput, NonFiniteError, Interrupted)  # errors that end one run of a group and not the others
+RUN_ERRORS = (BadInput, NonFiniteError, Interrupted)  # errors that end only one run of a group
 
 
 def fit_many(trainings: Sequence[Training]) -> list[Trained | Exception]:
-    """Trains several runs together: `train.fit` for each, with the updates of runs at the same step in one program.
+    """Trains several runs like `train.fit`, but executes the updates of runs at the same step in one program.
 
-    Runs resume from their own checkpoints; the ones at the lowest step run first. If a signal stops one, all stop.
+    Runs resume from their own checkpoints, and the runs at the lowest step go first. A stop signal stops all runs.
 
     Returns:
-        For each run its result, or the BadInput, NonFiniteError or Interrupted that ended it.
+        For each run, its result, or the BadInput, NonFiniteError or Interrupted that ended it.
     """
     outcomes: dict[int, Trained | Exception] = {}
     chunks: dict[int, Chunk] = {}  # the next chunk of each run
@@ -54,18 +56,18 @@ def fit_many(trainings: Sequence[Training]) -> list[Trained | Exception]:
             for run, result in zip(group, results):
                 advance(run, result)
             if any(isinstance(outcome, Interrupted) for outcome in outcomes.values()):
-                for run in list(chunks):  # these yielded a chunk before the signal came
+                for run in list(chunks):  # runs that yielded a chunk before the signal
                     advance(run, None)
     return [outcomes[run] for run in range(len(trainings))]
 
 
 def run_chunks(chunks: Sequence[Chunk], max_runs: int) -> list[ChunkResult]:
-    """Runs chunks of equal programs, at the same update, in one execution.
+    """Executes chunks of equal programs at the same update in one call.
 
-    Pads the group to max_runs // 2**k by repeating the last chunk, which bounds the number of compilations.
+    Pads the group to max_runs // 2**k runs by repeating the last chunk, which bounds the number of compilations.
 
     Returns:
-        For each the state after it, the mean NLL of each batch and the seconds.
+        The result of each chunk.
     """
     started = time.perf_counter()
     if len(chunks) <= 1:
@@ -99,13 +101,13 @@ def run_chunks(chunks: Sequence[Chunk], max_runs: int) -> list[ChunkResult]:
 
 
 def _join_words(tokens: Sequence[jax.Array], num_context: int) -> tuple[np.ndarray, list[int]]:
-    """Returns the words of all runs as one array, and where those of each run start in it.
+    """Concatenates the words of all runs. Returns the array and the start of each run in it.
 
-    Runs on one corpus share it (`Dataset.device_tokens_T`); runs that read it from a mapped file have their own words.
+    Runs on the same corpus share one array (`Dataset.device_tokens_T`); runs that read a mapped file have their own.
 
     Args:
         tokens: The words of each run.
-        num_context: The rare-word symbols before those of each run, so that no context reaches into another run's.
+        num_context: The number of rare-word symbols before each run, which separate contexts of different runs.
     """
     if all(array is tokens[0] for array in tokens):
         return np.asarray(tokens[0]), [0] * len(tokens)
@@ -118,7 +120,7 @@ def _join_words(tokens: Sequence[jax.Array], num_context: int) -> tuple[np.ndarr
 def _execute(
     program: Program, mesh: Mesh, num_steps: int, states: TrainState, positions_RxT: jax.Array, inputs: RunInputs
 ) -> tuple[TrainState, jax.Array]:
-    """Runs `step.train_steps` for R runs, which differ only in their states and positions.
+    """Executes `step.train_steps` for R runs that differ only in their states and positions.
 
     Returns:
         The new states, and the mean NLL of each batch, R x S.
@@ -133,13 +135,13 @@ def _execute(
         mesh=mesh,
         in_specs=(runs, runs, replicated),
         out_specs=runs,
-        check_vma=False,  # nothing is sent between devices
+        check_vma=False,  # no communication between devices
     )
     return mapped(states, positions_RxT, inputs)
 
 
 def _mesh(num_runs: int) -> Mesh:
-    """Returns a mesh of the largest number of local devices that divides the runs evenly."""
+    """Returns a mesh over the largest number of local devices that divides the number of runs."""
     devices = jax.local_devices()
     size = max(d for d in range(1, len(devices) + 1) if num_runs % d == 0)
     return jax.make_mesh((size,), (RUNS,), axis_types=(AxisType.Auto,), devices=devices[:size])

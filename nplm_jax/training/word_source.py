@@ -1,7 +1,8 @@
-"""Where updates read their words: from the corpus on the device, or from a mapped file by the host, chunk by chunk.
+"""Sources of training words: the corpus on the device, or a memory-mapped file read chunk by chunk.
 
-In both the order of the words is a pure function of (seed, epoch, update). Dims: T words of the corpus, L words that
-are read together, N context words, P words to predict.
+The order of the words is a pure function of (seed, epoch, update) in both cases.
+
+Dims: T words of the corpus, L words read together, N context words, P target words.
 """
 
 import functools
@@ -22,12 +23,12 @@ from nplm_jax.utils.errors import require
 
 
 class Words(NamedTuple):
-    """The words of some consecutive updates of an epoch, on every device.
+    """The words of consecutive updates within an epoch, on every device.
 
     Attributes:
-        tokens_L: Ids of words in reading order, int32.
-        positions: The positions in `tokens_L` of words to predict, int32, in the order of the updates.
-        first: The index in `positions` of the first word of these updates.
+        tokens_L: Word ids in reading order, int32.
+        positions: Positions of target words in `tokens_L`, int32, in the order of the updates.
+        first: The index in `positions` of the first target of these updates.
     """
 
     tokens_L: jax.Array
@@ -35,25 +36,25 @@ class Words(NamedTuple):
     first: int
 
 
-# (epoch, first, size) -> the `size` words that the epoch predicts from index `first` on.
+# (epoch, first, size) -> the `size` target words of the epoch from index `first` on.
 WordSource: TypeAlias = Callable[[int, int, int], Words]
 
 
 def resolve_input(data: Dataset) -> str:
-    """Returns what train.input=auto means for a corpus: a mapped one is read from its file."""
+    """Resolves train.input=auto: `mapped` for a memory-mapped corpus, else `device`."""
     return 'mapped' if isinstance(data.tokens_T, np.memmap) else 'device'
 
 
 def make_word_source(
     settings: TrainSettings, seed: int, data: Dataset, network: Network, sharding: MeshSharding
 ) -> WordSource:
-    """Returns the source that `train.input` names; `auto` is what `resolve_input` returns.
+    """Creates the source selected by `train.input`; see `resolve_input` for `auto`.
 
     Raises:
-        BadInput: The corpus is too long for positions of 32 bits, and is not to be read from its file.
+        BadInput: `train.input` is `device`, and the corpus is too long for 32-bit positions.
     """
     kind, batch_size = settings.input, settings.batch_size
-    allowed = 'must be auto or mapped for a text of 2**31 words or more'
+    allowed = 'must be auto or mapped for a corpus of 2**31 words or more'
     require(kind != 'device' or len(data.tokens_T) < 2**31, 'train.input', kind, allowed)
     if (resolve_input(data) if kind == 'auto' else kind) == 'mapped':
         return functools.partial(_read_mapped, batch_size, seed, data, network, sharding)
@@ -76,9 +77,9 @@ def _read_mapped(
     first: int,
     size: int,
 ) -> Words:
-    """Reads the windows of `size` words from the mapped corpus; each process reads those of its own devices.
+    """Reads the windows of `size` targets from the mapped corpus. Each process reads the windows of its own devices.
 
-    The memory does not grow with the length of the corpus.
+    Memory use does not grow with the length of the corpus.
     """
     N, tokens_T, layout = network.layout.lookback + 1, data.tokens_T, network.layout
 

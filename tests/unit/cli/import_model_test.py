@@ -211,7 +211,7 @@ def test_a_file_is_no_folder_of_a_run(tmp_path, lines):
     (tmp_path / 'lm.arpa').write_text(ARPA)
     with pytest.raises(SystemExit) as stop:
         cli.main(['import', str(tmp_path / 'lm.arpa'), f'--workdir={tmp_path / "lm.arpa"}'])
-    message = f"--workdir='{tmp_path / 'lm.arpa'}': is no folder"
+    message = f"--workdir='{tmp_path / 'lm.arpa'}': must be a folder"
     assert stop.value.code == 2 and lines()[1] == [message] and (tmp_path / 'lm.arpa').read_text() == ARPA
 
 

@@ -155,7 +155,7 @@ def test_cached_scores_ask_the_model_once(tmp_path):
     [
         ('x' * 256, f"--workdir='{'x' * 256}': is too long for a path"),
         ('a\0b', r"--workdir='a\\x00b': embedded null byte"),
-        ('gs://bucket/run', "--workdir='gs:/bucket/run': is a URL; give a folder of this machine"),
+        ('gs://bucket/run', "--workdir='gs:/bucket/run': must be a local folder, not a URL"),
     ],
 )
 def test_a_path_that_cannot_be_a_folder_is_one_line(folder, message, tmp_path, monkeypatch):
