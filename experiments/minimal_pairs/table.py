@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from experiments import results, study
+from nplm_jax.apps.psycholinguistics import minimal_pairs
 from nplm_jax.apps.psycholinguistics.minimal_pairs import SUBSETS
 from nplm_jax.reporting.text import markdown_table, save_figure
 from nplm_jax.utils.errors import BadInput
@@ -43,13 +44,8 @@ def read(folder: pathlib.Path = HERE / 'results') -> Results:
 
 
 def accuracy(counts: Iterable[Sequence[int]]) -> float:
-    """Returns the share of pairs whose good sentence is likelier, a tie counted half; nan of no pair.
-
-    Args:
-        counts: The numbers of pairs, of good sentences that are likelier, and of ties.
-    """
-    pairs, likelier, ties = (sum(column) for column in zip(*counts))
-    return (likelier + ties / 2) / pairs if pairs else float('nan')
+    """Returns `minimal_pairs.accuracy` of all paradigms together, each with the three numbers of `count`."""
+    return minimal_pairs.accuracy([sum(column) for column in zip(*counts)] or [0, 0, 0])
 
 
 def of_seeds(seeds: Sequence[Mapping[str, Any]], subset: str, paradigms: Iterable[str]) -> str:

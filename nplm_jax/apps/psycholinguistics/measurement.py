@@ -16,13 +16,13 @@ import numpy as np
 from nplm_jax.apps.psycholinguistics import stimuli as stimuli_lib
 from nplm_jax.apps.psycholinguistics import word_probability
 from nplm_jax.apps.psycholinguistics.next_word_statistics import LineStatistics, next_word_statistics
-from nplm_jax.apps.psycholinguistics.stimuli import Stimuli
+from nplm_jax.apps.psycholinguistics.stimuli import Stimuli, strip_punctuation
 from nplm_jax.apps.psycholinguistics.token_table import TokenTable
 from nplm_jax.data import unspaced_scripts
 from nplm_jax.data.frequencies import log_frequencies
 from nplm_jax.data.stream import RARE, RARE_ID
 from nplm_jax.data.tokenizers import cutting
-from nplm_jax.data.tokenizers.words import is_punctuation, reading
+from nplm_jax.data.tokenizers.words import reading
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.inference.loaded_model import LoadedModel
 from nplm_jax.inference.scoring import LineStart
@@ -112,8 +112,7 @@ def measure(
         NonFiniteError: A log-probability is not a number.
     """
     vocabulary = _check_models(models)
-    taken = next((key for key in _added_columns(models, options) if key in stimuli.columns), None)
-    require(taken is None, 'column', taken, 'is the name of a column that is added; rename it')
+    stimuli_lib.check_new(stimuli.columns, _added_columns(models, options))
     table, lines, contexts = cut_items(vocabulary, stimuli, options)
     prefixes = list(map(vocabulary.encode, contexts))
     columns = _describe_words(stimuli, table, vocabulary, options, spelling is not None)
@@ -199,21 +198,16 @@ def _describe_words(
     is_lossless = vocabulary.tokenizer.is_lossless  # then the vocabulary counts no words
     has_counts = not is_lossless and any(vocabulary.counts)  # that of an ARPA file has none
     scored = options.word_probability if is_lossless else 'word'
+    is_attached = options.punctuation == 'attached'
     log_f_W = _sum_by_word(log_f_T, words_T, table.is_head_T, num_words)
     return {
         'tokens': [' '.join(vocabulary.show(word_tokens)) for word_tokens in tokens],
         'num_tokens': sizes_W.tolist(),
-        'length': [_length(word, options.punctuation) for word in stimuli.words],
+        'length': [len(word.strip() if is_attached else strip_punctuation(word)) for word in stimuli.words],
         'log_frequency': (log_f_W if has_counts else np.full(num_words, math.nan)).tolist(),
         'in_vocabulary': is_known_W.tolist(),
         'scored_as': [scored if known else 'spelled' if is_spelled else RARE for known in is_known_W.tolist()],
     }
-
-
-def _length(word: str, punctuation: str) -> int:
-    """Returns the number of characters of a word, for `word` without the punctuation at its ends."""
-    kept = [i for i, c in enumerate(word.strip()) if not is_punctuation(c)]
-    return kept[-1] - kept[0] + 1 if kept and punctuation == 'word' else len(word.strip())
 
 
 def _sum_by_word(values_T: np.ndarray, words_T: np.ndarray, mask_T: np.ndarray, num_words: int) -> np.ndarray:

@@ -9,6 +9,7 @@ References:
 from __future__ import annotations
 
 import collections
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -26,6 +27,7 @@ from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.utils.errors import require
 
 TIE = 1e-5  # nats: rounding of float32 in two orders of the same sum
+TIES = {'half': 0.5, 'wrong': 0.0, 'right': 1.0}  # what a tie counts; the first is the default
 SUBSETS = ('all', 'differing', 'full')
 
 
@@ -135,6 +137,18 @@ def count(
         row[1] += is_in and difference > tie
         row[2] += is_in and abs(difference) <= tie
     return {group: [int(n) for n in row] for group, row in counts.items()}
+
+
+def accuracy(counts: Sequence[float], ties: str = 'half') -> float:
+    """Returns the share of correct pairs; nan without pairs.
+
+    Args:
+        counts: The numbers of pairs, of good sentences that are likelier, and of ties, as `count` returns them.
+        ties: A value of TIES. `half` gives a model that cannot tell the sentences apart 50%, which is chance;
+            lm-evaluation-harness counts a tie as `right`.
+    """
+    num_pairs, num_correct, num_ties = counts
+    return (num_correct + TIES[ties] * num_ties) / num_pairs if num_pairs else math.nan
 
 
 def region_surprisals(loaded: LoadedModel, stimuli: Stimuli, regions: Sequence[slice], options: Options) -> np.ndarray:

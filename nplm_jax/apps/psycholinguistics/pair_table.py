@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from nplm_jax.apps.psycholinguistics import minimal_pairs, stimulus_files
-from nplm_jax.apps.psycholinguistics.stimuli import Columns, Place, Stimuli
-from nplm_jax.data.tokenizers.words import is_punctuation
+from nplm_jax.apps.psycholinguistics.stimuli import Columns, Place, Stimuli, strip_punctuation
 from nplm_jax.utils.errors import BadInput, require
 
 SUFFIXES = (*stimulus_files.SUFFIXES, '.jsonl')
@@ -88,7 +87,8 @@ def _find_regions(columns: Columns, stimuli: Stimuli, names: Sequence[str], plac
         row, name = item // 2, names[item % 2]
         region = _text(columns[name][row]).split()
         words = [stimuli.words[i] for i in rows]
-        starts = _starts(words, region) or _starts(list(map(_bare, words)), list(map(_bare, region)))
+        bare = [list(map(strip_punctuation, some)) for some in (words, region)]
+        starts = _starts(words, region) or _starts(*bare)
         if len(starts) != 1:
             times = f'stands {len(starts)} times in {" ".join(words)!r}' if region else 'empty'
             raise BadInput(
@@ -102,9 +102,3 @@ def _starts(words: Sequence[str], region: Sequence[str]) -> list[int]:
     """Returns the places in a sentence at which a region begins."""
     size = len(region)
     return [i for i in range(len(words) - size + 1) if size and words[i : i + size] == region]
-
-
-def _bare(word: str) -> str:
-    """Returns a word without the punctuation at its ends; a word that has nothing else stays."""
-    kept = [i for i, character in enumerate(word) if not is_punctuation(character)]
-    return word[kept[0] : kept[-1] + 1] if kept else word

@@ -6,7 +6,8 @@
 
 The table is .csv, .tsv, .parquet or .jsonl with one row a pair: columns good and bad, or BLiMP's sentence_good and
 sentence_bad. A pair is correct if the good sentence, as a whole, has the higher probability (BLiMP's rule). Two
-sentences whose log-probabilities differ by at most 1e-5 nats are a tie, which is counted and is never correct.
+sentences whose log-probabilities differ by at most 1e-5 nats are a tie, which counts as half a correct pair unless
+--ties says otherwise.
 
 Prints for each run and group the pairs, the correct ones and the ties, for all pairs and for those whose words are all
 in the vocabulary (known). With columns of regions it prints the mean surprisal of the bad region minus that of the good
@@ -26,6 +27,7 @@ import numpy as np
 from nplm_jax.apps.psycholinguistics import minimal_pairs, pair_table, stimulus_files
 from nplm_jax.apps.psycholinguistics.measurement import Options
 from nplm_jax.apps.psycholinguistics.pair_table import PairTable
+from nplm_jax.apps.psycholinguistics.stimuli import check_new
 from nplm_jax.cli.parser import Parser
 from nplm_jax.inference.loaded_model import LoadedModel
 from nplm_jax.reporting.run_table import run_names
@@ -33,6 +35,25 @@ from nplm_jax.reporting.text import markdown_table, to_json
 from nplm_jax.runs.command_models import check_models, load_models
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand
+
+
+def define(parser: Parser) -> None:
+    """Adds the flags."""
+    parser.add_runs()
+    parser.add_argument('--table', required=True, help='.csv, .tsv, .parquet or .jsonl with one row a pair; required')
+    for name in ('good', 'bad'):
+        help = f'the column of the {name} sentences; default: {name}, or sentence_{name}'
+        parser.add_argument(f'--{name}', default='', metavar='COLUMN', help=help)
+    group = 'the column of the groups, such as paradigms or phenomena; default: all pairs are one group'
+    parser.add_argument('--group', default='', metavar='COLUMN', help=group)
+    for name in ('good', 'bad'):
+        help = f'the column of the critical words of the {name} sentences, as they stand there; default: none'
+        parser.add_argument(f'--region_{name}', default='', metavar='COLUMN', help=help)
+    ties = 'what a tie counts: half a correct pair, as chance would; wrong; or right, as in lm-evaluation-harness'
+    parser.add_argument('--ties', default='half', choices=tuple(minimal_pairs.TIES), help=ties)
+    parser.add_context('sentence')
+    parser.add_output('.csv, .tsv or .parquet with one row a pair; default: none')
+    parser.add_json()
 
 
 def main(flags: argparse.Namespace) -> None:
@@ -52,34 +73,16 @@ def main(flags: argparse.Namespace) -> None:
         models.warn_unspaced(pairs.stimuli.words_by_item, 'sentences', needs_words=bool(pairs.regions))
         sentences = models.tokenize_lines([*map(' '.join, pairs.stimuli.words_by_item)], '')
         models.warn_unknown([word for sentence in sentences for word in sentence])
-        results[name], added = _measure(name, models.by_name()[name], pairs, Options(context=flags.context))
-        taken = next((key for key in added if key in columns), None)
-        require(taken is None, 'column', taken, 'is the name of a column that is added; rename it')
+        results[name], added = _measure(name, models.by_name()[name], pairs, Options(context=flags.context), flags.ties)
+        check_new(columns, added)
         columns |= added
     if output:
         stimulus_files.write(output, columns, own_columns=pairs.columns)
-    print(to_json({'models': results}) if flags.json else _table(results, bool(pairs.regions)))
-
-
-def define(parser: Parser) -> None:
-    """Adds the flags."""
-    parser.add_runs()
-    parser.add_argument('--table', required=True, help='.csv, .tsv, .parquet or .jsonl with one row a pair; required')
-    for name in ('good', 'bad'):
-        help = f'the column of the {name} sentences; default: {name}, or sentence_{name}'
-        parser.add_argument(f'--{name}', default='', metavar='COLUMN', help=help)
-    group = 'the column of the groups, such as paradigms or phenomena; default: all pairs are one group'
-    parser.add_argument('--group', default='', metavar='COLUMN', help=group)
-    for name in ('good', 'bad'):
-        help = f'the column of the critical words of the {name} sentences, as they stand there; default: none'
-        parser.add_argument(f'--region_{name}', default='', metavar='COLUMN', help=help)
-    parser.add_context('sentence')
-    parser.add_output('.csv, .tsv or .parquet with one row a pair; default: none')
-    parser.add_json()
+    print(to_json({'models': results}) if flags.json else _table(results, bool(pairs.regions), flags.ties))
 
 
 def _measure(
-    name: str, loaded: LoadedModel, pairs: PairTable, options: Options
+    name: str, loaded: LoadedModel, pairs: PairTable, options: Options, ties: str
 ) -> tuple[dict[str, Any], dict[str, list[Any]]]:
     """Returns the results of a model by group, and the columns that it adds to the pairs."""
     encoded = minimal_pairs.encode(pairs.stimuli, loaded.vocabulary, options)
@@ -104,7 +107,7 @@ def _measure(
     def rows(groups: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Returns the results by group."""
         every, known = (minimal_pairs.count(difference_P, groups, encoded.subsets[key]) for key in ('all', 'full'))
-        found: dict[str, dict[str, Any]] = {g: {**_row(every[g]), 'known': _row(known[g])} for g in every}
+        found: dict[str, dict[str, Any]] = {g: {**_row(every[g], ties), 'known': _row(known[g], ties)} for g in every}
         if region_P is not None:
             for group, row in found.items():
                 row['region_difference'] = float(region_P[[other == group for other in groups]].mean())
@@ -114,12 +117,12 @@ def _measure(
     return {**total, 'groups': rows(pairs.groups) if any(pairs.groups) else {}}, added
 
 
-def _row(counts: Sequence[int]) -> dict[str, Any]:
-    pairs, correct, ties = counts
-    return {'pairs': pairs, 'correct': correct, 'ties': ties, 'accuracy': correct / pairs if pairs else math.nan}
+def _row(counts: Sequence[int], ties: str) -> dict[str, Any]:
+    pairs, correct, num_ties = counts
+    return {'pairs': pairs, 'correct': correct, 'ties': num_ties, 'accuracy': minimal_pairs.accuracy(counts, ties)}
 
 
-def _table(results: dict[str, Any], has_regions: bool) -> str:
+def _table(results: dict[str, Any], has_regions: bool, ties: str) -> str:
     header = ['run', 'group', 'pairs', 'correct', 'ties', 'accuracy, %', 'known pairs', 'accuracy of known, %']
     rows = []
     for name, found in results.items():
@@ -128,5 +131,5 @@ def _table(results: dict[str, Any], has_regions: bool) -> str:
             cells = [f'{row[key]:,}' for key in ('pairs', 'correct', 'ties')]
             region = [f'{row["region_difference"]:.2f}'] if has_regions else []
             rows.append([name, group, *cells, shares[0], f'{row["known"]["pairs"]:,}', shares[1], *region])
-    note = 'ties: pairs of sentences with equal probabilities, not counted as correct'
+    note = f'ties: pairs of sentences with equal probabilities, counted as {ties}{" right" * (ties == "half")}'
     return f'{markdown_table([*header, *(["region, bits"] if has_regions else [])], rows)}\n{note}'

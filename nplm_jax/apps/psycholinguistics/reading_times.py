@@ -28,13 +28,29 @@ import numpy as np
 
 from nplm_jax.apps.psycholinguistics import gains, measurement, stimulus_files, word_table
 from nplm_jax.apps.psycholinguistics import gains_figure as figure
-from nplm_jax.apps.psycholinguistics.stimuli import ColumnNames
+from nplm_jax.apps.psycholinguistics.stimuli import ColumnNames, check_new
 from nplm_jax.apps.psycholinguistics.word_table import Predictors, WordTable
 from nplm_jax.cli.parser import Parser
 from nplm_jax.reporting.text import markdown_table, to_json
 from nplm_jax.runs.command_models import check_models, load_models
-from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand
+
+
+def define(parser: Parser) -> None:
+    """Adds the flags."""
+    parser.add_runs()
+    parser.add_argument('--table', required=True, help='.csv, .tsv or .parquet with one row a word; required')
+    parser.add_argument('--time', default='time', metavar='COLUMN', help='the column of reading times')
+    scale = 'whether the logarithm of the time is predicted or the time itself'
+    parser.add_argument('--scale', default='log', choices=('log', 'ms'), help=scale)
+    parser.add_columns()
+    frequency = 'the column of log frequencies; default: those of the training text of the run'
+    parser.add_argument('--frequency', default='', metavar='COLUMN', help=frequency)
+    parser.add_context()
+    parser.add_argument('--folds', type=int, default=10, metavar='K', help='folds of the cross-validation over items')
+    parser.add_output('.csv, .tsv or .parquet with the predictors; default: none')
+    parser.add_figure('draw the gains with their intervals into this file; default: no figure')
+    parser.add_json()
 
 
 def main(flags: argparse.Namespace) -> None:
@@ -45,8 +61,7 @@ def main(flags: argparse.Namespace) -> None:
     names = ColumnNames(tuple(flags.item.split(',')), flags.zone, flags.word)
     table = word_table.read(expand('--table', flags.table), names, flags.time, flags.scale, flags.frequency)
     word_table.check_folds(flags.folds, int(table.unit_W.max()) + 1, 'of the table')
-    taken = next((key for key in _ADDED if key in table.stimuli.columns), None)
-    require(taken is None, 'column', taken, 'is the name of a column that is added; rename it')
+    check_new(table.stimuli.columns, _ADDED)
 
     models = load_models(runs)
     models.warn_unspaced(table.stimuli.words_by_item, table.stimuli.names.word)
@@ -67,23 +82,6 @@ def main(flags: argparse.Namespace) -> None:
 
 
 _ADDED = ('position', 'place_in_sentence', 'analysed')  # columns of the output besides those of `nplm surprisal`
-
-
-def define(parser: Parser) -> None:
-    """Adds the flags."""
-    parser.add_runs()
-    parser.add_argument('--table', required=True, help='.csv, .tsv or .parquet with one row a word; required')
-    parser.add_argument('--time', default='time', metavar='COLUMN', help='the column of reading times')
-    scale = 'whether the logarithm of the time is predicted or the time itself'
-    parser.add_argument('--scale', default='log', choices=('log', 'ms'), help=scale)
-    parser.add_columns()
-    frequency = 'the column of log frequencies; default: those of the training text of the run'
-    parser.add_argument('--frequency', default='', metavar='COLUMN', help=frequency)
-    parser.add_context()
-    parser.add_argument('--folds', type=int, default=10, metavar='K', help='folds of the cross-validation over items')
-    parser.add_output('.csv, .tsv or .parquet with the predictors; default: none')
-    parser.add_figure('draw the gains with their intervals into this file; default: no figure')
-    parser.add_json()
 
 
 def _analyse(

@@ -7,10 +7,11 @@ import collections
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from nplm_jax.data.formats import find_fault
+from nplm_jax.data.tokenizers.words import is_punctuation
 from nplm_jax.utils.errors import BadInput, require
 
 MAX_CHARACTERS = 999  # of a word
@@ -68,6 +69,18 @@ class Stimuli:
     def place_word(self, row: int) -> str:
         """Returns the beginning of an error message on the word of a row, from 0."""
         return f'{self.place(row)}, column {self.names.word!r}'
+
+
+def check_new(columns: Columns, added: Iterable[str]) -> None:
+    """Raises BadInput if a table has a column of a name that is added."""
+    taken = next((key for key in added if key in columns), None)
+    require(taken is None, 'column', taken, 'is the name of a column that is added; rename it')
+
+
+def strip_punctuation(word: str) -> str:
+    """Returns a word without blanks and punctuation marks at its ends; the whole word if it has nothing else."""
+    kept = [i for i, character in enumerate(word) if not (is_punctuation(character) or character.isspace())]
+    return word[kept[0] : kept[-1] + 1] if kept else word.strip()
 
 
 def has_blank_lines(text: str) -> bool:

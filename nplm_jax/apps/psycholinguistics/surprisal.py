@@ -33,41 +33,6 @@ from nplm_jax.runs.command_models import check_models, load_models
 from nplm_jax.utils.io import expand
 
 
-def main(flags: argparse.Namespace) -> None:
-    """Writes the table, and draws the figure."""
-    check_models(flags.runs)  # before stdin is waited for
-    output = stimulus_files.find_output(flags.output)
-    stimuli, rule = _read_stimuli(flags)
-    notes = [f'items: {len(stimuli.items):,}{rule}, words: {len(stimuli.words):,}']
-
-    options = measurement.Options(
-        flags.punctuation, flags.context, flags.tokens, flags.hyphens, flags.spillover, flags.word_probability
-    )
-    models = load_models(flags.runs, flags.weights)
-    if not flags.open:
-        unspaced_scripts.check_known(models.vocabulary, list(map(' '.join, stimuli.words_by_item)), 'words')
-    notes.append(unspaced_scripts.describe(models.vocabulary, stimuli.words_by_item))
-    spelled = spelling.load(*flags.runs) if flags.open else None
-    models = models.on_cluster(flags.runs) if flags.scheduler else models
-    with scheduler.use(flags.scheduler):
-        named = models.by_name()
-        if flags.weights:
-            named['mixture'] = dataclasses.replace(named[models.names[0]], model=models.mixture)
-        columns = measurement.measure(named, stimuli, options, spelled)
-    if not spelled:
-        models.warn_unknown(' '.join([columns['starts_after'][0] if flags.context else '', *columns['tokens']]).split())
-    table = {**stimuli.columns, **columns}
-    if flags.figure:
-        surprisals = {name: columns[f'surprisal_{name}'] for name in named}
-        path = expand('--figure', flags.figure)
-        notes.append(figure.draw(stimuli, surprisals, columns['in_vocabulary'], path))
-    sys.stderr.writelines(f'{note}\n' for note in notes if note)
-    if output:
-        stimulus_files.write(output, table, text_columns=(stimuli.names.word, 'tokens'), own_columns=stimuli.columns)
-    else:
-        sys.stdout.write(stimulus_files.to_text(table, own_columns=stimuli.columns))
-
-
 def define(parser: Parser) -> None:
     """Adds the flags."""
     parser.add_runs()
@@ -101,6 +66,41 @@ def define(parser: Parser) -> None:
     parser.add_argument('--weights', default='', help=helps['weights'])
     parser.add_scheduler()
     parser.add_figure(helps['figure'])
+
+
+def main(flags: argparse.Namespace) -> None:
+    """Writes the table, and draws the figure."""
+    check_models(flags.runs)  # before stdin is waited for
+    output = stimulus_files.find_output(flags.output)
+    stimuli, rule = _read_stimuli(flags)
+    notes = [f'items: {len(stimuli.items):,}{rule}, words: {len(stimuli.words):,}']
+
+    options = measurement.Options(
+        flags.punctuation, flags.context, flags.tokens, flags.hyphens, flags.spillover, flags.word_probability
+    )
+    models = load_models(flags.runs, flags.weights)
+    if not flags.open:
+        unspaced_scripts.check_known(models.vocabulary, list(map(' '.join, stimuli.words_by_item)), 'words')
+    notes.append(unspaced_scripts.describe(models.vocabulary, stimuli.words_by_item))
+    spelled = spelling.load(*flags.runs) if flags.open else None
+    models = models.on_cluster(flags.runs) if flags.scheduler else models
+    with scheduler.use(flags.scheduler):
+        named = models.by_name()
+        if flags.weights:
+            named['mixture'] = dataclasses.replace(named[models.names[0]], model=models.mixture)
+        columns = measurement.measure(named, stimuli, options, spelled)
+    if not spelled:
+        models.warn_unknown(' '.join([columns['starts_after'][0] if flags.context else '', *columns['tokens']]).split())
+    table = {**stimuli.columns, **columns}
+    if flags.figure:
+        surprisals = {name: columns[f'surprisal_{name}'] for name in named}
+        path = expand('--figure', flags.figure)
+        notes.append(figure.draw(stimuli, surprisals, columns['in_vocabulary'], path))
+    sys.stderr.writelines(f'{note}\n' for note in notes if note)
+    if output:
+        stimulus_files.write(output, table, text_columns=(stimuli.names.word, 'tokens'), own_columns=stimuli.columns)
+    else:
+        sys.stdout.write(stimulus_files.to_text(table, own_columns=stimuli.columns))
 
 
 def _read_stimuli(flags: argparse.Namespace) -> tuple[Stimuli, str]:

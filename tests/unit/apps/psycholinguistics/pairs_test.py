@@ -41,18 +41,20 @@ def test_rounding_is_a_tie_and_so_are_two_impossible_sentences():
         minimal_pairs.differences(np.full((4, 2), np.nan))
 
 
-def test_a_tie_is_counted_and_is_not_correct(folders, table, nplm_command, monkeypatch, tmp_path):
+@pytest.mark.parametrize('ties, worth', [('half', 0.5), ('wrong', 0.0), ('right', 1.0)])
+def test_a_tie_counts_as_the_flag_says(ties, worth, folders, table, nplm_command, tmp_path):
     output = tmp_path / 'scored.csv'
     models = folders / 'counts', folders / 'other'  # of two vocabularies
-    (out,), _ = nplm_command('pairs', *models, f'--table={table}', '--group=kind', '--json', f'--output={output}')
+    flags = f'--table={table}', '--group=kind', '--json', f'--output={output}', *[f'--ties={ties}'] * (ties != 'half')
+    (out,), _ = nplm_command('pairs', *models, *flags)
     found = json.loads(out)['models']
     row = found['counts']
     assert list(found) == ['counts', 'other'] and row['groups']['same'] == {
-        **{'pairs': 2, 'correct': 0, 'ties': 2, 'accuracy': 0.0},
-        'known': {'pairs': 1, 'correct': 0, 'ties': 1, 'accuracy': 0.0},
+        **{'pairs': 2, 'correct': 0, 'ties': 2, 'accuracy': worth},
+        'known': {'pairs': 1, 'correct': 0, 'ties': 1, 'accuracy': worth},
     }
     assert row['groups']['order']['correct'] == 1 == row['all']['correct'] and row['all']['ties'] == 2
-    assert row['all']['accuracy'] == pytest.approx(1 / 3)
+    assert row['all']['accuracy'] == pytest.approx((1 + 2 * worth) / 3)
     rows = list(csv.DictReader(output.read_text().splitlines()))
     assert [row['result_counts'] for row in rows] == ['correct', 'tie', 'tie']
     assert [row['in_vocabulary_counts'] for row in rows] == ['TRUE', 'TRUE', 'FALSE']
