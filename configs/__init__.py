@@ -1,1 +1,1 @@
-"""The configs of experiments: one file per corpus; default.py has every key."""
+"""Experiment configs, one file per corpus. default.py has every key."""

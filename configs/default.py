@@ -1,4 +1,4 @@
-"""The default of every key, from `nplm_jax.config.settings`; the other configs change some of them."""
+"""The defaults of all keys, from `nplm_jax.config.settings`. The other configs override some of them."""
 
 from ml_collections import ConfigDict
 

@@ -1,4 +1,4 @@
-"""NLTK's selection of Project Gutenberg: 18 books and plays in the public domain, two million words.
+"""NLTK's selection from Project Gutenberg: 18 public-domain books and plays, two million words.
 
     python launch.py --config=configs/gutenberg.py            a window network with residual layers
     python launch.py --config=configs/gutenberg.py:mlp9       a network of the paper's Table 1: mlp1, mlp3, 5, 7, 9
@@ -6,10 +6,10 @@
                                  _5, modified_kneser_ney_3 to _5
     python launch.py --config=configs/gutenberg.py:tied_lstm  a regularised lstm with C as its output matrix
 
-Use it where Brown's licence, which is for non-commercial use, is in the way. The texts come from NLTK's folders, from
-NLTK's downloader or from a wheel of 45 MB. Their words are in lower case, and punctuation is split off. The first 80%
-are for training, the next 10% for validation, the last 10% for test: the texts follow each other by the names of their
-authors, so that the test text is by authors whom the training text lacks, Shakespeare and Whitman.
+Use it for commercial work, which Brown's licence does not permit. The texts come from NLTK's folders, NLTK's downloader
+or a wheel of 45 MB. Words are lower-cased and punctuation is split off. The first 80% are for training, the next 10%
+for validation and the last 10% for test. The texts are sorted by author: the test authors, Shakespeare and Whitman, do
+not occur in the training text.
 
 Validation and test perplexity: interpolated 378.8 and 407.4, kneser_ney_5 392.6 and 537.1, modified_kneser_ney_5 392.0
 and 511.0. The networks have not been measured.

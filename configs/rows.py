@@ -1,4 +1,4 @@
-"""Rows that several corpora share, each a dictionary of the flattened keys that it changes, and the lookup of a row."""
+"""Presets shared by several corpora, as dictionaries of flattened keys, and the lookup of `--config=FILE:PRESET`."""
 
 import math
 from collections.abc import Mapping

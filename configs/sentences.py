@@ -4,8 +4,8 @@
     python launch.py --config=configs/sentences.py:interpolated   a count-based model: interpolated, kneser_ney_3 to _5,
                                                                   modified_kneser_ney_3 to _5
 
-It takes seconds. The network learns to predict the last word of each sentence from the two words before it. Training,
-validation and test words are the same, so that the perplexities say only how well the network remembers them.
+It takes seconds. The network learns to predict the last word of each sentence from the two words before it. The
+training, validation and test sets are identical; the perplexities only measure memorization.
 """
 
 from ml_collections import ConfigDict

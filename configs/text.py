@@ -17,9 +17,9 @@ r"""Your UTF-8 text: a file, or a folder of files. Each file is a text, and blan
         test perplexity of `query`, of one sentence a line; --config.model.n sets the order
 
 Without --config.corpus.valid_path and test_path, the first 80% of the text are for training, the next 10% for
-validation, the last 10% for test. text.py:whitespace is for text that is tokenized already. Words that
-occur fewer than three times in the training words become <rare>. --config.corpus.paragraphs=lines is for one sentence a
-line, which is recognised in most cases.
+validation and the last 10% for test. Use text.py:whitespace for tokenized text. Words that occur fewer than three times
+in the training text become <rare>. Use --config.corpus.paragraphs=lines for one sentence per line, which is detected
+automatically in most cases.
 """
 
 from ml_collections import ConfigDict

@@ -1,1 +1,1 @@
-"""The keys of an experiment: settings, the registry of parts, plug-ins, and checks of values. Imports no JAX."""
+"""Experiment settings, config keys, the component registry and plug-ins. Does not import JAX."""

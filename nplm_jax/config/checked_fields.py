@@ -1,4 +1,4 @@
-"""Values of config keys: the check of a value against a type and a range, and nested values by flattened key."""
+"""Validation of config values against types and ranges, and flattening of nested configs."""
 
 import math
 import typing
@@ -17,7 +17,7 @@ OPTION_TYPES = (bool, int, float, str)  # of a key that a plug-in adds
 
 
 class Options(dict[str, Any]):
-    """The options of a plug-in that is a function by name, hashable as sections are.
+    """The options of a function plug-in by name, hashable like sections.
 
     Attributes:
         function: The function; None if the user did not name its module.
@@ -35,7 +35,7 @@ class Options(dict[str, Any]):
 
 
 def check_value(value: Any, kind: Any, name: str) -> Any:
-    """Returns the value, an int as a float where `kind` is one. Raises BadInput unless it has that type and range."""
+    """Returns the value, with an int converted if `kind` is float. Raises BadInput for a wrong type or range."""
     checks = getattr(kind, '__metadata__', ())
     expected = kind.__origin__ if checks else kind
     if typing.get_origin(kind) is Literal:
@@ -46,24 +46,24 @@ def check_value(value: Any, kind: Any, name: str) -> Any:
     if expected is float and type(value) is int:
         value = float(value)
     require(type(value) is expected, name, value, f'must be {_TYPE_NAMES.get(expected, expected)}')
-    if isinstance(value, str):  # of a file name in another encoding, which no JSON file of a run could hold
+    if isinstance(value, str):  # file names in another encoding, which JSON cannot represent
         require(is_unicode(value), name, value, 'must be valid Unicode; rename the file')
     for check in checks:
         require(check.holds(value), name, value, check.allowed)
-    if isinstance(value, float):  # no JSON file of a run could hold another
+    if isinstance(value, float):  # JSON cannot represent other values
         require(math.isfinite(value), name, value, 'must be finite')
     return value
 
 
 def describe_allowed(kind: Any) -> str:
-    """Returns what is allowed for a value of a type that is a range or a choice; '' for another type."""
+    """Returns the constraint of a type with a range or a choice of values; '' for other types."""
     if typing.get_origin(kind) is Literal:
         return f'must be one of {", ".join(map(str, typing.get_args(kind)))}'
     return '; '.join(check.allowed for check in getattr(kind, '__metadata__', ()))
 
 
 def flatten(values: 'ConfigDict | Mapping[str, Any]', prefix: str = '') -> dict[str, Any]:
-    """Returns the values of a config, or of nested dictionaries, by flattened key: {'model.h': 50}."""
+    """Flattens a config or nested dictionaries to values by key: {'model.h': 50}."""
     is_config = isinstance(values, Mapping) or hasattr(values, 'to_dict')
     require(is_config, 'config', values, 'must be a ConfigDict or a dictionary')
     flat: dict[str, Any] = {}

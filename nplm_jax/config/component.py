@@ -1,22 +1,22 @@
-"""Declares components of a run: the base class, and fields that are config keys with their ranges and meanings."""
+"""The base class of components, and dataclass fields that declare config keys with ranges and meanings."""
 
 import dataclasses
 import math
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, NamedTuple
 
-# In the metadata of a field: the meaning and the default of a key, the condition under which it exists, the kind of
-# component that it holds, whether it is built by code, the values of a key for a file that name no file.
+# Entries of a field's metadata: the meaning and the default of a key, the condition under which it exists, the kind of
+# component in the field, whether code builds the field, and the values of a file key that do not name a file.
 MEANING, DEFAULT, NEEDS, KIND, BUILT, FILE = 'meaning', 'default', 'needs', 'kind', 'built', 'file'
-Needs = Callable[[Any, Any], bool]  # of the section and of the settings, as far as they are built
+Needs = Callable[[Any, Any], bool]  # of the section and the settings, both partly built
 
 
 class Check(NamedTuple):
     """A condition on a value.
 
     Attributes:
-        allowed: What is allowed, for the error message.
-        holds: Tells whether a value is allowed.
+        allowed: The constraint, for error messages.
+        holds: Returns whether a value is allowed.
     """
 
     allowed: str
@@ -31,15 +31,15 @@ def in_range(
     below: float = math.inf,
     also: float | None = None,
 ) -> Check:
-    """Returns the check of a finite number between bounds.
+    """Returns a check that a number is finite and within bounds.
 
     Args:
-        allowed: What is allowed, for the error message.
-        least: The least value.
-        most: The largest value.
-        above: A value below all that are allowed.
-        below: A value above all that are allowed.
-        also: A value that is allowed besides.
+        allowed: The constraint, for error messages.
+        least: The inclusive lower bound.
+        most: The inclusive upper bound.
+        above: The exclusive lower bound.
+        below: The exclusive upper bound.
+        also: A value outside the bounds that is also allowed.
     """
 
     def holds(value: float) -> bool:
@@ -50,12 +50,12 @@ def in_range(
 
 
 def at_least(least: float) -> Check:
-    """Returns the check of a finite number that has a least value."""
+    """Returns a check that a number is finite and at least `least`."""
     return in_range(f'must be {least} or more', least)
 
 
 def between(least: float, most: float) -> Check:
-    """Returns the check of a number that has a least and a largest value."""
+    """Returns a check that a number is at least `least` and at most `most`."""
     return in_range(f'must be at least {least} and at most {most}', least, most)
 
 
@@ -73,14 +73,15 @@ def key(
     by_hand: Any = dataclasses.MISSING,
     file_unless: tuple[str, ...] | None = None,
 ) -> Any:
-    """Returns a field that is a config key: its default and its meaning, which `--print_config` shows.
+    """Returns a dataclass field that is a config key.
 
     Args:
         default: The default.
-        meaning: The meaning.
+        meaning: The description of the key, shown by `--print_config`.
         needs: The condition under which a run has the key.
-        by_hand: The default where code makes the component, if it is another one.
-        file_unless: Of an output layer's key that names a file, of which a run keeps a copy: the values that name none.
+        by_hand: The default of a component constructed in code, if it differs.
+        file_unless: Marks the key of an output layer as a file name, and lists the values that do not name a file. A
+            run keeps a copy of the file.
     """
     of_code = default if by_hand is dataclasses.MISSING else by_hand
     metadata = {MEANING: meaning, DEFAULT: default, NEEDS: needs, FILE: file_unless}
@@ -88,24 +89,24 @@ def key(
 
 
 def chosen(kind: str, needs: Needs | None = None) -> Any:
-    """Returns a field that holds the component that a key names, such as `model.family`; its keys have that section."""
+    """Returns a field for the component chosen by a key such as `model.family`; its keys are in the same section."""
     return dataclasses.field(default=None, metadata={KIND: kind, NEEDS: needs})
 
 
 def built(default: Any = None, repr: bool = True) -> Any:
-    """Returns a field of a component that is no key: code sets it, or the component learns it.
+    """Returns a component field that is not a config key: it is set by code or learned.
 
     Args:
-        default: Its default.
-        repr: Whether the `repr` of the component shows it; False for thousands of values.
+        default: The default.
+        repr: Whether the component's `repr` includes the field; False for large values.
     """
     return dataclasses.field(default=default, repr=repr, metadata={BUILT: True})
 
 
 def metadata_of(component: type, field: str, name: str) -> Any:
-    """Returns metadata of a field from the class nearest to a component that has it; None for none.
+    """Returns an entry of a field's metadata, looked up along the method resolution order; None if there is none.
 
-    What `built` and `key` say of a field holds for that of a subclass too, as in `learning_rate: float = 0.003`.
+    A subclass that only changes a default, such as `learning_rate: float = 0.003`, inherits the field's metadata.
     """
     fields = (vars(base).get('__dataclass_fields__', {}).get(field) for base in component.__mro__)
     return next((f.metadata[name] for f in fields if f and name in f.metadata), None)
@@ -120,15 +121,15 @@ def key_fields(section: type) -> Iterator[dataclasses.Field[Any]]:
 
 @dataclasses.dataclass(frozen=True)
 class Component:
-    """A part of a run that a config chooses by name; subclasses are frozen dataclasses.
+    """A part of a run that a config chooses by name. Subclasses are frozen dataclasses.
 
-    A field is a key in the section of the kind of component, such as `model`; see `key`. Each field has a default.
+    Each field has a default and is a key in the component's section, such as `model`; see `key`.
 
     Attributes:
-        name: The name by which a config chooses it, such as `lstm` or the import path of a plug-in.
+        name: The name in a config, such as `lstm` or the import path of a plug-in.
     """
 
     name: str = dataclasses.field(default='', repr=False, compare=False, kw_only=True, metadata={BUILT: True})
 
     def check(self) -> None:
-        """Raises BadInput if the values of the component are not allowed together."""
+        """Raises BadInput if the values of the fields are incompatible."""

@@ -1,7 +1,7 @@
-"""Configs from words: a preset, then components, each of which replaces its section by its defaults.
+"""Composition of configs from a preset and components. Each component resets its section to the component's defaults.
 
-`mlp9,lstm,nce,adam` is the preset `mlp9` with an LSTM, noise-contrastive estimation and Adam. A word is the name of a
-component in `registry.KINDS`, or the import path of a plug-in.
+`mlp9,lstm,nce,adam` is the preset `mlp9` with an LSTM, noise-contrastive estimation and Adam. A component is a name in
+`registry.KINDS` or the import path of a plug-in.
 """
 
 import inspect
@@ -19,10 +19,10 @@ from nplm_jax.utils.names import did_you_mean
 
 
 def kind_of(word: str) -> str:
-    """Returns the key that names a component, such as `model.family` for `lstm`; '' if there is no such component.
+    """Returns the key that chooses a component, such as `model.family` for `lstm`; '' if there is no such component.
 
     Raises:
-        BadInput: The word is an import path, and the plug-in cannot be imported or is of no kind.
+        BadInput: The word is an import path, and the plug-in cannot be imported or belongs to no kind.
     """
     if not is_path(word):
         return next((key for key, kind in KINDS.items() if word in kind.paths), '')
@@ -39,15 +39,15 @@ def kind_of(word: str) -> str:
 
 
 def components_of(words: Sequence[str], where: str, presets: Sequence[str] = ()) -> dict[str, str]:
-    """Returns the components that words name, by the keys that name them.
+    """Returns named components by the keys that choose them.
 
     Args:
-        words: The words.
-        where: What names them in messages, such as `configs/brown.py:mlp9,lstm`.
-        presets: Other words that are allowed, for messages.
+        words: The names of components.
+        where: The key of error messages, such as `configs/brown.py:mlp9,lstm`.
+        presets: The names of presets, for error messages.
 
     Raises:
-        BadInput: A word names no component, or two components are of one kind.
+        BadInput: A word is not a component, or two components are of the same kind.
     """
     found: dict[str, str] = {}
     paths = [plugins.check_path('--config', word) for word in words if is_path(word)]
@@ -65,25 +65,25 @@ def components_of(words: Sequence[str], where: str, presets: Sequence[str] = ())
 
 
 def components_among(config: ConfigDict, words: str) -> dict[str, str]:
-    """Returns the components of a config that its words name, by the keys that name them.
+    """Returns the components of a config that its words name explicitly, by the keys that choose them.
 
     Args:
         config: The config.
-        words: What follows the colon of --config.
+        words: The text after the colon of --config.
     """
     values, named = flatten(config), list(filter(None, words.split(',')))
     return {kind: values[kind] for kind in CHOOSERS if values.get(kind) in named}
 
 
 def with_components(config: ConfigDict, components: dict[str, str]) -> ConfigDict:
-    """Returns a config with some components in place of those of the same kind.
+    """Returns a config with some components replaced.
 
     Args:
         config: The config of a preset.
-        components: The components by the keys that name them; see `components_of`.
+        components: The new components by the keys that choose them; see `components_of`.
 
     Raises:
-        BadInput: A component has no place beside the others.
+        BadInput: A component cannot be combined with the others.
     """
     values = flatten(config)
     with trusting(values), trusting(components):

@@ -1,4 +1,4 @@
-"""The keys of a run: builds its sections and components from values by flattened key, and lists their keys."""
+"""Builds sections and components from values by flattened key, and lists their keys."""
 
 import dataclasses
 import functools
@@ -35,7 +35,7 @@ class Unknown:
     Attributes:
         name: Its import path.
         values: The values of its section by flattened key.
-        others: The keys of other sections, some of which exist only because the plug-in asks for them.
+        others: The keys of other sections; some exist only because of the plug-in.
     """
 
     name: str
@@ -44,17 +44,17 @@ class Unknown:
 
 
 def build(section: type, remaining: dict[str, Any], prefix: str = '', settings: Any = None, **given: Any) -> Any:
-    """Returns a section or a component with its values, each checked, and removes their keys from `remaining`.
+    """Builds a section or a component from checked values, and removes their keys from `remaining`.
 
     Args:
         section: The dataclass.
-        remaining: Values by flattened key. A key that is not among them has its default.
-        prefix: What precedes the names of the fields in their keys, such as `model.`.
-        settings: The settings that have the section, as far as they are built; None if the section is the settings.
-        **given: Fields of a component that are no keys.
+        remaining: The values by flattened key. Missing keys have their defaults.
+        prefix: The prefix of the keys, such as `model.`.
+        settings: The partly built settings that contain the section; None if the section is the settings.
+        **given: Fields of a component that are not keys.
 
     Raises:
-        BadInput: A value has a wrong type or is impossible, or a plug-in cannot be used.
+        BadInput: A value has a wrong type or is out of range, or a plug-in cannot be used.
     """
     made = types.SimpleNamespace(**given)
     settings = settings or made
@@ -79,12 +79,12 @@ def build(section: type, remaining: dict[str, Any], prefix: str = '', settings: 
 
 
 def build_component(kind: str, remaining: dict[str, Any], others: Collection[str] = ()) -> Any:
-    """Returns a component, and removes its keys from `remaining`; see `build`.
+    """Builds a component and removes its keys from `remaining`; see `build`.
 
     Args:
-        kind: The key that names it, such as `model.family`.
-        remaining: Values by flattened key.
-        others: The keys in its section that are not its own.
+        kind: The key that chooses the component, such as `model.family`.
+        remaining: The values by flattened key.
+        others: The keys in its section that belong to the section itself.
     """
     name, section = check_value(remaining.pop(kind, KINDS[kind].default), str, kind), f'{kind.partition(".")[0]}.'
     if is_path(name) and not plugins.is_allowed(plugins.check_path(kind, name)):
@@ -99,7 +99,7 @@ def build_component(kind: str, remaining: dict[str, Any], others: Collection[str
 
 
 def _build_options(kind: str, path: str, section: str, remaining: dict[str, Any]) -> Options:
-    """Returns the options of a plug-in that is a function, and removes their keys from `remaining`."""
+    """Builds the options of a function plug-in and removes their keys from `remaining`."""
     if is_path(path) and plugins.is_allowed(plugins.check_path(kind, path)):
         function = plugins.load_function(kind, path)
         return Options(vars(build(plugins.arguments(function), remaining, f'{section}.')), function)
@@ -108,7 +108,7 @@ def _build_options(kind: str, path: str, section: str, remaining: dict[str, Any]
 
 
 def _take(keys: Collection[str], remaining: dict[str, Any]) -> dict[str, Any]:
-    """Returns the values of keys of a plug-in that is not imported, and removes them from `remaining`."""
+    """Removes the keys of an unimported plug-in from `remaining` and returns their values."""
     for key in keys:
         require(type(remaining[key]) in OPTION_TYPES, key, remaining[key], 'must be a string, a number or a bool')
     return {key: remaining.pop(key) for key in keys}
@@ -136,7 +136,7 @@ def list_keys(section: Any, prefix: str = '', settings: Any = None) -> Iterator[
 
 
 def list_components(section: Any) -> Iterator[tuple[str, Any]]:
-    """Yields the components in a section, at any depth, with the keys that name them."""
+    """Yields the components in a section, at any depth, with the keys that choose them."""
     for field in () if isinstance(section, Unknown) else key_fields(type(section)):
         value, kind = getattr(section, field.name), field.metadata.get(KIND)
         if kind and value is not None:
@@ -152,12 +152,12 @@ def _keys_of_component(kind: str, component: Any, settings: Any) -> Iterator[Key
 
 
 def describe_kind(kind: str) -> str:
-    """Returns the meaning of a key that names a component."""
+    """Returns the meaning of a key that chooses a component."""
     return f'{KINDS[kind].meaning}: {" | ".join(KINDS[kind].paths)} | an import path'
 
 
 def unknown_key(key: str, settings: Any, value: Any = ...) -> BadInput:
-    """Returns the error of a key that a run does not have: what chooses its keys, these, and the nearest one."""
+    """Returns the error for a key that a run does not have. It lists the keys of the section and the nearest one."""
     values = {known.name: known.value for known in list_keys(settings)}
     section = key.partition('.')[0]
     peers = [name for name in values if name.startswith(f'{section}.')]

@@ -1,10 +1,10 @@
-"""Plug-ins: components that a config names by import path, `package.module:Name`.
+"""Plug-ins: components that a config chooses by import path, `package.module:Name`.
 
-A body, an output layer, a schedule or a tokenizer is a frozen dataclass. A corpus or an optimizer is a function, whose
-keyword arguments are its options. Every field and every option has a default.
+Bodies, output layers, schedules and tokenizers are frozen dataclasses. Corpora and optimizers are functions whose
+keyword arguments are their options. Every field and every option has a default.
 
-A module is imported only if the user named it: folders and files of runs are data, and may come from a stranger. A
-command names modules for its process and child processes, in an environment variable; `trust` names them for a block.
+A module is imported only if the user named it, because run folders may come from untrusted sources. Commands name
+modules for their process and its children in an environment variable; `trust` names modules for a block of code.
 """
 
 import contextlib
@@ -35,14 +35,14 @@ IMPORT_PATH = 'an import path, package.module:Name'
 ENVIRONMENT = 'NPLM_PLUGINS'  # the environment variable with the modules that the user named, separated by commas
 _named: contextvars.ContextVar[tuple[str, ...]] = contextvars.ContextVar('plugins', default=())  # by `trust`
 _imports: contextvars.ContextVar[bool] = contextvars.ContextVar('imports', default=True)  # see `importing_none`
-_digests: dict[str, tuple[Any, str]] = {}  # by module: the spec that it was imported by, and its digest
-_GIVEN = ('learning_rate',)  # arguments that the package passes, which are not options
-FIELD_TYPES = 'a bool, int, float or str, a Literal of str, or Annotated with a range'  # of a class, for messages
-DECAY = 'weight_decay'  # in the name of an optimizer's argument: 0 by default, since `optimizer.decay` decays
+_digests: dict[str, tuple[Any, str]] = {}  # the import spec and the digest of each module
+_GIVEN = ('learning_rate',)  # arguments passed by this package, which are not options
+FIELD_TYPES = 'a bool, int, float or str, a Literal of str, or Annotated with a range'  # for messages
+DECAY = 'weight_decay'  # optimizer arguments with this in their name default to 0: use `optimizer.decay`
 
 
 def is_path(name: str) -> bool:
-    """Returns whether a name is an import path; other names are those of built-in parts."""
+    """Returns whether a name is an import path, not the name of a built-in component."""
     return ':' in name
 
 
@@ -52,16 +52,16 @@ def module_of(path: str) -> str:
 
 
 def is_module(name: str) -> bool:
-    """Returns whether a module can have this name, `package.module`."""
+    """Returns whether a string is a valid module name, `package.module`."""
     return all(map(str.isidentifier, name.split('.')))
 
 
 @contextlib.contextmanager
 def trust(modules: Iterable[str]) -> Iterator[None]:
-    """Lets a block import these modules as plug-ins, with the modules in them.
+    """Allows plug-ins from these modules and their submodules within a block.
 
     Raises:
-        BadInput: A name is not that of a module.
+        BadInput: A name is not a module name.
     """
     token = _named.set((*_named.get(), *_checked(modules)))
     try:
@@ -72,7 +72,7 @@ def trust(modules: Iterable[str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def importing_none() -> Iterator[None]:
-    """Lets a block import no plug-in, even if the user named its module: for lists and descriptions of runs."""
+    """Disables plug-in imports within a block, for lists and descriptions of runs."""
     token = _imports.set(False)
     try:
         yield
@@ -81,7 +81,7 @@ def importing_none() -> Iterator[None]:
 
 
 def trust_in_process(modules: Iterable[str]) -> None:
-    """Does what `trust` does for the rest of this process and for its child processes; only commands call it."""
+    """Allows plug-ins from these modules for the rest of this process and its children. Only for commands."""
     os.environ[ENVIRONMENT] = ','.join(dict.fromkeys([*allowed(), *_checked(modules)]))
 
 
@@ -93,38 +93,38 @@ def _checked(modules: Iterable[str]) -> list[str]:
 
 
 def flags(modules: Iterable[str]) -> list[str]:
-    """Returns the flag of a command that names modules; none without modules."""
+    """Returns the command-line flag that names modules; an empty list without modules."""
     names = ','.join(modules)
     return [f'--plugins={names}'] if names else []
 
 
 def is_allowed(path: str) -> bool:
-    """Returns whether the user named the module of an import path, or a package that it is in."""
+    """Returns whether the user named the module of an import path or one of its parent packages."""
     return any(f'{module_of(path)}.'.startswith(f'{module}.') for module in allowed())
 
 
 def allowed() -> list[str]:
-    """Returns the modules that the user named; none where none may be imported."""
+    """Returns the modules that the user named; an empty list within `importing_none`."""
     if not _imports.get():
         return []
     return [*filter(None, map(str.strip, os.environ.get(ENVIRONMENT, '').split(','))), *_named.get()]
 
 
 def check_path(key: str, path: str) -> str:
-    """Returns an import path. Raises BadInput unless it begins with the name of a module."""
+    """Returns an import path. Raises BadInput unless it begins with a module name."""
     require(is_module(module_of(path)), key, path, f'must be {IMPORT_PATH}')
     return path
 
 
 def load(key: str, path: str) -> Any:
-    """Returns the object that an import path names.
+    """Imports the object at an import path.
 
     Args:
-        key: The config key, for messages.
+        key: The config key, for error messages.
         path: `package.module:Name`.
 
     Raises:
-        BadInput: The user did not name the module, there is no such module or name, or importing the module fails.
+        BadInput: The user did not name the module, the module or name does not exist, or the import fails.
     """
     module_name, _, name = check_path(key, path).partition(':')
     if not is_allowed(path):
@@ -132,44 +132,44 @@ def load(key: str, path: str) -> Any:
         raise BadInput(key, f'{module_name} is not imported; if you trust its code, name it: {ways}', value=path)
     try:
         module = importlib.import_module(module_name)
-    except (Exception, SystemExit) as error:  # a module may be a program that ends
+    except (Exception, SystemExit) as error:  # a module may call sys.exit
         if isinstance(error, ModuleNotFoundError) and error.name and f'{module_name}.'.startswith(f'{error.name}.'):
-            where = f'in the working folder, {os.getcwd()}, and in the others of sys.path, to which PYTHONPATH adds'
+            where = f'in the working folder, {os.getcwd()}, or elsewhere on sys.path (see PYTHONPATH)'
             raise BadInput(key, f'there is no module {error.name} {where}', value=path) from None
         reason = f'{type(error).__name__}: {first_line(error)}'
         raise BadInput(key, f'importing {module_name} failed ({reason})', value=path) from error
-    _digest(module)  # now: the file may be edited while this process lasts
+    _digest(module)  # now, because the file may be edited later
     require(bool(name), key, path, 'must have a name after the colon')
     require(hasattr(module, name), key, path, f'{module_name} has no {name}{did_you_mean(name, vars(module))}')
     return getattr(module, name)
 
 
 def digest(key: str, path: str) -> str:
-    """Returns the SHA-256 of the file of a plug-in's module as it was imported; '' where it has none, as in a notebook.
+    """Returns the SHA-256 of a plug-in's source file at import time; '' if it has no file, as in a notebook.
 
-    It covers the module that the import path names, not the modules that this one imports.
+    The digest covers only the module of the import path, not the modules it imports.
 
     Args:
-        key: The config key, for messages.
+        key: The config key, for error messages.
         path: `package.module:Name`.
 
     Raises:
-        BadInput: It cannot be imported; see `load`.
+        BadInput: The plug-in cannot be imported; see `load`.
     """
     load(key, path)
     return module_digest(module_of(path))
 
 
 def module_digest(name: str) -> str:
-    """Returns what `digest` does of an imported module."""
+    """Returns the digest of an imported module; see `digest`."""
     return _digest(sys.modules[name])
 
 
 def package_digest(*folders: str) -> str:
-    """Returns a digest of this package's source, and of the versions of Python and packages that text depends on.
+    """Returns a digest of this package's source and of the Python and package versions that affect tokenization.
 
     Args:
-        *folders: The folders of the package that count; none for all.
+        *folders: The folders of the package to include; all by default.
     """
     root = pathlib.Path(__file__).parents[1]
     versions = [importlib.metadata.version(name) for name in ('numpy', 'regex', 'tokenizers')]
@@ -180,14 +180,14 @@ def package_digest(*folders: str) -> str:
 
 
 def is_own(path: str) -> bool:
-    """Returns whether the module of an imported plug-in is the user's own code, and not an installed package."""
+    """Returns whether the module of an imported plug-in is the user's own code rather than an installed package."""
     file = getattr(sys.modules[module_of(path)], '__file__', None)
     return not any(file and file.startswith(f'{sysconfig.get_path(name)}{os.sep}') for name in ('purelib', 'platlib'))
 
 
 def _digest(module: types.ModuleType) -> str:
     spec, found = _digests.get(module.__name__, (None, ''))
-    if not found or spec is not module.__spec__:  # the first import, or one again
+    if not found or spec is not module.__spec__:  # the first import, or a reimport
         with contextlib.suppress(OSError):
             found = hashlib.sha256(pathlib.Path(getattr(module, '__file__', None) or '').read_bytes()).hexdigest()
         _digests[module.__name__] = module.__spec__, found
@@ -195,7 +195,7 @@ def _digest(module: types.ModuleType) -> str:
 
 
 def raised(error: BaseException) -> bool:
-    """Returns whether the code of a plug-in raised an exception, or called what raised it."""
+    """Returns whether the traceback of an exception passes through a plug-in."""
     return any(_is_of_plugin(frame) for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
@@ -205,12 +205,12 @@ def _is_of_plugin(frame: types.FrameType) -> bool:
 
 @contextlib.contextmanager
 def failure_as_bad_input(key: str, path: str, problem: str) -> Iterator[None]:
-    """Raises BadInput in place of what the code of a plug-in raises.
+    """Turns exceptions of a plug-in into BadInput.
 
     Args:
-        key: The config key that names it.
-        path: Its import path.
-        problem: What failed. The message adds the exception, and the last line of the plug-in's modules that it left.
+        key: The config key of the plug-in.
+        path: The import path of the plug-in.
+        problem: The operation that failed. The message adds the exception and its innermost plug-in source line.
     """
     try:
         yield
@@ -224,10 +224,10 @@ def failure_as_bad_input(key: str, path: str, problem: str) -> Iterator[None]:
 
 
 def load_class(key: str, path: str, base: type) -> Any:
-    """Returns the class that an import path names, a component.
+    """Imports a component class.
 
     Raises:
-        BadInput: It is no concrete subclass of `base`, no frozen dataclass, or a field cannot be a key.
+        BadInput: It is not a concrete subclass of `base`, not a frozen dataclass, or a field cannot be a key.
     """
     found = load(key, path)
     is_subclass = isinstance(found, type) and issubclass(found, base) and not inspect.isabstract(found)
@@ -256,7 +256,7 @@ def load_class(key: str, path: str, base: type) -> Any:
 
 
 def _plain_attributes(component: type, base: type) -> Iterator[str]:
-    """Yields the public values without annotations in a component's classes below `base` that no base class has."""
+    """Yields public class attributes below `base` that lack an annotation and are not inherited."""
     for cls in (cls for cls in component.__mro__ if issubclass(cls, base) and cls is not base):
         for name, value in vars(cls).items():
             is_value = not (name.startswith('_') or callable(value) or hasattr(value, '__get__'))
@@ -266,14 +266,14 @@ def _plain_attributes(component: type, base: type) -> Iterator[str]:
 
 
 def load_function(key: str, path: str) -> Callable[..., Any]:
-    """Returns the function that an import path names. Raises BadInput if it is none."""
+    """Imports a function. Raises BadInput if the object is not a function."""
     found = load(key, path)
     require(callable(found) and not isinstance(found, type), key, path, 'must be a function')
     return found
 
 
 def check_arguments(key: str, path: str, function: Callable[..., Any], *given: str) -> None:
-    """Raises BadInput unless the function of a plug-in takes these arguments, and options with defaults."""
+    """Raises BadInput unless a plug-in function takes these arguments and has defaults for all others."""
     try:
         inspect.signature(function).bind(**dict.fromkeys(given))
     except TypeError:
@@ -283,7 +283,7 @@ def check_arguments(key: str, path: str, function: Callable[..., Any], *given: s
 
 @functools.cache
 def arguments(function: Callable[..., Any]) -> type:
-    """Returns a dataclass of the arguments that a config can set: those with a default of a type in OPTION_TYPES."""
+    """Returns a dataclass of a function's configurable arguments: those with a default of a type in OPTION_TYPES."""
     try:
         hints = typing.get_type_hints(function, include_extras=True)
     except Exception:  # noqa: BLE001 (annotations may use names that only a type checker imports)
@@ -293,7 +293,7 @@ def arguments(function: Callable[..., Any]) -> type:
         default = 0.0 if DECAY in name and type(parameter.default) in (int, float) else parameter.default
         if name not in _GIVEN and type(default) in OPTION_TYPES:
             hint = hints.get(name)
-            plain = (int, float) if type(default) is int else (type(default),)  # types that have the default
+            plain = (int, float) if type(default) is int else (type(default),)  # types that include the default
             is_plain = getattr(hint, '__origin__', hint) in plain
             fields.append((name, hint if is_plain else type(default), dataclasses.field(default=default)))
     return dataclasses.make_dataclass('Arguments', fields, frozen=True)

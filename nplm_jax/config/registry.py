@@ -1,7 +1,7 @@
-"""The import path of each component by its name, such as `lstm` or `adam`, and the class of a name.
+"""Registry of components: names such as `lstm` or `adam`, and their import paths.
 
-To add a component, write a module and a line in KINDS. A component outside this package is a plug-in: its import path
-stands in place of a name. Importing this module imports no JAX; `component_class` imports the module of the component.
+To add a component, write a module and add a line to KINDS. A component outside this package is a plug-in: use its
+import path as its name. This module does not import JAX; `component_class` imports the module of the component.
 """
 
 import functools
@@ -17,10 +17,10 @@ class Kind(NamedTuple):
     """A kind of component.
 
     Attributes:
-        default: The name of the default.
-        meaning: What the key names.
-        base: The class that plug-ins of this kind subclass; where plug-ins are functions, the class that wraps one.
-        paths: The import path of each component by its name.
+        default: The name of the default component.
+        meaning: The description of the key.
+        base: The base class of plug-ins of this kind, or the wrapper class if plug-ins are functions.
+        paths: The import path of each component by name.
         takes_functions: Whether plug-ins are functions.
     """
 
@@ -53,7 +53,7 @@ NGRAM_MODELS = {
     'classes': 'nplm_jax.ngram.estimators:Classes',
     'arpa': 'nplm_jax.ngram.estimators:Imported',
 }
-KINDS = {  # by the key that names the component, whose keys are in the same section
+KINDS = {  # by the key that chooses a component; the component's keys are in the same section
     'model.family': Kind(
         'nplm',
         'network, or count-based model (from maximum_likelihood on)',
@@ -113,24 +113,24 @@ KINDS = {  # by the key that names the component, whose keys are in the same sec
 
 
 def is_neural(family: str) -> bool:
-    """Returns whether a `model.family` is trained by gradients; the others are estimated from counts."""
+    """Returns whether a `model.family` is a neural network; other families are count-based."""
     return family in NETWORKS or is_path(family)
 
 
 def base_class(kind: str) -> Any:
-    """Returns the class that plug-ins of a kind subclass."""
+    """Returns the base class of plug-ins of a kind; see `Kind.base`."""
     return _import(KINDS[kind].base)
 
 
 def component_class(kind: str, name: str) -> type[Any]:
-    """Returns the class of a component; for a plug-in that is a function, the class that wraps it.
+    """Returns the class of a component; for a function plug-in, the class that wraps it.
 
     Args:
         kind: A key of KINDS, such as `model.family`.
-        name: Its value.
+        name: The value of the key.
 
     Raises:
-        BadInput: The name is unknown, or that of a plug-in that cannot be imported or is of another kind.
+        BadInput: The name is unknown, or the plug-in cannot be imported or is of another kind.
     """
     if is_path(name) and KINDS[kind].takes_functions:
         return base_class(kind)

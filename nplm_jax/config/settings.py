@@ -1,6 +1,6 @@
-"""The settings of a run: its sections and its components, built from a config whose keys are exactly theirs.
+"""Run settings: conversion between configs and the dataclasses of sections and components.
 
-The defaults are the network of the paper's kind that is best on Brown after about ten minutes on 2 CPU cores.
+The defaults are the best network of the paper's kind on Brown for about ten minutes of training on 2 CPU cores.
 """
 
 import contextlib
@@ -21,8 +21,8 @@ from nplm_jax.utils.errors import BadInput
 
 CORPUS = 'corpus.name'  # names a corpus, or the function of a plug-in
 CHOOSERS = (CORPUS, *KINDS)  # the keys that can name a plug-in
-_SHARING = 'corpus.tokens', 'optimizer.schedule'  # kinds with keys in the section of another component
-LOADED_PLUGINS = ('model.family', 'output.kind', 'corpus.tokens')  # keys of the plug-ins that a trained model needs
+_SHARING = 'corpus.tokens', 'optimizer.schedule'  # kinds that share a section with another component
+LOADED_PLUGINS = ('model.family', 'output.kind', 'corpus.tokens')  # keys of plug-ins needed to load a trained model
 
 
 def _trains(section: Any, settings: Any) -> bool:
@@ -31,19 +31,17 @@ def _trains(section: Any, settings: Any) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """One experiment: everything that its result depends on.
+    """The settings of an experiment. They determine its result.
 
     Attributes:
         model: The body of a network, or the estimator of a count-based model.
         output: The output layer; None for a count-based model.
         optimizer: The update rule; None for a count-based model.
-        train: How a network is trained.
+        train: The training of a network.
     """
 
-    name: Name = key('default', 'name of the run, of its folder and of its row in a table')
-    seed: CountOrZero = key(
-        1, 'random seed of the initial parameters, the order of the words, dropout and sampled words'
-    )
+    name: Name = key('default', 'name of the run, its folder and its table row')
+    seed: CountOrZero = key(1, 'random seed of the initial parameters, data order, dropout and sampled words')
     corpus: CorpusSettings = CorpusSettings()
     model: Any = chosen('model.family')
     output: Any = chosen('output.kind', _trains)
@@ -62,21 +60,21 @@ class Settings:
 def settle(
     values: Mapping[str, Any], changes: Mapping[str, Any], given: Collection[str] | None = None, renew: bool = False
 ) -> Settings:
-    """Returns the settings of a config with some values changed.
+    """Applies changes to the values of a config and builds the settings.
 
-    A model or an output layer in place of another keeps the values of the keys that both have with the same default,
-    such as the number of features. An optimizer has its own defaults: the rate and the decay of one are wrong for
-    another. A tokenizer and a schedule, whose keys are in the section of another component, keep all keys of both.
+    A new model or output layer keeps the values of keys that the old and the new component share with the same default,
+    such as the number of features. A new optimizer starts from its own defaults, because learning rates and decays do
+    not transfer. Tokenizers and schedules share a section with another component; changing them keeps all its keys.
 
     Args:
         values: The values of the config by flattened key.
-        changes: The values that change by flattened key.
-        given: The keys that the user changed, each of which the run must have; None for those of `changes`. Other keys
-            that the run does not have are dropped.
-        renew: Whether all keys of a new component have their defaults, also where it takes its own place.
+        changes: The changed values by flattened key.
+        given: The keys that the user changed; the run must have all of them. Defaults to the keys of `changes`. Other
+            keys that the run does not have are dropped.
+        renew: Whether to reset all keys of the changed components to their defaults, even if the name is the same.
 
     Raises:
-        BadInput: A value has a wrong type or is impossible, or the run has no such key.
+        BadInput: A value has a wrong type or is out of range, or the run has no such key.
     """
     required = changes.keys() if given is None else given
     named = [kind for kind in CHOOSERS if kind in changes]
@@ -84,7 +82,7 @@ def settle(
     replaced = [kind for kind in named if check_value(changes[kind], str, kind) != former[kind] or renew]
     dropped: tuple[str, ...] = ()
     if values and replaced:
-        settle({}, values)  # raises BadInput for a key that the former run does not have: it would be dropped
+        settle({}, values)  # raises BadInput for unknown keys, which would otherwise be dropped
         dropped = tuple(name for kind in replaced for name in _dropped(kind, former[kind], changes[kind], renew))
     kept = {name: value for name, value in values.items() if not f'{name}.'.startswith(dropped)}
     remaining = {**kept, **changes}
@@ -95,7 +93,7 @@ def settle(
 
 
 def _dropped(kind: str, former: str, name: str, renew: bool) -> list[str]:
-    """Returns the keys that a component does not keep of the former one of its kind, each with a dot at its end."""
+    """Returns the keys to reset when a component replaces another of its kind, each with a trailing dot."""
     if kind in _SHARING:
         return []
     if kind == CORPUS:
@@ -112,17 +110,17 @@ def _defaults(kind: str, name: str) -> dict[str, Any]:
 
 
 def from_config(config: ConfigDict | Mapping[str, Any]) -> Settings:
-    """Checks types and ranges of a config, and builds its components.
+    """Checks the types and ranges of a config and builds its components.
 
     Args:
-        config: A ConfigDict, or a nested or flattened dictionary; a key that it lacks has its default. It is the
-            user's: the modules of its plug-ins count as named, and are imported. `from_record` reads those of others.
+        config: A ConfigDict, or a nested or flattened dictionary. Missing keys have their defaults. The config is
+            trusted: its plug-ins are imported. Use `from_record` for untrusted configs.
 
     Returns:
-        The settings. `runs.experiment.load_settings` also checks that the components fit together.
+        The settings. `runs.experiment.load_settings` also checks that the components are compatible.
 
     Raises:
-        BadInput: A value has a wrong type or is impossible, or the run has no such key.
+        BadInput: A value has a wrong type or is out of range, or the run has no such key.
     """
     flat = flatten(config)
     with trusting(flat):
@@ -130,13 +128,12 @@ def from_config(config: ConfigDict | Mapping[str, Any]) -> Settings:
 
 
 def from_record(record: Mapping[str, Any]) -> Settings:
-    """Returns the settings that a config.json holds.
+    """Builds the settings from a config.json.
 
-    Imports no plug-in whose module the user did not name: it is `Unknown`, see `require_imported`.
+    Plug-ins whose modules the user did not name are not imported; they become `Unknown`. See `require_imported`.
 
     Raises:
-        BadInput: The folder has another format, its digest is wrong, or a key is missing, is not one of the run, or has
-            an impossible value.
+        BadInput: The format version or the digest is wrong, a key is missing or unknown, or a value is out of range.
     """
     flat = records.read_values(record)
     settings = settle({}, flat)
@@ -146,9 +143,9 @@ def from_record(record: Mapping[str, Any]) -> Settings:
 
 
 def replace(settings: Settings, changes: Mapping[str, Any]) -> Settings:
-    """Returns settings with other values of some flattened keys: `replace(settings, {'model.h': 50})`; see `settle`.
+    """Returns a copy of the settings with some values replaced: `replace(settings, {'model.h': 50})`; see `settle`.
 
-    The changes are the user's: see `from_config`.
+    Plug-ins named in `changes` are trusted and imported; see `from_config`.
     """
     with trusting_settings(settings), trusting(changes):
         return settle(to_flat(settings), changes)
@@ -158,11 +155,11 @@ def override(config: ConfigDict | Mapping[str, Any], changes: Mapping[str, Any])
     """Returns a copy of a config with some keys changed: `override(config, {'model.family': 'lstm', 'model.h': 300})`.
 
     Args:
-        config: The config, such as that of a preset, or its values by flattened key.
-        changes: The values by flattened key. For a component in place of another see `settle`.
+        config: The config, such as a preset, or its values by flattened key.
+        changes: The new values by flattened key. For replaced components, see `settle`.
 
     Raises:
-        BadInput: A value has a wrong type or is impossible, or the run has no such key.
+        BadInput: A value has a wrong type or is out of range, or the run has no such key.
     """
     values, changes = flatten(config), flatten(changes)
     with trusting(values), trusting(changes):
@@ -170,17 +167,17 @@ def override(config: ConfigDict | Mapping[str, Any], changes: Mapping[str, Any])
 
 
 def default_config() -> ConfigDict:
-    """Returns the config of all defaults, locked against other keys; the files in `configs/` change its values."""
+    """Returns the default config, locked against new keys. The files in `configs/` modify it."""
     return to_config(from_config({}))
 
 
 def to_flat(settings: Settings) -> dict[str, Any]:
-    """Returns the value of each key of a run by flattened key: {'model.h': 50}."""
+    """Returns the values of all keys of a run by flattened key: {'model.h': 50}."""
     return {key.name: key.value for key in list_keys(settings)}
 
 
 def to_dict(settings: Settings) -> dict[str, Any]:
-    """Returns the nested dictionary that `from_config` reads, of values that JSON and a ConfigDict can hold."""
+    """Returns the values as a nested, JSON-serializable dictionary, the inverse of `from_config`."""
     nested: dict[str, Any] = {}
     for name, value in to_flat(settings).items():
         *sections, last = name.split('.')
@@ -192,35 +189,35 @@ def to_dict(settings: Settings) -> dict[str, Any]:
 
 
 def to_config(settings: Settings) -> ConfigDict:
-    """Returns the config of a run: exactly its keys, locked against others."""
+    """Returns the config of a run, locked against new keys."""
     return ConfigDict(to_dict(settings)).lock()
 
 
 def components(settings: Settings) -> dict[str, Any]:
-    """Returns the components of a run by the keys that name them."""
+    """Returns the components of a run by the keys that choose them."""
     found = dict(list_components(settings))
     return {kind: found[kind] for kind in KINDS if kind in found}
 
 
 def plugins_of(settings: Settings, kinds: Collection[str] = CHOOSERS) -> dict[str, str]:
-    """Returns the import path of each plug-in of a run by the key that names it, for some of these keys."""
+    """Returns the import paths of a run's plug-ins by the keys that choose them, restricted to `kinds`."""
     names = {CORPUS: settings.corpus.name, **{kind: x.name for kind, x in components(settings).items()}}
     return {kind: name for kind, name in names.items() if kind in kinds and is_path(name)}
 
 
 def plugin_modules(settings: Settings, kinds: Collection[str] = CHOOSERS) -> list[str]:
-    """Returns the modules of the plug-ins of a run, for some of the keys that name them."""
+    """Returns the modules of a run's plug-ins, restricted to `kinds`."""
     return list(dict.fromkeys(map(module_of, plugins_of(settings, kinds).values())))
 
 
 def trusting(flat: Mapping[str, Any]) -> contextlib.AbstractContextManager[None]:
-    """Lets a block import the modules of the plug-ins among the user's values, by flattened key."""
+    """Allows the import of plug-ins named in the user's values, given by flattened key, within a block."""
     paths = (flat[kind] for kind in CHOOSERS if isinstance(flat.get(kind), str) and is_path(flat[kind]))
-    return trust(filter(is_module, map(module_of, paths)))  # `plugins.load` refuses the others
+    return trust(filter(is_module, map(module_of, paths)))  # `plugins.load` rejects the others
 
 
 def trusting_settings(settings: Settings) -> contextlib.AbstractContextManager[None]:
-    """Lets a block import the modules of those plug-ins of a run that were imported."""
+    """Allows the import of a run's already imported plug-ins within a block."""
     found = components(settings)
     is_known = {kind: not isinstance(component, Unknown) for kind, component in found.items()}
     is_known[CORPUS] = settings.corpus.options.function is not None
@@ -228,14 +225,14 @@ def trusting_settings(settings: Settings) -> contextlib.AbstractContextManager[N
 
 
 def require_imported(settings: Settings) -> None:
-    """Raises BadInput, which says how to name its module, for a plug-in of a trained model that was not imported."""
+    """Raises BadInput if a plug-in of a trained model was not imported. The message explains how to name its module."""
     for kind in LOADED_PLUGINS:
         if isinstance(component := components(settings).get(kind), Unknown):
             plugins.load(kind, component.name)
 
 
 def user_files(settings: Settings) -> dict[str, str]:
-    """Returns the user's files that a model is made from, by config key; see `component.key`."""
+    """Returns the user's files that a model depends on, by config key; see `component.key`."""
     layer, found = settings.output, {}
     for field in key_fields(type(layer)) if layer is not None and not isinstance(layer, Unknown) else ():
         names_none, path = metadata_of(type(layer), field.name, FILE), getattr(layer, field.name)

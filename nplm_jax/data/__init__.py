@@ -1,1 +1,1 @@
-"""Text to token ids: corpora, tokenizers, vocabularies, datasets and batches."""
+"""Data pipeline from text to token ids: corpora, tokenizers, vocabularies, datasets and batches."""

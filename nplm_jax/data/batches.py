@@ -1,6 +1,6 @@
-"""Batches of training examples, and the order in which training visits the positions of a stream.
+"""Batches of training examples, and the order of training positions.
 
-Dims: S streams, L tokens of each that are read, T targets of each; T also words of a text.
+Dims: S streams, L input tokens per stream, T targets per stream; T also tokens of a text.
 """
 
 from typing import Any, NamedTuple
@@ -14,16 +14,16 @@ from nplm_jax.data.stream import RARE_ID, Span
 
 
 class Batch(NamedTuple):
-    """The training examples of an update, and the output layer's extra arrays.
+    """The training examples of an update, with extra arrays for the output layer.
 
     Attributes:
-        ids_SxL: L = `Layout.lookback` + T tokens of each stream in reading order, int32.
-        targets_SxT: The tokens that follow the last T of them, int32.
-        streams_S: The number of each stream, int32, from which its random keys are made.
-        starts_SxL: Whether a line begins with a token, before which nothing counts; None where the text is one stream.
-        extras: The arrays that the output layer asks for besides (`OutputLayer.make_extras`), such as a distribution to
-            sample from; every device has them in full, and the next.
-        teachers: The parameters of the teachers of a `Distilled` network.
+        ids_SxL: The input, L = `Layout.lookback` + T tokens of each stream in reading order, int32.
+        targets_SxT: The targets, the tokens that follow the last T input tokens, int32.
+        streams_S: The index of each stream, int32, from which its random keys are derived.
+        starts_SxL: Whether a token begins a line; context does not cross line starts. None if the text is one stream.
+        extras: Extra arrays of the output layer (`OutputLayer.make_extras`), such as a sampling distribution;
+            replicated on every device.
+        teachers: The parameters of the teachers of a `Distilled` network; replicated on every device.
     """
 
     ids_SxL: jax.Array
@@ -39,20 +39,20 @@ class Batch(NamedTuple):
         return self.targets_SxT.reshape(-1)
 
     def recent(self, lookback: int) -> 'Batch':
-        """Returns the batch with only so many tokens before the T tokens that precede the targets."""
+        """Returns the batch with a shorter `lookback`."""
         first = self.ids_SxL.shape[1] - self.targets_SxT.shape[1] - lookback
         starts_SxL = None if self.starts_SxL is None else self.starts_SxL[:, first:]
         return self._replace(ids_SxL=self.ids_SxL[:, first:], starts_SxL=starts_SxL)
 
 
 class Layout(NamedTuple):
-    """How training lays out the examples of an update: S streams of T targets each, B = S * T.
+    """The layout of the examples of an update: S streams of T targets each, B = S * T.
 
     Attributes:
-        lookback: Tokens of each stream that are read before the T tokens that precede the targets.
+        lookback: The number of context tokens before the T input tokens.
         bptt_length: T.
-        over_streams: Whether each stream goes on where it ended in the update before. Otherwise the examples are
-            shuffled: S = B.
+        over_streams: Whether each stream continues where the previous update ended. Otherwise examples are shuffled and
+            S = B.
     """
 
     lookback: int
@@ -64,14 +64,14 @@ class Layout(NamedTuple):
         return batch_size // self.bptt_length
 
     def epoch_positions(self, seed: int, epoch: int, train: Span, batch_size: int) -> jax.Array:
-        """Returns the positions in the corpus in the order in which an epoch trains on them, int32."""
+        """Returns the corpus positions of an epoch in training order, int32."""
         if not self.over_streams:
             return epoch_order(seed, epoch, train)
         size = stream_epoch_size(train, self.num_streams(batch_size), self.bptt_length)
         return jnp.asarray(self.positions_at(seed, epoch, train, batch_size, np.arange(size)), jnp.int32)
 
     def positions_at(self, seed: int, epoch: int, train: Span, batch_size: int, indices: np.ndarray) -> np.ndarray:
-        """Returns some elements of the order in which an epoch trains on a corpus that is too long for one array."""
+        """Returns elements of an epoch's training order, for corpora too long to hold the whole order in an array."""
         if not self.over_streams:
             return shuffled_positions(seed, epoch, train, indices)
         return stream_positions(seed, epoch, train, self.num_streams(batch_size), self.bptt_length, indices)
@@ -85,13 +85,13 @@ def make_batch(
     extras: Any = None,
     teachers: Any = (),
 ) -> Batch:
-    """Gathers the words at some positions, and the words before them. Pure; runs inside jit.
+    """Gathers targets and their contexts. Pure; runs inside jit.
 
     Args:
-        tokens_T: The ids of the corpus, int32.
-        positions_SxT: The positions of the targets, int32. Those of a stream follow each other.
-        lookback: The number of words before the T words that precede the targets; the rare-word symbol stands before
-            the start of the corpus.
+        tokens_T: The token ids of the corpus, int32.
+        positions_SxT: The positions of the targets, int32, consecutive within a stream.
+        lookback: The number of context tokens before the T input tokens; positions before the corpus are filled with
+            the rare-word symbol.
         line_end: See `mark_lines`.
         extras: See `Batch`.
         teachers: See `Batch`.
@@ -106,12 +106,12 @@ def make_batch(
 
 
 def mark_lines(ids_SxL: jax.Array, line_end: int | None) -> tuple[jax.Array, jax.Array | None]:
-    """Returns what a network reads of streams of tokens, and `Batch.starts_SxL`.
+    """Returns the network input for streams of tokens, and `Batch.starts_SxL`.
 
     Args:
         ids_SxL: Token ids, int32.
-        line_end: The id of the token that ends a line where each line is read by itself. The rare-word symbol takes its
-            place, with which the next line begins. None for a text that is read as one stream.
+        line_end: The id of the line-end token if each line is read separately. It is replaced by the rare-word symbol,
+            which begins the next line. None if the text is read as one stream.
     """
     if line_end is None:
         return ids_SxL, None
@@ -120,16 +120,16 @@ def mark_lines(ids_SxL: jax.Array, line_end: int | None) -> tuple[jax.Array, jax
 
 
 def examples(tokens_T: jax.Array | np.ndarray, positions_B: jax.Array, num_context: int) -> tuple[jax.Array, jax.Array]:
-    """Returns the words before each position in reading order, B x N, and the word at it: `make_batch` for T = 1."""
+    """Returns the contexts in reading order, B x N, and the targets of positions: `make_batch` for T = 1."""
     batch = make_batch(tokens_T, positions_B[:, None], num_context - 1)
     return batch.ids_SxL, batch.targets_B
 
 
 def epoch_order(seed: int, epoch: int, train: Span) -> jax.Array:
-    """Returns a random permutation of the training positions: a pure function of (seed, epoch).
+    """Returns a random permutation of the training positions, a pure function of (seed, epoch).
 
-    Step s of an epoch takes elements [s*B, (s+1)*B). The last elements, which do not fill a batch, are not
-    visited in this epoch; another epoch has another order.
+    Step s of an epoch takes elements [s*B, (s+1)*B). An incomplete last batch is skipped; every epoch has its own
+    order.
 
     Args:
         seed: The run's seed.
@@ -144,7 +144,7 @@ def epoch_order(seed: int, epoch: int, train: Span) -> jax.Array:
 
 
 def shuffled_positions(seed: int, epoch: int, train: Span, indices: np.ndarray) -> np.ndarray:
-    """Returns elements of a random permutation of the training positions, which is computed where it is read.
+    """Returns elements of a random permutation of the training positions without computing all of it.
 
     Args:
         seed: The run's seed.
@@ -153,7 +153,7 @@ def shuffled_positions(seed: int, epoch: int, train: Span, indices: np.ndarray) 
         indices: Indices of elements.
 
     Returns:
-        The positions, int64. The permutation is a pure function of (seed, epoch), and another than `epoch_order`'s.
+        The positions, int64. The permutation is a pure function of (seed, epoch) and differs from `epoch_order`.
     """
     return train.start + permute(indices, len(train), (seed, 1, epoch))
 
@@ -161,18 +161,18 @@ def shuffled_positions(seed: int, epoch: int, train: Span, indices: np.ndarray) 
 def stream_positions(
     seed: int, epoch: int, train: Span, num_streams: int, bptt_length: int, indices: np.ndarray
 ) -> np.ndarray:
-    """Returns elements of the order in which parallel streams read the training words, for truncated back-propagation.
+    """Returns elements of the training order for truncated back-propagation over parallel streams.
 
-    Update u takes elements [u*B, (u+1)*B), B = S * bptt_length: the next `bptt_length` positions of the first stream,
-    then those of the second, and so on. The streams read contiguous parts of equal length, the first from a random
-    word on, which is a pure function of (seed, epoch); the first training word follows the last one.
+    Update u takes elements [u*B, (u+1)*B), B = S * bptt_length: the next `bptt_length` positions of each stream in
+    turn. The streams read contiguous chunks of equal length. The first chunk starts at a random word, a pure function
+    of (seed, epoch), and the training text wraps around at its end.
 
     Args:
         seed: The run's seed.
         epoch: The epoch, from 0.
         train: The training positions.
         num_streams: S, the number of parallel streams.
-        bptt_length: The number of words that a stream reads in an update.
+        bptt_length: The number of tokens per stream and update.
         indices: Indices of elements; an epoch has `stream_epoch_size` of them.
 
     Returns:
@@ -187,6 +187,6 @@ def stream_positions(
 
 
 def stream_epoch_size(train: Span, num_streams: int, bptt_length: int) -> int:
-    """Returns the number of training words that parallel streams read in an epoch: whole updates only."""
+    """Returns the number of training tokens per epoch of parallel streams: whole updates only."""
     batch_size = num_streams * bptt_length
     return len(train) // batch_size * batch_size

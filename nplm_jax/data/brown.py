@@ -1,4 +1,4 @@
-"""The Brown corpus: its texts from NLTK's folders, the cache or a download."""
+"""The Brown corpus, from NLTK's data folders, the cache or a download."""
 
 import re
 
@@ -23,16 +23,16 @@ _TAG = re.compile(r'/[^/\s]*(?!\S)')
 
 
 def texts() -> list[str]:
-    """Returns the 500 texts in the corpus' order, without tags; see `tagged_texts`."""
+    """Returns the 500 texts in corpus order, without tags; see `tagged_texts`."""
     return [_TAG.sub('', text) for text in tagged_texts()]
 
 
 def tagged_texts() -> list[str]:
-    """Returns the 500 texts in the corpus' order: words with tags ('The/at Fulton/np-tl'), blank lines for paragraphs.
+    """Returns the 500 tagged texts in corpus order ('The/at Fulton/np-tl'), with blank lines between paragraphs.
 
-    They come from the first source of `download.read` that has them.
+    The texts come from the first available source; see `download.read`.
 
     Raises:
-        BadInput: The corpus at its first source is damaged, or every download fails.
+        BadInput: The corpus at that source is damaged, or every download fails.
     """
     return [data.decode('ascii') for data in download.read(PACKAGE).values()]

@@ -1,4 +1,4 @@
-"""Words as sequences of characters, and the words outside a vocabulary as a corpus of characters.
+"""Character corpora of the words outside a vocabulary.
 
 Dims: N context characters.
 """
@@ -15,30 +15,30 @@ from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.data.word_stream import WordStream
 from nplm_jax.utils.errors import require
 
-END = '<end>'  # the symbol after the last character of a word; no character has its name
-MIN_COUNT = 2  # rarer characters of the training words are read as the rare symbol, which stands for every other one
-BLANKS = frozenset(c for c in map(chr, range(0x3001)) if c.isspace())  # U+3000 is the last of them
-# Code points that a word may hold: all but blanks and surrogates.
+END = '<end>'  # the symbol after the last character of a word
+MIN_COUNT = 2  # rarer characters of the training words become the rare symbol
+BLANKS = frozenset(c for c in map(chr, range(0x3001)) if c.isspace())  # all whitespace; U+3000 is the last
+# Code points allowed in a word: all except whitespace and surrogates.
 NUM_CHARACTERS = 0x110000 - 0x800 - len(BLANKS)
 
 
 def is_character(symbol: str) -> bool:
-    """Tells whether a symbol is one character that a word may hold."""
+    """Returns whether a symbol is a single character allowed in a word."""
     return len(symbol) == 1 and symbol not in BLANKS and not '\ud800' <= symbol <= '\udfff'
 
 
 def is_word(word: str) -> bool:
-    """Tells whether a string can be spelled: it has a character or more, and no blank or unpaired surrogate."""
+    """Returns whether a string can be spelled: it is not empty and has no whitespace or unpaired surrogates."""
     return bool(word) and all(map(is_character, word))
 
 
 def check_word(word: str) -> None:
     """Raises BadInput unless `is_word`."""
-    require(is_word(word), 'word', word, 'must be one or more characters, without blanks or unpaired surrogates')
+    require(is_word(word), 'word', word, 'must be one or more characters, without whitespace or unpaired surrogates')
 
 
 def rare_words(corpus: Corpus, vocabulary: Vocabulary) -> dict[str, list[str]]:
-    """Returns the words outside the vocabulary by split, in the order of the text, repeated as often as there."""
+    """Returns the words outside the vocabulary by split, in text order, with repetitions."""
     types, type_ids_L = corpus.stream
     is_rare_K = np.array([word not in vocabulary.ids for word in types], bool)
     spans = {split: type_ids_L[span.start : span.stop] for split, span in corpus.splits.items()}
@@ -46,10 +46,10 @@ def rare_words(corpus: Corpus, vocabulary: Vocabulary) -> dict[str, list[str]]:
 
 
 def spell_out(words: Sequence[str], num_context: int) -> list[str]:
-    """Returns the characters of words as one stream.
+    """Spells words as one stream of characters.
 
-    `num_context` end symbols follow each word, and stand before the first. So the N symbols before a character are
-    characters of its own word and end symbols. The end symbols after the first follow with certainty.
+    `num_context` end symbols follow each word and precede the first. The context of a character therefore consists of
+    characters of its own word and end symbols. All end symbols after the first are certain.
 
     Args:
         words: The words.
@@ -64,16 +64,16 @@ def spell_out(words: Sequence[str], num_context: int) -> list[str]:
 
 
 def build_dataset(words: Mapping[str, Sequence[str]], num_context: int) -> Dataset:
-    """Returns words as a corpus of characters.
+    """Builds a corpus of characters from words.
 
-    The training words alone decide which characters are in its vocabulary: those that occur twice or more.
+    The vocabulary consists of the characters that occur at least twice in the training words.
 
     Args:
         words: The words of each split: train, valid and test.
-        num_context: N of the model that will be trained.
+        num_context: N of the model to be trained.
 
     Raises:
-        BadInput: A split has no word, or a word cannot be spelled.
+        BadInput: A split has no words, or a word cannot be spelled.
     """
     symbols: list[str] = []
     spans = {}

@@ -1,4 +1,4 @@
-"""Corpora by `corpus.name`: each is one stream of words with a training, a validation and a test span."""
+"""Corpora by `corpus.name`. A corpus is a stream of words with training, validation and test spans."""
 
 import dataclasses
 import functools
@@ -27,12 +27,12 @@ _SENTENCES = 'i like dog\n\ni love coffee\n\ni hate milk'
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Corpus(Splits):
-    """One stream of words and its splits.
+    """A stream of words and its splits.
 
     Attributes:
-        stream: The words, as numbers of the different words.
-        tokenizer: The tokenizer that produced them.
-        has_lines: Whether each line is a paragraph, after `<p>`; each split then holds whole lines.
+        stream: The words.
+        tokenizer: The tokenizer that produced the words.
+        has_lines: Whether each line is a paragraph, preceded by `<p>`; each split then consists of whole lines.
     """
 
     stream: WordStream
@@ -41,7 +41,7 @@ class Corpus(Splits):
 
     @property
     def words(self) -> list[str]:
-        """The stream as a list, made anew at each call."""
+        """The stream as a new list of words."""
         return self.stream.words()
 
     def __len__(self) -> int:
@@ -49,14 +49,14 @@ class Corpus(Splits):
 
 
 class _Reader(NamedTuple):
-    """How a corpus is read.
+    """The reader of a corpus.
 
     Attributes:
-        parts: Finds its parts.
-        path_keys: The path keys of `corpus.*` that it reads.
+        parts: Finds the parts of the corpus.
+        path_keys: The path keys of `corpus.*` that the corpus uses.
         find_files: Finds the user's files.
-        is_tokenized: Whether its text has a blank between any two tokens.
-        licence: The line about its text and licence.
+        is_tokenized: Whether all tokens in the text are separated by whitespace.
+        licence: A line about the text and its licence.
     """
 
     parts: Callable[[CorpusSettings], list[Part]]
@@ -67,7 +67,7 @@ class _Reader(NamedTuple):
 
 
 def check_settings(settings: CorpusSettings) -> None:
-    """Raises BadInput for an unknown `corpus.name`, or a path that this corpus does not read."""
+    """Raises BadInput for an unknown `corpus.name`, or a path key that the corpus does not use."""
     path_keys = _reader(settings).path_keys
     for key in ('path', 'valid_path', 'test_path'):
         value = getattr(settings, key)
@@ -83,7 +83,7 @@ def check_settings(settings: CorpusSettings) -> None:
 
 
 def _check_eos(settings: CorpusSettings) -> None:
-    """Raises BadInput if lines cannot end with `<p>` in this corpus, or if something else asks for it elsewhere."""
+    """Raises BadInput if other settings are incompatible with corpus.paragraphs=eos."""
     tokenizer = settings.tokenizer
     needs = {
         'name': (settings.name, _WITH_EOS),
@@ -98,9 +98,10 @@ def _check_eos(settings: CorpusSettings) -> None:
 
 
 def make_tokenizer(settings: CorpusSettings) -> Tokenizer:
-    """Returns the tokenizer that the settings describe. The words of a tokenized corpus are split at white space.
+    """Returns the tokenizer for the settings. Tokenized corpora are split at whitespace.
 
-    Only then is a user's text fitted to them: under `corpus.tokens=whitespace` and `lmplz` it is tokenized already.
+    For tokenized corpora, user text is fitted to the vocabulary. With `corpus.tokens=whitespace` and `lmplz`, user text
+    is assumed to be tokenized already.
     """
     kind, rules = settings.tokenizer.name, {}
     if kind in ('whitespace', 'lmplz'):
@@ -111,14 +112,14 @@ def make_tokenizer(settings: CorpusSettings) -> Tokenizer:
 
 
 def load(settings: CorpusSettings, tokenizer: Tokenizer | None = None) -> Corpus:
-    """Reads, tokenizes and splits the corpus that `settings.name` names.
+    """Reads, tokenizes and splits the corpus `settings.name`.
 
     Args:
-        settings: The `corpus.*` choices.
-        tokenizer: The tokenizer of a run, which has learned from this corpus; None makes it from the settings.
+        settings: The `corpus.*` settings.
+        tokenizer: The tokenizer of an existing run on this corpus; None builds it from the settings.
 
     Returns:
-        A Corpus whose spans follow each other in the stream; those of `sentences` are all the whole stream.
+        A Corpus with consecutive spans. For `sentences`, every span is the whole stream.
 
     Raises:
         BadInput: The text is missing, empty, binary, damaged, or too short for its split.
@@ -129,13 +130,15 @@ def load(settings: CorpusSettings, tokenizer: Tokenizer | None = None) -> Corpus
         print(f'{settings.path or settings.name}: {warning}', file=sys.stderr)
     text_checks.require_words(parts, prepared, settings)
     has_lines = parts[0].has_lines and prepared.tokenizer.boundary_tokens
-    keeps_all = not settings.words or prepared.tokenizer.is_lossless  # texts of learned tokens are shortened before
+    keeps_all = (
+        not settings.words or prepared.tokenizer.is_lossless
+    )  # for lossless tokenizers, the texts are shortened before tokenization
     stream, (train, valid, test) = split_stream(prepared.stream, prepared.lengths, settings, has_lines, keeps_all)
     return Corpus(train, valid, test, stream, prepared.tokenizer, has_lines)
 
 
 def find_parts(settings: CorpusSettings) -> list[Part]:
-    """Finds the texts of a corpus: one part, or the training, validation and test texts."""
+    """Returns the parts of a corpus: a single part, or the training, validation and test texts."""
     parts = _reader(settings).parts(settings)
     if not make_tokenizer(settings).is_lossless:
         return parts
@@ -145,7 +148,7 @@ def find_parts(settings: CorpusSettings) -> list[Part]:
 
 
 def files(settings: CorpusSettings) -> list[pathlib.Path]:
-    """Finds the user's files that `load` reads; none of a published corpus, whose content is verified at each reading.
+    """Returns the user's files that `load` reads. Published corpora have none; their contents are verified on reading.
 
     Raises:
         BadInput: A file is missing.
@@ -154,7 +157,7 @@ def files(settings: CorpusSettings) -> list[pathlib.Path]:
 
 
 def describe(settings: CorpusSettings) -> str:
-    """Returns the line about the text of a corpus and its licence; imports no plug-in.
+    """Returns a line about the text of a corpus and its licence, without importing plug-ins.
 
     Raises:
         BadInput: No corpus has this name.
@@ -177,7 +180,7 @@ def _function(settings: CorpusSettings) -> Callable[..., Any]:
 
 
 def _reads_user_text(settings: CorpusSettings) -> bool:
-    """Returns whether the special tokens in the text are the user's, and not a published corpus' own."""
+    """Returns whether the text is the user's rather than a published corpus."""
     return plugins.is_path(settings.name) or _CORPORA[settings.name].path_keys == _PATHS
 
 
@@ -199,7 +202,7 @@ def _wikitext103_parts(settings: CorpusSettings) -> list[Part]:
 
 
 def _ap_news_parts(settings: CorpusSettings) -> list[Part]:
-    """Finds a folder of text; the paper's preparation is in the keys that configs/ap_news.py sets."""
+    """Finds the text in a folder. The keys in configs/ap_news.py define the paper's preparation."""
     is_folder = bool(settings.path) and os.path.isdir(expand('corpus.path', settings.path))
     allowed = 'must be a folder of text files of AP News, which this package does not provide'
     require(is_folder, 'corpus.path', settings.path, allowed)
@@ -207,7 +210,7 @@ def _ap_news_parts(settings: CorpusSettings) -> list[Part]:
 
 
 def _text_parts(settings: CorpusSettings) -> list[Part]:
-    """Finds the user's text: one stream, or a part each for training, validation and test."""
+    """Finds the user's text: one stream, or separate training, validation and test texts."""
     found = _find_parts(settings)
     has_lines = not make_tokenizer(settings).is_lossless and _has_lines(settings, found['corpus.path'])
     choices = settings.column, has_lines, settings.tokenizer.name == 'lmplz'
@@ -216,7 +219,7 @@ def _text_parts(settings: CorpusSettings) -> list[Part]:
 
 
 def _plugin_parts(settings: CorpusSettings) -> list[Part]:
-    """Returns the texts that a plug-in returns: those of one stream, or those of each split by its name."""
+    """Returns the texts of a plug-in corpus: one stream, or the texts of each split."""
     made = _function(settings)(**settings.options)
     parts = [made.get(split, ()) for split in ('train', 'valid', 'test')] if isinstance(made, Mapping) else [made]
     texts = [[] if isinstance(part, str) or not isinstance(part, Iterable) else list(part) for part in parts]
@@ -246,9 +249,9 @@ def _find_wikitext2(settings: CorpusSettings) -> list[pathlib.Path]:
 
 
 def _has_lines(settings: CorpusSettings, files: Sequence[pathlib.Path]) -> bool:
-    """Tells whether lines are paragraphs; corpus.paragraphs=auto decides by the beginning of the training text.
+    """Returns whether lines are paragraphs; corpus.paragraphs=auto decides from the start of the training text.
 
-    Prints that decision to stderr, and a warning if the text has no blanks.
+    Prints that decision to stderr, and a warning if the text has almost no whitespace.
     """
     texts, size = [], 0
     for piece in _read_files('corpus.path', files, settings.column):
@@ -268,7 +271,7 @@ def _has_lines(settings: CorpusSettings, files: Sequence[pathlib.Path]) -> bool:
 
 
 def _read_files(key: str, files: Sequence[pathlib.Path], column: str, *choices: bool) -> Iterator[Piece]:
-    """Reads the pieces of files one after the other; `choices` as in `sources.read_pieces`."""
+    """Reads the chunks of files in order; `choices` as in `sources.read_pieces`."""
     for file in files:
         yield from sources.read_pieces(key, file, column, *choices)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Size(NamedTuple):
-    """The size of a text in tokens, boundary tokens included, in words, in characters, and in bytes of UTF-8."""
+    """The size of a text in tokens (including boundary tokens), words, characters and UTF-8 bytes."""
 
     tokens: int
     words: int
@@ -29,7 +29,7 @@ class Size(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Splits:
-    """The spans of a stream that train, validate and test a model.
+    """The training, validation and test spans of a stream.
 
     Attributes:
         train: The training words.
@@ -53,16 +53,15 @@ class Splits:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Dataset(Splits):
-    """A corpus as token ids, and its splits.
+    """A corpus as token ids, with its splits.
 
     Attributes:
-        tokens_T: The whole stream, int32; memory-mapped if it is long.
-        vocabulary: The words of the ids.
+        tokens_T: The whole stream, int32; memory-mapped if long.
+        vocabulary: The vocabulary of the ids.
         sizes: The size of each split.
-        test_sha256: `digest` of the test text; empty if it is unknown.
+        test_sha256: `encoding.digest` of the test text; empty if unknown.
         has_lines: Whether each line of the text is a paragraph.
-        by_lines: Whether `<p>` ends each paragraph, instead of beginning it, and `<text>` is left out: see
-            `ngram.lines`.
+        by_lines: Whether `<p>` ends each paragraph instead of beginning it, without `<text>`; see `ngram.lines`.
     """
 
     tokens_T: np.ndarray
@@ -78,11 +77,11 @@ class Dataset(Splits):
         return self.tokens_T[self.train.start : self.train.stop]
 
     def oov(self) -> dict[str, float]:
-        """Returns the share of unknown words, which are read as the rare-word symbol, of validation and test words."""
+        """Returns the out-of-vocabulary rates of the validation and test words."""
         spans = {'valid': self.valid, 'test': self.test}
         return {name: float((self.tokens_T[s.start : s.stop] == RARE_ID).mean()) for name, s in spans.items()}
 
     @functools.cached_property
     def device_tokens_T(self) -> jax.Array:
-        """The whole stream on the device; all runs on this corpus share it."""
+        """The whole stream on the device, shared by all runs on this corpus."""
         return jnp.asarray(self.tokens_T)

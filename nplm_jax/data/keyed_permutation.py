@@ -1,4 +1,4 @@
-"""A random permutation of 0, 1, ..., size - 1 whose elements are computed one by one, without an array of its size.
+"""Random permutations of 0, 1, ..., size - 1 with random access to elements in constant memory.
 
 References:
     Black and Rogaway, Ciphers with arbitrary finite domains, CT-RSA 2002: a Feistel network with cycle walking.
@@ -17,10 +17,10 @@ def permute(indices: np.ndarray, size: int, key: Sequence[int]) -> np.ndarray:
     Args:
         indices: Indices below `size`, of any integer type.
         size: The number of elements.
-        key: Which permutation: numbers of 0 or more.
+        key: The seed of the permutation, non-negative integers.
 
     Returns:
-        The elements, int64. All indices together give each of 0 ... size - 1 once.
+        The elements, int64.
     """
     half = np.uint64(max(((size - 1).bit_length() + 1) // 2, 1))  # bits of each half of a block
     mask = np.uint64((1 << int(half)) - 1)

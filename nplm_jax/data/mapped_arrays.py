@@ -1,4 +1,4 @@
-"""Arrays that are mapped into memory from files: read in parts, so that memory holds one part at a time."""
+"""Chunked access to memory-mapped arrays, which keeps one chunk in memory at a time."""
 
 import mmap
 from collections.abc import Iterator
@@ -6,21 +6,21 @@ from typing import Any
 
 import numpy as np
 
-PART = 2**22  # numbers that are read at once
+PART = 2**22  # elements per chunk
 
 
 def parts(array: np.ndarray) -> Iterator[np.ndarray]:
-    """Yields the elements of an array, a copy of some million at a time."""
+    """Yields copies of consecutive chunks of an array, PART elements each."""
     for start in range(0, len(array), PART):
         yield np.array(array[start : start + PART])
         release(array)
 
 
 def release(*arrays: Any) -> None:
-    """Gives the memory of mapped arrays back to the system, which reads the pages again on use.
+    """Releases the resident memory of memory-mapped arrays; their pages are read again on use.
 
     Args:
-        arrays: Arrays; those in memory stay as they are.
+        arrays: The arrays; arrays in memory are unaffected.
     """
     for array in arrays:
         base = array
@@ -31,7 +31,7 @@ def release(*arrays: Any) -> None:
 
 
 def bincount(ids: np.ndarray, minlength: int) -> np.ndarray:
-    """Returns how often each number occurs, int64, as `np.bincount` does, but in parts."""
+    """Counts the occurrences of each id like `np.bincount`, but in chunks. int64."""
     counts = np.zeros(minlength, np.int64)
     for part in parts(ids):
         counts += np.bincount(part, minlength=minlength)

@@ -1,6 +1,6 @@
-"""Texts to one stream of words: cut into words in pieces, by several processes or machines where there is much of it.
+"""Tokenization of texts into one stream of words, in parallel for large texts.
 
-What a tokenizer learns from all of a text, such as proper nouns, takes a first pass over it.
+Tokenizers that learn from the text, such as its proper nouns, make a first pass over it.
 """
 
 import collections
@@ -26,23 +26,23 @@ from nplm_jax.executors import workers
 from nplm_jax.executors.jobs import Job
 from nplm_jax.utils.progress import progress_bar
 
-MIN_CACHED_BYTES = 2**24  # of a text that is tokenized by several processes, and kept in the cache
-_CODE = plugins.package_digest('data', 'config', 'utils')  # now: the files may be edited while this process lasts
-COMPRESSION = 8  # bytes of text in a compressed byte, about
+MIN_CACHED_BYTES = 2**24  # larger texts are tokenized in parallel and cached
+_CODE = plugins.package_digest('data', 'config', 'utils')  # at import time, because the files may be edited later
+COMPRESSION = 8  # typical compression ratio of text
 ParallelMap = Callable[..., Iterator[Any]]  # like `map`
 
 
 def prepare(parts: Sequence[Part], tokenizer: Tokenizer, name: str) -> PreparedText:
-    """Cuts a corpus into one stream of words; a large one only once, as long as its files do not change.
+    """Tokenizes a corpus into one stream of words. Large corpora are cached until their files change.
 
     Args:
         parts: The parts of the corpus.
         tokenizer: The tokenizer.
-        name: The corpus.
+        name: The name of the corpus.
 
     Raises:
-        BadInput: A file is missing, damaged or no text, or changed while it was read; or the cache cannot be written;
-            or the tokenizer cannot learn from these texts.
+        BadInput: A file is missing, damaged, not text or changed while it was read; the cache is not writable; or the
+            tokenizer cannot learn from these texts.
     """
     files = [file for part in parts for file in part.files]
     num_bytes = sum(map(sources.size, files))
@@ -62,31 +62,31 @@ def prepare(parts: Sequence[Part], tokenizer: Tokenizer, name: str) -> PreparedT
             return tokenize(watched, tokenizer, parallel_map, write)
 
     is_plugin = plugins.is_path(tokenizer.kind)
-    with plugins.trust([plugins.module_of(tokenizer.kind)] if is_plugin else []):  # what is prepared names it too
+    with plugins.trust([plugins.module_of(tokenizer.kind)] if is_plugin else []):  # the cached tokenizer names it too
         return prepared_texts.load_or_make(choices, _code_digest(tokenizer), files, make)
 
 
 def _code_digest(tokenizer: Tokenizer) -> str:
-    """Returns the digest of the code that makes words: that of this package and of a plug-in's modules."""
+    """Returns the digest of the tokenization code: this package and the modules of a plug-in."""
     modules = sorted({base.__module__ for base in type(tokenizer).__mro__ if base not in Tokenizer.__mro__})
     digests = [plugins.module_digest(name) for name in modules if name.partition('.')[0] != __name__.partition('.')[0]]
-    of_notebook = '' if all(digests) else os.urandom(16).hex()  # never the same
+    of_notebook = '' if all(digests) else os.urandom(16).hex()  # never matches
     return hashlib.sha256(' '.join([_CODE, of_notebook, *digests]).encode()).hexdigest()
 
 
 def _parallel_map(folder: pathlib.Path, identity: Mapping[str, Any], tokenizer: Tokenizer) -> ParallelMap:
-    """Returns the map of this machine's processes, or that of a cluster, whose job lies in a folder."""
+    """Returns the map of local processes, or of a cluster with a job in `folder`."""
     current = workers.current(is_large=True)
     if not current.are_remote:
         return current.map
-    if plugins.is_path(tokenizer.kind):  # a plug-in, which the workers may have in another version
+    if plugins.is_path(tokenizer.kind):  # workers may have another version of a plug-in
         return workers.here(is_large=True).map
     job = Job(folder, identity, current)
     return lambda function, pieces: job.map(functools.partial(_apply, function), pieces)
 
 
 def _apply(function: Callable[[Piece], Any], fields: Iterable[Any]) -> Any:
-    """Applies a function to a piece that came through a file."""
+    """Applies a function to a serialized piece."""
     return function(Piece(*fields))
 
 
@@ -96,13 +96,13 @@ def tokenize(
     parallel_map: ParallelMap = map,
     write: Callable[[np.ndarray], Any] | None = None,
 ) -> PreparedText:
-    """Cuts texts into one stream of words, after the tokenizer has learned from them.
+    """Trains the tokenizer and tokenizes texts into one stream of words.
 
     Args:
-        parts: Read the pieces of each part of a corpus.
+        parts: Functions that read the pieces of each part of a corpus.
         tokenizer: The tokenizer.
-        parallel_map: `map`, by several processes or machines; see `Tokenizer.learn`.
-        write: Takes the numbers of the words of each piece, int32; then the stream that is returned has none.
+        parallel_map: A parallel `map`; see `Tokenizer.learn`.
+        write: Receives the type ids of each piece, int32. The stream in the result is then empty.
 
     Raises:
         BadInput: The tokenizer cannot learn from these texts.
@@ -129,7 +129,7 @@ def _tokenize_piece(tokenizer: Tokenizer, piece: Piece) -> tuple[Sequence[str], 
 
 
 def _watch(read: Callable[[], Iterable[Piece]], bar: tqdm.tqdm) -> Iterator[Piece]:
-    """Reads pieces, and advances the progress bar by their bytes."""
+    """Reads pieces and advances the progress bar by their sizes in bytes."""
     for piece in read():
         yield piece
         bar.update(len(piece.text.encode()))

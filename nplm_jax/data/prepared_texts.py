@@ -1,8 +1,8 @@
-"""Large texts that were tokenized once: a folder of the cache for each, whose arrays are mapped into memory.
+"""Cache of large tokenized texts, with memory-mapped arrays.
 
-`types.txt` has the different words, a line each; `type_ids-*.i32` their numbers in reading order, int32, named by the
-code and by the sizes and times of the files; `manifest.json`, which is written last, what they were made from.
-`tokens-*.i32` has the ids of the words in a vocabulary.
+Each text has a folder. `types.txt` has one distinct word per line. `type_ids-*.i32` has their indices in text order,
+int32; its name depends on the code and on the sizes and times of the source files. `manifest.json`, written last,
+records the inputs. `tokens-*.i32` has the ids of the words in a vocabulary.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from nplm_jax.utils.io import cache_folder, open_atomically, remove_leftovers, w
 from nplm_jax.utils.untrusted import read_json, sha256
 
 MANIFEST, TYPES = 'manifest.json', 'types.txt'
-JOB = '.job'  # the folder of a preparation that a cluster has begun
+JOB = '.job'  # the folder of an unfinished preparation on a cluster
 
 Write = Callable[[np.ndarray], Any]
 
@@ -36,9 +36,9 @@ class PreparedText(NamedTuple):
 
     Attributes:
         stream: All words.
-        lengths: The number of words of each part: all of it, or its training, validation and test texts.
-        tokenizer: What made the words, with what it learned from the text.
-        written: How often the text has each special token; see `cutting.read_piece`.
+        lengths: The number of words of each part: the whole corpus, or its training, validation and test texts.
+        tokenizer: The trained tokenizer.
+        written: The number of occurrences of each special token in the text; see `cutting.read_piece`.
     """
 
     stream: WordStream
@@ -51,42 +51,40 @@ Make = Callable[[Write, pathlib.Path], PreparedText]
 
 
 def load_or_make(choices: Mapping[str, Any], code: str, files: Sequence[pathlib.Path], make: Make) -> PreparedText:
-    """Returns the prepared words of some files from the cache, or makes them and maps them.
+    """Returns the tokenized words of files from the cache, or creates the cache entry.
 
-    They lie in a folder of `cache_folder() / 'texts'`, which is locked meanwhile.
-
-    What is there counts only if the same code made it with the same choices from files of the same SHA-256. An
-    interrupted preparation leaves nothing that is used.
+    The entry is a folder in `cache_folder() / 'texts'`, locked during the call. It is valid only for the same code, the
+    same choices and the same SHA-256 of the files. An interrupted preparation is never used.
 
     Args:
-        choices: What the words depend on beside the content of the files: settings, and the paths by part.
-        code: The digest of the code that makes the words.
+        choices: Everything that determines the words apart from the file contents: settings, and the paths by part.
+        code: The digest of the tokenization code.
         files: The files.
-        make: Makes the words. It takes a function that takes the numbers of the words piece by piece, and the folder,
-            in which it may keep JOB meanwhile.
+        make: Tokenizes the files. It is called with a function that appends type ids, and with the folder, where it
+            may keep JOB.
 
     Raises:
-        BadInput: The cache cannot be written, or a file changed while it was read.
+        BadInput: The cache is not writable, or a file changed while it was read.
     """
     name = hashlib.sha256(json.dumps(choices).encode()).hexdigest()[:16]
     folder = cache_folder() / 'texts' / name
     with locked(folder):
         if (prepared := _read(folder, code, files)) is None:
             for file in folder.glob('[!.]*'):
-                file.unlink()  # and not emptied: another process may have mapped it
+                file.unlink()  # not truncated, because another process may have mapped it
             prepared = _make(folder, code, files, make)
         return prepared
 
 
 def encode(type_ids_L: np.ndarray, token_ids_K: np.ndarray) -> np.ndarray:
-    """Returns the ids of the words of a prepared text in a vocabulary, int32, mapped; written at the first call.
+    """Returns the vocabulary ids of a prepared text, int32, memory-mapped. The first call writes them to the cache.
 
     Args:
         type_ids_L: The words, from `load_or_make`.
         token_ids_K: The id of each type.
 
     Raises:
-        BadInput: The cache cannot be written.
+        BadInput: The cache is not writable.
     """
     assert isinstance(type_ids_L, np.memmap)
     source = pathlib.Path(str(type_ids_L.filename))
@@ -101,7 +99,7 @@ def encode(type_ids_L: np.ndarray, token_ids_K: np.ndarray) -> np.ndarray:
 
 
 def _make(folder: pathlib.Path, code: str, files: Sequence[pathlib.Path], make: Make) -> PreparedText:
-    """Writes the files of a folder, and returns what it holds."""
+    """Creates a cache entry and returns its content."""
     before = list(map(facts, files))
     name = f'type_ids-{hashlib.sha256(json.dumps([code, before]).encode()).hexdigest()[:16]}.i32'
     with open_atomically(folder / name) as file:
@@ -124,13 +122,13 @@ def _map(path: pathlib.Path) -> np.ndarray:
 
 
 def facts(file: pathlib.Path) -> tuple[int, ...]:
-    """Returns the size and times of a file, which change when somebody writes it."""
+    """Returns the size and times of a file, which change when it is written."""
     status = file.stat()
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _read(folder: pathlib.Path, code: str, files: Sequence[pathlib.Path]) -> PreparedText | None:
-    """Returns what a folder holds; None unless this code made it from these files as they are."""
+    """Returns the content of a cache entry; None if it is missing or outdated."""
     if not (folder / MANIFEST).exists():
         return None
     try:
@@ -155,12 +153,12 @@ def _read(folder: pathlib.Path, code: str, files: Sequence[pathlib.Path]) -> Pre
 
 @contextlib.contextmanager
 def locked(folder: pathlib.Path) -> Iterator[None]:
-    """Makes a folder and locks it; waits for other processes that do. The system frees the lock at the end.
+    """Creates and locks a folder, after waiting for other processes. The block may remove the folder.
 
-    A block may remove the folder.
+    The system releases the lock if the process dies.
 
     Raises:
-        BadInput: The folder cannot be written, now or inside the block.
+        BadInput: The folder is not writable, now or within the block.
     """
     try:
         with _lock(folder):
@@ -172,11 +170,11 @@ def locked(folder: pathlib.Path) -> Iterator[None]:
 
 
 def _lock(folder: pathlib.Path) -> contextlib.AbstractContextManager[Any]:
-    """Makes a folder and locks it."""
+    """Creates a folder and locks it."""
     lock = FileLock(folder / '.lock')
     while True:
         folder.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(FileNotFoundError):  # another process has removed the folder meanwhile
+        with contextlib.suppress(FileNotFoundError):  # another process has just removed the folder
             try:
                 return lock.acquire(timeout=0)
             except Timeout:

@@ -1,8 +1,7 @@
-"""Files of text, of any length: finds them, and reads them in pieces of about a million characters.
+"""Finds text files and reads them in pieces of about a million characters, which bounds the memory.
 
-A .txt file, or one with a suffix that is not named here, is one text in UTF-8. In .jsonl (a JSON object a line),
-.parquet and .arrow (a folder that Hugging Face's `datasets` saved), each row is a text. Text and .jsonl may be
-compressed: .gz, .zst.
+A .txt file, or a file with an unlisted suffix, is one UTF-8 text. In .jsonl (one JSON object per line), .parquet and
+.arrow (folders saved by Hugging Face's `datasets`), each row is a text. Text and .jsonl may be compressed: .gz, .zst.
 """
 
 import functools
@@ -21,19 +20,19 @@ from nplm_jax.utils.io import expand
 from nplm_jax.utils.untrusted import decode_blocks, open_regular, read_json
 
 PIECE_CHARACTERS = 2**20
-_BLOCK_BYTES = 2**18  # that are read at a time
-_PART_CHARACTERS = 2**18  # after which a border is looked for
+_BLOCK_BYTES = 2**18  # bytes per read
+_PART_CHARACTERS = 2**18  # characters between searches for a border
 _WORD = re.compile(r'\S+', re.ASCII)
 
 
 class Part(NamedTuple):
-    """A part of a corpus: all of it, or its training, validation or test texts.
+    """A part of a corpus: the whole corpus, or its training, validation or test texts.
 
     Attributes:
-        read: Reads its pieces, anew at each call.
-        files: The user's files that they are read from.
-        choices: What they depend on beside the files.
-        key: The config's key that names the files, for error messages; empty for a published corpus.
+        read: Returns a new iterator over the pieces of the part.
+        files: The user's files.
+        choices: Everything else that determines the pieces.
+        key: The config key of the files, for error messages; empty for a published corpus.
         has_lines: Whether each line is a paragraph.
     """
 
@@ -45,16 +44,16 @@ class Part(NamedTuple):
 
 
 def find_files(key: str, path: str) -> list[pathlib.Path]:
-    """Finds the files that a path of the config names.
+    """Finds the files at a path in the config.
 
     Args:
-        key: The config's key, for error messages.
-        path: A file; a folder, with the files below it; a folder that `datasets` saved, whose split `train` is taken if
-            it has splits; or a pattern with *, ?, [ or **, unless a file of that name exists. Hidden files, and
-            symbolic links that are not the path itself, are left out.
+        key: The config key, for error messages.
+        path: A file; a folder, searched recursively; a folder saved by `datasets`, with the split `train` if it has
+            splits; or a glob pattern, unless a file of that name exists. Hidden files and symbolic links, except the
+            path itself, are ignored.
 
     Returns:
-        The files in the order of their paths; those of a `datasets` folder in the order of its rows.
+        The files, sorted by path; those of a `datasets` folder in row order.
 
     Raises:
         BadInput: There is no such file.
@@ -77,7 +76,7 @@ def find_files(key: str, path: str) -> list[pathlib.Path]:
 
 
 def _find_dataset(key: str, root: pathlib.Path) -> list[pathlib.Path]:
-    """Returns the .arrow files of a folder that `datasets` saved; an empty list for another folder."""
+    """Returns the .arrow files of a folder saved by `datasets`; an empty list for other folders."""
     if (root / 'dataset_dict.json').is_file():
         splits = sorted(p.parent.name for p in root.glob('*/state.json'))
         message = f'this dataset has no split `train`; give the folder of a split, {" or ".join(splits)}'
@@ -103,20 +102,20 @@ def size(file: pathlib.Path) -> int:
 def read_pieces(
     key: str, file: pathlib.Path, column: str, lines: bool = False, keeps_empty: bool = False
 ) -> Iterator[Piece]:
-    """Reads the texts of a file in pieces, in the memory of a few of them, of a row and of a block of rows.
+    """Reads the texts of a file in pieces, in the memory of a few pieces or of a block of rows.
 
-    A row without a word is no text; a file without a word is an empty one.
+    Blank rows are skipped; a blank file is an empty text.
 
     Args:
-        key: The config's key, for error messages.
+        key: The config key, for error messages.
         file: The file.
-        column: The column of .jsonl, .parquet and .arrow that holds the text.
-        lines: Whether each line is a paragraph; then a blank line is put after each.
+        column: The text column of .jsonl, .parquet and .arrow.
+        lines: Whether each line is a paragraph; a blank line is then inserted after each line.
         keeps_empty: Whether empty lines are paragraphs too.
 
     Raises:
-        BadInput: The file is missing, damaged, ends in the middle or is not text; a row lacks the column; or the
-            package that reads the file is missing.
+        BadInput: The file is missing, damaged, truncated or not text; a row lacks the column; or the package that
+            reads the format is missing.
     """
     name = f'{key}={str(file)!r}'
     kind, compression = formats.split_suffix(file)
@@ -136,17 +135,17 @@ def read_pieces(
 
 
 def count_words(text: str) -> int:
-    """Returns the number of words of a text, which white space of ASCII separates."""
+    """Returns the number of words of a text, separated by ASCII whitespace."""
     return len(text.encode().split())
 
 
 def read_words(read: Callable[[], Iterable[Piece]], start: int, stop: int) -> Iterator[Piece]:
-    """Reads words [start, stop) of texts; the white space between two words belongs to the second.
+    """Reads words [start, stop) of texts, each with the whitespace before it.
 
     Args:
-        read: Reads the pieces of the texts.
-        start: The first word.
-        stop: The word after the last one.
+        read: Returns the pieces of the texts.
+        start: The index of the first word.
+        stop: The index after the last word.
     """
     first = 0  # word of the piece
     for piece in read():
@@ -158,7 +157,7 @@ def read_words(read: Callable[[], Iterable[Piece]], start: int, stop: int) -> It
 
 
 def _find_word(text: str, number: int, num_words: int) -> int:
-    """Returns where a word of a text begins, with the white space before it; 0 or the end for one outside the text."""
+    """Returns the start of a word including the whitespace before it; 0 or the end for words outside the text."""
     if not 0 < number < num_words:
         return 0 if number <= 0 else len(text)
     return next(itertools.islice(_WORD.finditer(text), number - 1, None)).end()
@@ -169,7 +168,7 @@ def _separate_lines(text: str) -> str:
 
 
 def cut(parts: Iterable[str], keeps_empty: bool = False) -> Iterator[Piece]:
-    """Cuts a text, given in parts of any length, into pieces; the parts of an empty text make one empty piece."""
+    """Cuts a text, given in parts of any length, into pieces; an empty text gives one empty piece."""
     held: list[str] = []
     num_held, limit = 0, PIECE_CHARACTERS
     begins_text = begins_paragraph = True
@@ -185,16 +184,16 @@ def cut(parts: Iterable[str], keeps_empty: bool = False) -> Iterator[Piece]:
                 yield Piece(text[:border], begins_text, begins_paragraph, keeps_empty=keeps_empty)
                 begins_text, begins_paragraph = False, is_blank_line
             held, num_held = [text[border:]], len(text) - border
-            limit = PIECE_CHARACTERS if border else 2 * num_held  # so that a long word takes linear time
+            limit = PIECE_CHARACTERS if border else 2 * num_held  # keeps the time linear for long words
     text = ''.join(held)
     if text or begins_text:
         yield Piece(text, begins_text, begins_paragraph, keeps_empty=keeps_empty)
 
 
 def _find_border(text: str) -> tuple[int, bool]:
-    """Returns the last position at which a text may be cut, 0 for none, and whether a blank line is before it.
+    """Returns the last position where a text may be cut, or 0, and whether a blank line precedes it.
 
-    After a border that is no blank line a word follows, and one is before it, so that no blank line is split.
+    Other borders have a word on both sides, so blank lines are never split.
     """
     border = 0
     for match in BLANK_LINES.finditer(text):

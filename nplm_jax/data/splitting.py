@@ -1,4 +1,4 @@
-"""Training, validation and test sets: spans of a stream, or texts that are split before tokens are learned."""
+"""Splits into training, validation and test sets, of token streams or of raw texts."""
 
 import functools
 import itertools
@@ -24,10 +24,10 @@ def split_stream(
         lengths: The number of words of each part.
         settings: The `corpus.*` choices.
         has_lines: Whether each line is a paragraph; each span then ends with a line.
-        keeps_all: Whether all words are kept; otherwise `corpus.words` of them.
+        keeps_all: Whether to keep all words; otherwise `corpus.words` of them.
 
     Returns:
-        The stream, without the words that are not kept, and its three spans.
+        The stream of kept words, and its three spans.
 
     Raises:
         BadInput: The text is too short, or a span would be empty.
@@ -51,11 +51,11 @@ def split_stream(
 
 
 def _split(lengths: Sequence[int], kept: Sequence[int], settings: CorpusSettings) -> Sequence[Span]:
-    """Returns the spans of the parts, or of one stream that is split in order.
+    """Returns the spans of the parts, or of a single stream that is split in order.
 
     Args:
         lengths: The number of words of each part.
-        kept: How many words of each are kept, of one stream in proportion to its spans.
+        kept: The number of words kept of each part; a single stream keeps the proportions of its spans.
         settings: The `corpus.*` choices.
     """
     if settings.name == 'sentences':
@@ -68,15 +68,15 @@ def _split(lengths: Sequence[int], kept: Sequence[int], settings: CorpusSettings
 
 
 def _kept(settings: CorpusSettings, lengths: Sequence[int], sizes: Sequence[int]) -> list[int]:
-    """Returns how many words of each part of a corpus `corpus.words` keeps.
+    """Returns the number of words of each part to keep for `corpus.words`.
 
     Args:
         settings: The `corpus.*` choices.
         lengths: The number of words of each part.
-        sizes: The number of words of the training, validation and test sets, in all of the text.
+        sizes: The number of words of the full training, validation and test sets.
 
     Raises:
-        BadInput: The text is shorter, or a set would be empty.
+        BadInput: The text is shorter than `corpus.words`, or a set would be empty.
     """
     total, smallest = sum(lengths), min(sizes)
     if not (settings.words and smallest):
@@ -88,18 +88,18 @@ def _kept(settings: CorpusSettings, lengths: Sequence[int], sizes: Sequence[int]
 
 
 def _scale(words: int, new: int, old: int) -> int:
-    """Returns words * new / old, rounded half up, so that numbers that are old / new apart or more stay different."""
+    """Returns words * new / old, rounded half up. Values at least old / new apart stay distinct."""
     return (2 * words * new + old) // (2 * old)
 
 
 def _bounds(settings: CorpusSettings, num_words: int) -> list[int]:
-    """Returns where the training set of a stream begins, and where the training, validation and test sets end.
+    """Returns the start of the training set, and the ends of the training, validation and test sets.
 
-    `settings.train`, `.valid` and `.test` below 1 are fractions of the stream, else numbers of words; a test set of 0
-    is the rest.
+    `settings.train`, `.valid` and `.test` are fractions of the stream if below 1, otherwise numbers of words. A test
+    size of 0 is the rest of the stream.
 
     Raises:
-        BadInput: The three sets together are longer than the stream.
+        BadInput: The three sets are longer than the stream.
     """
     sizes = (settings.train, settings.valid, settings.test)
     ends = [0, *itertools.accumulate(round(size * num_words) if size < 1 else int(size) for size in sizes)]
@@ -116,16 +116,16 @@ def _sizes(settings: CorpusSettings) -> str:
 
 
 def _next_line(stream: WordStream, position: int) -> int:
-    """Returns where the first line at a position or after it begins; the end of the stream if none does."""
+    """Returns the start of the first line at or after a position; the end of the stream if there is none."""
     marks = {i for i, word in enumerate(stream.types) if word in BOUNDARY_TOKENS}
     size = len(stream.type_ids_L)
     return next((i for i in range(position, size) if stream.type_ids_L[i] in marks), size)
 
 
 def split_text(part: Part, settings: CorpusSettings) -> list[Part]:
-    """Splits a text in order into the training, validation and test texts, before tokens are learned from the first.
+    """Splits a raw text in order into training, validation and test texts, before a tokenizer learns from the first.
 
-    The numbers of words are those that white space of ASCII separates.
+    Words are separated by ASCII whitespace.
     """
     num_words = _count_words(part)
     bounds = _bounds(settings, num_words)
@@ -138,7 +138,7 @@ def split_text(part: Part, settings: CorpusSettings) -> list[Part]:
 
 
 def shorten_texts(parts: Sequence[Part], settings: CorpusSettings) -> list[Part]:
-    """Shortens texts before tokens are learned from the first, as `split_text` does."""
+    """Shortens raw texts before a tokenizer learns from the first; see `split_text`."""
     lengths = list(map(_count_words, parts))
     kept = _kept(settings, lengths, lengths)
     reads = [functools.partial(sources.read_words, part.read, 0, size) for part, size in zip(parts, kept)]

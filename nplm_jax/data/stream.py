@@ -1,4 +1,4 @@
-"""Positions of a stream of token ids, and the special tokens of every vocabulary."""
+"""Spans of token streams, and the special tokens of every vocabulary."""
 
 import dataclasses
 
@@ -7,10 +7,10 @@ import numpy as np
 TEXT_BOUNDARY = '<text>'  # before each text of a corpus
 PARAGRAPH_BOUNDARY = '<p>'  # before each paragraph
 BOUNDARY_TOKENS = (TEXT_BOUNDARY, PARAGRAPH_BOUNDARY)
-RARE = '<rare>'  # all tokens that are not in the vocabulary
+RARE = '<rare>'  # all tokens outside the vocabulary
 SPECIAL_TOKENS = (RARE, *BOUNDARY_TOKENS)
 RARE_ID = 0  # the id of RARE in every vocabulary
-# Special tokens that are written in a text, whole: the first are skipped like white space, the others are unknown.
+# Special tokens written in a text: the first group is skipped like whitespace, the others are unknown words.
 SKIPPED = (*BOUNDARY_TOKENS, '<s>', '</s>')
 UNKNOWN = (RARE, '<unk>', '<UNK>')
 
@@ -27,6 +27,6 @@ class Span:
 
 
 def with_history(tokens_T: np.ndarray, span: Span, num_context: int) -> np.ndarray:
-    """Returns the words of `span` and the `num_context` before it, the rare-word symbol before the stream. int64."""
+    """Returns the words of `span` and `num_context` words before it, padded with the rare-word symbol. int64."""
     words_L = np.asarray(tokens_T[max(span.start - num_context, 0) : span.stop], np.int64)
     return np.pad(words_L, (num_context + len(span) - len(words_L), 0), constant_values=RARE_ID)

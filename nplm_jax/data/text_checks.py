@@ -1,4 +1,4 @@
-"""Checks of a text: no words, many unknown words, no blanks between words, a sentence per line."""
+"""Checks of texts for missing words, unknown words, missing whitespace and one sentence per line."""
 
 import re
 import statistics
@@ -35,7 +35,7 @@ _SENTENCE_END = re.compile(r'[.!?…。！？][\s"\'’”»)\]]*$')
 
 
 def limiting_key(corpus: 'CorpusSettings', vocabulary_size: int) -> str:
-    """Returns the key of `corpus.*` that keeps words out of a vocabulary; empty if none does."""
+    """Returns the key of `corpus.*` that limits a vocabulary; empty if none does."""
     if corpus.max_vocabulary and vocabulary_size >= corpus.max_vocabulary:
         return 'max_vocabulary'
     return 'min_count' if corpus.min_count > 1 else ''
@@ -44,12 +44,12 @@ def limiting_key(corpus: 'CorpusSettings', vocabulary_size: int) -> str:
 def describe_oov(
     share: float, words: str = 'words', corpus: 'CorpusSettings | None' = None, vocabulary_size: int = 0
 ) -> str:
-    """Returns a warning with advice where the share of unknown words is above MAX_OOV, else an empty string.
+    """Returns a warning with advice if the share of unknown words is above MAX_OOV, otherwise an empty string.
 
     Args:
         share: The share of words outside the vocabulary.
-        words: Which words it is of.
-        corpus: The settings of the vocabulary, if they are known.
+        words: The description of the words.
+        corpus: The settings of the vocabulary, if known.
         vocabulary_size: |V|.
 
     Examples:
@@ -66,10 +66,10 @@ def describe_oov(
 
 
 def describe_written(written: Mapping[str, int]) -> str:
-    """Returns a warning of the special tokens written in a text, else an empty string.
+    """Returns a warning about special tokens written in a text, otherwise an empty string.
 
     Args:
-        written: How often the text has each; see `cutting.read_piece`.
+        written: The number of occurrences of each special token; see `cutting.read_piece`.
 
     Examples:
         >>> describe_written({'<s>': 3, '</s>': 3, '<unk>': 1})
@@ -84,19 +84,19 @@ def describe_written(written: Mapping[str, int]) -> str:
 
 
 def few_blanks(texts: Iterable[str]) -> float | None:
-    """Returns the share of blanks in a text that has almost none, such as a Chinese one, else None."""
+    """Returns the share of spaces in a text that has almost none, such as Chinese text, otherwise None."""
     text = ' '.join(' '.join(texts).split())
     blanks = text.count(' ') / max(len(text), 1)
     return None if len(text) < _MIN_CHARACTERS or blanks >= _MIN_BLANKS else blanks
 
 
 def has_words(num_words: int, num_characters: int) -> bool:
-    """Tells whether a text has blanks between its words, by the measure of `few_blanks`."""
+    """Returns whether a text has spaces between its words, by the criterion of `few_blanks`."""
     return num_words > 0 and (num_characters < _MIN_CHARACTERS or num_words >= _MIN_BLANKS * num_characters)
 
 
 def describe_blanks(texts: Iterable[str]) -> str:
-    """Returns a warning where a text has almost no blanks, else an empty string."""
+    """Returns a warning if a text has almost no spaces, otherwise an empty string."""
     blanks = few_blanks(texts)
     if blanks is None:
         return ''
@@ -107,10 +107,10 @@ def describe_blanks(texts: Iterable[str]) -> str:
 
 
 def has_line_paragraphs(texts: Iterable[str]) -> bool:
-    """Tells whether each line is clearly a paragraph, such as one sentence a line.
+    """Returns whether each line is clearly a paragraph, such as one sentence per line.
 
-    There are no blank lines, and most lines end as sentences do, or the lengths of lines show that they are not wrapped
-    at one width; lines of one word are not paragraphs.
+    The text must have no blank lines and more than one word in most lines. In addition, most lines must end like
+    sentences, or line lengths must rule out wrapping at a fixed width.
     """
     lines = [line.strip() for text in texts if text.strip() for line in text.strip().split('\n')]
     if len(lines) < MIN_LINES or not all(lines) or statistics.median(len(line.split()) for line in lines) < 2:
@@ -126,7 +126,7 @@ def _is_wrapped(lengths: Sequence[int]) -> bool:
 
 
 def require_words(parts: 'Sequence[Part]', prepared: 'PreparedText', settings: 'CorpusSettings') -> None:
-    """Raises BadInput unless each part of the user's text has at least two types beside the boundary tokens."""
+    """Raises BadInput unless each part of the user's text has at least two distinct words."""
     types = prepared.stream.types
     is_word_K = np.array([word not in BOUNDARY_TOKENS for word in types], bool)
     stop = 0

@@ -1,7 +1,7 @@
-"""Scripts that are written without blanks between words: how the words of a user's text are joined.
+"""Whitespace handling for scripts without spaces between words.
 
-Chinese, Japanese, Thai, Lao, Khmer and others have no blanks between words, unless a text has been segmented. The
-training text of a model, as its vocabulary counts it, tells which of the two a user's text becomes.
+Chinese, Japanese, Thai, Lao, Khmer and others have no spaces between words unless a text has been segmented. User texts
+are joined or left segmented to match the training text, as determined from the vocabulary's counts.
 """
 
 import itertools

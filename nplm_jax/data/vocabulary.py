@@ -1,4 +1,4 @@
-"""Vocabularies: words to ids and back; all rare words share one symbol (the paper, section 4)."""
+"""Vocabularies, which map words to ids and back. All rare words share one symbol (section 4 of the paper)."""
 
 import collections
 import dataclasses
@@ -19,10 +19,10 @@ class Vocabulary:
     """|V| words; the rare-word symbol has id 0, the others follow by decreasing frequency.
 
     Attributes:
-        words: The words in the order of their ids.
-        counts: The occurrences of each in the words that the vocabulary was built from, those of boundary tokens in the
-            stream; counts[0] is the number of occurrences of all words outside the vocabulary.
-        tokenizer: Makes such words of a text.
+        words: The words in id order.
+        counts: The number of occurrences of each word in the counted text; counts[0] is the total of all words outside
+            the vocabulary.
+        tokenizer: The tokenizer that produces the words.
     """
 
     words: tuple[str, ...]
@@ -43,7 +43,7 @@ class Vocabulary:
 
     @functools.cached_property
     def shown(self) -> tuple[str, ...]:
-        """Each word as a list or a table shows it."""
+        """Each word in display form, for lists and tables."""
         return tuple(self.show(self.words))
 
     @functools.cached_property
@@ -51,32 +51,32 @@ class Vocabulary:
         return {shown: i for i, shown in reversed(list(enumerate(self.shown)))}
 
     def show(self, tokens: Iterable[str]) -> list[str]:
-        """Returns tokens as a list or a table shows them."""
+        """Returns tokens in display form, for lists and tables."""
         return [token_text.show(self.tokenizer, token) for token in tokens]
 
     def difference(self, other: 'Vocabulary', name: str) -> str:
-        """Returns why models with these two vocabularies cannot read one text together; '' if they can.
+        """Returns why models with these two vocabularies cannot be combined; '' if they can.
 
         Args:
-            other: The vocabulary of the model `name`.
-            name: How the message names that model.
+            other: The other vocabulary.
+            name: The name of the other model, for the message.
         """
         if self.words != other.words:
             return f'its vocabulary ({len(self):,} words) is not that of {name} ({len(other):,})'
         return difference(self.tokenizer, other.tokenizer, name)
 
     def find(self, shown: str) -> int | None:
-        """Returns the id of a word by what is shown of it, also without its leading ␣; None if there is none."""
+        """Returns the id of a word given in display form, with or without a leading ␣; None if there is none."""
         return self._shown_ids.get(shown, self._shown_ids.get(f'␣{shown}'))
 
     def encode(self, words: Iterable[str]) -> np.ndarray:
-        """Returns the id of each word, int32; a word outside the vocabulary gets id 0.
+        """Returns the id of each word, int32; words outside the vocabulary get id 0.
 
-        Words are looked up as they are: where the corpus was lower-cased (`corpus.lowercase`), `The` is outside the
-        vocabulary. `tokenize` makes words of a text as the corpus did.
+        Words are looked up verbatim: with a lower-cased corpus (`corpus.lowercase`), `The` is outside the vocabulary.
+        Use `tokenize` to prepare a text like the corpus.
 
         Raises:
-            BadInput: `words` is a single string, which would be read as a sequence of letters.
+            BadInput: `words` is a single string.
         """
         is_string = isinstance(words, (str, bytes))
         require(not is_string, 'words', words, 'must be a sequence of words, not one string; split it into words first')
@@ -84,7 +84,7 @@ class Vocabulary:
         return np.fromiter((ids.get(w, RARE_ID) for w in words), np.int32)
 
     def tokenize(self, text: str) -> list[str]:
-        """Returns a text as the words of the corpus, without boundary tokens, fitted to the vocabulary."""
+        """Tokenizes a text like the corpus, without boundary tokens, and fits it to the vocabulary."""
         return cutting.tokenize(self.tokenizer, [text], self.ids)[0]
 
     def decode(self, ids: Iterable[int]) -> list[str]:
@@ -97,7 +97,7 @@ class Vocabulary:
 
 
 def numbered(size: int) -> Vocabulary:
-    """Returns a vocabulary of `size` words without names, `w1`, `w2`, ..., that occurred once each."""
+    """Returns a vocabulary of `size` placeholder words, `w1`, `w2`, ..., with a count of one."""
     return Vocabulary((RARE, *(f'w{i}' for i in range(1, size))), (1,) * size)
 
 
@@ -124,7 +124,7 @@ def build(words: Sequence[str], min_count: int = 1, max_vocabulary: int = 0) -> 
 def from_counts(
     frequencies: Mapping[str, int], min_count: int = 1, max_vocabulary: int = 0, marks: Collection[str] = ()
 ) -> Vocabulary:
-    """Builds the vocabulary of the most frequent words, as `build` does.
+    """Builds the vocabulary of the most frequent words from their counts; see `build`.
 
     Args:
         frequencies: The occurrences of each word, in the order of their first occurrences.

@@ -1,4 +1,4 @@
-"""The file of a vocabulary: one line `word<TAB>count` per word, in the order of the ids."""
+"""Vocabulary files, with one line `word<TAB>count` per word in id order."""
 
 import dataclasses
 import pathlib
@@ -12,23 +12,23 @@ from nplm_jax.utils.untrusted import read_numbers
 
 
 def save(vocabulary: Vocabulary, path: pathlib.Path) -> None:
-    """Writes UTF-8 lines `word<TAB>count` in the order of the ids, and the tokenizer into the same folder."""
+    """Writes UTF-8 lines `word<TAB>count` in id order, and the tokenizer into the same folder."""
     tokenizer_files.save(vocabulary.tokenizer, vocabulary.ids, path.parent)
     write_atomically(path, ''.join(f'{w}\t{c}\n' for w, c in zip(vocabulary.words, vocabulary.counts)))
 
 
 def load(path: pathlib.Path) -> Vocabulary:
-    """Reads the files that `save` wrote.
+    """Reads the files written by `save`.
 
     Raises:
-        BadInput: The file is not of that form; the message names file and line.
+        BadInput: The file is malformed; the key names the file and line.
     """
     vocabulary = load_words(path)
     return dataclasses.replace(vocabulary, tokenizer=tokenizer_files.load(vocabulary.ids, path.parent))
 
 
 def load_words(path: pathlib.Path) -> Vocabulary:
-    """Returns what `load` does without the tokenizer, which may be a plug-in."""
+    """Reads a vocabulary without its tokenizer, which may be a plug-in; see `load`."""
     words, counts = [], []
     for _, word, count in read_numbers(path, 'count'):
         words.append(word)

@@ -1,7 +1,7 @@
-"""WikiText-103: articles of Wikipedia, 103 million words to train on, from the official archive that the user gives.
+"""WikiText-103: Wikipedia articles with 103 million training words, from a local copy of the official archive.
 
-The archive is wikitext-103-v1.zip, published at https://s3.amazonaws.com/research.metamind.io/wikitext/; nothing is
-downloaded. Its files have the form of WikiText-2's.
+The archive is wikitext-103-v1.zip, published at https://s3.amazonaws.com/research.metamind.io/wikitext/. It is not
+downloaded automatically. Its files have the same format as WikiText-2.
 
 References:
     Merity et al. (2017), "Pointer Sentinel Mixture Models".
@@ -44,7 +44,7 @@ def find(path: str) -> list[pathlib.Path]:
 
 
 def checked_pieces(path: str, eos: bool = False) -> Iterator[Piece]:
-    """Reads the training file after a check of all files, so that they are checked once and not at each start."""
+    """Verifies all three files, then reads the training file. Cached runs skip the verification."""
     for split, sha1 in FILES.items():
         with _open(path, split) as opened:
             is_published = hashlib.file_digest(opened, 'sha1').hexdigest() == sha1
@@ -53,7 +53,7 @@ def checked_pieces(path: str, eos: bool = False) -> Iterator[Piece]:
 
 
 def pieces(path: str, split: str, eos: bool = False) -> Iterator[Piece]:
-    """Reads a file, in the memory of a few pieces.
+    """Reads a file in pieces, which bounds the memory.
 
     Args:
         path: The value of corpus.path, as for `find`.

@@ -1,4 +1,4 @@
-"""WikiText-2: its 720 articles from the user's folder, the cache or a download; its paragraphs.
+"""WikiText-2: 720 Wikipedia articles, from the user's folder, the cache or a download.
 
 References:
     Merity et al. (2017), "Pointer Sentinel Mixture Models".
@@ -70,14 +70,14 @@ def read(path: str, eos: bool = False) -> list[list[Piece]]:
 
 
 def pieces(lines: Iterable[str], eos: bool = False) -> Iterator[Piece]:
-    """Cuts a file before the title of each article, and in long articles.
+    """Cuts a file into articles, and long articles into pieces.
 
-    Each line that is not blank becomes a paragraph, headings included, and <unk> becomes <rare>.
+    Each non-blank line, including headings, becomes a paragraph, and <unk> becomes <rare>.
 
     Args:
         lines: The lines of the file, which end with a line feed.
-        eos: Whether `<p>` ends each line instead, blank ones too, as <eos> does in the literature (Merity et al., 2017,
-            and the word language model of PyTorch's examples).
+        eos: Whether `<p>` ends each line instead, including blank lines, like <eos> in the literature (Merity et al.,
+            2017, and the word language model in PyTorch's examples).
     """
     held: list[str] = []
     num_held, begins_text = 0, True
@@ -102,7 +102,7 @@ def _mark_titles(lines: Iterable[str]) -> Iterator[tuple[str, bool]]:
 
 
 def _join(lines: Sequence[str], begins_text: bool, eos: bool) -> list[Piece]:
-    """Returns lines as a piece; none if they have no text that is read."""
+    """Joins lines into a piece; returns an empty list if they have no text."""
     if eos:
         text = mark_rare('\n'.join(line.rstrip() for line in lines))
         return [Piece(text, False, False, ends_lines=True)] if lines else []
@@ -111,7 +111,7 @@ def _join(lines: Sequence[str], begins_text: bool, eos: bool) -> list[Piece]:
 
 
 def find(path: str) -> list[pathlib.Path]:
-    """Returns the three files in the user's folder, no links. Raises BadInput if one is missing."""
+    """Returns the three files in the user's folder, ignoring links. Raises BadInput if one is missing."""
     folder = expand('corpus.path', path)
     message = 'no such folder; give one with train.txt, valid.txt and test.txt'
     require(os.path.isdir(folder), 'corpus.path', path, message)
@@ -130,9 +130,9 @@ def mark_rare(text: str) -> str:
 
 
 def merge_rare(raw: str) -> str:
-    """Makes the published training file from the raw one: words with fewer than MIN_COUNT occurrences become <unk>.
+    """Recreates the published training file from the raw text: words rarer than MIN_COUNT become <unk>.
 
-    Lines keep one blank at both ends, so that the result has the SHA-256 of the published file.
+    Lines keep one space at both ends; the result has the SHA-256 of the published file.
     """
     counts = collections.Counter(raw.split())
     lines = ([w if counts[w] >= MIN_COUNT else UNKNOWN for w in line.split()] for line in raw.split('\n'))

@@ -1,4 +1,4 @@
-"""A stream of words as numbers: each different word (a type) is stored once, the stream holds its number.
+"""Streams of words as indices into a list of types (distinct words).
 
 Dims: L words of a stream.
 """
@@ -13,7 +13,7 @@ from nplm_jax.data import mapped_arrays
 
 
 class TypeNumbers(dict[str, int]):
-    """The number of each type, in the order of first occurrence; a new type gets the next number when it is read."""
+    """The index of each type in order of first occurrence. Reading an unknown type assigns the next index."""
 
     def __missing__(self, word: str) -> int:
         number = self[word] = len(self)
@@ -48,11 +48,11 @@ class WordStream(NamedTuple):
         return [types[i] for i in self.type_ids_L.tolist()]
 
     def shorten(self, lengths: Sequence[int], kept: Sequence[int]) -> 'WordStream':
-        """Returns the first words of each part of the stream, in memory; the stream itself if all are kept.
+        """Returns the first words of each part of the stream, in memory; the stream itself if nothing is removed.
 
         Args:
             lengths: The number of words of each part.
-            kept: How many words of each part to keep.
+            kept: The number of words to keep of each part.
         """
         if list(kept) == list(lengths):
             return self
@@ -71,7 +71,7 @@ class WordStream(NamedTuple):
         """Replaces each type by any number of types.
 
         Args:
-            parts: What replaces each type.
+            parts: The replacement of each type.
         """
         numbers = TypeNumbers()
         ids = np.concatenate([np.zeros(0, np.int32), *map(numbers.number, parts)])

@@ -1,4 +1,4 @@
-"""Zip files from untrusted sources; damage is reported in one line."""
+"""Reader for untrusted zip files, with one-line errors for damaged files."""
 
 import contextlib
 import os
@@ -25,14 +25,14 @@ def open_zip(key: str | os.PathLike[str], problem: str, file: IO[bytes], max_mem
         key: The name of the file in error messages.
         problem: The beginning of the reason in error messages.
         file: The file.
-        max_members: The most members that it may have.
+        max_members: The maximum number of members.
 
     Yields:
         The zip file, for reading.
 
     Raises:
-        BadInput: It is damaged, also if this is found in the block, or has too many members.
-        OSError: The disk refuses to read, or whatever the block does to write.
+        BadInput: The file is damaged, also if this is found within the block, or has too many members.
+        OSError: The file cannot be read, or a write within the block fails.
     """
     try:
         with zipfile.ZipFile(file) as archive:

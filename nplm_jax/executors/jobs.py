@@ -1,8 +1,8 @@
-"""Large work as tasks whose results are files, in a folder that all workers see; what is done is not done again.
+"""A resumable task queue on a shared file system.
 
-A task writes a folder of its own, which gets its name when it is complete: that name marks it as done. So a worker that
-dies leaves nothing that is used, one that comes late finds its task done, and a job that is started again does only
-what has no marker.
+Each task writes its own folder, which is renamed when it is complete; the final name marks the task as done. Partial
+results of a killed worker are never used, a slow worker finds its task done, and a restarted job runs only the tasks
+that are not done.
 """
 
 import contextlib
@@ -28,30 +28,30 @@ from nplm_jax.utils.progress import progress_bar
 
 Task = TypeVar('Task')
 _IDENTITY = 'job.json'
-_ARRAY = '\0array'  # the key of an array's number in JSON; no word has this character
-_ITEMS = 4  # of `Job.map` that a task takes
+_ARRAY = '\0array'  # the JSON key of an array's index; words never contain NUL
+_ITEMS = 4  # per task of `Job.map`
 
 
 class Job:
-    """Tasks in stages, each of which reads what those before it wrote.
+    """Tasks in stages. Each stage reads the results of earlier stages.
 
     Attributes:
-        folder: Where the results are.
+        folder: The folder of the results.
     """
 
     def __init__(self, folder: pathlib.Path, identity: Mapping[str, Any], workers: Workers) -> None:
-        """Goes on with the job in a folder if it is the same; else empties the folder.
+        """Resumes the job in a folder if its identity matches; otherwise empties the folder.
 
         Args:
-            folder: A folder that no other process uses, and that all workers see under this path.
-            identity: What the results depend on beside this package: digests of files, and how the work is cut.
-            workers: Who does the tasks.
+            folder: A folder that no other process uses, and that all workers see under the same path.
+            identity: Everything else that determines the results, besides this package: file digests and task sizes.
+            workers: The executor.
 
         Raises:
-            BadInput: The folder cannot be written, or a worker does not see it or has another version of this package.
+            BadInput: The folder is not writable, or a worker does not see it or has another version of this package.
         """
         self.folder, self._workers, self._num_maps = folder.absolute(), workers, itertools.count()
-        # Files of this machine alone are not synchronised, and count only until it starts again.
+        # Local jobs do not fsync their files, which are therefore valid only until the next reboot.
         start = '' if workers.are_remote else _start_of_machine()
         self._identity = json.dumps({'package': _package_digest(), 'start': start, **identity})
         with _using(folder):
@@ -62,21 +62,21 @@ class Job:
         workers.on_each(functools.partial(_check_worker, self.folder, self._digest()))
 
     def _digest(self) -> str:
-        """Returns what other machines compare with what they see; '' where there are none."""
+        """Returns the digest by which remote workers verify the folder; '' for local workers."""
         return _sha256(self._identity) if self._workers.are_remote else ''
 
     def run(
         self, stage: str, function: Callable[[Task, pathlib.Path], object], tasks: Sequence[Task]
     ) -> list[pathlib.Path]:
-        """Does the tasks of a stage that are not done.
+        """Runs the unfinished tasks of a stage.
 
         Args:
-            stage: Its name, for the folder and the progress bar.
-            function: Does a task: writes files into a folder, and nothing else. It may be called twice for a task.
-            tasks: What it takes: paths and numbers, since they are sent to the workers.
+            stage: The name of the stage, for its folder and progress bar.
+            function: Runs a task. It must only write files into the folder it is given, and may run twice for a task.
+            tasks: The tasks, sent to the workers: paths and numbers.
 
         Returns:
-            The folder of each task.
+            The result folder of each task.
 
         Raises:
             BadInput: A folder cannot be written, or the workers are lost.
@@ -92,21 +92,21 @@ class Job:
         return folders
 
     def map(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
-        """Yields `function` of each item, in the order of the items, as `map` does; both go through files.
+        """Applies a function to items through files, and yields the results in order.
 
         Args:
-            function: A function of a module, or a `functools.partial` of one.
-            items: What JSON can hold; a tuple comes as a list. They are read only if the folder does not have them.
+            function: A module-level function, or a `functools.partial` of one.
+            items: JSON-serializable items; tuples arrive as lists. Read only if the folder does not have them yet.
 
         Returns:
-            The results: what JSON can hold, with sets, which come as lists, and arrays.
+            The results: JSON-serializable values, arrays, and sets, which arrive as sorted lists.
         """
         name = f'map {next(self._num_maps)}'
         for folder in self.run(name, functools.partial(_map_items, function), self._cut(name, items)):
             yield from _load_results(folder)
 
     def _cut(self, name: str, items: Iterable[Any]) -> list[pathlib.Path]:
-        """Writes the items that each task takes, and the number of tasks last."""
+        """Writes the items of each task, then the number of tasks."""
         number_file = self.folder / f'{name}.number'
         with _using(self.folder):
             if not number_file.exists():
@@ -118,22 +118,22 @@ class Job:
             return [self.folder / f'{name}.{number:06}.json' for number in range(int(number_file.read_text()))]
 
     def write(self, name: str, write: Callable[[IO[bytes]], object]) -> None:
-        """Writes a file of the folder unless it is there. Raises: BadInput when the disk is full."""
+        """Writes a file in the folder unless it exists. Raises BadInput if the disk is full."""
         with _using(self.folder):
             if not (self.folder / name).exists():
                 with open_atomically(self.folder / name) as file:
                     write(file)
 
     def remove(self) -> None:
-        """Removes the folder, after its results were read."""
+        """Removes the folder and its results."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-# --- at the workers ---------------------------------------------------------------------------------------------------
+# --- on the workers ---------------------------------------------------------------------------------------------------
 
 
 def _check_worker(folder: pathlib.Path, digest: str) -> None:
-    """Raises BadInput unless this process sees the job with this digest in a folder, and runs the same packages."""
+    """Raises BadInput unless this worker sees the same job in the folder and runs the same package versions."""
     with _using(folder):
         found = _read_identity(folder)
     if found is None or _sha256(found) != digest:
@@ -146,7 +146,7 @@ def _check_worker(folder: pathlib.Path, digest: str) -> None:
 
 
 def _perform(digest: str, function: Callable[[Any, pathlib.Path], object], item: tuple[Any, pathlib.Path]) -> None:
-    """Does a task; `digest` is what other machines compare."""
+    """Runs a task on a worker; a non-empty `digest` makes a remote worker check the folder first."""
     task, folder = item
     if digest:
         _check_worker(folder.parents[1], digest)
@@ -158,24 +158,24 @@ def _perform(digest: str, function: Callable[[Any, pathlib.Path], object], item:
                 _sync(file)
             os.rename(temporary, folder)
         except OSError:
-            if not folder.is_dir():  # else another worker has done it meanwhile
+            if not folder.is_dir():  # otherwise another worker finished the task first
                 raise
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _sync(file: pathlib.Path) -> None:
-    """Brings a file to the disk, so that the folder is whole after a crash of the machine too."""
+    """Flushes a file to the disk, so the folder survives a crash of the machine."""
     with file.open('rb') as opened:
         os.fsync(opened.fileno())
 
 
 def _map_items(function: Callable[[Any], Any], file: pathlib.Path, folder: pathlib.Path) -> None:
-    """Writes `function` of each item of a file."""
+    """Writes the results of a function for the items in a file."""
     arrays: list[np.ndarray] = []
 
     def encode(value: Any) -> Any:
-        """Returns what JSON can hold instead of an array or a set."""
+        """Returns a JSON-serializable replacement for an array or a set."""
         if isinstance(value, np.ndarray):
             arrays.append(value)
             return {_ARRAY: len(arrays) - 1}
@@ -203,7 +203,7 @@ def _read_identity(folder: pathlib.Path) -> str | None:
 
 
 def _start_of_machine() -> str:
-    """Returns what differs after each start of this machine; '' where the system does not tell."""
+    """Returns an id of the current boot of this machine; '' if the system provides none."""
     file = pathlib.Path('/proc/sys/kernel/random/boot_id')
     return file.read_text() if file.exists() else ''
 
@@ -219,7 +219,7 @@ def _package_digest() -> str:
 
 @contextlib.contextmanager
 def _using(folder: pathlib.Path) -> Iterator[None]:
-    """Raises BadInput instead of OSError, with the machine on which a folder cannot be used."""
+    """Turns OSError into BadInput, with the name of the machine on which the folder cannot be used."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Maps a function over items in several processes, in order; ports and processors for processes."""
+"""Ordered parallel map over local processes, free ports and processor counts."""
 
 import collections
 import concurrent.futures
@@ -23,22 +23,22 @@ _function: Callable[[Any], Any]  # of a helper process
 
 
 def map_in_processes(function: Callable[[Item], Result], items: Iterable[Item], num_processes: int) -> Iterator[Result]:
-    """Yields `function` of each item, in the order of the items; reads two items a process ahead at most.
+    """Yields the results of a function for items, in order. Reads at most two items per process ahead.
 
     Args:
-        function: A function of a module, or a `functools.partial` of one; it is pickled once for each process.
-        items: The items, which are pickled, as the results are.
-        num_processes: The number of processes; below 2 everything runs in this process.
+        function: A module-level function, or a `functools.partial` of one; pickled once per process.
+        items: The items. Items and results are pickled.
+        num_processes: The number of processes; below 2, everything runs in this process.
 
     Raises:
-        BadInput: A process ended before its work was done.
-        Exception: What `function` raises.
+        BadInput: A process died before finishing its work.
+        Exception: Any exception that `function` raises.
     """
     if num_processes < 2:
         yield from map(function, items)
         return
     _end_tracker_at_exit()
-    # A forked copy of a process that runs JAX's threads may hang.
+    # Forking a process with JAX's threads may deadlock.
     spawn = multiprocessing.get_context('spawn')
     pool = concurrent.futures.ProcessPoolExecutor(num_processes, spawn, _set_up, (function,))
     pending: collections.deque[concurrent.futures.Future[Result]] = collections.deque()
@@ -58,19 +58,19 @@ def map_in_processes(function: Callable[[Item], Result], items: Iterable[Item], 
 
 @functools.cache
 def _end_tracker_at_exit() -> None:
-    """Waits at exit for the process that multiprocessing starts beside helpers; it would end after this one."""
-    util.Finalize(None, _end_tracker, exitpriority=-100)  # after those that tell it what they have released
+    """Makes this process wait at exit for multiprocessing's resource tracker, which would otherwise outlive it."""
+    util.Finalize(None, _end_tracker, exitpriority=-100)  # after the finalizers that report released resources to it
 
 
 def _end_tracker() -> None:
     tracker: Any = resource_tracker._resource_tracker  # type: ignore[attr-defined]
-    if tracker._pid is not None:  # else it is that of the process which started this one
+    if tracker._pid is not None:  # None if the tracker belongs to the parent process
         tracker._stop()
 
 
 @contextlib.contextmanager
 def _without_script() -> Iterator[None]:
-    """Hides the caller's `__main__` from new processes, which would run a script without `if __name__` again."""
+    """Hides the caller's `__main__` from new processes, which would rerun a script without a `__name__` guard."""
     script = sys.modules['__main__']
     sys.modules['__main__'] = types.ModuleType('__main__')
     try:
@@ -80,7 +80,7 @@ def _without_script() -> Iterator[None]:
 
 
 def _set_up(function: Callable[[Any], Any]) -> None:
-    """Starts a helper process, which leaves Ctrl-C to its parent and ends with it."""
+    """Initializes a helper process: ignores Ctrl-C, which the parent handles, and exits with the parent."""
     global _function
     _function = function
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -100,7 +100,7 @@ def _apply(item: Any) -> Any:
 
 
 def free_port() -> int:
-    """Returns a port of this machine that nobody listens on."""
+    """Returns an unused port of this machine."""
     with socket.socket() as free:
         free.bind(('localhost', 0))
         return free.getsockname()[1]

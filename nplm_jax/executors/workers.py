@@ -1,6 +1,6 @@
-"""Who does work that is cut into tasks: processes of this machine, or a cluster that a command line names.
+"""Selection of an executor: local processes, or the cluster given on the command line.
 
-No result depends on the choice, so it is no setting of a run, and functions that need workers ask `current`.
+Results do not depend on the executor. It is therefore not a setting of a run; code that needs one calls `current`.
 """
 
 import contextlib
@@ -15,10 +15,10 @@ MAX_PROCESSES = 16
 
 
 class Workers(Protocol):
-    """Apply a function to many items.
+    """The interface of an executor.
 
     Attributes:
-        are_remote: Whether they share only files with this process, so that tasks take paths and return paths.
+        are_remote: Whether the workers share only files with this process; tasks then take and return paths.
     """
 
     @property
@@ -27,17 +27,17 @@ class Workers(Protocol):
         ...
 
     def map(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
-        """Yields `function` of each item, in the order of the items. See `processes.map_in_processes`."""
+        """Yields the results of `function` for `items`, in order; see `processes.map_in_processes`."""
         ...
 
     def on_each(self, function: Callable[[], Any]) -> Iterable[Any]:
-        """Calls `function` once in each process that is another machine's. Returns the results. Raises what it does."""
+        """Calls `function` once in each remote process and returns the results; its exceptions propagate."""
         ...
 
 
 @dataclasses.dataclass(frozen=True)
 class Processes:
-    """Processes of this machine; below 2 everything runs in this one."""
+    """Local processes; with fewer than 2, everything runs in this process."""
 
     number: int
     are_remote: ClassVar[bool] = False
@@ -47,7 +47,7 @@ class Processes:
         return map_in_processes(function, items, self.number)
 
     def on_each(self, function: Callable[[], Any]) -> Iterable[Any]:
-        """See `Workers.on_each`: these share this machine's files and package."""
+        """Does nothing: local processes share the files and the package of this machine. See `Workers.on_each`."""
         return ()
 
 
@@ -55,18 +55,18 @@ _cluster: contextvars.ContextVar[Workers | None] = contextvars.ContextVar('clust
 
 
 def here(is_large: bool) -> Processes:
-    """Returns the processes of this machine, one for work that is not large."""
+    """Returns local processes: as many as useful for large work, otherwise one."""
     return Processes(min(num_processors(), MAX_PROCESSES) if is_large else 1)
 
 
 def current(is_large: bool) -> Workers:
-    """Returns the cluster of a block `use`; else what `here` returns."""
+    """Returns the cluster of the enclosing `use` block, or local processes if there is none."""
     return _cluster.get() or here(is_large)
 
 
 @contextlib.contextmanager
 def use(cluster: Workers | None) -> Iterator[None]:
-    """Lets a cluster do the work that is large enough to be cut into tasks; None leaves it to this machine."""
+    """Runs large work within the block on a cluster; None selects local processes."""
     token = _cluster.set(cluster)
     try:
         yield

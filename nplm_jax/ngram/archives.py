@@ -1,6 +1,6 @@
-"""Named arrays in one file: the safetensors format, with a checksum. What is read is mapped into memory.
+"""Safetensors files with a checksum, read as memory-mapped arrays.
 
-The checksum is the SHA-256 of the data and of the header, which holds it in its metadata; zeros stand for it there.
+The checksum is the SHA-256 of the header and the data, stored in the header's metadata and set to zeros for hashing.
 """
 
 import hashlib

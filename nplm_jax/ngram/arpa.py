@@ -1,11 +1,11 @@
-r"""ARPA files: the text format in which n-gram toolkits exchange back-off models.
+r"""Reader and writer for ARPA files, the exchange format of back-off models.
 
 A file has a header `\data\` with the number of n-grams of each order, then for each order lines of
-`log10 p<TAB>words<TAB>log10 b`, then `\end\`. Before the header lines may begin with `#`, which are skipped. A log10 of
--99 or less stands for probability zero.
+`log10 p<TAB>words<TAB>log10 b`, then `\end\`. Lines before the header that begin with `#` are skipped. A log10 of -99
+or less stands for probability zero.
 
-The rare-word symbol is written as `<unk>`, and the paragraph mark as the sentence marks `<s>` and `</s>`, as
-`sentence_marks.split` says. Other readers require both marks: without a paragraph mark they have probability zero.
+The rare-word symbol is written as `<unk>`, and the paragraph mark as the sentence marks `<s>` and `</s>`; see
+`sentence_marks.split`. Other readers require both marks, which have probability zero without a paragraph mark.
 """
 
 import contextlib

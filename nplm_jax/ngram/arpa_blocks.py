@@ -1,9 +1,9 @@
-"""Parses blocks of the lines of ARPA files by operations on all their bytes at once.
+"""Vectorized parser for blocks of ARPA lines.
 
-A block that is not wholly of the common form (fields with one tab or space between them, of known words and of
-numbers) is refused, so that `arpa` parses it line by line and says what is wrong with which line.
+It handles the common form: known words and numbers, separated by single tabs or spaces. `arpa` parses all other blocks
+line by line and reports errors by line.
 
-Words and digits are compared eight bytes at a time, as little-endian numbers of 64 bits.
+Words and digits are compared eight bytes at a time, as little-endian 64-bit integers.
 
 Dims: I n-grams of a block, K words of an n-gram, T words, S fields.
 """

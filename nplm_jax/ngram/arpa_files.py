@@ -1,4 +1,4 @@
-"""Block-wise reading of ARPA files, compressed or not. Refuses files of other kinds and says what they are."""
+"""Block-wise reader for ARPA files, optionally compressed. Names the format of files that are not ARPA."""
 
 import io
 import os

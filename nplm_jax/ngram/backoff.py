@@ -1,4 +1,4 @@
-"""Back-off models: all back-off and interpolated n-gram models have this form after estimation.
+"""Back-off models, the common form of all estimated back-off and interpolated n-gram models.
 
 P(w | h) = p(h w) if the n-gram h w is in the table, else b(h) P(w | h without its oldest word),
 with b(h) = 1 for a context that is not in the table.

@@ -1,4 +1,4 @@
-"""Word classes, and n-grams of classes (the paper's section 4.1; Ney & Kneser, 1993; Martin, Liermann & Ney, 1998).
+"""Class-based n-gram models (section 4.1; Ney & Kneser, 1993; Martin, Liermann & Ney, 1998).
 
 Dims: G classes, V vocabulary, A words of an inner vocabulary, T words of a span, B contexts.
 """

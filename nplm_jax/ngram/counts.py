@@ -1,8 +1,8 @@
-"""Tables of n-grams as sorted arrays of packed keys, and how often each n-gram occurs.
+"""N-gram tables as sorted arrays of packed keys, and n-gram counts.
 
 The n-grams of order k are nodes, numbered by their position in a sorted int64 array of keys
-`node of the first k-1 words * |V| + last word`. So the successors of a context are adjacent, one binary search looks
-up many n-grams, and a key stays below (number of nodes) * |V| for every n.
+`node of the first k-1 words * |V| + last word`. The successors of a context are therefore adjacent, one binary search
+looks up many n-grams, and a key stays below (number of nodes) * |V| for every n.
 
 Dims: T words of a span, B contexts, L words of a sequence, k order, V vocabulary.
 """

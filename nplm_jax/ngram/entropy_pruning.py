@@ -1,7 +1,7 @@
-"""Smaller tables of a back-off model: n-grams are left out whose probability the shorter context nearly gives.
+"""Entropy pruning of back-off models: removes n-grams whose back-off probability is nearly the same.
 
-Leaving out h w changes P(w | h) and the back-off weight of h, from b to b'. The relative entropy between the model
-before and after it is
+Removing h w changes P(w | h) and the back-off weight of h, from b to b'. The relative entropy between the original and
+the pruned model is
 
 D = -P(h) (p(h w) (log P(w | h') + log b'(h) - log p(h w)) + (log b'(h) - log b(h)) (1 - sum of p(h v))),
 

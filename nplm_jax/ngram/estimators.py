@@ -1,4 +1,4 @@
-"""Count-based models as components: how each `model.family` is estimated."""
+"""Estimators of count-based models, one component for each `model.family`."""
 
 import abc
 import dataclasses

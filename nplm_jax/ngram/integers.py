@@ -1,4 +1,4 @@
-"""Sorting of integers together with their order, and the smallest integer type."""
+"""Integer sorting with argsort, and selection of the smallest integer type."""
 
 import numpy as np
 

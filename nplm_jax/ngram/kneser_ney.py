@@ -1,7 +1,7 @@
-"""Kneser-Ney smoothing: the back-off form that the paper compares with, and the modified interpolated form.
+"""Kneser-Ney smoothing: the back-off form of the paper's baseline, and the modified interpolated form.
 
-Both subtract a discount from every count and give the freed mass to the shorter context; both estimate the shorter
-contexts from the number of different words that stand before an n-gram, not from how often it occurs.
+Both subtract a discount from every count and give the freed mass to the shorter context. Both estimate lower orders
+from the number of distinct words that precede an n-gram instead of its count.
 """
 
 import fractions

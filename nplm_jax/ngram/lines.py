@@ -1,7 +1,7 @@
-"""Text line by line, as KenLM's lmplz and query read it: each line alone, after `<s>`, with `</s>` at its end.
+"""Sentence mode, as in KenLM's lmplz and query: n-grams never cross a line, and `</s>` is predicted.
 
-The paragraph mark `<p>` is both: it ends a line, which is predicted, and the next one begins after it. No n-gram goes
-across it, so that a model of this kind finds nothing before it in its table, and reads a stream as it reads lines.
+The paragraph mark `<p>` serves as both `</s>` and `<s>`: it ends a line and is predicted, and the next line begins
+after it. No n-gram in the table crosses it, so a model can read a stream of lines like separate lines.
 """
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""Back-off weights with which the probabilities after each context sum to one, for given probabilities of n-grams.
+"""Back-off weights that normalize given n-gram probabilities.
 
 b(h) = (1 - sum of p(h w)) / (1 - sum of P(w | h without its oldest word)), where w runs over the words after h.
 """

@@ -1,4 +1,4 @@
-"""Smaller tables of a back-off model: n-grams that occur too seldom, or have other words, are left out."""
+"""Pruning of back-off models by count thresholds, and removal of arbitrary n-grams."""
 
 from collections.abc import Sequence
 

@@ -1,7 +1,7 @@
-"""Smaller numbers of a back-off model: each log p above order 1 becomes one of 256 or 65,536 values of its order.
+"""Quantization of back-off models: log p above order 1 takes one of 256 or 65,536 values per order.
 
-The back-off weights are computed from these values (`normalization`) and have 32 bits, so that the probabilities still
-sum to one.
+The back-off weights are recomputed from these values (`normalization`) in 32 bits, and the probabilities still sum to
+one.
 """
 
 import dataclasses

@@ -1,9 +1,9 @@
-"""Arrays that may be larger than the memory, and work on them in parts.
+"""Out-of-core arrays and block-wise work on them.
 
-Small arrays stay in memory; large ones are temporary files, mapped into memory.
+Small arrays stay in memory; large arrays are memory-mapped temporary files.
 
-A temporary file has no name in its folder. So the system removes it with the last array that maps it, also when the
-process is killed, and no other process can read what is half written.
+Temporary files are unnamed. The system removes them with the last array that maps them, even if the process is killed,
+and no other process can read partial data.
 """
 
 import contextlib

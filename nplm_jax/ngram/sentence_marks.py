@@ -1,7 +1,7 @@
-"""The paragraph mark `<p>` as the sentence marks `<s>` and `</s>` of other toolkits, and back.
+"""Conversion between the paragraph mark `<p>` and the sentence marks `<s>` and `</s>` of other toolkits.
 
-Other toolkits read one sentence at a time: `<s>` stands before it and `</s>` after it. Here `<p>` is both, and a stream
-continues across it. `<text>`, which opens a text, stays an ordinary word.
+Other toolkits read one sentence at a time, with `<s>` before it and `</s>` after it. Here `<p>` plays both roles, and a
+stream continues across it. `<text>`, which opens a text, stays an ordinary word.
 """
 
 import pathlib

@@ -1,4 +1,4 @@
-"""Large counts by several processes or machines."""
+"""Parallel n-gram counting on several processes or machines."""
 
 import contextlib
 import dataclasses

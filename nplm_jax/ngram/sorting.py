@@ -1,13 +1,12 @@
-"""Finds all n-grams of a stream of words: the places where they start are sorted, a range of them at a time.
+"""Finds all n-grams of a word stream by sorting their start positions, one range at a time.
 
-A window is the n words from a place on, and the word before it. All windows are divided into ranges by their first two
-words; the n-grams of a range are adjacent in the sorted arrays of each order. So the work is cut into tasks, and none
-holds more than a range:
+A window is the n words from a position on, and the word before it. Windows are divided into ranges by their first two
+words; the n-grams of a range are adjacent in the sorted arrays of each order. The work consists of tasks that hold at
+most one range in memory:
 
-1. `_divide`: a piece of the stream to its windows, range by range;
-2. `_count`: the windows of a range to its n-grams of all orders, and to what the other ranges ask for: the node of each
-   n-gram that one of theirs ends with;
-3. `_join`: the n-grams of a range, with these nodes.
+1. `_divide_piece` divides the windows of a chunk of the stream into ranges;
+2. `_count_range` counts the n-grams of all orders in a range, and collects the suffix nodes that other ranges need;
+3. `_join_range` adds these suffix nodes to the n-grams of a range.
 
 Dims: L words of a sequence, S windows, N n-grams of an order.
 """

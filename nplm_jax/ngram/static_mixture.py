@@ -1,9 +1,8 @@
-"""The linear interpolation of back-off models as one back-off model.
+"""Static linear interpolation of back-off models into a single back-off model, like SRILM's `ngram -mix-lm`.
 
-It has the n-grams of all models, each with p(h w) = sum over models i of weight_i P_i(w | h), where a model that lacks
-the n-gram backs off, and back-off weights with which the probabilities sum to one. For these n-grams it equals
-`mixture.Mixture`; for others it differs, because a context has one back-off weight, where the mixture has one of each
-model. SRILM's `ngram -mix-lm` computes the same.
+The result has the n-grams of all models with p(h w) = sum over models i of weight_i P_i(w | h), where models without
+the n-gram back off, and normalized back-off weights. It equals `mixture.Mixture` for these n-grams but not for others,
+because it has a single back-off weight per context instead of one per model.
 """
 
 import dataclasses

@@ -1,8 +1,7 @@
-"""Count-based models as files: arrays in the safetensors format, nothing but numbers and text, with a checksum.
+"""Storage of count-based models as safetensors files with a checksum. The files contain only numbers and text.
 
-The metadata hold the structure of the model as JSON: objects as `{"class": NAME, ARGUMENT: ...}`, arrays by their names
-in the file. A right checksum does not prove that the arrays fit each other, so they are checked: an array of another
-shape or type, or n-grams that are not sorted, would end in a traceback when the model is used.
+The metadata describe the structure of the model as JSON: objects as `{"class": NAME, ARGUMENT: ...}`, arrays by name.
+A valid checksum does not prove that the arrays are consistent, so shapes, types and sort order are checked as well.
 
 Dims: V vocabulary, G classes.
 """

@@ -1,4 +1,4 @@
-"""Count-based models with little or no smoothing: baselines for the other models, and teaching material."""
+"""Count-based models with little or no smoothing, for baselines and teaching."""
 
 import numpy as np
 

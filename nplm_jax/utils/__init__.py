@@ -1,1 +1,1 @@
-"""Errors, files, names and progress bars."""
+"""Helpers for errors, files, names and progress bars."""

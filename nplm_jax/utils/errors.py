@@ -1,4 +1,4 @@
-"""The exceptions that end a run in one line. Does not import JAX."""
+"""Exceptions with one-line messages. Does not import JAX."""
 
 import os
 import re
@@ -11,12 +11,12 @@ _MAX_LISTED = 3  # items of a list in a message
 
 
 class BadInput(ValueError):
-    """The user's input cannot be used. The message is one printable line, `KEY=VALUE: PROBLEM` or `KEY: PROBLEM`.
+    """Invalid user input. The message is one printable line, `KEY=VALUE: PROBLEM` or `KEY: PROBLEM`.
 
     Attributes:
-        key: The name of the input: a config key, a flag, a file, or an argument of a function.
-        problem: The reason, and what is allowed.
-        value: The value of the input; `...` if the message does without.
+        key: The name of the input: a config key, a flag, a file or a function argument.
+        problem: The reason, and the allowed values.
+        value: The value of the input; `...` to leave it out of the message.
 
     Examples:
         >>> print(BadInput('model.h', 'must be at least 0', value=-1))
@@ -26,7 +26,7 @@ class BadInput(ValueError):
     def __init__(self, key: str | os.PathLike[str], problem: str, value: Any = ...) -> None:
         self.key, self.problem = str(key), problem
         self.value = os.fspath(value) if isinstance(value, os.PathLike) else value
-        super().__init__(self.key, self.problem, self.value)  # all of them, so that it can be pickled
+        super().__init__(self.key, self.problem, self.value)  # pickling needs all three
 
     def __str__(self) -> str:
         shown = '' if self.value is ... else f'={shorten(repr(self.value), _MAX_OF_PART)}'
@@ -36,7 +36,7 @@ class BadInput(ValueError):
 
 
 class Resumable(OSError):
-    """A disk, a database or a job failed; the same command goes on with what is saved. The message is one line."""
+    """A failed disk, database or job. Running the same command again resumes from the saved state."""
 
 
 class NonFiniteError(ArithmeticError):
@@ -44,26 +44,26 @@ class NonFiniteError(ArithmeticError):
 
 
 def first_line(error: BaseException) -> str:
-    """Returns the first line of an exception's message, or the exception's type where the message is empty."""
+    """Returns the first line of an exception's message, or the name of its type if the message is empty."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def status(error: BaseException) -> str:
-    """Returns the status that XLA, TensorStore or gRPC report, such as `RESOURCE_EXHAUSTED`; '' without one.
+    """Returns the status code of an XLA, TensorStore or gRPC error, such as `RESOURCE_EXHAUSTED`, or ''.
 
-    Their Python exceptions have no field for it: it is the first word of the text.
+    Their Python exceptions have no status field; the code is the first word of the message.
     """
     match = re.match('([A-Z_]+): ', str(error))
     return match[1] if match else ''
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Returns whether the host or a device has no memory left, which XLA says in the text of its error alone."""
+    """Returns whether the host or a device ran out of memory. XLA reports this only in the text of its error."""
     return isinstance(error, MemoryError) or bool(re.search('RESOURCE_EXHAUSTED|[Oo]ut of memory', str(error)))
 
 
 def shorten(text: str, limit: int) -> str:
-    """Returns a text without its middle if it has more than `limit` characters; it is cut between words if possible.
+    """Removes the middle of a text longer than `limit` characters, at word boundaries if possible.
 
     Examples:
         >>> shorten('one two three four five six', 20)
@@ -78,7 +78,7 @@ def shorten(text: str, limit: int) -> str:
 
 
 def first_few(items: Sequence[str]) -> str:
-    """Returns the first three items for a message, and the number of the others.
+    """Joins the first three items for a message, followed by the number of the others.
 
     Examples:
         >>> first_few(['a=1', 'b=2', 'c=3', 'd=4'])
@@ -89,6 +89,6 @@ def first_few(items: Sequence[str]) -> str:
 
 
 def require(ok: bool, key: str, value: Any, problem: str) -> None:
-    """Raises BadInput with `key`, its `value` and a problem that says what is allowed, unless `ok`."""
+    """Raises BadInput(key, problem, value) unless `ok`; `problem` states the allowed values."""
     if not ok:
         raise BadInput(key, problem, value=value)

@@ -1,4 +1,4 @@
-"""Atomic writes of files, paths of users, and the folder of the cache."""
+"""Atomic file writes, user paths and the cache folder."""
 
 import contextlib
 import errno
@@ -11,14 +11,14 @@ from nplm_jax.utils.errors import BadInput, require
 
 
 def write_atomically(path: pathlib.Path, data: str | bytes) -> None:
-    """Writes a file as `open_atomically` does.
+    """Writes a file atomically; see `open_atomically`.
 
     Args:
         path: The file.
         data: Its content; a string is written as UTF-8.
 
     Raises:
-        OSError: The disk refuses; an earlier file at `path` is unchanged.
+        OSError: The file cannot be written; an existing file at `path` is unchanged.
     """
     with open_atomically(path) as file:
         file.write(data.encode('utf-8') if isinstance(data, str) else data)
@@ -26,18 +26,19 @@ def write_atomically(path: pathlib.Path, data: str | bytes) -> None:
 
 @contextlib.contextmanager
 def open_atomically(path: pathlib.Path) -> Iterator[IO[bytes]]:
-    """Opens a file to be written atomically: after a crash or on a full disk the old or the new content remains.
+    """Opens a file for an atomic write: after a crash or on a full disk, `path` has either its old or its new content.
 
-    The file has a temporary name beside `path`; when the block ends without an exception, it is flushed and renamed.
+    The block writes to a temporary file in the same folder. If it ends without an exception, the file is flushed and
+    renamed to `path`.
 
     Args:
         path: The file.
 
     Yields:
-        The file, for writing and reading.
+        The file, open for writing and reading.
 
     Raises:
-        OSError: The disk refuses; an earlier file at `path` is unchanged.
+        OSError: The file cannot be written; an existing file at `path` is unchanged.
     """
     temporary = path.with_name(f'.{path.name}.{os.getpid()}.tmp')
     try:
@@ -51,16 +52,20 @@ def open_atomically(path: pathlib.Path) -> Iterator[IO[bytes]]:
 
 
 def remove_leftovers(folder: pathlib.Path) -> None:
-    """Removes the temporary files of killed processes from a folder that no other process is using."""
+    """Removes the temporary files of killed processes from a folder. No other process may be using the folder."""
     for temporary in folder.glob('.*.tmp'):
         temporary.unlink()
 
 
 def expand(key: str, path: str | os.PathLike[str]) -> pathlib.Path:
-    """Resolves a leading ~ in the path that `key` gives, because a shell does not do so after an equals sign.
+    """Expands a leading ~ in a path, since shells do not expand it after an equals sign.
+
+    Args:
+        key: The config key or flag of the path, for error messages.
+        path: The path.
 
     Raises:
-        BadInput: The home folder is unknown, or no file can have this path, as with a NUL or a name of 256 letters.
+        BadInput: The home folder is unknown, or the path is invalid: it has a NUL or is too long.
     """
     try:
         expanded = pathlib.Path(path).expanduser()
@@ -68,13 +73,13 @@ def expand(key: str, path: str | os.PathLike[str]) -> pathlib.Path:
             expanded.lstat()
     except (RuntimeError, ValueError) as error:
         raise BadInput(key, str(error), value=path) from None
-    except OSError as error:  # such as a folder that is not this user's: who opens the path says so
+    except OSError as error:  # other errors, such as a lack of permission, appear when the path is opened
         require(error.errno != errno.ENAMETOOLONG, key, str(path), 'is too long for a path')
     return expanded
 
 
 def cache_folder() -> pathlib.Path:
-    """Returns the folder of the cache: $NPLM_JAX_CACHE, $XDG_CACHE_HOME/nplm_jax or ~/.cache/nplm_jax."""
+    """Returns the cache folder: $NPLM_JAX_CACHE, $XDG_CACHE_HOME/nplm_jax or ~/.cache/nplm_jax."""
     if folder := os.environ.get('NPLM_JAX_CACHE'):
         return pathlib.Path(folder)
     return pathlib.Path(os.environ.get('XDG_CACHE_HOME') or '~/.cache').expanduser() / 'nplm_jax'

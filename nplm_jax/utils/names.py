@@ -1,4 +1,4 @@
-"""Checks of names: what is allowed, and the nearest name to a wrong one."""
+"""Validation of names, with suggestions for misspelled ones."""
 
 import difflib
 from collections.abc import Iterable
@@ -8,13 +8,13 @@ from nplm_jax.utils.errors import require
 
 
 def require_one_of(key: str, value: Any, allowed: Iterable[Any], more: str = '') -> None:
-    """Raises BadInput, which lists the allowed names and suggests the nearest one, unless `value` is one of them.
+    """Raises BadInput unless `value` is an allowed name. The message lists the names and suggests the nearest one.
 
     Args:
-        key: What the value is of.
+        key: The key of the value.
         value: The value.
-        allowed: The names.
-        more: What is allowed besides, such as `, or a path`; it is said and not checked.
+        allowed: The allowed names.
+        more: Other allowed values for the message, such as `, or a path`; not checked.
     """
     names = list(allowed)
     shown = list(map(str, names))
@@ -22,14 +22,14 @@ def require_one_of(key: str, value: Any, allowed: Iterable[Any], more: str = '')
 
 
 def did_you_mean(name: Any, allowed: Iterable[str], prefix: str = '', dotted: bool = False) -> str:
-    """Returns the end of a message that refuses a name: `; did you mean NAME?`; '' if no allowed name is near.
+    """Returns the suggestion at the end of an error message, `; did you mean NAME?`, or '' if no name is near.
 
     Args:
         name: The wrong name.
-        allowed: The names that are allowed.
-        prefix: What stands before a suggested name, such as `--`.
-        dotted: Whether the names are keys, `section.key`. Then keys of this name in other sections are meant, else the
-            nearest key of the section, and of all sections if there is no such section.
+        allowed: The allowed names.
+        prefix: The prefix of suggested names, such as `--`.
+        dotted: Whether the names are keys, `section.key`. Suggestions are then keys of the same name in other sections,
+            or else the nearest key of the section, or of all sections if the section does not exist.
 
     Examples:
         >>> did_you_mean('lsmt', ['rnn', 'gru', 'lstm'])

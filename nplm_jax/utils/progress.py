@@ -1,4 +1,4 @@
-"""Progress of long work: a bar on a terminal, a line a minute in a log."""
+"""Progress bars on terminals, and one progress line per minute in logs."""
 
 import sys
 import time
@@ -11,7 +11,7 @@ _LINE = '{desc}{n_fmt} of {total_fmt}{unit} ({percentage:.0f}%), {remaining} lef
 
 
 class _Lines:
-    """A log that takes one state of a bar a minute, as a line."""
+    """A file that keeps one line per minute of a progress bar's output."""
 
     def __init__(self, file: TextIO) -> None:
         self._file, self._written = file, time.monotonic()
@@ -28,15 +28,15 @@ class _Lines:
 def progress_bar(
     total: int | None, description: str, unit: str, initial: int = 0, delay: float = 3, log: TextIO | None = None
 ) -> tqdm.tqdm:
-    """Returns a bar on stderr if that is a terminal; otherwise one that writes a line a minute.
+    """Returns a progress bar: a bar on stderr if that is a terminal, otherwise one line per minute.
 
     Args:
-        total: The units of all the work; None if it is unknown.
+        total: The total number of units; None if unknown.
         description: The name of the work.
-        unit: The unit, after a space.
-        initial: The units that were done before.
-        delay: The seconds after which a terminal shows the bar.
-        log: The file of the lines; None for stderr.
+        unit: The unit, with a leading space.
+        initial: The number of units already done.
+        delay: The delay before a terminal shows the bar (seconds).
+        log: The file of the progress lines; None for stderr.
     """
     style: dict[str, Any] = {'dynamic_ncols': True, 'delay': delay, 'smoothing': 0.05}
     if not sys.stderr.isatty():
@@ -46,6 +46,6 @@ def progress_bar(
 
 
 def write(line: str) -> None:
-    """Writes a line to stdout at once, above the bar of a terminal."""
+    """Writes a line to stdout, above any progress bar, and flushes it."""
     tqdm.tqdm.write(line)
     sys.stdout.flush()

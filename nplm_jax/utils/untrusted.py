@@ -1,4 +1,4 @@
-"""Readers of files from others, which refuse pipes, devices, binary files and malformed JSON."""
+"""Readers for untrusted files. They reject pipes, devices, binary files and malformed JSON."""
 
 import codecs
 import contextlib
@@ -20,18 +20,18 @@ _MAX_BYTES = 2**32
 _MAX_BYTES_JSON = 2**26
 _MAX_JSON_DEPTH = 50
 
-# The types of a value in JSON; of an object, schemas by key, where ANY_KEY stands for other keys.
+# The allowed types of a JSON value, or for an object the schema of each key; ANY_KEY stands for all other keys.
 Schema: TypeAlias = tuple[type, ...] | Mapping[str, 'Schema']
 ANY_KEY = '*'
 
 
 def read_bytes(name: str, file: pathlib.Path, max_bytes: int = _MAX_BYTES) -> bytes:
-    """Reads a regular file; refuses a FIFO, which would block, and a device, which would not end.
+    """Reads a regular file. Rejects FIFOs, which would block, and devices, which would never end.
 
     Args:
-        name: The beginning of error messages.
+        name: The key of error messages.
         file: The file.
-        max_bytes: The largest size.
+        max_bytes: The maximum size.
 
     Raises:
         BadInput: The file is missing, not regular, unreadable or too large.
@@ -42,24 +42,24 @@ def read_bytes(name: str, file: pathlib.Path, max_bytes: int = _MAX_BYTES) -> by
 
 
 def _check_size(name: str, file: IO[bytes], max_bytes: int) -> None:
-    """Raises BadInput, which begins with `name`, if an open file is too large."""
+    """Raises BadInput(name, ...) if an open file is too large."""
     if (size := os.fstat(file.fileno()).st_size) > max_bytes:
         raise BadInput(name, f'too large ({size:,} bytes; {max_bytes:,} at most)')
 
 
 @contextlib.contextmanager
 def open_regular(name: str, file: pathlib.Path) -> Iterator[io.BufferedReader]:
-    """Opens a regular file; refuses a FIFO, which would block, and a device, which would not end.
+    """Opens a regular file. Rejects FIFOs, which would block, and devices, which would never end.
 
     Args:
-        name: The beginning of error messages.
+        name: The key of error messages.
         file: The file.
 
     Yields:
-        The file, for reading.
+        The file, open for reading.
 
     Raises:
-        BadInput: The file is missing, not regular or unreadable, also when it is read in the block.
+        BadInput: The file is missing, not regular or unreadable; includes read errors within the block.
     """
     try:
         with open(file, 'rb', opener=_open_without_blocking) as opened:
@@ -73,10 +73,10 @@ def open_regular(name: str, file: pathlib.Path) -> Iterator[io.BufferedReader]:
 
 
 def sha256(name: str, file: pathlib.Path) -> str:
-    """Returns the SHA-256 of a regular file's content in hexadecimal.
+    """Returns the hexadecimal SHA-256 of a regular file.
 
     Args:
-        name: The beginning of error messages.
+        name: The key of error messages.
         file: The file, of any size.
 
     Raises:
@@ -87,7 +87,11 @@ def sha256(name: str, file: pathlib.Path) -> str:
 
 
 def read_text(key: str, file: pathlib.Path) -> str:
-    """Reads a UTF-8 text, the value of the config's `key`.
+    """Reads a UTF-8 text file.
+
+    Args:
+        key: The config key of the file, for error messages.
+        file: The file.
 
     Raises:
         BadInput: The file cannot be read or is not UTF-8 text.
@@ -97,27 +101,27 @@ def read_text(key: str, file: pathlib.Path) -> str:
 
 
 def decode(name: str, data: bytes) -> str:
-    """Decodes a user's UTF-8 text.
+    """Decodes UTF-8 text.
 
     Args:
-        name: The beginning of error messages.
+        name: The key of error messages.
         data: The bytes, with or without a byte-order mark.
 
     Raises:
-        BadInput: The bytes are not UTF-8 or hold a NUL.
+        BadInput: The bytes are not UTF-8 or contain a NUL.
     """
     return ''.join(decode_blocks(name, [data]))
 
 
 def decode_blocks(name: str, blocks: Iterable[bytes]) -> Iterator[str]:
-    """Decodes blocks of UTF-8, whose borders may split characters; leaves out the byte-order mark.
+    """Decodes UTF-8 in blocks, which may split characters, and drops the byte-order mark.
 
     Args:
-        name: The beginning of error messages.
+        name: The key of error messages.
         blocks: The blocks; an empty block marks the end.
 
     Raises:
-        BadInput: The bytes are not UTF-8 or hold a NUL.
+        BadInput: The bytes are not UTF-8 or contain a NUL.
     """
     decoder = codecs.getincrementaldecoder('utf-8-sig')()
     num_bytes = num_characters = 0
@@ -136,16 +140,16 @@ def decode_blocks(name: str, blocks: Iterable[bytes]) -> Iterator[str]:
 
 
 def read_lines(path: pathlib.Path) -> Iterator[tuple[int, str]]:
-    """Reads a UTF-8 file and yields its lines: number, from 1, and text with the line end.
+    """Yields the lines of a UTF-8 file: the line number, from 1, and the text with its line ending.
 
     Raises:
-        BadInput: The file cannot be read or is not text; the message names file and line.
+        BadInput: The file cannot be read or is not text; the key names the file and line.
     """
     return decode_lines(path, read_bytes(str(path), path))
 
 
 def decode_lines(path: pathlib.Path, data: bytes, first: int = 1) -> Iterator[tuple[int, str]]:
-    """Yields the same as `read_lines` for bytes that were read from `path`, from the line `first` on."""
+    """Yields the lines of bytes read from `path`, numbered from `first`; see `read_lines`."""
     data = data.removeprefix(b'\xef\xbb\xbf') if first == 1 else data
     for number, line in enumerate(io.BytesIO(data), start=first):
         if b'\0' in line:
@@ -157,15 +161,15 @@ def decode_lines(path: pathlib.Path, data: bytes, first: int = 1) -> Iterator[tu
 
 
 def read_numbers(path: pathlib.Path, meaning: str) -> Iterator[tuple[int, str, int]]:
-    """Reads lines `word<TAB>number` of different words and yields line number, word and number.
+    """Yields the line number, word and number of each line `word<TAB>number` in a file.
 
     Args:
         path: The file.
         meaning: The meaning of the numbers, for error messages.
 
     Raises:
-        BadInput: A line has another form, the last one has no line end, or a word is repeated; the message names file
-            and line.
+        BadInput: A line is malformed, the last line is unterminated, or a word is repeated; the key names the file and
+            line.
     """
     words = set()
     for number, line in read_lines(path):
@@ -179,26 +183,26 @@ def read_numbers(path: pathlib.Path, meaning: str) -> Iterator[tuple[int, str, i
 
 
 def read_json(path: pathlib.Path) -> dict[str, Any]:
-    """Reads the object in a JSON file of this program.
+    """Reads the object in a JSON file written by this package.
 
     Raises:
-        BadInput: The file cannot be read, or `parse_json` refuses it.
+        BadInput: The file cannot be read, or `parse_json` rejects it.
     """
     text = ''.join(line for _, line in decode_lines(path, read_bytes(str(path), path, _MAX_BYTES_JSON)))
     return parse_json(path, text)
 
 
 def parse_json(path: pathlib.Path, text: str, line: int = 0) -> dict[str, Any]:
-    """Parses the object in a JSON file or in one line of it.
+    """Parses a JSON object from a file or from one of its lines.
 
     Args:
         path: The file, for error messages.
         text: The JSON text.
-        line: The number of the line; 0 if the text is the whole file.
+        line: The line number; 0 if the text is the whole file.
 
     Raises:
-        BadInput: The text is not JSON, not an object, nested too deeply, or has values that no file of this program
-            has: NaN, a number out of range, an unpaired surrogate. The message names file and line.
+        BadInput: The text is not JSON, is not an object, is nested too deeply, or contains NaN, an out-of-range number
+            or an unpaired surrogate. The key names the file and line.
     """
     try:
         value = json.loads(text)
@@ -215,7 +219,7 @@ def parse_json(path: pathlib.Path, text: str, line: int = 0) -> dict[str, Any]:
 
 
 def matches_schema(value: Any, schema: Schema) -> bool:
-    """Returns whether a value of a JSON file has one of the types of a schema, or is an object with all of its keys."""
+    """Returns whether a JSON value matches a schema: one of its types, or an object with all of its keys."""
     if isinstance(schema, tuple):
         return type(value) in schema
     if not isinstance(value, Mapping) or not schema.keys() - {ANY_KEY} <= value.keys():
@@ -225,17 +229,17 @@ def matches_schema(value: Any, schema: Schema) -> bool:
 
 
 def _not_utf8(place: str) -> str:
-    """Returns the problem of a text that is not UTF-8, with the place of the first wrong byte."""
+    """Returns the error message for text that is not UTF-8, with the position of the first invalid byte."""
     return f'not UTF-8 text ({place}); convert it first: iconv -f latin1 -t utf-8 OLD > NEW'
 
 
 def is_unicode(text: str) -> bool:
-    """Returns whether a string has no unpaired surrogates, as of bytes of a file name or of a command line."""
+    """Returns whether a string has no unpaired surrogates; non-UTF-8 file names and arguments decode to them."""
     return text.isascii() or not re.search('[\ud800-\udfff]', text)
 
 
 def _is_plain(value: Any, depth: int) -> bool:
-    """Tells whether a parsed value has only finite 64-bit numbers and valid Unicode, and at most `depth` levels."""
+    """Returns whether a parsed value has only finite 64-bit numbers, valid Unicode and at most `depth` levels."""
     if isinstance(value, str):
         return is_unicode(value)
     if isinstance(value, (dict, list)):
@@ -247,12 +251,12 @@ def _is_plain(value: Any, depth: int) -> bool:
 
 
 def _open_without_blocking(path: str, flags: int) -> int:
-    """Opens a FIFO without waiting for its writer, and a terminal without making it the controlling one."""
+    """Opens a FIFO without waiting for a writer, and a terminal without making it the controlling terminal."""
     return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
 
 
 def finite_numbers(texts: Iterable[str], key: str, problem: str, value: Any = ...) -> list[float]:
-    """Returns the numbers of a user's text. Raises BadInput (key, problem, value) if one is no finite number."""
+    """Parses finite numbers. Raises BadInput(key, problem, value) if a text is not a finite number."""
     try:
         numbers = list(map(float, texts))
     except ValueError:

@@ -1,1 +1,1 @@
-"""Text to tokens and back: a tokenizer is built from `corpus.*`, saved with a run, and loaded with it."""
+"""Tokenizers, configured by `corpus.*` and saved with each run."""

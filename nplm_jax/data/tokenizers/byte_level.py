@@ -1,7 +1,7 @@
-"""Tokenizers without unknown tokens: every UTF-8 text is cut into tokens that join to the same text again.
+"""Lossless byte-level tokenizers without unknown tokens.
 
-A token is a string of bytes, written in the alphabet of GPT-2's byte-level encoding, where each byte is one visible
-character: ` dog` is `Ġdog`. It may be a part of a character.
+A token is a string of bytes in GPT-2's byte-level alphabet, which maps each byte to a visible character: ` dog` is
+`Ġdog`. A token may be a part of a character.
 """
 
 import dataclasses

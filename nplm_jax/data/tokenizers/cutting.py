@@ -1,4 +1,4 @@
-"""Texts cut into tokens by any tokenizer: the pieces of a corpus, and the text of a user."""
+"""Tokenization of corpus pieces and user texts with any tokenizer."""
 
 import collections
 from collections.abc import Collection, Iterable
@@ -71,7 +71,7 @@ def tokenize(
         tokenizer: The tokenizer.
         texts: The texts.
         known: See `Tokenizer.cut`.
-        keep_marks: Whether a boundary token in a text is that token, as in a context that is given with its marks.
+        keep_marks: Whether to keep boundary tokens written in a text, such as those in a user's context.
     """
     skipped = () if tokenizer.is_lossless else SKIPPED[len(BOUNDARY_TOKENS) :] if keep_marks else SKIPPED
     split = [tokenizer.split(tokenizer.normalize(text)) for text in texts]

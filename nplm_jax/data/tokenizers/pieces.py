@@ -1,6 +1,6 @@
-"""Pieces of words as tokens: byte-pair encoding (Sennrich et al., 2016) and the unigram model (Kudo, 2018).
+"""Subword tokenizers: byte-pair encoding (Sennrich et al., 2016) and the unigram model (Kudo, 2018).
 
-The package `tokenizers` learns and applies them.
+Training and encoding use the package `tokenizers`.
 """
 
 import collections
@@ -31,7 +31,7 @@ _TRAINERS = {'bpe': trainers.BpeTrainer, 'unigram': trainers.UnigramTrainer}
 
 @dataclasses.dataclass(frozen=True)
 class PieceTokenizer(ByteTokenizer):
-    """Cuts a text into pieces of words. A blank is a part of the piece after it.
+    """Cuts a text into subwords. A space belongs to the subword after it.
 
     `rules` are, in the alphabet of bytes, for `bpe` the merges in their order, `left right`; for `unigram` the pieces
     with their log-probabilities, `piece score`, the likeliest first.
@@ -47,7 +47,9 @@ class PieceTokenizer(ByteTokenizer):
     )
 
     kind: str = built('pieces')
-    pieces: Annotated[int, at_least(MIN_PIECES)] = key(8000, '|V|, special tokens and the 256 bytes included')
+    pieces: Annotated[int, at_least(MIN_PIECES)] = key(
+        8000, 'vocabulary size |V|, including special tokens and the 256 bytes'
+    )
     piece_model: Literal['bpe', 'unigram'] = key(
         'bpe', 'bpe (byte-pair encoding) | unigram (the unigram model of SentencePiece)'
     )

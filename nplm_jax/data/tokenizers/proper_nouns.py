@@ -1,4 +1,4 @@
-"""Finds the proper nouns of a text by its capital letters (the paper, section 4, maps them to one symbol)."""
+"""Proper-noun detection by capitalization. The paper maps proper nouns to one symbol (section 4)."""
 
 import collections
 import re

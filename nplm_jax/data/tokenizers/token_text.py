@@ -1,4 +1,4 @@
-"""The text of a token: its size, its letters, and how it is shown."""
+"""Sizes, contents and display forms of tokens."""
 
 import re
 from typing import NamedTuple
@@ -44,9 +44,9 @@ def letters(tokenizer: Tokenizer, token: str) -> bytes:
 
 
 def show(tokenizer: Tokenizer, token: str) -> str:
-    """Returns a token as a list or a table shows it.
+    """Returns the display form of a token, for lists and tables.
 
-    A blank of a lossless tokenizer is ␣; a byte of a part of a character is <0xE4>, as in SentencePiece.
+    For lossless tokenizers, a space is shown as ␣ and a byte of an incomplete character as <0xE4>, as in SentencePiece.
     """
     if not tokenizer.is_lossless or not (data := tokenizer.utf8(token)):
         return token

@@ -1,4 +1,4 @@
-"""The protocol of a tokenizer."""
+"""The base class of tokenizers."""
 
 import abc
 import dataclasses
@@ -82,12 +82,12 @@ class Tokenizer(Component, abc.ABC):
         return ' '.join(tokens)
 
     def learn(self, parts: Sequence[Callable[[], Iterable[Piece]]], parallel_map: Callable[..., Iterator[Any]]) -> Self:
-        """Returns the tokenizer with what it learns from texts; itself if it has learned, or learns nothing.
+        """Returns the tokenizer trained on texts; itself if it is already trained or needs no training.
 
         Args:
-            parts: Read the pieces of a corpus, the first those of the training texts.
-            parallel_map: `map`, possibly by several processes or machines: the function gets a piece and returns what
-                JSON can hold, or a set, which may come as a list.
+            parts: Functions that return the pieces of each part of a corpus, the training texts first.
+            parallel_map: A possibly parallel `map`. The mapped function takes a piece and returns JSON-serializable
+                values or a set, which may arrive as a list.
         """
         return self
 

@@ -1,4 +1,4 @@
-"""Tokenizers as files in the folder of a run."""
+"""Serialization of tokenizers in run folders."""
 
 import dataclasses
 import json

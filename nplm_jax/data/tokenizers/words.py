@@ -1,4 +1,4 @@
-"""Words and punctuation marks as tokens: the preparation of the paper, section 4, and the text of a user."""
+"""Word tokenizers for corpora, prepared as in section 4 of the paper, and for user texts."""
 
 import dataclasses
 import functools
@@ -248,7 +248,7 @@ def is_number(word: str) -> bool:
 
 
 def is_punctuation(token: str) -> bool:
-    """Tells whether a token is of punctuation marks alone.
+    """Returns whether a token consists only of punctuation marks.
 
     Examples:
         >>> [token for token in (',', '``', "'s", '<p>', '--', '$') if is_punctuation(token)]
