@@ -2,6 +2,7 @@
 
 import importlib
 import types
+from typing import Any
 
 from nplm_jax.utils.errors import BadInput, first_line
 
@@ -25,3 +26,13 @@ def require_package(module: str, extra: str, further: str = '') -> types.ModuleT
     except ImportError as error:
         install = ' && '.join(filter(None, (f'pip install "nplm-jax[{extra}]"', further)))
         raise BadInput(module.partition('.')[0], f'{first_line(error)}; {install}') from None
+
+
+class OptionalPackage:
+    """A module of an optional package, imported by `require_package` when one of its members is first used."""
+
+    def __init__(self, module: str, extra: str) -> None:
+        self._names = module, extra
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(require_package(*self._names), name)
