@@ -5,7 +5,6 @@ The graph is that of the functions which every command evaluates (`network_readi
 """
 
 import contextlib
-import importlib
 import importlib.metadata
 import json
 import logging
@@ -27,9 +26,12 @@ from nplm_jax.models.network import Network
 from nplm_jax.models.network_reading import ReadState, read, start_state
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import Params
-from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.errors import BadInput, first_line
 from nplm_jax.utils.io import write_atomically
+from nplm_jax.utils.packages import OptionalPackage, require_package
 
+onnx, onnxruntime = OptionalPackage('onnx', 'export'), OptionalPackage('onnxruntime', 'export')
+quantization = OptionalPackage('onnxruntime.quantization', 'export')
 IDS, LOG_PROBABILITIES = 'ids', 'log_probabilities'
 STATE, NEXT = 'state', 'next'  # what the names of states begin with; STATE also names the start states in the metadata
 OPSET = 18
@@ -57,16 +59,15 @@ def write_onnx(
     """
     if not isinstance(model, NeuralLanguageModel):
         raise BadInput('--to', f'writes networks, and model.family={settings.model.name} is none', value='onnx')
-    _import('jax2onnx')
-    onnx = _import('onnx')
     try:
         proto, starts = convert(model.network, model.params)
+    except BadInput:
+        raise
     except Exception as error:
         parts = f'model.family={settings.model.name} with output.kind={settings.output.name}'
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise BadInput(
-            '--to', f'jax2onnx {importlib.metadata.version("jax2onnx")} cannot convert {parts}: {reason}', value='onnx'
-        ) from error
+        version = importlib.metadata.version('jax2onnx')
+        problem = f'jax2onnx {version} cannot convert {parts}: {first_line(error)}'
+        raise BadInput('--to', problem, value='onnx') from error
     if int8:
         proto = quantize(proto)
     onnx.helper.set_model_props(proto, metadata(vocabulary, settings) | {STATE: json.dumps(starts)})
@@ -76,9 +77,7 @@ def write_onnx(
 
 def convert(network: Network, params: Params) -> tuple[Any, dict[str, dict[str, Any]]]:
     """Returns the graph as onnx.ModelProto, and by the name of each state input its shape, type and start value."""
-    import jax2onnx
-    import onnx
-
+    jax2onnx = require_package('jax2onnx', 'export', 'pip install --no-deps jax2onnx')
     step, start = _make_step(network, params)
     S = jax.export.symbolic_shape('S')[0]
     shapes = [jax.ShapeDtypeStruct((S, *x.shape[1:]), x.dtype) for x in start.values()]
@@ -146,9 +145,6 @@ def quantize(proto: Any) -> Any:
 
     A tied C is in the graph twice, as rows and as columns.
     """
-    import onnx
-
-    onnxruntime, quantization = _import('onnxruntime'), _import('onnxruntime.quantization')
     with tempfile.TemporaryDirectory() as folder:
         folded, written = f'{folder}/folded.onnx', f'{folder}/int8.onnx'
         options = onnxruntime.SessionOptions()
@@ -174,8 +170,7 @@ def _move_matrices_right(graph: Any, store_transposed: bool) -> None:
         store_transposed: Whether transposed matrices are stored, as quantization needs it; otherwise the runtime
             transposes them when it loads the graph, and a tied C is stored once.
     """
-    from onnx import helper, numpy_helper
-
+    helper, numpy_helper = onnx.helper, onnx.numpy_helper
     initializers = {array.name: array for array in graph.initializer}
     matrices = {name: array for name, array in initializers.items() if len(array.dims) == 2}
     nodes: list[Any] = []
@@ -243,13 +238,3 @@ def _errors_only(name: str) -> Iterator[None]:
         yield
     finally:
         logger.setLevel(level)
-
-
-def _import(name: str) -> Any:
-    """Returns a module. Raises BadInput if its package is missing."""
-    package = name.partition('.')[0]
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        install = 'pip install "nplm-jax[export]" && pip install --no-deps jax2onnx'
-        raise BadInput(package, f'not installed: {install}') from None
