@@ -95,7 +95,7 @@ def convert(network: Network, params: Params) -> tuple[Any, dict[str, dict[str, 
     graph_ids = proto.graph.input[0]
     graph_ids.name, graph_ids.type.tensor_type.elem_type = IDS, onnx.TensorProto.INT64  # as of all tokenizers
     proto.graph.node.insert(0, onnx.helper.make_node('Cast', [IDS], ['ids_int32'], to=onnx.TensorProto.INT32))
-    _move_matrices_right(proto.graph, store_transposed=False)
+    _move_matrices_right(proto.graph)
     proto.producer_name = 'nplm-jax'
     starts = {
         name: {'shape': ['S', *x.shape[1:]], 'dtype': str(x.dtype), 'fill': x.flat[0].item()}
@@ -151,28 +151,24 @@ def quantize(proto: Any) -> Any:
         options.optimized_model_filepath = folded  # with matrices in place of operations on parameters alone
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
         options.log_severity_level = 3  # errors
-        onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=['CPUExecutionProvider'])
-        proto = onnx.load(folded)
-        _move_matrices_right(proto.graph, store_transposed=True)
+        keep = ['MatMulAddFusion']  # it would make Gemm, which is not quantized
+        providers = ['CPUExecutionProvider']
+        onnxruntime.InferenceSession(proto.SerializeToString(), options, providers, disabled_optimizers=keep)
         with _errors_only(''):  # not the advice to fold constants, nor of comparisons that stay as they are
-            quantization.quantize_dynamic(proto, written, weight_type=quantization.QuantType.QInt8, per_channel=True)
+            quantization.quantize_dynamic(folded, written, weight_type=quantization.QuantType.QInt8, per_channel=True)
         return onnx.load(written)
 
 
-def _move_matrices_right(graph: Any, store_transposed: bool) -> None:
+def _move_matrices_right(graph: Any) -> None:
     """Rewrites products as MatMul with the matrix on the right, I x O.
 
     jax2onnx makes most products of Gemm, op(a) op(b) + c, and those of output layers of matrix times features, O x S.
-    ONNX Runtime quantizes matrices on the right alone, and is faster with them in float32 too.
-
-    Args:
-        graph: The graph, which is changed.
-        store_transposed: Whether transposed matrices are stored, as quantization needs it; otherwise the runtime
-            transposes them when it loads the graph, and a tied C is stored once.
+    ONNX Runtime quantizes matrices on the right alone, and is faster with them in float32 too. It transposes stored
+    matrices when it loads the graph, so a tied C is stored once.
     """
     helper, numpy_helper = onnx.helper, onnx.numpy_helper
     initializers = {array.name: array for array in graph.initializer}
-    matrices = {name: array for name, array in initializers.items() if len(array.dims) == 2}
+    matrices = {name for name, array in initializers.items() if len(array.dims) == 2}
     nodes: list[Any] = []
     transposed: set[str] = set()
 
@@ -185,6 +181,8 @@ def _move_matrices_right(graph: Any, store_transposed: bool) -> None:
         if options.get('equation') == b'abc,cd->abd':
             nodes.append(helper.make_node('MatMul', node.input, node.output))
             continue
+        if node.op_type in ('Concat', 'Transpose') and matrices.issuperset(node.input):
+            matrices.update(node.output)
         is_matrix = [name in matrices for name in node.input[:2]]
         is_scaled = options.get('alpha', 1) != 1 or options.get('beta', 1) not in (0, 1)
         if node.op_type not in ('MatMul', 'Gemm') or sum(is_matrix) != 1 or is_scaled:
@@ -197,10 +195,7 @@ def _move_matrices_right(graph: Any, store_transposed: bool) -> None:
         matrix_turns, inputs_turn = (bool(options.get(name)) != on_left for name in (of_matrix, of_inputs))
         if matrix_turns:
             turned = f'{matrix}.right'
-            if store_transposed:
-                array_IxO = np.ascontiguousarray(numpy_helper.to_array(matrices[matrix]).T)
-                initializers[turned] = numpy_helper.from_array(array_IxO, turned)
-            elif turned not in transposed:
+            if turned not in transposed:
                 transposed.add(transpose(matrix, turned))
             matrix = turned
         if inputs_turn:
