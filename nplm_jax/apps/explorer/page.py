@@ -9,7 +9,6 @@ from nplm_jax.apps.explorer import feature_map, parts, view
 from nplm_jax.apps.explorer.controls import build_continuations, build_weights
 from nplm_jax.apps.explorer.header import build_header
 from nplm_jax.apps.explorer.state import MAX_COUNT, MAX_TEXT, MAX_WORD, PageState
-
 from nplm_jax.data.stream import RARE
 from nplm_jax.data.tokenizers import cutting
 from nplm_jax.inference import embeddings
