@@ -1,3 +1,3 @@
-"""Trained models in a browser: view has the page's data, state its link, page its layout, hosts who may ask."""
+"""Trained models in a browser: view has the page's data, state its link, page its layout, server both pages."""
 
 COMMANDS = {'explore': ('command', 'trained models in a browser')}

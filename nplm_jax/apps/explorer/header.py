@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import Callable
-
-from nicegui import ui
+from typing import Any
 
 from nplm_jax.apps.explorer import parts
 from nplm_jax.runs.command_models import LoadedModels
+from nplm_jax.utils.packages import OptionalPackage
 
+ui = OptionalPackage('nicegui.ui', 'explore')
 TITLE = 'nplm-jax explorer'
 KEYS = {
     '1 … 9, 0': 'append a word of the framed list',
@@ -34,7 +35,7 @@ def build_header(models: LoadedModels) -> None:
         _theme_button()
 
 
-def _icon_button(icon: str, label: str, on_click: Callable[[], object]) -> ui.button:
+def _icon_button(icon: str, label: str, on_click: Callable[[], object]) -> Any:
     """Shows a button that is an icon alone."""
     return ui.button(icon=icon, on_click=on_click).props(f'flat round aria-label="{label}"').tooltip(label)
 
@@ -45,7 +46,7 @@ def _copy_link() -> None:
     ui.notify('The link restores the text, the weights and the selected word.', type='positive')
 
 
-def _keys() -> ui.dialog:
+def _keys() -> Any:
     """Returns the list of keys, closed."""
     with ui.dialog() as dialog, ui.element('div').classes('panel'):
         parts.tagged('h2', 'Keys')

@@ -1,25 +1,23 @@
 """The explorer's page: what a visitor sees and does. Each visitor has a separate text, and an address that keeps it."""
 
 import dataclasses
-import pathlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
-from nicegui import events, ui
-
-from nplm_jax.apps.explorer import batching, feature_map, parts, view
-from nplm_jax.apps.explorer.continuations import Continuations
+from nplm_jax.apps.explorer import feature_map, parts, view
+from nplm_jax.apps.explorer.controls import build_continuations, build_weights
 from nplm_jax.apps.explorer.header import build_header
 from nplm_jax.apps.explorer.state import MAX_COUNT, MAX_TEXT, MAX_WORD, PageState
-from nplm_jax.apps.explorer.weights import Weights
 from nplm_jax.data.stream import RARE
 from nplm_jax.data.tokenizers import cutting
 from nplm_jax.inference import embeddings
 from nplm_jax.runs.command_models import LoadedModels
+from nplm_jax.utils.packages import OptionalPackage
 
+ui = OptionalPackage('nicegui.ui', 'explore')
 PRIMARY = '#2563eb'  # the colour of buttons and sliders; style.css has the others
 NUM_EXPECTED = 5  # words that an explanation lists
-BUSY = 'The explorer is busy with the texts of others; try again in a moment.'
 
 
 @dataclasses.dataclass(eq=False)  # NiceGUI compares pages: each is one of its own
@@ -32,7 +30,7 @@ class ExplorerPage:
         state: What the visitor has chosen.
         maps: The map of the features of each network, by its name.
         beginnings: Texts to try.
-        score: Scores a text; raises what `Batcher` does.
+        score: Scores a text.
         scores: The scores of the text that the page shows.
         lit: The row of the framed list that the arrow keys have reached; -1 for none.
     """
@@ -52,17 +50,18 @@ class ExplorerPage:
         """Lays out the page, with a note of a problem if there is one."""
         self._summarize()
         ui.colors(primary=PRIMARY)
-        ui.add_css(pathlib.Path(__file__).with_name('style.css'))
+        ui.add_css(parts.WEB / 'style.css')
         ui.keyboard(self.press_key, ignore=['input', 'select', 'textarea'])
         with ui.element('main').classes('frame flex flex-col'):
             build_header(self.models)
             parts.note(problem)
             self._build_text_field()
-            self.show_reading()
+            self.reading = ui.element('div').classes('contents')
+            parts.refill(self.reading, self.show_reading)
             self._build_next_words()
             if self.maps:
                 self._build_features()
-            Continuations(self.models, self.state, self.tokenize, self.set_text, self.save_link).build()
+            build_continuations(self.models, self.state, self.tokenize, self.set_text, self.save_link)
 
     def _build_text_field(self) -> None:
         with parts.panel('Text'):
@@ -76,7 +75,8 @@ class ExplorerPage:
                 self.text_field.on('keydown.esc', lambda: self.text_field.run_method('blur'))
                 drop = ui.button('drop the last word', icon='backspace', on_click=self.drop_last_word)
                 drop.props('flat no-caps aria-label="drop the last word"').classes('drop')
-            self.show_examples()
+            self.examples = ui.element('div').classes('contents')
+            parts.refill(self.examples, self.show_examples)
 
     def _build_next_words(self) -> None:
         hint = f'Click a word to append it. {RARE} stands for every word outside the vocabulary.'
@@ -86,8 +86,9 @@ class ExplorerPage:
             keys = 'Or press its key: Esc leaves the text field, / goes back to it.'
             ui.label(keys).classes('keys quiet text-sm -mt-3')
             if len(self.models.models) > 1:
-                Weights(self.models, self.state, self._show_predictions).build()
-            self.show_next_words()
+                build_weights(self.models, self.state, self._show_predictions)
+            self.next_words = ui.element('div').classes('contents')
+            parts.refill(self.next_words, self.show_next_words)
             with ui.element('label').classes('flex items-center gap-3 self-end'):
                 ui.label('words listed').classes('quiet text-sm')
                 count = ui.slider(min=1, max=MAX_COUNT, value=self.state.count, on_change=self._change_count)
@@ -101,7 +102,8 @@ class ExplorerPage:
                 with ui.element('div').classes('min-w-0'):
                     self.word_field = ui.input('a word', value=self.state.word, on_change=self._change_word)
                     self.word_field.classes('w-full').props('outlined dense clearable debounce=300')
-                    self.show_neighbours()
+                    self.neighbours = ui.element('div').classes('contents')
+                    parts.refill(self.neighbours, self.show_neighbours)
                 with ui.element('div').classes('min-w-0'):
                     self.source = ui.select(list(self.maps), value=next(iter(self.maps)), label='map of')
                     self.source.set_visibility(len(self.maps) > 1)
@@ -114,7 +116,6 @@ class ExplorerPage:
 
     # --- what follows from the visitor's choices -----------------------------------------------------------
 
-    @ui.refreshable_method
     def show_examples(self) -> None:
         """Shows beginnings to try where there is no text, else which words are unknown."""
         words = self.tokenize()
@@ -128,7 +129,6 @@ class ExplorerPage:
                     button = ui.button(text, on_click=partial(self.set_text, text)).classes('example')
                     button.props('outline dense no-caps padding="2px 10px" rounded')
 
-    @ui.refreshable_method
     def show_reading(self) -> None:
         """Shows how much each word of the text surprised each model, and what was expected instead of one."""
         words, position = self.scores.words, self.state.position
@@ -149,7 +149,6 @@ class ExplorerPage:
                 explanations = view.explain(self.models, words, position - 1, NUM_EXPECTED, self.state.weights)
                 parts.explanation_cards(explanations, len(self.models.vocabulary), self.select_word)
 
-    @ui.refreshable_method
     def show_next_words(self) -> None:
         """Shows the likeliest next words of each model; the keys stand for those of one of them."""
         if not self.scores.words:
@@ -161,7 +160,6 @@ class ExplorerPage:
                 words = prediction.name, f'next-word perplexity {prediction.branching:,.1f}', prediction.next_words
                 parts.word_card(*words, view.describe_probability, self.append_word, classes, keys, lit)
 
-    @ui.refreshable_method
     def show_neighbours(self) -> None:
         """Shows the words nearest to the selected one by each network's features."""
         word = self.state.word
@@ -215,7 +213,7 @@ class ExplorerPage:
         if self.maps:
             self.word_field.set_value(word)
 
-    def press_key(self, event: events.KeyEventArguments) -> None:
+    def press_key(self, event: Any) -> None:
         """Does what the help says of a key, outside of the fields."""
         modifiers, key = event.modifiers, event.key.name
         if not event.action.keydown or modifiers.ctrl or modifiers.alt or modifiers.meta:
@@ -236,31 +234,27 @@ class ExplorerPage:
         query = self.state.to_query()
         ui.navigate.history.replace(f'?{query}' if query else '.')
 
-    def _change_text(self, event: events.ValueChangeEventArguments) -> Awaitable[None]:
+    def _change_text(self, event: Any) -> Awaitable[None]:
         self.state.text, self.lit = (event.value or '')[:MAX_TEXT], -1
         return self._show_text()
 
     async def _show_text(self) -> None:
-        """Shows what the models say of the text, unless the visitor has changed it again meanwhile."""
-        try:
-            self.scores = await self.score(self.tokenize())
-        except batching.Superseded:
+        """Shows what the models say of the text, unless the visitor has changed it meanwhile."""
+        words = self.tokenize()
+        scores = await self.score(words)
+        if self.text_field.is_deleted or words != self.tokenize():  # the page was closed, or the visitor typed on
             return
-        except batching.Busy:
-            ui.notify(BUSY, type='warning')
-            return
-        if self.text_field.is_deleted:  # the page was closed meanwhile
-            return
-        if self.state.position is not None and self.state.position > len(self.scores.words):
+        self.scores = scores
+        if self.state.position is not None and self.state.position > len(words):
             self.state.position = None
-        self.show_examples.refresh()
+        parts.refill(self.examples, self.show_examples)
         self._show_predictions()
 
-    def _change_word(self, event: events.ValueChangeEventArguments) -> None:
-        self.state.word = (event.value or '')[:MAX_WORD]
+    def _change_word(self, event: Any) -> None:
+        self.state.word = (event.value or '').strip()[:MAX_WORD]
         self._show_features()
 
-    def _change_count(self, event: events.ValueChangeEventArguments) -> None:
+    def _change_count(self, event: Any) -> None:
         self.state.count, self.lit = event.value, -1
         self._show_predictions()
         if self.maps:
@@ -271,12 +265,12 @@ class ExplorerPage:
         self.state.position = None if self.state.position == position else position
         if self.state.position:
             self.select_word(self.models.vocabulary.show([self.scores.words[position - 1]])[0])
-        self.show_reading.refresh()
+        parts.refill(self.reading, self.show_reading)
         self.save_link()
 
     def _light(self, row: int) -> None:
         self.lit = min(max(row, -1), self.state.count - 1)
-        self.show_next_words.refresh()
+        parts.refill(self.next_words, self.show_next_words)
         self.save_link()
 
     def _append_row(self, row: int) -> None:
@@ -289,11 +283,11 @@ class ExplorerPage:
 
     def _show_predictions(self) -> None:
         self._summarize()
-        self.show_reading.refresh()
-        self.show_next_words.refresh()
+        parts.refill(self.reading, self.show_reading)
+        parts.refill(self.next_words, self.show_next_words)
         self.save_link()
 
     def _show_features(self) -> None:
-        self.show_neighbours.refresh()
+        parts.refill(self.neighbours, self.show_neighbours)
         self._draw_map()
         self.save_link()

@@ -1,16 +1,18 @@
 """The parts of the explorer's page: NiceGUI elements that show data and know nothing of a visitor's state."""
 
+import functools
+import pathlib
+import types
 from collections.abc import Callable, Container, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from nicegui import ui
-from nicegui.element import Element
-from nicegui.events import GenericEventArguments
-
 from nplm_jax.apps.explorer.view import Explanation, Prediction, WeightedWords, describe_probability
 from nplm_jax.data.stream import RARE
+from nplm_jax.utils.packages import OptionalPackage, require_package
 
+ui = OptionalPackage('nicegui.ui', 'explore')
+WEB = pathlib.Path(__file__).with_name('web')  # the files of both pages
 MAX_COLOURED = 60  # the last words of a long text
 MAX_BITS = 16  # of surprisal, for the full colour
 DIGIT_KEYS = '1234567890'  # they append the first ten words of a list
@@ -22,40 +24,35 @@ _LEGEND = (
 )
 
 
-class _Rows(Element):
-    """Rows with words to click that the browser lays out: one element here, however many words there are.
+@functools.cache
+def _component(file: str) -> Any:
+    """Returns the class of NiceGUI elements that a Vue component lays out."""
+    base = require_package('nicegui.element', 'explore').Element
+    return types.new_class(file.partition('.')[0], (base,), {'component': WEB / file})
+
+
+def rows(file: str, shown: Sequence[Mapping[str, Any]], places: range, on_click: Callable[[int], None]) -> Any:
+    """Shows rows with words to click that the browser lays out: one element here, however many words there are.
 
     An element for each word would take the server ten times as long as the models.
+
+    Args:
+        file: The Vue component, which emits `choose` with the place of a clicked word.
+        shown: What the browser shows.
+        places: The places of the words.
+        on_click: Called with the place of a clicked word.
     """
 
-    def __init__(
-        self,
-        rows: Sequence[Mapping[str, Any]],
-        places: range,
-        on_click: Callable[[int], None],
-        props: Mapping[str, str] | None = None,
-    ) -> None:
-        """Takes what the browser shows, the places of the words, and what is called with that of a clicked word."""
-        super().__init__()
-        self._props.update({'rows': tuple(rows), **(props or {})})  # NiceGUI would watch each item of a list
-        self._places = places
-        self._on_click = on_click
-        self.on('choose', self._choose)
+    def choose(event: Any) -> None:
+        if isinstance(event.args, int) and event.args in places:  # a page's script can send anything
+            on_click(event.args)
 
-    def _choose(self, event: GenericEventArguments) -> None:
-        if isinstance(event.args, int) and event.args in self._places:  # a page's script can send anything
-            self._on_click(event.args)
+    element = _component(file)()
+    element.props['rows'] = tuple(shown)  # NiceGUI would watch each item of a list
+    return element.on('choose', choose)
 
 
-class _Reading(_Rows, component='reading.js'):  # type: ignore[call-arg]
-    pass
-
-
-class _WordCard(_Rows, component='word_card.js'):  # type: ignore[call-arg]
-    pass
-
-
-def panel(title: str, hint: str = '') -> ui.element:
+def panel(title: str, hint: str = '') -> Any:
     """Returns a framed part of the page, to be filled."""
     frame = ui.element('section').classes('panel')
     with frame, ui.element('div'):
@@ -65,7 +62,7 @@ def panel(title: str, hint: str = '') -> ui.element:
     return frame
 
 
-def tagged(tag: str, text: str) -> ui.element:
+def tagged(tag: str, text: str) -> Any:
     """Shows a text in an HTML element, such as h1 or kbd."""
     with ui.element(tag) as element:
         ui.label(text)
@@ -78,9 +75,16 @@ def note(text: str) -> None:
         ui.label(text).classes('note').props('role=status')
 
 
-def button(on_click: Callable[[], object], classes: str = '') -> ui.element:
+def button(on_click: Callable[[], object], classes: str = '') -> Any:
     """Returns a button without a button's looks, to be filled."""
     return ui.element('button').props('type=button').classes(f'plain {classes}').on('click', lambda _: on_click())
+
+
+def refill(container: Any, show: Callable[[], object]) -> None:
+    """Shows something in place of what a container holds."""
+    container.clear()
+    with container:
+        show()
 
 
 def legend(any_unknown: bool) -> None:
@@ -109,21 +113,21 @@ def reading(
         on_click: Called with the place of a word that was clicked, from 1.
     """
     first = max(len(words) - MAX_COLOURED, 0)
-    rows = []
+    shown = []
     for prediction in predictions:
         numbers = zip(words, prediction.bits_T.tolist(), prediction.perplexities_T.tolist())
-        shown = list(enumerate(numbers, start=1))[first:]
-        rows.append(
+        coloured = list(enumerate(numbers, start=1))[first:]
+        shown.append(
             {
                 'name': prediction.name,
                 'perplexity': f'perplexity {prediction.perplexity:,.1f}',
                 'skipped': f'… {first:,} words' if first else '',
                 'words': [
-                    _surprise(position, *row, row[0] in unknown, position == selected) for position, row in shown
+                    _surprise(position, *row, row[0] in unknown, position == selected) for position, row in coloured
                 ],
             }
         )
-    _Reading(rows, range(1, len(words) + 1), on_click)
+    rows('reading.js', shown, range(1, len(words) + 1), on_click)
 
 
 def _surprise(
@@ -179,7 +183,7 @@ def word_card(
         keys: The keys that stand for the first words.
         lit: The row that the arrow keys have reached, if any.
     """
-    rows = [
+    shown = [
         {
             'word': word,
             'number': describe(number),
@@ -189,5 +193,5 @@ def word_card(
         }
         for i, (word, number) in enumerate(words)
     ]
-    props = {'heading': title, 'subtitle': subtitle}
-    _WordCard(rows, range(len(words)), lambda row: on_click(words[row][0]), props).classes(classes)
+    card = rows('word_card.js', shown, range(len(words)), lambda row: on_click(words[row][0])).classes(classes)
+    card.props.update(heading=title, subtitle=subtitle)

@@ -1,49 +1,116 @@
-"""Serves the explorer's page."""
+"""The web server of the explorer's page and of the tour: both are applications of NiceGUI's stack, FastAPI.
 
+A lock lets one request compute at a time, in a thread beside the event loop.
+"""
+
+import asyncio
 import contextlib
-from functools import partial
-
-from nicegui import Client, app, ui
-from starlette.responses import PlainTextResponse, Response
+import errno
+import socket
+import threading
+import webbrowser
+from collections.abc import Sequence
+from typing import Any
 
 from nplm_jax.apps.explorer import feature_map, view
-from nplm_jax.apps.explorer.batching import MAX_BATCH, Batcher, Busy
 from nplm_jax.apps.explorer.header import TITLE
-from nplm_jax.apps.explorer.hosts import Gate
-from nplm_jax.apps.explorer.page import BUSY, ExplorerPage
+from nplm_jax.apps.explorer.page import ExplorerPage
+from nplm_jax.apps.explorer.parts import WEB
 from nplm_jax.apps.explorer.state import PageState
+from nplm_jax.apps.explorer.tour import Tour
 from nplm_jax.runs.command_models import LoadedModels
 from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.packages import OptionalPackage
 
+EXTRA = 'explore'
+fastapi, ui, uvicorn = (OptionalPackage(name, EXTRA) for name in ('fastapi', 'nicegui.ui', 'uvicorn'))
+responses, staticfiles = (OptionalPackage(f'starlette.{name}', EXTRA) for name in ('responses', 'staticfiles'))
+trustedhost = OptionalPackage('starlette.middleware.trustedhost', EXTRA)
+ALL_ADDRESSES = ('', '0.0.0.0', '::')
 PATIENCE = 60.0  # seconds that a new page may wait for its scores
 
 
-def serve(models: LoadedModels, kind: str, host: str, port: int, open_browser: bool) -> None:
-    """Serves the page until Ctrl-C. `kind` says how text is split, as in `words.reading`."""
+def listen(host: str, port: int) -> socket.socket:
+    """Returns a socket that listens there. Raises BadInput if the process cannot."""
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ':' in host else socket.AF_INET)
+    except OSError as error:
+        hint = '; --port=0 takes any free port' if error.errno == errno.EADDRINUSE else ''
+        raise BadInput(f'--host={host!r} --port', f'cannot listen there ({error.strerror}){hint}', value=port) from None
+
+
+def serve(app: Any, shows: str, host: str, listener: socket.socket, open_browser: bool) -> None:
+    """Serves an application until Ctrl-C.
+
+    Requests must name `host` or this machine: other names may be those of another site (DNS rebinding). A server that
+    listens on all addresses has no name of its own and answers to any.
+
+    Args:
+        app: The application.
+        shows: What it shows, for the line that is printed with the address.
+        host: The name or address by which the page is asked for.
+        listener: A socket that listens there.
+        open_browser: Whether to open the page.
+    """
+    name = f'[{host}]' if ':' in host else host
+    own = ['*'] if host in ALL_ADDRESSES else ['127.0.0.1', 'localhost', '[::1]', name]
+    app.add_middleware(trustedhost.TrustedHostMiddleware, allowed_hosts=own, www_redirect=False)
+    address = f'http://{name}:{listener.getsockname()[1]}'
+    print(f'{address} shows {shows}; Ctrl-C ends it', flush=True)
+    if open_browser:
+        threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+    with contextlib.suppress(KeyboardInterrupt):
+        uvicorn.Server(uvicorn.Config(app, log_level='warning')).run(sockets=[listener])
+
+
+def page_app(models: LoadedModels, kind: str) -> Any:
+    """Returns the application of the explorer's page. `kind` says how text is split, as in `words.reading`."""
+    maps = {name: feature_map.project(C_VxM) for name, C_VxM in models.word_features()}
+    beginnings, lock = view.examples(models), asyncio.Lock()
+    view.warm_up(models)
+
+    async def score(words: Sequence[str]) -> view.Scores:
+        async with lock:
+            return await asyncio.to_thread(view.score, models, words)
 
     @ui.page('/', response_timeout=PATIENCE)
-    async def build() -> Response | None:
+    async def build() -> None:
         """Lays out the page that a link describes; a new page, with a note, if the link is impossible."""
         problem = ''
         try:
             state = PageState.from_query(ui.context.client.request.query_params, len(models.models))
         except BadInput as error:
             state, problem = PageState(), f'the link cannot be restored: {error}'
-        score = partial(batcher, ui.context.client.id)
-        try:
-            scores = await score(models.tokenize(state.text, kind, keep_marks=True))
-        except Busy:
-            ui.context.client.delete()  # NiceGUI would count it as a visitor for a minute
-            return PlainTextResponse(f'{BUSY}\n', 503)
+        scores = await score(models.tokenize(state.text, kind, keep_marks=True))
         ExplorerPage(models, kind, state, maps, beginnings, score, scores).build(problem)
-        return None
 
-    maps = {name: feature_map.project(C_VxM) for name, C_VxM in models.word_features()}
-    beginnings = view.examples(models)
-    batcher = Batcher(partial(view.score, models))
-    view.warm_up(models, MAX_BATCH)
-    app.add_middleware(Gate, host=host, num_visitors=lambda: len(Client.instances))
-    address = f'http://[{host}]:{port}' if ':' in host else f'http://{host}:{port}'
-    app.on_startup(lambda: print(f'{address} shows {", ".join(models.names)}; Ctrl-C ends it', flush=True))
-    with contextlib.suppress(KeyboardInterrupt):
-        ui.run(host=host, port=port, title=TITLE, show=open_browser, reload=False, show_welcome_message=False)
+    app = fastapi.FastAPI(openapi_url=None)
+    ui.run_with(app, title=TITLE, show_welcome_message=False)
+    return app
+
+
+def tour_app(tour: Tour, kind: str) -> Any:
+    """Returns the application of the tour: its files, /network?text=TEXT, /units and /training. `kind` as above."""
+    app, lock = fastapi.FastAPI(openapi_url=None), threading.Lock()
+
+    @app.get('/network')
+    def network(text: str = '') -> dict[str, Any]:
+        with lock:
+            return tour.show(tour.encode(text, kind))
+
+    @app.get('/units')
+    def units() -> dict[str, Any]:
+        return tour.units()
+
+    @app.get('/training')
+    def training() -> dict[str, Any]:
+        with lock:
+            tour.reload()
+            return tour.training()
+
+    @app.exception_handler(BadInput)
+    def refuse(_: Any, error: BadInput) -> Any:
+        return responses.JSONResponse({'error': str(error)}, 400)
+
+    app.mount('/', staticfiles.StaticFiles(directory=WEB, html=True))
+    return app

@@ -1,13 +1,15 @@
 """What a visitor has chosen on the explorer's page, and its form in the address: a link restores the page."""
 
+import contextlib
+import dataclasses
+import typing
 import urllib.parse
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
-import pydantic
-from pydantic import Field
-
-from nplm_jax.utils.errors import BadInput, require
+from nplm_jax.config.checked_fields import check_value
+from nplm_jax.config.component import Check, Count, CountOrZero, NonNegative, between
+from nplm_jax.utils.errors import require
 
 MAX_COUNT = 50  # words listed
 MAX_TEXT = 5000  # characters of a text; longer ones are cut, since every model reads it anew at each change
@@ -15,12 +17,13 @@ MAX_WORD = 200  # characters of the selected word
 NUMBERS = ('words', 'samples', 'seed', 'temperature', 'top_k', 'top_p')  # they say how a text is continued
 
 
-def _split(weights: Any) -> Any:
-    return weights.split(',') if isinstance(weights, str) else weights
+def _shorter(most: int) -> Check:
+    return Check(f'must have at most {most:,} characters', lambda text: len(text) <= most)
 
 
-class PageState(pydantic.BaseModel):
-    """What a visitor has chosen. A browser sends any value; an impossible one is refused when it is set.
+@dataclasses.dataclass
+class PageState:
+    """What a visitor has chosen. A browser sends any value; an impossible one raises BadInput when it is set.
 
     Attributes:
         text: The text.
@@ -36,25 +39,30 @@ class PageState(pydantic.BaseModel):
         temperature: See `generation.Choice`, also for `top_k` and `top_p`.
     """
 
-    model_config = pydantic.ConfigDict(validate_assignment=True, allow_inf_nan=False)
+    text: Annotated[str, _shorter(MAX_TEXT)] = ''
+    word: Annotated[str, _shorter(MAX_WORD)] = ''
+    position: Count | None = None
+    count: Annotated[int, between(1, MAX_COUNT)] = 10
+    model: CountOrZero = 0
+    source: CountOrZero = 0
+    weights: tuple[NonNegative, ...] | None = None
+    words: Annotated[int, between(1, 500)] = 20
+    samples: Annotated[int, between(1, 50)] = 3
+    seed: CountOrZero = 1
+    temperature: Annotated[float, between(0.05, 10)] = 1.0
+    top_k: Count | None = None
+    top_p: Annotated[float, between(0.01, 1)] | None = None
 
-    text: Annotated[str, Field(max_length=MAX_TEXT)] = ''
-    word: Annotated[str, Field(max_length=MAX_WORD), pydantic.StringConstraints(strip_whitespace=True)] = ''
-    position: Annotated[int | None, Field(ge=1)] = None
-    count: Annotated[int, Field(ge=1, le=MAX_COUNT)] = 10
-    model: Annotated[int, Field(ge=0)] = 0
-    source: Annotated[int, Field(ge=0)] = 0
-    weights: Annotated[tuple[Annotated[float, Field(ge=0)], ...] | None, pydantic.BeforeValidator(_split)] = None
-    words: Annotated[int, Field(ge=1, le=500)] = 20
-    samples: Annotated[int, Field(ge=1, le=50)] = 3
-    seed: Annotated[int, Field(ge=0, lt=2**31)] = 1
-    temperature: Annotated[float, Field(ge=0.05, le=10)] = 1
-    top_k: Annotated[int | None, Field(ge=1)] = None
-    top_p: Annotated[float | None, Field(ge=0.01, le=1)] = None
+    def __setattr__(self, name: str, value: Any) -> None:
+        if value is not None or getattr(type(self), name) is not None:
+            kind = _KINDS[name]
+            value = tuple(_read(x, kind, name) for x in value) if name == 'weights' else _read(value, kind, name)
+        super().__setattr__(name, value)
 
     def to_query(self) -> str:
         """Returns the query of a link, with all that differs from a new page; empty for a new page."""
-        query = self.model_dump(exclude_defaults=True)
+        new = PageState()
+        query = {name: value for name, value in vars(self).items() if value != getattr(new, name)}
         if self.weights:
             query['weights'] = ','.join(f'{weight:.3g}' for weight in self.weights)
         return urllib.parse.urlencode(query, safe=',')
@@ -67,11 +75,9 @@ class PageState(pydantic.BaseModel):
             query: The link's query.
             num_models: The number of models without the mixture.
         """
-        try:
-            state = cls.model_validate(dict(query))
-        except pydantic.ValidationError as error:
-            problem = error.errors()[0]
-            raise BadInput(str(problem['loc'][0]), problem['msg'], value=problem['input']) from None
+        state = cls()
+        for name in _KINDS & query.keys():
+            setattr(state, name, query[name].split(',') if name == 'weights' else query[name])
         last = num_models - 1 + (num_models > 1)
         for key in ('model', 'source'):
             require(getattr(state, key) <= last, key, query.get(key), f'must be 0 to {last}')
@@ -80,3 +86,23 @@ class PageState(pydantic.BaseModel):
             require(fit, 'weights', query['weights'], f'the page has {num_models} models, one of them above 0')
             state.weights = state.weights if num_models > 1 else None
         return state
+
+
+def _kind(hint: Any) -> Any:
+    """Returns the type and range of a choice, or of one weight, from the type of its field."""
+    kinds = [kind for kind in typing.get_args(hint) if kind is not type(None)]
+    optional = type(None) in typing.get_args(hint)
+    kind = kinds[0] if optional else hint
+    return typing.get_args(kind)[0] if typing.get_origin(kind) is tuple else kind
+
+
+_KINDS = {name: _kind(hint) for name, hint in typing.get_type_hints(PageState, include_extras=True).items()}
+
+
+def _read(value: Any, kind: Any, name: str) -> Any:
+    """Returns a checked value; a number may be that of a field, or the text of a link."""
+    if kind.__origin__ is not str:
+        with contextlib.suppress(TypeError, ValueError, OverflowError):
+            number = float(value)
+            value = int(number) if kind.__origin__ is int and number.is_integer() else number
+    return check_value(value, kind, name)

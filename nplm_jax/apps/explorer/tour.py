@@ -1,14 +1,13 @@
 """The paper's network at work on a context, and an n-gram model beside it: the data of the tour. Imports no page.
 
-Dims: B contexts, N words of a context, M features, P = N * M, K hidden units, V vocabulary, L words of a
-prompt.
+Dims: N words of a context, M features, P = N * M, K hidden units, V vocabulary, L words of a prompt.
 """
 
 import contextlib
 import dataclasses
 import functools
 import pathlib
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 
 import jax
@@ -16,7 +15,6 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.special
 
-from nplm_jax.apps.explorer.batching import MAX_BATCH
 from nplm_jax.config.settings import Settings
 from nplm_jax.data.batches import mark_lines
 from nplm_jax.data.stream import RARE_ID
@@ -80,7 +78,7 @@ class Tour:
         folder: The folder of its run.
         name: The name of its run.
         ngram: The other model with its name, if there is one.
-        snapshot: The network. Another thread may replace it: what needs it twice reads it once.
+        snapshot: The network.
         newest: The number of the newest checkpoint when it was read.
     """
 
@@ -133,44 +131,37 @@ class Tour:
         require(bool(words), 'text', shown, 'must have at least one word')
         return words
 
-    def show(self, texts: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
-        """Returns what the page shows of each context, for JSON.
-
-        Args:
-            texts: The words of at most MAX_BATCH contexts.
-        """
+    def show(self, words: Sequence[str]) -> dict[str, Any]:
+        """Returns what the page shows of a context, for JSON."""
         network, step, best_step, _ = self.snapshot
         N = network.network.body.reach
         assert N is not None
-        contexts_BxN = np.full((MAX_BATCH, N), RARE_ID, np.int32)  # one shape, so that one program compiles
-        prompts = [self.models.encode_prompt(words) for words in texts]
-        for row_N, prompt_L in zip(contexts_BxN, prompts):
-            ids = prompt_L[-N:]
-            row_N[N - len(ids) :] = ids
-        ids_BxN, starts_BxN = mark_lines(jnp.asarray(contexts_BxN), network.network.line_end)
-        read_BxN = windows(ids_BxN[:, :, None], N, starts_BxN)[:, 0, :, 0]
-        arrays = jax.tree.map(np.asarray, _activations(network.params, read_BxN))
-        p_BxV = scipy.special.softmax(arrays[-1][: len(texts)].astype(np.float64), axis=1)
-        answers = []
-        for i, words in enumerate(texts):
-            answer = self._describe(network.params, np.asarray(read_BxN)[i], *(array[i] for array in (*arrays, p_BxV)))
-            note = self.models.describe_unknown(words)
-            answers.append({'note': note, 'step': step, 'best_step': best_step, **answer})
-            if self.ngram:
-                answers[-1]['ngram'] = self._beside(prompts[i], p_BxV[i])
-        return answers
+        prompt_L = self.models.encode_prompt(words)
+        context_1xN = np.pad(prompt_L, (N, 0), constant_values=RARE_ID)[None, -N:]
+        ids_1xN, starts_1xN = mark_lines(jnp.asarray(context_1xN), network.network.line_end)
+        read_1xN = windows(ids_1xN[:, :, None], N, starts_1xN)[:, 0, :, 0]
+        e_NxM, a_K, y_V = (np.asarray(array[0]) for array in _activations(network.params, read_1xN))
+        p_V = scipy.special.softmax(y_V.astype(np.float64))
+        note = self.models.describe_unknown(words)
+        answer = {'note': note, 'step': step, 'best_step': best_step}
+        answer |= self._describe(network.params, np.asarray(read_1xN)[0], e_NxM, a_K, y_V, p_V)
+        return answer | ({'ngram': self._beside(prompt_L, p_V)} if self.ngram else {})
 
     def units(self) -> dict[str, Any]:
         """Returns the words whose scores each hidden unit raises most, and of which checkpoint."""
-        snapshot = self.snapshot
-        return {'step': snapshot.step, **snapshot.units}
+        return {'step': self.snapshot.step, **self.snapshot.units}
 
     def training(self) -> dict[str, Any]:
         """Returns the curve of the run's log, at most MAX_POINTS of each kind, and how far the run is."""
-        path, finished = self.folder / catalog.METRICS, catalog.is_finished(self.folder)
-        stat = path.stat() if path.exists() else None
-        curves = _curves(path, stat and (stat.st_mtime_ns, stat.st_size))
-        return {'checkpoint': self.snapshot.step, 'finished': finished, **curves}
+        finished = catalog.is_finished(self.folder)  # first: a log that grows after it is shown once more
+        rows = reporting.read_metrics(self.folder / catalog.METRICS)
+        last = rows[-1] if rows else {'step': 0, 'epoch': 0}
+        answer = {'checkpoint': self.snapshot.step, 'finished': finished, 'step': last['step'], 'epoch': last['epoch']}
+        for split in ('train', 'valid'):
+            points = [[row['step'], row[key]] for row in rows if (key := f'{split}_perplexity') in row]
+            stride = max(1, -(-len(points) // MAX_POINTS))
+            answer[split] = points[::-stride][::-1]  # the newest is one of them
+        return answer
 
     def _describe(
         self, params: Params, ids_N: np.ndarray, e_NxM: np.ndarray, a_K: np.ndarray, y_V: np.ndarray, p_V: np.ndarray
@@ -198,31 +189,33 @@ class Tour:
         name, model = self.ngram
         log_p_V = model.next_word(prompt_L[None])[0]
         best, of_network = (generation.largest(x_V, NUM_WORDS) for x_V in (log_p_V, p_network_V))
-        answer: dict[str, Any] = {'name': name, 'orders': []}
-        if isinstance(model, BackoffModel):
-            nodes = model.table.context_nodes(prompt_L[None], model.n)
-            padded = np.pad(prompt_L, (model.n, 0), constant_values=RARE_ID)
-            for length in range(model.n - 1, 0, -1):
-                followers = len(model.table.successors(length + 1, nodes[length])[0]) if nodes[length][0] >= 0 else 0
-                answer['orders'].append(
-                    {'context': ' '.join(self.models.show(padded[-length:])), 'followers': followers}
-                )
         ids = list(dict.fromkeys([*best.tolist(), *of_network.tolist()]))
-        orders = self._orders(model, prompt_L, ids)
-        answer['words'] = [
-            {'word': word, 'p': float(np.exp(log_p_V[i])), 'network': float(p_network_V[i]), 'order': order}
-            for i, word, order in zip(ids, self.models.show(ids), orders)
-        ]
-        return answer
+        contexts, orders = self._matches(model, prompt_L, ids)
+        rows = zip(self.models.show(ids), np.exp(log_p_V[ids]), p_network_V[ids], orders)
+        words = [{'word': word, 'p': float(p), 'network': float(q), 'order': order} for word, p, q, order in rows]
+        return {'name': name, 'orders': contexts, 'words': words}
 
-    def _orders(self, model: LanguageModel, prompt_L: np.ndarray, ids: Sequence[int]) -> list[int | None]:
-        """Returns the length of the longest n-gram of the table with which each word ends the context."""
+    def _matches(
+        self, model: LanguageModel, prompt_L: np.ndarray, ids: Sequence[int]
+    ) -> tuple[list[dict[str, Any]], Sequence[int | None]]:
+        """Returns the contexts of an n-gram table with their followers, longest first, and the order of each word.
+
+        The order is the length of the longest n-gram of the table with which the word ends the context; None if the
+        model has no table.
+        """
         if not isinstance(model, BackoffModel):
-            return [None] * len(ids)
-        padded = np.pad(prompt_L, (model.n, 0), constant_values=RARE_ID).tolist()
-        lines = np.array([[*padded[len(padded) - model.n + 1 :], i] for i in ids])
-        nodes = model.table.nodes(lines, model.n)[1:]
-        return [max(k for k, found in enumerate(nodes, 1) if found[row, -1] >= 0) for row in range(len(ids))]
+            return [], [None] * len(ids)
+        table, n = model.table, model.n
+        padded = np.pad(prompt_L, (n, 0), constant_values=RARE_ID)
+        contexts: list[dict[str, Any]] = []
+        for length in range(n - 1, 0, -1):
+            node = table.context_nodes(prompt_L[None], n)[length]
+            followers = len(table.successors(length + 1, node)[0]) if node[0] >= 0 else 0
+            contexts.append({'context': ' '.join(self.models.show(padded[-length:])), 'followers': followers})
+        lines = np.array([[*padded[len(padded) - n + 1 :], i] for i in ids])
+        nodes = table.nodes(lines, n)[1:]
+        orders = [max(k for k, found in enumerate(nodes, 1) if found[row, -1] >= 0) for row in range(len(ids))]
+        return contexts, orders
 
 
 def newest_step(folder: pathlib.Path) -> int | None:
@@ -231,24 +224,12 @@ def newest_step(folder: pathlib.Path) -> int | None:
     return max((int(name) for name in names if name.isdecimal()), default=None)
 
 
-@functools.lru_cache(maxsize=1)
-def _curves(path: pathlib.Path, version: Hashable) -> dict[str, Any]:
-    """Returns the curves of a log and its last update and epoch; reads a `version` of the file once."""
-    rows = reporting.read_metrics(path)
-    answer: dict[str, Any] = {'step': rows[-1]['step'], 'epoch': rows[-1]['epoch']} if rows else {'step': 0, 'epoch': 0}
-    for split in ('train', 'valid'):
-        points = [[row['step'], row[key]] for row in rows if (key := f'{split}_perplexity') in row]
-        stride = max(1, -(-len(points) // MAX_POINTS))
-        answer[split] = points[::-stride][::-1]  # the newest is one of them
-    return answer
-
-
 @functools.partial(jit_float32, static_argnames=())
-def _activations(params: Params, contexts_BxN: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Returns the features of each context word, the hidden units and the scores: B x N x M, B x K, B x V."""
-    e_BxNxM = params['C_VxM'][contexts_BxN]
-    a_BxK = nplm.hidden(params, nplm.concatenate(e_BxNxM)) if 'H_KxP' in params else jnp.zeros((len(e_BxNxM), 0))
-    return e_BxNxM, a_BxK, nplm.logits(params, contexts_BxN)
+def _activations(params: Params, context_1xN: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Returns the features of each context word, the hidden units and the scores: 1 x N x M, 1 x K, 1 x V."""
+    e_1xNxM = params['C_VxM'][context_1xN]
+    a_1xK = nplm.hidden(params, nplm.concatenate(e_1xNxM)) if 'H_KxP' in params else jnp.zeros((1, 0))
+    return e_1xNxM, a_1xK, nplm.logits(params, context_1xN)
 
 
 def _short(x: np.ndarray) -> list[float]:

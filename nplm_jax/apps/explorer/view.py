@@ -4,7 +4,6 @@ Dims: T words of the text, K words listed, M models, V vocabulary.
 """
 
 import functools
-import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -17,7 +16,7 @@ from nplm_jax.models.mixture import ContextBins, Mixture
 from nplm_jax.models.neural import LENGTH_MULTIPLE, SCORING_BATCH
 from nplm_jax.runs.command_models import LoadedModels
 
-MAX_TOGETHER = 64  # words of a text that is scored beside others
+MAX_SHORT = 64  # words of a text that is scored as a line
 REPLACEMENT = '\ufffd'  # where bytes are no UTF-8
 _MAX_COMPLETING = 3  # bytes that a character may lack
 NUM_CACHED = 256  # explained words and models whose predictions are kept: at most this many arrays of V numbers
@@ -111,25 +110,21 @@ def predict(
         k: How many next words each prediction lists.
         weights_M: The mixture's weights, up to a common factor; None for those that it was loaded with.
     """
-    return summarize(models, score(models, [words])[0], k, weights_M)
+    return summarize(models, score(models, words), k, weights_M)
 
 
-def score(models: LoadedModels, texts: Sequence[Sequence[str]]) -> list[Scores]:
-    """Scores texts, all of them in one call of each model; the scores of a text do not depend on the others."""
-    lines = [models.encode_prompt(words) for words in texts]
-    next_words = zip(*(_next_words(model, lines) for model in models.models))
-    log_p = zip(*(_score_lines(model, lines) for model in models.models))
-    return [
-        Scores(words, np.stack(next_MxV), np.stack(log_p_MxL)[:, len(line) - len(words) :])
-        for words, line, next_MxV, log_p_MxL in zip(texts, lines, next_words, log_p)
-    ]
+def score(models: LoadedModels, words: Sequence[str]) -> Scores:
+    """Scores a text by each model."""
+    line = models.encode_prompt(words)
+    next_words = [model.next_word(line[None])[0] for model in models.models]
+    log_p = [_score_line(model, line)[len(line) - len(words) :] for model in models.models]
+    return Scores(words, np.stack(next_words), np.stack(log_p))
 
 
-def warm_up(models: LoadedModels, max_texts: int) -> None:
-    """Compiles what `score` needs for up to `max_texts` texts of up to 1,000 words."""
-    shapes = [*itertools.product((1, 8, max_texts), (1, LENGTH_MULTIPLE)), (1, 200), (1, 500), (1, 1000)]
-    for size, length in shapes:
-        score(models, [models.vocabulary.words[:1] * length] * size)
+def warm_up(models: LoadedModels) -> None:
+    """Compiles what `score` needs for texts of up to 1,000 words."""
+    for length in (1, LENGTH_MULTIPLE, 200, 500, 1000):
+        score(models, models.vocabulary.words[:1] * length)
 
 
 def summarize(
@@ -260,29 +255,9 @@ def _next_word(model: LanguageModel, ids: tuple[int, ...]) -> np.ndarray:
     return model.next_word(np.array([ids], np.int32))[0].astype(np.float64)
 
 
-def _next_words(model: LanguageModel, lines: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Returns log P of all words after each line, float32, V."""
-    if model.n is None:  # reads lines of different lengths one by one
-        return [model.next_word(line[None])[0] for line in lines]
-    kept = [line[max(0, len(line) - model.n + 1) :] for line in lines]  # padding would be read as words
-    rows_of_length: dict[int, list[int]] = {}
-    for row, line in enumerate(kept):
-        rows_of_length.setdefault(len(line), []).append(row)
-    found: dict[int, np.ndarray] = {}
-    for rows in rows_of_length.values():
-        contexts_BxN = np.stack([kept[row] for row in rows])
-        size = next(size for size in (1, 8, *range(32, len(rows) + 32, 32)) if size >= len(rows))
-        found.update(zip(rows, model.next_word(np.pad(contexts_BxN, ((0, size - len(rows)), (0, 0))))))
-    return [found[row] for row in range(len(lines))]
-
-
-def _score_lines(model: LanguageModel, lines: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Returns log P of each word of each line, float32; `model.score_lines` is slow for a few long lines."""
-    together = iter(model.score_lines([line for line in lines if len(line) <= MAX_TOGETHER]))
-    return [next(together) if len(line) <= MAX_TOGETHER else _score_line(model, line) for line in lines]
-
-
 def _score_line(model: LanguageModel, line: np.ndarray) -> np.ndarray:
-    """Returns log P of each word of a line, float32; pads it to one of a few lengths, so that few programs compile."""
+    """Returns log P of each word of a line, float32; pads long ones to one of a few lengths: few programs compile."""
+    if len(line) <= MAX_SHORT:
+        return next(iter(model.score_lines([line])))
     blocks = 1 << (-(-len(line) // SCORING_BATCH) - 1).bit_length()
     return model.score(np.pad(line, (0, blocks * SCORING_BATCH - len(line))))[: len(line)]

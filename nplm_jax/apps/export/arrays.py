@@ -3,7 +3,6 @@
 import io
 import json
 import pathlib
-from typing import Any
 
 import numpy as np
 
@@ -13,8 +12,8 @@ from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.outputs.softmax import Softmax
 from nplm_jax.runs.packing import arrays_of
-from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import write_atomically
+from nplm_jax.utils.packages import require_package
 
 WORDS, CONFIG = 'words', 'config'  # what files hold beside the arrays
 
@@ -28,20 +27,9 @@ def write_npz(model: LanguageModel, vocabulary: Vocabulary, settings: Settings, 
 
 def write_safetensors(model: LanguageModel, vocabulary: Vocabulary, settings: Settings, path: pathlib.Path) -> None:
     """Writes all arrays as tensors, and words and config as JSON in the metadata. Needs the package safetensors."""
-    safetensors = import_safetensors()
+    safetensors = require_package('safetensors.numpy', 'export')
     tensors = {name: np.ascontiguousarray(array) for name, array in arrays_of(model).items()}
     write_atomically(path, safetensors.save(tensors, metadata(vocabulary, settings)))
-
-
-def import_safetensors() -> Any:
-    """Returns the module safetensors.numpy. Raises BadInput if the package is missing."""
-    try:
-        import safetensors.numpy
-    except ImportError:
-        raise BadInput(
-            'safetensors', 'not installed: pip install "nplm-jax[export]", or pip install safetensors'
-        ) from None
-    return safetensors.numpy
 
 
 def describe_softmax() -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from nplm_jax.apps.export.arrays import describe_softmax, import_safetensors
+from nplm_jax.apps.export.arrays import describe_softmax
 from nplm_jax.apps.export.word_tokenizers import PAD, special_tokens, word_tokenizer
 from nplm_jax.config.settings import Settings
 from nplm_jax.data.tokenizers.byte_level import ByteTokenizer
@@ -24,6 +24,7 @@ from nplm_jax.outputs.softmax import Softmax
 from nplm_jax.runs.packing import arrays_of
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import write_atomically
+from nplm_jax.utils.packages import require_package
 
 _MODULES = ('configuration_nplm', 'modeling_nplm', 'bodies_nplm', 'deep_bodies_nplm')
 MODEL_FILES = tuple(pathlib.Path(__file__).with_name(f'{name}.py') for name in _MODULES)
@@ -54,7 +55,7 @@ def write_folder(model: LanguageModel, vocabulary: Vocabulary, settings: Setting
     ours, ids = vocabulary.tokenizer, vocabulary.ids
     if not isinstance(ours, WordTokenizer | ByteTokenizer):
         raise BadInput('--to', f'cannot write a tokenizer of corpus.tokens={ours.kind}', value='hf')
-    safetensors = import_safetensors()
+    safetensors = require_package('safetensors.numpy', 'export')
     tokenizer = word_tokenizer(ours, ids) if isinstance(ours, WordTokenizer) else ours.to_hf(ids)
     arrays = arrays_of(model)
     tensors = {name: np.ascontiguousarray(array) for name, array in _tensors(arrays, family).items()}

@@ -5,7 +5,6 @@ The graph is that of the functions which every command evaluates (`network_readi
 """
 
 import contextlib
-import importlib
 import importlib.metadata
 import json
 import logging
@@ -27,9 +26,12 @@ from nplm_jax.models.network import Network
 from nplm_jax.models.network_reading import ReadState, read, start_state
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import Params
-from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.errors import BadInput, first_line
 from nplm_jax.utils.io import write_atomically
+from nplm_jax.utils.packages import OptionalPackage, require_package
 
+onnx, onnxruntime = OptionalPackage('onnx', 'export'), OptionalPackage('onnxruntime', 'export')
+quantization = OptionalPackage('onnxruntime.quantization', 'export')
 IDS, LOG_PROBABILITIES = 'ids', 'log_probabilities'
 STATE, NEXT = 'state', 'next'  # what the names of states begin with; STATE also names the start states in the metadata
 OPSET = 18
@@ -57,16 +59,15 @@ def write_onnx(
     """
     if not isinstance(model, NeuralLanguageModel):
         raise BadInput('--to', f'writes networks, and model.family={settings.model.name} is none', value='onnx')
-    _import('jax2onnx')
-    onnx = _import('onnx')
     try:
         proto, starts = convert(model.network, model.params)
+    except BadInput:
+        raise
     except Exception as error:
         parts = f'model.family={settings.model.name} with output.kind={settings.output.name}'
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise BadInput(
-            '--to', f'jax2onnx {importlib.metadata.version("jax2onnx")} cannot convert {parts}: {reason}', value='onnx'
-        ) from error
+        version = importlib.metadata.version('jax2onnx')
+        problem = f'jax2onnx {version} cannot convert {parts}: {first_line(error)}'
+        raise BadInput('--to', problem, value='onnx') from error
     if int8:
         proto = quantize(proto)
     onnx.helper.set_model_props(proto, metadata(vocabulary, settings) | {STATE: json.dumps(starts)})
@@ -76,9 +77,7 @@ def write_onnx(
 
 def convert(network: Network, params: Params) -> tuple[Any, dict[str, dict[str, Any]]]:
     """Returns the graph as onnx.ModelProto, and by the name of each state input its shape, type and start value."""
-    import jax2onnx
-    import onnx
-
+    jax2onnx = require_package('jax2onnx', 'export', 'pip install --no-deps jax2onnx')
     step, start = _make_step(network, params)
     S = jax.export.symbolic_shape('S')[0]
     shapes = [jax.ShapeDtypeStruct((S, *x.shape[1:]), x.dtype) for x in start.values()]
@@ -96,7 +95,7 @@ def convert(network: Network, params: Params) -> tuple[Any, dict[str, dict[str, 
     graph_ids = proto.graph.input[0]
     graph_ids.name, graph_ids.type.tensor_type.elem_type = IDS, onnx.TensorProto.INT64  # as of all tokenizers
     proto.graph.node.insert(0, onnx.helper.make_node('Cast', [IDS], ['ids_int32'], to=onnx.TensorProto.INT32))
-    _move_matrices_right(proto.graph, store_transposed=False)
+    _move_matrices_right(proto.graph)
     proto.producer_name = 'nplm-jax'
     starts = {
         name: {'shape': ['S', *x.shape[1:]], 'dtype': str(x.dtype), 'fill': x.flat[0].item()}
@@ -146,38 +145,30 @@ def quantize(proto: Any) -> Any:
 
     A tied C is in the graph twice, as rows and as columns.
     """
-    import onnx
-
-    onnxruntime, quantization = _import('onnxruntime'), _import('onnxruntime.quantization')
     with tempfile.TemporaryDirectory() as folder:
         folded, written = f'{folder}/folded.onnx', f'{folder}/int8.onnx'
         options = onnxruntime.SessionOptions()
         options.optimized_model_filepath = folded  # with matrices in place of operations on parameters alone
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
         options.log_severity_level = 3  # errors
-        onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=['CPUExecutionProvider'])
-        proto = onnx.load(folded)
-        _move_matrices_right(proto.graph, store_transposed=True)
+        keep = ['MatMulAddFusion']  # it would make Gemm, which is not quantized
+        providers = ['CPUExecutionProvider']
+        onnxruntime.InferenceSession(proto.SerializeToString(), options, providers, disabled_optimizers=keep)
         with _errors_only(''):  # not the advice to fold constants, nor of comparisons that stay as they are
-            quantization.quantize_dynamic(proto, written, weight_type=quantization.QuantType.QInt8, per_channel=True)
+            quantization.quantize_dynamic(folded, written, weight_type=quantization.QuantType.QInt8, per_channel=True)
         return onnx.load(written)
 
 
-def _move_matrices_right(graph: Any, store_transposed: bool) -> None:
+def _move_matrices_right(graph: Any) -> None:
     """Rewrites products as MatMul with the matrix on the right, I x O.
 
     jax2onnx makes most products of Gemm, op(a) op(b) + c, and those of output layers of matrix times features, O x S.
-    ONNX Runtime quantizes matrices on the right alone, and is faster with them in float32 too.
-
-    Args:
-        graph: The graph, which is changed.
-        store_transposed: Whether transposed matrices are stored, as quantization needs it; otherwise the runtime
-            transposes them when it loads the graph, and a tied C is stored once.
+    ONNX Runtime quantizes matrices on the right alone, and is faster with them in float32 too. It transposes stored
+    matrices when it loads the graph, so a tied C is stored once.
     """
-    from onnx import helper, numpy_helper
-
+    helper, numpy_helper = onnx.helper, onnx.numpy_helper
     initializers = {array.name: array for array in graph.initializer}
-    matrices = {name: array for name, array in initializers.items() if len(array.dims) == 2}
+    matrices = {name for name, array in initializers.items() if len(array.dims) == 2}
     nodes: list[Any] = []
     transposed: set[str] = set()
 
@@ -190,6 +181,8 @@ def _move_matrices_right(graph: Any, store_transposed: bool) -> None:
         if options.get('equation') == b'abc,cd->abd':
             nodes.append(helper.make_node('MatMul', node.input, node.output))
             continue
+        if node.op_type in ('Concat', 'Transpose') and matrices.issuperset(node.input):
+            matrices.update(node.output)
         is_matrix = [name in matrices for name in node.input[:2]]
         is_scaled = options.get('alpha', 1) != 1 or options.get('beta', 1) not in (0, 1)
         if node.op_type not in ('MatMul', 'Gemm') or sum(is_matrix) != 1 or is_scaled:
@@ -202,10 +195,7 @@ def _move_matrices_right(graph: Any, store_transposed: bool) -> None:
         matrix_turns, inputs_turn = (bool(options.get(name)) != on_left for name in (of_matrix, of_inputs))
         if matrix_turns:
             turned = f'{matrix}.right'
-            if store_transposed:
-                array_IxO = np.ascontiguousarray(numpy_helper.to_array(matrices[matrix]).T)
-                initializers[turned] = numpy_helper.from_array(array_IxO, turned)
-            elif turned not in transposed:
+            if turned not in transposed:
                 transposed.add(transpose(matrix, turned))
             matrix = turned
         if inputs_turn:
@@ -243,13 +233,3 @@ def _errors_only(name: str) -> Iterator[None]:
         yield
     finally:
         logger.setLevel(level)
-
-
-def _import(name: str) -> Any:
-    """Returns a module. Raises BadInput if its package is missing."""
-    package = name.partition('.')[0]
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        install = 'pip install "nplm-jax[export]" && pip install --no-deps jax2onnx'
-        raise BadInput(package, f'not installed: {install}') from None

@@ -32,8 +32,7 @@ import numpy as np
 from helpers import fitted
 
 from configs import sentences
-from nplm_jax.apps import explorer
-from nplm_jax.apps.explorer import feature_map, view
+from nplm_jax.apps.explorer import feature_map, server, view
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.cli.commands import all_commands
 from nplm_jax.ngram import archives, storage
@@ -258,14 +257,14 @@ def call(command: str, arguments: Sequence[str]) -> tuple[int, str, str]:
 
     Raises: what the command lets out, which a user would see as a traceback.
     """
-    served = types.SimpleNamespace(serve=lambda models, *_: _predict(models))
     stdin = types.SimpleNamespace(buffer=io.BytesIO(TEXT.encode()), isatty=lambda: False)
     code, stdout, stderr = 0, io.StringIO(), io.StringIO()
     with (
         limited(),
         mock.patch.object(sys, 'stdin', stdin),
-        mock.patch.dict(sys.modules, {'nplm_jax.apps.explorer.server': served}),
-        mock.patch.object(explorer, 'server', served, create=True),  # where another test has imported it
+        mock.patch.dict(sys.modules, {'nicegui': types.ModuleType('nicegui')}),
+        mock.patch.object(server, 'page_app', lambda models, _: _predict(models)),
+        mock.patch.object(server, 'serve'),
         contextlib.redirect_stdout(stdout),
         contextlib.redirect_stderr(stderr),
         warnings.catch_warnings(),

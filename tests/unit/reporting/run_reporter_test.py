@@ -233,7 +233,8 @@ def test_every_next_step_runs(family, commands, folders, tmp_path, monkeypatch, 
     experiment.run(config_lib.override(sentences.get_config(), changes), run)
     served = []
     if find_spec('nicegui') and 'explore' in all_commands():
-        monkeypatch.setattr('nplm_jax.apps.explorer.server.serve', lambda *given: served.append(given))
+        monkeypatch.setattr('nplm_jax.apps.explorer.server.page_app', lambda *given: served.append(given))
+        monkeypatch.setattr('nplm_jax.apps.explorer.server.serve', lambda *given: None)
     steps = [
         shlex.split(line, comments=True)
         for line in next_steps(run, component_class('model.family', family)()).splitlines()

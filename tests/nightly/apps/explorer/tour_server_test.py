@@ -1,4 +1,4 @@
-"""What the tour's server answers, to whom, and to a class of 50."""
+"""What the tour's server answers, and to whom."""
 
 import concurrent.futures
 import http.client
@@ -9,7 +9,7 @@ import urllib.parse
 import pytest
 from helpers import refuses
 
-from nplm_jax.apps.explorer import command
+from nplm_jax.apps.explorer import server
 
 
 def ask(served, path, headers=(), method='GET'):
@@ -27,16 +27,10 @@ PATHS = ['/', '/tour.js', '/tour.css', '/style.css', '/units', '/training', '/ne
 
 
 @pytest.mark.parametrize('path', PATHS)
-def test_every_answer_is_for_its_own_host_alone_and_loads_nothing_from_elsewhere(toured, path):
-    status, headers, text = ask(toured, path)
-    assert (
-        status == 200
-        and headers['x-frame-options'] == 'DENY'
-        and "default-src 'self'" in headers['content-security-policy']
-    )
-    assert 'http' not in text.replace('http://www.w3.org/2000/svg', '')
-    assert ask(toured, path, {'Host': 'evil.example'})[0] == 403
-    assert ask(toured, path, {'Origin': 'http://evil.example'})[0] == 403
+def test_every_answer_is_for_its_own_host_and_loads_nothing_from_elsewhere(toured, path):
+    status, _, text = ask(toured, path)
+    assert status == 200 and 'http' not in text.replace('http://www.w3.org/2000/svg', '')
+    assert ask(toured, path, {'Host': 'evil.example'})[0] == 400
     assert ask(toured, path, method='POST')[0] == 405
 
 
@@ -55,23 +49,22 @@ def test_an_impossible_context_is_one_line(toured, query, message):
 
 
 def test_no_other_file_is_served(toured):
-    for path in ('/server.py', '/../../../../etc/passwd', '/%2e%2e/tour.py', '/tour.html'):
+    for path in ('/server.py', '/../../../../etc/passwd', '/%2e%2e/tour.py', '/docs'):
         assert ask(toured, path)[0] == 404
 
 
 def test_a_port_that_is_taken_is_one_line(toured):
     port = urllib.parse.urlsplit(toured[1]).port
     with refuses("--host='127.0.0.1' --port"):
-        command.listen('127.0.0.1', port)
+        server.listen('127.0.0.1', port)
 
 
-def test_a_class_of_50_that_types_at_once_gets_the_answers_of_one(toured):
-    texts = ['i', 'i love', 'i hate', 'coffee and', 'i love milk and'] * 10
-    paths = [f'/network?{urllib.parse.urlencode({"text": text, "visitor": i})}' for i, text in enumerate(texts)]
-    alone = {path.partition('&')[0]: ask(toured, path)[2] for path in paths[:5]}
-    with concurrent.futures.ThreadPoolExecutor(50) as pool:
+def test_texts_that_are_typed_at_once_get_the_answers_of_each_alone(toured):
+    paths = [f'/network?{urllib.parse.urlencode({"text": text})}' for text in ['i', 'i love', 'coffee and'] * 4]
+    alone = {path: ask(toured, path)[2] for path in paths[:3]}
+    with concurrent.futures.ThreadPoolExecutor(12) as pool:
         answers = list(pool.map(lambda path: ask(toured, path), paths))
-    assert [(status, text) for status, _, text in answers] == [(200, alone[path.partition('&')[0]]) for path in paths]
+    assert [(status, text) for status, _, text in answers] == [(200, alone[path]) for path in paths]
 
 
 def test_ctrl_c_ends_it(toured):

@@ -1,4 +1,4 @@
-"""A visit without a browser: clicks as the page's script sends them, and a page while the explorer is busy."""
+"""A visit without a browser: clicks as the page's script sends them."""
 
 import asyncio
 import sys
@@ -10,10 +10,10 @@ from nplm_jax.runs import command_models as loaded_models
 
 pytest.importorskip('nicegui', reason='needs NiceGUI: pip install nicegui')
 
-from nicegui import Client, ui
+from nicegui import ui
 from nicegui.testing.user_simulation import user_simulation
 
-from nplm_jax.apps.explorer import batching, page, parts, server
+from nplm_jax.apps.explorer import server
 
 pytestmark = [
     pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning'),
@@ -30,8 +30,8 @@ def visit(models, act, query='text=i+love'):
 
     async def run():
         async with user_simulation() as user:
-            with mock.patch.object(server.ui, 'run'), mock.patch.object(server, 'app'):
-                server.serve(models, '', '127.0.0.1', 8080, False)
+            with mock.patch.object(ui, 'run_with'):
+                server.page_app(models, '')
             await user.open(f'/?{query}')
             await act(user)
 
@@ -40,17 +40,19 @@ def visit(models, act, query='text=i+love'):
 
 
 def elements(user, kind):
-    return [x for x in user.current_layout.client.elements.values() if isinstance(x, kind)]
+    """The elements of a class, or of a Vue component that has this name."""
+    every = user.current_layout.client.elements.values()
+    return [x for x in every if (type(x).__name__ == kind if isinstance(kind, str) else isinstance(x, kind))]
 
 
 def reading(user):
     """The words of the text that the page shows."""
-    [shown] = elements(user, parts._Reading)
+    [shown] = elements(user, 'reading')
     return [word['text'] for word in shown.props['rows'][0]['words']]
 
 
 def next_words(user, index):
-    return [row['word'] for row in elements(user, parts._WordCard)[index].props['rows']]
+    return [row['word'] for row in elements(user, 'word_card')[index].props['rows']]
 
 
 async def click(element, place):
@@ -77,7 +79,7 @@ async def until(is_so):
 def test_a_click_appends_the_word_of_its_row(models):
     async def act(user):
         second = next_words(user, 0)[1]
-        await click(elements(user, parts._WordCard)[0], 1)
+        await click(elements(user, 'word_card')[0], 1)
         await until(lambda: reading(user) == ['i', 'love', second])
 
     visit(models, act)
@@ -100,7 +102,7 @@ def test_a_digit_key_does_nothing_until_the_list_is_that_of_the_present_text(mod
         await until(lambda: reading(user)[2:])
         await asyncio.sleep(0.5)
         assert reading(user) == ['i', 'love', second]
-        [framed] = [card for card in elements(user, parts._WordCard) if 'active' in card.classes]
+        [framed] = [card for card in elements(user, 'word_card') if 'active' in card.classes]
         first = framed.props['rows'][0]['word']
         await press(user, '1')
         await until(lambda: reading(user) == ['i', 'love', second, first])
@@ -110,7 +112,7 @@ def test_a_digit_key_does_nothing_until_the_list_is_that_of_the_present_text(mod
 
 def test_a_click_on_a_word_explains_it_and_a_place_that_no_word_has_is_ignored(models):
     async def act(user):
-        [shown] = elements(user, parts._Reading)
+        [shown] = elements(user, 'reading')
         for place in (0, 3, -1, 1.0, '1', [1], None):
             await click(shown, place)
         await user.should_not_see('Word ')
@@ -120,28 +122,25 @@ def test_a_click_on_a_word_explains_it_and_a_place_that_no_word_has_is_ignored(m
     visit(models, act)
 
 
-def test_while_the_explorer_is_busy_the_page_says_so_and_keeps_its_content(models):
+def test_a_text_is_shown_once_it_is_scored_unless_it_has_changed_again(models):
     async def act(user):
-        expected = next_words(user, 0)
-        for reason, messages in ((batching.Superseded, []), (batching.Busy, [page.BUSY])):
-            with mock.patch.object(batching.Batcher, '__call__', side_effect=reason):
-                await type_text(user, f'i hate {reason}')
-                await asyncio.sleep(0.1)
-            assert user.notify.messages == messages
-            assert reading(user) == ['i', 'love'] and next_words(user, 0) == expected
-        await type_text(user, 'i hate dog')
-        await until(lambda: reading(user) == ['i', 'hate', 'dog'] and next_words(user, 0) != expected)
+        for text in ('i hate', 'i hate dog', 'i hate dog and'):
+            await type_text(user, text)
+        await until(lambda: reading(user) == ['i', 'hate', 'dog', 'and'])
+        await asyncio.sleep(0.5)
+        assert reading(user) == ['i', 'hate', 'dog', 'and']
 
     visit(models, act)
 
 
-def test_a_new_page_is_refused_while_the_explorer_is_busy(models):
+def test_an_impossible_number_of_a_field_is_named_and_not_kept(models):
     async def act(user):
-        with mock.patch.object(batching.Batcher, '__call__', side_effect=batching.Busy):
-            pages = len(Client.instances)
-            for _ in range(3):
-                answer = await user.http_client.get('/')
-                assert (answer.status_code, answer.text) == (503, f'{page.BUSY}\n')
-            assert len(Client.instances) == pages  # who is refused is no visitor
+        numbers = elements(user, ui.number)
+        with user:
+            numbers[0].set_value(0)
+        assert numbers[0].error
+        with user:
+            numbers[0].set_value(3)
+        assert not numbers[0].error
 
     visit(models, act)

@@ -2,6 +2,7 @@
 
 import socket
 import sys
+import types
 
 import pytest
 
@@ -34,8 +35,7 @@ def call(lines):
 
 @pytest.mark.parametrize('arguments,message', WRONG)
 def test_one_clear_line_and_exit_code_two(arguments, message, folders, call, monkeypatch):
-    monkeypatch.setitem(sys.modules, 'nplm_jax.apps.explorer.server', object())  # the toolkit may be missing
-    monkeypatch.setitem(sys.modules, 'nplm_jax.apps.explorer.tour_server', object())
+    monkeypatch.setitem(sys.modules, 'nicegui', types.ModuleType('nicegui'))  # the toolkit may be missing
     runs = {'COUNTS': str(folders / 'counts'), 'NETWORK': str(folders / 'network'), 'OTHER': str(folders / 'other')}
     for name, folder in runs.items():
         arguments = [a.replace(name, folder) for a in arguments]
@@ -53,6 +53,4 @@ def test_a_port_that_is_taken_is_named_and_how_to_find_a_free_one(folders, call)
 
 def test_a_missing_toolkit_is_named(folders, call, monkeypatch):
     monkeypatch.setitem(sys.modules, 'nicegui', None)
-    monkeypatch.delitem(sys.modules, 'nplm_jax.apps.explorer.server', raising=False)
-    monkeypatch.delattr('nplm_jax.apps.explorer.server', raising=False)
-    assert 'pip install nicegui' in call(f'{folders}/network', '--port=0')[1][0]
+    assert 'pip install "nplm-jax[explore]"' in call(f'{folders}/network', '--port=0')[1][0]

@@ -3,14 +3,12 @@
 import urllib.parse
 
 import pytest
+from helpers import refuses
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nplm_jax.apps.explorer.state import MAX_COUNT, PageState
 from nplm_jax.utils.errors import BadInput
-
-pydantic = pytest.importorskip('pydantic', reason='needs NiceGUI: pip install nicegui')
-
-from nplm_jax.apps.explorer.state import MAX_COUNT, PageState  # noqa: E402
 
 
 def restore(query, num_models=3):
@@ -49,36 +47,23 @@ def test_a_new_page_has_a_bare_address_and_a_link_says_only_what_was_chosen():
 
 
 @pytest.mark.parametrize(
-    'query,message',
+    'query',
     [
-        ('count=0', "count='0': "),
-        ('count=ten', "count='ten': "),
-        ('model=4', "model='4': "),
-        ('position=0', "position='0': "),
-        ('weights=1,2', "weights='1,2': "),
-        ('weights=0,0,0', "weights='0,0,0': "),
-        ('weights=1,1,-1', "weights='-1': "),
-        ('weights=1,1,nan', "weights='nan': "),
-        ('weights=1,1,', "weights='': "),
-        ('temperature=0', "temperature='0': "),
-        ('temperature=', "temperature='': "),
-        ('samples=1e3', "samples='1e3': "),
-        ('top_k=0', "top_k='0': "),
-        ('text=' + 'a' * 5001, "text='aaaaaaaaaaaa"),
-        ('word=' + 'a' * 201, "word='aaaaaaaaaaaa"),
+        *('count=0', 'count=ten', 'model=4', 'position=0', 'position=', 'temperature=0', 'temperature=', 'samples=1e3'),
+        *('weights=1,2', 'weights=0,0,0', 'weights=1,1,-1', 'weights=1,1,nan', 'weights=1,1,', 'top_k=0', 'top_p=inf'),
+        *('text=' + 'a' * 5001, 'word=' + 'a' * 201),
     ],
 )
-def test_an_impossible_link_is_named(query, message):
-    with pytest.raises(BadInput) as error:
+def test_an_impossible_link_is_named(query):
+    with refuses(query.partition('=')[0]):
         restore(query)
-    assert str(error.value).startswith(message)
 
 
 @pytest.mark.parametrize('value', [0, 501, -1, 10**400, 2.5, float('nan'), float('inf'), 'x', [3], {}, None])
 def test_a_number_that_no_field_sends_is_refused_and_the_former_one_stays(value):
     """A page's script can send anything."""
     state = PageState(words=7)
-    with pytest.raises(pydantic.ValidationError):
+    with pytest.raises(BadInput):
         state.words = value
     assert state.words == 7
     state.words = 3.0

@@ -82,7 +82,7 @@ def test_learned_weights_are_the_initial_ones_and_stay_until_a_visitor_moves_the
 
 def test_other_weights_compute_no_model_anew(models, monkeypatch):
     words = ['i', 'hate', 'dog']
-    (scores,) = view.score(models, [words])
+    scores = view.score(models, words)
     before = view.summarize(models, scores, 3)
     for model in models.models:
         monkeypatch.setattr(type(model), 'next_word', lambda *_: pytest.fail('computed anew'))

@@ -134,7 +134,7 @@ def test_what_a_format_cannot_hold_is_one_line(folders, tmp_path, lines, name, t
 @pytest.mark.parametrize(
     'package, to, command',
     [
-        ('safetensors', 'safetensors', 'pip install safetensors'),
+        ('safetensors', 'safetensors', 'nplm-jax[export]'),
         ('jax2onnx', 'onnx', 'pip install --no-deps jax2onnx'),
     ],
 )

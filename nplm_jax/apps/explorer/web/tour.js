@@ -1,6 +1,5 @@
 // The tour: asks for the numbers of the typed context and draws them. Words are set as text, never as HTML.
 const at = (id) => document.getElementById(id);
-const visitor = Math.random().toString(36).slice(2);
 const percent = (p) => (p >= 0.001 ? `${(100 * p).toFixed(1)}%` : p > 0 ? `1 in ${Math.round(1 / p).toLocaleString("en")}` : "never");
 let shown = null, units = null, chosen = 0, asked = 0, current = false;
 
@@ -94,18 +93,21 @@ function drawNgram() {
       number(percent(row.network)), bar(row.network, largest))));
 }
 
+// All that the page asks: the numbers of a context, the words that the units raise, and the state of the training.
 const get = async (path) => (await fetch(path)).json();
+const tour = {
+  network: (text) => get(`network?${new URLSearchParams({ text })}`), units: () => get("units"), training: () => get("training"),
+};
 const silence = { error: "The tour does not answer; is it still running?" };
 
 // Shows what the network makes of the text, or why it cannot; `current` says which.
 async function ask() {
   const turn = ++asked;
-  const query = new URLSearchParams({ text: at("text").value, visitor });
   history.replaceState(null, "", `?${new URLSearchParams({ text: at("text").value })}`);
   let answer;
   try {
-    answer = await get(`/network?${query}`);
-    if (!answer.error && units?.step !== answer.step) units = await get("/units");
+    answer = await tour.network(at("text").value);
+    if (!answer.error && units?.step !== answer.step) units = await tour.units();
   } catch { answer = silence; }
   if (turn !== asked) return;
   at("note").textContent = answer.error ?? answer.note;
@@ -149,7 +151,7 @@ function drawCurve(training) {
 }
 
 async function watch() {
-  const training = await get("/training").catch(() => silence);
+  const training = await tour.training().catch(() => silence);
   const isNew = () => !training.error && [shown, units].some((part) => part?.step !== training.checkpoint);
   if (!current || isNew()) await ask();
   if (training.error) at("progress").textContent = training.error;
