@@ -22,18 +22,18 @@ REQUIRED: Mapping[str, Any] = {
     'jax_random_seed_offset': 0,
     'jax_high_dynamic_range_gumbel': False,
 }
-_UNUSABLE = {  # jaxlib release -> defect
+UNUSABLE = {  # jaxlib release -> defect
     '0.10.2': 'computes wrong results on CPUs',  # jax #39103
     '0.11.1': 'copies all outputs of a scan at each of its steps',  # jax #40101: 3.6 s instead of 2 ms
 }
 
 
 def require_usable_jaxlib() -> None:
-    """Raises BadInput if the installed jaxlib is in _UNUSABLE."""
+    """Raises BadInput if the installed jaxlib is in UNUSABLE."""
     version = jaxlib.__version__
-    others = ','.join(f'!={release}' for release in _UNUSABLE)
-    advice = f'{_UNUSABLE.get(version)}; install another version: pip install "jax{others}" "jaxlib{others}"'
-    require(version not in _UNUSABLE, 'jaxlib', version, advice)
+    others = ','.join(f'!={release}' for release in UNUSABLE)
+    advice = f'{UNUSABLE.get(version)}; install another version: pip install "jax{others}" "jaxlib{others}"'
+    require(version not in UNUSABLE, 'jaxlib', version, advice)
 
 
 def pin() -> None:
