@@ -48,7 +48,7 @@ SYSTEMS: Mapping[str, Sequence[str]] = {
 }
 ROUNDS = 2  # of tuning
 DRAWS = 2000  # of sentences, for the intervals
-BEAM = {'beam_size': 200, 'beam_size_token': 20, 'beam_threshold': 50.0}
+BEAM = {'beam_width': 100, 'beam_prune_logp': -20.0, 'token_min_logp': -10.0}
 
 
 def sentences(words: Sequence[str], number: int, rng: np.random.Generator) -> list[list[str]]:

@@ -40,8 +40,8 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from nplm_jax.apps.decoding.ctc_scores import Hotwords, WordScorer
-from nplm_jax.apps.decoding.ctc_search import Limits, Result, search
+from nplm_jax.apps.decoding.ctc_scores import Hotwords, WordCounter, WordScorer
+from nplm_jax.apps.decoding.ctc_search import Limits, Result, SpelledPrefixes, search, word_frames
 from nplm_jax.apps.decoding.frames import log_probabilities
 from nplm_jax.apps.decoding.labels import Alphabet
 from nplm_jax.kenlm import model as kenlm
@@ -166,10 +166,10 @@ class BeamSearchDecoderCTC:
                 to one; or an option is none that is allowed.
         """
         limits = Limits(beam_width, beam_prune_logp, token_min_logp, prune_history)
-        beams = []
+        beams, labels = [], self._alphabet.parsed_labels()
         for result in self._search(logits, limits, hotwords, hotword_weight, lm_start_state):
             words = result.text.words()
-            frames = list(zip(words, result.frames))
+            frames = list(zip(words, word_frames(result.path, labels)))
             beams.append(OutputBeam(' '.join(words), result.text.state, frames, result.logit_score, result.score))
         return beams
 
@@ -215,7 +215,9 @@ class BeamSearchDecoderCTC:
         if unspellable := self._alphabet.unspellable(words.words):
             warnings.warn(f'hotwords={unspellable}: ignored, the labels cannot spell them', stacklevel=3)
         log_p_FxN = log_probabilities(logits, len(self._alphabet.labels))
-        return search(log_p_FxN, self._alphabet.parsed_labels(), lm, words, limits, state)
+        scorer = lm or WordCounter()
+        begin = scorer.get_start_state() if state is None else state
+        return search(log_p_FxN, SpelledPrefixes(self._alphabet.parsed_labels(), scorer, words, begin), limits)
 
 
 def build_ctcdecoder(
