@@ -92,8 +92,12 @@ class LexiconPrefixes(Prefixes):
         last = np.flatnonzero(beams.last_B != self.blank)
         score_B = beams.logit_B + np.frombuffer(self.text_scores)[beams.text_B]
         score_A = score_B[before_A] + log_p_A + self.part_scores[part_A]
-        stay_B = score_B + self.part_scores[beams.part_B] + log_p_N[self.blank]
-        least = max(stay_B.max(), score_A.max(initial=-np.inf)) + limits.beam_prune_logp
+        stay_B = score_B + self.part_scores[beams.part_B]
+        score_C = np.concatenate([stay_B + log_p_N[self.blank], (stay_B + log_p_N[beams.last_B])[last], score_A])
+        least = score_C.max() + limits.beam_prune_logp
+        if len(score_C) > limits.beam_width:
+            place = len(score_C) - limits.beam_width
+            least = max(least, np.partition(score_C, place)[place])
         kept = np.flatnonzero(score_A >= least)
         before_A, label_A, part_A = before_A[kept], label_A[kept], part_A[kept]
         ended = np.flatnonzero(trie.has_words_M[part_A])
