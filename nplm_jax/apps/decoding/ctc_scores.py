@@ -142,17 +142,18 @@ class WordCounter:
         """Takes what is added for each word."""
         self.beta = beta
 
-    def get_start_state(self) -> None:
+    def get_start_state(self) -> Any:
         """Returns no state."""
+        return None
 
-    def prefetch(self, states: Sequence[None]) -> None:
+    def prefetch(self, states: Sequence[Any]) -> None:
         """Computes nothing."""
 
-    def log_p(self, state: None, word: str) -> tuple[float, None]:
+    def log_p(self, state: Any, word: str) -> tuple[float, Any]:
         """Returns zero and no state."""
         return 0.0, None
 
-    def end_log_p(self, state: None) -> float:
+    def end_log_p(self, state: Any) -> float:
         """Returns zero."""
         return 0.0
 

@@ -104,8 +104,8 @@ class Decoder:
         self._limits.check()
         self._lm: Scorer = WordCounter(weights.word_score)
         if model is not None:
-            known, offset = (None, -10.0) if lexicon is None else ([], 0.0)
-            self._lm = WordScorer(model, known, weights.lm_weight, weights.word_score, offset)
+            options = {} if lexicon is None else {'unigrams': [], 'unk_score_offset': 0.0}
+            self._lm = WordScorer(model, alpha=weights.lm_weight, beta=weights.word_score, **options)
         self._blank, self._num_tokens, self._trie = places[blank], len(tokens), None
         if lexicon is None:
             marks = {blank: '', silence: ' '}

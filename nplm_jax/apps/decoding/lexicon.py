@@ -6,6 +6,7 @@ Dims: M nodes, E edges, B hypotheses, A continuations of hypotheses along edges,
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -41,10 +42,10 @@ class Trie:
         """
         children: list[dict[int, int]] = [{}]
         self.words: list[list[str]] = [[]]
-        start, best, paths = lm.get_start_state(), [-np.inf], dict[str, float]()
-        lm.prefetch([start])
+        start: Any = lm.get_start_state()
+        best = [-np.inf]
         for word, spellings in lexicon.items():
-            paths[word], _ = lm.log_p(start, word)
+            log_p, _ = lm.log_p(start, word)
             for spelling in dict.fromkeys(map(tuple, spellings)):
                 is_spelled = bool(spelling) and all(token in places for token in spelling)
                 allowed = f'must be spelled in the {len(places)} tokens'
@@ -56,7 +57,7 @@ class Trie:
                         children.append({})
                         self.words.append([])
                         best.append(-np.inf)
-                    best[node] = max(best[node], paths[word])
+                    best[node] = max(best[node], log_p)
                 self.words[node].append(word)
         children[0].setdefault(silence, 0)
         self.starts_M = np.cumsum([0, *map(len, children)])
@@ -102,9 +103,7 @@ class LexiconPrefixes(Prefixes):
         before_A, label_A, part_A = before_A[kept], label_A[kept], part_A[kept]
         ended = np.flatnonzero(trie.has_words_M[part_A])
         words_D, place_D = [], []
-        for place, node, number in zip(
-            ended.tolist(), part_A[ended].tolist(), beams.text_B[before_A[ended]].tolist()
-        ):
+        for place, node, number in zip(ended.tolist(), part_A[ended].tolist(), beams.text_B[before_A[ended]].tolist()):
             for word in trie.words[node]:
                 words_D.append((self.texts[number], word))
                 place_D.append(place)
