@@ -27,7 +27,7 @@ class FlashlightDecoder:
         silence: str,
     ) -> None:
         """Builds the trie. See `nplm_jax.decoding.Decoder` for the arguments."""
-        from flashlight.lib.text import decoder as flashlight
+        from flashlight.lib.text import decoder as flashlight  # noqa: PLC0415
 
         places = {token: i for i, token in enumerate(tokens)}
         self.words = list(lexicon)

@@ -135,9 +135,7 @@ class BeamSearchDecoderCTC:
             return
         path, target = lm.model.path, folder / self._LANGUAGE_MODEL_SERIALIZED_DIRECTORY
         if isinstance(path, list):
-            raise BadInput(
-                'kenlm_model', 'is a mixture; only an ARPA file, a packed model or a run is saved', value=path
-            )
+            raise BadInput('kenlm_model', 'is a mixture, which has no file of its own', value=path)
         source = pathlib.Path(os.fsdecode(path))
         target.mkdir(exist_ok=True)
         write_atomically(target / _UNIGRAMS, '\n'.join(sorted(lm.words)))

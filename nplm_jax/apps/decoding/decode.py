@@ -8,8 +8,8 @@ probabilities. That of --tokens has a token a line, in the order of the columns,
 between words. That of --lexicon has lines `word t o k e n s |`; a word may have several. Out-of-vocabulary words are
 scored as <rare>. Without --lexicon the search finds any words that the tokens spell, and those outside the vocabulary
 cost more. That of --references has lines `UTTERANCE words`, and needs the package rapidfuzz. RUN may also be an ARPA
-file. Prints `UTTERANCE words`, with a tab between, and with --references the word error rate on stderr; with --tune the best
-weights as flags.
+file. Prints `UTTERANCE words`, with a tab between, and with --references the word error rate on stderr; with --tune
+the best weights as flags.
 """
 
 import argparse

@@ -17,6 +17,7 @@ Dims: F frames, N tokens, A hypotheses of all lists.
 
 import dataclasses
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -104,7 +105,7 @@ class Decoder:
         self._limits.check()
         self._lm: Scorer = WordCounter(weights.word_score)
         if model is not None:
-            options = {} if lexicon is None else {'unigrams': [], 'unk_score_offset': 0.0}
+            options: dict[str, Any] = {} if lexicon is None else {'unigrams': [], 'unk_score_offset': 0.0}
             self._lm = WordScorer(model, alpha=weights.lm_weight, beta=weights.word_score, **options)
         self._blank, self._num_tokens, self._trie = places[blank], len(tokens), None
         if lexicon is None:

@@ -80,7 +80,7 @@ class LexiconPrefixes(Prefixes):
         self.part_bonuses = np.zeros_like(self.part_scores)
 
     def extend(self, beams: Beams, log_p_N: np.ndarray, limits: Limits) -> Candidates:
-        """Returns the hypotheses after each label of the next frame that `limits` allows; the label may stay as it is."""
+        """Returns the hypotheses after each label of the next frame that `limits` allows."""
         trie, places_B = self._trie, np.arange(len(beams.part_B))
         first_B = trie.starts_M[beams.part_B]
         counts_B = trie.starts_M[beams.part_B + 1] - first_B

@@ -25,7 +25,7 @@ _RANDOM_STARTS = 4  # searches beside the one from the given weights
 
 
 def word_edits(words: Sequence[str], reference: Sequence[str]) -> int:
-    """Returns the least number of insertions, deletions and substitutions of words. Raises BadInput without rapidfuzz."""
+    """Returns the insertions, deletions and substitutions of words, at least. Raises BadInput without rapidfuzz."""
     try:
         from rapidfuzz.distance import Levenshtein
     except ImportError:

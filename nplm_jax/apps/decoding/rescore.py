@@ -15,8 +15,8 @@ numbers times its weight.
 prints the lines in the new order.
 
 --tune=FILE tunes the weights instead: it prints them as flags, and what they gain on stderr. It minimises the word
-error rate of the first alternatives by exact line searches along one weight after another (Och, 2003), from five starting
-points; it needs the package rapidfuzz. FILE has one reference for each id: with Moses, line N + 1 is the
+error rate of the first alternatives by exact line searches along one weight after another (Och, 2003), from five
+starting points. It needs the package rapidfuzz. FILE has one reference for each id: with Moses, line N + 1 is the
 reference of id N; with Kaldi, a line is `UTTERANCE words`. Tune on lists other than those on which you report results.
 """
 

@@ -10,7 +10,7 @@ import pytest
 
 from nplm_jax.decoding import BeamSearchDecoderCTC, build_ctcdecoder
 
-pytest.importorskip('transformers', reason='pip install transformers')
+transformers = pytest.importorskip('transformers', reason='pip install transformers')
 processing = pytest.importorskip('transformers.models.wav2vec2_with_lm.processing_wav2vec2_with_lm')
 
 pytestmark = pytest.mark.filterwarnings('ignore')  # of transformers; and of a fork, whose processes run no JAX
@@ -59,14 +59,12 @@ def processor(tmp_path, monkeypatch):
         monkeypatch.setitem(sys.modules, name, module)
     for name in ('is_pyctcdecode_available', 'is_kenlm_available'):
         monkeypatch.setattr(processing, name, lambda: True)
-    from transformers import Wav2Vec2CTCTokenizer, Wav2Vec2FeatureExtractor
-
     (tmp_path / 'vocab.json').write_text(json.dumps(VOCABULARY))
     (tmp_path / 'lm.arpa').write_text(ARPA)
-    tokenizer = Wav2Vec2CTCTokenizer(str(tmp_path / 'vocab.json'))
+    tokenizer = transformers.Wav2Vec2CTCTokenizer(str(tmp_path / 'vocab.json'))
     labels = sorted(VOCABULARY, key=VOCABULARY.__getitem__)
     decoder = build_ctcdecoder(labels, tmp_path / 'lm.arpa', ['bugs', 'bunny'])
-    return processing.Wav2Vec2ProcessorWithLM(Wav2Vec2FeatureExtractor(), tokenizer, decoder)
+    return processing.Wav2Vec2ProcessorWithLM(transformers.Wav2Vec2FeatureExtractor(), tokenizer, decoder)
 
 
 def logits():
