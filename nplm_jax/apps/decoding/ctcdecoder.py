@@ -48,7 +48,7 @@ from nplm_jax.apps.decoding.ctc_scores import Hotwords, WordCounter, WordScorer
 from nplm_jax.apps.decoding.ctc_search import Limits, Result, SpelledPrefixes, search, word_frames
 from nplm_jax.apps.decoding.frames import log_probabilities
 from nplm_jax.apps.decoding.labels import Alphabet
-from nplm_jax.apps.kenlm import model as kenlm
+from nplm_jax.kenlm import model as kenlm
 from nplm_jax.utils.errors import BadInput, first_line, require
 from nplm_jax.utils.io import write_atomically
 

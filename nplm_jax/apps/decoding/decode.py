@@ -22,7 +22,6 @@ import tqdm
 
 from nplm_jax.apps.decoding import decoder
 from nplm_jax.apps.decoding.frames import log_probabilities
-from nplm_jax.apps.kenlm.model import Model
 from nplm_jax.cli.parser import Parser
 from nplm_jax.data.stream import RARE
 from nplm_jax.data.zips import open_zip

@@ -27,8 +27,8 @@ from nplm_jax.apps.decoding.ctc_search import Limits, Prefixes, SpelledPrefixes,
 from nplm_jax.apps.decoding.frames import log_probabilities
 from nplm_jax.apps.decoding.labels import Alphabet
 from nplm_jax.apps.decoding.lexicon import Lexicon, LexiconPrefixes, Trie
-from nplm_jax.apps.kenlm import model as kenlm
 from nplm_jax.inference.loaded_model import LoadedModel
+from nplm_jax.kenlm import model as kenlm
 from nplm_jax.utils.errors import require
 
 
