@@ -1,19 +1,10 @@
 """The public names of nplm_jax.apps.decoding: CTC beam search with any model, with a lexicon and without one."""
 
 from nplm_jax.apps.decoding.ctcdecoder import BatchBeam, BeamSearchDecoderCTC, OutputBeam, build_ctcdecoder
-from nplm_jax.apps.decoding.decoder import (
-    END,
-    Decoder,
-    Hypothesis,
-    Lexicon,
-    Weights,
-    check_emissions,
-    tune,
-    word_error_rate,
-)
+from nplm_jax.apps.decoding.decoder import Decoder, Hypothesis, Weights, tune, word_error_rate
+from nplm_jax.apps.decoding.lexicon import Lexicon
 
 __all__ = [
-    'END',
     'BatchBeam',
     'BeamSearchDecoderCTC',
     'Decoder',
@@ -22,7 +13,6 @@ __all__ = [
     'OutputBeam',
     'Weights',
     'build_ctcdecoder',
-    'check_emissions',
     'tune',
     'word_error_rate',
 ]

@@ -48,7 +48,7 @@ SYSTEMS: Mapping[str, Sequence[str]] = {
 }
 ROUNDS = 2  # of tuning
 DRAWS = 2000  # of sentences, for the intervals
-BEAM = {'beam_size': 200, 'beam_size_token': 20, 'beam_threshold': 50.0}
+BEAM = {'beam_width': 200, 'beam_prune_logp': -30.0, 'token_min_logp': -10.0}
 
 
 def sentences(words: Sequence[str], number: int, rng: np.random.Generator) -> list[list[str]]:
@@ -166,7 +166,7 @@ def measure_system(
     lists = search('test')
     took, spent = time.perf_counter() - started, time.process_time() - processor
     best_words = [found[0].words for found in lists]
-    edits = [reranking.edit_statistics(words, reference)[0] for words, reference in zip(best_words, texts['test'])]
+    edits = [reranking.word_edits(words, reference) for words, reference in zip(best_words, texts['test'])]
     return {
         'word_error_rate': decoding.word_error_rate(best_words, texts['test']),
         'edits': edits,

@@ -43,9 +43,8 @@ OPTIONAL = {
     'nplm explore': 'nicegui',
     '--to=hf': 'safetensors',
     '--to=onnx': 'jax2onnx',
-    'nplm decode': 'flashlight',
     '--search': 'optuna',
-    'decoding.Decoder': 'flashlight',
+    '--tune': 'rapidfuzz',
 }
 
 FILES = re.compile(r'^`(\w+\.py)`:\n\n```python\n(.*?)^```', re.DOTALL | re.MULTILINE)  # that a page prints

@@ -70,7 +70,7 @@ def test_the_package_imports_only_what_it_requires():
     required = {re.sub('-.*', '', r.name.replace('absl-py', 'absl')).lower() for r in RUNTIME}
     optional = {'sklearn', 'nicegui', 'onnx', 'safetensors', 'pyarrow', 'backports'}
     optional |= {'pydantic', 'starlette', 'uvicorn'}  # come with NiceGUI
-    optional |= {'flashlight', 'lm_eval', 'jax2onnx'}
+    optional |= {'rapidfuzz', 'lm_eval', 'jax2onnx'}
     optional |= {'optuna', 'sqlalchemy'}  # SQLAlchemy comes with Optuna
     optional |= {'distributed'}  # of --scheduler
     optional |= {'ipython'}  # of notebooks

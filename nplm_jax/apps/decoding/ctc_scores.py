@@ -107,19 +107,19 @@ class WordScorer:
         if self.is_network and len(states) > 1:
             self.model.next_words(states)
 
-    def score(self, state: kenlm.State, word: str) -> tuple[float, kenlm.State]:
-        """Returns the score of a word after a state, and the state after it."""
+    def log_p(self, state: kenlm.State, word: str) -> tuple[float, kenlm.State]:
+        """Returns natural log P of a word after a state, and the state after it."""
         after = kenlm.State()
         log10_p = max(self.model.BaseScore(state, word, after), -1e30)  # alpha may be 0
         if (self.words and word not in self.words) or word not in self.model:
             log10_p += self.unk_score_offset
-        return self.alpha * log10_p * _LOG_10 + self.beta, after
+        return log10_p * _LOG_10, after
 
-    def score_end(self, state: kenlm.State) -> float:
-        """Returns the score of the end of a text."""
+    def end_log_p(self, state: kenlm.State) -> float:
+        """Returns natural log P of the end of a text."""
         if not self.score_boundary:
             return 0.0
-        return self.alpha * max(self.model.BaseScore(state, END, kenlm.State()), -1e30) * _LOG_10
+        return max(self.model.BaseScore(state, END, kenlm.State()), -1e30) * _LOG_10
 
     def score_partial_token(self, partial: str) -> float:
         """Returns the score of a part of a word: below zero if no known word begins so."""
@@ -127,6 +127,42 @@ class WordScorer:
         if place < len(self._known) and self._known[place].startswith(partial):
             return 0.0
         return self.unk_score_offset * max(1.0, len(partial) / _LENGTH)
+
+
+class WordCounter:
+    """The scores of a search without a model: a number for each word.
+
+    Attributes:
+        beta: Added for each word.
+    """
+
+    alpha, order, is_network = 0.0, 1, False
+
+    def __init__(self, beta: float = 0.0) -> None:
+        """Takes what is added for each word."""
+        self.beta = beta
+
+    def get_start_state(self) -> Any:
+        """Returns no state."""
+        return None
+
+    def prefetch(self, states: Sequence[Any]) -> None:
+        """Computes nothing."""
+
+    def log_p(self, state: Any, word: str) -> tuple[float, Any]:
+        """Returns zero and no state."""
+        return 0.0, None
+
+    def end_log_p(self, state: Any) -> float:
+        """Returns zero."""
+        return 0.0
+
+    def score_partial_token(self, partial: str) -> float:
+        """Returns zero."""
+        return 0.0
+
+
+Scorer = WordScorer | WordCounter
 
 
 class Hotwords:

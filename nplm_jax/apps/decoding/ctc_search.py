@@ -1,4 +1,4 @@
-"""The search of `ctcdecoder`: a prefix beam search over labels, whose complete words a model scores.
+"""A prefix beam search over the labels of a CTC model, whose complete words a language model scores.
 
 Dims: F frames, N labels, B hypotheses, U different parts of words, K labels of a frame, C candidates, G different ones,
 S results.
@@ -6,6 +6,7 @@ S results.
 
 from __future__ import annotations
 
+import abc
 import array
 import bisect
 import math
@@ -14,22 +15,34 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nplm_jax.apps.decoding.ctc_scores import Hotwords, WordScorer, check_number
+from nplm_jax.apps.decoding.ctc_scores import Hotwords, Scorer, check_number
 from nplm_jax.apps.decoding.labels import Label
-from nplm_jax.kenlm import model as kenlm
 from nplm_jax.utils.errors import require
 
 _ROWS = 1000  # of parts outside the beam; a row that is dropped is computed again
 
 
 class Text:
-    """Complete words: `before`, then `word`; `score` is that of the model, and `bonus` that of the hotwords."""
+    """Complete words: `before`, then `word`.
 
-    __slots__ = ('after', 'before', 'bonus', 'number', 'score', 'state', 'word')
+    Attributes:
+        number: Its place in `Prefixes.texts`.
+        before: The words before the last one; None of no words.
+        word: The last word.
+        log_p: Log P of the words.
+        score: Their score by the model, `alpha` times log P and `beta` for each word.
+        bonus: Their score by the hotwords.
+        state: The state of the model after them.
+        after: The texts with one more word.
+    """
 
-    def __init__(self, number: int, before: Text | None, word: str, score: float, bonus: float, state: Any) -> None:
-        self.number, self.before, self.word, self.score, self.bonus = number, before, word, score, bonus
-        self.state, self.after = state, dict[str, Text]()
+    __slots__ = ('after', 'before', 'bonus', 'log_p', 'number', 'score', 'state', 'word')
+
+    def __init__(
+        self, number: int, before: Text | None, word: str, log_p: float, score: float, bonus: float, state: Any
+    ) -> None:
+        self.number, self.before, self.word, self.log_p, self.score = number, before, word, log_p, score
+        self.bonus, self.state, self.after = bonus, state, dict[str, Text]()
 
     def words(self, most: float = math.inf) -> list[str]:
         """Returns the last words, in reading order."""
@@ -41,34 +54,103 @@ class Text:
         return words[::-1]
 
 
-class Prefixes:
-    """What a search has met, by number: complete words, and the parts of words that follow them.
-
-    A part is a string and whether the next label begins a word. What follows a part, and its score, do not depend on
-    the words before it.
+class Candidates(NamedTuple):
+    """Hypotheses with one more label.
 
     Attributes:
+        before_C: The places of the hypotheses that they continue.
+        label_C: Their labels in the next frame.
+        text_C: Their texts.
+        part_C: Their parts of words.
+    """
+
+    before_C: np.ndarray
+    label_C: np.ndarray
+    text_C: np.ndarray
+    part_C: np.ndarray
+
+
+class Prefixes(abc.ABC):
+    """What a search has met, by number: complete words, and the parts of words that follow them.
+
+    What follows a part, and its score, do not depend on the words before it.
+
+    Attributes:
+        lm: The scores of words.
         hotwords: The hotwords.
+        blank: The number of CTC's blank.
+        num_labels: The number of labels.
         texts: The complete words.
         text_scores: The score of each by the model.
         text_bonuses: The score of each by the hotwords.
-        parts: The parts of words; the first is empty.
-        part_scores: The score of each by the model.
+        part_scores: The score of each part of a word by the model; the first part is empty.
         part_bonuses: What the hotwords lend to each.
     """
 
-    def __init__(self, labels: Sequence[Label], lm: WordScorer | None, hotwords: Hotwords, state: Any) -> None:
-        self._labels, self._lm, self.hotwords = labels, lm, hotwords
-        self._is_blank_N = np.array([label.is_blank for label in labels])
-        self._begins_N = np.array([label.begins_word for label in labels])
-        self.texts, self.parts = [Text(0, None, '', 0.0, 0.0, state)], [('', False)]
+    part_scores: array.array[float] | np.ndarray
+    part_bonuses: array.array[float] | np.ndarray
+
+    def __init__(self, lm: Scorer, hotwords: Hotwords, state: Any, blank: int, num_labels: int) -> None:
+        self.lm, self.hotwords, self.blank, self.num_labels = lm, hotwords, blank, num_labels
+        self.texts = [Text(0, None, '', 0.0, 0.0, 0.0, state)]
         self.text_scores, self.text_bonuses = array.array('d', [0.0]), array.array('d', [0.0])
+
+    @abc.abstractmethod
+    def extend(self, beams: Beams, log_p_N: np.ndarray, limits: Limits) -> Candidates:
+        """Returns the hypotheses after each label of the next frame that `limits` allows."""
+
+    @abc.abstractmethod
+    def ends(self, beams: Beams) -> list[tuple[Text, int]]:
+        """Returns the texts of hypotheses at the end of the frames, with the places of these."""
+
+    def complete(self, text: Text, word: str) -> Text:
+        """Returns the text with one more word, or itself if the word is empty."""
+        if not word:
+            return text
+        if word not in text.after:
+            log_p, state = self.lm.log_p(text.state, word)
+            score, bonus = text.score + self.lm.alpha * log_p + self.lm.beta, text.bonus + self.hotwords.score(word)
+            text.after[word] = Text(len(self.texts), text, word, text.log_p + log_p, score, bonus, state)
+            self.texts.append(text.after[word])
+            self.text_scores.append(score)
+            self.text_bonuses.append(bonus)
+        return text.after[word]
+
+    def complete_all(self, pairs: Sequence[tuple[Text, str]]) -> list[int]:
+        """Returns the numbers of texts with one more word each, whose states are computed together."""
+        self.lm.prefetch([text.state for text, word in pairs if word and word not in text.after])
+        return [self.complete(*pair).number for pair in pairs]
+
+    def distinct(self, beams: Beams, words: int) -> list[int]:
+        """Returns the places of the first hypotheses with the same last words, part of a word and last label."""
+        first: dict[Any, int] = {}
+        for place, (text, part, last) in enumerate(zip(beams.text_B.tolist(), beams.part_B, beams.last_B)):
+            first.setdefault((*self.texts[text].words(words), part, last), place)
+        return list(first.values())
+
+
+class SpelledPrefixes(Prefixes):
+    """The words that labels spell. A part is a string and whether the next label begins a word."""
+
+    part_scores: array.array[float]
+    part_bonuses: array.array[float]
+
+    def __init__(self, labels: Sequence[Label], lm: Scorer, hotwords: Hotwords, state: Any) -> None:
+        """Takes what each label does, and the state of the model before the text."""
+        blank = next(i for i, label in enumerate(labels) if label.is_blank)
+        super().__init__(lm, hotwords, state, blank, len(labels))
+        self._labels = labels
+        self._begins_N = np.array([label.begins_word for label in labels])
+        self.parts = [('', False)]
         self.part_scores, self.part_bonuses = array.array('d', [0.0]), array.array('d', [0.0])
         self._numbers = {('', False): 0}
         self._rows: dict[int, np.ndarray] = {}  # of a part, the part after each label; -1 before it is needed
 
-    def extend(self, beams: Beams, labels_K: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the text and the part of a word after each label in the next frame, B x K."""
+    def extend(self, beams: Beams, log_p_N: np.ndarray, limits: Limits) -> Candidates:
+        """Returns the hypotheses after each label of the next frame that `limits` allows."""
+        is_used_N = log_p_N >= limits.token_min_logp
+        is_used_N[log_p_N.argmax()] = True
+        labels_K = np.flatnonzero(is_used_N)
         parts_U, place_B = np.unique(beams.part_B, return_inverse=True)
         parts, labels = parts_U.tolist(), labels_K.tolist()
         if len(self._rows) >= _ROWS + len(parts):
@@ -76,16 +158,21 @@ class Prefixes:
         after_UxK = np.stack([self._row(part) for part in parts])[:, labels_K]
         for u, k in np.argwhere(after_UxK < 0).tolist():
             after_UxK[u, k] = self._rows[parts[u]][labels[k]] = self._append(parts[u], self._labels[labels[k]])
-        stays_BxK = self._is_blank_N[labels_K] | (labels_K == beams.last_B[:, None])
+        stays_BxK = (labels_K == self.blank) | (labels_K == beams.last_B[:, None])
         part_BxK = np.where(stays_BxK, beams.part_B[:, None], after_UxK[place_B])
         is_ended_U = np.array([self.parts[part][1] for part in parts])
         ends_BxK = ~stays_BxK & (self._begins_N[labels_K] | is_ended_U[place_B, None])
         ending, after_B = np.flatnonzero(ends_BxK.any(axis=1)), beams.text_B.copy()
         words = [(self.texts[t], self.parts[p][0]) for t, p in zip(beams.text_B[ending], beams.part_B[ending])]
-        if self._lm:
-            self._lm.prefetch([text.state for text, word in words if word and word not in text.after])
-        after_B[ending] = [self.complete(*pair).number for pair in words]
-        return np.where(ends_BxK, after_B[:, None], beams.text_B[:, None]), part_BxK
+        after_B[ending] = self.complete_all(words)
+        text_BxK = np.where(ends_BxK, after_B[:, None], beams.text_B[:, None])
+        before_BxK, label_BxK = np.broadcast_arrays(np.arange(len(after_B))[:, None], labels_K)
+        return Candidates(*(x_BxK.ravel() for x_BxK in (before_BxK, label_BxK, text_BxK, part_BxK)))
+
+    def ends(self, beams: Beams) -> list[tuple[Text, int]]:
+        """Returns the texts of all hypotheses; the part of a word that is last is a word."""
+        numbers = zip(beams.text_B.tolist(), beams.part_B.tolist())
+        return [(self.complete(self.texts[t], self.parts[p][0]), place) for place, (t, p) in enumerate(numbers)]
 
     def _row(self, part: int) -> np.ndarray:
         if part not in self._rows:
@@ -100,32 +187,12 @@ class Prefixes:
         partial = label.text if label.begins_word or is_ended else partial + label.text
         key = partial, label.ends_word
         if key not in self._numbers:
-            unknown = self._lm.score_partial_token(partial) if self._lm and partial else 0.0
+            unknown = self.lm.score_partial_token(partial) if partial else 0.0
             self._numbers[key] = len(self.parts)
             self.parts.append(key)
             self.part_scores.append(unknown)
             self.part_bonuses.append(self.hotwords.lent.get(partial, unknown) - unknown)
         return self._numbers[key]
-
-    def complete(self, text: Text, word: str) -> Text:
-        """Returns the text with one more word, or itself if the word is empty."""
-        if not word:
-            return text
-        if word not in text.after:
-            score, state = self._lm.score(text.state, word) if self._lm else (0.0, None)
-            score, bonus = text.score + score, text.bonus + self.hotwords.score(word)
-            text.after[word] = Text(len(self.texts), text, word, score, bonus, state)
-            self.texts.append(text.after[word])
-            self.text_scores.append(score)
-            self.text_bonuses.append(bonus)
-        return text.after[word]
-
-    def distinct(self, beams: Beams, words: int) -> list[int]:
-        """Returns the places of the first hypotheses with the same last words, part of a word and last label."""
-        first: dict[Any, int] = {}
-        for place, (text, part, last) in enumerate(zip(beams.text_B.tolist(), beams.part_B, beams.last_B)):
-            first.setdefault((*self.texts[text].words(words), part, last), place)
-        return list(first.values())
 
 
 class Limits(NamedTuple):
@@ -170,38 +237,35 @@ class Step(NamedTuple):
 
 
 class Result(NamedTuple):
-    """A text, the frames of its words in the most probable alignment, its log-probability, and the total."""
+    """A text that the search ends with.
+
+    Attributes:
+        text: The text.
+        path: The labels of its most probable alignment, one for each frame.
+        logit_score: Log-probability of its alignments.
+        log_p: Log P of its words and of the end by the model.
+        score: The total.
+    """
 
     text: Text
-    frames: list[tuple[int, int]]
+    path: list[int]
     logit_score: float
+    log_p: float
     score: float
 
 
-def search(
-    log_p_FxN: np.ndarray,
-    labels: Sequence[Label],
-    lm: WordScorer | None,
-    hotwords: Hotwords,
-    limits: Limits,
-    state: kenlm.State | None = None,
-) -> list[Result]:
+def search(log_p_FxN: np.ndarray, prefixes: Prefixes, limits: Limits) -> list[Result]:
     """Returns what the search ends with, different texts, best first.
 
     Args:
         log_p_FxN: Log-probabilities of the labels in each frame.
-        labels: What each label does.
-        lm: The model; None for none.
-        hotwords: Words that are worth more.
+        prefixes: What labels spell, before the first frame.
         limits: What is kept.
-        state: The state of the model before the text; None for the beginning.
     """
-    prefixes = Prefixes(labels, lm, hotwords, lm.get_start_state() if lm and state is None else state)
-    blank = next(i for i, label in enumerate(labels) if label.is_blank)
-    beams = Beams(np.zeros(1, np.int64), np.zeros(1, np.int64), np.full(1, blank), np.zeros(1), np.zeros(1))
+    lm = prefixes.lm
+    beams = Beams(np.zeros(1, np.int64), np.zeros(1, np.int64), np.full(1, prefixes.blank), np.zeros(1), np.zeros(1))
     steps: list[Step] = []
-    order = lm.order if lm else 1
-    history = None if order is None else max(1, order - 1)
+    history = None if lm.order is None else max(1, lm.order - 1)
     for log_p_N in log_p_FxN:
         beams, step = _advance(prefixes, beams, log_p_N, limits)
         if limits.prune_history and history:
@@ -209,33 +273,31 @@ def search(
             beams, step = Beams(*(x_B[kept] for x_B in beams)), Step(*(x_B[kept] for x_B in step))
         steps.append(step)
     found: dict[Text, tuple[float, float, int]] = {}  # log P, that of the best alignment, its place
-    for place, (number, part, _, logit, path) in enumerate(zip(*(x_B.tolist() for x_B in beams))):
-        text = prefixes.complete(prefixes.texts[number], prefixes.parts[part][0])
+    for text, place in prefixes.ends(beams):
         total, best, best_place = found.get(text, (-math.inf, -math.inf, 0))
+        logit, path = float(beams.logit_B[place]), float(beams.path_B[place])
         found[text] = float(np.logaddexp(total, logit)), *max((best, best_place), (path, place))
-    ends = {text: lm.score_end(text.state) if lm else 0.0 for text in found}
-    scores = {text: row[0] + text.score + text.bonus + ends[text] for text, row in found.items()}
+    lm.prefetch([text.state for text in found])
+    ends = {text: lm.end_log_p(text.state) for text in found}
+    scores = {text: row[0] + text.score + text.bonus + lm.alpha * ends[text] for text, row in found.items()}
     least = max(scores.values()) + limits.beam_prune_logp
     ranked = sorted((text for text in found if scores[text] >= least), key=scores.__getitem__, reverse=True)
     paths_FxS = _paths(steps, np.array([found[text][2] for text in ranked]))
     return [
-        Result(text, _word_frames(path, labels), found[text][0], scores[text])
+        Result(text, path, found[text][0], text.log_p + ends[text], scores[text])
         for text, path in zip(ranked, paths_FxS.T.tolist())
     ]
 
 
 def _advance(prefixes: Prefixes, beams: Beams, log_p_N: np.ndarray, limits: Limits) -> tuple[Beams, Step]:
     """Returns the hypotheses after one more frame."""
-    is_used_N = log_p_N >= limits.token_min_logp
-    is_used_N[log_p_N.argmax()] = True
-    labels_K = np.flatnonzero(is_used_N)
-    text_BxK, part_BxK = prefixes.extend(beams, labels_K)
-    logit_C, path_C = ((x_B[:, None] + log_p_N[labels_K]).ravel() for x_B in (beams.logit_B, beams.path_B))
-    key_C = ((text_BxK * len(prefixes.parts) + part_BxK) * len(log_p_N) + labels_K).ravel()
+    before_C, label_C, text_C, part_C = prefixes.extend(beams, log_p_N, limits)
+    logit_C, path_C = (x_B[before_C] + log_p_N[label_C] for x_B in (beams.logit_B, beams.path_B))
+    key_C = (text_C * len(prefixes.part_scores) + part_C) * prefixes.num_labels + label_C
     order_C = np.lexsort((-path_C, key_C))  # of each key, the most probable alignment is first
     starts_G = np.flatnonzero(np.diff(key_C[order_C], prepend=-1))
     best_G, logit_G = order_C[starts_G], np.logaddexp.reduceat(logit_C[order_C], starts_G)
-    text_G, part_G = text_BxK.ravel()[best_G], part_BxK.ravel()[best_G]
+    text_G, part_G = text_C[best_G], part_C[best_G]
     score_G = logit_G + np.frombuffer(prefixes.text_scores)[text_G] + np.frombuffer(prefixes.part_scores)[part_G]
     kept = np.flatnonzero(score_G >= score_G.max() + limits.beam_prune_logp)
     kept = kept[np.argsort(-score_G[kept], kind='stable')[: limits.beam_width]]
@@ -245,9 +307,9 @@ def _advance(prefixes: Prefixes, beams: Beams, log_p_N: np.ndarray, limits: Limi
             lifted_G = total_G + np.frombuffer(prefixes.part_bonuses)[part_G]
             kept = np.union1d(kept, _lifted(score_G, lifted_G, limits))
         kept = kept[np.argsort(-total_G[kept], kind='stable')]
-    before_B, place_B = np.divmod(best_G[kept], len(labels_K))
-    label_B = labels_K[place_B]
-    return Beams(text_G[kept], part_G[kept], label_B, logit_G[kept], path_C[best_G[kept]]), Step(before_B, label_B)
+    best_B = best_G[kept]
+    label_B = label_C[best_B]
+    return Beams(text_G[kept], part_G[kept], label_B, logit_G[kept], path_C[best_B]), Step(before_C[best_B], label_B)
 
 
 def _lifted(score_G: np.ndarray, lifted_G: np.ndarray, limits: Limits) -> list[int]:
@@ -283,7 +345,7 @@ def _paths(steps: Sequence[Step], places_S: np.ndarray) -> np.ndarray:
     return path_FxS
 
 
-def _word_frames(path: Sequence[int], labels: Sequence[Label]) -> list[tuple[int, int]]:
+def word_frames(path: Sequence[int], labels: Sequence[Label]) -> list[tuple[int, int]]:
     """Returns the first frame of each word of an alignment, and the frame after its last label."""
     found: list[tuple[int, int]] = []
     is_open, last, before = False, -1, Label('')

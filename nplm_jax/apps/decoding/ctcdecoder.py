@@ -30,8 +30,12 @@ References:
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
+import json
 import os
+import pathlib
+import shutil
 import warnings
 import weakref
 from collections.abc import Iterable
@@ -40,13 +44,16 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from nplm_jax.apps.decoding.ctc_scores import Hotwords, WordScorer
-from nplm_jax.apps.decoding.ctc_search import Limits, Result, search
+from nplm_jax.apps.decoding.ctc_scores import Hotwords, WordCounter, WordScorer
+from nplm_jax.apps.decoding.ctc_search import Limits, Result, SpelledPrefixes, search, word_frames
 from nplm_jax.apps.decoding.frames import log_probabilities
 from nplm_jax.apps.decoding.labels import Alphabet
 from nplm_jax.kenlm import model as kenlm
-from nplm_jax.utils.errors import BadInput, require
+from nplm_jax.utils.errors import BadInput, first_line, require
+from nplm_jax.utils.io import write_atomically
 
+_UNIGRAMS, _ATTRS = 'unigrams.txt', 'attrs.json'  # of language_model
+_WEIGHTS = 'alpha', 'beta', 'unk_score_offset', 'score_boundary'  # in the order of WordScorer's arguments
 WordFrames = tuple[str, tuple[int, int]]  # a word, its first frame and the frame after its last one
 
 
@@ -85,6 +92,8 @@ class BeamSearchDecoderCTC:
             its decoder is deleted.
     """
 
+    _ALPHABET_SERIALIZED_FILENAME: ClassVar[str] = 'alphabet.json'
+    _LANGUAGE_MODEL_SERIALIZED_DIRECTORY: ClassVar[str] = 'language_model'
     model_container: ClassVar[dict[bytes, WordScorer | None]] = {}
 
     def __init__(self, alphabet: Alphabet, language_model: WordScorer | None = None) -> None:
@@ -109,6 +118,55 @@ class BeamSearchDecoderCTC:
     def cleanup(self) -> None:
         """Forgets the model."""
         self.model_container.pop(self._model_key, None)
+
+    def save_to_dir(self, filepath: str | os.PathLike) -> None:
+        """Writes `alphabet.json`, and for a model `language_model/` with its unigrams, weights and ARPA file or run.
+
+        Args:
+            filepath: The folder, which may exist.
+
+        Raises:
+            BadInput: The model is a mixture, which has no file of its own.
+        """
+        folder, lm = pathlib.Path(filepath), self._language_model
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(folder / self._ALPHABET_SERIALIZED_FILENAME, json.dumps(dataclasses.asdict(self._alphabet)))
+        if lm is None:
+            return
+        path, target = lm.model.path, folder / self._LANGUAGE_MODEL_SERIALIZED_DIRECTORY
+        if isinstance(path, list):
+            raise BadInput('kenlm_model', 'is a mixture, which has no file of its own', value=path)
+        source = pathlib.Path(os.fsdecode(path))
+        target.mkdir(exist_ok=True)
+        write_atomically(target / _UNIGRAMS, '\n'.join(sorted(lm.words)))
+        write_atomically(target / _ATTRS, json.dumps({name: getattr(lm, name) for name in _WEIGHTS}))
+        if source.is_dir():
+            shutil.copytree(source, target / source.name, dirs_exist_ok=True)
+        else:
+            shutil.copy(source, target)
+
+    @classmethod
+    def load_from_dir(cls, filepath: str | os.PathLike, unigram_encoding: str = 'utf-8') -> BeamSearchDecoderCTC:
+        """Returns the decoder that `save_to_dir`, also that of pyctcdecode, wrote.
+
+        Args:
+            filepath: The folder.
+            unigram_encoding: The encoding of `unigrams.txt`.
+
+        Raises:
+            BadInput: A file is missing or damaged; or the model is a binary file of KenLM.
+        """
+        folder = pathlib.Path(filepath)
+        saved = _read_object(folder / cls._ALPHABET_SERIALIZED_FILENAME, {'labels': list, 'is_bpe': bool})
+        alphabet, target = Alphabet(**saved), folder / cls._LANGUAGE_MODEL_SERIALIZED_DIRECTORY
+        if not target.is_dir():
+            return cls(alphabet)
+        weights = _read_object(target / _ATTRS, dict.fromkeys(_WEIGHTS, object))
+        models = [path for path in target.iterdir() if path.name not in (_UNIGRAMS, _ATTRS)]
+        require(len(models) == 1, 'filepath', str(target), 'must hold one model beside unigrams.txt and attrs.json')
+        unigrams = target / _UNIGRAMS
+        words = unigrams.read_text(unigram_encoding).splitlines() if unigrams.is_file() else None
+        return cls(alphabet, WordScorer(kenlm.Model(models[0]), words, *(weights[name] for name in _WEIGHTS)))
 
     def reset_params(
         self,
@@ -166,10 +224,10 @@ class BeamSearchDecoderCTC:
                 to one; or an option is none that is allowed.
         """
         limits = Limits(beam_width, beam_prune_logp, token_min_logp, prune_history)
-        beams = []
+        beams, labels = [], self._alphabet.parsed_labels()
         for result in self._search(logits, limits, hotwords, hotword_weight, lm_start_state):
             words = result.text.words()
-            frames = list(zip(words, result.frames))
+            frames = list(zip(words, word_frames(result.path, labels)))
             beams.append(OutputBeam(' '.join(words), result.text.state, frames, result.logit_score, result.score))
         return beams
 
@@ -215,7 +273,9 @@ class BeamSearchDecoderCTC:
         if unspellable := self._alphabet.unspellable(words.words):
             warnings.warn(f'hotwords={unspellable}: ignored, the labels cannot spell them', stacklevel=3)
         log_p_FxN = log_probabilities(logits, len(self._alphabet.labels))
-        return search(log_p_FxN, self._alphabet.parsed_labels(), lm, words, limits, state)
+        scorer = lm or WordCounter()
+        begin = scorer.get_start_state() if state is None else state
+        return search(log_p_FxN, SpelledPrefixes(self._alphabet.parsed_labels(), scorer, words, begin), limits)
 
 
 def build_ctcdecoder(
@@ -261,6 +321,18 @@ def build_ctcdecoder(
     allowed = f'no word that the model knows, such as {example!r}, can be spelled in them: upper and lower case differ'
     require(can_spell, 'labels', labels, allowed)
     return BeamSearchDecoderCTC(alphabet, lm)
+
+
+def _read_object(file: pathlib.Path, types: dict[str, type]) -> dict[str, Any]:
+    """Returns a JSON object. Raises BadInput, which names the file, if it has other keys or types."""
+    try:
+        read = json.loads(file.read_bytes())
+    except (OSError, ValueError) as error:
+        raise BadInput(str(file), f'cannot be read ({first_line(error)})') from None
+    is_object = isinstance(read, dict) and read.keys() == types.keys()
+    if not is_object or not all(isinstance(read[name], kind) for name, kind in types.items()):
+        raise BadInput(str(file), f'must have the keys {", ".join(types)}')
+    return read
 
 
 def _load(name: str, given: kenlm.Source | Iterable[kenlm.Source]) -> kenlm.Model:

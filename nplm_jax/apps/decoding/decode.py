@@ -3,13 +3,13 @@
     nplm decode runs/brown-lstm runs/brown-kneser_ney_5 --emissions=test.npz --tokens=tokens.txt --lexicon=lexicon.txt
     nplm decode runs/brown-lstm --emissions=valid.npz --tokens=... --lexicon=... --references=valid.txt --tune
 
-The file of --emissions has an array for each utterance, frames x tokens, natural log-probabilities; the probabilities
-of each frame must sum to one. That of --tokens
-has a token a line, in the order of the columns, among them the blank and the token between words. That of --lexicon has
-lines `word t o k e n s |`; a word may have several. Out-of-vocabulary words are scored as <rare>. That of --references
-has lines `UTTERANCE words`. RUN may also be an ARPA file. Needs the package flashlight-text.
-Prints `UTTERANCE words`, with a tab between, and with --references the word error rate on stderr; with --tune the best
-weights as flags.
+The file of --emissions has an array for each utterance, frames x tokens: logits, natural log-probabilities or
+probabilities. That of --tokens has a token a line, in the order of the columns, among them the blank and the token
+between words. That of --lexicon has lines `word t o k e n s |`; a word may have several. Out-of-vocabulary words are
+scored as <rare>. Without --lexicon the search finds any words that the tokens spell, and those outside the vocabulary
+cost more. That of --references has lines `UTTERANCE words`, and needs the package rapidfuzz. RUN may also be an ARPA
+file. Prints `UTTERANCE words`, with a tab between, and with --references the word error rate on stderr; with --tune
+the best weights as flags.
 """
 
 import argparse
@@ -21,6 +21,7 @@ import numpy as np
 import tqdm
 
 from nplm_jax.apps.decoding import decoder
+from nplm_jax.apps.decoding.frames import log_probabilities
 from nplm_jax.cli.parser import Parser
 from nplm_jax.data.stream import RARE
 from nplm_jax.data.zips import open_zip
@@ -40,7 +41,7 @@ def define(parser: Parser) -> None:
     parser.add_runs()
     parser.add_argument('--emissions', required=True, metavar='FILE.npz', help='emissions; required')
     parser.add_argument('--tokens', required=True, metavar='FILE', help='tokens, one per line; required')
-    parser.add_argument('--lexicon', required=True, metavar='FILE', help='words and their spellings; required')
+    parser.add_argument('--lexicon', default='', metavar='FILE', help='words and their spellings; default: any words')
     parser.add_argument('--references', default='', metavar='FILE', help='reference transcripts; default: none')
     parser.add_owned('references', '--tune', action='store_true', help='print weights tuned on the references')
     weights = 'mixture weights of several runs, as of nplm score; default: equal'
@@ -49,29 +50,29 @@ def define(parser: Parser) -> None:
     parser.add_argument('--word_score', type=float, default=0.0, help='added for each word')
     parser.add_argument('--blank', default='-', help="CTC's blank token")
     parser.add_argument('--silence', default='|', help='token between words')
-    parser.add_argument('--beam_size', type=int, default=50, help='hypotheses that are kept')
+    parser.add_argument('--beam_width', type=int, default=50, help='hypotheses that are kept')
 
 
 def main(flags: argparse.Namespace) -> None:
     """Decodes."""
-    require(flags.beam_size > 0, '--beam_size', flags.beam_size, 'must be 1 or more')
+    require(flags.beam_width > 0, '--beam_width', flags.beam_width, 'must be 1 or more')
     require(not flags.weights or len(flags.runs) > 1, '--weights', flags.weights, 'requires two or more runs')
 
     tokens = [line.rstrip('\n') for _, line in read_lines(expand('--tokens', flags.tokens))]
-    lexicon = read_lexicon(flags.lexicon, tokens)
+    lexicon = read_lexicon(flags.lexicon, tokens) if flags.lexicon else None
     emissions = read_emissions(flags, len(tokens))
     references = read_references(flags, emissions)
     process.set_up_process()
     mixed = read_weights(flags.weights, flags.runs)[0].tolist() if len(flags.runs) > 1 else None
     model = Model(flags.runs if mixed else flags.runs[0], mixed)
-    if unknown := sum(word not in model for word in lexicon):
+    if lexicon and (unknown := sum(word not in model for word in lexicon)):
         words = f'{unknown:,} of {len(lexicon):,} words of the lexicon are not in the vocabulary, read as {RARE}'
         print(words, file=sys.stderr)
     chosen = decoder.Weights(flags.lm_weight, flags.word_score)
 
     def search(weights: decoder.Weights) -> list[list[decoder.Hypothesis]]:
-        special = {'blank': flags.blank, 'silence': flags.silence}
-        searcher = decoder.Decoder(model, tokens, lexicon, weights, **special, beam_size=flags.beam_size)
+        options = {'blank': flags.blank, 'silence': flags.silence, 'beam_width': flags.beam_width}
+        searcher = decoder.Decoder(model, tokens, lexicon, weights, **options)
         return [searcher.decode(array) for array in tqdm.tqdm(emissions.values(), unit=' utterances', disable=None)]
 
     def error(lists: Sequence[Sequence[decoder.Hypothesis]]) -> float:
@@ -107,9 +108,9 @@ def read_lexicon(path: str, tokens: Sequence[str]) -> dict[str, list[list[str]]]
     return lexicon
 
 
-def read_emissions(flags: argparse.Namespace, num_tokens: int) -> dict[str, object]:
+def read_emissions(flags: argparse.Namespace, num_tokens: int) -> dict[str, np.ndarray]:
     """Returns the emissions by utterance. Raises BadInput for a file that is damaged, empty or of other tokens."""
-    arrays: dict[str, object] = {}
+    arrays: dict[str, np.ndarray] = {}
     name, path = f'--emissions={flags.emissions!r}', expand('--emissions', flags.emissions)
     with open_regular(name, path) as file, open_zip(name, 'cannot be read', file, _MAX_UTTERANCES) as archive:
         for entry in archive.infolist():
@@ -119,12 +120,12 @@ def read_emissions(flags: argparse.Namespace, num_tokens: int) -> dict[str, obje
                     array = np.lib.format.read_array(member, allow_pickle=False)
                 except (ValueError, TypeError, MemoryError, SyntaxError, tokenize.TokenError) as error:
                     raise BadInput(name, f'{utterance!r} cannot be read ({first_line(error)})') from None
-            arrays[utterance] = decoder.check_emissions(f'--emissions: {utterance}', array, num_tokens)
+            arrays[utterance] = log_probabilities(array, num_tokens, f'--emissions: {utterance}')
     require(bool(arrays), '--emissions', flags.emissions, 'holds no utterance')
     return arrays
 
 
-def read_references(flags: argparse.Namespace, utterances: dict[str, object]) -> dict[str, list[str]]:
+def read_references(flags: argparse.Namespace, utterances: dict[str, np.ndarray]) -> dict[str, list[str]]:
     """Returns the words of each utterance, in the order of the emissions. Raises BadInput where one is missing."""
     if not flags.references:
         return {}

@@ -1,34 +1,35 @@
-"""CTC beam search over a lexicon with any model, by flashlight-text.
+"""CTC beam search with any model, over the words of a lexicon or without one.
 
     from nplm_jax import decoding, kenlm
 
     decoder = decoding.Decoder(kenlm.Model('runs/brown-lstm'), tokens, lexicon, decoding.Weights(1.5, 0.5))
     best = decoder.decode(emissions)[0]
 
-The score of a hypothesis is the log-probability of its best alignment, plus `lm_weight` times that of its words and of
+The score of a hypothesis is the log-probability of all its alignments, plus `lm_weight` times that of its words and of
 the end of the sentence, plus `word_score` for each word; all logarithms are natural.
 
-Dims: F frames, N tokens.
+With a lexicon, a hypothesis inside a word has the score of the best word that it can become, by log P at the beginning
+of a sentence. Without one, words are what stands between silences, or between subwords that begin with `▁`, and a word
+that the model does not know costs what it does in `build_ctcdecoder`.
+
+Dims: F frames, N tokens, A hypotheses of all lists.
 """
 
 import dataclasses
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from nplm_jax.apps.decoding import reranking
+from nplm_jax.apps.decoding.ctc_scores import END, Hotwords, Scorer, WordCounter, WordScorer
+from nplm_jax.apps.decoding.ctc_search import Limits, Prefixes, SpelledPrefixes, search
+from nplm_jax.apps.decoding.frames import log_probabilities
+from nplm_jax.apps.decoding.labels import Alphabet
+from nplm_jax.apps.decoding.lexicon import Lexicon, LexiconPrefixes, Trie
 from nplm_jax.inference.loaded_model import LoadedModel
 from nplm_jax.kenlm import model as kenlm
-from nplm_jax.utils.errors import BadInput, require
-
-END = '</s>'
-_MAX_HOMOPHONES = 6  # that a node of flashlight's trie keeps; it drops the others
-_LOG_10 = math.log(10)
-# Of the sum of a frame: rounding log P to bfloat16 changes it by entropy / 2^8 at most, 0.045 for 10^5 tokens.
-_TOLERANCE = 0.05
-Lexicon = Mapping[str, Sequence[Sequence[str]]]  # the spellings of each word, in tokens
+from nplm_jax.utils.errors import require
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Hypothesis:
     Attributes:
         words: Its words.
         score: The total.
-        emission: Log-probability of its best alignment.
+        emission: Log-probability of its alignments.
         log_p: Log P of its words and of the end, by the model.
     """
 
@@ -62,149 +63,77 @@ class Hypothesis:
 
 
 class Decoder:
-    """A beam search over the words of a lexicon."""
+    """A beam search whose words a model scores."""
 
     def __init__(
         self,
         model: kenlm.Model | LoadedModel | None,
         tokens: Sequence[str],
-        lexicon: Lexicon,
+        lexicon: Lexicon | None = None,
         weights: Weights = Weights(),
         *,
         blank: str = '-',
         silence: str = '|',
-        beam_size: int = 50,
-        beam_size_token: int = 20,
-        beam_threshold: float = 25.0,
+        beam_width: int = 50,
+        beam_prune_logp: float = -25.0,
+        token_min_logp: float = -10.0,
     ) -> None:
         """Prepares the search.
 
         Args:
             model: The model, also what `nplm_jax.load` returned; None for none.
             tokens: The tokens of the acoustic model, in the order of its outputs.
-            lexicon: The spellings of each word. Words that the model does not know are `<unk>` to it.
+            lexicon: The spellings of each word. Words that the model does not know are `<unk>` to it. None for any
+                words that the tokens spell.
             weights: The weights of the model and of the number of words.
             blank: The token of no output.
             silence: The token between words.
-            beam_size: The most hypotheses that are kept after each frame.
-            beam_size_token: The most tokens that continue a hypothesis.
-            beam_threshold: How far below the best hypothesis others are kept.
+            beam_width: The most hypotheses that are kept after each frame.
+            beam_prune_logp: How far below the best hypothesis others are kept, as a negative number.
+            token_min_logp: Tokens with a smaller log-probability continue no hypothesis.
 
         Raises:
-            BadInput: flashlight-text is missing, a token is, or the model has no end of sentences; or the lexicon is
-                empty, has other tokens, or spells more than _MAX_HOMOPHONES words alike.
+            BadInput: A token is missing, or the model has no end of sentences; or the lexicon is empty, or has other
+                tokens; or a number is none that is allowed.
         """
-        try:
-            from flashlight.lib.text import decoder as flashlight
-        except ImportError:
-            raise BadInput('flashlight-text', 'not installed: pip install "nplm-jax[decode]"') from None
         model = kenlm.Model(model) if isinstance(model, LoadedModel) else model
         places = {token: i for i, token in enumerate(tokens)}
         require(len(places) == len(tokens), 'tokens', len(tokens), 'must be different')
-        for name, token in (('blank', blank), ('silence', silence)):
-            require(token in places, name, token, 'must be one of the tokens')
+        require(blank in places, 'blank', blank, 'must be one of the tokens')
         require(model is None or END in model, 'model', model, 'has no mark at the end of sentences, which is scored')
+        self._limits = Limits(beam_width, beam_prune_logp, token_min_logp, prune_history=lexicon is None)
+        self._limits.check()
+        self._lm: Scorer = WordCounter(weights.word_score)
+        if model is not None:
+            options: dict[str, Any] = {} if lexicon is None else {'unigrams': [], 'unk_score_offset': 0.0}
+            self._lm = WordScorer(model, alpha=weights.lm_weight, beta=weights.word_score, **options)
+        self._blank, self._num_tokens, self._trie = places[blank], len(tokens), None
+        if lexicon is None:
+            marks = {blank: '', silence: ' '}
+            self._labels = Alphabet.build_alphabet(marks.get(token, token) for token in tokens).parsed_labels()
+            return
+        require(silence in places, 'silence', silence, 'must be one of the tokens')
         require(bool(lexicon), 'lexicon', '', 'must have a word')
-        known = model is None or any(word in model for word in lexicon)
-        require(known, 'lexicon', next(iter(lexicon)), 'no word of it is in the vocabulary of the model')
-        self.words, self.num_tokens = list(lexicon), len(tokens)
-        if model is None:
-            self._model = flashlight.ZeroLM()
-        else:
-            self._model = _make_model(flashlight.LM, flashlight.LMState, model, self.words)
-        trie = flashlight.Trie(len(tokens), places[silence])
-        start = self._model.start(False)
-        homophones: dict[tuple[str, ...], list[str]] = {}
-        for i, (word, spellings) in enumerate(lexicon.items()):
-            _, log_p = self._model.score(start, i)
-            for spelling in dict.fromkeys(map(tuple, spellings)):
-                is_spelled = bool(spelling) and all(token in places for token in spelling)
-                spelled = f'{word} {" ".join(spelling)}'
-                require(is_spelled, 'lexicon', spelled, f'must be spelled in the {len(tokens)} tokens')
-                homophones.setdefault(spelling, []).append(word)
-                trie.insert([places[token] for token in spelling], i, log_p)
-        for spelling, words in homophones.items():
-            allowed = f'spells {len(words)} words ({", ".join(words)}); flashlight-text allows {_MAX_HOMOPHONES}'
-            require(len(words) <= _MAX_HOMOPHONES, 'lexicon', ' '.join(spelling), allowed)
-        trie.smear(flashlight.SmearingMode.MAX)
-        beams = beam_size, beam_size_token, beam_threshold
-        scores = weights.lm_weight, weights.word_score, -math.inf, 0.0  # the last two: of unknown words, of silence
-        options = flashlight.LexiconDecoderOptions(*beams, *scores, False, flashlight.CriterionType.CTC)
-        special = places[silence], places[blank], -1
-        self._search = flashlight.LexiconDecoder(options, trie, self._model, *special, [], False)
+        known_word = model is None or any(word in model for word in lexicon)
+        require(known_word, 'lexicon', next(iter(lexicon)), 'no word of it is in the vocabulary of the model')
+        self._trie = Trie(lexicon, places, places[silence], self._lm)
 
     def decode(self, emissions_FxN: np.ndarray) -> list[Hypothesis]:
         """Returns the hypotheses that the search ends with, different in their words, best first.
 
         Args:
-            emissions_FxN: Log-probabilities of the tokens in each frame.
+            emissions_FxN: Log-probabilities of the tokens in each frame, or what `decode_beams` takes.
 
         Raises:
-            BadInput: They have another shape, a number that is no log-probability, or a frame whose probabilities do
-                not sum to one.
+            BadInput: They have another shape, or numbers that are none of these.
         """
-        emissions_FxN = check_emissions('emissions', emissions_FxN, self.num_tokens)
-        results = self._search.decode(emissions_FxN.ctypes.data, *emissions_FxN.shape)
-        found: dict[tuple[str, ...], Hypothesis] = {}
-        for result in results:
-            words = tuple(self.words[i] for i in result.words if i >= 0)
-            # Results of the same words end in different tokens; the best comes first.
-            found.setdefault(words, Hypothesis(words, result.score, result.emittingModelScore, result.lmScore))
-        return list(found.values())
+        results = search(log_probabilities(emissions_FxN, self._num_tokens), self._prefixes(), self._limits)
+        return [Hypothesis(tuple(r.text.words()), r.score, r.logit_score, r.log_p) for r in results]
 
-
-def _make_model(base: Any, make_state: Any, model: kenlm.Model, words: Sequence[str]) -> Any:
-    """Returns a model as flashlight's `LM`: log P of words by their places in the lexicon."""
-
-    def log_p_of(state: kenlm.State, word: str, after: kenlm.State) -> float:
-        return max(model.BaseScore(state, word, after) * _LOG_10, -1e30)  # the weight may be 0
-
-    class Model(base):
-        def start(self, start_with_nothing: bool) -> Any:
-            """Returns the state at the beginning of a search, and drops those of the last one."""
-            state, begin = make_state(), kenlm.State()
-            model.BeginSentenceWrite(begin)
-            self._read = {state: (begin, 0.0)}
-            return state
-
-        def score(self, state: Any, word: int) -> tuple[Any, float]:
-            after = state.child(word)
-            if after not in self._read:
-                out = kenlm.State()
-                self._read[after] = out, log_p_of(self._read[state][0], words[word], out)
-            return after, self._read[after][1]
-
-        def finish(self, state: Any) -> tuple[Any, float]:
-            return state, log_p_of(self._read[state][0], END, kenlm.State())
-
-    return Model()
-
-
-def check_emissions(name: str, emissions_FxN: np.ndarray, num_tokens: int) -> np.ndarray:
-    """Returns emissions as a float32 matrix in C order.
-
-    Args:
-        name: The name in the errors.
-        emissions_FxN: The emissions.
-        num_tokens: The number of tokens.
-
-    Raises:
-        BadInput: They are no matrix of log-probabilities of the tokens; a frame, counted from 0, is named.
-    """
-    emissions = np.asarray(emissions_FxN)
-    is_matrix = emissions.ndim == 2 and emissions.dtype.kind == 'f' and len(emissions) > 0
-    require(is_matrix, name, f'{emissions.dtype} {emissions.shape}', 'must be floats, frames x tokens')
-    transposed = '; is the array transposed?' if len(emissions) == num_tokens else ''
-    columns = f'must have {num_tokens} columns, one a token{transposed}'
-    require(emissions.shape[1] == num_tokens, name, emissions.shape, columns)
-    bad = bool(np.isnan(emissions).any() or (emissions > 1e-3).any())
-    require(not bad, name, emissions.shape, 'must be log-probabilities: no NaN, none above 0')
-    sums_F = np.exp(emissions, dtype=np.float64).sum(axis=1)
-    if (wrong_F := np.abs(sums_F - 1) > _TOLERANCE).any():
-        frame = int(wrong_F.argmax())
-        problem = f'the probabilities of frame {frame} sum to {sums_F[frame]:.4g}, must sum to 1{transposed}'
-        raise BadInput(name, problem, value=emissions.shape)
-    return np.ascontiguousarray(emissions, np.float32)
+    def _prefixes(self) -> Prefixes:
+        if self._trie:
+            return LexiconPrefixes(self._trie, self._lm, Hotwords(), self._blank, self._num_tokens)
+        return SpelledPrefixes(self._labels, self._lm, Hotwords(), self._lm.get_start_state())
 
 
 def tune(lists: Sequence[Sequence[Hypothesis]], references: Sequence[Sequence[str]]) -> tuple[Weights, float]:
@@ -220,17 +149,16 @@ def tune(lists: Sequence[Sequence[Hypothesis]], references: Sequence[Sequence[st
     rows = [(h, reference) for hypotheses, reference in zip(lists, references) for h in hypotheses]
     log_p_A = reranking.finite([h.log_p for h, _ in rows])
     scores_AxF = np.array([(h.emission, p, len(h.words)) for (h, _), p in zip(rows, log_p_A)])
-    statistics_AxS = np.array([reranking.edit_statistics(h.words, reference) for h, reference in rows], float)
+    edits_A = np.array([reranking.word_edits(h.words, reference) for h, reference in rows])
     groups = np.split(np.arange(len(rows)), np.cumsum([len(hypotheses) for hypotheses in lists])[:-1])
-    measure = reranking.MEASURES['wer']
-    start_F = np.array([1.0, 1.0, 0.0])
-    (emission, lm, word), error = reranking.tune(scores_AxF, groups, statistics_AxS, measure.error, start_F)
+    start_F, num_words = np.array([1.0, 1.0, 0.0]), sum(map(len, references))
+    (emission, lm, word), edits = reranking.tune(scores_AxF, groups, edits_A, start_F)
     if emission <= 0:  # no search has a negative weight of the emissions
-        return Weights(), reranking.first_error(scores_AxF @ start_F, groups, statistics_AxS, measure.error)
-    return Weights(lm / emission, word / emission), error
+        return Weights(), reranking.first_edits(scores_AxF @ start_F, groups, edits_A) / num_words
+    return Weights(lm / emission, word / emission), edits / num_words
 
 
 def word_error_rate(hypotheses: Iterable[Sequence[str]], references: Iterable[Sequence[str]]) -> float:
     """Returns the insertions, deletions and substitutions of words over the words of the references."""
-    statistics = [reranking.edit_statistics(words, reference) for words, reference in zip(hypotheses, references)]
-    return reranking.word_error_rate(np.sum(statistics, axis=0))
+    pairs = list(zip(hypotheses, references))
+    return sum(reranking.word_edits(*pair) for pair in pairs) / sum(len(reference) for _, reference in pairs)

@@ -186,47 +186,42 @@ def show(
             else to_text(ranked, flags.format, weights)
         )
         return
-    tuned, errors = tune(alternatives, log10_p, flags.measure)
+    tuned, errors = tune(alternatives, log10_p)
     if flags.json:
-        print(to_json({**dataclasses.asdict(tuned), 'measure': flags.measure, 'errors': errors}))
+        print(to_json({**dataclasses.asdict(tuned), 'errors': errors}))
         return
     gains = ', '.join(f'{error:.4f} {choice}' for choice, error in errors.items())
-    print(f'{reranking.MEASURES[flags.measure].name}: {gains}', file=sys.stderr)
+    print(f'word error rate: {gains}', file=sys.stderr)
     print(tuned.to_flags())
 
 
-def tune(
-    alternatives: Sequence[Alternative], log10_p: Sequence[float], measure: str
-) -> tuple[Weights, dict[str, float]]:
-    """Finds weights whose first alternatives are nearest to references; `reranking.tune` says how.
+def tune(alternatives: Sequence[Alternative], log10_p: Sequence[float]) -> tuple[Weights, dict[str, float]]:
+    """Finds weights whose first alternatives have few word errors; `reranking.tune` says how.
 
     Args:
         alternatives: The alternatives, with their references.
         log10_p: log10 P of each by the model.
-        measure: A key of `reranking.MEASURES`.
 
     Returns:
-        The weights, and for each way to choose an alternative its error.
+        The weights, and for each way to choose an alternative its word error rate.
     """
-    used = reranking.MEASURES[measure]
     rows: dict[str, list[int]] = {}
     for row, alternative in enumerate(alternatives):
         rows.setdefault(alternative.fields[0], []).append(row)
     groups = [np.array(group) for group in rows.values()]
     finite = reranking.finite(log10_p)
     scores_AxF = np.array([(p, len(a.words.split()), *a.scores) for a, p in zip(alternatives, finite)], float)
-    statistics_AxS = np.array([used.statistics(a.words.split(), a.reference) for a in alternatives], float)
-    weights_F, error = reranking.tune(scores_AxF, groups, statistics_AxS, used.error, np.eye(scores_AxF.shape[1])[0])
-    errors = {
-        '1-best': used.error(statistics_AxS[[group[0] for group in groups]].sum(axis=0)),
-        'LM only': reranking.first_error(scores_AxF[:, 0], groups, statistics_AxS, used.error),
-        'tuned': error,
+    edits_A = np.array([reranking.word_edits(a.words.split(), a.reference) for a in alternatives])
+    weights_F, tuned = reranking.tune(scores_AxF, groups, edits_A, np.eye(scores_AxF.shape[1])[0])
+    edits = {
+        '1-best': sum(edits_A[group[0]] for group in groups),
+        'LM only': reranking.first_edits(scores_AxF[:, 0], groups, edits_A),
+        'tuned': tuned,
+        'oracle': sum(edits_A[group].min() for group in groups),
     }
-    if measure == 'wer':
-        nearest = [group[np.argmin(statistics_AxS[group, 0])] for group in groups]
-        errors['oracle'] = used.error(statistics_AxS[nearest].sum(axis=0))
+    num_words = sum(len(alternatives[group[0]].reference) for group in groups)
     model, word, *scores = weights_F.tolist()
-    return Weights(model, word, scores), errors
+    return Weights(model, word, scores), {choice: float(number) / num_words for choice, number in edits.items()}
 
 
 def rank(alternatives: Sequence[Alternative], log10_p: Sequence[float], weights: Weights) -> list[Alternative]:

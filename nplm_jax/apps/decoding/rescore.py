@@ -15,8 +15,8 @@ numbers times its weight.
 prints the lines in the new order.
 
 --tune=FILE tunes the weights instead: it prints them as flags, and what they gain on stderr. It minimises the word
-error rate of the first alternatives, or 1 - BLEU with --measure=bleu, by exact line searches along one weight after
-another (Och, 2003), from five starting points. FILE has one reference for each id: with Moses, line N + 1 is the
+error rate of the first alternatives by exact line searches along one weight after another (Och, 2003), from five
+starting points. It needs the package rapidfuzz. FILE has one reference for each id: with Moses, line N + 1 is the
 reference of id N; with Kaldi, a line is `UTTERANCE words`. Tune on lists other than those on which you report results.
 """
 
@@ -42,8 +42,6 @@ def define(parser: Parser) -> None:
     parser.add_argument('--score_files', default='', help=files)
     tune_help = 'print weights tuned on these references; default: re-rank'
     parser.add_argument('--tune', default='', metavar='FILE', help=tune_help)
-    measures = {'default': 'wer', 'choices': ('wer', 'bleu'), 'help': 'with --tune: error to minimise'}
-    parser.add_owned('tune', '--measure', **measures)
     parser.add_json()
     parser.set_defaults(stream=False)
 

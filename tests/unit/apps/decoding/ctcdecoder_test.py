@@ -16,8 +16,8 @@ from helpers import refuses
 
 from configs import sentences
 from nplm_jax import kenlm
-from nplm_jax.apps.decoding import ctc_search
-from nplm_jax.apps.decoding.ctc_search import Prefixes
+from nplm_jax.apps.decoding import ctc_search, ctcdecoder
+from nplm_jax.apps.decoding.ctc_search import SpelledPrefixes
 from nplm_jax.apps.decoding.frames import log_probabilities
 from nplm_jax.apps.decoding.labels import Alphabet
 from nplm_jax.decoding import BeamSearchDecoderCTC, build_ctcdecoder
@@ -258,7 +258,8 @@ def test_memory_does_not_grow_by_a_row_of_labels_per_part(monkeypatch):
     beams = decoder.decode_beams(logits_FxN, beam_width=20)
     monkeypatch.setattr(ctc_search, '_ROWS', 10)
     prefixes = []
-    monkeypatch.setattr(ctc_search, 'Prefixes', lambda *a: prefixes.append(Prefixes(*a)) or prefixes[0])
+    made = lambda *a: prefixes.append(SpelledPrefixes(*a)) or prefixes[0]  # noqa: E731
+    monkeypatch.setattr(ctcdecoder, 'SpelledPrefixes', made)
     assert decoder.decode_beams(logits_FxN, beam_width=20) == beams
     assert len(prefixes[0]._rows) < 60 < len(prefixes[0].parts)
 
@@ -324,6 +325,43 @@ def test_a_decoder_without_its_model_is_one_line(arpa, monkeypatch):
     for use in (lambda: decoder.decode(LOGITS), lambda: decoder.reset_params(alpha=1.0)):
         with refuses('decoder'):
             use()
+
+
+def test_a_saved_decoder_is_loaded_again(arpa, tmp_path):
+    options = {'alpha': 0.4, 'beta': 0.3, 'unk_score_offset': -7.0, 'lm_score_boundary': False}
+    for decoder in (build_ctcdecoder(LABELS, arpa('bugs'), ['bunny'], **options), build_ctcdecoder(LABELS)):
+        folder = tmp_path / str(decoder._language_model is None)
+        decoder.save_to_dir(folder)
+        decoder.save_to_dir(folder)  # again, as save_pretrained may
+        loaded = BeamSearchDecoderCTC.load_from_dir(folder)
+        assert [beam[2:] for beam in loaded.decode_beams(LOGITS)] == [beam[2:] for beam in decoder.decode_beams(LOGITS)]
+    names = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob('*.*'))
+    assert names == [
+        'False/alphabet.json', 'False/language_model/attrs.json', 'False/language_model/bugs.arpa',
+        'False/language_model/unigrams.txt', 'True/alphabet.json',
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    'name,content,key',
+    [
+        ('alphabet.json', '{', 'alphabet.json'),
+        ('alphabet.json', '{"labels": "ab", "is_bpe": false}', 'alphabet.json'),
+        ('language_model/attrs.json', '{"alpha": 1}', 'attrs.json'),
+        ('language_model/attrs.json', '[]', 'attrs.json'),
+        ('language_model/another.arpa', '', 'filepath'),
+    ],
+)
+def test_a_damaged_folder_of_a_decoder_is_one_line(arpa, tmp_path, name, content, key):
+    build_ctcdecoder(LABELS, arpa('bugs')).save_to_dir(tmp_path)
+    (tmp_path / name).write_text(content)
+    with refuses(key):
+        BeamSearchDecoderCTC.load_from_dir(tmp_path)
+
+
+def test_a_mixture_is_not_saved(arpa, tmp_path):
+    with refuses('kenlm_model'):
+        build_ctcdecoder(LABELS, [arpa('bugs'), arpa('bugs')]).save_to_dir(tmp_path)
 
 
 def test_a_model_is_freed_with_its_decoder(arpa):
