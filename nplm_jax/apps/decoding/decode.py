@@ -3,13 +3,13 @@
     nplm decode runs/brown-lstm runs/brown-kneser_ney_5 --emissions=test.npz --tokens=tokens.txt --lexicon=lexicon.txt
     nplm decode runs/brown-lstm --emissions=valid.npz --tokens=... --lexicon=... --references=valid.txt --tune
 
-The file of --emissions has an array for each utterance, frames x tokens: logits, natural log-probabilities or
-probabilities. That of --tokens has a token a line, in the order of the columns, among them the blank and the token
-between words. That of --lexicon has lines `word t o k e n s |`; a word may have several. Out-of-vocabulary words are
-scored as <rare>. Without --lexicon the search finds any words that the tokens spell, and those outside the vocabulary
-cost more. That of --references has lines `UTTERANCE words`, and needs the package rapidfuzz. RUN may also be an ARPA
-file. Prints `UTTERANCE words`, with a tab between, and with --references the word error rate on stderr; with --tune
-the best weights as flags.
+The file of --emissions has an array for each utterance, frames x tokens: natural log-probabilities; the probabilities
+of each frame must sum to one. That of --tokens has a token a line, in the order of the columns, among them the blank
+and the token between words. That of --lexicon has lines `word t o k e n s |`; a word may have several.
+Out-of-vocabulary words are scored as <rare>. Without --lexicon the search finds any words that the tokens spell, and
+those outside the vocabulary cost more. That of --references has lines `UTTERANCE words`, and needs the package
+rapidfuzz. RUN may also be an ARPA file. Prints `UTTERANCE words`, with a tab between, and with --references the word
+error rate on stderr; with --tune the best weights as flags.
 """
 
 import argparse
@@ -33,6 +33,7 @@ from nplm_jax.utils.io import expand
 from nplm_jax.utils.untrusted import open_regular, read_lines
 
 _MAX_UTTERANCES = 100_000
+_TOLERANCE = 0.05  # of the sum of the probabilities of a frame: rounding in bfloat16
 _ROUNDS = 2  # of --tune: search, tune on what was found, search again
 
 
@@ -120,9 +121,28 @@ def read_emissions(flags: argparse.Namespace, num_tokens: int) -> dict[str, np.n
                     array = np.lib.format.read_array(member, allow_pickle=False)
                 except (ValueError, TypeError, MemoryError, SyntaxError, tokenize.TokenError) as error:
                     raise BadInput(name, f'{utterance!r} cannot be read ({first_line(error)})') from None
+            _check_frames(f'--emissions: {utterance}', array, num_tokens)
             arrays[utterance] = log_probabilities(array, num_tokens, f'--emissions: {utterance}')
     require(bool(arrays), '--emissions', flags.emissions, 'holds no utterance')
     return arrays
+
+
+def _check_frames(name: str, emissions_FxN: np.ndarray, num_tokens: int) -> None:
+    """Raises BadInput unless each frame has log-probabilities of all tokens.
+
+    Scores, padding and a transposed array would be decoded into words without a hint that they are wrong.
+    """
+    shape = emissions_FxN.shape
+    is_matrix = emissions_FxN.ndim == 2 and emissions_FxN.dtype.kind == 'f' and len(emissions_FxN) > 0
+    require(is_matrix, name, f'{emissions_FxN.dtype} {shape}', 'must be floats, frames x tokens')
+    transposed = '; is the array transposed?' if len(emissions_FxN) == num_tokens else ''
+    require(shape[1] == num_tokens, name, shape, f'must have {num_tokens} columns, one a token{transposed}')
+    with np.errstate(over='ignore', invalid='ignore'):
+        sums_F = np.exp(emissions_FxN.astype(np.float64)).sum(axis=1)
+    if (wrong_F := ~(np.abs(sums_F - 1) <= _TOLERANCE)).any():  # or NaN
+        frame = int(wrong_F.argmax())
+        problem = f'the probabilities of frame {frame} sum to {sums_F[frame]:.4g}, must sum to 1{transposed}'
+        raise BadInput(name, f'{problem}; give natural log-probabilities (log_softmax)', value=shape)
 
 
 def read_references(flags: argparse.Namespace, utterances: dict[str, np.ndarray]) -> dict[str, list[str]]:

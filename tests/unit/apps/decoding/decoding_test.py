@@ -230,10 +230,15 @@ def test_bad_files_are_one_line(files, tmp_path, capsys, name, content, message)
     [
         ({}, '--emissions='),
         ({'x': np.zeros(3, np.float32)}, '--emissions: x='),
+        ({'x': np.zeros((3, 4), np.int32)}, '--emissions: x='),
+        ({'x': np.zeros((0, 4), np.float32)}, '--emissions: x='),
         ({'x': np.zeros((3, 5), np.float32)}, '--emissions: x=(3, 5): '),
         ({'x': np.full((3, 4), np.nan)}, '--emissions: x=(3, 4): '),
         ({'x': np.full((3, 4), 0.5)}, '--emissions: x=(3, 4): '),
-        ({'x': np.array([['a'] * 4])}, '--emissions: x: '),
+        ({'x': np.array([['a'] * 4])}, '--emissions: x='),
+        ({'x': np.log(np.array([[0.25] * 4, [1.0] * 4]))}, '--emissions: x=(2, 4): '),  # padded with zeros
+        ({'x': np.log(np.array([[0.7, 0.1, 0.1, 0.1]] * 4)).T}, '--emissions: x=(4, 4): '),  # transposed
+        ({'x': np.array([[3.0, -2.0, 0.5, 1.0]])}, '--emissions: x=(1, 4): '),
         ({'x': np.array([{}])}, "'x'"),
     ],
 )
