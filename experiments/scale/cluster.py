@@ -95,7 +95,7 @@ def start_cluster(num_workers: int, folder: pathlib.Path) -> Iterator[tuple[str,
 
 
 def _wait(address: str, num_workers: int) -> None:
-    from nplm_jax.executors.dask_cluster import Client  # noqa: PLC0415 (an optional package)
+    from nplm_jax.apps.cluster.dask_cluster import Client  # noqa: PLC0415 (an optional package)
 
     try:
         with Client(address, timeout=60, set_as_default=False) as client:
@@ -111,7 +111,7 @@ def prepare_and_count(path: str, address: str) -> dict[str, Any]:
     with contextlib.ExitStack() as stack:
         pids: Iterable[int] = ()
         if address:
-            from nplm_jax.executors.dask_cluster import DaskCluster  # noqa: PLC0415 (an optional package)
+            from nplm_jax.apps.cluster.dask_cluster import DaskCluster  # noqa: PLC0415 (an optional package)
 
             cluster = stack.enter_context(DaskCluster(address))
             stack.enter_context(workers.use(cluster))
@@ -168,7 +168,7 @@ def run_child(path: str, address: str, kill_after: float | None = None) -> dict[
 
 def _kill_worker(address: str, after: float) -> bool:
     """Kills a worker with SIGKILL after some seconds."""
-    from nplm_jax.executors.dask_cluster import Client  # noqa: PLC0415 (an optional package)
+    from nplm_jax.apps.cluster.dask_cluster import Client  # noqa: PLC0415 (an optional package)
 
     time.sleep(after)
     with Client(address, timeout=60, set_as_default=False) as client:
@@ -306,7 +306,7 @@ def main(flags: study.Flags) -> None:
         return
     path = str(expand('TEXT', flags.text).absolute())
     require(os.path.isfile(path), 'TEXT', flags.text, 'is no file')
-    from nplm_jax.executors import dask_cluster  # noqa: F401, PLC0415 (says at once if the package is missing)
+    from nplm_jax.apps.cluster import dask_cluster  # noqa: F401, PLC0415 (says at once if the package is missing)
 
     facts = {**of_module('experiments.scale.cluster'), 'load_before': os.getloadavg()}
     with tempfile.TemporaryDirectory() as temporary:

@@ -4,7 +4,7 @@ import functools
 import importlib
 import pkgutil
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from nplm_jax.cli.parser import Parser
 
@@ -56,9 +56,15 @@ def all_commands() -> Mapping[str, Command]:
     An app declares its own as COMMANDS in the `__init__.py` of its package: the command's name -> its module in the
     package, and its summary.
     """
-    apps = importlib.import_module(_APPS)
     found = dict(CORE)
-    for name in sorted(module.name for module in pkgutil.iter_modules(apps.__path__)):
-        declared = importlib.import_module(f'{_APPS}.{name}').COMMANDS
-        found |= {key: Command(f'{_APPS}.{name}.{module}', summary) for key, (module, summary) in declared.items()}
+    for app, commands in declared('COMMANDS').items():
+        found |= {key: Command(f'{app}.{module}', summary) for key, (module, summary) in commands.items()}
     return found
+
+
+def declared(name: str) -> dict[str, Any]:
+    """Returns what the apps declare under a name in the `__init__.py` of their packages, by package."""
+    folders = importlib.import_module(_APPS).__path__
+    packages = [f'{_APPS}.{module.name}' for module in sorted(pkgutil.iter_modules(folders))]
+    values = {package: getattr(importlib.import_module(package), name, None) for package in packages}
+    return {package: value for package, value in values.items() if value}

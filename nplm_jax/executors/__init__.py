@@ -1,1 +1,1 @@
-"""Executors for host-side parallel work: local processes, jobs on a shared file system, a Dask cluster."""
+"""Executors for host-side parallel work: local processes, and jobs on a shared file system."""

@@ -1,3 +1,1 @@
 """Models in lm-evaluation-harness."""
-
-COMMANDS: dict[str, tuple[str, str]] = {}

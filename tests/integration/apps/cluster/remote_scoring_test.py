@@ -15,10 +15,10 @@ pytest.importorskip('distributed.scheduler', reason='pip install "nplm-jax[clust
 
 from configs import sentences
 from experiments.scale.cluster import start_cluster
+from nplm_jax.apps.cluster.dask_cluster import DaskCluster
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.config import settings as config_lib
 from nplm_jax.executors import workers
-from nplm_jax.executors.dask_cluster import DaskCluster
 from nplm_jax.inference import scoring
 from nplm_jax.runs import experiment, remote_scoring
 from nplm_jax.runs.command_models import load_models

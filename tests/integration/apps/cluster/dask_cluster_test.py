@@ -20,10 +20,11 @@ import cloudpickle
 from distributed.comm import CommClosedError
 
 from experiments.scale.cluster import start_cluster
+from nplm_jax.apps.cluster import dask_cluster
+from nplm_jax.apps.cluster.dask_cluster import DaskCluster
 from nplm_jax.data import corpora, preparation
 from nplm_jax.data.stream import Span
-from nplm_jax.executors import dask_cluster, jobs, workers
-from nplm_jax.executors.dask_cluster import DaskCluster
+from nplm_jax.executors import jobs, workers
 from nplm_jax.executors.jobs import Job
 from nplm_jax.ngram import counts
 from nplm_jax.ngram.shared_scratch import SharedScratch
