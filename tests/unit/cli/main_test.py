@@ -273,7 +273,7 @@ def test_of_an_arpa_file_the_command_that_makes_a_run_of_it_is_said(
         cli.main(['info', 'mix.arpa'])
     (line,) = lines()[1]
     assert line.startswith("RUN='mix.arpa': ")
-    command, run = re.fullmatch(r'.* with: (.*); then give (.*)', line).groups()
+    command, run = re.fullmatch(r'.* with: (.*); then use (.*)', line).groups()
     nplm_command(*shlex.split(command)[len(nplm_words()) :])
     monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(b'i like dog')))
     scored, _ = nplm_command('score', run)

@@ -164,7 +164,7 @@ def test_a_run_with_an_edited_plugin_is_not_resumed_and_a_finished_one_still_loa
     with plugins.trust(['my_text']):
         assert words.decode(loading.load_dataset(tmp_path / 'run').tokens_T[2:4]) == ['the', 'dog']
     write(PLUGIN.replace('[string]', '[string.upper()]'))
-    with refuses('--workdir'):  # why the words differ
+    with refuses('RUN'):  # why the words differ
         loading.prepare_recorded(settings, tmp_path / 'run')
     write(PLUGIN)
     assert experiment.run(config, tmp_path / 'run')['perplexity'] == results['perplexity']
