@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from nplm_jax.runs.command_line import load_config
     from nplm_jax.runs.experiment import load_settings
     from nplm_jax.runs.loading import load, load_dataset
-    from nplm_jax.sweeps.train_call import train
+    from nplm_jax.runs.train_call import train
 else:  # hidden from type checkers, for which every misspelled name would have a type else
 
     def __getattr__(name: str) -> Any:
@@ -93,7 +93,7 @@ _MODULES = {  # where each name is defined, or for a module the subpackage that 
     'sample': 'inference.generation',
     'spelling': 'runs',
     'surprisal': 'apps.psycholinguistics.frames',
-    'train': 'sweeps.train_call',
+    'train': 'runs.train_call',
 }
 
 

@@ -8,7 +8,7 @@ from helpers import launch
 
 optuna = pytest.importorskip('optuna', reason="needs Optuna: pip install '.[search]'")
 
-from nplm_jax.sweeps import search_storage  # noqa: E402 (imports Optuna)
+from nplm_jax.apps.sweeps import search_storage  # noqa: E402 (imports Optuna)
 
 TrialState = optuna.trial.TrialState
 

@@ -53,8 +53,8 @@ def search(method: str, seed: int, num_trials: int, config: pathlib.Path, root: 
         config: The config file.
         root: The folder of the searches.
     """
-    from nplm_jax.sweeps import search as search_lib  # noqa: PLC0415 (it needs Optuna)
-    from nplm_jax.sweeps import search_space, search_storage  # noqa: PLC0415
+    from nplm_jax.apps.sweeps import search as search_lib  # noqa: PLC0415 (it needs Optuna)
+    from nplm_jax.apps.sweeps import search_space, search_storage  # noqa: PLC0415
 
     source = of_module('experiments.search.study')
     folder = root / f'{method}-{seed}'

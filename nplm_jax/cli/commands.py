@@ -35,7 +35,6 @@ class Command(NamedTuple):
 
 CORE = {
     'train': Command('nplm_jax.cli.train', 'train the model of a config, in the folder of a run'),
-    'sweep': Command('nplm_jax.cli.sweep', 'train a config with several values of its keys'),
     'generate': Command('nplm_jax.cli.generate', 'text from trained models'),
     'score': Command('nplm_jax.cli.score', 'how likely a text is, word by word'),
     'next': Command('nplm_jax.cli.next_words', 'the most likely next words, by model'),

@@ -14,6 +14,7 @@ from helpers import check_resumed, make_corpus, make_network, refuses, register,
 from value_projection import SCALED_SCORES, ScaledWords
 
 from configs import text
+from nplm_jax.apps.sweeps.together import run_many
 from nplm_jax.config import settings as config_lib
 from nplm_jax.data.stream import Span
 from nplm_jax.inference import generation, scoring
@@ -23,7 +24,6 @@ from nplm_jax.models.mixture import equal
 from nplm_jax.models.network import Network
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.runs import experiment, loading
-from nplm_jax.sweeps.together import run_many
 
 NCE = {'output.kind': 'nce', 'output.samples': 5}
 

@@ -9,9 +9,9 @@ from helpers import refuses
 
 import nplm_jax
 from configs import default
+from nplm_jax.apps.sweeps import sweep_points
 from nplm_jax.reporting import catalog
 from nplm_jax.runs import experiment, run_inputs
-from nplm_jax.sweeps import sweep_points
 from nplm_jax.utils.errors import BadInput
 
 FEW = {'train.epochs': 3, 'train.evaluate_every': 3}

@@ -12,13 +12,13 @@ import pytest
 from helpers import IMPORTANCE, fitted, launch, launch_process, numbers, one_line, run_chunk, same_bits
 
 from configs import sentences
+from nplm_jax.apps.sweeps import sweep_points, sweeps, together
+from nplm_jax.apps.sweeps.together import run_many
 from nplm_jax.config import settings as config_lib
 from nplm_jax.reporting import figures
 from nplm_jax.reporting import run_reporter as reporting
 from nplm_jax.runs import experiment, loading
 from nplm_jax.runs.training_from_settings import prepare_run
-from nplm_jax.sweeps import sweep_points, sweeps, together
-from nplm_jax.sweeps.together import run_many
 from nplm_jax.training import vmapped
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.training.step import execute_steps, train_steps

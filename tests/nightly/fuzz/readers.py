@@ -28,6 +28,7 @@ from helpers import ROOT
 from configs import sentences
 from experiments import results, study
 from nplm_jax.apps.decoding import decode
+from nplm_jax.apps.sweeps import sweep_points, sweeps
 from nplm_jax.cli import score
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.records import to_record
@@ -47,7 +48,6 @@ from nplm_jax.reporting.text import markdown_table, to_json
 from nplm_jax.runs import experiment, loading, run_inputs
 from nplm_jax.runs import workdir as run_folder
 from nplm_jax.runs.packing import packed_members
-from nplm_jax.sweeps import sweep_points, sweeps
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.utils.errors import BadInput
 from tests.helpers import corpus_settings

@@ -10,11 +10,10 @@ from nplm_jax.config import settings as config_lib
 from nplm_jax.config.plugins import trust
 from nplm_jax.inference.loaded_model import LoadedModel
 from nplm_jax.reporting.catalog import RUNS
-from nplm_jax.runs import experiment
+from nplm_jax.runs import experiment, time_budget
 from nplm_jax.runs.command_line import find_config, load_config
 from nplm_jax.runs.loading import Path, load
 from nplm_jax.runs.run_names import default_name
-from nplm_jax.sweeps import time_budget
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand
 

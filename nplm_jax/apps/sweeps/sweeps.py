@@ -7,15 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from nplm_jax.apps.sweeps import together
+from nplm_jax.apps.sweeps.sweep_points import Point
+from nplm_jax.apps.sweeps.together import run_many
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.sections import CorpusSettings
 from nplm_jax.reporting import catalog, figures
 from nplm_jax.reporting.text import markdown_table, null_to_inf
 from nplm_jax.runs import run_inputs, session, workdir
 from nplm_jax.runs.shared_corpus import SharedCorpus
-from nplm_jax.sweeps import together
-from nplm_jax.sweeps.sweep_points import Point
-from nplm_jax.sweeps.together import run_many
 from nplm_jax.utils.errors import NonFiniteError
 from nplm_jax.utils.io import write_atomically
 

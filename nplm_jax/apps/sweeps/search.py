@@ -14,13 +14,13 @@ import optuna
 from optuna.exceptions import StorageInternalError, UpdateFinishedTrialError
 from optuna.trial import TrialState
 
+from nplm_jax.apps.sweeps import launchers, search_report, search_space, search_storage, search_trial
+from nplm_jax.apps.sweeps.search_report import trial_name
 from nplm_jax.reporting.shell import command_line, python_command
 from nplm_jax.reporting.text import null_to_inf
 from nplm_jax.runs import run_inputs, workdir
 from nplm_jax.runs.shared_corpus import SharedCorpus
 from nplm_jax.runs.signals import Terminated
-from nplm_jax.sweeps import launchers, search_report, search_space, search_storage, search_trial
-from nplm_jax.sweeps.search_report import trial_name
 from nplm_jax.training.train import Interrupted, Pruned
 from nplm_jax.utils.errors import BadInput, NonFiniteError, Resumable, require
 

@@ -15,9 +15,9 @@ import pytest
 from helpers import ROOT, launch, one_line, wait_until
 from search_studies import ROW, STUDY, TrialState, ask, opened, optuna, start, trials
 
+from nplm_jax.apps.sweeps import search_storage, search_trial
 from nplm_jax.executors.processes import free_port
 from nplm_jax.runs import workdir
-from nplm_jax.sweeps import search_storage, search_trial
 from nplm_jax.utils.errors import BadInput
 
 
@@ -172,7 +172,7 @@ WORKER = """
 import functools, sys
 from absl import app
 from nplm_jax.cli import launch
-from nplm_jax.sweeps import search_storage
+from nplm_jax.apps.sweeps import search_storage
 search_storage.HEARTBEAT = 1
 app.run(functools.partial(launch.main, program=(__file__,)), flags_parser=launch.parse_flags)
 """

@@ -12,9 +12,8 @@ from configs import text as text_config
 from nplm_jax.config import compose
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.checked_fields import flatten
-from nplm_jax.runs import experiment
+from nplm_jax.runs import experiment, time_budget, width_choice
 from nplm_jax.runs.shared_corpus import SharedCorpus
-from nplm_jax.sweeps import time_budget, width_choice
 from nplm_jax.utils.errors import BadInput
 
 

@@ -8,7 +8,7 @@ from helpers import ROOT, command, launch
 from sweep_studies import SWEEP
 
 from configs import sentences
-from nplm_jax.sweeps import sweep_points, sweeps
+from nplm_jax.apps.sweeps import sweep_points, sweeps
 
 
 @pytest.fixture

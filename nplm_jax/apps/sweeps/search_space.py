@@ -12,12 +12,12 @@ from typing import Any
 
 import optuna
 
+from nplm_jax.apps.sweeps import sweep_points
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.checked_fields import flatten
 from nplm_jax.config.settings import Settings
 from nplm_jax.runs import experiment
 from nplm_jax.runs.experiment import Config
-from nplm_jax.sweeps import sweep_points
 from nplm_jax.utils.errors import BadInput
 
 _OF_MACHINE = ('parallel.', 'corpus.path', 'corpus.valid_path', 'corpus.test_path')  # keys that a study does not record

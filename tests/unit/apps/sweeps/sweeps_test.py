@@ -7,13 +7,13 @@ from sweep_studies import SWEEP
 
 from configs import brown, sentences
 from configs import text as text_config
+from nplm_jax.apps.sweeps import sweep_points, sweeps
+from nplm_jax.apps.sweeps.together import group_compatible
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.registry import KINDS
 from nplm_jax.runs import run_names
 from nplm_jax.runs.command_line import load_config
 from nplm_jax.runs.experiment import load_settings
-from nplm_jax.sweeps import sweep_points, sweeps
-from nplm_jax.sweeps.together import group_compatible
 from nplm_jax.utils.errors import BadInput
 
 

@@ -7,8 +7,8 @@ import sys
 import pytest
 from helpers import LONG_RUN, ROOT, command, job_output, launch, launch_process, refuses, wait_until
 
+from nplm_jax.apps.sweeps import launchers
 from nplm_jax.runs import workdir
-from nplm_jax.sweeps import launchers
 
 SENTENCES = '--config=configs/sentences.py'
 

@@ -25,7 +25,7 @@ from nplm_jax.reporting.text import to_json
 from nplm_jax.runs import workdir
 from nplm_jax.runs.experiment import load_settings
 from nplm_jax.runs.shared_corpus import SharedCorpus
-from nplm_jax.sweeps.width_choice import WIDTHS, WORDS_PER_SQUARE, Budget, Network, apply_keys, with_typed_optimizer
+from nplm_jax.runs.width_choice import WIDTHS, WORDS_PER_SQUARE, Budget, Network, apply_keys, with_typed_optimizer
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import write_atomically
 from nplm_jax.utils.untrusted import read_bytes, read_json

@@ -19,7 +19,7 @@ from nplm_jax.reporting.shell import hide_passwords
 sa = pytest.importorskip('sqlalchemy')
 from search_studies import ROW, STUDY, TrialState, ask, optuna, start, trials  # noqa: E402
 
-from nplm_jax.sweeps import search, search_space, search_storage, search_trial  # noqa: E402
+from nplm_jax.apps.sweeps import search, search_space, search_storage, search_trial  # noqa: E402
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ import optuna
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.trial import TrialState
 
+from nplm_jax.apps.sweeps import search_storage, sweep_points
 from nplm_jax.config.settings import Settings
 from nplm_jax.inference.perplexity import nll_to_perplexity
 from nplm_jax.runs import experiment, workdir
-from nplm_jax.sweeps import search_storage, sweep_points
 from nplm_jax.training.milestones import Progress, Schedule
 from nplm_jax.training.train import Pruned
 from nplm_jax.utils.errors import BadInput, NonFiniteError

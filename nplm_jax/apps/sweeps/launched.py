@@ -1,0 +1,123 @@
+"""What the flags of sweeps, searches and jobs run."""
+
+import importlib.util
+import os
+import sys
+
+from nplm_jax.apps.sweeps import launchers, sweep_points, sweeps
+from nplm_jax.apps.sweeps.sweep_flags import (
+    CONFIGS,
+    GRID,
+    JOBS,
+    LAUNCHER,
+    SEARCH,
+    SLURM,
+    STORAGE,
+    SWEEP,
+    VECTORIZE,
+    is_search,
+    is_sweep,
+)
+from nplm_jax.apps.sweeps.sweep_points import Point, Points
+from nplm_jax.cli.launch_flags import HEARTBEAT, PRINT_CONFIG, PROCESS_ID, PROCESSES
+from nplm_jax.cli.launched import Launch
+from nplm_jax.reporting import catalog
+from nplm_jax.runs import experiment, workdir
+from nplm_jax.runs.command_line import describe_config
+from nplm_jax.utils.errors import BadInput, Resumable
+
+_NEEDED = {'optuna': 'Optuna', 'sqlalchemy': 'SQLAlchemy'}  # by module
+
+
+def run(launch: Launch) -> None:
+    """Runs the points of a sweep, the trials of a search, or one run as a job; prints the table.
+
+    Raises:
+        BadInput: A point, the search space or the folder cannot serve.
+        Resumable: The job of a single run, or the processes of a search, ended without a result.
+    """
+    points, impossible = find_points(launch)
+    for point in points if is_sweep() else []:
+        workdir.check_path(launch.folder / point.name)  # before the first point trains
+    for name, reason in impossible.items():
+        print(f'{name}: skipped, since it is impossible ({reason})', file=sys.stderr, flush=True)
+    if PRINT_CONFIG.value:
+        print(describe_config(launch.config, [point.overrides for point in points if is_sweep()]))
+        return
+    if is_search():
+        print(run_search(launch))
+        return
+    failed = run_jobs(launch, points) if LAUNCHER.value else []
+    failures = dict.fromkeys(failed, 'failed') | dict.fromkeys(impossible, 'impossible')
+    if is_sweep() and LAUNCHER.value:
+        print(sweeps.write_table(points, launch.folder, failures))
+    elif is_sweep():
+        print(sweeps.run(points, launch.folder, launch.command, VECTORIZE.value, failures))
+    elif failed:
+        raise Resumable('the job ended without a result')
+
+
+def find_points(launch: Launch) -> Points:
+    """Returns the points that the flags name; the run itself where they name no sweep."""
+    if CONFIGS.value:
+        return Points(sweep_points.config_points(CONFIGS.value.split(';'), launch.overrides), {})
+    if SWEEP.value:
+        return sweep_points.load_points(launch.file.partition(':')[0], launch.config)
+    if GRID.value:
+        return sweep_points.grid_points(GRID.value, launch.config)
+    return Points([Point(launch.config.name, experiment.load_settings(launch.config), {})], {})
+
+
+def run_search(launch: Launch) -> str:
+    """Runs the search that the flags ask for, in this process or as jobs. Returns its table.
+
+    Raises:
+        BadInput: A package is not installed, the config file has no search space or a wrong one, the folder cannot
+            serve, or the database has a wrong URL.
+    """
+    for module, name in _NEEDED.items():
+        if importlib.util.find_spec(module) is None:
+            raise BadInput('--search', f'{name} is not installed: pip install "nplm-jax[search]"')
+    from nplm_jax.apps.sweeps import search, search_space, search_storage
+
+    assert SEARCH.value is not None
+    workdir.check_path(launch.folder / 'trial-0000')
+    space = search_space.load(launch.file.partition(':')[0], launch.config)
+    url = search_storage.find_url(STORAGE.value, launch.folder)
+    words = launch.words(launch.file, launch.overrides)
+    searching = search.Search(space, launch.folder, url, SEARCH.value, words, PROCESS_ID.value)
+    if not LAUNCHER.value:
+        return searching.run()
+    if STORAGE.value:  # in the environment of child processes: a command line would show its password
+        os.environ['NPLM_STORAGE'] = STORAGE.value
+    options = launchers.parse_slurm_options(SLURM.value)
+    return searching.run_jobs(JOBS.value or 1, LAUNCHER.value == 'slurm', options, launch.scheduler_flags)
+
+
+def run_jobs(launch: Launch, points: list[Point]) -> list[str]:
+    """Runs each point that has no result yet as a job with its own command line.
+
+    Args:
+        launch: What the flags say.
+        points: The points of a sweep, or one point for a single run.
+
+    Returns:
+        The names of the points whose jobs ended without a result.
+    """
+    jobs, folder = [], launch.folder
+    if is_sweep():
+        sweeps.check_begun(points, folder)
+    for point in points:
+        point_folder = folder / point.name if is_sweep() else folder
+        workdir.check(point_folder, point.settings)
+        if not catalog.finished(point_folder):
+            file = point.file or launch.file
+            words = launch.words(*sweep_points.job_config(file, launch.overrides, launch.config, point))
+            heartbeat = [f'--heartbeat={HEARTBEAT.value}'] if PROCESSES.value else []
+            arguments = (*words, f'--workdir={point_folder}', *heartbeat, *launch.scheduler_flags)
+            jobs.append(launchers.Job(point.name, point_folder, arguments))
+    if not jobs:
+        return []
+    options, processes = launchers.parse_slurm_options(SLURM.value), PROCESSES.value or 1
+    on_slurm, logs = LAUNCHER.value == 'slurm', folder / '.jobs'
+    return launchers.run(jobs, on_slurm, logs, catalog.finished, options, processes, JOBS.value)

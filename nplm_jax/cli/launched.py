@@ -1,0 +1,145 @@
+"""What a command line of `launch.py` runs: a single run, or what an app extends it by."""
+
+import contextlib
+import dataclasses
+import functools
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NoReturn, Protocol
+
+from absl import flags
+from ml_collections import ConfigDict, config_flags
+
+from nplm_jax.cli.launch_flags import (
+    CONFIG,
+    COORDINATOR,
+    DISTRIBUTED,
+    HEARTBEAT,
+    MINUTES,
+    PRINT_CONFIG,
+    PROCESS_ID,
+    PROCESSES,
+    SCHEDULER,
+    WORKDIR,
+    extensions,
+)
+from nplm_jax.config import settings as config_lib
+from nplm_jax.distributed import multihost
+from nplm_jax.distributed.multihost import is_lost_process, is_primary
+from nplm_jax.reporting import run_reporter
+from nplm_jax.runs import experiment, process, run_names, time_budget, workdir
+from nplm_jax.runs.command_line import describe_config
+from nplm_jax.runs.signals import raise_on_sigterm
+from nplm_jax.training.train import Interrupted
+from nplm_jax.utils.errors import NonFiniteError
+from nplm_jax.utils.io import expand
+
+__all__ = ['Launch', 'exit_with_loss', 'is_lost_process', 'is_primary', 'run']
+
+
+class Exit(Protocol):
+    """Prints a message on stderr and ends the process; see `launch.exit_with`."""
+
+    def __call__(self, code: int, message: str, collective: bool = False) -> NoReturn:
+        """See the class."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Launch:
+    """What the flags of a command line say.
+
+    Attributes:
+        folder: The folder of the run, of the sweep or of the search.
+        config: The config.
+        file: The value of --config.
+        overrides: The flattened keys that --config.KEY=VALUE flags set.
+        command: The command line, for the results and for the line that says how to resume.
+        program: What Python runs as the process of a job.
+    """
+
+    folder: pathlib.Path
+    config: ConfigDict
+    file: str
+    overrides: Mapping[str, Any]
+    command: str
+    program: Sequence[str]
+
+    def words(self, file: str, overrides: Mapping[str, Any]) -> tuple[str, ...]:
+        """Returns the words of the command line that runs a config with some keys changed."""
+        return (*self.program, f'--config={file}', *(f'--config.{key}={value}' for key, value in overrides.items()))
+
+    @property
+    def scheduler_flags(self) -> list[str]:
+        """The flag that gives a job the cluster of this process."""
+        return [f'--scheduler={SCHEDULER.value}'] if SCHEDULER.value else []
+
+
+def set_up(command: str, program: Sequence[str], exit_with: Exit) -> Launch:
+    """Prepares the process for what the flags describe.
+
+    Args:
+        command: The command line, for the line that says how to resume.
+        program: What Python runs as the process of a job.
+        exit_with: Ends the process.
+    """
+    raise_on_sigterm()  # after the imports: an exception inside an extension module's import becomes an ImportError
+    process.set_up_process(all_cores=any(extension.all_cores for extension in extensions()))
+    if DISTRIBUTED.value:
+        on_loss = functools.partial(exit_with_loss, exit_with, 'it ended or stopped responding', command)
+        multihost.start(COORDINATOR.value, PROCESSES.value, PROCESS_ID.value, HEARTBEAT.value, on_loss)
+    config = CONFIG.value
+    file = config_flags.get_config_filename(flags.FLAGS['config'])
+    overrides = dict(sorted(config_flags.get_override_values(flags.FLAGS['config']).items()))
+    suffix = ''.join(extension.suffix for extension in extensions())
+    name = run_names.default_name(config, overrides, MINUTES.value)
+    folder = expand('--workdir', WORKDIR.value or f'runs/{name}{suffix}')
+    return Launch(folder, config, file, overrides, command, program)
+
+
+def run(command: str, program: Sequence[str], exit_with: Exit) -> None:
+    """Runs what the flags ask for.
+
+    Args:
+        command: The command line, for the results and for the line that says how to resume.
+        program: What Python runs as the process of a job.
+        exit_with: Ends the process.
+    """
+    launch = set_up(command, program, exit_with)
+    asked = next((extension.run for extension in extensions() if extension.is_asked), run_one)
+    with resumable(launch, exit_with):
+        try:
+            asked(launch)
+        except Interrupted as stop:
+            exit_with(128 + stop.signal_number, f'{stop}; resume with: {command}', collective=True)
+        except NonFiniteError as error:
+            exit_with(1, str(error))
+
+
+def run_one(launch: Launch) -> None:
+    """Runs the config, or the network that --minutes chooses."""
+    config, corpus = launch.config, None
+    if MINUTES.value is not None:
+        config, corpus = time_budget.resolve(config, launch.file, launch.overrides, MINUTES.value, launch.folder)
+    settings = experiment.load_settings(config)
+    if PRINT_CONFIG.value:
+        print(describe_config(config, []))
+    elif experiment.run(settings, launch.folder, launch.command, corpus):  # the first process's results
+        modules = config_lib.plugin_modules(settings, config_lib.LOADED_PLUGINS)
+        print(run_reporter.next_steps(launch.folder, settings.model, modules))
+
+
+@contextlib.contextmanager
+def resumable(launch: Launch, exit_with: Exit) -> Iterator[None]:
+    """Ends the process in one line where the folder of the run cannot be written or read; says how to resume."""
+    try:
+        yield
+    except OSError as error:
+        if not (failure := workdir.describe_failure(error, launch.folder)):
+            raise
+        exit_with(1, f'{failure}; saved progress is intact; resume with: {launch.command}')
+
+
+def exit_with_loss(exit_with: Exit, reason: str, command: str) -> NoReturn:
+    """Ends this process of a --distributed run because another one is lost."""
+    exit_with(1, f'another process was lost ({reason}); resume all processes with: {command}')

@@ -1,1 +1,0 @@
-"""Several runs from one config: grids, searches, SLURM jobs, and `--minutes`."""
