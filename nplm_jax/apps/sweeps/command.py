@@ -14,6 +14,9 @@ stopped. Prints a table of perplexities, which marks the best on validation.
 
 import argparse
 import itertools
+from collections.abc import Sequence
+
+from absl import flags
 
 from nplm_jax.cli import train
 from nplm_jax.cli.parser import Parser
@@ -28,15 +31,33 @@ def define(parser: Parser) -> None:
     parser.add_argument('axes', nargs='*', metavar='KEY=VALUE,...', help='values of a key; default: those of sweep()')
 
 
-def main(flags: argparse.Namespace) -> None:
+def main(arguments: argparse.Namespace) -> None:
     """Runs the sweep."""
-    command, *argv = flags.typed
+    command, *argv = arguments.typed
     for name in ('search', 'minutes', 'distributed'):
         is_given = any(word.partition('=')[0] == f'--{name}' for word in argv)
         require(not is_given, f'--{name}', ..., f'cannot be used with nplm sweep; give it to nplm train {argv[0]}')
     configs = list(itertools.takewhile(lambda word: '=' not in word and not word.startswith('-'), argv))
-    axes = [word for word in argv[len(configs) :] if '=' in word and not word.startswith('-')]
+    others, axes = split_axes(argv[len(configs) :])
     has_axes = axes or any(word.partition('=')[0] == '--grid' for word in argv)
     words = [f'--grid={axis}' for axis in axes] if has_axes else ['--sweep'] * (len(configs) == 1)
-    others = [word for word in argv[len(configs) :] if word not in axes and not (axes and word == '--grid')]
     train.start(command, configs, words, others)
+
+
+def split_axes(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Splits the words after the configs into flags with their values, and axes KEY=VALUE,...; --grid is dropped.
+
+    Examples:
+        >>> split_axes(['model.h=50,100', '--slurm', 'partition=gpu', '--grid', 'seed=1,2', '--vectorize'])
+        (['--slurm', 'partition=gpu', '--vectorize'], ['model.h=50,100', 'seed=1,2'])
+    """
+    others, axes, takes_value = list[str](), list[str](), False
+    for word in words:
+        if '=' in word and not word.startswith('-') and not takes_value:
+            axes.append(word)
+        elif word != '--grid':
+            others.append(word)
+        name = word.lstrip('-')
+        is_flag = word.startswith('-') and '=' not in word and name != 'grid'
+        takes_value = is_flag and not (name in flags.FLAGS and flags.FLAGS[name].boolean)
+    return others, axes

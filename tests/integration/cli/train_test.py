@@ -12,8 +12,9 @@ from absl import flags
 from helpers import ROOT, call_main, refuses, usual_environment
 
 import nplm_jax
+from nplm_jax.apps.sweeps import sweep_flags
 from nplm_jax.cli import __main__ as cli
-from nplm_jax.cli import launch, search_flags, train
+from nplm_jax.cli import launch, train
 from nplm_jax.cli.commands import all_commands
 from nplm_jax.reporting import notebook
 
@@ -130,7 +131,7 @@ def test_a_program_that_is_no_notebook_shows_nothing(monkeypatch):
 
 
 def test_help_names_every_flag():
-    own = {flag.name for module in (launch, search_flags) for flag in flags.FLAGS.get_key_flags_for_module(module)}
+    own = {flag.name for module in (launch, sweep_flags) for flag in flags.FLAGS.get_key_flags_for_module(module)}
     text = ''.join(nplm(ROOT, name, '--help').stdout for name in ('train', 'sweep'))
     hidden = {'sweep', 'grid', 'config', 'configs'}  # what `nplm sweep` and CONFIG stand for
     assert not {name for name in own - hidden if not re.search(rf'--{name}\b', text)}
