@@ -28,7 +28,7 @@ _PLUGIN = 'optax:lion'  # has the keys of every optimizer that is an import path
 ROOT = pathlib.Path(__file__).parents[1]
 PART = re.compile(r'(<!-- (\w+): python -m tools\.reference_pages writes this -->\n\n).*?(\n\n<!-- end -->)', re.DOTALL)
 ROOMS = tuple(
-    'utils config executors data distributed nn outputs models ngram inference training reporting runs sweeps cli apps '
+    'utils config executors data distributed nn outputs models ngram inference training reporting runs kenlm cli apps '
     'kenlm decoding lm_eval'.split()
 )  # upward
 
