@@ -29,7 +29,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 PART = re.compile(r'(<!-- (\w+): python -m tools\.reference_pages writes this -->\n\n).*?(\n\n<!-- end -->)', re.DOTALL)
 ROOMS = tuple(
     'utils config executors data distributed nn outputs models ngram inference training reporting runs kenlm cli apps '
-    'kenlm decoding lm_eval'.split()
+    'decoding lm_eval'.split()
 )  # upward
 
 
