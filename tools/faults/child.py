@@ -77,16 +77,16 @@ def main(connection: Connection, flags: list[str]) -> None:
     teller = Teller(connection)
     sys.argv = ['launch.py', *flags]
     with teller.phase('start'):
-        from nplm_jax.cli import launch  # noqa: PLC0415 (a phase of its own)
+        from nplm_jax.cli import launch, launched  # noqa: PLC0415 (a phase of its own)
 
-    run = launch.run
+    run = launched.run
 
-    def watched(command, program):
+    def watched(*arguments):
         with teller.phase('start'):
             _wrap_all(teller)
-        run(command, program)
+        run(*arguments)
 
-    launch.run = watched
+    launched.run = watched
     launch.app.run(launch.main, flags_parser=launch.parse_flags)
 
 

@@ -45,7 +45,7 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 def split_axes(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Splits the words after the configs into flags with their values, and axes KEY=VALUE,...; --grid is dropped.
+    """Splits the words after the configs into flags with their values, and axes KEY=VALUE,..., which stand for --grid.
 
     Examples:
         >>> split_axes(['model.h=50,100', '--slurm', 'partition=gpu', '--grid', 'seed=1,2', '--vectorize'])
@@ -55,9 +55,9 @@ def split_axes(words: Sequence[str]) -> tuple[list[str], list[str]]:
     for word in words:
         if '=' in word and not word.startswith('-') and not takes_value:
             axes.append(word)
-        elif word != '--grid':
+        else:
             others.append(word)
         name = word.lstrip('-')
         is_flag = word.startswith('-') and '=' not in word and name != 'grid'
         takes_value = is_flag and not (name in flags.FLAGS and flags.FLAGS[name].boolean)
-    return others, axes
+    return [word for word in others if not (axes and word == '--grid')], axes

@@ -24,6 +24,7 @@ from helpers import (
 )
 
 from nplm_jax.cli import launch as launch_lib
+from nplm_jax.cli import launched
 from nplm_jax.runs import experiment
 from nplm_jax.training.checkpoints import CheckpointStore
 
@@ -73,7 +74,7 @@ def test_an_error_in_the_program_is_no_lost_process(monkeypatch):
     said = []
     monkeypatch.setattr(launch_lib, 'DISTRIBUTED', types.SimpleNamespace(value=True))
     monkeypatch.setattr(launch_lib, 'exit_with', lambda *words: said.append(words))
-    monkeypatch.setattr(launch_lib, 'run', lambda *words: raise_(RuntimeError('UNAVAILABLE: Gloo')))
+    monkeypatch.setattr(launched, 'run', lambda *words: raise_(RuntimeError('UNAVAILABLE: Gloo')))
     launch_lib.main(['launch.py'])
     [(code, message)] = said
     assert code == 1 and message.startswith('Traceback') and message.endswith('RuntimeError: UNAVAILABLE: Gloo')

@@ -33,13 +33,13 @@ def test_killed_and_stopped_and_started_again(base, tmp_path):
 def test_sigterm_where_python_drops_what_it_raises_still_ends():
     code = (
         'import gc, os, signal, time\n'
-        'from nplm_jax.cli import launch\n'
+        'from nplm_jax.cli import launch, launched\n'
         'def run(*_):\n'
-        '    launch.raise_on_sigterm()\n'
+        '    launched.raise_on_sigterm()\n'
         '    gc.callbacks.append(lambda *_: gc.callbacks.clear() or os.kill(os.getpid(), signal.SIGTERM))\n'
         '    gc.collect()\n'
         '    time.sleep(60)\n'
-        'launch.run = run\n'
+        'launched.run = run\n'
         "launch.main(['launch.py'])\n"
     )
     done = subprocess.run([sys.executable, '-c', code], cwd=runs.ROOT, capture_output=True, text=True, timeout=50)
