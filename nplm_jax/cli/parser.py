@@ -84,6 +84,10 @@ class Parser(argparse.ArgumentParser):
                 '`nplm mix --output=FILE` wrote; default: equal'
             )
             self.add_argument('--weights', default='', help=weights)
+        self.add_tokens()
+
+    def add_tokens(self) -> None:
+        """Adds --tokens."""
         kinds = (
             'how to split text: words splits off punctuation, whitespace is for tokenized text; default: as the '
             'corpus of the first run, with punctuation split off where its vocabulary needs it'

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nplm_jax.apps.adaptive.dynamic_evaluation import DynamicEvaluation, root_mean_square_gradients
+from nplm_jax.apps.adaptive.dynamic_evaluation import SEGMENTS, DynamicEvaluation, root_mean_square_gradients
 from nplm_jax.apps.adaptive.neural_cache import NeuralCache
 from nplm_jax.apps.adaptive.ngram_cache import NgramCache
 from nplm_jax.data.dataset import Dataset
@@ -30,6 +30,7 @@ NEURAL_CACHE = {'num_remembered': (500, 2000), 'sharpness': (5.0, 10.0, 20.0)}
 RATES, DECAYS = (1.4e-3, 2e-3, 2.8e-3), (5e-4, 1.5e-3, 5e-3)  # of dynamic evaluation
 ANCHOR_RATE = 3e-3  # measured: experiments/frontier/README.md
 SEGMENT, NUM_SEGMENTS = 10, 2000  # words of a segment; segments that measure the gradients
+MIN_WORDS = SEGMENT * SEGMENTS  # of a span that measures the gradients
 
 
 class TunedModel(NamedTuple):

@@ -1,6 +1,7 @@
 """Models that adapt to the words they have read, each word predicted before it is seen.
 
     nplm adapt runs/brown-tied_lstm runs/brown-modified_kneser_ney_5 --output=adapted.json
+    nplm adapt runs/brown-tied_lstm lm.nplm --text=novel.txt
 
 Prints the perplexity of each model as it is, with an n-gram cache, and of a network also with a neural cache (Grave et
 al., 2017), under dynamic evaluation (Krause et al., 2018) and with both; for several runs also those of their mixture.
@@ -8,31 +9,48 @@ The first validation words choose sizes and rates; all of them choose the weight
 learn from the test words, and under dynamic evaluation from the validation words before them, so these perplexities
 belong in a table of their own. The runs need one corpus, which is read again. A network takes 20 minutes or more on 2
 CPU cores; --methods=ngram_cache takes seconds.
+
+--text=FILE measures the models on your text, read as one stream as by `nplm score --stream`, without the corpus of the
+runs. The first fifth of its words takes the place of the validation words, and the rest that of the test words. The
+first fifth also measures the gradients that scale the steps of dynamic evaluation, instead of the training words.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import shlex
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-from nplm_jax.apps.adaptive import adaptation
-from nplm_jax.cli.parser import Parser, print_results
-from nplm_jax.reporting.text import markdown_table
-from nplm_jax.runs.command_models import load_models
-from nplm_jax.utils.errors import require
+import numpy as np
 
+from nplm_jax.apps.adaptive import adaptation
+from nplm_jax.cli.parser import TEXT_START, Parser, print_results
+from nplm_jax.data import unspaced_scripts
+from nplm_jax.data.dataset import Dataset
+from nplm_jax.data.stream import Span
+from nplm_jax.reporting.text import markdown_table
+from nplm_jax.runs.command_models import LoadedModels, load_models
+from nplm_jax.utils.errors import require
+from nplm_jax.utils.io import expand
+from nplm_jax.utils.untrusted import read_text
+
+_PARTS = 5  # of a text, the first of which chooses
 METHODS = ('ngram_cache', 'neural_cache', 'dynamic')
 
 
 def define(parser: Parser) -> None:
     """Adds the flags."""
+    parser.epilog = TEXT_START
     parser.add_runs()
+    text = 'text file to adapt to; default: the validation and test words of the runs'
+    parser.add_argument('--text', default='', metavar='FILE', help=text)
+    parser.add_tokens()
     methods = 'methods to evaluate, separated by commas; default: %(default)s'
     parser.add_argument('--methods', default=','.join(METHODS), help=methods)
-    words = 'number of validation words that sizes and rates are tuned on'
+    words = 'number of the first validation words, which choose sizes and rates'
     parser.add_argument('--tune_words', type=int, default=20_000, help=words)
     parser.add_results()
 
@@ -44,12 +62,34 @@ def main(flags: argparse.Namespace) -> None:
     require(known, '--methods', flags.methods, f'must be some of {", ".join(METHODS)}, between commas')
     require(flags.tune_words > 0, '--tune_words', flags.tune_words, 'must be 1 or more')
 
+    text = read_text('--text', expand('--text', flags.text)) if flags.text else ''
+    require(bool(flags.text) or not flags.tokens, '--tokens', flags.tokens, 'requires --text')
+
     models = load_models(flags.runs)
-    data = models.read_corpus(flags.runs)
+    data = _split(models, text, flags) if flags.text else models.read_corpus(flags.runs)
     named = dict(zip(models.names, models.models))
     rows = adaptation.adapt(named, data, flags.tune_words, methods, lambda name: print(name, file=sys.stderr))
     results = {'rows': rows, 'tune_words': flags.tune_words}
     print_results(flags, shlex.join(['nplm', *flags.typed]), results, make_table(rows))
+
+
+def _split(models: LoadedModels, text: str, flags: argparse.Namespace) -> Dataset:
+    """Returns the words of a text, the first fifth for training and validation, the rest as test words.
+
+    Raises:
+        BadInput: The fifth is too short to measure gradients.
+    """
+    vocabulary = models.vocabulary
+    lines = unspaced_scripts.join(vocabulary, text.split('\n'))
+    is_lossless = vocabulary.tokenizer.is_lossless
+    words = models.read_stream(text, flags.tokens) if is_lossless else models.read_lines(lines, flags.tokens)
+    ids_T = vocabulary.encode([*itertools.chain.from_iterable(words)]).astype(np.int32)
+    before_T = models.line_start.before(ids_T)
+    first = Span(len(before_T), len(before_T) + len(ids_T) // _PARTS)
+    allowed = f'holds {len(ids_T):,} words; must hold {_PARTS * adaptation.MIN_WORDS:,} or more'
+    require(len(first) >= adaptation.MIN_WORDS, '--text', flags.text, allowed)
+    tokens_T = np.concatenate([before_T, ids_T])
+    return Dataset(first, first, Span(first.stop, len(tokens_T)), tokens_T, vocabulary)
 
 
 def make_table(rows: Sequence[dict[str, Any]]) -> str:

@@ -98,6 +98,7 @@ def test_a_table_for_readers(folders, nplm_command):
     [
         ('--methods=cache', "--methods='cache':"),
         ('--tune_words=0', '--tune_words=0:'),
+        ('--tokens=words', "--tokens='words':"),
     ],
 )
 def test_one_clear_line_and_exit_code_two(flag, message, folders, nplm_command, lines):
@@ -105,3 +106,39 @@ def test_one_clear_line_and_exit_code_two(flag, message, folders, nplm_command, 
         nplm_command('adapt', folders / 'counts', flag)
     (line,) = lines()[1]
     assert end.value.code == 2 and line.startswith(message)
+
+
+def test_the_first_fifth_of_a_text_chooses_and_the_rest_is_measured(folders, tmp_path, nplm_command):
+    text = (folders / 'text').read_text()
+    (tmp_path / 'mine.txt').write_text(text)
+    (folders / 'text').rename(folders / 'moved')  # the corpus is not read
+    try:
+        runs = [folders / 'network', folders / 'counts']
+        (output,), _ = nplm_command('adapt', *runs, f'--text={tmp_path}/mine.txt', '--tune_words=100', '--json')
+    finally:
+        (folders / 'moved').rename(folders / 'text')
+    rows = {row['name']: row for row in json.loads(output)['rows']}
+    assert len(rows) == 9 and rows['counts + n-gram cache']['test'] < 0.8 * rows['counts']['test']
+    loaded = experiment.load(folders / 'counts')
+    ids_T = loaded.vocabulary.encode(text.split()).astype(np.int32)
+    tokens_T = np.append(loaded.vocabulary.encode(['<p>']).astype(np.int32), ids_T)
+    border = 1 + len(ids_T) // 5
+    for split, span in (('valid', Span(1, border)), ('test', Span(border, len(tokens_T)))):
+        expected = evaluate(loaded.model, tokens_T, span).perplexity
+        assert rows['counts'][split] == pytest.approx(expected, rel=1e-6)
+
+
+def test_an_arpa_file_adapts_to_a_text(folders, tmp_path, nplm_command):
+    nplm_command('export', folders / 'counts', '--to=arpa', f'--output={tmp_path}/lm.arpa')
+    (output,), _ = nplm_command(
+        'adapt', tmp_path / 'lm.arpa', f'--text={folders}/text', '--methods=ngram_cache', '--json'
+    )
+    before, after = json.loads(output)['rows']
+    assert after['test'] < 0.8 * before['test']
+
+
+def test_a_text_that_is_too_short_is_refused(folders, tmp_path, nplm_command, lines):
+    (tmp_path / 'short.txt').write_text('w1 w2 ' * 300)
+    with pytest.raises(SystemExit):
+        nplm_command('adapt', folders / 'counts', f'--text={tmp_path}/short.txt')
+    assert lines()[1][-1].startswith('--text=')
