@@ -61,7 +61,7 @@ Write = Callable[[Batch, np.ndarray, np.ndarray], None]
 def kind_of(file: pathlib.Path) -> str:
     """Returns the format of a file: JSON, PARQUET or TEXT. Raises BadInput for .arrow."""
     kind, _ = formats.split_suffix(file)
-    require(kind != '.arrow', '--input', str(file), 'must be .jsonl, .parquet or text, not .arrow')
+    require(kind != '.arrow', '--text', str(file), 'must be .jsonl, .parquet or text, not .arrow')
     return kind if kind in (JSON, PARQUET) else TEXT
 
 
@@ -82,8 +82,8 @@ def read(file: pathlib.Path, layout: Layout) -> Iterator[Batch]:
         elif kind == PARQUET:
             rows = formats.read_batches(name, content, kind, layout.field, True, layout.column)
         else:
-            texts = (_paragraphs if layout.paragraphs else _lines)(file, content)
-            rows = ((text, [text]) for text in texts)
+            texts = _lines(file, content)
+            rows = ((text, [text]) for text in (_paragraphs(texts) if layout.paragraphs else texts))
         yield from _group(rows, opened.tell)
 
 
@@ -143,19 +143,11 @@ def _lines(file: pathlib.Path, content: BinaryIO) -> Iterator[str]:
         yield line.removesuffix('\n')
 
 
-def _paragraphs(file: pathlib.Path, content: BinaryIO) -> Iterator[str]:
-    """Yields the paragraphs of a text, between blank lines. Raises the BadInput of `_lines`, and for a long one."""
-    lines: list[str] = []
-    size = 0
-    for number, line in enumerate(itertools.chain(_lines(file, content), ['']), start=1):
-        size += len(line)
-        if size > _MAX_BYTES:
-            raise BadInput(f'{file}:{number}', f'a paragraph of more than {_MAX_BYTES:,} characters')
-        if line.strip():
-            lines.append(line)
-        elif lines:
-            yield '\n'.join(lines)
-            lines, size = [], 0
+def _paragraphs(lines: Iterable[str]) -> Iterator[str]:
+    """Yields the paragraphs of a text, between blank lines."""
+    for has_words, group in itertools.groupby(lines, lambda line: bool(line.strip())):
+        if has_words:
+            yield '\n'.join(group)
 
 
 def _write_lines(
@@ -190,10 +182,9 @@ class _ParquetWriter:
         if self._writer is None:
             self._writer = self._pyarrow.parquet.ParquetWriter(self._file, table.schema)
         if is_kept_D.any():
-            kept = table.filter(self._pyarrow.array(is_kept_D))
-            self._tables.append(kept)
-            self._rows += kept.num_rows
-            self._bytes += kept.nbytes
+            self._tables.append(table.filter(self._pyarrow.array(is_kept_D)))
+            self._rows += self._tables[-1].num_rows
+            self._bytes += self._tables[-1].nbytes
         if self._rows >= _GROUP_ROWS or self._bytes >= _GROUP_BYTES:
             self._flush()
 

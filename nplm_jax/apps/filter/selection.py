@@ -1,14 +1,12 @@
 """Documents scored by a model, and those within bounds written. Dims: D documents of a batch."""
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import itertools
 import math
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 import tqdm
@@ -19,12 +17,8 @@ from nplm_jax.apps.filter.documents import Batch, Layout
 from nplm_jax.data import sources
 from nplm_jax.data.tokenizers.words import reading
 from nplm_jax.inference import scoring
-from nplm_jax.ngram.quantization import compact
-from nplm_jax.reporting import catalog, packed
-from nplm_jax.runs.command_models import LoadedModels, load_models
-from nplm_jax.runs.imported import read_arpa
+from nplm_jax.runs.command_models import LoadedModels
 from nplm_jax.utils.errors import BadInput, require
-from nplm_jax.utils.io import expand
 from nplm_jax.utils.progress import progress_bar
 
 Scored = Iterator[tuple[Batch, np.ndarray]]
@@ -42,7 +36,6 @@ class Bound(NamedTuple):
         return quantile(sorted_D, self.value) if self.is_share else self.value
 
 
-@dataclasses.dataclass(frozen=True)
 class Scorer:
     """A model that scores documents as `nplm score` does.
 
@@ -52,35 +45,12 @@ class Scorer:
         end: The words that end a line: `<p>`, or none.
     """
 
-    models: LoadedModels
-    tokens: str = ''
-    end: Sequence[str] = ()
-
-    @classmethod
-    def load(cls, name: str, tokens: str = '', end: bool = False) -> Self:
-        """Loads a run, a packed model, or an ARPA file as `nplm import` reads it.
-
-        Args:
-            name: The path.
-            tokens: See `Scorer`.
-            end: Whether the end of each line is scored.
-
-        Raises:
-            BadInput: There is no such model, or it has no mark that ends lines.
-        """
-        path = expand('RUN', name)
-        if path.is_file() and not packed.is_packed(path):
-            settings, vocabulary, model = read_arpa(path)
-            start, model = scoring.LineStart.of(vocabulary), compact(model)
-            models = LoadedModels([path.stem], [settings], vocabulary, [model], model, start)
-        else:
-            found = path.is_file() or catalog.is_finished(catalog.expand_run(name))
-            require(found, 'RUN', name, 'must be a finished run, a packed model or an ARPA file')
-            models = load_models([name])
-        mark = models.vocabulary.decode(models.line_start.prefix) if end else []
-        require(bool(mark) or not end, '--end', True, 'the model has no paragraph marks, which end lines')
+    def __init__(self, models: LoadedModels, tokens: str = '', end: bool = False) -> None:
+        """Creates a scorer. Raises BadInput if line ends are scored and the model has no mark for them."""
+        self.models, self.tokens = models, tokens
+        self.end = models.vocabulary.decode(models.line_start.prefix) if end else []
+        require(bool(self.end) or not end, '--end', True, 'the model has no paragraph marks, which end lines')
         reading(models.vocabulary.tokenizer, tokens)  # refuses --tokens before a file is read
-        return cls(models, tokens, mark)
 
     def score(self, texts: Sequence[str]) -> tuple[np.ndarray, dict[str, int]]:
         """Scores documents, each line of them alone.
@@ -95,111 +65,100 @@ class Scorer:
         """
         lines = [text.removesuffix('\n').split('\n') for text in texts]
         words = self.models.tokenize_lines([*itertools.chain.from_iterable(lines)], self.tokens)
-        stops = np.cumsum([0, *map(len, lines)]).tolist()
-        spans = [slice(start, stop) for start, stop in itertools.pairwise(stops)]
-        has_words_D = np.array([any(words[span]) for span in spans], bool)
-        ids = [self.models.vocabulary.encode([*line, *self.end]) for line in words]
+        vocabulary = self.models.vocabulary
+        ids = [vocabulary.encode([*line, *self.end]) for line in words]
         scored = scoring.score(self.models.mixture, ids, self.models.line_start)
-        totals = [scoring.total(scored[span]) for span in itertools.compress(spans, has_words_D)]
-        known = [any(word in self.models.vocabulary.ids for line in words[span] for word in line) for span in spans]
-        is_known = [*itertools.compress(known, has_words_D)]
         perplexities_D = np.full(len(texts), math.nan)
-        perplexities_D[has_words_D] = [t.perplexity if known else math.inf for t, known in zip(totals, is_known)]
-        return perplexities_D, {
-            'documents': len(totals),
-            'empty': len(texts) - len(totals),
-            'unknown': is_known.count(False),
-            'words': sum(total.tokens for total in totals),
-            'oovs': sum(total.oovs for total in totals),
-        }
+        counts = dict.fromkeys(('documents', 'empty', 'unknown', 'words', 'oovs'), 0)
+        stops = list(itertools.accumulate(map(len, lines), initial=0))
+        for i, span in enumerate(map(slice, stops, stops[1:])):
+            if not any(words[span]):
+                counts['empty'] += 1
+                continue
+            total = scoring.total(scored[span])
+            is_known = any(word in vocabulary.ids for line in words[span] for word in line)
+            perplexities_D[i] = total.perplexity if is_known else math.inf
+            counts['documents'] += 1
+            counts['unknown'] += not is_known
+            counts['words'] += total.tokens
+            counts['oovs'] += total.oovs
+        return perplexities_D, counts
 
 
-class Job(NamedTuple):
-    """What is scored and written: files, for some, all or none of them the file to write, their layout, the scorer."""
+@dataclasses.dataclass
+class Job:
+    """Files to score and to write.
+
+    Attributes:
+        files: The files to score.
+        outputs: The file to write for some, all or none of them.
+        layout: Their layout.
+        scorer: The model.
+        above: The lowest perplexity to write; None for all.
+        below: The perplexity below which documents are written; None for all.
+        found: The perplexities of the documents with words, after `run`.
+    """
 
     files: Sequence[pathlib.Path]
     outputs: Mapping[pathlib.Path, pathlib.Path]
     layout: Layout
     scorer: Scorer
+    above: Bound | None = None
+    below: Bound | None = None
+    found: Distribution = dataclasses.field(default_factory=Distribution)
 
+    def run(self) -> dict[str, Any]:
+        """Writes the documents within the bounds. Returns the counts of `Scorer.score`, the bounds, and `files`.
 
-def measure(job: Job) -> tuple[dict[str, Any], Distribution]:
-    """Returns the distribution of the perplexities, as results too; writes all documents with words to the outputs."""
-    found, counts = Distribution(), collections.Counter[str]()
+        Raises:
+            BadInput: A file is damaged, or changes while it is read.
+        """
+        counts = collections.Counter[str]()
+        known: dict[pathlib.Path, list[np.ndarray]] = {}
+        written = []
+        with progress_bar(sum(map(sources.size, self.files)), 'scoring', ' bytes') as bar:
+            if any(bound and bound.is_share for bound in (self.above, self.below)):
+                known = {file: [scores_D for _, scores_D in self._score(file, counts, bar)] for file in self.files}
+            sorted_D = self.found.perplexities()
+            low = self.above.resolve(sorted_D) if self.above else 0.0
+            high = self.below.resolve(sorted_D) if self.below else None
+            for file in self.outputs or self.files:
+                scored = self._again(file, known[file]) if known else self._score(file, counts, bar)
+                if file in self.outputs:
+                    written.append(self._write(file, scored, low, high))
+                else:
+                    collections.deque(scored, maxlen=0)
+        bounds = {'at least': low if self.above else None, 'below': high}
+        return {**counts, 'bounds': {k: v for k, v in bounds.items() if v is not None}, 'files': written}
 
-    def watched(file: pathlib.Path) -> Scored:
-        for batch, perplexities_D in _score(file, job, counts, bar):
+    def _score(self, file: pathlib.Path, counts: collections.Counter[str], bar: tqdm.tqdm) -> Scored:
+        """Yields the batches of a file with the perplexities of their documents; adds to the counts."""
+        position = 0
+        for batch in documents.read(file, self.layout):
+            perplexities_D, counted = self.scorer.score(batch.texts)
+            counts.update(counted)
             has_words_D = ~np.isnan(perplexities_D)
-            found.add(perplexities_D[has_words_D], [*itertools.compress(batch.texts, has_words_D)])
+            self.found.add(perplexities_D[has_words_D], [*itertools.compress(batch.texts, has_words_D)])
+            yield batch, perplexities_D
+            bar.update(batch.position - position)
+            position = batch.position
+
+    def _again(self, file: pathlib.Path, known: Sequence[np.ndarray]) -> Scored:
+        """Yields the batches of a file again, with the perplexities that their documents had."""
+        for batch, perplexities_D in itertools.zip_longest(documents.read(file, self.layout), known):
+            if batch is None or perplexities_D is None or len(batch.texts) != len(perplexities_D):
+                raise BadInput(file, 'has changed since it was scored')
             yield batch, perplexities_D
 
-    with _bar(job.files) as bar:
-        if job.outputs:
-            written = [_write(*pair, job.layout, watched(pair[0]), 0, None) for pair in job.outputs.items()]
-        else:
-            collections.deque(itertools.chain.from_iterable(map(watched, job.files)), maxlen=0)
-    results = {**counts, **(found.results() if counts['documents'] else {})}
-    return results | ({'files': written} if job.outputs else {}), found
-
-
-def select(job: Job, above: Bound | None, below: Bound | None) -> dict[str, Any]:
-    """Writes the documents of at least one perplexity and below the other; returns what was written.
-
-    Raises:
-        BadInput: A file is damaged, or changes while it is read.
-    """
-    counts, known = collections.Counter[str](), {}
-    sorted_D = np.zeros(0)
-    with _bar(job.files) as bar:
-        if any(bound and bound.is_share for bound in (above, below)):
-            known = {file: [scores_D for _, scores_D in _score(file, job, counts, bar)] for file in job.files}
-            sorted_D = np.sort(np.concatenate([sorted_D, *itertools.chain.from_iterable(known.values())]))
-            sorted_D = sorted_D[~np.isnan(sorted_D)]
-        low = above.resolve(sorted_D) if above else 0.0
-        high = below.resolve(sorted_D) if below else None
-        written = []
-        for file, output in job.outputs.items():
-            scored = _again(file, job.layout, known[file]) if known else _score(file, job, counts, bar)
-            written.append(_write(file, output, job.layout, scored, low, high))
-    bounds = {name: value for name, value, bound in (('at least', low, above), ('below', high, below)) if bound}
-    return {**counts, 'bounds': bounds, 'files': written}
-
-
-def _bar(files: Sequence[pathlib.Path]) -> tqdm.tqdm:
-    return progress_bar(sum(map(sources.size, files)), 'scoring', ' bytes')
-
-
-def _score(file: pathlib.Path, job: Job, counts: collections.Counter[str], bar: tqdm.tqdm) -> Scored:
-    """Yields the batches of a file with the perplexities of their documents; adds to the counts."""
-    position = 0
-    counts.update(documents=0, empty=0, unknown=0, words=0, oovs=0)
-    for batch in documents.read(file, job.layout):
-        perplexities_D, counted = job.scorer.score(batch.texts)
-        counts.update(counted)
-        yield batch, perplexities_D
-        bar.update(batch.position - position)
-        position = batch.position
-
-
-def _again(file: pathlib.Path, layout: Layout, known: Sequence[np.ndarray]) -> Scored:
-    """Yields the batches of a file again, with the perplexities that their documents had."""
-    for batch, perplexities_D in itertools.zip_longest(documents.read(file, layout), known):
-        if batch is None or perplexities_D is None or len(batch.texts) != len(perplexities_D):
-            raise BadInput(file, 'has changed since it was scored')
-        yield batch, perplexities_D
-
-
-def _write(
-    file: pathlib.Path, output: pathlib.Path, layout: Layout, scored: Scored, low: float, high: float | None
-) -> dict[str, Any]:
-    """Writes the documents of a file with a perplexity of at least `low`, and below `high` unless it is None."""
-    kept = total = 0
-    with documents.write(output, layout) as write:
-        for batch, perplexities_D in scored:
-            is_kept_D = perplexities_D >= low  # not NaN
-            if high is not None:
-                is_kept_D &= perplexities_D < high
-            write(batch, is_kept_D, perplexities_D)
-            kept += int(is_kept_D.sum())
-            total += int((~np.isnan(perplexities_D)).sum())
-    return {'file': str(file), 'output': str(output), 'documents': total, 'kept': kept}
+    def _write(self, file: pathlib.Path, scored: Scored, low: float, high: float | None) -> dict[str, Any]:
+        """Writes the documents of a file with a perplexity of at least `low`, and below `high` unless it is None."""
+        kept = total = 0
+        with documents.write(self.outputs[file], self.layout) as write:
+            for batch, perplexities_D in scored:
+                is_kept_D = perplexities_D >= low  # not NaN
+                if high is not None:
+                    is_kept_D &= perplexities_D < high
+                write(batch, is_kept_D, perplexities_D)
+                kept += int(is_kept_D.sum())
+                total += int((~np.isnan(perplexities_D)).sum())
+        return {'file': str(file), 'output': str(self.outputs[file]), 'documents': total, 'kept': kept}

@@ -47,7 +47,7 @@ COMMANDS = {
     'surprisal': lambda folder, text: (write_sentences(folder, text), '--sentence=sentence'),
     'pairs': lambda folder, text: (write_pairs(folder, text),),
     'reading-times': lambda folder, text: (write_times(folder, text), '--folds=2'),
-    'filter': lambda folder, text: ('--input', write_text(folder, text)),
+    'filter': lambda folder, text: ('--text', write_text(folder, text)),
     'compare': lambda folder, text: (f'--text={write_text(folder, text)}',),
 }
 

@@ -45,7 +45,7 @@ WRITERS = {  # the commands that write an output, and words for what they read, 
     'adapt': ['runs/x'],
     'export': ['runs/x', '--to=hf'],
     'features': ['runs/x', '--export'],
-    'filter': ['runs/x', '--below=9', '--input', 'docs.txt'],
+    'filter': ['runs/x', '--below=9', '--text', 'docs.txt'],
     'mix': ['runs/x', 'runs/y'],
     'pack': ['runs/x'],
     'pairs': ['runs/x', '--table=pairs.csv'],
@@ -117,7 +117,7 @@ def test_a_figure_that_cannot_be_written_is_refused_before_anything_is_read(name
     monkeypatch.chdir(tmp_path)
     (tmp_path / 'file').write_text('')
     (tmp_path / 'folder.png').mkdir()
-    words = {**WRITERS, 'compare': ['runs/x'], 'filter': ['runs/x', '--input', 'docs.txt']}[name]
+    words = {**WRITERS, 'compare': ['runs/x'], 'filter': ['runs/x', '--text', 'docs.txt']}[name]
     for figure in ('no/x.png', 'file/x.png', 'folder.png'):
         with pytest.raises(BadInput) as caught:
             all_commands()[name].run(name, [*words, f'--figure={figure}'])
