@@ -88,6 +88,25 @@ def launch_flags() -> str:
     )
 
 
+def command_table() -> str:
+    """Returns a table with a line for each command of nplm: what it needs, and its other flags."""
+    rows = []
+    for name, entry in all_commands().items():
+        needed, flags = ['nplm', name], []
+        for action in entry.parser(name)._actions:
+            value = str(action.metavar or '|'.join(action.choices or [action.dest.upper()]))
+            if action.help == argparse.SUPPRESS or isinstance(action, argparse._HelpAction):
+                continue
+            if action.option_strings and not action.required:
+                flags.append(f'`{action.option_strings[-1]}`')
+            else:
+                more = [f'[{value} ...]'] if action.nargs in ('*', '+') else []
+                value = f'[{value}]' if action.nargs == '?' and action.default else value
+                needed += [*action.option_strings[-1:], value, *more]
+        rows.append([f'`{escape_cell(" ".join(needed))}`', ' '.join(flags)])
+    return table(['command', 'other flags'], rows)
+
+
 def commands() -> str:
     """Returns for each command of nplm a heading, its description, and a table of its arguments."""
     parts = []
@@ -165,6 +184,7 @@ MAKERS = {
     'config_keys': config_keys,
     'components': components,
     'launch_flags': launch_flags,
+    'command_table': command_table,
     'commands': commands,
     'modules': modules,
     'outputs_of_bodies': outputs_of_bodies,

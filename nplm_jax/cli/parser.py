@@ -49,7 +49,8 @@ class Parser(argparse.ArgumentParser):
         self._max_runs: int | None = 0
         self._output: argparse.Action | None = None
         self._may_be_folder = False
-        self._owned: list[tuple[argparse.Action, str]] = []
+        self._owned: list[tuple[argparse.Action, list[str]]] = []
+        self._writers: list[str] = []  # flags that name or ask for files to write
         self.register('type', float, finite_number)
         self.register('type', int, integer)
 
@@ -100,7 +101,14 @@ class Parser(argparse.ArgumentParser):
 
     def add_owned(self, owner: str, *names: str, **options: Any) -> None:
         """Adds a flag that is refused without the flag `owner`; `options` are those of `add_argument`."""
-        self._owned.append((self.add_argument(*names, **options), owner))
+        self._owned.append((self.add_argument(*names, **options), [owner]))
+
+    def add_overwrite(self, *writers: str) -> None:
+        """Adds --overwrite, once, which is refused without one of the flags that write files."""
+        if not self._writers:
+            action = self.add_argument('--overwrite', action='store_true', help='replace files that exist')
+            self._owned.append((action, self._writers))
+        self._writers += writers
 
     def add_prompt(self) -> None:
         """Adds --prompt."""
@@ -122,8 +130,9 @@ class Parser(argparse.ArgumentParser):
             self.add_owned('table', f'--{column}', default=column, metavar='COLUMN', help=f'the column of {column}s')
 
     def add_figure(self, help: str) -> None:
-        """Adds --figure."""
+        """Adds --figure, which `parse_args` checks like --output, and --overwrite."""
         self.add_argument('--figure', default='', metavar='FILE.png', help=help)
+        self.add_overwrite('figure')
 
     def add_scheduler(self) -> None:
         """Adds --scheduler; see `scheduler.use`."""
@@ -154,7 +163,7 @@ class Parser(argparse.ArgumentParser):
         options: dict[str, Any] = {'metavar': metavar, 'required': required, 'default': ''}
         self._output = self.add_argument('-o', '--output', help=help, **options)
         self._may_be_folder = may_be_folder
-        self.add_owned('output', '--overwrite', action='store_true', help='replace the output if it exists')
+        self.add_overwrite('output')
 
     def add_results(self, help: str = 'JSON file to write the results to; default: none') -> None:
         """Adds the flags of the commands that write results: --output, with its help, and --json; `print_results`."""
@@ -189,16 +198,17 @@ class Parser(argparse.ArgumentParser):
         if isinstance(figure := getattr(flags, 'figure', ''), str):  # that of a study has no value
             require(not figure or figure.endswith('.png'), '--figure', figure, 'must end in .png')
             if figure:
+                require_new('--figure', flags, figure)
                 require_writable('--figure', figure)
         if self._output and (flags.output or self._output.required):
             require(bool(flags.output), '--output', '', 'must be a file')
             require_new('--output', flags)
             if not self._may_be_folder:
                 require_writable('--output', flags.output)
-        for action, owner in self._owned:
+        for action, owners in self._owned:
             value = getattr(flags, action.dest)
-            belongs = value == action.default or bool(getattr(flags, owner))
-            require(belongs, f'--{action.dest}', value, f'requires --{owner}')
+            belongs = value == action.default or any(getattr(flags, owner) for owner in owners)
+            require(belongs, f'--{action.dest}', value, f'requires --{" or --".join(owners)}')
         return flags
 
     def _refuse(self, words: Sequence[str]) -> NoReturn:

@@ -41,7 +41,7 @@ def define(parser: Parser) -> None:
     parser.add_switch('--maps', 'draw maps of the features')
     parser.add_switch('--export', 'write the features in the formats of other tools')
     parser.add_argument('-o', '--output', default='', help='folder for maps and files; default: the current folder')
-    parser.add_owned('export', '--overwrite', action='store_true', help='replace the files if they exist')
+    parser.add_overwrite('export', 'maps')
     parser.add_json()
 
 
@@ -52,7 +52,8 @@ def main(flags: argparse.Namespace) -> None:
     require(writes or not flags.output, '--output', flags.output, 'requires --export or --maps')
     if writes:
         require_writable('--output', folder, is_folder=True)
-    for name in ('features.txt', 'features.bin', 'projector') if flags.export else ():
+    exported = ('features.txt', 'features.bin', 'projector') if flags.export else ()
+    for name in (*exported, *(('pca.png', 'tsne.png', 'plane.png') if flags.maps else ())):
         require_new('--output', flags, folder / name)
 
     models = load_models(flags.runs)

@@ -54,12 +54,15 @@ WRITERS = {  # the commands that write an output, and words for what they read, 
     'surprisal': ['runs/x', '--table=x.csv'],
 }
 
+DRAWERS = {'compare', 'filter', 'reading-times', 'surprisal'}
+
 
 def test_every_command_with_an_output_can_overwrite_it():
     helps = {name: run_help(*name.split()) for name in all_commands()}
     have_output = {name for name, text in helps.items() if ' --output ' in text}
-    assert have_output == {name for name, text in helps.items() if '  --overwrite ' in text}
-    assert have_output == WRITERS.keys() & helps.keys()
+    have_figure = {name for name, text in helps.items() if ' --figure ' in text}
+    assert have_output | have_figure == {name for name, text in helps.items() if '  --overwrite' in text}
+    assert have_output == WRITERS.keys() & helps.keys() and have_figure == DRAWERS & helps.keys()
 
 
 def main(name, *words):
@@ -112,16 +115,44 @@ def test_an_output_that_cannot_be_written_is_refused_before_anything_is_read(nam
     assert not (tmp_path / 'no').exists()
 
 
-@pytest.mark.parametrize('name', sorted({'compare', 'filter', 'reading-times', 'surprisal'} & all_commands().keys()))
+@pytest.mark.parametrize('name', sorted(DRAWERS & all_commands().keys()))
 def test_a_figure_that_cannot_be_written_is_refused_before_anything_is_read(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / 'file').write_text('')
     (tmp_path / 'folder.png').mkdir()
-    words = {**WRITERS, 'compare': ['runs/x'], 'filter': ['runs/x', '--text', 'docs.txt']}[name]
     for figure in ('no/x.png', 'file/x.png', 'folder.png'):
         with pytest.raises(BadInput) as caught:
-            all_commands()[name].run(name, [*words, f'--figure={figure}'])
+            draw(name, f'--figure={figure}')
         assert (caught.value.key, caught.value.value) == ('--figure', figure)
+
+
+def draw(name, *words):
+    runs = {**WRITERS, 'compare': ['runs/x'], 'filter': ['runs/x', '--text', 'docs.txt']}[name]
+    all_commands()[name].run(name, [*runs, *words])
+
+
+@pytest.mark.parametrize('name', sorted(DRAWERS & all_commands().keys()))
+def test_a_figure_that_exists_is_refused_before_anything_is_read(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / 'x.png').write_text('hours of work')
+    with pytest.raises(BadInput) as caught:
+        draw(name, '--figure=x.png')
+    assert caught.value.key == '--figure' and '--overwrite' in caught.value.problem
+    with pytest.raises(BadInput) as caught:
+        draw(name, '--figure=x.png', '--overwrite')
+    assert caught.value.key != '--figure'  # what it reads is not there
+    with refuses('--overwrite'):
+        draw(name, '--overwrite')
+
+
+@pytest.mark.parametrize('map_name', ['pca.png', 'tsne.png', 'plane.png'])
+def test_a_map_that_exists_is_refused_before_anything_is_read(map_name, tmp_path):
+    (tmp_path / map_name).write_text('hours of work')
+    words = ['runs/x', '--maps', f'--output={tmp_path}']
+    with refuses('--output'):
+        all_commands()['features'].run('features', words)
+    with refuses('RUN'):
+        all_commands()['features'].run('features', [*words, '--overwrite'])
 
 
 IMPORTS = """
