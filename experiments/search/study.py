@@ -58,7 +58,7 @@ def search(method: str, seed: int, num_trials: int, config: pathlib.Path, root: 
 
     source = of_module('experiments.search.study')
     folder = root / f'{method}-{seed}'
-    space = search_space.load(str(config), config_lib.override(load_config(str(config)), {'seed': seed}), ['seed'])
+    space = search_space.load(str(config), config_lib.override(load_config(str(config)), {'seed': seed}))
     url, words = search_storage.find_url(None, folder), ('launch.py', f'--config={config}', f'--config.seed={seed}')
     searching = search_lib.Search(space, folder, url, num_trials, words, **make_samplers()[method])
     print(searching.run())

@@ -68,7 +68,7 @@ def test_smaller_samples_are_read_more_often_and_validated_as_often():
     assert {(c.seed, c.output.kind, c.train.batch_size) for c in configs.values()} == {(3, 'nce', 256)}
     everything = {row: experiment.load_settings(train.make_config(train.Run(row, 1, 800_000))) for row in train.ROWS}
     assert all(to_dict(settings)['corpus']['train'] == 800_000 for settings in everything.values())
-    assert everything['kneser_ney_4'].model.n == 4 and everything['rnn'].model.family == 'rnn'
+    assert everything['kneser_ney_4'].model.n == 4 and everything['rnn'].model.name == 'rnn'
 
 
 def test_runs_have_folders_of_their_own():

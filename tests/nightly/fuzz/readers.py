@@ -142,7 +142,7 @@ def read_model(folder: pathlib.Path, data: bytes) -> None:
 def read_config(folder: pathlib.Path, data: bytes) -> None:
     _file(folder, data, 'config.json')
     settings = run_folder.read_settings(folder)
-    (folder / 'config.json').write_text(json.dumps(to_record(settings)))
+    (folder / 'config.json').write_text(json.dumps(to_record(config_lib.to_dict(settings))))
     assert _again(run_folder.read_settings, folder) == settings
     with contextlib.suppress(BadInput):
         run_folder.check(folder, _settings())
@@ -336,7 +336,7 @@ def _model() -> bytes:
 
 def _config() -> bytes:
     settings = dataclasses.replace(_settings(), paper=PaperRow('MLP9', 1.0, 2.0, 3.0))
-    return json.dumps(to_record(settings), indent=2).encode()
+    return json.dumps(to_record(config_lib.to_dict(settings)), indent=2).encode()
 
 
 READERS = [

@@ -99,7 +99,7 @@ def test_a_network_without_hidden_layer_or_with_the_exact_loss_is_refused():
         return load_settings(config_lib.to_dict(small_settings({**CHANGES, **default, **changes})))
 
     load()
-    for key, value in (('model.h', 0), ('model.direct', True), ('output.kind', 'full'), ('output.kind', 'two_level')):
+    for key, value in (('model.h', 0), ('output.kind', 'full'), ('output.kind', 'two_level')):
         further = {'output.samples': 1000} if key == 'output.kind' else {}
         with refuses(key):
             load(**{key: value}, **further)
