@@ -60,7 +60,7 @@ def test_a_config_of_ones_own_may_use_those_of_the_package(folder):
 def test_a_sweep_over_words(folder):
     done = nplm(folder, 'sweep', 'sentences', 'model.h=2,3', *SHORT, '--workdir=sweep')
     assert done.returncode == 0, done.stderr
-    assert {path.name for path in (folder / 'sweep').iterdir()} == {'h_2', 'h_3', 'table.md', 'table.png'}
+    assert {path.name for path in (folder / 'sweep').iterdir()} == {'h_2', 'h_3', 'table.md', 'table.csv', 'table.png'}
 
 
 def test_the_points_of_a_sweep_as_processes(folder):
