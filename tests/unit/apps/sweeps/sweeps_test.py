@@ -283,3 +283,8 @@ def test_a_grid_of_components_is_refused(axis):
 def test_a_grid_reads_values_as_their_keys_have_them():
     points = sweep_points.grid_points(['model.prune=0'], text_config.get_config('modified_kneser_ney'))
     assert points.possible[0].settings.model.prune == '0'
+
+
+def test_a_grid_takes_no_teachers():
+    with refuses('--grid'):
+        sweep_points.grid_points(['output.teacher=a,b'], text_config.get_config())
