@@ -159,7 +159,7 @@ def serve(address: str) -> None:
         'matplotlib.figure',
         'nltk',
         'nplm_jax.inference.generation',
-        'nplm_jax.apps.sweeps.sweeps',
+        'nplm_jax.cli.launched',
         'configs.default',
     ):
         importlib.import_module(name)

@@ -19,7 +19,12 @@ from nplm_jax.runs.run_inputs import TEACHER
 from nplm_jax.runs.run_names import run_name, unique_names
 from nplm_jax.utils.errors import BadInput, require
 
-RESERVED_NAMES = ('table.md', 'table.png', '.jobs')  # files that a sweep keeps beside the folders of its points
+RESERVED_NAMES = (
+    'table.md',
+    'table.csv',
+    'table.png',
+    '.jobs',
+)  # files that a sweep keeps beside the folders of its points
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,5 +1,7 @@
 """Runs of the points of a sweep, and the table of their perplexities."""
 
+import csv
+import io
 import math
 import pathlib
 import sys
@@ -18,6 +20,10 @@ from nplm_jax.runs import run_inputs, session, workdir
 from nplm_jax.runs.shared_corpus import SharedCorpus
 from nplm_jax.utils.errors import NonFiniteError
 from nplm_jax.utils.io import write_atomically
+
+_PARTS = 'train', 'valid', 'test'
+_NUMBERS = *_PARTS, 'seconds'  # columns of the tables
+_FINISHED = 'finished'
 
 
 def check_begun(points: Iterable[Point], folder: pathlib.Path) -> None:
@@ -80,7 +86,10 @@ def run(
 
 
 def write_table(points: Sequence[Point], folder: pathlib.Path, failures: Mapping[str, str]) -> str:
-    """Writes the perplexities of all points to `table.md`, and draws them where a key varies.
+    """Writes the perplexities of all points to `table.md` and `table.csv`, and draws them where a key varies.
+
+    The CSV has one row per point: `point`, a column for each key that varies, the perplexities `train`, `valid` and
+    `test`, `seconds`, and `state`, which is `finished` or the word of `failures`. What a point does not have is empty.
 
     Args:
         points: the points of the sweep.
@@ -96,35 +105,43 @@ def write_table(points: Sequence[Point], folder: pathlib.Path, failures: Mapping
         BadInput: finished points of one `corpus.*` were on different texts.
     """
     texts: dict[CorpusSettings, tuple[str, str]] = {}  # the first point of each, and the digest of its text
-    rows: list[list[Any]] = []
-    drawn: list[tuple[Mapping[str, Any], float]] = []
+    records: list[dict[str, Any]] = []
     varied = list(dict.fromkeys(key for point in points for key in point.overrides if key != 'name'))
-    best, lowest = -1, math.inf
     for point in points:
-        results = None if point.name in failures else catalog.finished(folder / point.name)
-        if results is None:
-            rows.append([point.name, failures.get(point.name, 'missing'), '-', '-', '-'])
-            continue
-        text = str(run_inputs.read_record(folder / point.name).get('sha256'))
-        first, expected = texts.setdefault(point.settings.corpus, (point.name, text))
-        if text != expected:
-            run_inputs.refuse_changes(folder, f'{point.name} was started on a different text from {first}')
-        perplexities = [null_to_inf(results['perplexity'][s]) for s in ('train', 'valid', 'test')]
-        if perplexities[1] < lowest:
-            best, lowest = len(rows), perplexities[1]
-        rows.append([point.name, *perplexities, float(results['seconds'])])
         values = config_lib.to_flat(point.settings)
-        drawn.append(({key: values.get(key) for key in varied}, perplexities[1]))
+        record = {key: values.get(key) for key in varied}
+        record |= {'point': point.name, 'state': failures.get(point.name, 'missing')}
+        if point.name not in failures and (results := catalog.finished(folder / point.name)):
+            text = str(run_inputs.read_record(folder / point.name).get('sha256'))
+            first, expected = texts.setdefault(point.settings.corpus, (point.name, text))
+            if text != expected:
+                run_inputs.refuse_changes(folder, f'{point.name} was started on a different text from {first}')
+            record |= {part: null_to_inf(results['perplexity'][part]) for part in _PARTS}
+            record |= {'seconds': float(results['seconds']), 'state': _FINISHED}
+        records.append(record)
     names = {point.name for point in points}
-    rows += [[name, word, '-', '-', '-'] for name, word in failures.items() if name not in names]
+    records += [{'point': name, 'state': word} for name, word in failures.items() if name not in names]
+    finished = [record for record in records if record['state'] == _FINISHED]
     comparable = len({text for _, text in texts.values()}) <= 1
-    has_best = comparable and best >= 0 and len(rows) > 1
-    lines = [f'Best on validation: {folder / rows[best][0]}'] if has_best else []
+    best = min(finished, key=lambda record: record['valid'], default=None) if comparable and len(records) > 1 else None
+    if best and best['valid'] == math.inf:
+        best = None
+    rows = []
+    for record in records:
+        cells = (
+            [record[name] for name in _NUMBERS] if record['state'] == _FINISHED else [record['state'], '-', '-', '-']
+        )
+        rows.append([record['point'], *cells, 'best on validation' if record is best else ''])
+    table = markdown_table(['point', *_NUMBERS, ''], rows)
+    write_atomically(folder / 'table.md', table + '\n')
+    writer = csv.DictWriter(text_file := io.StringIO(), ['point', *varied, *_NUMBERS, 'state'], lineterminator='\n')
+    writer.writeheader()
+    writer.writerows(records)
+    write_atomically(folder / 'table.csv', text_file.getvalue())
+    lines = [f'Best on validation: {folder / best["point"]}'] if best else []
     if not comparable:
         lines.append('The points differ in their words or vocabulary: their perplexities are not comparable')
-    rows = [[*row, 'best on validation' if has_best and row is rows[best] else ''] for row in rows]
-    table = markdown_table(['point', 'train', 'valid', 'test', 'seconds', ''], rows)
-    write_atomically(folder / 'table.md', table + '\n')
+    drawn = [({key: record[key] for key in varied}, record['valid']) for record in finished]
     if figure := figures.draw_sweep(drawn, folder / 'table.png', comparable):
         lines.append(f'Figure: {figure}')
     return '\n'.join([table, *lines])

@@ -1,4 +1,4 @@
-"""nplm train and nplm sweep do what launch.py does, from any folder; so does nplm_jax.train."""
+"""nplm train does what launch.py does, from any folder; so does nplm_jax.train."""
 
 import json
 import pathlib
@@ -12,10 +12,8 @@ from absl import flags
 from helpers import ROOT, call_main, refuses, usual_environment
 
 import nplm_jax
-from nplm_jax.apps.sweeps import sweep_flags
 from nplm_jax.cli import __main__ as cli
-from nplm_jax.cli import launch, train
-from nplm_jax.cli.commands import all_commands
+from nplm_jax.cli import launch_flags
 from nplm_jax.reporting import notebook
 
 SHORT = '--config.train.epochs=2', '--config.train.evaluate_every=0'
@@ -57,18 +55,6 @@ def test_a_config_of_ones_own_may_use_those_of_the_package(folder):
     assert json.loads((folder / 'own' / 'results.json').read_text())['family'] == 'interpolated'
 
 
-def test_a_sweep_over_words(folder):
-    done = nplm(folder, 'sweep', 'sentences', 'model.h=2,3', *SHORT, '--workdir=sweep')
-    assert done.returncode == 0, done.stderr
-    assert {path.name for path in (folder / 'sweep').iterdir()} == {'h_2', 'h_3', 'table.md', 'table.png'}
-
-
-def test_the_points_of_a_sweep_as_processes(folder):
-    done = nplm(folder, 'sweep', 'sentences', 'seed=2', *SHORT, '--workdir=jobs', '--launcher=local')
-    assert done.returncode == 0, done.stderr + done.stdout
-    assert (folder / 'jobs' / 'seed_2' / 'results.json').exists()
-
-
 @pytest.mark.parametrize(
     'words,message',
     [
@@ -79,11 +65,6 @@ def test_the_points_of_a_sweep_as_processes(folder):
         (['train', 'sentences', '--config.model.h=x'], "--config.model.h='x': must be an integer"),
         (['train', 'sentences', 'model.h=3'], 'model.h=3: not a flag; '),
         (['train'], 'the following arguments are required: CONFIG[:ROW]'),
-        (['sweep', 'sentences'], '--sweep: '),
-        (['sweep', 'sentences', '--grid=model.hh=3'], '--grid: model.hh'),
-        (['sweep', 'sentences', '--minutes=2'], '--minutes: cannot be used with nplm sweep'),
-        (['sweep', 'sentences', 'model.hh=3'], '--grid: model.hh'),
-        (['sweep', 'sentences', '--grid'], '--grid: '),
     ],
 )
 def test_a_mistake_is_one_line(folder, words, message):
@@ -131,16 +112,6 @@ def test_a_program_that_is_no_notebook_shows_nothing(monkeypatch):
 
 
 def test_help_names_every_flag():
-    own = {flag.name for module in (launch, sweep_flags) for flag in flags.FLAGS.get_key_flags_for_module(module)}
-    text = ''.join(nplm(ROOT, name, '--help').stdout for name in ('train', 'sweep'))
-    hidden = {'sweep', 'grid', 'config', 'configs'}  # what `nplm sweep` and CONFIG stand for
-    assert not {name for name in own - hidden if not re.search(rf'--{name}\b', text)}
-
-
-def test_a_flag_of_a_sweep_may_stand_apart_from_its_value(monkeypatch):
-    started = []
-    monkeypatch.setattr(train, 'start', lambda *words: started.append(words))
-    words = ['sentences', '--grid', 'seed=1,2', '--workdir', 'out', 'model.h=3,4', '--vectorize']
-    all_commands()['sweep'].run('sweep', words)
-    grid = ['--grid=seed=1,2', '--grid=model.h=3,4']
-    assert started == [('sweep', ['sentences'], grid, ['--workdir', 'out', '--vectorize'])]
+    own = {flag.name for flag in flags.FLAGS.get_key_flags_for_module(launch_flags)}
+    text = nplm(ROOT, 'train', '--help').stdout
+    assert not {name for name in own - {'config'} if not re.search(rf'--{name}\b', text)}

@@ -14,7 +14,6 @@ from helpers import check_resumed, make_corpus, make_network, refuses, register,
 from value_projection import SCALED_SCORES, ScaledWords
 
 from configs import text
-from nplm_jax.apps.sweeps.together import run_many
 from nplm_jax.config import settings as config_lib
 from nplm_jax.data.stream import Span
 from nplm_jax.inference import generation, scoring
@@ -94,15 +93,3 @@ def test_new_words_have_rows_of_the_tables_that_a_body_declares():
 
 def test_stopped_and_resumed_is_bit_for_bit_the_same(tmp_path):
     check_resumed(small_settings({'model.family': 'bag', 'optimizer.name': 'adam'}), tmp_path)
-
-
-def test_runs_that_train_together_end_as_each_alone(tmp_path):
-    sampled = {'output.kind': 'nce', 'output.samples': 9}
-    changes = [{'seed': 1}, {'seed': 2}, {'seed': 1, 'optimizer.learning_rate': 0.5}]
-    configs = [make_config(tmp_path, **sampled, **change) for change in changes]
-    together = run_many(configs, [tmp_path / f'together{i}' for i in range(3)], 'x')
-    assert [results['trained_together'] for results in together] == [3, 3, 3]
-    perplexities = [results['perplexity']['test'] for results in together]
-    assert len(set(perplexities)) == 3
-    alone = experiment.run(configs[2], tmp_path / 'alone')
-    assert perplexities[2] == pytest.approx(alone['perplexity']['test'], rel=1e-5)

@@ -8,8 +8,6 @@ import pytest
 from helpers import refuses
 
 import nplm_jax
-from configs import default
-from nplm_jax.apps.sweeps import sweep_points
 from nplm_jax.reporting import catalog
 from nplm_jax.runs import experiment, run_inputs
 from nplm_jax.utils.errors import BadInput
@@ -70,11 +68,9 @@ def test_what_a_teacher_does_not_fit_is_one_line(trained, tmp_path, changes, key
     assert '\n' not in str(caught.value) and not (tmp_path / 'student').exists()
 
 
-def test_a_weight_needs_a_teacher_and_a_grid_takes_none(trained, tmp_path):
+def test_a_weight_needs_a_teacher(trained, tmp_path):
     with refuses('output.teacher_weight'):
         train(tmp_path / 'student', output__teacher_weight=0.3)
-    with refuses('--grid'):
-        sweep_points.grid_points(['output.teacher=a,b'], default.get_config())
 
 
 def test_long_names_are_no_path_and_a_teacher_that_cannot_be_read_is_named(trained, tmp_path):

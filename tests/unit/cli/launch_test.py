@@ -129,21 +129,6 @@ WRONG = [
         ('--config=configs/sentences.py', '--config.model.m=2,3'),
         "--config.model.m='2,3':",
     ),
-    (('--config=configs/sentences.py', '--grid=model.m'), "--grid='model.m':"),
-    (('--config=configs/sentences.py', '--grid', 'model.m=2,x'), "--grid: model.m='x':"),
-    (('--config=configs/sentences.py', '--grid', 'model.dropout=0,x'), "--grid: model.dropout='x':"),
-    (
-        ('--config=configs/sentences.py', '--grid', 'model.m=2', 'model.k=3'),
-        '--grid: model.k:',
-    ),
-    (('--config=configs/sentences.py', '--grid', 'model.m=2', 'model.m=3'), "--grid='model.m=3':"),
-    (('--config=configs/sentences.py', '--grid=model.direct=1'), "--grid: model.direct='1':"),
-    (('--config=configs/sentences.py', '--grid=model.m=3,3'), '--grid:'),
-    (('--config=configs/sentences.py', '--grid=model.n=0,1'), '--grid: model.n=0:'),
-    (
-        ('--config=configs/sentences.py', '--grid=seed=1', '--sweep'),
-        '--sweep:',
-    ),
     (
         ('--config=configs/sentences.py', '--config.model.direct=maybe'),
         "--config.model.direct='maybe':",
@@ -151,9 +136,7 @@ WRONG = [
     (('--config=configs/sentences.py', '--minutes', 'two'), "--minutes='two':"),
     (('--config=configs/sentences.py', '--heartbeat=1'), "--heartbeat='1':"),
     (('--config=configs/sentences.py', '--config.seed'), '--config.seed:'),
-    (('--config=configs/sentences.py', '--sweep=2'), "--sweep='2':"),
     (('--config=configs/sentences.py', '--flagfile=nope'), "--flagfile='nope':"),
-    (('--config=configs/sentences.py', '--vectorize'), '--vectorize:'),
     (('--config=configs/sentences.py', '--config.model.family=lstm'), "--config.model.family='lstm':"),
     (('--config=configs/sentences.py:lstmm',), 'configs/sentences.py:lstmm:'),
     (('--config=configs/sentences.py:lstm,gru',), 'configs/sentences.py:lstm,gru:'),
@@ -178,14 +161,6 @@ WRONG = [
     (('--config=configs/sentences.py', '--config.model.n=1'), 'model.n=1:'),
     (('--config=configs/sentences.py', '--confg=3'), '--confg:'),
     (('--config=configs/sentences.py', 'model.h=3'), 'model.h=3:'),
-    (
-        ('--config=configs/sentences.py', '--grid', 'model.layers=3,4'),
-        '--grid: model.layers:',
-    ),
-    (
-        ('--config=configs/sentences.py', '--grid', 'optimizer.name=adam'),
-        "--grid='optimizer.name=adam':",
-    ),
     (
         ('--config=configs/sentences.py:adam', '--config.optimizer.row_adaptivity=0.9'),
         '--config.optimizer.row_adaptivity:',
@@ -248,7 +223,7 @@ def test_flags_set_keys_of_sections_that_a_config_lacks(tmp_path):
         ('--config.model.hh=3', 'model.h'),
         ('--model.h=3', '--config.model.h'),
         ('--learning_rate=3', '--config.optimizer.learning_rate'),
-        ('--vectorise', '--vectorize'),
+        ('--distribute', '--distributed'),
         ('--config=brown:mlp99', 'mlp9'),
         ('--config=configs/brwn.py', 'brown'),
     ],
@@ -284,14 +259,12 @@ def test_a_config_file_that_raises_is_one_line(tmp_path, text, message):
 
 
 def test_the_resolved_config_is_printed_and_nothing_trained(tmp_path):
-    done = launch(
-        f'--config={ROOT}/configs/text.py', '--config.model.h=7', '--print_config', '--grid', 'seed=1,2', cwd=tmp_path
-    )
+    done = launch(f'--config={ROOT}/configs/text.py', '--config.model.h=7', '--print_config', cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     printed = done.stdout.splitlines()
     assert any(re.match(r'model\.h = 7  # .*\b200\b', line) for line in printed)
     assert re.search(r"^model\.family = 'nplm'  # .*: nplm \| residual \| ", done.stdout, re.MULTILINE)
-    assert len(printed) == len(flatten(text_config.get_config())) + 2 and "point 2: {'seed': 2, " in printed[-1]
+    assert len(printed) == len(flatten(text_config.get_config()))
     assert not [*tmp_path.iterdir()]
 
 
@@ -356,20 +329,6 @@ def test_the_default_folder_of_another_config_has_its_name_once():
     assert run_names.default_name(config, {'name': 'mine', 'seed': 2}) == 'mine__seed_2'
     config.corpus.name = 'text'  # a study of one's own, in which the text varies
     assert run_names.default_name(config, {'corpus.path': '/a/b.txt'}) == 'mine__path_b.txt'
-
-
-def test_a_point_of_a_sweep_with_a_folder_that_is_refused_stops_it_at_once(tmp_path):
-    (tmp_path / 'sweep.py').write_text(
-        f'import sys\nsys.path.insert(0, {str(ROOT)!r})\n'
-        'from configs.sentences import get_config\n\n\ndef sweep():\n'
-        "    yield {'seed': 2}\n    yield {'name': 'a[1]'}\n"
-    )
-    done = launch(f'--config={tmp_path}/sweep.py', '--sweep', f'--workdir={tmp_path}/runs')
-    assert (done.returncode, done.stderr.splitlines()[0][: len(f"--workdir='{tmp_path}/runs/a[1]': ")]) == (
-        2,
-        f"--workdir='{tmp_path}/runs/a[1]': ",
-    )
-    assert len(done.stderr.splitlines()) == 1 and not (tmp_path / 'runs').exists()
 
 
 def test_the_folder_of_a_run_may_be_a_link(tmp_path):

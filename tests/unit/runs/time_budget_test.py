@@ -205,8 +205,6 @@ def test_a_choice_of_a_users_function_may_have_integers_for_numbers(tmp_path):
         (['--minutes=1', '--config.train.epochs=2'], '--config.train.epochs=2:'),
         (['--config=text:backoff', '--minutes=1'], "--config='backoff':"),
         (['--minutes=1', '--config.model.direct=True', '--config.model.h=0'], '--config.model.h=0:'),
-        (['--minutes=1', '--sweep'], '--minutes=1.0:'),
-        (['--minutes=1', '--search=2'], '--search=2:'),
     ],
 )
 def test_bad_input_is_one_line(text, tmp_path, flags, message):

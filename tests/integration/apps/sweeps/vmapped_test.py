@@ -9,7 +9,7 @@ import signal
 import jax
 import numpy as np
 import pytest
-from helpers import IMPORTANCE, fitted, launch, launch_process, numbers, one_line, run_chunk, same_bits
+from helpers import IMPORTANCE, fitted, launch, launch_process, numbers, one_line, register, run_chunk, same_bits
 
 from configs import sentences
 from nplm_jax.apps.sweeps import sweep_points, sweeps, together
@@ -232,3 +232,17 @@ def test_a_sweep_over_rate_and_decay_compiles_its_updates_once(tmp_path):
     before = execute_steps._cache_size()
     sweeps.run(points, tmp_path, 'x')
     assert len(points) == 6 and execute_steps._cache_size() == before + 1
+
+
+def test_runs_of_a_new_body_that_train_together_end_as_each_alone(monkeypatch, tmp_path):
+    register(monkeypatch, 'model.family', 'bag', 'bag_of_features:BagOfFeatures')
+    config = config_lib.override(sentences.get_config(), {'model.family': 'bag', 'train.epochs': 2})
+    sampled = {'output.kind': 'nce', 'output.samples': 5}
+    changes = [{'seed': 1}, {'seed': 2}, {'seed': 1, 'optimizer.learning_rate': 0.1}]
+    configs = [config_lib.override(config, sampled | change) for change in changes]
+    results = run_many(configs, [tmp_path / f'together{i}' for i in range(3)], 'x')
+    assert [result['trained_together'] for result in results] == [3, 3, 3]
+    perplexities = [result['perplexity']['test'] for result in results]
+    assert len(set(perplexities)) == 3
+    alone = experiment.run(configs[2], tmp_path / 'alone')
+    assert perplexities[2] == pytest.approx(alone['perplexity']['test'], rel=1e-5)

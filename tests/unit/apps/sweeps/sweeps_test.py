@@ -1,3 +1,5 @@
+import csv
+import json
 import re
 
 import pytest
@@ -120,6 +122,26 @@ def test_a_sweep_names_an_impossible_point_and_runs_the_others(tmp_path):
     rows = [line.split('|')[1:3] for line in (tmp_path / 'runs' / 'table.md').read_text().splitlines()[2:]]
     assert [row[0].strip() for row in rows] == ['delta_0.1', 'delta_0.2', 'delta_-1.0']
     assert rows[2][1].strip() == 'impossible' and len(list((tmp_path / 'runs').glob('*/results.json'))) == 2
+
+
+def test_a_sweep_writes_a_csv_with_a_row_for_each_point(bigrams, tmp_path):
+    points = bigrams(0.1, 0.2, 0.3)
+    sweeps.run(points[:1], tmp_path / 'runs', '')
+    sweeps.write_table(points, tmp_path / 'runs', {points[1].name: 'diverged', 'delta_-1.0': 'impossible'})
+    with (tmp_path / 'runs' / 'table.csv').open(newline='') as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == ['point', 'model.delta', 'train', 'valid', 'test', 'seconds', 'state']
+    found = [(row['point'], row['model.delta'], row['state']) for row in rows]
+    assert found == [
+        ('delta_0.1', '0.1', 'finished'),
+        ('delta_0.2', '0.2', 'diverged'),
+        ('delta_0.3', '0.3', 'missing'),
+        ('delta_-1.0', '', 'impossible'),
+    ]
+    results = json.loads((tmp_path / 'runs' / 'delta_0.1' / 'results.json').read_text())
+    assert {part: float(rows[0][part]) for part in results['perplexity']} == results['perplexity']
+    assert float(rows[0]['seconds']) == results['seconds']
+    assert all(row[name] == '' for row in rows[1:] for name in ('train', 'valid', 'test', 'seconds'))
 
 
 def test_a_sweep_prints_each_note_once(bigrams, tmp_path, lines):
@@ -261,3 +283,8 @@ def test_a_grid_of_components_is_refused(axis):
 def test_a_grid_reads_values_as_their_keys_have_them():
     points = sweep_points.grid_points(['model.prune=0'], text_config.get_config('modified_kneser_ney'))
     assert points.possible[0].settings.model.prune == '0'
+
+
+def test_a_grid_takes_no_teachers():
+    with refuses('--grid'):
+        sweep_points.grid_points(['output.teacher=a,b'], text_config.get_config())
