@@ -107,7 +107,7 @@ def test_commands_follow_the_saved_rules_and_another_text_is_refused(train, call
     assert loading.load(folder).vocabulary.tokenize('The dogs, said') == ['the', 'dogs,', 'said']
     (output,) = call('The dogs, said\n', 'score', folder, '--json')
     assert json.loads(output)['lines'][0]['words'] == ['the', 'dogs,', 'said']
-    with refuses('--workdir'):
+    with refuses('RUN'):
         loading.prepare_recorded(settings, folder)
 
 
