@@ -67,7 +67,7 @@ def parse_flags(argv: list[str]) -> list[str]:
     try:
         return launch_flags.parse(argv)
     except (BadInput, flags.Error) as error:
-        exit_with(2, str(explain(error)))
+        exit_with(2, str(explain(error)), collective=True)  # before JAX has started, in every process
 
 
 def exit_with(code: int, message: str, collective: bool = False) -> NoReturn:

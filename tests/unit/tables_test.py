@@ -69,7 +69,7 @@ TABLES = [
     ('experiments/search/README.md', 'search.study --show'),
     ('experiments/pruning/README.md', 'pruning.study'),
     ('experiments/decoding/README.md', 'decoding.study'),
-    ('experiments/decoding/README.md', 'decoding.lexicon_free'),
+    ('experiments/decoding/README.md', 'decoding.searches'),
     ('experiments/minimal_pairs/README.md', 'minimal_pairs.harness'),
     ('experiments/reading_times/README.md', 'reading_times.table'),
     ('experiments/reading_times/README.md', 'reading_times.table --questions'),

@@ -48,8 +48,8 @@ def split_axes(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """Splits the words after the configs into flags with their values, and axes KEY=VALUE,..., which stand for --grid.
 
     Examples:
-        >>> split_axes(['model.h=50,100', '--slurm', 'partition=gpu', '--grid', 'seed=1,2', '--vectorize'])
-        (['--slurm', 'partition=gpu', '--vectorize'], ['model.h=50,100', 'seed=1,2'])
+        >>> split_axes(['model.h=50,100', '--slurm', 'partition=gpu', '--novectorize', 'seed=1,2'])
+        (['--slurm', 'partition=gpu', '--novectorize'], ['model.h=50,100', 'seed=1,2'])
     """
     others, axes, takes_value = list[str](), list[str](), False
     for word in words:
@@ -59,5 +59,6 @@ def split_axes(words: Sequence[str]) -> tuple[list[str], list[str]]:
             others.append(word)
         name = word.lstrip('-')
         is_flag = word.startswith('-') and '=' not in word and name != 'grid'
-        takes_value = is_flag and not (name in flags.FLAGS and flags.FLAGS[name].boolean)
+        switches = {flag for flag in (name, name.removeprefix('no')) if flag in flags.FLAGS and flags.FLAGS[flag].boolean}
+        takes_value = is_flag and not switches
     return [word for word in others if not (axes and word == '--grid')], axes

@@ -22,7 +22,7 @@ from experiments import results, study
 PRINTED = re.compile(r'python -m (experiments(?:\.\w+)+)(.*)')
 END = re.compile(r'`| &&| -->|\s#|  |(?<!\.)[.;,]$')  # what follows a command: prose, or another command
 WRONG = {  # words after the module, of which one names what is missing or cannot be
-    'decoding.lexicon_free': ['--runs=nosuch'],
+    'decoding.searches': ['--runs=nosuch'],
     'decoding.study': ['--runs=nosuch'],
     'frontier.calibration': ['nosuch'],
     'frontier.torch_recipes': ['--minutes=0'],
