@@ -59,6 +59,6 @@ def split_axes(words: Sequence[str]) -> tuple[list[str], list[str]]:
             others.append(word)
         name = word.lstrip('-')
         is_flag = word.startswith('-') and '=' not in word and name != 'grid'
-        switches = {flag for flag in (name, name.removeprefix('no')) if flag in flags.FLAGS and flags.FLAGS[flag].boolean}
-        takes_value = is_flag and not switches
+        known = [flags.FLAGS[flag] for flag in (name, name.removeprefix('no')) if flag in flags.FLAGS]
+        takes_value = is_flag and not any(flag.boolean for flag in known)
     return [word for word in others if not (axes and word == '--grid')], axes
