@@ -24,6 +24,7 @@ from absl import flags
 from absl.testing import flagsaver
 
 from configs import default
+from nplm_jax.cli import exits
 from nplm_jax.cli import launch as launch_lib
 from nplm_jax.config import plugins
 from nplm_jax.config import settings as config_lib
@@ -444,7 +445,7 @@ def _flags_kept() -> Iterator[None]:
             flags.FLAGS[name].value = value
         if not is_parsed:
             flags.FLAGS.unparse_flags()
-        launch_lib._exit_code.clear()
+        exits._decided.clear()
 
 
 @contextlib.contextmanager

@@ -5,11 +5,12 @@ import dataclasses
 import functools
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NoReturn, Protocol
+from typing import Any
 
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
+from nplm_jax.cli.exits import exit_with, exit_with_loss
 from nplm_jax.cli.launch_flags import (
     CONFIG,
     COORDINATOR,
@@ -34,15 +35,7 @@ from nplm_jax.training.train import Interrupted
 from nplm_jax.utils.errors import NonFiniteError
 from nplm_jax.utils.io import expand
 
-__all__ = ['Launch', 'exit_with_loss', 'is_lost_process', 'is_primary', 'run']
-
-
-class Exit(Protocol):
-    """Prints a message on stderr and ends the process; see `launch.exit_with`."""
-
-    def __call__(self, code: int, message: str, collective: bool = False) -> NoReturn:
-        """See the class."""
-        ...
+__all__ = ['Launch', 'is_lost_process', 'is_primary', 'run']
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,18 +68,17 @@ class Launch:
         return [f'--scheduler={SCHEDULER.value}'] if SCHEDULER.value else []
 
 
-def set_up(command: str, program: Sequence[str], exit_with: Exit) -> Launch:
+def set_up(command: str, program: Sequence[str]) -> Launch:
     """Prepares the process for what the flags describe.
 
     Args:
         command: The command line, for the line that says how to resume.
         program: What Python runs as the process of a job.
-        exit_with: Ends the process.
     """
     raise_on_sigterm()  # after the imports: an exception inside an extension module's import becomes an ImportError
     process.set_up_process(all_cores=any(extension.all_cores for extension in extensions()))
     if DISTRIBUTED.value:
-        on_loss = functools.partial(exit_with_loss, exit_with, 'it ended or stopped responding', command)
+        on_loss = functools.partial(exit_with_loss, 'it ended or stopped responding', command)
         multihost.start(COORDINATOR.value, PROCESSES.value, PROCESS_ID.value, HEARTBEAT.value, on_loss)
     config = CONFIG.value
     file = config_flags.get_config_filename(flags.FLAGS['config'])
@@ -97,17 +89,16 @@ def set_up(command: str, program: Sequence[str], exit_with: Exit) -> Launch:
     return Launch(folder, config, file, overrides, command, program)
 
 
-def run(command: str, program: Sequence[str], exit_with: Exit) -> None:
+def run(command: str, program: Sequence[str]) -> None:
     """Runs what the flags ask for.
 
     Args:
         command: The command line, for the results and for the line that says how to resume.
         program: What Python runs as the process of a job.
-        exit_with: Ends the process.
     """
-    launch = set_up(command, program, exit_with)
+    launch = set_up(command, program)
     asked = next((extension.run for extension in extensions() if extension.is_asked), run_one)
-    with resumable(launch, exit_with):
+    with resumable(launch):
         try:
             asked(launch)
         except Interrupted as stop:
@@ -130,7 +121,7 @@ def run_one(launch: Launch) -> None:
 
 
 @contextlib.contextmanager
-def resumable(launch: Launch, exit_with: Exit) -> Iterator[None]:
+def resumable(launch: Launch) -> Iterator[None]:
     """Ends the process in one line where the folder of the run cannot be written or read; says how to resume."""
     try:
         yield
@@ -138,8 +129,3 @@ def resumable(launch: Launch, exit_with: Exit) -> Iterator[None]:
         if not (failure := workdir.describe_failure(error, launch.folder)):
             raise
         exit_with(1, f'{failure}; saved progress is intact; resume with: {launch.command}')
-
-
-def exit_with_loss(exit_with: Exit, reason: str, command: str) -> NoReturn:
-    """Ends this process of a --distributed run because another one is lost."""
-    exit_with(1, f'another process was lost ({reason}); resume all processes with: {command}')

@@ -1,0 +1,49 @@
+"""The ends of a launch: one line on stderr and an exit code. Imports no JAX."""
+
+import contextlib
+import os
+import sys
+import threading
+from typing import NoReturn
+
+from absl import flags
+
+from nplm_jax.cli.launch_flags import DISTRIBUTED
+
+_decided: list[int] = []  # the exit code, once a process waits for nothing but the exit of the others
+
+
+def decide(code: int) -> None:
+    """Decides the exit code: whatever fails later in this process does not change it."""
+    _decided.append(code)
+
+
+def exit_with(code: int, message: str, collective: bool = False) -> NoReturn:
+    """Prints the message on stderr and ends the process.
+
+    Args:
+        code: the exit code.
+        message: one line.
+        collective: all processes of a --distributed run exit here. A process that exits alone skips JAX's exit
+            handlers, which would wait for the others.
+    """
+    if _decided:
+        os._exit(_decided[0])
+    print(message, file=sys.stderr, flush=True)
+    if not collective and flags.FLAGS.is_parsed() and DISTRIBUTED.value:
+        flush = threading.Thread(target=_flush_stdout, daemon=True)
+        flush.start()
+        flush.join(5)  # nobody may read stdout
+        os._exit(code)
+    decide(code)
+    sys.exit(code)
+
+
+def _flush_stdout() -> None:
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+
+
+def exit_with_loss(reason: str, command: str) -> NoReturn:
+    """Ends this process of a --distributed run because another one is lost."""
+    exit_with(1, f'another process was lost ({reason}); resume all processes with: {command}')
