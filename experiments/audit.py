@@ -75,6 +75,12 @@ def read_all(folder: pathlib.Path = HERE) -> list[Result]:
     return found
 
 
+def faults() -> dict[Result, list[str]]:
+    """Returns the faults of each committed result; none of a good one."""
+    known = known_commits()
+    return {result: result.faults(known) for result in read_all()}
+
+
 def known_commits() -> frozenset[str]:
     """Returns all commits of this repository; none outside a clone."""
     done = subprocess.run(['git', 'rev-list', '--all'], cwd=HERE, capture_output=True, text=True)
@@ -83,19 +89,18 @@ def known_commits() -> frozenset[str]:
 
 def make(show_files: bool = False) -> str:
     """Returns the table of the studies, or that of the results with faults."""
-    known = known_commits()
-    faults = {result: result.faults(known) for result in read_all()}
+    found_in = faults()
     if show_files:
         rows = [
             [str(result.path), ', '.join(sorted(result.jaxlib)), ', '.join(sorted(result.commits)), ', '.join(found)]
-            for result, found in faults.items()
+            for result, found in found_in.items()
             if found
         ]
         return markdown_table(['result', 'jaxlib', 'commit', 'fault'], rows)
     table = []
-    studies = dict.fromkeys(result.path.parts[0] for result in faults)
+    studies = dict.fromkeys(result.path.parts[0] for result in found_in)
     for name in [*studies, 'all']:
-        some = [found for result, found in faults.items() if name in (result.path.parts[0], 'all')]
+        some = [found for result, found in found_in.items() if name in (result.path.parts[0], 'all')]
         table.append([name, len(some), some.count([]), *(sum(fault in found for found in some) for fault in FAULTS)])
     return markdown_table(HEADER, [[name, *map(str, counts)] for name, *counts in table])
 

@@ -8,6 +8,10 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from ml_collections import ConfigDict
+
+from nplm_jax.config import settings as config_lib
+from nplm_jax.config.keys import list_keys
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import write_atomically
 from nplm_jax.utils.untrusted import read_json
@@ -42,3 +46,9 @@ def split_name(name: str) -> tuple[str, int | None]:
     """Returns the family and the seed of a run's folder, NAME or NAME-SEED."""
     match = re.fullmatch(r'(.+)-(\d{1,3})', name)
     return (match[1], int(match[2])) if match else (name, None)
+
+
+def changed_keys(config: ConfigDict) -> dict[str, Any]:
+    """Returns the keys of a config that differ from their defaults, except its name and seed."""
+    keys = {key.name: key.value for key in list_keys(config_lib.from_config(config)) if key.value != key.default}
+    return {key: value for key, value in keys.items() if key not in ('name', 'seed')}

@@ -94,6 +94,11 @@ class StudyParser(Parser):
         """Adds the flag --until, a time of day: the seconds since the epoch at the next one, 0 without the flag."""
         self.add_argument('--until', type=time_of_day, default=0.0, metavar='HH:MM', help=help)
 
+    def add_training(self, runs: str) -> None:
+        """Adds the flags of a study that trains what is missing: --until, and --runs with this default."""
+        self.add_until('stop at this time of day; the same command continues; default: never')
+        self.add_argument('--runs', default=runs, metavar='DIR', help=f'the folder of the runs; default: {runs}')
+
 
 def positive(kind: type[int] | type[float]) -> Callable[[str], float]:
     """Returns the type of a flag whose value is a number above zero."""
