@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pathlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -16,13 +17,33 @@ from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import write_atomically
 from nplm_jax.utils.untrusted import read_json
 
+_loaded: list[pathlib.Path] = []
+
 
 def read(folder: pathlib.Path, row: str) -> dict[str, Any]:
     """Returns the results.json that was committed as ROW.json. Raises: BadInput when it is missing or damaged."""
     path = folder / f'{row}.json'
     if not path.exists():
         raise BadInput(path, 'missing; run that row and copy its results.json here')
+    return load(path)
+
+
+def load(path: pathlib.Path) -> dict[str, Any]:
+    """Returns the contents of a committed file. The table of a study is marked by the origin of the files it loads."""
+    _loaded.append(path)
     return read_json(path)
+
+
+@contextlib.contextmanager
+def loaded() -> Iterator[list[pathlib.Path]]:
+    """Yields a list to which the files are added that `load` reads meanwhile."""
+    before = len(_loaded)
+    files: list[pathlib.Path] = []
+    try:
+        yield files
+    finally:
+        files += _loaded[before:]
+        del _loaded[before:]
 
 
 def write(path: pathlib.Path, measured: dict[str, Any]) -> None:

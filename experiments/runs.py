@@ -45,7 +45,7 @@ def due(names: Sequence[str], only: str, repeat: bool) -> list[Point]:
         only: A pattern of the names of results, such as `mlp*`.
         repeat: Whether a result that `experiments.audit` does not call good is trained again.
     """
-    faulty = {audit.HERE / result.path for result, found in audit.faults().items() if found} if repeat else set()
+    faulty = {path for path, found in audit.faults().items() if found} if repeat else set()
     wanted = [point for name in names for point in points.STUDIES[name]() if fnmatch.fnmatch(point.result.stem, only)]
     missing = [point for point in wanted if not point.result.exists() or point.result in faulty]
     return sorted(missing, key=lambda point: seconds_before(point) or float('inf'))

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
 
+from experiments import origins, results
 from nplm_jax.cli.parser import Parser, finite_number, integer
 from nplm_jax.runs.signals import Terminated
 from nplm_jax.utils.errors import BadInput, NonFiniteError, require
@@ -191,13 +192,20 @@ def counts(text: str) -> list[int]:
 
 
 def shown(show: Callable[[Flags], str], flags: Flags) -> str:
-    """Returns the table. Raises: BadInput where the results lack what it shows."""
+    """Returns the table, with a note if results in it should not be trusted.
+
+    Raises:
+        BadInput: The results lack what the table shows.
+    """
     try:
-        return show(flags)
+        with results.loaded() as files:
+            table = show(flags)
     except BadInput:
         raise
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise BadInput('results', f'are not of the form that this table shows ({error!r})') from error
+    note = origins.note(files)
+    return f'{table}\n\n{note}' if note else table
 
 
 def _end(code: int, message: str) -> None:

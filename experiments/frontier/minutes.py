@@ -124,7 +124,7 @@ def show(_: study.Flags) -> str:
             path = _path(name, minutes, kind)
             if not path.exists() or (kind == '5-gram' and minutes != TEXTS[name].minutes[0]):
                 continue
-            found = read_json(path)
+            found = results.load(path)
             model, is_network = found['config']['model'], 'updates' in found
             units = f'{model["h"]} units, {found["epochs"]:.1f} passes' if is_network else 'modified Kneser-Ney 5-gram'
             process = found.get('process_seconds')

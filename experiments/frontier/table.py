@@ -18,7 +18,6 @@ from experiments import results, study
 from experiments.points import FRONTIER, seed_result
 from nplm_jax.apps.adaptive import command as adapt
 from nplm_jax.reporting.text import markdown_table, save_figure
-from nplm_jax.utils.untrusted import read_json
 
 HERE = pathlib.Path(__file__).parent
 RESULTS = HERE / 'results'
@@ -176,7 +175,7 @@ def seeds() -> str:
     for corpus, folder in {'brown': RESULTS, 'wikitext2': HERE.parent / 'wikitext2' / 'results'}.items():
         for preset, numbers in FRONTIER[corpus].items():
             paths = (seed_result(folder, preset, seed) for seed in numbers)
-            found = [read_json(path) for path in paths if path.exists()]
+            found = [results.load(path) for path in paths if path.exists()]
             tests = [each['perplexity']['test'] for each in found]
             shares = [1 - each['postprocessing']['after'] / each['postprocessing']['before'] for each in found]
             means = f'{statistics.mean(tests):.1f}', f'{statistics.mean(shares):.1%}'

@@ -16,11 +16,10 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from configs import brown, rows, wikitext2
-from experiments import study
+from experiments import results, study
 from nplm_jax.config import settings as config_lib
 from nplm_jax.reporting.text import markdown_table
 from nplm_jax.utils.errors import BadInput
-from nplm_jax.utils.untrusted import read_json
 
 RESULTS = pathlib.Path(__file__).parent / 'results' / 'tuning'
 # What `one_minute` was before, evaluated on a sample.
@@ -116,7 +115,7 @@ def _cells(corpus: str, name: str, changes: Mapping[str, Any]) -> list[Any]:
     path = RESULTS / corpus / f'{name}.json'
     if not path.exists():
         return [name, _spell(changes), *4 * '-']
-    found = read_json(path)
+    found = results.load(path)
     if found['changes'] != changes:
         raise BadInput(path, f'is of {found["changes"]}')
     words = found['updates'] * changes.get('train.batch_size', rows.RECURRENT['train.batch_size'])
