@@ -1,6 +1,7 @@
 """Surprisal, entropy and rank against direct evaluation; words of several tokens; spillover; frames."""
 
 import dataclasses
+import inspect
 import math
 import warnings
 
@@ -340,3 +341,7 @@ def test_the_context_of_all_items_is_read_once(name, monkeypatch):
     for line, statistics in zip(lines, found):
         expected = model.score_lines([np.append(context, line)])[0][40:]
         np.testing.assert_allclose(statistics.log_p_T, expected, atol=1e-5)
+
+
+def test_the_function_is_a_public_name_with_a_docstring():
+    assert 'surprisal' in nplm_jax.__all__ and inspect.getdoc(nplm_jax.surprisal)
