@@ -86,12 +86,6 @@ def test_an_output_that_exists_is_refused_before_anything_is_read(name, tmp_path
         assert '--overwrite' not in error.problem  # what it reads is not there
 
 
-def test_features_refuses_an_output_that_it_would_not_write():
-    with refuses('--output') as caught:
-        all_commands()['features'].run('features', ['runs/x', '--output=out'])
-    assert '--export' in caught.value.problem and '--maps' in caught.value.problem
-
-
 def bad_outputs(name, tmp_path):
     """Returns outputs that cannot be written, in a folder with a file and a folder."""
     (tmp_path / 'docs.txt').write_text('a b\n')
@@ -142,16 +136,6 @@ def test_a_figure_that_exists_is_refused_before_anything_is_read(name, tmp_path,
     assert caught.value.key != '--figure'  # what it reads is not there
     with refuses('--overwrite'):
         draw(name, '--overwrite')
-
-
-@pytest.mark.parametrize('map_name', ['pca.png', 'tsne.png', 'plane.png'])
-def test_a_map_that_exists_is_refused_before_anything_is_read(map_name, tmp_path):
-    (tmp_path / map_name).write_text('hours of work')
-    words = ['runs/x', '--maps', f'--output={tmp_path}']
-    with refuses('--output'):
-        all_commands()['features'].run('features', words)
-    with refuses('RUN'):
-        all_commands()['features'].run('features', [*words, '--overwrite'])
 
 
 IMPORTS = """

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from helpers import make_model, numbers, refuses
 
-from nplm_jax.apps.adaptive.ngram_cache import NgramCache
 from nplm_jax.apps.psycholinguistics.frames import surprisal
 from nplm_jax.config.settings import Settings
 from nplm_jax.data.dataset import Size
@@ -60,7 +59,6 @@ MODELS = {
     'network': lambda: make_model(V),
     'counts': lambda: add_delta(count(np.asarray(TOKENS), Span(0, 1000), 3, V), 1.0),
     'mixture': lambda: mixture.equal([make_model(V), mixture.CachedScores(make_model(V))]),
-    'adaptive': lambda: NgramCache(V, 1, 9, 1.0),
 }
 CALLS = {
     'tokens': [lambda model, ids: perplexity.perplexity(model, ids), lambda model, ids: model.score(ids, slice(0, 2))],
