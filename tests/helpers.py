@@ -540,3 +540,14 @@ def check_unknown_words(call: Callable[[str], Sequence[str]]) -> None:
         errors = call(text)
         found = [line for line in errors if line.startswith('warning: ') and '<rare>' in line]
         assert len(found) == is_warned, errors
+
+
+@contextlib.contextmanager
+def no_app_missing() -> Iterator[None]:
+    """Skips a test, or a module of tests, that imports an app whose folder is deleted."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or '').rpartition('.')[0] != 'nplm_jax.apps':
+            raise
+        pytest.skip(f'needs the app {error.name}', allow_module_level=True)

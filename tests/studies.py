@@ -1,28 +1,14 @@
 """Starts a study in this process, as `python -m experiments.STUDY` does in one of its own."""
 
-import contextlib
 import functools
 import runpy
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from helpers import no_app_missing
 
 from experiments import study
-
-APPS = 'nplm_jax.apps'
-
-
-@contextlib.contextmanager
-def no_app_missing() -> Iterator[None]:
-    """Skips a test, or a module of tests, that imports a study of an app whose folder is deleted."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if (error.name or '').rpartition('.')[0] != APPS:
-            raise
-        pytest.skip(f'needs the app {error.name}', allow_module_level=True)
 
 
 @functools.cache

@@ -42,6 +42,7 @@ def test_the_help_of_training_is_shown_after_a_config_too():
 
 WRITERS = {  # the commands that write an output, and words for what they read, none of which is there
     'adapt': ['runs/x'],
+    'decode': ['runs/x', '--emissions=x.npz', '--labels=labels.txt'],
     'export': ['runs/x', '--to=hf'],
     'features': ['runs/x', '--export'],
     'filter': ['runs/x', '--below=9', '--text', 'docs.txt'],
@@ -50,6 +51,7 @@ WRITERS = {  # the commands that write an output, and words for what they read, 
     'pairs': ['runs/x', '--table=pairs.csv'],
     'prune': ['x.arpa', '--entropy=1'],
     'reading-times': ['runs/x', '--table=times.csv'],
+    'rescore': ['runs/x'],
     'surprisal': ['runs/x', '--table=x.csv'],
 }
 
