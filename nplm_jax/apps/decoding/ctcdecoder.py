@@ -51,6 +51,8 @@ from nplm_jax.apps.decoding.spelled_prefixes import SpelledPrefixes, word_frames
 from nplm_jax.kenlm import model as kenlm
 from nplm_jax.utils.errors import BadInput, require
 
+DEFAULT_BEAM_WIDTH, DEFAULT_HOTWORD_WEIGHT = 100, 10.0  # names of pyctcdecode
+DEFAULT_PRUNE_LOGP, DEFAULT_MIN_TOKEN_LOGP = -10.0, -5.0
 WordFrames = tuple[str, tuple[int, int]]  # a word, its first frame and the frame after its last one
 
 
@@ -154,11 +156,11 @@ class BeamSearchDecoderCTC:
     def decode(
         self,
         logits: np.ndarray,
-        beam_width: int = 100,
-        beam_prune_logp: float = -10.0,
-        token_min_logp: float = -5.0,
+        beam_width: int = DEFAULT_BEAM_WIDTH,
+        beam_prune_logp: float = DEFAULT_PRUNE_LOGP,
+        token_min_logp: float = DEFAULT_MIN_TOKEN_LOGP,
         hotwords: Iterable[str] | None = None,
-        hotword_weight: float = 10.0,
+        hotword_weight: float = DEFAULT_HOTWORD_WEIGHT,
         lm_start_state: kenlm.State | None = None,
     ) -> str:
         """Returns the best text; see `decode_beams`, of which it is the first with `prune_history`."""
@@ -168,12 +170,12 @@ class BeamSearchDecoderCTC:
     def decode_beams(
         self,
         logits: np.ndarray,
-        beam_width: int = 100,
-        beam_prune_logp: float = -10.0,
-        token_min_logp: float = -5.0,
+        beam_width: int = DEFAULT_BEAM_WIDTH,
+        beam_prune_logp: float = DEFAULT_PRUNE_LOGP,
+        token_min_logp: float = DEFAULT_MIN_TOKEN_LOGP,
         prune_history: bool = False,
         hotwords: Iterable[str] | None = None,
-        hotword_weight: float = 10.0,
+        hotword_weight: float = DEFAULT_HOTWORD_WEIGHT,
         lm_start_state: kenlm.State | None = None,
     ) -> list[OutputBeam]:
         """Returns what the search ends with, different texts, best first.
