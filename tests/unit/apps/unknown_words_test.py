@@ -1,7 +1,6 @@
 """Everything that scores text warns, in the same words, if too many of its words are unknown, and only then."""
 
 import io
-import itertools
 import warnings
 
 import pytest
@@ -10,7 +9,6 @@ import nplm_jax
 from nplm_jax.kenlm.model import Model
 
 KNOWN, UNKNOWN = 'i like dog', 'zebra okapi gnu'
-ITEMS = 12
 
 
 def write_text(folder, text):
@@ -18,35 +16,9 @@ def write_text(folder, text):
     return folder / 'text'
 
 
-def write_sentences(folder, text):
-    (folder / 'sentences.csv').write_text(f'sentence\n{text}\n')
-    return f'--table={folder / "sentences.csv"}'
-
-
-def write_pairs(folder, text):
-    (folder / 'pairs.csv').write_text(f'good,bad\n{text},{text}\n')
-    return f'--table={folder / "pairs.csv"}'
-
-
-def write_times(folder, text):
-    """Known words enough for the regression, and beside them many of the text."""
-    words = itertools.cycle('i like dog love coffee hate milk'.split())
-    rows = [
-        (item, zone, word, 250 + (7 * item + 13 * zone) % 50)
-        for item in range(ITEMS)
-        for zone, word in enumerate([*text.split(), *itertools.islice(words, 20 + item % 3)])
-    ]
-    lines = ['item,zone,word,time', *(','.join(map(str, row)) for row in rows)]
-    (folder / 'times.csv').write_text('\n'.join(lines) + '\n')
-    return f'--table={folder / "times.csv"}'
-
-
 COMMANDS = {
     'score': lambda folder, text: ('--summary',),
     'rescore': lambda folder, text: (),
-    'surprisal': lambda folder, text: (write_sentences(folder, text), '--sentence=sentence'),
-    'pairs': lambda folder, text: (write_pairs(folder, text),),
-    'reading-times': lambda folder, text: (write_times(folder, text), '--folds=2'),
     'filter': lambda folder, text: ('--text', write_text(folder, text)),
     'compare': lambda folder, text: (f'--text={write_text(folder, text)}',),
 }
@@ -63,7 +35,6 @@ def test_a_command_warns_of_unknown_words(name, folders, tmp_path, nplm_command,
 
 
 PYTHON = {
-    'surprisal': lambda run, text: nplm_jax.surprisal(run, text.split()),
     'kenlm': lambda run, text: Model(run).score(text),
     'kenlm, lines': lambda run, text: list(Model(run).score_lines([text])),
 }

@@ -6,7 +6,7 @@ import pathlib
 
 import numpy as np
 import pytest
-from helpers import refuses
+from helpers import refuses, write_arpa
 
 from nplm_jax.apps.psycholinguistics import minimal_pairs, pair_table
 from nplm_jax.cli import __main__ as cli
@@ -78,6 +78,15 @@ def test_sentences_and_regions_have_the_surprisals_of_nplm_surprisal(folders, ta
     difference = float(row['region_bad_network']) - float(row['region_good_network'])
     assert float(row['region_difference_network']) == pytest.approx(difference, rel=1e-4)
     assert len(shown) > 2
+
+
+def test_an_arpa_file_is_a_model(folders, table, nplm_command, tmp_path):
+    write_arpa(folders / 'counts', tmp_path / 'lm.arpa')
+    found = [
+        json.loads(nplm_command('pairs', model, f'--table={table}', '--json')[0][0])['models']
+        for model in (folders / 'counts', tmp_path / 'lm.arpa')
+    ]
+    assert found[0]['counts']['all'] == found[1]['lm.arpa']['all']
 
 
 def test_a_region_is_found_without_the_punctuation_around_it(tmp_path):

@@ -6,7 +6,7 @@ import re
 import sys
 
 import pytest
-from helpers import ROOT
+from helpers import ROOT, write_arpa
 
 import nplm_jax
 from nplm_jax.cli import __main__ as cli
@@ -120,6 +120,13 @@ def test_flags_reach_the_measurement(folders, surprisal):
     assert row['tokens'] == 'dog,'
     (row,), _ = surprisal(folders / 'network', '--hyphens=split', text='dog-milk')
     assert row['tokens'] == 'dog milk' and row['num_tokens'] == '2'
+
+
+def test_the_words_of_an_arpa_file_have_no_frequencies(folders, surprisal, tmp_path):
+    write_arpa(folders / 'counts', tmp_path / 'lm.arpa')
+    rows, _ = surprisal(tmp_path / 'lm.arpa', text='i like dog')
+    assert [row['word'] for row in rows] == ['i', 'like', 'dog'] and {row['log_frequency'] for row in rows} == {''}
+    assert all(float(row['surprisal_lm.arpa']) > 0 for row in rows)
 
 
 def test_a_line_is_an_item_and_the_command_says_how_many_it_read(folders, surprisal):
