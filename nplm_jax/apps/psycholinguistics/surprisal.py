@@ -54,13 +54,9 @@ def define(parser: Parser) -> None:
     parser.add_columns()
     parser.add_owned('table', '--sentence', default='', metavar='COLUMN', help=helps['sentence'])
     parser.add_output('.tsv, .csv or .parquet; default: TSV on stdout')
-    parser.add_argument('--punctuation', default='attached', choices=('attached', 'word'), help=helps['punctuation'])
+    for key, values in measurement.CHOICES.items():
+        parser.add_argument(f'--{key}', default=getattr(measurement.Options, key), choices=values, help=helps[key])
     parser.add_context()
-    parser.add_argument('--tokens', default='', choices=('words', 'whitespace'), help=helps['tokens'])
-    parser.add_argument('--hyphens', default='keep', choices=('keep', 'split'), help=helps['hyphens'])
-    parser.add_argument(
-        '--word_probability', default='corrected', choices=('corrected', 'sum'), help=helps['word_probability']
-    )
     parser.add_argument('--spillover', type=int, default=0, metavar='K', help='add the columns of the K words before')
     parser.add_switch('--long', helps['long'])
     parser.add_switch('--open', helps['open'])

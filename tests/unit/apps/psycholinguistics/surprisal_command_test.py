@@ -155,8 +155,8 @@ def test_the_columns_of_the_example_in_r_are_those_that_the_command_writes(folde
     (kept,) = re.findall(r'filter\((\w+), !is\.na\((\w+)\)\)', code)
     (joined,) = re.findall(r'by = c\((.*?)\)', code)
     named = {*re.findall(r'[a-z]\w+', f'{formula} {scaled} {joined}'), *kept}
-    rows, _ = surprisal(folders / 'network', '--spillover=1', text='i like dog')
-    assert named <= {key.replace('_network', '') for key in rows[0]}
+    rows, _ = surprisal(folders / 'network', '--spillover=1', '--long', text='i like dog')
+    assert named <= rows[0].keys()
     assert {'surprisal', 'surprisal_prev1', 'item', 'zone', 'in_vocabulary'} <= named
 
 
