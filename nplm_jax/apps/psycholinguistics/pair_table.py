@@ -11,20 +11,6 @@ from nplm_jax.utils.errors import BadInput, require
 DEFAULT_COLUMNS = (('good', 'bad'), ('sentence_good', 'sentence_bad'))  # the second are BLiMP's
 
 
-class Names(NamedTuple):
-    """The names of columns, empty where a table has none.
-
-    Attributes:
-        sentences: Those of the good and of the bad sentence; empty for the ones of DEFAULT_COLUMNS.
-        group: That of the groups, such as paradigms.
-        regions: Those of the regions of the good and of the bad sentence.
-    """
-
-    sentences: tuple[str, str] = ('', '')
-    group: str = ''
-    regions: tuple[str, str] = ('', '')
-
-
 class PairTable(NamedTuple):
     """A table with one row a pair.
 
@@ -41,8 +27,16 @@ class PairTable(NamedTuple):
     regions: Sequence[slice]
 
 
-def read(table: str, names: Names) -> PairTable:
-    """Reads a table of pairs, the value of --table.
+def read(
+    table: str, sentences: tuple[str, str] = ('', ''), group: str = '', regions: tuple[str, str] = ('', '')
+) -> PairTable:
+    """Reads a table of pairs.
+
+    Args:
+        table: The file, the value of --table.
+        sentences: The columns of the good and of the bad sentences; empty for those of DEFAULT_COLUMNS.
+        group: The column of groups, such as paradigms; empty for none.
+        regions: The columns of the regions of the good and of the bad sentences; empty for none.
 
     Raises:
         BadInput: The file cannot be read, a column is missing, a pair has one sentence, or a region is not once in its
@@ -50,9 +44,9 @@ def read(table: str, names: Names) -> PairTable:
     """
     columns, place, path = tables.read(table)
     fallback = next((pair for pair in DEFAULT_COLUMNS if set(pair) <= set(columns)), DEFAULT_COLUMNS[0])
-    good, bad = (name or default for name, default in zip(names.sentences, fallback))
+    good, bad = (name or default for name, default in zip(sentences, fallback))
     flags = '--good', '--bad', '--group', '--region_good', '--region_bad'
-    for flag, name in zip(flags, (good, bad, names.group, *names.regions)):
+    for flag, name in zip(flags, (good, bad, group, *regions)):
         if name:
             tables.check_has(columns, path, flag, name, f'; {flag}=COLUMN names another')
     require(good != bad, '--bad', bad, 'is the column of the good sentences too')
@@ -64,8 +58,8 @@ def read(table: str, names: Names) -> PairTable:
             if not sentence.strip():
                 raise BadInput(f'{place(row)}, column {name!r}', f'empty; a pair has two sentences, as in {other!r}')
     stimuli = minimal_pairs.to_stimuli(pairs, place)
-    groups = [_text(cell) for cell in columns[names.group]] if names.group else [''] * len(pairs)
-    return PairTable(columns, stimuli, groups, _find_regions(columns, stimuli, names.regions, place))
+    groups = [_text(cell) for cell in columns[group]] if group else [''] * len(pairs)
+    return PairTable(columns, stimuli, groups, _find_regions(columns, stimuli, regions, place))
 
 
 def _text(cell: Any) -> str:

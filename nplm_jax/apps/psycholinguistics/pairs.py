@@ -59,8 +59,7 @@ def main(flags: argparse.Namespace) -> None:
     output = tables.find_output(flags.output)
     regions = flags.region_good, flags.region_bad
     require(all(regions) or not any(regions), '--region_good', regions[0], 'requires --region_bad, and the reverse')
-    names = pair_table.Names((flags.good, flags.bad), flags.group, regions)
-    pairs = pair_table.read(flags.table, names)
+    pairs = pair_table.read(flags.table, (flags.good, flags.bad), flags.group, regions)
 
     columns: dict[str, Sequence[Any]] = dict(pairs.columns)
     results: dict[str, Any] = {}
