@@ -137,13 +137,13 @@ def correlate(chosen: Sequence[Model]) -> tuple[float, tuple[float, float]]:
     """Returns Pearson's correlation of log perplexity with gain over models, and its interval over stories."""
     log_perplexity_M, statistic = _standardized(chosen), _gains_of(chosen)
 
-    def correlation(times_RxS: np.ndarray) -> np.ndarray:
-        gains_RxM = statistic(times_RxS)
+    def correlation(stories_RxS: np.ndarray) -> np.ndarray:
+        gains_RxM = statistic(stories_RxS)
         centred_RxM = gains_RxM - gains_RxM.mean(1, keepdims=True)
         return (centred_RxM @ log_perplexity_M) / np.linalg.norm(centred_RxM, axis=1)
 
     num_stories = len(chosen[0].counts_S)
-    return float(correlation(np.ones((1, num_stories)))[0]), gains.interval(correlation, num_stories)
+    return float(correlation(np.arange(num_stories)[None])[0]), gains.interval(correlation, num_stories)
 
 
 def above_line(chosen: Sequence[Model], anchor: Model) -> tuple[float, tuple[float, float]]:
@@ -152,13 +152,13 @@ def above_line(chosen: Sequence[Model], anchor: Model) -> tuple[float, tuple[flo
     slope_M = (log_perplexity_M - log_perplexity_M.mean()) / np.var(log_perplexity_M) / len(chosen)
     distance = math.log(anchor.perplexity) - log_perplexity_M.mean()
 
-    def above(times_RxS: np.ndarray) -> np.ndarray:
-        gains_RxM = statistic(times_RxS)
+    def above(stories_RxS: np.ndarray) -> np.ndarray:
+        gains_RxM = statistic(stories_RxS)
         line_R = gains_RxM.mean(1) + distance * (gains_RxM @ slope_M)
-        return gains.mean_gain(anchor.sums_S, anchor.counts_S)(times_RxS) - line_R
+        return gains.mean_gain(anchor.sums_S, anchor.counts_S)(stories_RxS) - line_R
 
     num_stories = len(anchor.counts_S)
-    return float(above(np.ones((1, num_stories)))[0]), gains.interval(above, num_stories)
+    return float(above(np.arange(num_stories)[None])[0]), gains.interval(above, num_stories)
 
 
 def _standardized(chosen: Sequence[Model]) -> np.ndarray:
@@ -170,8 +170,8 @@ def _standardized(chosen: Sequence[Model]) -> np.ndarray:
 
 def _gains_of(chosen: Sequence[Model]) -> Callable[[np.ndarray], np.ndarray]:
     """Returns the statistic that is the gain of each model, R x M."""
-    sums_SxM = np.stack([model.sums_S for model in chosen], axis=1)
-    return lambda times_RxS: (times_RxS @ sums_SxM) / (times_RxS @ chosen[0].counts_S)[:, None]
+    sums_SxM, counts_S = np.stack([model.sums_S for model in chosen], axis=1), chosen[0].counts_S
+    return lambda stories_RxS: sums_SxM[stories_RxS].sum(1) / counts_S[stories_RxS].sum(1)[:, None]
 
 
 def draw(measured: dict[str, Any], path: pathlib.Path) -> None:

@@ -1,4 +1,4 @@
-"""Output formats: JSON without infinite numbers, Markdown tables, PNG figures."""
+"""Output formats: JSON without infinite numbers, Markdown tables, the style of figures and PNG files."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ import json
 import math
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from nplm_jax.utils.io import write_atomically
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+COLORS = ('#0072B2', '#D55E00', '#009E73', '#CC79A7', '#E69F00', '#56B4E9', '#000000')  # Okabe and Ito (2008)
 
 
 def to_json(values: Mapping[str, Any], **options: Any) -> str:
@@ -48,6 +51,13 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
     lines = ['| ' + ' | '.join(c.ljust(w) for c, w in zip(row, widths)) + ' |' for row in cells]
     return '\n'.join([lines[0], '|' + '|'.join('-' * (w + 2) for w in widths) + '|', *lines[1:]])
+
+
+def style_axes(axes: Axes, grid: Literal['x', 'y']) -> None:
+    """Styles axes: colours for the colour-blind, a light grid along the axis `grid`, no frame at the top and right."""
+    axes.set_prop_cycle(color=COLORS)
+    axes.grid(axis=grid, alpha=0.3)
+    axes.spines[['top', 'right']].set_visible(False)
 
 
 def save_figure(figure: Figure, path: pathlib.Path, dpi: int = 120) -> None:

@@ -3,7 +3,6 @@
 `nplm_jax.surprisal` is the function of this module.
 """
 
-import math
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
@@ -11,7 +10,8 @@ from typing import Any
 
 from nplm_jax.apps.psycholinguistics import stimuli as stimuli_lib
 from nplm_jax.apps.psycholinguistics.measurement import Options, add_mixture, measure
-from nplm_jax.apps.psycholinguistics.stimuli import ColumnNames, Columns, Stimuli
+from nplm_jax.apps.psycholinguistics.stimuli import ColumnNames, Stimuli
+from nplm_jax.apps.psycholinguistics.tables import Columns, is_missing
 from nplm_jax.data import text_checks
 from nplm_jax.inference.loaded_model import LoadedModel, check_loaded
 from nplm_jax.models.spelled_words import Spelling
@@ -115,4 +115,4 @@ def surprisal(
 
 def _with_none(column: Sequence[Any]) -> list[Any]:
     """Returns a column with None in place of nan."""
-    return [None if isinstance(cell, float) and math.isnan(cell) else cell for cell in column]
+    return [None if is_missing(cell) else cell for cell in column]

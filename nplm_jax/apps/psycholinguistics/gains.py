@@ -14,6 +14,9 @@ import unicodedata
 from collections.abc import Callable
 
 import numpy as np
+from scipy import stats
+
+from nplm_jax.apps.psycholinguistics.stimuli import shift
 
 NUM_BEFORE = 2  # words before a word whose columns are beside it
 RESAMPLES = 10_000
@@ -42,13 +45,7 @@ class Gain:
 
 def with_words_before(values_W: np.ndarray, story_W: np.ndarray) -> np.ndarray:
     """Returns the values of each word and of the words before it in the story, W x (1 + NUM_BEFORE); nan for none."""
-    columns = [np.asarray(values_W, float)]
-    for distance in range(1, NUM_BEFORE + 1):
-        shifted_W = np.full(len(values_W), np.nan)
-        shifted_W[distance:] = columns[0][:-distance]
-        shifted_W[distance:][story_W[distance:] != story_W[:-distance]] = np.nan
-        columns.append(shifted_W)
-    return np.stack(columns, axis=1)
+    return np.stack([shift(values_W, story_W, distance) for distance in range(NUM_BEFORE + 1)], axis=1)
 
 
 def ends_sentence(word: str) -> bool:
@@ -100,10 +97,11 @@ def choose_words(words: list[str], story_W: np.ndarray, zone_W: np.ndarray, in_v
 
 def centre(values: np.ndarray, story_W: np.ndarray) -> np.ndarray:
     """Subtracts from each column the mean of its story."""
-    values = np.array(values, float)
-    for story in np.unique(story_W):
-        values[story_W == story] -= values[story_W == story].mean(0)
-    return values
+    _, index_W, counts_S = np.unique(story_W, return_inverse=True, return_counts=True)
+    values = np.asarray(values, float)
+    sums = np.zeros((len(counts_S), *values.shape[1:]))
+    np.add.at(sums, index_W, values)
+    return values - (sums.T / counts_S).T[index_W]
 
 
 def gain(
@@ -168,20 +166,26 @@ def slopes(times_W: np.ndarray, story_W: np.ndarray, baseline_WxB: np.ndarray, a
 
 
 def interval(statistic: Callable[[np.ndarray], np.ndarray], num_stories: int, seed: int = 0) -> tuple[float, float]:
-    """Returns the 95% interval of a statistic over resamples of the stories.
+    """Returns the 95% interval of a statistic over resamples of the stories, by the percentiles of the bootstrap.
 
     Args:
-        statistic: Returns its value for each resample, R, from how often each story is in it, R x S.
+        statistic: Returns its value for each resample, R, from the stories in it, R x S.
         num_stories: S.
         seed: Of the resamples.
     """
-    picked = np.random.default_rng(seed).integers(num_stories, size=(RESAMPLES, num_stories))
-    places_RxS = picked + num_stories * np.arange(RESAMPLES)[:, None]
-    times_RxS = np.bincount(places_RxS.ravel(), minlength=picked.size).reshape(picked.shape)
-    low, high = np.quantile(statistic(times_RxS), [0.025, 0.975])
+    found = stats.bootstrap(
+        (np.arange(num_stories),),
+        lambda stories_RxS, axis: statistic(stories_RxS),
+        n_resamples=RESAMPLES,
+        batch=1000,
+        vectorized=True,
+        method='percentile',
+        rng=np.random.default_rng(seed),
+    )
+    low, high = found.confidence_interval
     return float(low), float(high)
 
 
 def mean_gain(sums_S: np.ndarray, counts_S: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
     """Returns the statistic of `interval` that is the gain per word."""
-    return lambda times_RxS: (times_RxS @ sums_S) / (times_RxS @ counts_S)
+    return lambda stories_RxS: sums_S[stories_RxS].sum(1) / counts_S[stories_RxS].sum(1)

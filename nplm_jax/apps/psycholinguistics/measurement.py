@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from nplm_jax.apps.psycholinguistics import stimuli as stimuli_lib
-from nplm_jax.apps.psycholinguistics import word_probability
+from nplm_jax.apps.psycholinguistics import tables, word_probability
 from nplm_jax.apps.psycholinguistics.next_word_statistics import LineStatistics, next_word_statistics
 from nplm_jax.apps.psycholinguistics.stimuli import Stimuli, strip_punctuation
 from nplm_jax.apps.psycholinguistics.token_table import TokenTable
@@ -112,7 +112,7 @@ def measure(
         NonFiniteError: A log-probability is not a number.
     """
     vocabulary = _check_models(models)
-    stimuli_lib.check_new(stimuli.columns, _added_columns(models, options))
+    tables.check_new(stimuli.columns, _added_columns(models, options))
     table, lines, contexts = cut_items(vocabulary, stimuli, options)
     prefixes = list(map(vocabulary.encode, contexts))
     columns = _describe_words(stimuli, table, vocabulary, options, spelling is not None)
@@ -121,15 +121,40 @@ def measure(
     is_sum = not vocabulary.tokenizer.is_lossless or options.word_probability == 'sum'
     groups = [] if is_sum else word_probability.find_groups(vocabulary, options.punctuation)
     log_spellings_T: np.ndarray | None = None
+    keys = [(prefix.tobytes(), line.tobytes()) for prefix, line in zip(prefixes, lines)]
+    texts = dict(zip(keys, zip(lines, prefixes)))  # an item that several readers read is measured once
+    read = functools.partial(next_word_statistics, vocabulary_size=len(vocabulary), groups=groups)
     for name, model in ((name, loaded.model) for name, loaded in models.items()):
-        read = functools.partial(next_word_statistics, vocabulary_size=len(vocabulary), groups=groups)
-        statistics = [LineStatistics(*arrays) for arrays in remote_scoring.map_lines(model, read, lines, prefixes)]
+        found = dict(zip(texts, remote_scoring.map_lines(model, read, *map(list, zip(*texts.values())))))
+        statistics = [LineStatistics(*found[key]) for key in keys]
         if spelling is not None and log_spellings_T is None:
             log_spellings_T = OpenVocabulary(model, vocabulary, spelling).log_spellings(table.tokens_T)
         columns |= _measure_words(name, statistics, table, log_spellings_T, groups)
     for key, distance in _spillover(models, options):
-        columns[f'{key}_prev{distance}'] = _shift(columns[key], stimuli, distance)
+        columns[f'{key}_prev{distance}'] = stimuli_lib.shift(columns[key], stimuli.item_W, distance).tolist()
     return columns
+
+
+def to_long(columns: tables.Columns, models: Sequence[str], spillover: int) -> dict[str, list[Any]]:
+    """Returns a table with one row a word as one with one row per word and model, model by model.
+
+    Args:
+        columns: The columns, with those that `measure` adds.
+        models: The names of the models, which move from the names of the columns to the cells of a column `model`.
+        spillover: See `Options`.
+    """
+    parts = model_columns(spillover)
+    named = {f'{key}_{name}{end}' for key, end in parts for name in models}
+    long = {key: [*cells] * len(models) for key, cells in columns.items() if key not in named}
+    long['model'] = [name for name in models for _ in columns['tokens']]
+    for key, end in parts:
+        long[key + end] = [cell for name in models for cell in columns[f'{key}_{name}{end}']]
+    return long
+
+
+def model_columns(spillover: int) -> list[tuple[str, str]]:
+    """Returns the columns of a model, each as what stands before and what after its name."""
+    return [(key, '') for key in MODEL_COLUMNS] + [('surprisal', f'_prev{d}') for d in range(1, spillover + 1)]
 
 
 def _added_columns(models: Iterable[str], options: Options) -> list[str]:
@@ -243,12 +268,3 @@ def _measure_words(
         f'entropy_reduction_{name}': ((before_T[first_W] - after_T[last_W]) / math.log(2)).tolist(),
         f'rank_{name}': rank_T[head_W].tolist(),
     }
-
-
-def _shift(column: Sequence[Any], stimuli: Stimuli, distance: int) -> list[float]:
-    """Returns for each word the value of the word so many places before it in its item, nan where there is none."""
-    shifted = [math.nan] * len(column)
-    for rows in stimuli.items:
-        for row in rows[distance:]:
-            shifted[row] = float(column[row - distance])
-    return shifted

@@ -6,8 +6,6 @@ References:
     Warstadt et al., BLiMP: the benchmark of linguistic minimal pairs for English, TACL 8, 2020.
 """
 
-from __future__ import annotations
-
 import collections
 import math
 from collections.abc import Sequence
@@ -18,7 +16,8 @@ import numpy as np
 from nplm_jax.apps.psycholinguistics import measurement
 from nplm_jax.apps.psycholinguistics import stimuli as stimuli_lib
 from nplm_jax.apps.psycholinguistics.measurement import Options
-from nplm_jax.apps.psycholinguistics.stimuli import Place, Stimuli
+from nplm_jax.apps.psycholinguistics.stimuli import Stimuli
+from nplm_jax.apps.psycholinguistics.tables import Place
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.inference import scoring
 from nplm_jax.inference.loaded_model import LoadedModel

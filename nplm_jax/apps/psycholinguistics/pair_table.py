@@ -1,31 +1,14 @@
 """Tables of minimal pairs: which column holds what, checked before a model is loaded."""
 
-from __future__ import annotations
-
-import pathlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from nplm_jax.apps.psycholinguistics import minimal_pairs, stimulus_files
-from nplm_jax.apps.psycholinguistics.stimuli import Columns, Place, Stimuli, strip_punctuation
+from nplm_jax.apps.psycholinguistics import minimal_pairs, tables
+from nplm_jax.apps.psycholinguistics.stimuli import Stimuli, strip_punctuation
+from nplm_jax.apps.psycholinguistics.tables import Columns, Place
 from nplm_jax.utils.errors import BadInput, require
 
-SUFFIXES = (*stimulus_files.SUFFIXES, '.jsonl')
 DEFAULT_COLUMNS = (('good', 'bad'), ('sentence_good', 'sentence_bad'))  # the second are BLiMP's
-
-
-class Names(NamedTuple):
-    """The names of columns, empty where a table has none.
-
-    Attributes:
-        sentences: Those of the good and of the bad sentence; empty for the ones of DEFAULT_COLUMNS.
-        group: That of the groups, such as paradigms.
-        regions: Those of the regions of the good and of the bad sentence.
-    """
-
-    sentences: tuple[str, str] = ('', '')
-    group: str = ''
-    regions: tuple[str, str] = ('', '')
 
 
 class PairTable(NamedTuple):
@@ -44,34 +27,39 @@ class PairTable(NamedTuple):
     regions: Sequence[slice]
 
 
-def read(path: pathlib.Path, names: Names) -> PairTable:
+def read(
+    table: str, sentences: tuple[str, str] = ('', ''), group: str = '', regions: tuple[str, str] = ('', '')
+) -> PairTable:
     """Reads a table of pairs.
+
+    Args:
+        table: The file, the value of --table.
+        sentences: The columns of the good and of the bad sentences; empty for those of DEFAULT_COLUMNS.
+        group: The column of groups, such as paradigms; empty for none.
+        regions: The columns of the regions of the good and of the bad sentences; empty for none.
 
     Raises:
         BadInput: The file cannot be read, a column is missing, a pair has one sentence, or a region is not once in its
             sentence. The message names file, row and column.
     """
-    require(path.suffix.lower() in SUFFIXES, '--table', str(path), f'must end in {", ".join(SUFFIXES)}')
-    columns, place = stimulus_files.read_columns(path)
-    place = place or (lambda row: f'{path}, row {row + 1:,}')
+    columns, place, path = tables.read(table)
     fallback = next((pair for pair in DEFAULT_COLUMNS if set(pair) <= set(columns)), DEFAULT_COLUMNS[0])
-    good, bad = (name or default for name, default in zip(names.sentences, fallback))
-    flags = 'good', 'bad', 'group', 'region_good', 'region_bad'
-    for flag, name in zip(flags, (good, bad, names.group, *names.regions)):
-        has = ', '.join(map(repr, columns)) or 'none'
-        allowed = f'{path} has no such column; it has {has}; --{flag}=COLUMN names another'
-        require(not name or name in columns, f'--{flag}', name, allowed)
+    good, bad = (name or default for name, default in zip(sentences, fallback))
+    flags = '--good', '--bad', '--group', '--region_good', '--region_bad'
+    for flag, name in zip(flags, (good, bad, group, *regions)):
+        if name:
+            tables.check_has(columns, path, flag, name, f'; {flag}=COLUMN names another')
     require(good != bad, '--bad', bad, 'is the column of the good sentences too')
-    if not len(columns[good]):
-        raise BadInput(path, 'no row')
-    for row in range(len(columns[good])):
-        for name, other in ((good, bad), (bad, good)):
-            if not _text(columns[name][row]).strip():
-                raise BadInput(f'{place(row)}, column {name!r}', f'empty; a pair has two sentences, as in {other!r}')
     pairs = [(_text(a), _text(b)) for a, b in zip(columns[good], columns[bad])]
+    if not pairs:
+        raise BadInput(path, 'no row')
+    for row, pair in enumerate(pairs):
+        for sentence, name, other in zip(pair, (good, bad), (bad, good)):
+            if not sentence.strip():
+                raise BadInput(f'{place(row)}, column {name!r}', f'empty; a pair has two sentences, as in {other!r}')
     stimuli = minimal_pairs.to_stimuli(pairs, place)
-    groups = [_text(cell) for cell in columns[names.group]] if names.group else [''] * len(pairs)
-    return PairTable(columns, stimuli, groups, _find_regions(columns, stimuli, names.regions, place))
+    groups = [_text(cell) for cell in columns[group]] if group else [''] * len(pairs)
+    return PairTable(columns, stimuli, groups, _find_regions(columns, stimuli, regions, place))
 
 
 def _text(cell: Any) -> str:
@@ -91,9 +79,8 @@ def _find_regions(columns: Columns, stimuli: Stimuli, names: Sequence[str], plac
         starts = _starts(words, region) or _starts(*bare)
         if len(starts) != 1:
             times = f'stands {len(starts)} times in {" ".join(words)!r}' if region else 'empty'
-            raise BadInput(
-                f'{place(row)}, column {name!r}', f'{" ".join(region)!r} {times}; expected whole words, once'
-            )
+            problem = f'{" ".join(region)!r} {times}; expected whole words, once'
+            raise BadInput(f'{place(row)}, column {name!r}', problem)
         found.append(slice(starts[0], starts[0] + len(region)))
     return found
 

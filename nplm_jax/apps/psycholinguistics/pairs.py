@@ -15,8 +15,6 @@ one, in bits, as of `nplm surprisal`. --output has one row a pair: the columns o
 surprisal of both sentences and regions, the differences, and whether the pair is correct, wrong or a tie.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 from collections.abc import Sequence
@@ -24,17 +22,15 @@ from typing import Any
 
 import numpy as np
 
-from nplm_jax.apps.psycholinguistics import minimal_pairs, pair_table, stimulus_files
+from nplm_jax.apps.psycholinguistics import minimal_pairs, pair_table, tables
 from nplm_jax.apps.psycholinguistics.measurement import Options
 from nplm_jax.apps.psycholinguistics.pair_table import PairTable
-from nplm_jax.apps.psycholinguistics.stimuli import check_new
 from nplm_jax.cli.parser import Parser
 from nplm_jax.inference.loaded_model import LoadedModel
 from nplm_jax.reporting.run_table import run_names
 from nplm_jax.reporting.text import markdown_table, to_json
 from nplm_jax.runs.command_models import check_models, load_models
 from nplm_jax.utils.errors import require
-from nplm_jax.utils.io import expand
 
 
 def define(parser: Parser) -> None:
@@ -60,11 +56,10 @@ def main(flags: argparse.Namespace) -> None:
     """Prints the table of accuracies, and writes the rows of the pairs."""
     runs = flags.runs
     check_models(runs)
-    output = stimulus_files.find_output(flags.output)
+    output = tables.find_output(flags.output)
     regions = flags.region_good, flags.region_bad
     require(all(regions) or not any(regions), '--region_good', regions[0], 'requires --region_bad, and the reverse')
-    names = pair_table.Names((flags.good, flags.bad), flags.group, regions)
-    pairs = pair_table.read(expand('--table', flags.table), names)
+    pairs = pair_table.read(flags.table, (flags.good, flags.bad), flags.group, regions)
 
     columns: dict[str, Sequence[Any]] = dict(pairs.columns)
     results: dict[str, Any] = {}
@@ -74,10 +69,10 @@ def main(flags: argparse.Namespace) -> None:
         sentences = models.tokenize_lines([*map(' '.join, pairs.stimuli.words_by_item)], '')
         models.warn_unknown([word for sentence in sentences for word in sentence])
         results[name], added = _measure(name, models.by_name()[name], pairs, Options(context=flags.context), flags.ties)
-        check_new(columns, added)
+        tables.check_new(columns, added)
         columns |= added
     if output:
-        stimulus_files.write(output, columns, own_columns=pairs.columns)
+        tables.write(output, columns, own_columns=pairs.columns)
     print(to_json({'models': results}) if flags.json else _table(results, bool(pairs.regions), flags.ties))
 
 

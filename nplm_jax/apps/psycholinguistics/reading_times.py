@@ -3,8 +3,8 @@
     nplm reading-times runs/brown-mlp9 runs/brown-kneser_ney_5 --table=times.csv --time=rt --figure=gains.png
     nplm reading-times runs/brown-mlp9 --table=times.tsv --item=item,condition --output=predictors.csv
 
-The table is .csv, .tsv or .parquet with one row a word: its item, zone, word and mean reading time; the rows of an item
-together and in reading order. An empty time, or NA, is missing.
+The table is .csv, .tsv, .parquet or .jsonl with one row a word: its item, zone, word and mean reading time; the rows of
+an item together and in reading order. An empty time, or NA, is missing.
 
 A linear regression predicts the (log) time of a word from its length, its log frequency, their product, all three for
 the two words before, punctuation, and the place in sentence and item; a second one also has the surprisals of the word
@@ -14,11 +14,9 @@ resamples of the items. Analysed are words with a time that are not among the fi
 last in a sentence, and that are in the vocabulary, as the word before is.
 
 With --item=item,condition each condition is a text of its own, and those of one item are in one fold and resampled
-together. --output has one row a word with all predictors and the column analysed, for R. docs/howto/reading_times.md
-has an example.
+together. --item=item,reader takes a table with one row per word and reader, without averaging it. --output has the rows
+of the table with all predictors and the column analysed, for R. docs/howto/reading_times.md has an example.
 """
-
-from __future__ import annotations
 
 import argparse
 import math
@@ -26,9 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from nplm_jax.apps.psycholinguistics import gains, measurement, stimulus_files, word_table
-from nplm_jax.apps.psycholinguistics import gains_figure as figure
-from nplm_jax.apps.psycholinguistics.stimuli import ColumnNames, check_new
+from nplm_jax.apps.psycholinguistics import figures, gains, measurement, tables, word_table
+from nplm_jax.apps.psycholinguistics.stimuli import ColumnNames
 from nplm_jax.apps.psycholinguistics.word_table import Predictors, WordTable
 from nplm_jax.cli.parser import Parser
 from nplm_jax.reporting.text import markdown_table, to_json
@@ -39,7 +36,7 @@ from nplm_jax.utils.io import expand
 def define(parser: Parser) -> None:
     """Adds the flags."""
     parser.add_runs()
-    parser.add_argument('--table', required=True, help='.csv, .tsv or .parquet with one row a word; required')
+    parser.add_argument('--table', required=True, help='.csv, .tsv, .parquet or .jsonl with one row a word; required')
     parser.add_argument('--time', default='time', metavar='COLUMN', help='the column of reading times')
     scale = 'whether the logarithm of the time is predicted or the time itself'
     parser.add_argument('--scale', default='log', choices=('log', 'ms'), help=scale)
@@ -57,11 +54,11 @@ def main(flags: argparse.Namespace) -> None:
     """Prints the gain of each model, draws the figure, and writes the predictors."""
     runs = flags.runs
     check_models(runs)
-    output = stimulus_files.find_output(flags.output)
+    output = tables.find_output(flags.output)
     names = ColumnNames(tuple(flags.item.split(',')), flags.zone, flags.word)
-    table = word_table.read(expand('--table', flags.table), names, flags.time, flags.scale, flags.frequency)
+    table = word_table.read(flags.table, names, flags.time, flags.scale, flags.frequency)
     word_table.check_folds(flags.folds, int(table.unit_W.max()) + 1, 'of the table')
-    check_new(table.stimuli.columns, _ADDED)
+    tables.check_new(table.stimuli.columns, _ADDED)
 
     models = load_models(runs)
     models.warn_unspaced(table.stimuli.words_by_item, table.stimuli.names.word)
@@ -75,9 +72,9 @@ def main(flags: argparse.Namespace) -> None:
         places_W, _, _ = gains.sentence_places(table.words, table.item_W)
         added = table.position_W, places_W, predictors.is_kept_W
         columns = {**table.stimuli.columns, **measured, **dict(zip(_ADDED, (column.tolist() for column in added)))}
-        stimulus_files.write(output, columns, text_columns=(names.word, 'tokens'), own_columns=table.stimuli.columns)
+        tables.write(output, columns, own_columns=table.stimuli.columns)
     if flags.figure:
-        figure.draw(results['models'], expand('--figure', flags.figure))
+        figures.draw_gains(results['models'], expand('--figure', flags.figure))
     print(to_json(results) if flags.json else _describe(results))
 
 

@@ -6,10 +6,15 @@ An item is a text of its own: a sentence, or a story. A zone is the place of a w
 import collections
 import dataclasses
 import math
+import pathlib
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from nplm_jax.apps.psycholinguistics import tables
+from nplm_jax.apps.psycholinguistics.tables import Columns, Place
 from nplm_jax.data.formats import find_fault
 from nplm_jax.data.tokenizers.words import is_punctuation
 from nplm_jax.utils.errors import BadInput, require
@@ -17,10 +22,7 @@ from nplm_jax.utils.errors import BadInput, require
 MAX_CHARACTERS = 999  # of a word
 
 _BLANK_LINES = re.compile(r'\n\s*\n')
-_ADD_COLUMNS = 'name all columns that tell items apart (--item=item,condition)'
-
-Columns = Mapping[str, Sequence[Any]]
-Place = Callable[[int], str]  # the beginning of an error message on a row, from 0
+_ADD_COLUMNS = 'name all columns that tell items apart (--item=item,condition or --item=item,reader)'
 
 
 class ColumnNames(NamedTuple):
@@ -66,21 +68,46 @@ class Stimuli:
         """The words of each item."""
         return [self.words[rows.start : rows.stop] for rows in self.items]
 
+    @property
+    def item_W(self) -> np.ndarray:
+        """The number of the item of each row, from 0."""
+        return np.repeat(np.arange(len(self.items)), list(map(len, self.items)))
+
     def place_word(self, row: int) -> str:
         """Returns the beginning of an error message on the word of a row, from 0."""
         return f'{self.place(row)}, column {self.names.word!r}'
 
 
-def check_new(columns: Columns, added: Iterable[str]) -> None:
-    """Raises BadInput if a table has a column of a name that is added."""
-    taken = next((key for key in added if key in columns), None)
-    require(taken is None, 'column', taken, 'is the name of a column that is added; rename it')
+def shift(values_W: Sequence[float] | np.ndarray, item_W: np.ndarray, distance: int) -> np.ndarray:
+    """Returns for each word the value of the word so many places before it in its item, float64, W; nan for none."""
+    is_there_W = (np.roll(item_W, distance) == item_W) & (np.arange(len(item_W)) >= distance)
+    return np.where(is_there_W, np.roll(np.asarray(values_W, float), distance), np.nan)
 
 
 def strip_punctuation(word: str) -> str:
     """Returns a word without blanks and punctuation marks at its ends; the whole word if it has nothing else."""
     kept = [i for i, character in enumerate(word) if not (is_punctuation(character) or character.isspace())]
     return word[kept[0] : kept[-1] + 1] if kept else word.strip()
+
+
+def read(
+    table: str | pathlib.Path, names: ColumnNames = COLUMN_NAMES, sentence: str = '', sentence_flag: str = ''
+) -> Stimuli:
+    """Reads a table of stimuli.
+
+    Args:
+        table: The file, the value of --table.
+        names: The names of the columns of items, zones and words.
+        sentence: The column of sentences of a table with one item a row; empty for a table with one word a row.
+        sentence_flag: See `from_columns`.
+
+    Raises:
+        BadInput: `tables.read` or `from_columns` refuses the file.
+    """
+    columns, place, name = tables.read(table)
+    if sentence:
+        return from_sentences(columns, sentence, name, names, place)[0]
+    return from_columns(columns, name, names, place, sentence_flag)
 
 
 def has_blank_lines(text: str) -> bool:
@@ -134,9 +161,8 @@ def from_columns(
     place = place or (lambda row: f'{name}, row {row + 1:,}')
     items = [('item', column) for column in names.item]
     if sentence_flag and not {names.zone, names.word} <= columns.keys() and (sentence := _find_sentences(columns)):
-        has, missing = ', '.join(map(repr, columns)), names.word if names.zone in columns else names.zone
-        advice = f'one sentence per row? give {sentence_flag}{sentence}'
-        raise BadInput('column', f'{name} has no such column; it has {has}; {advice}', value=missing)
+        missing, advice = (names.word if names.zone in columns else names.zone), f'give {sentence_flag}{sentence}'
+        tables.check_has(columns, name, 'column', missing, f'; one sentence per row? {advice}')
     _check_columns(columns, name, [*items, ('zone', names.zone), ('word', names.word)], place)
     for row, word in enumerate(columns[names.word]):
         if len(word) > MAX_CHARACTERS:
@@ -191,16 +217,15 @@ def _find_sentences(columns: Columns) -> str:
 def _check_columns(columns: Columns, name: str, roles: Sequence[tuple[str, str]], place: Place) -> None:
     """Raises BadInput unless the columns of these roles exist, differ, and have no empty cell; the last one is text."""
     for role, column in roles:
-        has = ', '.join(map(repr, columns)) or 'none'
         use = '; it numbers the words of each item' if role == 'zone' else ''
-        require(column in columns, f'{role} column', column, f'{name} has no such column; it has {has}{use}')
+        tables.check_has(columns, name, f'{role} column', column, use)
     names = [column for _, column in roles]
     require(len(set(names)) == len(names), 'columns', tuple(names), f'{", ".join(r for r, _ in roles)} must differ')
     if not len(columns[names[0]]):
         raise BadInput(name, 'no row')
     for role, column in roles:
         for row, cell in enumerate(columns[column]):
-            is_empty = cell is None or (isinstance(cell, float) and math.isnan(cell)) or not str(cell).strip()
+            is_empty = tables.is_missing(cell) or not str(cell).strip()
             fault = 'empty' if is_empty else find_fault(cell) if column == names[-1] else ''
             if role == 'item' and not isinstance(cell, Hashable):
                 fault = f'holds {type(cell).__name__}, which names no item'

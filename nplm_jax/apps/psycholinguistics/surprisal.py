@@ -5,24 +5,23 @@
     nplm surprisal runs/brown-mlp9 < sentences.txt
 
 Reads a table with the columns item, zone and word, one row a word, the rows of an item together and in the order of
-their zones; or with --sentence a table with one row an item. A table is .tsv, .csv (separated by commas or semicolons)
-or .parquet. Without --table it reads stdin, a line an item; if there are blank lines, these separate the items.
-Each item is read on its own and does not depend on the others.
+their zones; or with --sentence a table with one row an item. A table is .tsv, .csv (separated by commas or semicolons),
+.parquet or .jsonl. Without --table it reads stdin, a line an item; if there are blank lines, these separate the items.
+Each item is read on its own and does not depend on the others. In a table with one row per word and reader,
+--item=item,reader names both columns.
 
 Writes the table with more columns: the tokens that the word was cut into, its length, log frequency, whether it is in
 the vocabulary and how it was scored; for each run surprisal_RUN (the sum over the word's tokens), entropy_RUN (of the
 next word, before this one), entropy_reduction_RUN and rank_RUN. docs/reference/surprisal.md says what each is.
+--long writes one row per word and run instead, with the columns model, surprisal, entropy, entropy_reduction and rank.
 --figure=FILE.png draws the surprisal of each word, one panel per item.
 """
-
-from __future__ import annotations
 
 import argparse
 import dataclasses
 import sys
 
-from nplm_jax.apps.psycholinguistics import measurement, stimuli, stimulus_files
-from nplm_jax.apps.psycholinguistics import surprisal_figure as figure
+from nplm_jax.apps.psycholinguistics import figures, measurement, stimuli, tables
 from nplm_jax.apps.psycholinguistics.stimuli import Stimuli
 from nplm_jax.cli import scheduler
 from nplm_jax.cli.parser import Parser
@@ -48,20 +47,18 @@ def define(parser: Parser) -> None:
         'word_probability': 'of pieces, characters or bytes: that of the word (corrected), or of its tokens with the '
         'blank before it and without the end after it (sum), as minicons has it',
         'hyphens': 'split cuts an unknown word at its hyphens if all parts are known',
+        'long': 'write one row per word and run, with the name of the run in the column model',
         'open': 'score unknown words with the spelling model of `nplm spell RUN`',
     }
     parser.add_argument('--table', default='', help='table of words; default: text on stdin')
     parser.add_columns()
     parser.add_owned('table', '--sentence', default='', metavar='COLUMN', help=helps['sentence'])
     parser.add_output('.tsv, .csv or .parquet; default: TSV on stdout')
-    parser.add_argument('--punctuation', default='attached', choices=('attached', 'word'), help=helps['punctuation'])
+    for key, values in measurement.CHOICES.items():
+        parser.add_argument(f'--{key}', default=getattr(measurement.Options, key), choices=values, help=helps[key])
     parser.add_context()
-    parser.add_argument('--tokens', default='', choices=('words', 'whitespace'), help=helps['tokens'])
-    parser.add_argument('--hyphens', default='keep', choices=('keep', 'split'), help=helps['hyphens'])
-    parser.add_argument(
-        '--word_probability', default='corrected', choices=('corrected', 'sum'), help=helps['word_probability']
-    )
     parser.add_argument('--spillover', type=int, default=0, metavar='K', help='add the columns of the K words before')
+    parser.add_switch('--long', helps['long'])
     parser.add_switch('--open', helps['open'])
     parser.add_argument('--weights', default='', help=helps['weights'])
     parser.add_scheduler()
@@ -71,8 +68,10 @@ def define(parser: Parser) -> None:
 def main(flags: argparse.Namespace) -> None:
     """Writes the table, and draws the figure."""
     check_models(flags.runs)  # before stdin is waited for
-    output = stimulus_files.find_output(flags.output)
+    output = tables.find_output(flags.output)
     stimuli, rule = _read_stimuli(flags)
+    if flags.long:
+        tables.check_new(stimuli.columns, ('model', *map(''.join, measurement.model_columns(flags.spillover))))
     notes = [f'items: {len(stimuli.items):,}{rule}, words: {len(stimuli.words):,}']
 
     options = measurement.Options(
@@ -91,24 +90,24 @@ def main(flags: argparse.Namespace) -> None:
         columns = measurement.measure(named, stimuli, options, spelled)
     if not spelled:
         models.warn_unknown(' '.join([columns['starts_after'][0] if flags.context else '', *columns['tokens']]).split())
-    table = {**stimuli.columns, **columns}
+    table: tables.Columns = {**stimuli.columns, **columns}
+    table = measurement.to_long(table, list(named), flags.spillover) if flags.long else table
     if flags.figure:
         surprisals = {name: columns[f'surprisal_{name}'] for name in named}
         path = expand('--figure', flags.figure)
-        notes.append(figure.draw(stimuli, surprisals, columns['in_vocabulary'], path))
+        notes.append(figures.draw_surprisal(stimuli, surprisals, columns['in_vocabulary'], path))
     sys.stderr.writelines(f'{note}\n' for note in notes if note)
     if output:
-        stimulus_files.write(output, table, text_columns=(stimuli.names.word, 'tokens'), own_columns=stimuli.columns)
+        tables.write(output, table, own_columns=stimuli.columns)
     else:
-        sys.stdout.write(stimulus_files.to_text(table, own_columns=stimuli.columns))
+        sys.stdout.write(tables.to_text(table, own_columns=stimuli.columns))
 
 
 def _read_stimuli(flags: argparse.Namespace) -> tuple[Stimuli, str]:
     """Returns the words, and of those on stdin how they are divided into items."""
     if flags.table:
         names = stimuli.ColumnNames(tuple(flags.item.split(',')), flags.zone, flags.word)
-        path = expand('--table', flags.table)
-        return stimulus_files.read(path, names, flags.sentence, sentence_flag='--sentence='), ''
+        return stimuli.read(flags.table, names, flags.sentence, sentence_flag='--sentence='), ''
     text = read_stdin()
     rule = 'separated by blank lines' if stimuli.has_blank_lines(text) else 'one per line'
     return stimuli.from_text(text, 'stdin'), f' ({rule})'

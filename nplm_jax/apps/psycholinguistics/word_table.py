@@ -3,16 +3,14 @@
 Dims: W words, B columns of the baseline, A columns of a model.
 """
 
-from __future__ import annotations
-
 import math
-import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from nplm_jax.apps.psycholinguistics import gains, stimulus_files
+from nplm_jax.apps.psycholinguistics import gains, tables
+from nplm_jax.apps.psycholinguistics import stimuli as stimuli_lib
 from nplm_jax.apps.psycholinguistics.stimuli import ColumnNames, Stimuli
 from nplm_jax.utils.errors import BadInput, require
 
@@ -25,7 +23,6 @@ class WordTable(NamedTuple):
     Attributes:
         stimuli: The words.
         times_W: The reading times, or their logarithms; nan where a word has none.
-        item_W: The number of the item of each word, from 0.
         unit_W: The number of what the first of the columns of items says.
         position_W: The place of each word in its item, from 1.
         log_frequency_W: The log frequencies of the table; None without a column of them.
@@ -33,7 +30,6 @@ class WordTable(NamedTuple):
 
     stimuli: Stimuli
     times_W: np.ndarray
-    item_W: np.ndarray
     unit_W: np.ndarray
     position_W: np.ndarray
     log_frequency_W: np.ndarray | None
@@ -42,6 +38,11 @@ class WordTable(NamedTuple):
     def words(self) -> list[str]:
         """The words without blanks around them."""
         return [word.strip() for word in self.stimuli.words]
+
+    @property
+    def item_W(self) -> np.ndarray:
+        """The number of the item of each word, from 0."""
+        return self.stimuli.item_W
 
 
 class Predictors(NamedTuple):
@@ -58,48 +59,39 @@ class Predictors(NamedTuple):
     added_WxA: dict[str, np.ndarray]
 
 
-def read(path: pathlib.Path, names: ColumnNames, time: str, scale: str, frequency: str = '') -> WordTable:
+def read(table: str, names: ColumnNames, time: str, scale: str, frequency: str = '') -> WordTable:
     """Reads a table of words and reading times.
 
     Args:
-        path: The file.
+        table: The file, the value of --table.
         names: The names of the columns of items, zones and words.
         time: The column of reading times; an empty cell or NA is a missing one.
         scale: `log` for logarithms of the times, `ms` for the times.
         frequency: The column of log frequencies; empty for none.
 
     Raises:
-        BadInput: `stimulus_files.read` refuses the file, a column is missing, there is no reading time, or a cell is no
+        BadInput: `stimuli.read` refuses the file, a column is missing, there is no reading time, or a cell is no
             number; the message names file, row and column.
     """
-    stimuli = stimulus_files.read(path, names)
-    times_W = _numbers(stimuli, '--time', time, str(path))
-    require(not np.isnan(times_W).all(), '--time', time, f'{path} has no reading time in this column')
+    stimuli = stimuli_lib.read(table, names)
+    times_W = _numbers(stimuli, table, '--time', time)
+    require(not np.isnan(times_W).all(), '--time', time, f'{table} has no reading time in this column')
     if scale == 'log':
         if (times_W <= 0).any():
             row = int(np.argmax(times_W <= 0))
-            raise BadInput(
-                f'{stimuli.place(row)}, column {time!r}', f'{times_W[row]:g} has no logarithm; see --scale=ms'
-            )
+            problem = f'{times_W[row]:g} has no logarithm; see --scale=ms'
+            raise BadInput(f'{stimuli.place(row)}, column {time!r}', problem)
         times_W = np.log(times_W)
-    sizes = list(map(len, stimuli.items))
     units: dict[Any, int] = {}
-    unit_W = [units.setdefault(cell, len(units)) for cell in stimuli.columns[names.item[0]]]
-    return WordTable(
-        stimuli,
-        times_W,
-        np.repeat(np.arange(len(sizes)), sizes),
-        np.array(unit_W),
-        np.concatenate([np.arange(size) + 1 for size in sizes]),
-        _numbers(stimuli, '--frequency', frequency, str(path)) if frequency else None,
-    )
+    unit_W = np.array([units.setdefault(cell, len(units)) for cell in stimuli.columns[names.item[0]]])
+    position_W = np.concatenate([np.arange(len(rows)) + 1 for rows in stimuli.items])
+    log_frequency_W = _numbers(stimuli, table, '--frequency', frequency) if frequency else None
+    return WordTable(stimuli, times_W, unit_W, position_W, log_frequency_W)
 
 
-def _numbers(stimuli: Stimuli, flag: str, column: str, name: str) -> np.ndarray:
+def _numbers(stimuli: Stimuli, name: str, flag: str, column: str) -> np.ndarray:
     """Returns the numbers of a column, nan for missing ones."""
-    has = ', '.join(map(repr, stimuli.columns))
-    allowed = f'{name} has no such column; it has {has}; {flag}=COLUMN names another'
-    require(column in stimuli.columns, flag, column, allowed)
+    tables.check_has(stimuli.columns, name, flag, column, f'; {flag}=COLUMN names another')
     numbers = []
     for row, cell in enumerate(stimuli.columns[column]):
         is_missing = cell is None or str(cell).strip().lower() in _MISSING

@@ -1,6 +1,5 @@
 """ARPA files as runs: the probabilities are those of the file."""
 
-import csv
 import gzip
 import importlib.util
 import io
@@ -275,22 +274,10 @@ def test_several_arpa_files_are_mixed(tmp_path, totals):
     assert totals(*files, '--weights=0.25,0.75', '--end') == pytest.approx(expected, abs=1e-5)
 
 
-def test_other_commands_take_an_arpa_file(tmp_path, nplm_command):
+def test_the_next_words_of_an_arpa_file(tmp_path, nplm_command):
     (tmp_path / 'lm.arpa').write_text(ARPA)
-    (tmp_path / 'pairs.tsv').write_text('good\tbad\ni like zebras\tlike i zebras\n')
     rows, _ = nplm_command('next', tmp_path / 'lm.arpa', '--prompt=i like', '--count=1')
     assert 'zebras' in '\n'.join(rows)
-    rows, _ = nplm_command('pairs', tmp_path / 'lm.arpa', f'--table={tmp_path / "pairs.tsv"}')
-    assert 'lm.arpa' in '\n'.join(rows)
-
-
-def test_the_words_of_an_arpa_file_have_no_frequencies(tmp_path, nplm_command):
-    (tmp_path / 'lm.arpa').write_text(ARPA)
-    (tmp_path / 'table.csv').write_text('item,zone,word\n1,1,i\n1,2,like\n1,3,zebras\n')
-    nplm_command('surprisal', tmp_path / 'lm.arpa', f'--table={tmp_path}/table.csv', f'--output={tmp_path}/out.csv')
-    rows = list(csv.DictReader((tmp_path / 'out.csv').read_text().splitlines()))
-    assert [row['word'] for row in rows] == ['i', 'like', 'zebras']
-    assert {row['log_frequency'] for row in rows} == {''}
 
 
 def test_what_needs_a_run_refuses_an_arpa_file(tmp_path, totals, capsys):

@@ -7,10 +7,8 @@ import numpy as np
 import pytest
 from helpers import write_arpa
 
-import nplm_jax
 from configs import sentences
 from configs import text as text_config
-from nplm_jax.apps.psycholinguistics.frames import surprisal
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.config import settings as config_lib
 from nplm_jax.inference.perplexity import evaluate
@@ -79,7 +77,6 @@ MIXED = {
     'generate': lambda pair: cli.main(['generate', *pair]),
     'mix': lambda pair: cli.main(['mix', '--to=arpa', f'--output={pair[0]}/x', '--weights=0.5,0.5', *pair]),
     'compare': lambda pair: cli.main(['compare', *pair, f'--text={pair[0]}/config.json', '--weights=0.5,0.5']),
-    'surprisal': lambda pair: surprisal({name: nplm_jax.load(name) for name in pair}, ['he']),
     'kenlm': lambda pair: Model(pair),
 }
 

@@ -9,6 +9,7 @@ import pytest
 from helpers import corpus_settings, refuses, register
 
 from configs import text as text_config
+from nplm_jax.cli.commands import all_commands
 from nplm_jax.config import settings as config_lib
 from nplm_jax.data import corpora, encoding, vocabulary, vocabulary_files
 from nplm_jax.data.stream import RARE
@@ -82,6 +83,7 @@ def test_a_new_kind_of_token_trains_scores_and_generates(train, call):
         reading(words.tokenizer, 'words')
 
 
+@pytest.mark.skipif('surprisal' not in all_commands(), reason='the app is deleted')
 def test_surprisal_has_the_new_kind_of_token(train, call):
     header, first, *_ = (line.split('\t') for line in call('The cat', 'surprisal', train('letters')))
     assert dict(zip(header, first))['tokens'] == 't h e'

@@ -7,14 +7,10 @@ import numpy as np
 import pytest
 from helpers import make_model, numbers, refuses
 
-from nplm_jax.apps.psycholinguistics.frames import surprisal
-from nplm_jax.config.settings import Settings
 from nplm_jax.data.dataset import Size
 from nplm_jax.data.stream import Span
-from nplm_jax.data.vocabulary import numbered
 from nplm_jax.inference import generation, perplexity
 from nplm_jax.inference.induction import induce
-from nplm_jax.inference.loaded_model import LoadedModel
 from nplm_jax.models import mixture
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.ngram.counts import count
@@ -87,15 +83,12 @@ def test_only_ids_of_words_are_scored(name, key):
 
 @pytest.mark.parametrize('model', ['runs/a', None, [Constant()]])
 def test_only_models_are_taken(model):
-    run = LoadedModel(Settings(), numbered(V), make_model(V))
     calls = {
         'model': [
             lambda: perplexity.perplexity(model, TOKENS),
             lambda: generation.sample(model, TOKENS, 1, 1),
             lambda: generation.encode_prompt(['a'], model),
-            lambda: surprisal(model, ['a']),
         ],
-        "model['b']": [lambda: surprisal({'a': run, 'b': model}, ['a'])],
         'run': [lambda: induce(model, 'a', [['a']])],
     }
     for key, call in ((key, call) for key, those in calls.items() for call in those):

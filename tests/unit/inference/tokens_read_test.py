@@ -1,10 +1,9 @@
-"""Each token of a context is read once, whatever is generated, searched, scored or measured after it."""
+"""Each token of a context is read once, whatever is generated, searched or scored after it."""
 
 import numpy as np
 import pytest
 from helpers import make_model
 
-from nplm_jax.apps.psycholinguistics import next_word_statistics
 from nplm_jax.inference import beam_search, generation, scoring
 from nplm_jax.models import mixture, neural
 
@@ -46,17 +45,6 @@ def test_each_part_of_a_mixture_reads_the_prompt_once(read):
     mixed = mixture.equal([make_model(V, FAMILIES[family]) for family in FAMILIES])
     beam_search.beam(mixed, CONTEXT, words=6, width=3)
     assert sum(read) == sum(PREFILLED.values()) + 3 * 5 * 3
-
-
-@pytest.mark.parametrize('family', FAMILIES)
-def test_surprisal_reads_the_context_of_all_items_once(family, read, monkeypatch):
-    monkeypatch.setattr(next_word_statistics, 'MAX_TOKENS', 8)
-    model, lines = make_model(V, FAMILIES[family]), [CONTEXT[:8], CONTEXT[8:16]]
-    found = next_word_statistics.next_word_statistics(model, lines, [CONTEXT, CONTEXT], V)
-    assert sum(read) == PREFILLED[family] + 2 * 8
-    for line, statistics in zip(lines, found):
-        expected = model.score_lines([np.append(CONTEXT, line)])[0][40:]
-        np.testing.assert_allclose(statistics.log_p_T, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize('family', FAMILIES)

@@ -17,6 +17,7 @@ from configs import sentences
 from experiments.scale.cluster import start_cluster
 from nplm_jax.apps.cluster.dask_cluster import DaskCluster
 from nplm_jax.cli import __main__ as cli
+from nplm_jax.cli.commands import all_commands
 from nplm_jax.config import settings as config_lib
 from nplm_jax.executors import workers
 from nplm_jax.inference import scoring
@@ -30,6 +31,7 @@ LINES = [RNG.integers(0, 10, size).astype(np.int32) for size in RNG.integers(0, 
 TEXT = '\n'.join(' '.join(RNG.choice(['i', 'like', 'dog', 'milk', 'zzz'], 9)) for _ in range(40))
 ONE_PROCESS = workers.Processes(1)
 JOB = remote_scoring.Job
+COMMANDS = [command for command in (('score', '--stream'), ('surprisal',)) if command[0] in all_commands()]
 RUNS = [('counts',), ('network',), ('network', 'counts')]
 
 
@@ -155,7 +157,7 @@ def numbers(text):
     return [float(cell.rstrip('%')) for cell in cells if cell[:1] in '-0123456789']
 
 
-@pytest.mark.parametrize('command', [('score', '--stream'), ('score', '--end'), ('surprisal',)])
+@pytest.mark.parametrize('command', [*COMMANDS, ('score', '--end')])
 @pytest.mark.parametrize('names', RUNS)
 def test_a_command_prints_what_it_prints_without_the_scheduler(folders, cluster, call, command, names, monkeypatch):
     runs = [folders / name for name in names]
@@ -187,7 +189,7 @@ def test_a_state_that_runs_through_a_stream_is_not_cut(cluster, call, tmp_path, 
     assert any(line.startswith('--stream: ') for line in note)
 
 
-@pytest.mark.parametrize('command', ['score', 'surprisal'])
+@pytest.mark.parametrize('command', [command for command, *_ in COMMANDS])
 def test_a_wrong_scheduler_is_one_line(folders, call, command, lines):
     with pytest.raises(SystemExit) as stopped:
         call(command, folders / 'counts', '--scheduler=elsewhere')

@@ -6,7 +6,7 @@ import pathlib
 
 import numpy as np
 import pytest
-from helpers import refuses
+from helpers import refuses, write_arpa
 
 from nplm_jax.apps.psycholinguistics import minimal_pairs, pair_table
 from nplm_jax.cli import __main__ as cli
@@ -80,10 +80,19 @@ def test_sentences_and_regions_have_the_surprisals_of_nplm_surprisal(folders, ta
     assert len(shown) > 2
 
 
+def test_an_arpa_file_is_a_model(folders, table, nplm_command, tmp_path):
+    write_arpa(folders / 'counts', tmp_path / 'lm.arpa')
+    found = [
+        json.loads(nplm_command('pairs', model, f'--table={table}', '--json')[0][0])['models']
+        for model in (folders / 'counts', tmp_path / 'lm.arpa')
+    ]
+    assert found[0]['counts']['all'] == found[1]['lm.arpa']['all']
+
+
 def test_a_region_is_found_without_the_punctuation_around_it(tmp_path):
     row = {'sentence_good': 'I like the "dog".', 'sentence_bad': 'I like milk, dog.', 'a': 'dog', 'b': 'milk dog'}
     (tmp_path / 'pairs.jsonl').write_text(f'{json.dumps(row)}\n')
-    table = pair_table.read(tmp_path / 'pairs.jsonl', pair_table.Names(regions=('a', 'b')))
+    table = pair_table.read(tmp_path / 'pairs.jsonl', regions=('a', 'b'))
     assert table.regions == [slice(3, 4), slice(2, 4)]
 
 
@@ -130,9 +139,9 @@ def test_a_damaged_line_of_json_is_named(line, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     pathlib.Path('pairs.jsonl').write_text(f'{{"good": "i", "bad": "i"}}\n\n{line}\n')
     with refuses(message):
-        pair_table.read(pathlib.Path('pairs.jsonl'), pair_table.Names())
+        pair_table.read(pathlib.Path('pairs.jsonl'))
 
 
 def test_a_table_of_another_kind_is_refused():
     with refuses('--table'):
-        pair_table.read(pathlib.Path('pairs.xlsx'), pair_table.Names())
+        pair_table.read(pathlib.Path('pairs.xlsx'))

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from helpers import ROOT, refuses
 
-from nplm_jax.apps.psycholinguistics import gains, word_table
-from nplm_jax.apps.psycholinguistics import gains_figure as figure
+from nplm_jax.apps.psycholinguistics import figures, gains, word_table
 from nplm_jax.apps.psycholinguistics.stimuli import ColumnNames
 from nplm_jax.cli import __main__ as cli
+from nplm_jax.runs import remote_scoring
 from nplm_jax.utils.errors import BadInput
 
 WORDS = ('i', 'like', 'dog', 'love', 'coffee', 'hate', 'milk')
@@ -87,6 +87,22 @@ def test_conditions_of_an_item_are_left_out_together(folders, tmp_path, nplm_com
     assert json.loads(out)['items'] == 6
 
 
+def test_rows_of_readers_are_kept_and_their_items_are_left_out_together(folders, tmp_path, nplm_command, monkeypatch):
+    table, measured = write_table(tmp_path / 'times.csv'), []
+    found = [json.loads(nplm_command('reading-times', folders / 'counts', f'--table={table}', '--json')[0][0])]
+    header, *rows = table.read_text().splitlines()
+    table.write_text('\n'.join([f'reader,{header}', *(f'{reader},{row}' for reader in 'ab' for row in rows)]))
+    map_lines = remote_scoring.map_lines
+    monkeypatch.setattr(remote_scoring, 'map_lines', lambda *x: measured.append(len(x[2])) or map_lines(*x))
+    arguments = folders / 'counts', f'--table={table}', '--item=item,reader', '--json'
+    found.append(json.loads(nplm_command('reading-times', *arguments)[0][0]))
+    assert measured == [12]  # each item once
+    once, twice = found
+    assert twice['analysed'] == 2 * once['analysed'] and twice['items'] == once['items'] == 12
+    for key in ('gain', 'interval', 'slopes'):  # both readers took the same time for each word
+        assert twice['models']['counts'][key] == pytest.approx(once['models']['counts'][key])
+
+
 def test_a_table_for_readers_and_frequencies_of_the_table(folders, tmp_path, nplm_command):
     table = write_table(tmp_path / 'times.csv')
     shown, _ = nplm_command(
@@ -105,7 +121,7 @@ def test_a_table_without_log_frequencies_is_refused(tmp_path):
 
 def test_the_figure_has_a_row_a_model(tmp_path):
     models = {name: {'gain': 0.01, 'interval': [0.002, 0.02]} for name in ('a$b', 'c')}
-    figure.draw(models, tmp_path / 'gains.png')
+    figures.draw_gains(models, tmp_path / 'gains.png')
     assert (tmp_path / 'gains.png').read_bytes()[:4] == b'\x89PNG'
 
 
@@ -192,8 +208,8 @@ def test_words_of_a_script_without_blanks_that_are_all_unknown_are_refused(folde
 @pytest.mark.parametrize('name', ['lstm', 'novel-recurrent__minutes_2__corpus.min_count_4', 'n' * 120])
 def test_no_text_of_the_figure_is_cut_off(name, monkeypatch, tmp_path):
     found = []
-    monkeypatch.setattr(figure, 'save_figure', lambda drawn, path: found.append(drawn))
-    figure.draw({name: {'gain': 0.01, 'interval': [0.0, 0.02]}}, tmp_path / 'gains.png')
+    monkeypatch.setattr(figures, 'save_figure', lambda drawn, path: found.append(drawn))
+    figures.draw_gains({name: {'gain': 0.01, 'interval': [0.0, 0.02]}}, tmp_path / 'gains.png')
     found[0].draw_without_rendering()
     width, height = found[0].bbox.size
     labels = [text for text in found[0].findobj(matplotlib.text.Text) if text.get_text().startswith('gain')]

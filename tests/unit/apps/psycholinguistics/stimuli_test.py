@@ -1,13 +1,15 @@
 """Tables of stimuli: what they hold, files there and back, and one line for each mistake."""
 
 import io
+import json
 import math
+import re
 
 import numpy as np
 import pytest
 from helpers import refuses
 
-from nplm_jax.apps.psycholinguistics import stimuli, stimulus_files
+from nplm_jax.apps.psycholinguistics import stimuli, tables
 from nplm_jax.utils.errors import BadInput
 
 TABLE = {'item': ['1', '1', '2'], 'zone': ['1', '2', '1'], 'word': ['The', '"dog,"', 'I'], 'rt': ['3', '4.5', '5']}
@@ -36,57 +38,36 @@ def test_a_file_keeps_every_cell(suffix, tmp_path):
         pytest.importorskip('pyarrow')
     tab = ' ' if suffix == '.tsv' else '\t'  # a cell of TSV has no tab
     table = TABLE | {'other': [f'a{tab}b, "c"', ' d', '7']}
-    stimulus_files.write(tmp_path / f'table{suffix}', table, text_columns=table)
-    found = stimulus_files.read(tmp_path / f'table{suffix}')
+    tables.write(tmp_path / f'table{suffix}', table)
+    found = stimuli.read(tmp_path / f'table{suffix}')
     assert found.columns == table and list(found.items) == [range(0, 2), range(2, 3)]
 
 
 def test_a_missing_number_is_an_empty_cell():
     columns = {'word': ['a', 'b', 'c'], 'rt': [None, math.nan, 2.5]}
-    assert stimulus_files.to_text(columns) == 'word\trt\na\t\nb\t\nc\t2.5\n'
+    assert tables.to_text(columns) == 'word\trt\na\t\nb\t\nc\t2.5\n'
 
 
 @pytest.mark.parametrize('suffix', ['.tsv', '.csv'])
 def test_floats_that_were_read_keep_all_digits(suffix, tmp_path):
     columns = {'id': [1234567890.25, 0.1], 'surprisal': [1234567890.25, 0.12345678912]}
-    stimulus_files.write(tmp_path / f'x{suffix}', columns, own_columns=['id'])
+    tables.write(tmp_path / f'x{suffix}', columns, own_columns=['id'])
     lines = (tmp_path / f'x{suffix}').read_text().replace('\t', ',').split()
     assert lines == ['id,surprisal', '1234567890.25,1.23456789e+09', '0.1,0.123456789']
 
 
 def test_a_bool_is_read_as_one_by_base_r_pandas_and_polars():
-    text = stimulus_files.to_text({'known': [True, False]}, ',')
+    text = tables.to_text({'known': [True, False]}, ',')
     assert text == 'known\nTRUE\nFALSE\n'  # base R reads True as text
     pandas, polars = (pytest.importorskip(name) for name in ('pandas', 'polars'))
     assert pandas.read_csv(io.StringIO(text))['known'].tolist() == [True, False]
     assert polars.read_csv(io.StringIO(text))['known'].to_list() == [True, False]
 
 
-def test_parquet_has_numbers_where_all_cells_are_numbers(tmp_path):
+def test_the_cells_of_a_text_table_stay_text_in_parquet(tmp_path):
     parquet = pytest.importorskip('pyarrow.parquet')
-    stimulus_files.write(tmp_path / 'x.parquet', {**TABLE, 'n': [math.nan, 1.5, 2.0]}, text_columns=['word'])
-    columns = parquet.read_table(tmp_path / 'x.parquet').to_pydict()
-    assert columns['item'] == [1, 1, 2] and columns['rt'] == [3.0, 4.5, 5.0] and columns['n'] == [None, 1.5, 2.0]
-    assert columns['word'] == TABLE['word']
-
-
-@pytest.mark.parametrize(
-    'column',
-    [
-        ['1_12', '11_2', '112'],
-        ['007', '7', '07'],
-        ['\u0661', '1', '2'],
-        ['1E2', '100', '1'],
-        [' 1', '1', '2'],
-        ['infinity', '1', 'nan'],
-        ['1.1', '1.10', '1.2'],
-        ['-0', '0', '1'],
-    ],
-)
-def test_labels_that_python_reads_as_numbers_stay_text_in_parquet(column, tmp_path):
-    parquet = pytest.importorskip('pyarrow.parquet')
-    stimulus_files.write(tmp_path / 'x.parquet', {'item': column})
-    assert parquet.read_table(tmp_path / 'x.parquet').to_pydict() == {'item': column}
+    tables.write(tmp_path / 'x.parquet', {**TABLE, 'n': [math.nan, 1.5, 2.0]})
+    assert parquet.read_table(tmp_path / 'x.parquet').to_pydict() == {**TABLE, 'n': [None, 1.5, 2.0]}
 
 
 @pytest.mark.parametrize(
@@ -103,26 +84,26 @@ def test_labels_that_python_reads_as_numbers_stay_text_in_parquet(column, tmp_pa
 )
 def test_a_column_without_a_type_of_parquet_is_text(column, expected, tmp_path):
     parquet = pytest.importorskip('pyarrow.parquet')
-    stimulus_files.write(tmp_path / 'x.parquet', {'item': column, 'n': [1, 2, 3]})
+    tables.write(tmp_path / 'x.parquet', {'item': column, 'n': [1, 2, 3]})
     assert parquet.read_table(tmp_path / 'x.parquet').to_pydict() == {'item': expected, 'n': [1, 2, 3]}
 
 
 def test_one_line_says_what_parquet_refuses(tmp_path):
     pytest.importorskip('pyarrow')
     with refuses('x.parquet'):
-        stimulus_files.write(tmp_path / 'x.parquet', {'item': ['\ud800']})
+        tables.write(tmp_path / 'x.parquet', {'item': ['\ud800']})
     assert not (tmp_path / 'x.parquet').exists()
 
 
 def test_a_quotation_mark_of_a_word_and_those_of_a_cell(tmp_path):
     rows = ['"item"\tzone\tword', '1\t1\t"The', '1\t2\tdog."', '1\t3\t"""A"""', '1\t4\t"b"', '1\t5\t"', '']
     (tmp_path / 'x.tsv').write_text('\r\n'.join(rows))
-    assert stimulus_files.read(tmp_path / 'x.tsv').words == ['"The', 'dog."', '"A"', 'b', '"']
+    assert stimuli.read(tmp_path / 'x.tsv').words == ['"The', 'dog."', '"A"', 'b', '"']
 
 
 def test_columns_of_other_names_and_zones_that_are_names(tmp_path):
     (tmp_path / 'x.tsv').write_text('s\tregion\tw\n1\tsubject\tdog\n1\tverb\tran\n')
-    found = stimulus_files.read(tmp_path / 'x.tsv', stimuli.ColumnNames(('s',), 'region', 'w'))
+    found = stimuli.read(tmp_path / 'x.tsv', stimuli.ColumnNames(('s',), 'region', 'w'))
     assert found.words == ['dog', 'ran']
     zones = ['1_2', '1_10', '2_1']  # numbers in Python
     assert len(stimuli.from_columns({'item': [1] * 3, 'zone': zones, 'word': ['a'] * 3}, 'table').words) == 3
@@ -150,30 +131,49 @@ def test_one_line_names_row_and_column(text, tmp_path):
     path = tmp_path / 'x.csv'
     path.write_text(text)
     with pytest.raises(BadInput) as error:
-        stimulus_files.read(path)
+        stimuli.read(path)
     assert str(error.value).startswith(WRONG[text].replace('PATH', str(path)))
 
 
 def test_bytes_that_are_no_text_are_named_by_line(tmp_path):
     (tmp_path / 'x.tsv').write_bytes(b'item\tzone\tword\n1\t1\tcaf\xe9\n')
     with refuses('x.tsv:2'):
-        stimulus_files.read(tmp_path / 'x.tsv')
+        stimuli.read(tmp_path / 'x.tsv')
 
 
 def test_a_quoted_cell_with_nothing_in_it_is_empty(tmp_path):
     (tmp_path / 'x.tsv').write_text('item\tzone\tword\n1\t1\t""\n')
     with refuses("x.tsv:2, column 'word'"):
-        stimulus_files.read(tmp_path / 'x.tsv')
+        stimuli.read(tmp_path / 'x.tsv')
 
 
-def test_other_files_are_refused(tmp_path):
+@pytest.mark.parametrize('key, table', [('--table', 'x.xlsx'), ('x.csv', 'x.csv')])
+def test_a_file_that_is_missing_or_of_another_kind_is_refused(key, table, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with refuses(key):
+        tables.read(table)
+
+
+def test_a_missing_column_is_named_with_the_nearest_one_and_all():
+    with refuses('word column') as error:
+        stimuli.from_columns({'item': [1], 'zone': [1], 'wrd': ['a']}, 'table')
+    assert error.value.value == 'word' and {"'item'", "'zone'", "'wrd';"} <= set(re.split('[ ,]+', error.value.problem))
+    assert 'did you mean wrd?' in error.value.problem
+
+
+def test_an_object_a_line_is_a_row(tmp_path):
+    rows = [{'item': 1, 'zone': 1, 'word': 'The', 'rt': None}, {'item': 1, 'zone': 2, 'word': 'dog', 'rt': 4.5}]
+    (tmp_path / 'x.jsonl').write_text('\n\n'.join(map(json.dumps, rows)))
+    assert stimuli.read(tmp_path / 'x.jsonl').columns == {key: [row[key] for row in rows] for key in rows[0]}
+    (tmp_path / 'y.jsonl').write_text('{"item": 1, "zone": 1, "word": "a"}\n\n{"item": 1, "zone": 2}\n')
+    with refuses("y.jsonl:3, column 'word'"):
+        stimuli.read(tmp_path / 'y.jsonl')
+
+
+def test_a_file_that_is_no_parquet_is_refused(tmp_path):
     (tmp_path / 'x.parquet').write_text('no')
     with refuses('x.parquet'):
-        stimulus_files.read(tmp_path / 'x.parquet')
-    with refuses('--table'):
-        stimulus_files.read(stimulus_files.pathlib.Path('x.xlsx'))
-    with refuses('x.csv'):
-        stimulus_files.read(tmp_path / 'x.csv')
+        stimuli.read(tmp_path / 'x.parquet')
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_a_time_after_the_year_9999_is_one_line(unit, tmp_path):
     table = {'item': [1], 'zone': [1], 'word': ['a'], 'time': times}
     parquet.write_table(pyarrow.table(table), tmp_path / 'x.parquet')
     with refuses('x.parquet'):
-        stimulus_files.read(tmp_path / 'x.parquet')
+        stimuli.read(tmp_path / 'x.parquet')
 
 
 CROSSED = {
@@ -273,14 +273,14 @@ def test_one_line_says_what_is_wrong_with_sentences(changes, message):
 )
 def test_the_separator_of_a_table_is_recognised_and_decimal_commas_stay(name, text, rt, tmp_path):
     (tmp_path / name).write_text(text, newline='')
-    found = stimulus_files.read(tmp_path / name)
+    found = stimuli.read(tmp_path / name)
     assert found.words == ['The; "dog"', 'a,'] and list(found.columns.values())[3][0] == rt
     assert list(found.columns)[:3] == ['item', 'zone', 'word']
 
 
 def test_sentences_with_many_commas_between_semicolons(tmp_path):
     (tmp_path / 'x.csv').write_text('item;text\n1;The dog, the cat, and I\n2;So, then, we ran, too\n')
-    assert len(stimulus_files.read(tmp_path / 'x.csv', sentence='text').words) == 11
+    assert len(stimuli.read(tmp_path / 'x.csv', sentence='text').words) == 11
 
 
 @pytest.mark.parametrize(
@@ -298,10 +298,10 @@ def test_a_table_with_one_sentence_a_row_is_told_how_to_be_read(tmp_path, column
     lines = [','.join(columns), *(','.join(map(str, row)) for row in rows)]
     (tmp_path / 'stim.csv').write_text('\n'.join(lines) + '\n')
     with pytest.raises(BadInput) as caught:
-        stimulus_files.read(tmp_path / 'stim.csv', sentence_flag='--sentence=')
+        stimuli.read(tmp_path / 'stim.csv', sentence_flag='--sentence=')
     assert caught.value.problem.endswith(f'--sentence={column}') if column else '--sentence' not in caught.value.problem
     if column and 'zone' not in columns:
-        assert stimulus_files.read(tmp_path / 'stim.csv', sentence=column).words[:3] == ['the', 'dog', 'ran']
+        assert stimuli.read(tmp_path / 'stim.csv', sentence=column).words[:3] == ['the', 'dog', 'ran']
     with pytest.raises(BadInput) as caught:  # what reads no sentences gives no such advice
-        stimulus_files.read(tmp_path / 'stim.csv')
+        stimuli.read(tmp_path / 'stim.csv')
     assert '--sentence' not in caught.value.problem

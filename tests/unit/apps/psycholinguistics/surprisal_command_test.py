@@ -6,7 +6,7 @@ import re
 import sys
 
 import pytest
-from helpers import ROOT
+from helpers import ROOT, write_arpa
 
 import nplm_jax
 from nplm_jax.cli import __main__ as cli
@@ -75,7 +75,7 @@ def test_a_table_keeps_its_columns_and_goes_into_files(folders, surprisal, tmp_p
     surprisal(*arguments, f'--output={tmp_path / "out.parquet"}')
     table = parquet.read_table(tmp_path / 'out.parquet').to_pydict()
     assert table['surprisal_network'] == pytest.approx([float(row['surprisal_network']) for row in rows], rel=1e-7)
-    assert table['in_vocabulary'] == [True, True, False, True] and table['zone'] == [1, 2, 3, 1]
+    assert table['in_vocabulary'] == [True, True, False, True] and table['zone'] == list('1231')
     pyarrow = pytest.importorskip('pyarrow')
     times = [1234567890.25, 0.1]
     table = {'item': [1, 1], 'zone': [1, 2], 'word': ['I', 'like'], 'rt': times}
@@ -84,6 +84,22 @@ def test_a_table_keeps_its_columns_and_goes_into_files(folders, surprisal, tmp_p
     assert [float(row['rt']) for row in rows] == times
     surprisal(folders / 'network', f'--table={tmp_path / "in.parquet"}', f'--output={tmp_path / "out.tsv"}')
     assert '\t1234567890.25\t' in (tmp_path / 'out.tsv').read_text()
+
+
+def test_the_long_table_has_a_row_for_each_word_and_model(folders, surprisal):
+    arguments = folders / 'network', folders / 'counts', '--weights=0.5,0.5', '--spillover=1'
+    wide, _ = surprisal(*arguments, text='i like dog\ni hate milk')
+    long, _ = surprisal(*arguments, '--long', text='i like dog\ni hate milk')
+    names = 'network', 'counts', 'mixture'
+    assert [row['model'] for row in long] == [name for name in names for _ in wide]
+    of_model = 'surprisal', 'entropy', 'entropy_reduction', 'rank'
+    columns = {key: f'{key}_NAME' for key in of_model} | {'surprisal_prev1': 'surprisal_NAME_prev1'}
+    for row, expected in zip(long, wide * 3):
+        for key, column in columns.items():
+            assert row[key] == expected[column.replace('NAME', row['model'])]
+        shared = row.keys() - columns.keys() - {'model'}
+        assert shared == {key for key in expected if not any(name in key for name in names)}
+        assert {key: row[key] for key in shared} == {key: expected[key] for key in shared}
 
 
 def test_flags_reach_the_measurement(folders, surprisal):
@@ -104,6 +120,13 @@ def test_flags_reach_the_measurement(folders, surprisal):
     assert row['tokens'] == 'dog,'
     (row,), _ = surprisal(folders / 'network', '--hyphens=split', text='dog-milk')
     assert row['tokens'] == 'dog milk' and row['num_tokens'] == '2'
+
+
+def test_the_words_of_an_arpa_file_have_no_frequencies(folders, surprisal, tmp_path):
+    write_arpa(folders / 'counts', tmp_path / 'lm.arpa')
+    rows, _ = surprisal(tmp_path / 'lm.arpa', text='i like dog')
+    assert [row['word'] for row in rows] == ['i', 'like', 'dog'] and {row['log_frequency'] for row in rows} == {''}
+    assert all(float(row['surprisal_lm.arpa']) > 0 for row in rows)
 
 
 def test_a_line_is_an_item_and_the_command_says_how_many_it_read(folders, surprisal):
@@ -132,8 +155,8 @@ def test_the_columns_of_the_example_in_r_are_those_that_the_command_writes(folde
     (kept,) = re.findall(r'filter\((\w+), !is\.na\((\w+)\)\)', code)
     (joined,) = re.findall(r'by = c\((.*?)\)', code)
     named = {*re.findall(r'[a-z]\w+', f'{formula} {scaled} {joined}'), *kept}
-    rows, _ = surprisal(folders / 'network', '--spillover=1', text='i like dog')
-    assert named <= {key.replace('_network', '') for key in rows[0]}
+    rows, _ = surprisal(folders / 'network', '--spillover=1', '--long', text='i like dog')
+    assert named <= rows[0].keys()
     assert {'surprisal', 'surprisal_prev1', 'item', 'zone', 'in_vocabulary'} <= named
 
 
@@ -143,6 +166,7 @@ WRONG = [
     (['--item=story'], "--item='story':"),
     (['--table=in.tsv', '--item=story,', '--sentence=word'], "item column='':"),
     (['--table=taken.tsv', '--item=story'], "column='length':"),
+    (['--table=long.tsv', '--item=story', '--long'], "column='model':"),
     (['--table=in.tsv'], "item column='item':"),
     (['--table=in.tsv', '--item=story', '--word=rt'], "in.tsv:4, column 'rt': empty"),
     (['--table=crossed.tsv'], "zone column='zone':"),
@@ -160,6 +184,7 @@ def test_one_clear_line_and_exit_code_two(arguments, message, folders, surprisal
     monkeypatch.chdir(tmp_path)
     (tmp_path / 'in.tsv').write_text(ROWS)
     (tmp_path / 'crossed.tsv').write_text('item\tcondition\tword\n1\ta\tI\n1\ta\tlike\n1\tb\tI\n1\tb\thate\n')
+    (tmp_path / 'long.tsv').write_text(ROWS.replace('rt', 'model'))
     (tmp_path / 'taken.tsv').write_text(ROWS.replace('rt', 'length'))
     arguments = [argument.replace('OTHER', str(folders / 'other')) for argument in arguments]
     with pytest.raises(SystemExit) as stop:

@@ -313,3 +313,30 @@ def test_a_column_of_a_name_that_is_added_is_refused():
         table = stimuli.from_columns({**columns, name: [1]}, 'x')
         with refuses('column'):
             measurement.measure(models, table, options)
+
+
+@pytest.mark.parametrize('model', ['runs/a', None, [MODELS['window']]])
+def test_only_loaded_models_are_taken(model):
+    for models, key in ((model, 'model'), ({'a': loaded(MODELS['window']), 'b': model}, "model['b']")):
+        with refuses(key):
+            nplm_jax.surprisal(models, ['a'])
+
+
+def test_models_that_cut_words_differently_are_refused():
+    models = {name: loaded(MODELS['window'], tokens=name) for name in ('words', 'whitespace')}
+    with refuses('model') as error:
+        nplm_jax.surprisal(models, ['dog'])
+    assert error.value.value == 'whitespace'
+
+
+@pytest.mark.parametrize('name', ['window', 'gru', 'residual'])
+def test_the_context_of_all_items_is_read_once(name, monkeypatch):
+    model, lines, sizes = MODELS[name], [np.arange(8) % 12, np.arange(3, 11)], []
+    context, prefill = np.arange(40) % 12, type(model).prefill
+    monkeypatch.setattr(type(model), 'prefill', lambda self, ids: sizes.append(np.shape(ids)) or prefill(self, ids))
+    found = next_word_statistics(model, lines, [context, context], 12)
+    assert sizes == [(1, 40)]
+    monkeypatch.undo()
+    for line, statistics in zip(lines, found):
+        expected = model.score_lines([np.append(context, line)])[0][40:]
+        np.testing.assert_allclose(statistics.log_p_T, expected, atol=1e-5)

@@ -1,45 +1,60 @@
-"""The commands of an experiment warn if too many of its words are unknown, and only then."""
+"""Commands and the function warn if too many words are unknown, and only then."""
 
 import itertools
+import warnings
 
 import pytest
-from helpers import check_unknown_words
 
 import nplm_jax
 
+KNOWN, UNKNOWN = 'i like dog', 'zebra okapi gnu'
+ITEMS = 12
 
-def write_times(text):
+
+def write_sentences(folder, text):
+    (folder / 'sentences.csv').write_text(f'sentence\n{text}\n')
+    return f'--table={folder / "sentences.csv"}'
+
+
+def write_pairs(folder, text):
+    (folder / 'pairs.csv').write_text(f'good,bad\n{text},{text}\n')
+    return f'--table={folder / "pairs.csv"}'
+
+
+def write_times(folder, text):
     """Known words enough for the regression, and beside them many of the text."""
     words = itertools.cycle('i like dog love coffee hate milk'.split())
     rows = [
         (item, zone, word, 250 + (7 * item + 13 * zone) % 50)
-        for item in range(12)
+        for item in range(ITEMS)
         for zone, word in enumerate([*text.split(), *itertools.islice(words, 20 + item % 3)])
     ]
-    return '\n'.join(['item,zone,word,time', *(','.join(map(str, row)) for row in rows)])
+    lines = ['item,zone,word,time', *(','.join(map(str, row)) for row in rows)]
+    (folder / 'times.csv').write_text('\n'.join(lines) + '\n')
+    return f'--table={folder / "times.csv"}'
 
 
 COMMANDS = {
-    'surprisal': (lambda text: f'sentence\n{text}', '--sentence=sentence'),
-    'pairs': (lambda text: f'good,bad\n{text},{text}',),
-    'reading-times': (write_times, '--folds=2'),
+    'surprisal': lambda folder, text: (write_sentences(folder, text), '--sentence=sentence'),
+    'pairs': lambda folder, text: (write_pairs(folder, text),),
+    'reading-times': lambda folder, text: (write_times(folder, text), '--folds=2'),
 }
 
 
 @pytest.mark.parametrize('name', COMMANDS)
 def test_a_command_warns_of_unknown_words(name, folders, tmp_path, nplm_command):
-    def call(text):
-        write, *flags = COMMANDS[name]
-        (tmp_path / 'table.csv').write_text(f'{write(text)}\n')
-        return nplm_command(name, folders / 'counts', f'--table={tmp_path / "table.csv"}', *flags)[1]
-
-    check_unknown_words(call)
+    for text, is_warned in ((KNOWN, False), (UNKNOWN, True)):
+        _, err = nplm_command(name, folders / 'counts', *COMMANDS[name](tmp_path, text))
+        found = [line for line in err if line.startswith('warning: ') and '<rare>' in line]
+        assert len(found) == is_warned, err
 
 
-def test_surprisal_of_a_list_warns_of_unknown_words(folders, recwarn):
+def test_the_function_warns_of_unknown_words(folders):
     run = nplm_jax.load(folders / 'counts')
-    recwarn.clear()
-    nplm_jax.surprisal(run, ['i', 'like', 'dog'])
-    assert not recwarn.list
-    nplm_jax.surprisal(run, ['zebra', 'okapi', 'gnu'])
-    assert '100.0%' in str(recwarn.pop().message)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter('always')
+        nplm_jax.surprisal(run, KNOWN.split())
+        assert not caught
+        nplm_jax.surprisal(run, UNKNOWN.split())
+    (found,) = caught
+    assert '100.0%' in str(found.message)

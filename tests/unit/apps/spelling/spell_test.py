@@ -12,6 +12,7 @@ import pytest
 
 from configs import text as text_config
 from nplm_jax.cli import __main__ as cli
+from nplm_jax.cli.commands import all_commands
 from nplm_jax.config import settings as config_lib
 from nplm_jax.models.open_vocabulary import OpenVocabulary, count_characters
 from nplm_jax.models.spelled_words import Spelling
@@ -80,6 +81,7 @@ def test_spell_says_how_well_it_does_on_words_it_has_not_seen_and_writes_some(ru
     assert written.endswith(f': {" ".join(found["words"])}')
 
 
+@pytest.mark.skipif('surprisal' not in all_commands(), reason='the app is deleted')
 def test_surprisal_open_adds_up_to_score_open(runs, score, monkeypatch, lines):
     line, *_ = score(TEXT, runs / 'first', '--open')[0]
     log10_p = float(line.partition('Total: ')[2].split()[0])
@@ -126,6 +128,7 @@ def test_the_end_of_a_line_and_a_stream_are_scored_with_spellings_too(runs, scor
         assert float(b.split()[2]) <= float(a.split()[2])
 
 
+@pytest.mark.skipif('rescore' not in all_commands(), reason='the app is deleted')
 def test_alternatives_with_unknown_words_are_ranked_by_their_spelling(runs, score):
     text = '1 ||| the old xqzy dog\n1 ||| the old badi dog'
     (first, second), _ = score(text, runs / 'first', '--open', command='rescore')

@@ -1,4 +1,4 @@
-"""Files of stimuli: TSV, CSV and Parquet tables, read into `Stimuli` and written with the columns of a model."""
+"""Tables of all commands of the app: TSV, CSV, JSON lines and Parquet in; TSV, CSV and Parquet out."""
 
 import csv
 import io
@@ -6,83 +6,90 @@ import json
 import math
 import pathlib
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from nplm_jax.apps.psycholinguistics import stimuli as stimuli_lib
-from nplm_jax.apps.psycholinguistics.stimuli import COLUMN_NAMES, ColumnNames, Columns, Place, Stimuli
 from nplm_jax.data.formats import find_fault, import_pyarrow
 from nplm_jax.utils.errors import BadInput, first_line, require
 from nplm_jax.utils.io import expand, write_atomically
+from nplm_jax.utils.names import did_you_mean
 from nplm_jax.utils.untrusted import open_regular, read_lines
 
-SUFFIXES = ('.tsv', '.csv', '.parquet')
+Columns = Mapping[str, Sequence[Any]]
+Place = Callable[[int], str]  # the beginning of an error message on a row, from 0
+
+WRITTEN = ('.tsv', '.csv', '.parquet')
+READ = (*WRITTEN, '.jsonl')
 
 _SEPARATORS = '\t,;'
 _SNIFFED_CHARACTERS = 2**16
-_NUMBERS = {  # what becomes a number in Parquet; 007, 1_12 and 1E2 are labels
-    int: re.compile('-?(?:0|[1-9][0-9]{0,17})'),
-    float: re.compile(r'-?(?:0|[1-9][0-9]{0,14})(?:\.[0-9]+(?:[eE][-+]?[0-9]{1,2})?)?'),
-}
-
-
-def check_suffix(key: str, path: pathlib.Path) -> None:
-    """Raises BadInput unless the name of the file, the value of the flag `key`, ends in one of SUFFIXES."""
-    require(path.suffix.lower() in SUFFIXES, key, str(path), f'must end in {", ".join(SUFFIXES)}')
 
 
 def find_output(output: str) -> pathlib.Path | None:
-    """Returns the path of --output, None where it is empty. Raises BadInput as `check_suffix` does."""
-    if not output:
-        return None
-    path = expand('--output', output)
-    check_suffix('--output', path)
+    """Returns the path of --output, None if it is empty. Raises BadInput if its suffix is none of WRITTEN."""
+    return _find('--output', output, WRITTEN) if output else None
+
+
+def _find(flag: str, file: str, suffixes: Sequence[str]) -> pathlib.Path:
+    path = expand(flag, file)
+    require(path.suffix.lower() in suffixes, flag, file, f'must end in {", ".join(suffixes)}')
     return path
 
 
-def read(
-    path: pathlib.Path,
-    names: ColumnNames = COLUMN_NAMES,
-    sentence: str = '',
-    sentence_flag: str = '',
-) -> Stimuli:
-    """Reads a table of stimuli; the first line of a TSV or CSV file has the names of its columns.
+def check_new(columns: Columns, added: Iterable[str]) -> None:
+    """Raises BadInput if a table has a column of a name that is added."""
+    taken = next((key for key in added if key in columns), None)
+    require(taken is None, 'column', taken, 'is the name of a column that is added; rename it')
+
+
+def check_has(columns: Columns, name: str, key: str, column: str, advice: str = '') -> None:
+    """Raises BadInput(key, column, ...) if a table has no such column; the message lists its columns.
 
     Args:
-        path: The file, whose kind its suffix tells. The cells of text are separated by tabs, commas or semicolons.
-        names: The names of the columns of items, zones and words.
-        sentence: The column of sentences of a table with one item a row; empty for a table with one word a row.
-        sentence_flag: See `stimuli.from_columns`.
-
-    Raises:
-        BadInput: The file cannot be read or is no such table, or `stimuli.from_columns` refuses it.
+        columns: The columns.
+        name: The table, for the message.
+        key: The role of the column, or its flag.
+        column: The column.
+        advice: The end of the message; the nearest name comes before it.
     """
-    check_suffix('--table', path)
-    columns, place = read_columns(path)
-    if sentence:
-        return stimuli_lib.from_sentences(columns, sentence, str(path), names, place)[0]
-    return stimuli_lib.from_columns(columns, str(path), names, place, sentence_flag)
+    has = ', '.join(map(repr, columns)) or 'none'
+    near = did_you_mean(column, map(str, columns))
+    require(column in columns, key, column, f'{name} has no such column; it has {has}{near}{advice}')
 
 
-def read_columns(path: pathlib.Path) -> tuple[dict[str, list[Any]], Place | None]:
-    """Reads the columns of a table; .jsonl has a JSON object a row.
+def is_missing(cell: Any) -> bool:
+    """Tells whether a cell is None or nan."""
+    return cell is None or (isinstance(cell, float) and math.isnan(cell))
+
+
+def read(table: str | pathlib.Path) -> tuple[dict[str, list[Any]], Place, str]:
+    """Reads the columns of a table.
+
+    The suffix of the file tells its format. The first line of a TSV or CSV file has the names of its columns, and tabs,
+    commas or semicolons separate its cells, which stay text. JSON lines have one object a row.
+
+    Args:
+        table: The file, the value of --table.
 
     Returns:
-        The columns, and what returns the beginning of an error message on a row, None for Parquet.
+        The columns; the function that returns the beginning of an error message on a row; the path, for other messages.
 
     Raises:
         BadInput: The file cannot be read or is no such table, or two columns have one name.
     """
+    path = _find('--table', str(table), READ)
     if path.suffix.lower() == '.parquet':
-        header, cells = _read_parquet(path)
-        place: Place | None = None
+        (header, cells), lines = _read_parquet(path), []
     else:
         header, rows = (_read_jsonl if path.suffix.lower() == '.jsonl' else _read_text)(path)
-        cells = [list(column) for column in zip(*rows.values())] or [[] for _ in header]
-        place = [f'{path}:{line}' for line in rows].__getitem__
+        cells, lines = [list(column) for column in zip(*rows.values())] or [[] for _ in header], list(rows)
+
+    def place(row: int) -> str:
+        return f'{path}:{lines[row]}' if lines else f'{path}, row {row + 1:,}'
+
     repeated = next((name for i, name in enumerate(header) if name in header[:i]), None)
     require(repeated is None, 'column', repeated, f'{path} has two of this name')
-    return dict(zip(header, cells)), place
+    return dict(zip(header, cells)), place, str(path)
 
 
 def _read_jsonl(path: pathlib.Path) -> tuple[list[str], dict[int, list[Any]]]:
@@ -170,42 +177,33 @@ def to_text(columns: Columns, separator: str = '\t', own_columns: Collection[str
     return text.getvalue()
 
 
-def _is_missing(cell: Any) -> bool:
-    return cell is None or (isinstance(cell, float) and math.isnan(cell))
-
-
 def _format(cell: Any, is_exact: bool = True) -> str:
-    if _is_missing(cell):
+    if is_missing(cell):
         return ''
     if isinstance(cell, bool):
         return str(cell).upper()  # base R reads True as text
     return f'{cell:.9g}' if isinstance(cell, float) and not is_exact else str(cell)
 
 
-def write(
-    path: pathlib.Path, columns: Columns, text_columns: Collection[str] = (), own_columns: Collection[str] = ()
-) -> None:
-    """Writes a table into a file, whose kind its suffix tells.
+def write(path: pathlib.Path, columns: Columns, own_columns: Collection[str] = ()) -> None:
+    """Writes a table into a file of one of the suffixes WRITTEN.
 
     Args:
         path: The file.
         columns: The columns, of one length.
-        text_columns: The columns that stay text in Parquet, where another column of written numbers becomes numbers.
         own_columns: The columns of the user, as in `to_text`.
 
     Raises:
-        BadInput: The suffix is none of SUFFIXES, or pyarrow is missing or refuses the table.
+        BadInput: pyarrow is missing or refuses the table.
         OSError: The disk refuses.
     """
-    check_suffix('--output', path)
     if path.suffix.lower() != '.parquet':
         write_atomically(path, to_text(columns, ',' if path.suffix.lower() == '.csv' else '\t', own_columns))
         return
     pyarrow = import_pyarrow(str(path))
-    cells = {name: column if name in text_columns else _to_numbers(column) for name, column in columns.items()}
     buffer = io.BytesIO()
     try:
-        arrays = {name: _to_array(pyarrow, column) for name, column in cells.items()}
+        arrays = {name: _to_array(pyarrow, column) for name, column in columns.items()}
         pyarrow.parquet.write_table(pyarrow.table(arrays), buffer)
     except (pyarrow.ArrowException, ValueError, OverflowError) as error:
         raise BadInput(path, f'cannot be written as .parquet ({first_line(error)})') from None
@@ -218,16 +216,6 @@ def _to_array(pyarrow: Any, column: Sequence[Any]) -> Any:
         array = pyarrow.array(column, from_pandas=True)
         pyarrow.parquet.write_table(pyarrow.table({'': array[:0]}), io.BytesIO())
     except (pyarrow.ArrowException, OverflowError):
-        texts = [None if _is_missing(cell) else _format(cell) for cell in column]
+        texts = [None if is_missing(cell) else _format(cell) for cell in column]
         return pyarrow.array(texts, pyarrow.string())
     return array
-
-
-def _to_numbers(column: Sequence[Any]) -> Sequence[Any]:
-    """Returns the cells of a text table's column as numbers if all are numbers, and different ones differ."""
-    for kind, form in _NUMBERS.items() if all(isinstance(cell, str) for cell in column) else ():
-        if all(map(form.fullmatch, column)):
-            numbers = list(map(kind, column))
-            if len(set(numbers)) == len(set(column)):  # not so 1.1 and 1.10
-                return numbers
-    return column

@@ -6,20 +6,19 @@ import re
 import matplotlib.image
 import pytest
 
-from nplm_jax.apps.psycholinguistics import stimuli
-from nplm_jax.apps.psycholinguistics import surprisal_figure as surprisal_figure
+from nplm_jax.apps.psycholinguistics import figures, stimuli
 
 
 @pytest.fixture
 def draw(tmp_path, monkeypatch):
     """Draws surprisals of 1 bit, 2 bits, ... Returns the note and the figure."""
     drawn = []
-    monkeypatch.setattr(surprisal_figure, 'save_figure', lambda figure, path, dpi: drawn.append(figure))
+    monkeypatch.setattr(figures, 'save_figure', lambda figure, path, dpi: drawn.append(figure))
 
     def call(found, models=('net', 'counts'), in_vocabulary=None):
         bits_W = [float(row + 1) for row in range(len(found.words))]
         known = in_vocabulary or [True] * len(bits_W)
-        note = surprisal_figure.draw(found, dict.fromkeys(models, bits_W), known, tmp_path / 'x.png')
+        note = figures.draw_surprisal(found, dict.fromkeys(models, bits_W), known, tmp_path / 'x.png')
         return note, drawn[-1]
 
     return call
@@ -59,7 +58,7 @@ def test_a_long_item_goes_on_in_the_next_panels_without_an_overlap_and_is_cut_at
     words = [f'{"a" * (i % 20)}b' for i in range(400)]
     note, figure = draw(stimuli.from_text(' '.join(words), 'x'))
     shown = [word for axes in figure.axes for word in tick_words(axes)]
-    assert len(figure.axes) == surprisal_figure.MAX_PANELS and shown == words[: len(shown)]
+    assert len(figure.axes) == figures.MAX_PANELS and shown == words[: len(shown)]
     assert re.findall(r'\d+', note) == [str(len(shown)), '400']
     for axes in figure.axes:
         ends = [(x - len(w) / 2, x + len(w) / 2) for x, w in zip(axes.get_xticks(), tick_words(axes))]
@@ -69,5 +68,5 @@ def test_a_long_item_goes_on_in_the_next_panels_without_an_overlap_and_is_cut_at
 
 def test_the_file_is_a_picture_even_where_a_surprisal_is_infinite(tmp_path):
     found = stimuli.from_text('I ran', 'x')
-    surprisal_figure.draw(found, {'net': [math.inf, 2.0]}, [True, True], tmp_path / 'x.png')
+    figures.draw_surprisal(found, {'net': [math.inf, 2.0]}, [True, True], tmp_path / 'x.png')
     assert matplotlib.image.imread(tmp_path / 'x.png').ndim == 3

@@ -1,29 +1,29 @@
-"""The figure of `nplm surprisal`: the surprisal of each word, in panels that read as lines of text.
+"""Figures: the surprisal of each word, in panels that read as lines of text, and the gain of each model.
 
-A word is as wide as its letters, so that the words stand below the lines as a sentence does on paper, and equal
-beginnings of two items stand below each other.
+In a panel a word is as wide as its letters, so that the words stand below the lines as a sentence does on paper, and
+equal beginnings of two items stand below each other.
 """
 
 import itertools
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from nplm_jax.apps.psycholinguistics.stimuli import Stimuli
-from nplm_jax.reporting.text import save_figure
+from nplm_jax.reporting.text import COLORS, save_figure, style_axes
 
 MAX_PANELS = 12
 MAX_CHARACTERS = 96  # of a panel, in which the last word ends later; a longer item goes on in the next one
 
 _MIN_WIDTH = 4  # of a word, in characters
-_COLORS = ('#0072B2', '#D55E00', '#009E73', '#CC79A7', '#E69F00', '#56B4E9', '#000000')  # Okabe and Ito (2008)
 _UNKNOWN = '#999999'
 
 
-def draw(
+def draw_surprisal(
     stimuli: Stimuli, surprisals: Mapping[str, Sequence[float]], in_vocabulary: Sequence[bool], path: pathlib.Path
 ) -> str:
     """Draws the surprisal of each word of the first items.
@@ -48,7 +48,7 @@ def draw(
         words = [stimuli.words[row] for row in panel]
         widths = np.array(list(map(_width, words)))
         places = np.cumsum(widths) - widths / 2
-        axes.set_prop_cycle(color=_COLORS)
+        style_axes(axes, grid='y')
         for name, bits_W in surprisals.items():
             bits = np.asarray(bits_W)[panel]
             finite = np.where(np.isfinite(bits), bits, np.nan)
@@ -57,8 +57,7 @@ def draw(
         axes.tick_params(axis='x', length=0, labelbottom=True)
         for tick, row in zip(axes.get_xticklabels(), panel):
             tick.set_color('black' if in_vocabulary[row] else _UNKNOWN)
-        axes.grid(axis='y', alpha=0.3)
-        axes.spines[['top', 'right', 'left']].set_visible(False)
+        axes.spines['left'].set_visible(False)
         axes.set_title(title, loc='left', fontsize=9, fontweight='bold', parse_math=False)
         axes.set_xlim(0, width)
     all_axes[0].set_ylim(0, None)
@@ -85,3 +84,24 @@ def _panels(stimuli: Stimuli) -> Iterator[tuple[str, list[int]]]:
 
 def _width(word: str) -> int:
     return max(len(word), _MIN_WIDTH) + 2
+
+
+def draw_gains(models: Mapping[str, Mapping[str, Any]], path: pathlib.Path) -> None:
+    """Draws a point and a line of the 95% interval per model.
+
+    Args:
+        models: By name the gain and its interval, nats per word.
+        path: The PNG file to write.
+    """
+    width = 5 + 0.1 * max(map(len, models))  # inches: the names stand left of the axes, whose label is 4 inches wide
+    figure = Figure(figsize=(width, 1.4 + 0.4 * len(models)), layout='constrained')
+    axes = figure.subplots()
+    style_axes(axes, grid='x')
+    for place, row in enumerate(models.values()):
+        axes.plot([1000 * end for end in row['interval']], [place, place], color=COLORS[0], linewidth=1.5)
+        axes.plot(1000 * row['gain'], place, 'o', color=COLORS[0])
+    axes.axvline(0, color='black', linewidth=0.8)
+    axes.set_yticks(range(len(models)), list(models), parse_math=False)
+    axes.set_ylim(len(models) - 0.5, -0.5)
+    figure.supxlabel('gain, thousandths of a nat per word, and its 95% interval', fontsize='medium')
+    save_figure(figure, path)
