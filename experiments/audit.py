@@ -8,14 +8,11 @@ changes, and if no version is known to compute wrong numbers. --files prints a r
 
 from __future__ import annotations
 
-import json
 import pathlib
 import subprocess
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
 
-from experiments import study
-from nplm_jax.distributed.jax_settings import UNUSABLE
+from experiments import origins, study
+from experiments.origins import Origin
 from nplm_jax.reporting.text import markdown_table
 
 HERE = pathlib.Path(__file__).parent
@@ -23,56 +20,27 @@ FAULTS = ('excluded jaxlib', 'local changes', 'unknown commit', 'no versions')
 HEADER = ['study', 'results', 'good', *FAULTS]
 
 
-class Result(NamedTuple):
-    """A committed file of results.
+def faults_of(origin: Origin, known: frozenset[str]) -> list[str]:
+    """Returns those of FAULTS that a result of this origin has.
 
-    Attributes:
-        path: The file, below experiments/.
-        jaxlib: The releases of jaxlib that its rows record.
-        commits: Their commits.
+    Args:
+        origin: The origin.
+        known: The commits of the repository, in full.
     """
-
-    path: pathlib.Path
-    jaxlib: frozenset[str]
-    commits: frozenset[str]
-
-    def faults(self, known: frozenset[str]) -> list[str]:
-        """Returns those of FAULTS that the result has.
-
-        Args:
-            known: The commits of the repository, in full.
-        """
-        hashes = {commit.removesuffix('-dirty') for commit in self.commits}
-        is_known = all(any(full.startswith(short) for full in known) for short in hashes)
-        found = {
-            'excluded jaxlib': bool(self.jaxlib & UNUSABLE.keys()),
-            'local changes': any(commit.endswith('-dirty') for commit in self.commits),
-            'unknown commit': not is_known,
-            'no versions': not (self.jaxlib and self.commits),
-        }
-        return [fault for fault in FAULTS if found[fault]]
+    hashes = {commit.removesuffix('-dirty') for commit in origin.commits}
+    found = {
+        'excluded jaxlib': bool(origin.excluded),
+        'local changes': origin.is_modified,
+        'unknown commit': not all(any(full.startswith(short) for full in known) for short in hashes),
+        'no versions': not (origin.jaxlib and origin.commits),
+    }
+    return [fault for fault in FAULTS if found[fault]]
 
 
-def records(value: Any) -> Iterator[Mapping[str, Any]]:
-    """Yields the dictionaries inside a JSON value that record versions or a commit."""
-    if isinstance(value, dict):
-        if isinstance(value.get('versions'), dict) or isinstance(value.get('commit'), str):
-            yield value
-        value = list(value.values())
-    if isinstance(value, list):
-        for item in value:
-            yield from records(item)
-
-
-def read_all(folder: pathlib.Path = HERE) -> list[Result]:
-    """Returns all results below a folder, which are JSON files in folders named results."""
-    found = []
-    for path in sorted(folder.rglob('results/**/*.json')):
-        rows = list(records(json.loads(path.read_text())))
-        jaxlib = frozenset(row['versions']['jaxlib'] for row in rows if 'jaxlib' in row.get('versions', {}))
-        commits = frozenset(row['commit'] for row in rows if row.get('commit'))
-        found.append(Result(path.relative_to(folder), jaxlib, commits))
-    return found
+def faults(folder: pathlib.Path = HERE) -> dict[pathlib.Path, list[str]]:
+    """Returns the faults of each committed result, a JSON file in a folder named results; none of a good one."""
+    known = known_commits()
+    return {path: faults_of(origins.read(path), known) for path in sorted(folder.rglob('results/**/*.json'))}
 
 
 def known_commits() -> frozenset[str]:
@@ -83,19 +51,22 @@ def known_commits() -> frozenset[str]:
 
 def make(show_files: bool = False) -> str:
     """Returns the table of the studies, or that of the results with faults."""
-    known = known_commits()
-    faults = {result: result.faults(known) for result in read_all()}
+    found_in = faults()
     if show_files:
         rows = [
-            [str(result.path), ', '.join(sorted(result.jaxlib)), ', '.join(sorted(result.commits)), ', '.join(found)]
-            for result, found in faults.items()
+            [
+                str(path.relative_to(HERE)),
+                *(', '.join(sorted(values)) for values in origins.read(path)),
+                ', '.join(found),
+            ]
+            for path, found in found_in.items()
             if found
         ]
         return markdown_table(['result', 'jaxlib', 'commit', 'fault'], rows)
     table = []
-    studies = dict.fromkeys(result.path.parts[0] for result in faults)
-    for name in [*studies, 'all']:
-        some = [found for result, found in faults.items() if name in (result.path.parts[0], 'all')]
+    studies = {path: path.relative_to(HERE).parts[0] for path in found_in}
+    for name in [*dict.fromkeys(studies.values()), 'all']:
+        some = [found for path, found in found_in.items() if name in (studies[path], 'all')]
         table.append([name, len(some), some.count([]), *(sum(fault in found for found in some) for fault in FAULTS)])
     return markdown_table(HEADER, [[name, *map(str, counts)] for name, *counts in table])
 

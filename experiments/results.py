@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pathlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+from ml_collections import ConfigDict
+
+from nplm_jax.config import settings as config_lib
+from nplm_jax.config.keys import list_keys
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import write_atomically
 from nplm_jax.utils.untrusted import read_json
+
+_loaded: list[pathlib.Path] = []
 
 
 def read(folder: pathlib.Path, row: str) -> dict[str, Any]:
@@ -18,7 +25,25 @@ def read(folder: pathlib.Path, row: str) -> dict[str, Any]:
     path = folder / f'{row}.json'
     if not path.exists():
         raise BadInput(path, 'missing; run that row and copy its results.json here')
+    return load(path)
+
+
+def load(path: pathlib.Path) -> dict[str, Any]:
+    """Returns the contents of a committed file. The table of a study is marked by the origin of the files it loads."""
+    _loaded.append(path)
     return read_json(path)
+
+
+@contextlib.contextmanager
+def loaded() -> Iterator[list[pathlib.Path]]:
+    """Yields a list to which the files are added that `load` reads meanwhile."""
+    before = len(_loaded)
+    files: list[pathlib.Path] = []
+    try:
+        yield files
+    finally:
+        files += _loaded[before:]
+        del _loaded[before:]
 
 
 def write(path: pathlib.Path, measured: dict[str, Any]) -> None:
@@ -42,3 +67,9 @@ def split_name(name: str) -> tuple[str, int | None]:
     """Returns the family and the seed of a run's folder, NAME or NAME-SEED."""
     match = re.fullmatch(r'(.+)-(\d{1,3})', name)
     return (match[1], int(match[2])) if match else (name, None)
+
+
+def changed_keys(config: ConfigDict) -> dict[str, Any]:
+    """Returns the keys of a config that differ from their defaults, except its name and seed."""
+    keys = {key.name: key.value for key in list_keys(config_lib.from_config(config)) if key.value != key.default}
+    return {key: value for key, value in keys.items() if key not in ('name', 'seed')}

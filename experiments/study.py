@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
 
+from experiments import origins, results
 from nplm_jax.cli.parser import Parser, finite_number, integer
 from nplm_jax.runs.signals import Terminated
 from nplm_jax.utils.errors import BadInput, NonFiniteError, require
@@ -93,6 +94,11 @@ class StudyParser(Parser):
     def add_until(self, help: str = 'begin nothing after this time of day') -> None:
         """Adds the flag --until, a time of day: the seconds since the epoch at the next one, 0 without the flag."""
         self.add_argument('--until', type=time_of_day, default=0.0, metavar='HH:MM', help=help)
+
+    def add_training(self, runs: str) -> None:
+        """Adds the flags of a study that trains what is missing: --until, and --runs with this default."""
+        self.add_until('stop at this time of day; the same command continues; default: never')
+        self.add_argument('--runs', default=runs, metavar='DIR', help=f'the folder of the runs; default: {runs}')
 
 
 def positive(kind: type[int] | type[float]) -> Callable[[str], float]:
@@ -186,13 +192,20 @@ def counts(text: str) -> list[int]:
 
 
 def shown(show: Callable[[Flags], str], flags: Flags) -> str:
-    """Returns the table. Raises: BadInput where the results lack what it shows."""
+    """Returns the table, with a note if results in it should not be trusted.
+
+    Raises:
+        BadInput: The results lack what the table shows.
+    """
     try:
-        return show(flags)
+        with results.loaded() as files:
+            table = show(flags)
     except BadInput:
         raise
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise BadInput('results', f'are not of the form that this table shows ({error!r})') from error
+    note = origins.note(files)
+    return f'{table}\n\n{note}' if note else table
 
 
 def _end(code: int, message: str) -> None:

@@ -25,7 +25,6 @@ from experiments.accelerator.roofline import STRONG, WEAK
 from experiments.sources import of_module
 from nplm_jax.utils.errors import first_line, is_out_of_memory
 from nplm_jax.utils.progress import progress_bar
-from nplm_jax.utils.untrusted import read_json
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
 SCALED = 'mlp1', 'default', 'mlp10'  # the rows of weak and strong scaling
@@ -153,7 +152,7 @@ def versions() -> dict[str, str]:
 def read(folder: pathlib.Path, topology: str) -> dict[str, Any]:
     """Returns the results of a topology; {} before there are any."""
     path = folder / f'{topology}.json'
-    return read_json(path) if path.exists() else {}
+    return results.load(path) if path.exists() else {}
 
 
 def show(flags: study.Flags) -> str:

@@ -24,7 +24,6 @@ from experiments.accelerator import chips, compile, programs, roofline
 from experiments.sources import of_module
 from nplm_jax.reporting.text import markdown_table, save_figure
 from nplm_jax.utils.progress import progress_bar
-from nplm_jax.utils.untrusted import read_json
 
 HERE = pathlib.Path(__file__).parent
 RESULTS = HERE / 'results' / 'half_peak.json'
@@ -85,7 +84,7 @@ def _label(shape: Iterable[int], V: int) -> str:
 def measure(flags: study.Flags) -> None:
     """Compiles what the results lack, writes each case as it is compiled, and prints the tables."""
     path = flags.output
-    found = read_json(path) if path.exists() else {'entries': {}}
+    found = results.load(path) if path.exists() else {'entries': {}}
     missing = [case for case in cases() if case.name not in found['entries']]
     with progress_bar(len(missing), 'compiling', ' programs') as bar:
         for case in missing:
@@ -171,7 +170,7 @@ def draw(entries: Mapping[str, Any], path: pathlib.Path) -> None:
 def show(flags: study.Flags) -> str:
     """Returns the two tables of the results that there are."""
     path = flags.output
-    entries = read_json(path)['entries'] if path.exists() else {}
+    entries = results.load(path)['entries'] if path.exists() else {}
     if flags.figure:
         draw(entries, HERE / 'half_peak.png')
     return f'{by_batch(entries)}\n\n{in_the_way(entries)}'

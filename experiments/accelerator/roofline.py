@@ -13,10 +13,9 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from experiments import study
+from experiments import results, study
 from experiments.accelerator.chips import CHIPS, TOPOLOGIES, Topology
 from nplm_jax.reporting.text import markdown_table, save_figure
-from nplm_jax.utils.untrusted import read_json
 
 HERE = pathlib.Path(__file__).parent
 Entries = Mapping[str, Mapping[str, Any]]  # by topology and by name
@@ -152,7 +151,7 @@ def draw(entries: Entries, strong: int, path: pathlib.Path) -> None:
 def read(folder: pathlib.Path) -> Entries:
     """Returns all committed programs."""
     paths = {name: folder / f'{name}.json' for name in TOPOLOGIES}
-    return {name: read_json(path)['entries'] if path.exists() else {} for name, path in paths.items()}
+    return {name: results.load(path)['entries'] if path.exists() else {} for name, path in paths.items()}
 
 
 def define(parser: study.StudyParser) -> None:

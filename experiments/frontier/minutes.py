@@ -1,7 +1,7 @@
 """Does `--minutes` choose well? Minutes taken and test perplexity on six texts, beside networks chosen by hand.
 
     python -m experiments.frontier.minutes                    trains what is missing; nothing else may run
-    python -m experiments.frontier.minutes --until=17:30      begins nothing after that time of day
+    python -m experiments.frontier.minutes --until=17:30      stops at that time of day; the same command continues
     python -m experiments.frontier.minutes --minutes=2 --texts=0.2M
     python -m experiments.frontier.minutes --show             the table of the committed results
 
@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from configs import rows
 from experiments import results, study
-from experiments.frontier.train import add_flags, is_due, launch
+from experiments.runs import launch
 from nplm_jax.data import brown, gutenberg, wikitext2
 from nplm_jax.data.stream import RARE
 from nplm_jax.reporting.text import markdown_table
@@ -103,10 +103,11 @@ def measure(flags: study.Flags) -> None:
         write_text(name, text)
         for kind, words in runs_of(name, minutes).items():
             path = _path(name, minutes, kind)
-            if kind not in flags.by or not is_due(path, flags):
+            if kind not in flags.by or path.exists():
                 continue
             workdir = folder / path.stem
-            found = launch(words[0], workdir, *words[1:], f'--config.corpus.path={text}')
+            command = [f'--config={words[0]}', *words[1:], f'--config.corpus.path={text}']
+            found = launch(command, workdir, flags.until)
             results.write(path, {**found, 'config': read_json(workdir / 'config.json')})
     print(show(flags))
 
@@ -123,7 +124,7 @@ def show(_: study.Flags) -> str:
             path = _path(name, minutes, kind)
             if not path.exists() or (kind == '5-gram' and minutes != TEXTS[name].minutes[0]):
                 continue
-            found = read_json(path)
+            found = results.load(path)
             model, is_network = found['config']['model'], 'updates' in found
             units = f'{model["h"]} units, {found["epochs"]:.1f} passes' if is_network else 'modified Kneser-Ney 5-gram'
             process = found.get('process_seconds')
@@ -139,7 +140,7 @@ def define(parser: study.StudyParser) -> None:
     parser.add_names('--texts', TEXTS, 'texts')
     parser.add_names('--by', KINDS, 'what chooses')
     parser.add_names('--minutes', map(str, MINUTES), 'minutes of training')
-    add_flags(parser, 'runs/minutes')
+    parser.add_training('runs/minutes')
 
 
 if __name__ == '__main__':

@@ -1,19 +1,21 @@
 """Prints test perplexity against seconds of training on 2 cores, and what adaptation adds, from committed results.
 
-    python -m experiments.frontier.table [--summary | --figure]
+    python -m experiments.frontier.table [--summary | --seeds | --figure]
 
---summary prints the five rows of the README, --figure draws frontier.png.
+--summary prints the five rows of the README, --seeds the rows with several seeds, --figure draws frontier.png.
 """
 
 from __future__ import annotations
 
 import itertools
 import pathlib
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from configs import brown
 from experiments import results, study
+from experiments.points import FRONTIER, seed_result
 from nplm_jax.apps.adaptive import command as adapt
 from nplm_jax.reporting.text import markdown_table, save_figure
 
@@ -167,6 +169,20 @@ def summarize() -> str:
     return markdown_table(SUMMARY_HEADER, table)
 
 
+def seeds() -> str:
+    """Returns the table of the rows with several seeds, and of what smoothing and calibration gain."""
+    table = []
+    for corpus, folder in {'brown': RESULTS, 'wikitext2': HERE.parent / 'wikitext2' / 'results'}.items():
+        for preset, numbers in FRONTIER[corpus].items():
+            paths = (seed_result(folder, preset, seed) for seed in numbers)
+            found = [results.load(path) for path in paths if path.exists()]
+            tests = [each['perplexity']['test'] for each in found]
+            shares = [1 - each['postprocessing']['after'] / each['postprocessing']['before'] for each in found]
+            means = f'{statistics.mean(tests):.1f}', f'{statistics.mean(shares):.1%}'
+            table.append([corpus, preset, ', '.join(f'{test:.1f}' for test in tests), *means])
+    return markdown_table(['corpus', 'row', 'test, by seed', 'mean', 'smoothing and calibration'], table)
+
+
 def make() -> str:
     """Returns the tables of the runs on Brown and on WikiText-2, and those of models that adapt."""
     corpora = points(RESULTS, BROWN), points(RESULTS / 'wikitext2', WIKITEXT2)
@@ -177,6 +193,7 @@ def make() -> str:
 def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
     parser.add_switch('--summary', 'print the five rows of the README')
+    parser.add_switch('--seeds', 'print the rows with several seeds')
     parser.add_switch('--figure', 'draw frontier.png too')
 
 
@@ -184,6 +201,8 @@ def show(flags: study.Flags) -> str:
     """Returns all tables or the summary, and draws the figure if asked to."""
     if flags.summary:
         return summarize()
+    if flags.seeds:
+        return seeds()
     if flags.figure:
         draw(HERE / 'frontier.png')
     return make()

@@ -20,7 +20,6 @@ import pathlib
 
 from experiments import results, study
 from nplm_jax.reporting.text import markdown_table
-from nplm_jax.utils.untrusted import read_json
 
 RESULTS = pathlib.Path(__file__).parent / 'results' / 'outside'
 RECIPES = 'word_language_model', 'awd_lstm', 'nanogpt'
@@ -49,7 +48,7 @@ def show(flags: study.Flags) -> str:
     """Returns the table of the results that there are."""
     table = []
     for path in sorted(flags.output.glob('*/*.json')):
-        found = read_json(path)
+        found = results.load(path)
         perplexities = (f'{found["perplexity"][split]:.1f}' for split in ('valid', 'test'))
         facts = [f'{found["minutes"]:g}', f'{found["parameters"]:,}', f'{found["epochs"]:.2f}']
         table.append([found['corpus'], found['name'], *facts, *perplexities])

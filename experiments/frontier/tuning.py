@@ -1,8 +1,7 @@
 """What was tried for a minute of training, on validation words alone: changes to a recipe, one row each.
 
-    python -m experiments.frontier.tuning                  trains what is missing on this machine; nothing else may run
-    python -m experiments.frontier.tuning --until=17:30    begins nothing after that time of day
-    python -m experiments.frontier.tuning --show           the tables of the committed results
+    python -m experiments.runs tuning                      trains what is missing; nothing else may run
+    python -m experiments.frontier.tuning                  the tables of the committed results
     python launch.py --config=experiments/frontier/tuning.py:brown,batch_256       one point
 
 A point predicts 20,000 validation words, some of which are among those that its calibration is fitted to. One seed.
@@ -18,12 +17,9 @@ from ml_collections import ConfigDict
 
 from configs import brown, rows, wikitext2
 from experiments import results, study
-from experiments.frontier.train import add_flags, is_due, launch
 from nplm_jax.config import settings as config_lib
 from nplm_jax.reporting.text import markdown_table
 from nplm_jax.utils.errors import BadInput
-from nplm_jax.utils.io import expand
-from nplm_jax.utils.untrusted import read_json
 
 RESULTS = pathlib.Path(__file__).parent / 'results' / 'tuning'
 # What `one_minute` was before, evaluated on a sample.
@@ -103,24 +99,6 @@ def get_config(row: str = 'brown,base') -> ConfigDict:
     return config_lib.override(made, {**_BASE, **POINTS[corpus][name], 'name': f'{corpus}-{name}'})
 
 
-def train(corpus: str, name: str, runs: pathlib.Path) -> None:
-    """Trains a point, and writes what it measured."""
-    folder = runs / f'{corpus}-{name}'
-    found = launch(f'experiments/frontier/tuning.py:{corpus},{name}', folder)
-    found['changes'] = dict(POINTS[corpus][name])
-    results.write(RESULTS / corpus / f'{name}.json', found)
-
-
-def measure(flags: study.Flags) -> None:
-    """Trains what is missing, and prints the tables."""
-    runs = expand('--runs', flags.runs)
-    for corpus, points in POINTS.items():
-        for name in points:
-            if is_due(RESULTS / corpus / f'{name}.json', flags):
-                train(corpus, name, runs)
-    print(show(flags))
-
-
 def show(_: study.Flags) -> str:
     """Returns a table for each corpus."""
     tables = []
@@ -137,7 +115,7 @@ def _cells(corpus: str, name: str, changes: Mapping[str, Any]) -> list[Any]:
     path = RESULTS / corpus / f'{name}.json'
     if not path.exists():
         return [name, _spell(changes), *4 * '-']
-    found = read_json(path)
+    found = results.load(path)
     if found['changes'] != changes:
         raise BadInput(path, f'is of {found["changes"]}')
     words = found['updates'] * changes.get('train.batch_size', rows.RECURRENT['train.batch_size'])
@@ -151,10 +129,5 @@ def _spell(changes: Mapping[str, Any]) -> str:
     return ', '.join(f'{key}={value}' for key, value in changes.items())
 
 
-def define(parser: study.StudyParser) -> None:
-    """Adds the flags."""
-    add_flags(parser, 'runs/tuning')
-
-
 if __name__ == '__main__':
-    study.run(__doc__, define=define, measure=measure, show=show)
+    study.run(__doc__, show=show)

@@ -2,10 +2,10 @@
 
     python launch.py --config=experiments/lineage/ladder.py:lstm             one rung
     python launch.py --config=experiments/lineage/ladder.py:lstm,wikitext2   on WikiText-2
-    python -m experiments.lineage.train                                      all of them, with two seeds
+    python -m experiments.runs lineage                                       all of them, with two seeds
 
 Every rung trains for as many updates as fit into five minutes on two cores (`results/updates.json`, measured by
-`python -m experiments.lineage.train --time`), or for fewer where it overfits, so that a rung has one result on a busy
+`python -m experiments.lineage.updates`), or for fewer where it overfits, so that a rung has one result on a busy
 machine and on an idle one. On WikiText-2 the words have `<text>` and `<p>` before lines (corpus.paragraphs=auto).
 """
 
@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 
 from configs import brown, rows, wikitext2
+from experiments import results
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.checked_fields import flatten
-from nplm_jax.config.keys import list_keys
 from nplm_jax.config.registry import is_neural
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.untrusted import read_json
@@ -129,7 +129,7 @@ def get_config(row: str = 'lstm') -> ConfigDict:
     config = without_budget(name, corpus)
     if is_neural(config.model.family):
         updates = read_json(UPDATES).get(corpus, {}).get(name)
-        count = 'python -m experiments.lineage.train --time'
+        count = 'python -m experiments.lineage.updates'
         require(bool(updates), 'experiments/lineage/ladder.py', row, f'its updates are not counted yet: {count}')
         updates = config.train.max_steps = min(config.train.max_steps or updates, updates)
         config.train.evaluate_every = -(-updates // VALIDATIONS)
@@ -150,19 +150,15 @@ def without_budget(name: str, corpus: str) -> ConfigDict:
     return config
 
 
-def record(config: ConfigDict) -> dict[str, Any]:
-    """Returns the keys of a rung's config that differ from the defaults, but for its name and its seed."""
-    keys = {key.name: key.value for key in list_keys(config_lib.from_config(config)) if key.value != key.default}
-    return {key: value for key, value in keys.items() if key not in ('name', 'seed')}
-
-
 def differences(config: ConfigDict, recorded: Mapping[str, Any]) -> list[str]:
-    """Returns the keys whose values in a rung's config are not those of a run, of which `record` tells.
+    """Returns the keys whose values in a rung's config are not those of a run, recorded by `experiments.runs`.
 
     The runs were recorded when a key had one default, that of the default config, whatever component read it.
     """
     values, defaults = flatten(config), flatten(config_lib.default_config())
-    others = (key for key, value in record(config).items() if key not in recorded and value != defaults.get(key))
+    others = (
+        key for key, value in results.changed_keys(config).items() if key not in recorded and value != defaults.get(key)
+    )
     return [*(key for key, value in recorded.items() if values.get(key) != value), *others]
 
 

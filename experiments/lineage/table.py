@@ -104,7 +104,7 @@ def draw() -> None:
     measured = read(ladder.BROWN)
     if BASELINE not in measured:
         raise BadInput(
-            f'{ladder.RESULTS}/{ladder.BROWN}', f'{BASELINE} is missing; python -m experiments.lineage.train trains it'
+            f'{ladder.RESULTS}/{ladder.BROWN}', f'{BASELINE} is missing; python -m experiments.runs lineage trains it'
         )
     networks = [rung for rung in measured if rung != BASELINE]
     column = {rung: number for number, rung in enumerate(networks)}

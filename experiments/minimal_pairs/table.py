@@ -17,7 +17,6 @@ from nplm_jax.apps.psycholinguistics import minimal_pairs
 from nplm_jax.apps.psycholinguistics.minimal_pairs import SUBSETS
 from nplm_jax.reporting.text import markdown_table, save_figure
 from nplm_jax.utils.errors import BadInput
-from nplm_jax.utils.untrusted import read_json
 
 HERE = pathlib.Path(__file__).parent
 PUBLISHED = {'ngram': '5-gram', 'lstm': 'LSTM', 'txl': 'Transformer-XL', 'gpt2': 'GPT-2'}
@@ -36,7 +35,7 @@ def read(folder: pathlib.Path = HERE / 'results') -> Results:
     Raises:
         BadInput: There are none.
     """
-    runs = [read_json(path) for path in sorted(folder.glob('*.json')) if path.name != 'published.json']
+    runs = [results.load(path) for path in sorted(folder.glob('*.json')) if path.name != 'published.json']
     if not runs:
         raise BadInput(folder, 'holds no results; run experiments.minimal_pairs.measure')
     by_model = {model: [run for run in runs if run['model'] == model] for model in MODELS}

@@ -10,11 +10,10 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments import study
+from experiments import results, study
 from experiments.similarity.tasks import RATED
 from nplm_jax.reporting.text import markdown_table
 from nplm_jax.utils.errors import BadInput
-from nplm_jax.utils.untrusted import read_json
 
 HERE = pathlib.Path(__file__).parent
 TASKS = {'simlex999': 'SimLex-999', 'wordsim353': 'WordSim-353', 'analogies': 'analogies, %'}
@@ -27,7 +26,7 @@ def rows(folder: pathlib.Path = HERE / 'results') -> list[list[str]]:
     Raises:
         BadInput: There are no results.
     """
-    runs = [read_json(path) for path in sorted(folder.glob('*.json'))]
+    runs = [results.load(path) for path in sorted(folder.glob('*.json'))]
     if not runs:
         raise BadInput(folder, 'holds no results; run experiments.similarity.measure')
     groups: dict[tuple[str, str, int], list[Mapping[str, Any]]] = {}
@@ -52,7 +51,9 @@ def cell(seeds: Sequence[Mapping[str, Any]], task: str) -> str:
 
 def make(folder: pathlib.Path = HERE / 'results') -> str:
     """Returns the table; its header has the numbers of pairs and questions whose words the vectors have."""
-    all_vectors = [vectors for path in sorted(folder.glob('*.json')) for vectors in read_json(path)['vectors'].values()]
+    all_vectors = [
+        vectors for path in sorted(folder.glob('*.json')) for vectors in results.load(path)['vectors'].values()
+    ]
     body, sizes = rows(folder), {}
     for task in TASKS:
         counted = [vectors[task]['counted'] for vectors in all_vectors]

@@ -29,7 +29,6 @@ from nplm_jax.apps.psycholinguistics import stimuli as stimuli_lib
 from nplm_jax.inference import scoring
 from nplm_jax.runs import loading, process, spelling
 from nplm_jax.utils.io import expand, write_atomically
-from nplm_jax.utils.untrusted import read_json
 
 OUTPUT = 'reading_times.json'
 RARE = 'words, unknown ones as <rare>'  # the same network without the spelling
@@ -116,7 +115,7 @@ def measure_all(workdir: pathlib.Path, data_folder: str) -> dict[str, Any]:
                 texts[run.corpus] = read_texts(stories, words)
             write_atomically(path, json.dumps(measure_run(run, workdir, stories, texts[run.corpus])))
             print(run.name, file=sys.stderr, flush=True)
-        for system, gains in read_json(path).items():
+        for system, gains in results.load(path).items():
             measured[f'{run.row}-{run.corpus}'][system][str(run.seed)] = gains
     return measured
 

@@ -2,9 +2,8 @@
 
     python -m experiments.wikitext2.table
 
-results/ROW.json is the results.json of `python launch.py --config=configs/wikitext2.py:ROW`. Those of networks come
-from `python -m experiments.frontier.train`, which adds the processor seconds and the wall time of the process; those
-of mixtures come from its `--rows=twenty_minutes_one_hour,mixture_of_4`.
+results/ROW.json is the results.json of `python launch.py --config=configs/wikitext2.py:ROW`, or of a mixture, as
+`python -m experiments.runs wikitext2` trains them.
 """
 
 from __future__ import annotations

@@ -24,20 +24,25 @@ def provenance() -> dict[str, Any]:
 
 
 def _commit() -> str:
-    """Returns the commit of the repository that tracks this file, with -dirty if modified, or 'unknown'."""
-    git = ['git', '-C', str(pathlib.Path(__file__).parent)]
-    tracks = [
-        *git,
-        'ls-files',
-        '--error-unmatch',
-        pathlib.Path(__file__).name,
-    ]  # not a repository around a wheel
-    describe = [*git, *'describe --always --dirty --abbrev=12 --exclude=*'.split()]
+    """Returns the commit of the repository that tracks this file, or 'unknown' outside one.
+
+    It ends in -dirty if tracked files were modified. Documentation and the results of studies do not count: a study
+    writes a result after each run, and the next run is of the same code.
+    """
+
+    def git(*words: str) -> subprocess.CompletedProcess[str]:
+        folder = str(pathlib.Path(__file__).parent)
+        return subprocess.run(['git', '-C', folder, *words], capture_output=True, text=True, timeout=10)
+
+    others = ('**/*.md', '**/*.png', 'experiments/**/results/**')
     try:
-        subprocess.run(tracks, capture_output=True, check=True, timeout=10)
-        return subprocess.run(describe, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+        if git('ls-files', '--error-unmatch', pathlib.Path(__file__).name).returncode:  # a repository around a wheel
+            return 'unknown'
+        commit = git('rev-parse', '--short=12', 'HEAD').stdout.strip()
+        changes = git('diff', '--quiet', 'HEAD', '--', ':(top)', *(f':(top,exclude,glob){other}' for other in others))
     except (OSError, subprocess.SubprocessError):
         return 'unknown'
+    return f'{commit}-dirty' if changes.returncode else commit or 'unknown'
 
 
 def peak_memory() -> int:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from experiments import audit
+from experiments import audit, origins, results
 
 KNOWN = frozenset({'a1b2c3d4e5f6' + '0' * 28})
 
@@ -24,5 +24,26 @@ def test_a_result_has_the_faults_of_what_it_records(recorded, faults, tmp_path):
     path = tmp_path / 'study' / 'results' / 'seeds' / 'row.json'
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps(recorded))
-    [result] = audit.read_all(tmp_path)
-    assert str(result.path) == 'study/results/seeds/row.json' and result.faults(KNOWN) == faults
+    assert audit.faults_of(origins.read(path), KNOWN) == faults
+
+
+def test_a_note_names_the_results_that_are_not_to_be_trusted(tmp_path):
+    def write(name, jaxlib, commit='a1b2c3d4e5f6'):
+        (tmp_path / name).write_text(json.dumps({'commit': commit, 'versions': {'jaxlib': jaxlib}}))
+        return tmp_path / name
+
+    good, bad = write('good.json', '0.10.1'), write('bad.json', '0.10.2')
+    modified = write('modified.json', '0.10.1', 'a1b2c3d4e5f6-dirty')
+    assert origins.note([good]) == origins.note([]) == ''
+    assert '`bad`' in origins.note([good, bad, modified]) and '`modified`' in origins.note([good, bad, modified])
+    assert '`good`' not in origins.note([good, bad, modified])
+    assert origins.note([bad, bad, write('worse.json', '0.10.2')]).endswith(': all results.')
+
+
+def test_the_files_of_a_table_are_those_loaded_while_it_is_made(tmp_path):
+    (tmp_path / 'a.json').write_text('{}')
+    with results.loaded() as outer:
+        results.read(tmp_path, 'a')
+        with results.loaded() as inner:
+            results.load(tmp_path / 'a.json')
+    assert inner == [tmp_path / 'a.json'] and outer == [tmp_path / 'a.json']

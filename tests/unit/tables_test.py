@@ -7,20 +7,12 @@ import pytest
 from helpers import ROOT, refuses
 from studies import start
 
-from experiments.cheaper import table as cheaper
 from experiments.table1 import table as table1
 from experiments.table2 import table as table2
-from nplm_jax.reporting.text import markdown_table
+from tools.tables import TABLES, update
 
 
-def test_the_table_of_cheaper_gradients_is_the_scripts_output():
-    readme = (ROOT / 'experiments' / 'cheaper' / 'README.md').read_text()
-    assert markdown_table(cheaper.HEADER, cheaper.rows()) in readme
-
-
-def test_table_2_is_the_scripts_output_and_no_row_may_miss(tmp_path):
-    readme = (ROOT / 'experiments' / 'table2' / 'README.md').read_text()
-    assert table2.make() in readme
+def test_no_row_of_table_2_may_miss(tmp_path):
     for file in table2.RESULTS.glob('*.json'):
         shutil.copy(file, tmp_path)
     assert table2.rows(tmp_path) == table2.rows()
@@ -36,65 +28,6 @@ def test_table_2_shows_a_networks_fixed_mixture(tmp_path):
     results = {'perplexity': {'valid': 8.0, 'test': 9.0}, 'mixture': mixed}
     (tmp_path / 'mlp10.json').write_text(json.dumps(results))
     assert table2.rows(tmp_path)[0][4:6] == ['1.2', '2.5']
-
-
-TABLES = [
-    ('README.md', 'frontier.table --summary'),
-    ('docs/howto/tables.md', 'table1.table --short'),
-    ('experiments/table1/README.md', 'table1.table'),
-    ('experiments/table1/README.md', 'table1.table --seeds'),
-    ('experiments/table1/README.md', 'table1.sweep'),
-    ('experiments/recurrent/README.md', 'recurrent.table'),
-    ('experiments/frontier/README.md', 'frontier.table'),
-    ('experiments/frontier/README.md', 'frontier.calibration'),
-    ('experiments/frontier/README.md', 'frontier.ingredients'),
-    ('experiments/frontier/README.md', 'frontier.tuning --show'),
-    ('experiments/frontier/README.md', 'frontier.torch_recipes --show'),
-    ('experiments/frontier/README.md', 'frontier.train --show'),
-    ('experiments/frontier/README.md', 'frontier.minutes --show'),
-    ('experiments/lineage/README.md', 'lineage.table'),
-    ('experiments/wikitext2/README.md', 'wikitext2.table'),
-    ('experiments/section5/trees.md', 'section5.trees'),
-    ('experiments/section5/energy.md', 'section5.energy'),
-    ('experiments/scale/README.md', 'scale.preparation'),
-    ('experiments/scale/README.md', 'scale.preparation --tokens=pieces'),
-    ('experiments/scale/README.md', 'scale.training'),
-    ('experiments/scale/README.md', 'scale.tables'),
-    ('experiments/scale/README.md', 'scale.cluster'),
-    ('experiments/scale/README.md', 'scale.cold'),
-    ('experiments/accelerator/README.md', 'accelerator.compile --show'),
-    ('experiments/accelerator/README.md', 'accelerator.roofline'),
-    ('experiments/accelerator/README.md', 'accelerator.half_peak --show'),
-    ('experiments/accelerator/README.md', 'accelerator.race --show'),
-    ('experiments/search/README.md', 'search.study --show'),
-    ('experiments/pruning/README.md', 'pruning.study'),
-    ('experiments/decoding/README.md', 'decoding.study'),
-    ('experiments/decoding/README.md', 'decoding.searches'),
-    ('experiments/minimal_pairs/README.md', 'minimal_pairs.harness'),
-    ('experiments/reading_times/README.md', 'reading_times.table'),
-    ('experiments/reading_times/README.md', 'reading_times.table --questions'),
-    ('experiments/soak/README.md', 'soak.soak'),
-    ('experiments/minimal_pairs/README.md', 'minimal_pairs.table'),
-    ('experiments/minimal_pairs/README.md', 'minimal_pairs.table --paradigms'),
-    ('experiments/similarity/README.md', 'similarity.table'),
-    ('experiments/speed/README.md', 'speed.forms --show'),
-    ('experiments/speed/README.md', 'speed.race --show'),
-    ('experiments/speed/README.md', 'speed.race --show --output=experiments/speed/results/race_amx.json'),
-    ('experiments/speed/README.md', 'speed.quality --show'),
-    ('experiments/speed/README.md', 'speed.scaling --show'),
-    ('experiments/speed/README.md', 'speed.vectorize --show'),
-    ('experiments/speed/README.md', 'speed.history'),
-    ('experiments/speed/README.md', 'speed.next_words --show'),
-    ('experiments/speed/README.md', 'speed.queries --show'),
-    ('docs/howto/export.md', 'speed.onnx_tokens --show'),
-    ('experiments/generalization/README.md', 'generalization.study --show'),
-    ('experiments/parallel/README.md', 'parallel.table'),
-    ('experiments/section5/new_words.md', 'section5.new_words --show'),
-    ('experiments/section5/open_vocabulary.md', 'section5.open_vocabulary_table'),
-    ('experiments/section5/priors.md', 'section5.priors --show'),
-    ('experiments/section5/senses.md', 'section5.senses --show'),
-    ('experiments/tokens/README.md', 'tokens.table'),
-]
 
 
 @pytest.mark.parametrize('file,script', TABLES)
@@ -120,3 +53,30 @@ def test_a_row_that_is_missing_or_another_runs_is_refused(tmp_path, monkeypatch)
     (tmp_path / 'results' / 'mlp1.json').unlink()
     with refuses('results/mlp1.json'):
         table1.rows()
+
+
+PAGE = """text
+
+| a | b |
+|---|---|
+| x | 1 |
+
+Measured with the old one.
+
+| a | b |
+|---|---|
+| y | 2 |
+
+The end.
+"""
+
+
+def test_a_table_is_written_over_the_one_with_its_rows_and_a_note_over_the_former_note():
+    x, y = (f'| a | b |\n|---|---|\n| {name} | 3 |\n' for name in 'xy')
+    assert update(PAGE, y) == PAGE.replace('| y | 2 |', '| y | 3 |')
+    assert update(PAGE, x) == PAGE.replace('| x | 1 |', '| x | 3 |').replace('Measured with the old one.\n\n', '')
+    noted = update(PAGE, f'{x}\nMeasured with another one.\n')
+    assert noted == PAGE.replace('| x | 1 |', '| x | 3 |').replace('the old', 'another')
+    assert update(noted, f'{x}\nMeasured with another one.\n') == noted
+    with pytest.raises(ValueError, match='a | c'):
+        update(PAGE, '| a | c |\n|---|---|\n| x | 3 |\n')

@@ -1,27 +1,16 @@
-"""The ladder: each rung changes what it says; its training stops in time and goes on; what the table computes."""
+"""The ladder: each rung changes what it says; what the table computes."""
 
 import json
-import time
-import types
 
 import pytest
 from helpers import DATA, refuses, small_settings
 
-from experiments.lineage import ladder, table, train
+from experiments import results
+from experiments.lineage import ladder, table, updates
 from nplm_jax.config import settings as config
 from nplm_jax.config.registry import is_neural
 from nplm_jax.runs import experiment
 from nplm_jax.runs.network_from_settings import network_from_settings
-
-FAKE_LAUNCH = """
-import json, pathlib, sys, time
-folder = pathlib.Path(next(word.partition('=')[2] for word in sys.argv if word.startswith('--workdir=')))
-folder.mkdir(parents=True, exist_ok=True)
-(folder / 'words').write_text(' '.join(sys.argv[1:]))
-"""
-FINISHES = FAKE_LAUNCH + "(folder / 'results.json').write_text(json.dumps({'perplexity': {'test': 5.0}}))"
-STOPS = FAKE_LAUNCH + 'import signal; signal.signal(signal.SIGTERM, lambda *_: sys.exit(143)); time.sleep(60)'
-DIES = FAKE_LAUNCH + 'time.sleep(60)'  # before it handles SIGTERM
 
 
 def flat(rung, corpus):
@@ -46,70 +35,19 @@ def test_a_rung_that_is_not_there_is_one_line():
             ladder.get_config(row)
 
 
-def test_every_rung_is_trained_with_both_seeds_and_some_on_the_other_corpus():
-    names = list(ladder.RUNGS)
-    assert sorted(train.ORDER) == sorted(names)
-    found = list(train.points(names, [1, 2], list(ladder.CORPORA)))
-    assert len(found) == len(set(found)) == 2 * (len(names) - 1) + 1 + 2 * len(ladder.ON_WIKITEXT_2) + 1
-    assert [point.rung for point in train.points(['both', 'counts'], [2], ['brown'])] == ['counts', 'both']
-
-
-@pytest.fixture
-def folders(tmp_path, monkeypatch):
-    monkeypatch.setattr(train, 'ROOT', tmp_path)
-    monkeypatch.setattr(ladder, 'RESULTS', tmp_path / 'results')
-    return tmp_path
-
-
-def test_a_result_is_kept_and_its_command_is_that_of_the_rung(folders):
-    (folders / 'launch.py').write_text(FINISHES)
-    point = train.Point('brown', 'lstm', 2)
-    assert point._replace(corpus='wikitext2').row == 'lstm,wikitext2'
-    assert train.train(point, folders / 'runs', until=0.0)
-    kept = json.loads(point.result.read_text())
-    assert kept['perplexity'] == {'test': 5.0} and kept['settings']['model.family'] == 'lstm'
-    assert kept['settings']['train.max_steps'] > 1000 and 'seed' not in kept['settings']
-    words = (folders / 'runs' / 'brown-lstm-2' / 'words').read_text()
-    assert words.startswith('--config=experiments/lineage/ladder.py:lstm --config.seed=2 --workdir=')
-
-
-@pytest.mark.parametrize('launch', [STOPS, DIES], ids=('saves', 'dies'))
-def test_a_training_is_told_to_stop_before_the_time_and_keeps_no_result(folders, monkeypatch, launch):
-    monkeypatch.setattr(train, '_SAVING', 1)
-    (folders / 'launch.py').write_text(launch)
-    started, point = time.time(), train.Point('brown', 'lstm', 1)
-    assert not train.train(point, folders / 'runs', until=started + 3)
-    assert time.time() < started + 30 and not point.result.exists()
-
-
-def test_a_training_that_fails_is_an_error(folders):
-    (folders / 'launch.py').write_text('raise SystemExit(1)')
-    with pytest.raises(train.subprocess.CalledProcessError):
-        train.train(train.Point('brown', 'lstm', 1), folders / 'runs', until=0.0)
-
-
 def test_the_updates_of_the_budget_are_counted(monkeypatch):
-    monkeypatch.setattr(train, 'TIMED', 0.1)
-    monkeypatch.setattr(train.loading, 'load_dataset', lambda settings: DATA)
+    monkeypatch.setattr(updates, 'TIMED', 0.1)
+    monkeypatch.setattr(updates.loading, 'load_dataset', lambda settings: DATA)
     settings = small_settings({'train.steps_per_execution': 5})
-    assert train.count_updates(settings) > train.BUDGET  # more than one in a second
-    clock = train.Clock()
+    assert updates.count_updates(settings) > updates.BUDGET  # more than one in a second
+    clock = updates.Clock()
     clock.marks = [(5, 0.0), (10, 9.0), (15, 10.0), (20, 10.5), (30, 11.5), (40, 12.5)]
     assert clock.seconds_per_update() == pytest.approx(0.1) and clock.signal()
 
 
-def test_a_time_that_is_too_near_is_one_line(capsys, monkeypatch):
-    tomorrow = time.time() + 24 * 3600
-    monkeypatch.setattr(train, 'time', types.SimpleNamespace(time=lambda: tomorrow))
-    with pytest.raises(SystemExit) as ended:
-        train.study.run(train.__doc__, define=train.define, measure=train.measure, argv=['--until=00:00'])
-    (line,) = capsys.readouterr().err.splitlines()
-    assert ended.value.code == 2 and line.startswith('--until: ')
-
-
 def made_up(rung, seed, test, **more):
     perplexity = {'train': 1.0, 'valid': 2.0, 'test': test}
-    return {'perplexity': perplexity, 'seed': seed, 'settings': ladder.record(ladder.get_config(rung)), **more}
+    return {'perplexity': perplexity, 'seed': seed, 'settings': results.changed_keys(ladder.get_config(rung)), **more}
 
 
 def test_the_gain_is_over_the_rung_that_is_changed_and_over_seeds(tmp_path, monkeypatch):

@@ -1,0 +1,71 @@
+"""Where committed results come from: the releases of jaxlib and the commits that they record."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from nplm_jax.distributed.jax_settings import UNUSABLE
+
+_MOST_NAMES = 6  # in a note
+
+
+class Origin(NamedTuple):
+    """The origin of a file of results.
+
+    Attributes:
+        jaxlib: The releases of jaxlib that its rows record.
+        commits: Their commits.
+    """
+
+    jaxlib: frozenset[str]
+    commits: frozenset[str]
+
+    @property
+    def excluded(self) -> frozenset[str]:
+        """Those releases that this version refuses to run with."""
+        return self.jaxlib & UNUSABLE.keys()
+
+    @property
+    def is_modified(self) -> bool:
+        """Whether a row was measured with uncommitted changes."""
+        return any(commit.endswith('-dirty') for commit in self.commits)
+
+
+def read(path: pathlib.Path) -> Origin:
+    """Returns the origin of a file."""
+    rows = list(_records(json.loads(path.read_text())))
+    jaxlib = frozenset(row['versions']['jaxlib'] for row in rows if 'jaxlib' in row.get('versions', {}))
+    return Origin(jaxlib, frozenset(row['commit'] for row in rows if row.get('commit')))
+
+
+def note(paths: Collection[pathlib.Path]) -> str:
+    """Returns a sentence for each reason not to trust some results of a table; '' if there is none."""
+    origins = {path: read(path) for path in sorted(set(paths))}
+    sentences = []
+    for release in sorted(frozenset().union(*(origin.excluded for origin in origins.values()))):
+        some = [path for path, origin in origins.items() if release in origin.excluded]
+        sentences.append(f'Measured with jaxlib {release}, which {UNUSABLE[release]}: {_name(some, len(origins))}.')
+    if some := [path for path, origin in origins.items() if origin.is_modified]:
+        sentences.append(f'Measured with uncommitted changes: {_name(some, len(origins))}.')
+    return ' '.join(sentences)
+
+
+def _name(some: list[pathlib.Path], total: int) -> str:
+    if len(some) == total:
+        return 'all results' if total > 1 else 'the result'
+    names = ', '.join(f'`{path.stem}`' for path in some)
+    return names if len(some) <= _MOST_NAMES else f'{len(some)} of {total} results'
+
+
+def _records(value: Any) -> Iterator[Mapping[str, Any]]:
+    """Yields the dictionaries inside a JSON value that record versions or a commit."""
+    if isinstance(value, dict):
+        if isinstance(value.get('versions'), dict) or isinstance(value.get('commit'), str):
+            yield value
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            yield from _records(item)

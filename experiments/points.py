@@ -1,0 +1,192 @@
+"""The runs of the studies: what is trained for each committed result. `python -m experiments.runs` trains them."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from configs import brown, wikitext2
+from experiments.cheaper.points import POINTS as CHEAPER
+from experiments.frontier import tuning
+from experiments.lineage import ladder
+
+HERE = pathlib.Path(__file__).parent
+SEEDS = (1, 2, 3)
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """A result to measure.
+
+    Attributes:
+        result: The file of the committed result.
+        name: The name of the run's folder.
+        needs: The points that must be trained before.
+    """
+
+    result: pathlib.Path
+    name: str
+    needs: tuple[Point, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Training(Point):
+    """A run of launch.py.
+
+    Attributes:
+        config: The config file and its preset, such as `configs/brown.py:mlp9`.
+        keys: The keys that the command line sets.
+        facts: What is recorded with the results.
+    """
+
+    config: str = ''
+    keys: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def words(self, runs: pathlib.Path) -> list[str]:
+        """Returns the arguments of launch.py, without --workdir. The points that it needs are its teachers."""
+        teachers = ','.join(str(runs / teacher.name) for teacher in self.needs)
+        keys = {**self.keys, **({'output.teacher': teachers} if teachers else {})}
+        return [f'--config={self.config}', *(f'--config.{key}={value}' for key, value in keys.items())]
+
+
+@dataclasses.dataclass(frozen=True)
+class Mixture(Point):
+    """A mixture of the runs that it needs, with weights learned on the validation words."""
+
+
+def seed_result(folder: pathlib.Path, preset: str, seed: int) -> pathlib.Path:
+    """Returns the file of a result of the frontier. Those of the first seed are rows of the tables."""
+    return folder / f'{preset}.json' if seed == 1 else folder / 'seeds' / f'{preset}-{seed}.json'
+
+
+def _seeded(folder: pathlib.Path, corpus: str, preset: str, seed: int) -> Training:
+    name, result = f'{corpus}-{preset}', seed_result(folder, preset, seed)
+    name = name if seed == 1 else f'{name}-{seed}'
+    return Training(result, name, config=f'configs/{corpus}.py:{preset}', keys={'seed': seed})
+
+
+def table1() -> Iterator[Point]:
+    """Yields Table 1: every row, further seeds of two networks, and two networks that are not in the paper."""
+    folder = HERE / 'table1' / 'results'
+    for preset in (*brown.ROWS, 'large'):
+        yield Training(folder / f'{preset}.json', f'brown-{preset}', config=f'configs/brown.py:{preset}')
+    yield Training(folder / 'default.json', 'brown', config='configs/brown.py')
+    for preset in ('mlp1', 'mlp9'):
+        for seed in SEEDS[1:]:
+            result, name = folder / f'{preset}_seed{seed}.json', f'brown-{preset}-{seed}'
+            yield Training(result, name, config=f'configs/brown.py:{preset}', keys={'seed': seed})
+    sums = {'train.batch_size': 128, 'train.epochs': 15, 'train.steps_per_execution': 50}
+    saved = {'train.checkpoint_every': 6250, 'train.log_every': 250}
+    paper = 'configs/brown.py:mlp9,paper'
+    yield Training(folder / 'mlp9_paper.json', 'brown-mlp9_paper', config=paper, keys={**sums, **saved})
+
+
+def table2() -> Iterator[Point]:
+    """Yields Table 2, on WikiText-2 with marks before articles and lines."""
+    for preset in wikitext2.ROWS:
+        config = f'configs/wikitext2.py:{preset}{",sampled" if preset == "mlp10" else ""}'
+        result = HERE / 'table2' / 'results' / f'{preset}.json'
+        yield Training(result, f'table2-{preset}', config=config, keys=wikitext2.BY_ARTICLES)
+
+
+def recurrent() -> Iterator[Point]:
+    """Yields the recurrent networks, and a mixture of an LSTM, MLP9 and a 5-gram."""
+    folder = HERE / 'recurrent' / 'results'
+    for preset in brown.RECURRENT:
+        yield Training(folder / f'{preset}.json', f'brown-{preset}', config=f'configs/brown.py:{preset}')
+    members = [
+        Training(HERE / where / f'{preset}.json', f'brown-{preset}', config=f'configs/brown.py:{preset}')
+        for where, preset in (
+            ('recurrent/results', 'lstm'),
+            ('table1/results', 'mlp9'),
+            ('table1/results', 'modified_kneser_ney_5'),
+        )
+    ]
+    yield Mixture(folder / 'mixture.json', 'brown-lstm_mlp9_5gram', tuple(members))
+
+
+def cheaper() -> Iterator[Point]:
+    """Yields the cheaper gradients of MLP9."""
+    for name, keys in CHEAPER.items():
+        result = HERE / 'cheaper' / 'results' / f'{name}.json'
+        yield Training(result, f'cheaper-{name}', config='configs/brown.py:mlp9', keys={'name': name, **keys})
+
+
+# By corpus, the presets of the frontier and their seeds. An hour on Brown promises less than mixtures.
+FRONTIER = {
+    'brown': {'one_minute': SEEDS, 'five_minutes': SEEDS, 'twenty_minutes': (1,)},
+    'wikitext2': {'one_minute': SEEDS, 'five_minutes': SEEDS, 'twenty_minutes': (1,), 'one_hour': (1,)},
+}
+
+
+def _minutes(folder: pathlib.Path, corpus: str) -> Iterator[Point]:
+    for preset, seeds in FRONTIER[corpus].items():
+        for seed in seeds:
+            yield _seeded(folder, corpus, preset, seed)
+
+
+def frontier() -> Iterator[Point]:
+    """Yields the networks for a training time on Brown, those that learn from others, and mixtures."""
+    folder = HERE / 'frontier' / 'results'
+    yield from _minutes(folder, 'brown')
+    five = [_seeded(folder, 'brown', 'five_minutes', seed) for seed in (1, 2, 3, 4)]
+    twenty = [_seeded(folder, 'brown', 'twenty_minutes', seed) for seed in (1, 2)]
+    result, config = folder / 'five_minutes_taught.json', 'configs/brown.py:five_minutes'
+    yield Training(result, 'brown-five_minutes_taught', tuple(five[:2]), config=config)
+    mixtures = {'five_minutes_x4': five, 'twenty_minutes_x2': twenty}
+    for name, members in mixtures.items():
+        yield Mixture(folder / f'{name}.json', f'brown-{name}', tuple(members))
+
+
+def on_wikitext2() -> Iterator[Point]:
+    """Yields the networks for a training time on WikiText-2, its 5-grams, and mixtures."""
+    folder = HERE / 'wikitext2' / 'results'
+    for preset in ('kneser_ney_5', 'modified_kneser_ney_5'):
+        yield Training(folder / f'{preset}.json', f'wikitext2-{preset}', config=f'configs/wikitext2.py:{preset}')
+    yield from _minutes(folder, 'wikitext2')
+    twenty = [_seeded(folder, 'wikitext2', 'twenty_minutes', seed) for seed in (1, 2)]
+    hour = _seeded(folder, 'wikitext2', 'one_hour', 1)
+    five_gram = Training(
+        folder / 'modified_kneser_ney_5.json',
+        'wikitext2-modified_kneser_ney_5',
+        config='configs/wikitext2.py:modified_kneser_ney_5',
+    )
+    mixtures = {'twenty_minutes_one_hour': [twenty[0], hour], 'mixture_of_4': [*twenty, hour, five_gram]}
+    for name, members in mixtures.items():
+        yield Mixture(folder / f'{name}.json', f'wikitext2-{name}', tuple(members))
+
+
+def lineage() -> Iterator[Point]:
+    """Yields the rungs of the ladder with two seeds, on Brown and some on WikiText-2; a count-based model has one."""
+    for corpus in ladder.CORPORA:
+        for seed in (1, 2):
+            for rung in ladder.RUNGS:
+                is_studied = corpus == ladder.BROWN or rung in (*ladder.ON_WIKITEXT_2, 'counts')
+                if is_studied and (seed == 1 or rung != 'counts'):
+                    result = ladder.RESULTS / corpus / f'{rung}-{seed}.json'
+                    config = f'experiments/lineage/ladder.py:{ladder.row_of(rung, corpus)}'
+                    yield Training(result, f'lineage-{corpus}-{rung}-{seed}', config=config, keys={'seed': seed})
+
+
+def tuned() -> Iterator[Point]:
+    """Yields what was tried for a minute of training."""
+    for corpus, changes in tuning.POINTS.items():
+        for name, keys in changes.items():
+            config, facts = f'experiments/frontier/tuning.py:{corpus},{name}', {'changes': dict(keys)}
+            result = tuning.RESULTS / corpus / f'{name}.json'
+            yield Training(result, f'tuning-{corpus}-{name}', config=config, facts=facts)
+
+
+STUDIES: dict[str, Callable[[], Iterator[Point]]] = {
+    'table1': table1,
+    'table2': table2,
+    'recurrent': recurrent,
+    'cheaper': cheaper,
+    'lineage': lineage,
+    'frontier': frontier,
+    'wikitext2': on_wikitext2,
+    'tuning': tuned,
+}

@@ -1,0 +1,181 @@
+"""Trains the runs of studies whose results are missing, the shortest first. The same command continues.
+
+    python -m experiments.runs table1 recurrent            what these studies lack
+    python -m experiments.runs --until=17:30               what all studies lack; stops at that time of day
+    python -m experiments.runs table1 --only='mlp9*' --repeat     also those that experiments.audit does not call good
+    python -m experiments.runs --repeat --list             what would be trained, and how long it took before
+
+A run is kept in --runs. Its results.json is written into the results of its study, with the processor seconds and the
+wall time of its process, the load of the machine before it, and the keys that differ from their defaults.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import pathlib
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from experiments import audit, points, results, study
+from experiments.points import Mixture, Point
+from nplm_jax.config import settings as config_lib
+from nplm_jax.reporting import catalog
+from nplm_jax.reporting.text import markdown_table
+from nplm_jax.runs.command_line import load_config
+from nplm_jax.runs.signals import Terminated, raise_on_sigterm
+from nplm_jax.utils.errors import require
+from nplm_jax.utils.io import expand
+from nplm_jax.utils.untrusted import read_json
+
+ROOT = pathlib.Path(__file__).parents[1]
+_SAVING = 60  # seconds before --until at which a training is told to stop
+
+
+def due(names: Sequence[str], only: str, repeat: bool) -> list[Point]:
+    """Returns the points without a usable result, the shortest first; those never trained come last.
+
+    Args:
+        names: Studies of `points.STUDIES`.
+        only: A pattern of the names of results, such as `mlp*`.
+        repeat: Whether a result that `experiments.audit` does not call good is trained again.
+    """
+    faulty = {path for path, found in audit.faults().items() if found} if repeat else set()
+    wanted = [point for name in names for point in points.STUDIES[name]() if fnmatch.fnmatch(point.result.stem, only)]
+    missing = [point for point in wanted if not point.result.exists() or point.result in faulty]
+    return sorted(missing, key=lambda point: seconds_before(point) or float('inf'))
+
+
+def seconds_before(point: Point) -> float | None:
+    """Returns how long the run took that has the committed result, seconds; None without one."""
+    if not point.result.exists():
+        return None
+    before = read_json(point.result)
+    return before.get('process_seconds') or before.get('seconds', 0.0) + before.get('evaluation_seconds', 0.0)
+
+
+def launch(words: Sequence[str], folder: pathlib.Path, until: float = 0.0) -> dict[str, Any]:
+    """Trains a run, or continues it.
+
+    Args:
+        words: The arguments of launch.py, without --workdir.
+        folder: The run's folder.
+        until: When to stop it, seconds since the epoch; 0 for never.
+
+    Returns:
+        Its results, and what its process took if it trained all of the run.
+
+    Raises:
+        subprocess.CalledProcessError: It failed.
+        TimeoutError: It was stopped.
+    """
+    if (finished := catalog.finished(folder)) is not None:
+        return finished
+    is_new, load = not folder.exists(), os.getloadavg()[0]
+    before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    _run([sys.executable, 'launch.py', *words, f'--workdir={folder}'], until)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    process = {'processor_seconds': round(used), 'process_seconds': round(time.monotonic() - started, 1), 'load': load}
+    return {**read_json(folder / 'results.json'), **(process if is_new else {})}
+
+
+def _run(command: list[str], until: float) -> None:
+    """Runs a process until it ends, or until it must be told to end. Raises as `launch`."""
+    with subprocess.Popen(command, cwd=ROOT) as child:
+        try:
+            child.wait(max(0.0, until - _SAVING - time.time()) if until else None)
+        except (subprocess.TimeoutExpired, Terminated) as stop:
+            child.send_signal(signal.SIGTERM)
+            child.wait()
+            if isinstance(stop, Terminated):
+                raise
+        except KeyboardInterrupt:  # the terminal has sent it to the child too
+            child.wait()
+            raise
+    if child.returncode in (128 + signal.SIGTERM, -signal.SIGTERM):  # the second before it has a handler
+        raise TimeoutError
+    if child.returncode:
+        raise subprocess.CalledProcessError(child.returncode, command)
+
+
+def train(point: Point, runs: pathlib.Path, until: float = 0.0) -> dict[str, Any]:
+    """Trains a point after the runs that it needs, and returns its results. Raises as `launch`."""
+    needed = [train(other, runs, until) for other in point.needs]
+    if isinstance(point, Mixture):
+        return _mix(point, needed, runs)
+    found = launch(point.words(runs), runs / point.name, until)
+    changed = results.changed_keys(config_lib.override(load_config(point.config), point.keys))
+    found = {**found, **point.facts, 'settings': changed}
+    if needed:
+        taught = sum(other['seconds'] for other in needed)
+        found |= {'seconds': found['seconds'] + taught, 'teacher_seconds': taught}
+    return found
+
+
+def _mix(point: Mixture, members: list[dict[str, Any]], runs: pathlib.Path) -> dict[str, Any]:
+    """Mixes runs with weights learned on the validation words. Returns results with the sums of seconds and sizes."""
+    output = runs / f'{point.name}.json'
+    folders = [str(runs / member.name) for member in point.needs]
+    command = [sys.executable, '-m', 'nplm_jax.cli', 'mix', *folders, f'--output={output}', '--overwrite']
+    subprocess.run(command, cwd=ROOT, check=True)
+    mixed = read_json(output)
+    sums = {key: sum(found.get(key, 0) for found in members) for key in ('parameters', 'seconds')}
+    shared = {key: members[0][key] for key in ('corpus', 'vocabulary', 'calibration_words') if key in members[0]}
+    perplexities = {'perplexity': mixed['mixtures']['learned'], 'equal_weights': mixed['mixtures']['equal']}
+    return {**mixed, 'name': point.name, 'family': 'mixture', **shared, **perplexities, **sums}
+
+
+def measure(flags: study.Flags) -> None:
+    """Trains what is due, and writes each result as it comes."""
+    raise_on_sigterm()
+    require(set(flags.studies) <= points.STUDIES.keys(), 'STUDY', ', '.join(flags.studies), _known())
+    late = flags.until and flags.until < time.time() + _SAVING
+    require(not late, '--until', 'now', f'must be {_SAVING} s or more from now')
+    left = due(flags.studies or list(points.STUDIES), flags.only, flags.repeat)
+    if flags.list:
+        print(markdown_table(['study', 'result', 'minutes before'], list(_rows(left))))
+        return
+    runs, failed = expand('--runs', flags.runs), 0
+    for number, point in enumerate(left, start=1):
+        print(f'{number} of {len(left)}: {point.name}', flush=True)
+        try:
+            results.write(point.result, train(point, runs, flags.until))
+        except TimeoutError:
+            print(f'stopped; {len(left) - number + 1} left; the same command continues')
+            return
+        except subprocess.CalledProcessError as error:
+            print(f'{point.name}: {error}', file=sys.stderr)
+            failed += 1
+    print(f'{len(left) - failed} done, {failed} failed' if left else 'nothing is missing')
+    if failed:
+        sys.exit(1)
+
+
+def _rows(left: Sequence[Point]) -> Iterator[list[str]]:
+    for point in left:
+        seconds = seconds_before(point)
+        folder = point.result.relative_to(ROOT / 'experiments')
+        yield [folder.parts[0], point.result.stem, f'{seconds / 60:.1f}' if seconds else '-']
+
+
+def _known() -> str:
+    return f'must be among {", ".join(points.STUDIES)}'
+
+
+def define(parser: study.StudyParser) -> None:
+    """Adds the flags."""
+    parser.add_argument('studies', nargs='*', metavar='STUDY', help=f'studies, {_known()}; default: all')
+    parser.add_argument('--only', default='*', metavar='PATTERN', help='results of these names; default: *')
+    parser.add_switch('--repeat', 'train again what experiments.audit does not call good')
+    parser.add_switch('--list', 'print what would be trained, and train nothing')
+    parser.add_training('runs/studies')
+
+
+if __name__ == '__main__':
+    study.run(__doc__, define=define, measure=measure)

@@ -1,0 +1,152 @@
+"""The driver of the studies: what it trains, in which order, when it stops, and what it writes."""
+
+import json
+import time
+
+import pytest
+from helpers import ROOT
+
+from experiments import points, runs, study
+from experiments.points import Mixture, Training
+from nplm_jax.runs.command_line import load_config
+
+FAKE_LAUNCH = """
+import json, pathlib, sys, time
+folder = pathlib.Path(next(word.partition('=')[2] for word in sys.argv if word.startswith('--workdir=')))
+folder.mkdir(parents=True, exist_ok=True)
+(folder / 'words').write_text(' '.join(sys.argv[1:]))
+"""
+FINISHES = (
+    FAKE_LAUNCH
+    + """
+results = {'perplexity': {'test': 5.0}, 'seconds': 10.0, 'parameters': 7, 'corpus': 'brown', 'vocabulary': 9}
+(folder / 'results.json').write_text(json.dumps(results))
+"""
+)
+STOPS = FAKE_LAUNCH + 'import signal; signal.signal(signal.SIGTERM, lambda *_: sys.exit(143)); time.sleep(60)'
+DIES = FAKE_LAUNCH + 'time.sleep(60)'  # before it handles SIGTERM
+QUICK = 'configs/brown.py:quick'
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(runs, 'ROOT', tmp_path)
+    monkeypatch.setattr(runs, 'load_config', lambda config: load_config(f'{ROOT}/{config}'))
+    return tmp_path
+
+
+def training(folder, name, **kwargs):
+    return Training(folder / 'results' / f'{name}.json', name, config=QUICK, **kwargs)
+
+
+def run(folder, monkeypatch, made, *words):
+    monkeypatch.setattr(points, 'STUDIES', {'some': lambda: iter(made)})
+    study.run('', define=runs.define, measure=runs.measure, argv=['some', f'--runs={folder}/runs', *words])
+
+
+def test_every_study_has_its_own_results_and_no_run_has_two_commands():
+    made = [point for study_points in points.STUDIES.values() for point in study_points()]
+    files = [point.result for point in made]
+    assert len(set(files)) == len(files)
+    commands = {}
+    for point in made:
+        for each in (point, *point.needs):
+            if isinstance(each, Training):
+                assert commands.setdefault(each.name, each.words(points.HERE)) == each.words(points.HERE)
+
+
+def test_a_result_is_written_with_the_changed_keys_and_the_cost_of_the_process(folder, monkeypatch):
+    (folder / 'launch.py').write_text(FINISHES)
+    point = training(folder, 'one', keys={'seed': 2, 'model.m': 7}, facts={'changes': {'model.m': 7}})
+    run(folder, monkeypatch, [point])
+    kept = json.loads(point.result.read_text())
+    assert kept['perplexity'] == {'test': 5.0} and kept['changes'] == {'model.m': 7}
+    assert kept['settings']['model.m'] == 7 and 'seed' not in kept['settings']
+    assert {'processor_seconds', 'process_seconds', 'load'} <= kept.keys()
+    words = (folder / 'runs' / 'one' / 'words').read_text()
+    assert words == f'--config={QUICK} --config.seed=2 --config.model.m=7 --workdir={folder}/runs/one'
+
+
+def test_what_is_missing_is_trained_the_shortest_first(folder, monkeypatch, capsys):
+    (folder / 'launch.py').write_text(FINISHES)
+    made = [training(folder, name) for name in ('new', 'long', 'short', 'good')]
+    (folder / 'results').mkdir()
+    for name, seconds in {'long': 90.0, 'short': 5.0, 'good': 1.0}.items():
+        (folder / 'results' / f'{name}.json').write_text(json.dumps({'seconds': seconds}))
+    faulty = {made[i].result: ['no versions'] for i in (1, 2)}
+    monkeypatch.setattr(runs.audit, 'faults', lambda: faulty)
+    assert [point.name for point in runs_due(monkeypatch, made, False)] == ['new']
+    assert [point.name for point in runs_due(monkeypatch, made, True)] == ['short', 'long', 'new']
+    run(folder, monkeypatch, made, '--repeat', '--only=*o*')
+    assert [line.split()[-1] for line in capsys.readouterr().out.splitlines()[:2]] == ['short', 'long']
+    assert 'perplexity' in json.loads(made[1].result.read_text()) and not made[0].result.exists()
+
+
+def runs_due(monkeypatch, made, repeat):
+    monkeypatch.setattr(points, 'STUDIES', {'some': lambda: iter(made)})
+    return runs.due(['some'], '*', repeat)
+
+
+def test_teachers_are_trained_first_once_and_their_seconds_count(folder, monkeypatch):
+    (folder / 'launch.py').write_text(FINISHES)
+    teachers = training(folder, 'one'), training(folder, 'two')
+    taught = training(folder, 'taught', needs=teachers)
+    monkeypatch.setattr(runs.results, 'changed_keys', lambda config: {})
+    monkeypatch.setattr(runs.catalog, 'finished', lambda folder: read(folder / 'results.json'))
+    run(folder, monkeypatch, [taught])
+    kept = json.loads(taught.result.read_text())
+    assert (kept['seconds'], kept['teacher_seconds']) == (30.0, 20.0)
+    words = (folder / 'runs' / 'taught' / 'words').read_text()
+    assert f'--config.output.teacher={folder}/runs/one,{folder}/runs/two' in words
+    (folder / 'launch.py').write_text('raise SystemExit(1)')
+    assert runs.train(teachers[0], folder / 'runs')['seconds'] == 10.0
+
+
+def read(path):
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def test_a_mixture_adds_the_seconds_and_the_sizes_of_its_models(folder, monkeypatch):
+    (folder / 'launch.py').write_text(FINISHES)
+
+    def mix(command, **_):
+        *_, first, second, output, _overwrite = command
+        models = [{'name': name, 'weight': 0.5} for name in (first, second)]
+        mixtures = {'learned': {'valid': 85.0, 'test': 75.0}, 'equal': {'valid': 86.0, 'test': 76.0}}
+        path = folder / output.removeprefix('--output=')
+        path.write_text(json.dumps({'models': models, 'mixtures': mixtures}))
+
+    monkeypatch.setattr(runs.subprocess, 'run', mix)
+    both = Mixture(folder / 'results' / 'both.json', 'both', (training(folder, 'one'), training(folder, 'two')))
+    run(folder, monkeypatch, [both])
+    kept = json.loads(both.result.read_text())
+    assert (kept['seconds'], kept['parameters'], kept['vocabulary']) == (20.0, 14, 9)
+    assert kept['perplexity'] == {'valid': 85.0, 'test': 75.0} and kept['family'] == 'mixture'
+
+
+@pytest.mark.parametrize('launch', [STOPS, DIES], ids=('saves', 'dies'))
+def test_a_training_is_told_to_stop_before_the_time_and_keeps_no_result(folder, monkeypatch, launch):
+    monkeypatch.setattr(runs, '_SAVING', 1)
+    (folder / 'launch.py').write_text(launch)
+    started = time.time()
+    with pytest.raises(TimeoutError):
+        runs.launch(['--config=x'], folder / 'run', until=started + 3)
+    assert time.time() < started + 30
+
+
+def test_a_training_that_fails_is_named_and_the_others_are_trained(folder, monkeypatch, capsys):
+    fails = "if folder.name == 'bad': raise SystemExit(1)\n"
+    (folder / 'launch.py').write_text(FAKE_LAUNCH + fails + FINISHES.removeprefix(FAKE_LAUNCH))
+    made = [training(folder, name) for name in ('bad', 'fine')]
+    with pytest.raises(SystemExit, match='^1$'):
+        run(folder, monkeypatch, made)
+    assert made[1].result.exists() and not made[0].result.exists()
+    assert 'bad' in capsys.readouterr().err
+
+
+def test_a_time_that_is_too_near_is_one_line(capsys):
+    soon = time.strftime('%H:%M', time.localtime(time.time() + 60))
+    with pytest.raises(SystemExit) as ended:
+        study.run('', define=runs.define, measure=runs.measure, argv=[f'--until={soon}'])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert ended.value.code == 2 and line.startswith('--until')
