@@ -39,7 +39,8 @@ else:  # hidden from type checkers, for which every misspelled name would have a
         """Imports a name of `__all__` at its first use."""
         if name not in _MODULES:
             raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-        value = globals()[name] = pkgutil.resolve_name('.'.join(filter(None, (__name__, _MODULES[name], name))))
+        path = _MODULES[name]
+        value = globals()[name] = pkgutil.resolve_name(f'{__name__}.{path if ":" in path else f"{path}:{name}"}')
         return value
 
 
@@ -70,28 +71,28 @@ __all__ = [
     'train',
 ]
 
-_MODULES = {  # where each name is defined, or for a module the subpackage that it is in
+_MODULES = {  # where each name is defined; a module ends in a colon
     'Choice': 'inference.generation',
     'LanguageModel': 'models.language_model',
     'LoadedModel': 'inference.loaded_model',
     'Network': 'models.network',
     'OpenVocabulary': 'models.open_vocabulary',
     'Vocabulary': 'data.vocabulary',
-    'decoding': '',
+    'decoding': 'decoding:',
     'encode_prompt': 'inference.generation',
     'induce': 'inference.induction',
-    'kenlm': '',
+    'kenlm': 'kenlm:',
     'load': 'runs.loading',
     'load_config': 'runs.command_line',
     'load_dataset': 'runs.loading',
     'load_settings': 'runs.experiment',
-    'mixture': 'models',
+    'mixture': 'models.mixture:',
     'neighbours': 'inference.embeddings',
-    'nplm': 'models',
+    'nplm': 'models.nplm:',
     'override': 'config.settings',
     'perplexity': 'inference.perplexity',
     'sample': 'inference.generation',
-    'spelling': 'runs',
+    'spelling': 'runs.spelling:',
     'surprisal': 'apps.psycholinguistics.frames',
     'train': 'runs.train_call',
 }

@@ -1,10 +1,30 @@
-"""The public names of nplm_jax.apps.decoding: CTC beam search with any model, with a lexicon and without one."""
+"""The public names of nplm_jax.apps.decoding: CTC beam search with any model, with a lexicon and without one.
 
-from nplm_jax.apps.decoding.ctcdecoder import BatchBeam, BeamSearchDecoderCTC, OutputBeam, build_ctcdecoder
+The names in capitals are those that transformers imports from pyctcdecode.
+"""
+
+from nplm_jax.apps.decoding.ctcdecoder import (
+    DEFAULT_BEAM_WIDTH,
+    DEFAULT_HOTWORD_WEIGHT,
+    DEFAULT_MIN_TOKEN_LOGP,
+    DEFAULT_PRUNE_LOGP,
+    BatchBeam,
+    BeamSearchDecoderCTC,
+    OutputBeam,
+    build_ctcdecoder,
+)
 from nplm_jax.apps.decoding.decoder import Decoder, Hypothesis, Weights, tune, word_error_rate
+from nplm_jax.apps.decoding.labels import BLANK_TOKEN_PTN, UNK_TOKEN, UNK_TOKEN_PTN
 from nplm_jax.apps.decoding.lexicon import Lexicon
 
 __all__ = [
+    'BLANK_TOKEN_PTN',
+    'DEFAULT_BEAM_WIDTH',
+    'DEFAULT_HOTWORD_WEIGHT',
+    'DEFAULT_MIN_TOKEN_LOGP',
+    'DEFAULT_PRUNE_LOGP',
+    'UNK_TOKEN',
+    'UNK_TOKEN_PTN',
     'BatchBeam',
     'BeamSearchDecoderCTC',
     'Decoder',

@@ -528,3 +528,26 @@ def covering_pairs(
             turn += 2 - len(first)
         pairs += [(body, kind) for kind in kinds]
     return pairs
+
+
+def check_unknown_words(call: Callable[[str], Sequence[str]]) -> None:
+    """Asserts that a command warns, in the words of all others, of a text of unknown words, and of no other.
+
+    Args:
+        call: Runs the command on a text in the vocabulary of the fixture `folders`. Returns its lines on stderr.
+    """
+    for text, is_warned in (('i like dog', False), ('zebra okapi gnu', True)):
+        errors = call(text)
+        found = [line for line in errors if line.startswith('warning: ') and '<rare>' in line]
+        assert len(found) == is_warned, errors
+
+
+@contextlib.contextmanager
+def no_app_missing() -> Iterator[None]:
+    """Skips a test, or a module of tests, that imports an app whose folder is deleted."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or '').rpartition('.')[0] != 'nplm_jax.apps':
+            raise
+        pytest.skip(f'needs the app {error.name}', allow_module_level=True)

@@ -90,7 +90,7 @@ class SmallWorld:
         (folder / 'DIR').mkdir()
         for name in ('my_text.txt', 'train.txt', 'valid.txt', 'test.txt', 'DIR/news.txt'):
             (folder / name).write_text(text)
-        (folder / 'tokens.txt').write_text('-\n|\nt\nh\ne\n')
+        (folder / 'labels.txt').write_text('-\n|\nt\nh\ne\n')
         (folder / 'lexicon.txt').write_text('the t h e |\nhe h e |\n')
         (folder / 'references.txt').write_text('one the\n')
         self._write_reading_times(folder / 'times.csv', rng)

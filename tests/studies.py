@@ -6,6 +6,7 @@ import warnings
 from typing import Any
 
 import pytest
+from helpers import no_app_missing
 
 from experiments import study
 
@@ -17,7 +18,8 @@ def entry(module: str) -> dict[str, Any]:
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         warnings.simplefilter('ignore', RuntimeWarning)  # another study has imported the module
         patch.setattr(study, 'run', lambda doc, **others: calls.append({'doc': doc, **others}))
-        runpy.run_module(module, run_name='__main__', alter_sys=True)
+        with no_app_missing():
+            runpy.run_module(module, run_name='__main__', alter_sys=True)
     (call,) = calls
     return call
 

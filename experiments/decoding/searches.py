@@ -22,7 +22,7 @@ import numpy as np
 
 from experiments import results, study
 from experiments.decoding import flashlight_search
-from experiments.decoding.study import BEAM, BLANK, FRAMES_PER_SECOND, NGRAM, RESULTS, SILENCE, simulate
+from experiments.decoding.study import BEAM, BLANK, FRAMES_PER_SECOND, NGRAM, RESULTS, SILENCE, interval, simulate
 from nplm_jax import decoding, kenlm
 from nplm_jax.apps.decoding import reranking
 from nplm_jax.reporting import provenance
@@ -31,7 +31,6 @@ from nplm_jax.runs import process
 from nplm_jax.utils.io import expand
 
 SENTENCES = 60
-DRAWS = 2000  # of sentences, for the intervals
 WEIGHTS = decoding.Weights(0.973321277785605, -1.463089825325244)  # tuned for flashlight-text
 STRICT = {'beam_prune_logp': -20.0, 'token_min_logp': -7.0}
 FLASHLIGHT, OURS = 'flashlight-text', '`nplm decode --lexicon`'
@@ -83,13 +82,11 @@ def make_table(measured: Mapping[str, Any]) -> str:
     """Returns the table of the README."""
     header = ['search', 'word error rate, %', f'difference from {FLASHLIGHT}, 95%', 's per second of speech']
     lengths = np.array(measured['lengths'])
-    drawn = np.random.default_rng(0).integers(len(lengths), size=(DRAWS, len(lengths)))  # sentences
     first = np.array(measured['systems'][FLASHLIGHT]['edits'])
     rows = []
     for name, row in measured['systems'].items():
-        more = 100 * (np.array(row['edits']) - first)[drawn].sum(axis=1) / lengths[drawn].sum(axis=1)
-        low, high = np.percentile(more, (2.5, 97.5))
-        errors = [f'{100 * sum(row["edits"]) / lengths.sum():.1f}', f'{low:.1f} to {high:.1f}']
+        more = interval(np.array(row['edits']) - first, lengths)
+        errors = [f'{100 * sum(row["edits"]) / lengths.sum():.1f}', more]
         rows.append([name, *errors, f'{row["processor_seconds"] / measured["seconds"]:.3f}'])
     return markdown_table(header, rows)
 

@@ -178,20 +178,22 @@ def measure_system(
     }
 
 
+def interval(edits: np.ndarray, lengths: np.ndarray) -> str:
+    """Returns the 95% interval of a word error rate, or of a difference of two, in %, over draws of sentences."""
+    drawn = np.random.default_rng(0).integers(len(lengths), size=(DRAWS, len(lengths)))
+    low, high = np.percentile(100 * edits[drawn].sum(axis=1) / lengths[drawn].sum(axis=1), (2.5, 97.5))
+    return f'{low:.1f} to {high:.1f}'
+
+
 def make_table(measured: Mapping[str, Any]) -> str:
     """Returns the table of the README."""
     weights, seconds = ['lm_weight', 'word_score'], 's per second of speech'
     header = ['model', 'word error rate, %', '95%', 'less than the 5-gram, 95%', 'validation', *weights, seconds]
     rows, lengths = [], np.array(measured['lengths'])
-    drawn = np.random.default_rng(0).integers(len(lengths), size=(DRAWS, len(lengths)))  # sentences
     counted = np.array(measured['systems'][FIVE_GRAM]['edits'])
     for name, row in measured['systems'].items():
         edits = np.array(row['edits'])
-        intervals = [
-            np.percentile(100 * x[drawn].sum(axis=1) / lengths[drawn].sum(axis=1), (2.5, 97.5))
-            for x in (edits, counted - edits)
-        ]
-        shown = [f'{low:.1f} to {high:.1f}' for low, high in intervals]
+        shown = [interval(x, lengths) for x in (edits, counted - edits)]
         numbers = [f'{row[key]:.2f}' for key in weights]
         spent = f'{row["processor_seconds_per_second"]:.3f}'
         errors = [f'{100 * row["word_error_rate"]:.1f}', *shown, f'{100 * row["valid"]:.1f}']

@@ -117,7 +117,7 @@ def run_one(launch: Launch) -> None:
         print(describe_config(config, []))
     elif experiment.run(settings, launch.folder, launch.command, corpus):  # the first process's results
         modules = config_lib.plugin_modules(settings, config_lib.LOADED_PLUGINS)
-        print(run_reporter.next_steps(launch.folder, settings.model, modules))
+        print(run_reporter.next_steps(launch.folder, modules))
 
 
 @contextlib.contextmanager

@@ -292,6 +292,14 @@ def integer(text: str) -> int:
     return number
 
 
+def print_or_write(flags: argparse.Namespace, text: str) -> None:
+    """Prints a text, or writes it to --output."""
+    if flags.output:
+        write_atomically(expand('--output', flags.output), f'{text}\n')
+    else:
+        print(text)
+
+
 def print_results(flags: argparse.Namespace, command: str, results: Mapping[str, Any], table: str) -> None:
     """Prints a table, or with --json the results; writes these to --output, with the command and what ran it."""
     from nplm_jax.reporting import provenance

@@ -87,7 +87,7 @@ class Model:
         vocabulary: The words, in the order of the columns of `next_words`; `<unk>` is the first.
     """
 
-    def __init__(self, path: Source | Sequence[Source], weights: Sequence[float] | None = None) -> None:
+    def __init__(self, path: Source | Iterable[Source], weights: Sequence[float] | None = None) -> None:
         """Loads a model.
 
         Args:

@@ -33,7 +33,7 @@ class Spelling:
 
     def __init__(self, model: LanguageModel, characters: Vocabulary, vocabulary: Vocabulary) -> None:
         """Creates the distribution from a character model, its vocabulary and the vocabulary of known words."""
-        allowed = f'must be a character vocabulary, with {END}; `nplm spell RUN` creates one'
+        allowed = f'must be a character vocabulary, with {END}'
         require(END in characters.ids, 'characters', characters.words[:3], allowed)
         self.model = model
         self.characters = characters

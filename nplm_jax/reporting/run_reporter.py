@@ -4,7 +4,6 @@ Dims: S updates per chunk.
 """
 
 import contextlib
-import importlib.util
 import json
 import pathlib
 import socket
@@ -31,7 +30,6 @@ from nplm_jax.utils.io import write_atomically
 from nplm_jax.utils.progress import progress_bar, write
 from nplm_jax.utils.untrusted import ANY_KEY, decode_lines, matches_schema, parse_json, read_bytes
 
-_EXPLORER = {'nicegui': 'nicegui', 'sklearn': 'scikit-learn'}  # required modules -> packages
 _ROW = {ANY_KEY: INFINITE, 'step': (int,), 'epoch': NUMBER, 'seconds': NUMBER}  # schema of metrics.jsonl
 
 
@@ -189,12 +187,11 @@ def read_metrics(path: pathlib.Path) -> list[dict[str, Any]]:
     return rows
 
 
-def next_steps(folder: pathlib.Path, model: Any, modules: Sequence[str] = ()) -> str:
+def next_steps(folder: pathlib.Path, modules: Sequence[str] = ()) -> str:
     """Returns the path of a finished run's figure and commands to copy that use its model.
 
     Args:
         folder: The folder of the run.
-        model: The body of the network, or the estimator.
         modules: The plug-in modules that the commands require.
     """
     nplm, flags = nplm_command(), plugins.flags(modules)
@@ -202,13 +199,9 @@ def next_steps(folder: pathlib.Path, model: Any, modules: Sequence[str] = ()) ->
         command_line([*nplm, 'generate', folder, *flags]),
         f'{command_line([*nplm, "score", folder, *flags])} < text.txt',
     ]
-    if getattr(model, 'is_backoff', False):
-        lines.append(command_line([*nplm, 'export', folder, *flags, '--to=arpa', f'--output={folder.name}.arpa']))
-    missing = [package for module, package in _EXPLORER.items() if importlib.util.find_spec(module) is None]
-    needs = f'  # first: pip install {" ".join(missing)}' if missing else ''
-    lines.append(command_line([*nplm, 'explore', folder, *flags]) + needs)
     if other := _last_finished_beside(folder):
         lines.append(command_line([*nplm, 'compare', folder, other]))
+    lines.append(f'{command_line([*nplm, "--help"])}  # lists all commands')
     figure = folder / 'learning_curve.png'
     where = [f'Figure: {figure}'] if figure.exists() else []
     return '\n'.join([*where, 'Next steps:', *(f'  {line}' for line in lines)])

@@ -30,12 +30,9 @@ References:
 from __future__ import annotations
 
 import copy
-import dataclasses
 import functools
-import json
 import os
 import pathlib
-import shutil
 import warnings
 import weakref
 from collections.abc import Iterable
@@ -44,16 +41,18 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from nplm_jax.apps.decoding import decoder_folders
 from nplm_jax.apps.decoding.ctc_scores import Hotwords, WordCounter, WordScorer
-from nplm_jax.apps.decoding.ctc_search import Limits, Result, SpelledPrefixes, search, word_frames
+from nplm_jax.apps.decoding.ctc_search import Result, search
 from nplm_jax.apps.decoding.frames import log_probabilities
 from nplm_jax.apps.decoding.labels import Alphabet
+from nplm_jax.apps.decoding.prefixes import Limits
+from nplm_jax.apps.decoding.spelled_prefixes import SpelledPrefixes, word_frames
 from nplm_jax.kenlm import model as kenlm
-from nplm_jax.utils.errors import BadInput, first_line, require
-from nplm_jax.utils.io import write_atomically
+from nplm_jax.utils.errors import BadInput, require
 
-_UNIGRAMS, _ATTRS = 'unigrams.txt', 'attrs.json'  # of language_model
-_WEIGHTS = 'alpha', 'beta', 'unk_score_offset', 'score_boundary'  # in the order of WordScorer's arguments
+DEFAULT_BEAM_WIDTH, DEFAULT_HOTWORD_WEIGHT = 100, 10.0  # names of pyctcdecode
+DEFAULT_PRUNE_LOGP, DEFAULT_MIN_TOKEN_LOGP = -10.0, -5.0
 WordFrames = tuple[str, tuple[int, int]]  # a word, its first frame and the frame after its last one
 
 
@@ -92,8 +91,8 @@ class BeamSearchDecoderCTC:
             its decoder is deleted.
     """
 
-    _ALPHABET_SERIALIZED_FILENAME: ClassVar[str] = 'alphabet.json'
-    _LANGUAGE_MODEL_SERIALIZED_DIRECTORY: ClassVar[str] = 'language_model'
+    _ALPHABET_SERIALIZED_FILENAME: ClassVar[str] = decoder_folders.ALPHABET
+    _LANGUAGE_MODEL_SERIALIZED_DIRECTORY: ClassVar[str] = decoder_folders.LANGUAGE_MODEL
     model_container: ClassVar[dict[bytes, WordScorer | None]] = {}
 
     def __init__(self, alphabet: Alphabet, language_model: WordScorer | None = None) -> None:
@@ -128,22 +127,7 @@ class BeamSearchDecoderCTC:
         Raises:
             BadInput: The model is a mixture, which has no file of its own.
         """
-        folder, lm = pathlib.Path(filepath), self._language_model
-        folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(folder / self._ALPHABET_SERIALIZED_FILENAME, json.dumps(dataclasses.asdict(self._alphabet)))
-        if lm is None:
-            return
-        path, target = lm.model.path, folder / self._LANGUAGE_MODEL_SERIALIZED_DIRECTORY
-        if isinstance(path, list):
-            raise BadInput('kenlm_model', 'is a mixture, which has no file of its own', value=path)
-        source = pathlib.Path(os.fsdecode(path))
-        target.mkdir(exist_ok=True)
-        write_atomically(target / _UNIGRAMS, '\n'.join(sorted(lm.words)))
-        write_atomically(target / _ATTRS, json.dumps({name: getattr(lm, name) for name in _WEIGHTS}))
-        if source.is_dir():
-            shutil.copytree(source, target / source.name, dirs_exist_ok=True)
-        else:
-            shutil.copy(source, target)
+        decoder_folders.write(pathlib.Path(filepath), self._alphabet, self._language_model)
 
     @classmethod
     def load_from_dir(cls, filepath: str | os.PathLike, unigram_encoding: str = 'utf-8') -> BeamSearchDecoderCTC:
@@ -156,17 +140,7 @@ class BeamSearchDecoderCTC:
         Raises:
             BadInput: A file is missing or damaged; or the model is a binary file of KenLM.
         """
-        folder = pathlib.Path(filepath)
-        saved = _read_object(folder / cls._ALPHABET_SERIALIZED_FILENAME, {'labels': list, 'is_bpe': bool})
-        alphabet, target = Alphabet(**saved), folder / cls._LANGUAGE_MODEL_SERIALIZED_DIRECTORY
-        if not target.is_dir():
-            return cls(alphabet)
-        weights = _read_object(target / _ATTRS, dict.fromkeys(_WEIGHTS, object))
-        models = [path for path in target.iterdir() if path.name not in (_UNIGRAMS, _ATTRS)]
-        require(len(models) == 1, 'filepath', str(target), 'must hold one model beside unigrams.txt and attrs.json')
-        unigrams = target / _UNIGRAMS
-        words = unigrams.read_text(unigram_encoding).splitlines() if unigrams.is_file() else None
-        return cls(alphabet, WordScorer(kenlm.Model(models[0]), words, *(weights[name] for name in _WEIGHTS)))
+        return cls(*decoder_folders.read(pathlib.Path(filepath), unigram_encoding))
 
     def reset_params(
         self,
@@ -182,11 +156,11 @@ class BeamSearchDecoderCTC:
     def decode(
         self,
         logits: np.ndarray,
-        beam_width: int = 100,
-        beam_prune_logp: float = -10.0,
-        token_min_logp: float = -5.0,
+        beam_width: int = DEFAULT_BEAM_WIDTH,
+        beam_prune_logp: float = DEFAULT_PRUNE_LOGP,
+        token_min_logp: float = DEFAULT_MIN_TOKEN_LOGP,
         hotwords: Iterable[str] | None = None,
-        hotword_weight: float = 10.0,
+        hotword_weight: float = DEFAULT_HOTWORD_WEIGHT,
         lm_start_state: kenlm.State | None = None,
     ) -> str:
         """Returns the best text; see `decode_beams`, of which it is the first with `prune_history`."""
@@ -196,12 +170,12 @@ class BeamSearchDecoderCTC:
     def decode_beams(
         self,
         logits: np.ndarray,
-        beam_width: int = 100,
-        beam_prune_logp: float = -10.0,
-        token_min_logp: float = -5.0,
+        beam_width: int = DEFAULT_BEAM_WIDTH,
+        beam_prune_logp: float = DEFAULT_PRUNE_LOGP,
+        token_min_logp: float = DEFAULT_MIN_TOKEN_LOGP,
         prune_history: bool = False,
         hotwords: Iterable[str] | None = None,
-        hotword_weight: float = 10.0,
+        hotword_weight: float = DEFAULT_HOTWORD_WEIGHT,
         lm_start_state: kenlm.State | None = None,
     ) -> list[OutputBeam]:
         """Returns what the search ends with, different texts, best first.
@@ -312,8 +286,7 @@ def build_ctcdecoder(
     if given is None:
         require(unigrams is None, 'unigrams', unigrams, 'requires kenlm_model')
         return BeamSearchDecoderCTC(alphabet)
-    name = 'kenlm_model' if kenlm_model_path is None else 'kenlm_model_path'
-    model = given if isinstance(given, kenlm.Model) else _load(name, given)
+    model = given if isinstance(given, kenlm.Model) else kenlm.Model(given)
     lm = WordScorer(model, unigrams, alpha, beta, unk_score_offset, lm_score_boundary)
     characters = {*''.join(alphabet.labels)}
     can_spell = not lm.words or any(characters.issuperset(word) for word in lm.words)
@@ -321,25 +294,3 @@ def build_ctcdecoder(
     allowed = f'no word that the model knows, such as {example!r}, can be spelled in them: upper and lower case differ'
     require(can_spell, 'labels', labels, allowed)
     return BeamSearchDecoderCTC(alphabet, lm)
-
-
-def _read_object(file: pathlib.Path, types: dict[str, type]) -> dict[str, Any]:
-    """Returns a JSON object. Raises BadInput, which names the file, if it has other keys or types."""
-    try:
-        read = json.loads(file.read_bytes())
-    except (OSError, ValueError) as error:
-        raise BadInput(str(file), f'cannot be read ({first_line(error)})') from None
-    is_object = isinstance(read, dict) and read.keys() == types.keys()
-    if not is_object or not all(isinstance(read[name], kind) for name, kind in types.items()):
-        raise BadInput(str(file), f'must have the keys {", ".join(types)}')
-    return read
-
-
-def _load(name: str, given: kenlm.Source | Iterable[kenlm.Source]) -> kenlm.Model:
-    """Returns the model of a path or of several. Raises BadInput, which begins with `name`, if they are none."""
-    if isinstance(given, kenlm.Source):
-        return kenlm.Model(given)
-    sources = list(given) if isinstance(given, Iterable) else [given]
-    are_sources = isinstance(given, Iterable) and all(isinstance(source, kenlm.Source) for source in sources)
-    require(are_sources, name, given, 'must be a path, a loaded model, a list of these or a kenlm.Model')
-    return kenlm.Model(sources)

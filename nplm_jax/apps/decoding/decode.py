@@ -1,12 +1,12 @@
 """Speech recognition: the words of CTC emissions, by beam search with trained models.
 
-    nplm decode runs/brown-lstm runs/brown-kneser_ney_5 --emissions=test.npz --tokens=tokens.txt --lexicon=lexicon.txt
-    nplm decode runs/brown-lstm --emissions=valid.npz --tokens=... --lexicon=... --references=valid.txt --tune
+    nplm decode runs/brown-lstm runs/brown-kneser_ney_5 --emissions=test.npz --labels=labels.txt --lexicon=lexicon.txt
+    nplm decode runs/brown-lstm --emissions=valid.npz --labels=... --lexicon=... --references=valid.txt --tune
 
-The file of --emissions has an array for each utterance, frames x tokens: natural log-probabilities; the probabilities
-of each frame must sum to one. That of --tokens has a token a line, in the order of the columns, among them the blank
-and the token between words. That of --lexicon has lines `word t o k e n s |`; a word may have several.
-Out-of-vocabulary words are scored as <rare>. Without --lexicon the search finds any words that the tokens spell, and
+The file of --emissions has an array for each utterance, frames x labels: natural log-probabilities; the probabilities
+of each frame must sum to one. That of --labels has a label a line, in the order of the columns, among them the blank
+and the label between words. That of --lexicon has lines `word l a b e l s |`; a word may have several.
+Out-of-vocabulary words are scored as <rare>. Without --lexicon the search finds any words that the labels spell, and
 those outside the vocabulary cost more. That of --references has lines `UTTERANCE words`, and needs the package
 rapidfuzz. RUN may also be an ARPA file. Prints `UTTERANCE words`, with a tab between, and with --references the word
 error rate on stderr; with --tune the best weights as flags.
@@ -22,7 +22,7 @@ import tqdm
 
 from nplm_jax.apps.decoding import decoder
 from nplm_jax.apps.decoding.frames import log_probabilities
-from nplm_jax.cli.parser import Parser
+from nplm_jax.cli.parser import Parser, print_or_write
 from nplm_jax.data.stream import RARE
 from nplm_jax.data.zips import open_zip
 from nplm_jax.kenlm.model import Model
@@ -41,7 +41,8 @@ def define(parser: Parser) -> None:
     """Adds the flags."""
     parser.add_runs()
     parser.add_argument('--emissions', required=True, metavar='FILE.npz', help='emissions; required')
-    parser.add_argument('--tokens', required=True, metavar='FILE', help='tokens, one per line; required')
+    labels = 'labels of the acoustic model, one per line; required'
+    parser.add_argument('--labels', required=True, metavar='FILE', help=labels)
     parser.add_argument('--lexicon', default='', metavar='FILE', help='words and their spellings; default: any words')
     parser.add_argument('--references', default='', metavar='FILE', help='reference transcripts; default: none')
     parser.add_owned('references', '--tune', action='store_true', help='print weights tuned on the references')
@@ -49,9 +50,10 @@ def define(parser: Parser) -> None:
     parser.add_argument('--weights', default='', help=weights)
     parser.add_argument('--lm_weight', type=float, default=1.0, help='weight of log P of the words')
     parser.add_argument('--word_score', type=float, default=0.0, help='added for each word')
-    parser.add_argument('--blank', default='-', help="CTC's blank token")
-    parser.add_argument('--silence', default='|', help='token between words')
+    parser.add_argument('--blank', default='-', help="CTC's blank label")
+    parser.add_argument('--silence', default='|', help='label between words')
     parser.add_argument('--beam_width', type=int, default=50, help='hypotheses that are kept')
+    parser.add_output('file to write the words or the weights to; default: stdout')
 
 
 def main(flags: argparse.Namespace) -> None:
@@ -59,9 +61,9 @@ def main(flags: argparse.Namespace) -> None:
     require(flags.beam_width > 0, '--beam_width', flags.beam_width, 'must be 1 or more')
     require(not flags.weights or len(flags.runs) > 1, '--weights', flags.weights, 'requires two or more runs')
 
-    tokens = [line.rstrip('\n') for _, line in read_lines(expand('--tokens', flags.tokens))]
-    lexicon = read_lexicon(flags.lexicon, tokens) if flags.lexicon else None
-    emissions = read_emissions(flags, len(tokens))
+    labels = [line.rstrip('\n') for _, line in read_lines(expand('--labels', flags.labels))]
+    lexicon = read_lexicon(flags.lexicon, labels) if flags.lexicon else None
+    emissions = read_emissions(flags, len(labels))
     references = read_references(flags, emissions)
     process.set_up_process()
     mixed = read_weights(flags.weights, flags.runs)[0].tolist() if len(flags.runs) > 1 else None
@@ -73,7 +75,7 @@ def main(flags: argparse.Namespace) -> None:
 
     def search(weights: decoder.Weights) -> list[list[decoder.Hypothesis]]:
         options = {'blank': flags.blank, 'silence': flags.silence, 'beam_width': flags.beam_width}
-        searcher = decoder.Decoder(model, tokens, lexicon, weights, **options)
+        searcher = decoder.Decoder(model, labels, lexicon, weights, **options)
         return [searcher.decode(array) for array in tqdm.tqdm(emissions.values(), unit=' utterances', disable=None)]
 
     def error(lists: Sequence[Sequence[decoder.Hypothesis]]) -> float:
@@ -86,31 +88,31 @@ def main(flags: argparse.Namespace) -> None:
             chosen, _ = decoder.tune(lists, list(references.values()))
             lists = search(chosen)
         print(f'word error rate: {first:.4f} with the given weights, {error(lists):.4f} tuned', file=sys.stderr)
-        print(f'--lm_weight={chosen.lm_weight:.6g} --word_score={chosen.word_score:.6g}')
+        print_or_write(flags, f'--lm_weight={chosen.lm_weight:.6g} --word_score={chosen.word_score:.6g}')
         return
-    for name, hypotheses in zip(emissions, lists):
-        print(f'{name}\t{" ".join(hypotheses[0].words)}')
+    rows = (f'{name}\t{" ".join(hypotheses[0].words)}' for name, hypotheses in zip(emissions, lists))
+    print_or_write(flags, '\n'.join(rows))
     if references:
         print(f'word error rate: {error(lists):.4f}', file=sys.stderr)
 
 
-def read_lexicon(path: str, tokens: Sequence[str]) -> dict[str, list[list[str]]]:
-    """Returns the spellings of each word. Raises BadInput, which names the line, for one that is not in the tokens."""
+def read_lexicon(path: str, labels: Sequence[str]) -> dict[str, list[list[str]]]:
+    """Returns the spellings of each word. Raises BadInput, which names the line, for one that is not in the labels."""
     lexicon: dict[str, list[list[str]]] = {}
-    known, file = set(tokens), expand('--lexicon', path)
+    known, file = set(labels), expand('--lexicon', path)
     for number, line in read_lines(file):
         word, *spelling = line.split() or ['']
         if not spelling:
             raise BadInput(f'{file}:{number}', 'no word and spelling')
-        if strange := [token for token in spelling if token not in known]:
-            raise BadInput(f'{file}:{number}', f'{strange[0]!r} is not one of the {len(known)} tokens of --tokens')
+        if strange := [label for label in spelling if label not in known]:
+            raise BadInput(f'{file}:{number}', f'{strange[0]!r} is not one of the {len(known)} labels of --labels')
         lexicon.setdefault(word, []).append(spelling)
     require(bool(lexicon), '--lexicon', path, 'holds no words')
     return lexicon
 
 
-def read_emissions(flags: argparse.Namespace, num_tokens: int) -> dict[str, np.ndarray]:
-    """Returns the emissions by utterance. Raises BadInput for a file that is damaged, empty or of other tokens."""
+def read_emissions(flags: argparse.Namespace, num_labels: int) -> dict[str, np.ndarray]:
+    """Returns the emissions by utterance. Raises BadInput for a file that is damaged, empty or of other labels."""
     arrays: dict[str, np.ndarray] = {}
     name, path = f'--emissions={flags.emissions!r}', expand('--emissions', flags.emissions)
     with open_regular(name, path) as file, open_zip(name, 'cannot be read', file, _MAX_UTTERANCES) as archive:
@@ -121,22 +123,22 @@ def read_emissions(flags: argparse.Namespace, num_tokens: int) -> dict[str, np.n
                     array = np.lib.format.read_array(member, allow_pickle=False)
                 except (ValueError, TypeError, MemoryError, SyntaxError, tokenize.TokenError) as error:
                     raise BadInput(name, f'{utterance!r} cannot be read ({first_line(error)})') from None
-            _check_frames(f'--emissions: {utterance}', array, num_tokens)
-            arrays[utterance] = log_probabilities(array, num_tokens, f'--emissions: {utterance}')
+            _check_frames(f'--emissions: {utterance}', array, num_labels)
+            arrays[utterance] = log_probabilities(array, num_labels, f'--emissions: {utterance}')
     require(bool(arrays), '--emissions', flags.emissions, 'holds no utterance')
     return arrays
 
 
-def _check_frames(name: str, emissions_FxN: np.ndarray, num_tokens: int) -> None:
-    """Raises BadInput unless each frame has log-probabilities of all tokens.
+def _check_frames(name: str, emissions_FxN: np.ndarray, num_labels: int) -> None:
+    """Raises BadInput unless each frame has log-probabilities of all labels.
 
     Scores, padding and a transposed array would be decoded into words without a hint that they are wrong.
     """
     shape = emissions_FxN.shape
     is_matrix = emissions_FxN.ndim == 2 and emissions_FxN.dtype.kind == 'f' and len(emissions_FxN) > 0
-    require(is_matrix, name, f'{emissions_FxN.dtype} {shape}', 'must be floats, frames x tokens')
-    transposed = '; is the array transposed?' if len(emissions_FxN) == num_tokens else ''
-    require(shape[1] == num_tokens, name, shape, f'must have {num_tokens} columns, one a token{transposed}')
+    require(is_matrix, name, f'{emissions_FxN.dtype} {shape}', 'must be floats, frames x labels')
+    transposed = '; is the array transposed?' if len(emissions_FxN) == num_labels else ''
+    require(shape[1] == num_labels, name, shape, f'must have {num_labels} columns, one a label{transposed}')
     with np.errstate(over='ignore', invalid='ignore'):
         sums_F = np.exp(emissions_FxN.astype(np.float64)).sum(axis=1)
     if (wrong_F := ~(np.abs(sums_F - 1) <= _TOLERANCE)).any():  # or NaN

@@ -23,10 +23,12 @@ import numpy as np
 
 from nplm_jax.apps.decoding import reranking
 from nplm_jax.apps.decoding.ctc_scores import END, Hotwords, Scorer, WordCounter, WordScorer
-from nplm_jax.apps.decoding.ctc_search import Limits, Prefixes, SpelledPrefixes, search
+from nplm_jax.apps.decoding.ctc_search import search
 from nplm_jax.apps.decoding.frames import log_probabilities
 from nplm_jax.apps.decoding.labels import Alphabet
 from nplm_jax.apps.decoding.lexicon import Lexicon, LexiconPrefixes, Trie
+from nplm_jax.apps.decoding.prefixes import Limits, Prefixes
+from nplm_jax.apps.decoding.spelled_prefixes import SpelledPrefixes
 from nplm_jax.inference.loaded_model import LoadedModel
 from nplm_jax.kenlm import model as kenlm
 from nplm_jax.utils.errors import require

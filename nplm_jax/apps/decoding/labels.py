@@ -9,9 +9,9 @@ from collections.abc import Iterable
 
 from nplm_jax.utils.errors import require
 
-BEGIN, INSIDE, UNKNOWN = '▁', '##', '⁇'
-_BLANK = re.compile(r'[<\[]pad[>\]]', re.IGNORECASE)
-_UNKNOWN = re.compile(r'[<\[]unk[>\]]', re.IGNORECASE)
+BEGIN, INSIDE, UNK_TOKEN = '▁', '##', '⁇'
+BLANK_TOKEN_PTN = re.compile(r'^[<\[]pad[>\]]$', re.IGNORECASE)  # names of pyctcdecode, which transformers imports
+UNK_TOKEN_PTN = re.compile(r'^[<\[]unk[>\]]$', re.IGNORECASE)
 _SPECIAL = re.compile(r'[<\[].+[>\]]')
 
 
@@ -61,8 +61,11 @@ class Alphabet:
         is_bpe = any(label.startswith((BEGIN, INSIDE)) for label in given)
         marked = any(label.startswith(INSIDE) for label in given)
         read = [_to_begin_mark(label) if marked else label for label in given]
-        unknown = BEGIN + UNKNOWN + BEGIN if is_bpe else UNKNOWN
-        read = ['' if _BLANK.fullmatch(label) else unknown if _UNKNOWN.fullmatch(label) else label for label in read]
+        unknown = BEGIN + UNK_TOKEN + BEGIN if is_bpe else UNK_TOKEN
+        read = [
+            '' if BLANK_TOKEN_PTN.fullmatch(label) else unknown if UNK_TOKEN_PTN.fullmatch(label) else label
+            for label in read
+        ]
         if not is_bpe:
             for mark, meant in (('|', ' '), ('_', '')):
                 read = [meant if label == mark and meant not in read else label for label in read]
@@ -107,5 +110,5 @@ def _to_begin_mark(label: str) -> str:
     """Returns a label of an alphabet with `##` inside words in one with `▁` at their beginning."""
     if label.startswith(INSIDE):
         return label.removeprefix(INSIDE)
-    is_special = _SPECIAL.fullmatch(label) or label in ('', BEGIN, BEGIN + UNKNOWN + BEGIN)
+    is_special = _SPECIAL.fullmatch(label) or label in ('', BEGIN, BEGIN + UNK_TOKEN + BEGIN)
     return label if is_special else BEGIN + label

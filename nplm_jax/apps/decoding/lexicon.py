@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from nplm_jax.apps.decoding.ctc_scores import Hotwords, Scorer
-from nplm_jax.apps.decoding.ctc_search import Beams, Candidates, Limits, Prefixes, Text
+from nplm_jax.apps.decoding.prefixes import Beams, Candidates, Limits, Prefixes, Text
 from nplm_jax.utils.errors import require
 
 Lexicon = Mapping[str, Sequence[Sequence[str]]]  # the spellings of each word, in tokens

@@ -169,8 +169,8 @@ def _with_references(flags: argparse.Namespace, alternatives: Sequence[Alternati
 
 def show(
     flags: argparse.Namespace, alternatives: Sequence[Alternative], log10_p: Sequence[float], weights: Weights
-) -> None:
-    """Prints the alternatives in their new order; with --tune weights, and on stderr what they gain.
+) -> str:
+    """Returns the alternatives in their new order; with --tune weights, and prints on stderr what they gain.
 
     Args:
         flags: The flags of `nplm rescore`.
@@ -180,19 +180,15 @@ def show(
     """
     if not flags.tune:
         ranked = rank(alternatives, log10_p, weights)
-        print(
-            to_json({'alternatives': list(map(to_dict, ranked))})
-            if flags.json
-            else to_text(ranked, flags.format, weights)
-        )
-        return
+        if flags.json:
+            return to_json({'alternatives': list(map(to_dict, ranked))})
+        return to_text(ranked, flags.format, weights)
     tuned, errors = tune(alternatives, log10_p)
     if flags.json:
-        print(to_json({**dataclasses.asdict(tuned), 'errors': errors}))
-        return
+        return to_json({**dataclasses.asdict(tuned), 'errors': errors})
     gains = ', '.join(f'{error:.4f} {choice}' for choice, error in errors.items())
     print(f'word error rate: {gains}', file=sys.stderr)
-    print(tuned.to_flags())
+    return tuned.to_flags()
 
 
 def tune(alternatives: Sequence[Alternative], log10_p: Sequence[float]) -> tuple[Weights, dict[str, float]]:

@@ -23,7 +23,7 @@ reference of id N; with Kaldi, a line is `UTTERANCE words`. Tune on lists other 
 import argparse
 
 from nplm_jax.apps.decoding import nbest
-from nplm_jax.cli.parser import TEXT_START, Parser
+from nplm_jax.cli.parser import TEXT_START, Parser, print_or_write
 from nplm_jax.cli.score import read_stdin, score_texts
 from nplm_jax.runs.command_models import check_models, load_models
 
@@ -42,7 +42,7 @@ def define(parser: Parser) -> None:
     parser.add_argument('--score_files', default='', help=files)
     tune_help = 'print weights tuned on these references; default: re-rank'
     parser.add_argument('--tune', default='', metavar='FILE', help=tune_help)
-    parser.add_json()
+    parser.add_results('file to write the alternatives or the weights to; default: stdout')
     parser.set_defaults(stream=False)
 
 
@@ -53,4 +53,5 @@ def main(flags: argparse.Namespace) -> None:
     alternatives = nbest.read(flags, read_stdin().split('\n'), weights)
     models = load_models(flags.runs, flags.weights)
     _, lines = score_texts(models, [a.words for a in alternatives], flags)
-    nbest.show(flags, alternatives, [float(line.log10_p_T.sum()) for line in lines], weights)
+    log10_p = [float(line.log10_p_T.sum()) for line in lines]
+    print_or_write(flags, nbest.show(flags, alternatives, log10_p, weights))

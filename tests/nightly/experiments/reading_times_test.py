@@ -6,16 +6,18 @@ import random
 
 import numpy as np
 import pytest
-from helpers import refuses
+from helpers import no_app_missing, refuses
 
 from configs import text
-from experiments.reading_times import measure, natural_stories, table, train
-from nplm_jax.apps.psycholinguistics import frames as surprisal_frames
 from nplm_jax.config.settings import to_dict
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.stream import Span
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.runs import experiment, loading
+
+with no_app_missing():
+    from experiments.reading_times import measure, natural_stories, table, train
+    from nplm_jax.apps.psycholinguistics import frames as surprisal_frames
 
 
 def test_tokens_are_summed_to_the_words_that_they_stand_in():

@@ -32,7 +32,6 @@ import numpy as np
 from helpers import fitted
 
 from configs import sentences
-from nplm_jax.apps.explorer import feature_map, server, view
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.cli.commands import all_commands
 from nplm_jax.ngram import archives, storage
@@ -53,7 +52,6 @@ COMMANDS: dict[str, Sequence[Sequence[str]]] = {
     'spell': [['RUN', '--family=kneser_ney', '--n=2']],
     'adapt': [['RUN', '--methods=ngram_cache', '--tune_words=4']],
     'features': [['RUN', '--words=dog'], ['RUN', '--export', '--output=OUT']],
-    'explore': [['RUN', 'GOOD', '--port=0', '--no_browser']],
     'compare': [['RUN', 'GOOD'], ['RUN', 'GOOD', '--text=TEXT']],
     'export': [[f'RUN --to={to} --output=OUT/x'][0].split() for to in ('arpa', 'word2vec', 'npz')],
     'pack': [['RUN', 'OUT/x.nplm']],
@@ -262,9 +260,6 @@ def call(command: str, arguments: Sequence[str]) -> tuple[int, str, str]:
     with (
         limited(),
         mock.patch.object(sys, 'stdin', stdin),
-        mock.patch.dict(sys.modules, {'nicegui': types.ModuleType('nicegui')}),
-        mock.patch.object(server, 'page_app', lambda models, _: _predict(models)),
-        mock.patch.object(server, 'serve'),
         contextlib.redirect_stdout(stdout),
         contextlib.redirect_stderr(stderr),
         warnings.catch_warnings(),
@@ -277,16 +272,10 @@ def call(command: str, arguments: Sequence[str]) -> tuple[int, str, str]:
     return code, stdout.getvalue(), stderr.getvalue()
 
 
-def _predict(models: Any) -> None:
-    """Does what the explorer does for its first visitor, without a page."""
-
-    for _, features_VxM in models.word_features():
-        feature_map.project(features_VxM)
-    view.predict(models, ['i', 'like'], 3)
-
-
-def outcome(rng: random.Random, bases: Sequence[pathlib.Path], command: str) -> tuple[str, str]:
-    """Gives a damaged folder to a command. Returns `read` or `refused`, and a note of the damage.
+def outcome(
+    rng: random.Random, bases: Sequence[pathlib.Path], command: str, calls: Sequence[Sequence[str]]
+) -> tuple[str, str]:
+    """Gives a damaged folder to a command, in one of its calls. Returns `read` or `refused`, and a note of the damage.
 
     Raises: AssertionError with the note and what went wrong.
     """
@@ -306,7 +295,7 @@ def outcome(rng: random.Random, bases: Sequence[pathlib.Path], command: str) -> 
             'TEXT': root / 'text',
             'ARPA': root / 'arpa',
         }
-        arguments = list(rng.choice(COMMANDS[command]))
+        arguments = list(rng.choice(calls))
         for key, path in paths.items():
             arguments = [argument.replace(key, str(path)) for argument in arguments]
         try:
@@ -335,8 +324,10 @@ def _problem(code: int, stderr: str) -> str:
     return '' if last.isprintable() and len(last) < 1500 else 'a line that is too long, or not printable'
 
 
-def search(cases: int, bases: Sequence[pathlib.Path]) -> None:
+def search(
+    cases: int, bases: Sequence[pathlib.Path], commands: Mapping[str, Sequence[Sequence[str]]] = COMMANDS
+) -> None:
     """Tries that many damaged folders in each command. Raises: AssertionError that names the first case that fails."""
-    for command in [name for name in COMMANDS if name in all_commands()]:
+    for command in [name for name in commands if name in all_commands()]:
         for number in range(cases):
-            outcome(random.Random(f'{command} {number}'), bases, command)
+            outcome(random.Random(f'{command} {number}'), bases, command, commands[command])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import dataclasses
 import functools
@@ -27,7 +26,6 @@ from helpers import ROOT
 
 from configs import sentences
 from experiments import results, study
-from nplm_jax.apps.decoding import decode
 from nplm_jax.apps.sweeps import sweep_points, sweeps
 from nplm_jax.cli import score
 from nplm_jax.config import settings as config_lib
@@ -176,20 +174,6 @@ def _packed() -> bytes:
         scratch.mkdir()
         packed.write(scratch / 'run.nplm', packed_members(run, scratch))
         return (scratch / 'run.nplm').read_bytes()
-
-
-def read_emissions(folder: pathlib.Path, data: bytes) -> None:
-    path = _file(folder, data, 'emissions.npz')
-    arrays = decode.read_emissions(argparse.Namespace(emissions=str(path)), 4)
-    np.savez(folder / 'again.npz', **arrays)
-    again = _again(decode.read_emissions, argparse.Namespace(emissions=str(folder / 'again.npz')), 4)
-    assert again.keys() == arrays.keys() and all(np.array_equal(again[name], arrays[name]) for name in arrays)
-
-
-def _emissions(save: Callable[..., None]) -> bytes:
-    arrays = {f'utterance-{i}': np.log(np.random.default_rng(i).dirichlet(np.ones(4), 20 + i)) for i in range(3)}
-    save(file := io.BytesIO(), **arrays, single=arrays['utterance-0'].astype(np.float32))
-    return file.getvalue()
 
 
 @functools.cache
@@ -345,7 +329,6 @@ READERS = [
     Reader(storage.MODEL_FILE, [_model()], read_model),
     Reader('packed model', [_packed()], read_packed),
     Reader('packed model, right checksum', [_packed()], functools.partial(read_packed, seal=True)),
-    Reader('emissions.npz', [_emissions(np.savez), _emissions(np.savez_compressed)], read_emissions),
     *(_tokenizer_reader(*of) for of in itertools.product(('bpe', 'unigram'), tokenizer_files.FILES)),
     Reader('config.json', [_config()], read_config, is_json=True),
     Reader('corpus.json', [_corpus_facts()], read_corpus_facts, is_json=True),

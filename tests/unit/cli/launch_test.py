@@ -53,7 +53,7 @@ def test_the_folder_holds_what_the_readme_says(sentences):
     assert '105' in numbers(done.stdout) and '| sentences' in done.stdout
     assert str(folder) in done.stdout.splitlines()[0]
     assert f'Figure: {folder / "learning_curve.png"}\n' in done.stdout
-    assert [f' {name} {folder}' in done.stdout for name in ('generate', 'score', 'explore')] == [True] * 3
+    assert [f' {name} {folder}' in done.stdout for name in ('generate', 'score')] == [True] * 2
     assert results['words'] == {'train': 13, 'valid': 13, 'test': 13}
     assert 1 < results['perplexity']['test'] < 1.5  # only the word after "i" is a guess, one in three
 

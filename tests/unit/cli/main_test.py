@@ -42,6 +42,7 @@ def test_the_help_of_training_is_shown_after_a_config_too():
 
 WRITERS = {  # the commands that write an output, and words for what they read, none of which is there
     'adapt': ['runs/x'],
+    'decode': ['runs/x', '--emissions=x.npz', '--labels=labels.txt'],
     'export': ['runs/x', '--to=hf'],
     'features': ['runs/x', '--export'],
     'filter': ['runs/x', '--below=9', '--text', 'docs.txt'],
@@ -50,6 +51,7 @@ WRITERS = {  # the commands that write an output, and words for what they read, 
     'pairs': ['runs/x', '--table=pairs.csv'],
     'prune': ['x.arpa', '--entropy=1'],
     'reading-times': ['runs/x', '--table=times.csv'],
+    'rescore': ['runs/x'],
     'surprisal': ['runs/x', '--table=x.csv'],
 }
 
@@ -84,12 +86,6 @@ def test_an_output_that_exists_is_refused_before_anything_is_read(name, tmp_path
         main(name, f'-o{output}', '--overwrite')
     except BadInput as error:
         assert '--overwrite' not in error.problem  # what it reads is not there
-
-
-def test_features_refuses_an_output_that_it_would_not_write():
-    with refuses('--output') as caught:
-        all_commands()['features'].run('features', ['runs/x', '--output=out'])
-    assert '--export' in caught.value.problem and '--maps' in caught.value.problem
 
 
 def bad_outputs(name, tmp_path):
@@ -142,16 +138,6 @@ def test_a_figure_that_exists_is_refused_before_anything_is_read(name, tmp_path,
     assert caught.value.key != '--figure'  # what it reads is not there
     with refuses('--overwrite'):
         draw(name, '--overwrite')
-
-
-@pytest.mark.parametrize('map_name', ['pca.png', 'tsne.png', 'plane.png'])
-def test_a_map_that_exists_is_refused_before_anything_is_read(map_name, tmp_path):
-    (tmp_path / map_name).write_text('hours of work')
-    words = ['runs/x', '--maps', f'--output={tmp_path}']
-    with refuses('--output'):
-        all_commands()['features'].run('features', words)
-    with refuses('RUN'):
-        all_commands()['features'].run('features', [*words, '--overwrite'])
 
 
 IMPORTS = """

@@ -9,7 +9,6 @@ import pytest
 from helpers import corpus_settings, refuses, register
 
 from configs import text as text_config
-from nplm_jax.apps.export import huggingface
 from nplm_jax.cli.commands import all_commands
 from nplm_jax.config import settings as config_lib
 from nplm_jax.data import corpora, encoding, vocabulary, vocabulary_files
@@ -82,9 +81,6 @@ def test_a_new_kind_of_token_trains_scores_and_generates(train, call):
     assert all(line.startswith('the c') and len(line.replace('<p>', '').replace('<text>', '')) <= 10 for line in output)
     with refuses('tokens'):
         reading(words.tokenizer, 'words')
-    with refuses('--to') as caught:
-        huggingface.write_folder(loaded.model, words, settings, folder / 'hf')
-    assert 'corpus.tokens=letters' in caught.value.problem
 
 
 @pytest.mark.skipif('surprisal' not in all_commands(), reason='the app is deleted')

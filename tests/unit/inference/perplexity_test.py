@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from helpers import make_model, numbers, refuses
 
-from nplm_jax.apps.adaptive.ngram_cache import NgramCache
 from nplm_jax.data.dataset import Size
 from nplm_jax.data.stream import Span
 from nplm_jax.inference import generation, perplexity
@@ -56,7 +55,6 @@ MODELS = {
     'network': lambda: make_model(V),
     'counts': lambda: add_delta(count(np.asarray(TOKENS), Span(0, 1000), 3, V), 1.0),
     'mixture': lambda: mixture.equal([make_model(V), mixture.CachedScores(make_model(V))]),
-    'adaptive': lambda: NgramCache(V, 1, 9, 1.0),
 }
 CALLS = {
     'tokens': [lambda model, ids: perplexity.perplexity(model, ids), lambda model, ids: model.score(ids, slice(0, 2))],

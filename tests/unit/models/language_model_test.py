@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from helpers import DATA, make_model, refuses
 
-from nplm_jax.apps.adaptive.ngram_cache import NgramCache
 from nplm_jax.data.stream import Span
 from nplm_jax.models import mixture
 from nplm_jax.ngram import class_ngram, interpolated, kneser_ney
@@ -36,7 +35,6 @@ MODELS = {
     'recurrent network': lambda: network('lstm'),
     'n-gram': lambda: kneser_ney.fit_modified(count(DATA.tokens_T, DATA.train, 4, V)),
     'class n-gram': classes,
-    'cache': lambda: NgramCache(V, 2, 50, 1.0),
     'mixture': mixed,
     'scores kept': lambda: mixture.CachedScores(network('nplm')),
 }

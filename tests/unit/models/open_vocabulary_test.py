@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from helpers import make_model, refuses
 
-from nplm_jax.apps.adaptive.ngram_cache import NgramCache
 from nplm_jax.data import characters
 from nplm_jax.data.characters import END, NUM_CHARACTERS
 from nplm_jax.data.corpora import Corpus
@@ -158,7 +157,6 @@ MODELS = {
     'add_delta': lambda: unsmoothed.add_delta(counts.count(TOKENS, Span(0, len(TEXT)), 2, len(KNOWN)), 0.5),
     'interpolated': lambda: interpolated.fit(TOKENS, Span(0, 12), Span(12, 20), len(KNOWN)),
     'mixture': lambda: mixture.equal([network(), trigram()]),
-    'cache': lambda: NgramCache(len(KNOWN), 2, 5, 1.0),
 }
 
 
@@ -178,7 +176,7 @@ def test_known_words_keep_their_probability_and_others_have_that_of_rare_times_t
     np.testing.assert_allclose(part.log_p_T, scored.log_p_T[3:9], rtol=1e-6)
 
 
-@pytest.mark.parametrize('name', [name for name in MODELS if name != 'cache'])
+@pytest.mark.parametrize('name', MODELS)
 def test_a_spelled_word_is_rare_in_the_contexts_of_the_next_words(name):
     model, spelling = MODELS[name](), Spelling(BIGRAM, CHARACTERS, KNOWN)
     scored = OpenVocabulary(model, KNOWN, spelling).score(TEXT)

@@ -22,7 +22,7 @@ from nplm_jax.config import settings as config_lib
 from nplm_jax.config.records import to_record
 from nplm_jax.config.registry import NGRAM_MODELS
 from nplm_jax.reporting import catalog
-from nplm_jax.runs import experiment
+from nplm_jax.runs import experiment, spelling
 from nplm_jax.utils.errors import BadInput
 
 # Three sentences are too little text for discounts.
@@ -116,7 +116,8 @@ def test_the_spelling_of_unknown_words(tmp_path, lines):
     )
     changes = {'corpus.path': str(tmp_path / 'text.txt'), 'corpus.min_count': 3, 'model.family': 'kneser_ney'}
     folder = make(tmp_path / 'run', changes, text.get_config())
-    cli.main(['spell', str(folder), '--family=kneser_ney', '--n=3'])
+    changes = {'model.family': 'kneser_ney', 'model.n': 3}
+    spelling.train(folder, spelling.read_rare_words(folder), 1, 'test', changes)
     path = pack(folder, tmp_path / 'model.nplm')
     printed = []
     for run in (folder, path):

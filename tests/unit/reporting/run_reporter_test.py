@@ -9,7 +9,6 @@ import shutil
 import struct
 import sys
 import time
-from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -17,15 +16,10 @@ import tqdm
 from helpers import numbers
 from tensorboardX.proto import event_pb2
 
-from configs import sentences
-from nplm_jax.cli.commands import all_commands
-from nplm_jax.config import settings as config_lib
-from nplm_jax.config.registry import component_class, is_neural
 from nplm_jax.config.sections import PaperRow
 from nplm_jax.reporting.results import format_results
 from nplm_jax.reporting.run_reporter import Reporter, next_steps, read_metrics
 from nplm_jax.reporting.shell import nplm_command as nplm_words
-from nplm_jax.runs import experiment
 from nplm_jax.training.flops import Cost
 from nplm_jax.training.milestones import Progress, Schedule
 
@@ -201,56 +195,30 @@ def test_a_perplexity_of_a_sample_says_of_how_many_words_it_is(tmp_path, lines):
 def test_what_to_do_next_quotes_the_folder(tmp_path):
     folder = tmp_path / "it's a run"
     folder.mkdir()
-    steps = next_steps(folder, component_class('model.family', 'kneser_ney')())
+    steps = next_steps(folder)
     assert 'figure' not in steps
-    commands = [shlex.split(line, comments=True) for line in steps.splitlines()[1:]]
-    assert [words[words.index(str(folder)) - 1] for words in commands] == ['generate', 'score', 'export', 'explore']
+    commands = [shlex.split(line, comments=True) for line in steps.splitlines()[1:-1]]
+    assert [words[words.index(str(folder)) - 1] for words in commands] == ['generate', 'score']
     (folder / 'learning_curve.png').touch()
-    assert (
-        next_steps(folder, component_class('model.family', 'nplm')()).splitlines()[0]
-        == f'Figure: {folder}/learning_curve.png'
-    )
+    assert next_steps(folder).splitlines()[0] == f'Figure: {folder}/learning_curve.png'
 
 
-@pytest.mark.parametrize(
-    'family,commands',
-    [
-        ('modified_kneser_ney', ['generate', 'score', 'export', 'explore', 'compare']),
-        ('interpolated', ['generate', 'score', 'explore', 'compare']),
-        ('nplm', ['generate', 'score', 'explore', 'compare']),
-        ('lstm', ['generate', 'score', 'explore', 'compare']),
-    ],
-)
-@pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
-def test_every_next_step_runs(family, commands, folders, tmp_path, monkeypatch, nplm_command):
+def test_every_next_step_runs(folders, tmp_path, monkeypatch, nplm_command):
     monkeypatch.chdir(tmp_path)
     (tmp_path / 'runs').mkdir()
     for name in ('counts', 'network', 'other'):
         shutil.copytree(folders / name, tmp_path / 'runs' / name)
-    changes = {'model.family': family, **({'train.epochs': 1} if is_neural(family) else {'model.n': 3})}
-    changes |= {'model.bptt_length': 4} if family == 'lstm' else {}
-    run = pathlib.Path('runs') / 'own run'
-    experiment.run(config_lib.override(sentences.get_config(), changes), run)
-    served = []
-    if find_spec('nicegui') and 'explore' in all_commands():
-        monkeypatch.setattr('nplm_jax.apps.explorer.server.page_app', lambda *given: served.append(given))
-        monkeypatch.setattr('nplm_jax.apps.explorer.server.serve', lambda *given: None)
-    steps = [
-        shlex.split(line, comments=True)
-        for line in next_steps(run, component_class('model.family', family)()).splitlines()
-        if line[:1] == ' '
-    ]
+    steps = next_steps(pathlib.Path('runs') / 'network')
+    steps = [shlex.split(line, comments=True) for line in steps.splitlines() if line[:1] == ' ']
     steps = [words[len(nplm_words()) :] for words in steps]
-    assert [words[0] for words in steps] == commands
-    assert steps[-1][2] in ('runs/counts', 'runs/network')  # not runs/other, which is of another text
-    for words in [words for words in steps if words[0] in all_commands()]:
+    assert [words[0] for words in steps] == ['generate', 'score', 'compare', '--help']
+    assert steps[-2][2] == 'runs/counts'  # not runs/other, which is of another text
+    for words in steps:
         if words[-2:] == ['<', 'text.txt']:
             monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(b'i like dog')))
             words = words[:-2]
-        if words[0] != 'explore' or find_spec('nicegui'):
-            printed, _ = nplm_command(*words, *(['--port=0'] if words[0] == 'explore' else []))
-            assert printed or served
-    assert (tmp_path / 'own run.arpa').exists() == ('export' in all_commands().keys() & commands)
+        printed, _ = nplm_command(*words)
+        assert printed
 
 
 def test_the_table_tells_the_share_of_unknown_words_and_warns_of_many():

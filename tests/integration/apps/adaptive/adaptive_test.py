@@ -4,12 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from adaptive_models import FAMILIES, MODELS, WORDS, dynamic, streams
 from helpers import features_of
 
 from nplm_jax.apps.adaptive.adaptive_model import AdaptiveModel
 from nplm_jax.data import batches
 from nplm_jax.data.stream import Span
+from tests.unit.apps.adaptive.adaptive_models import FAMILIES, MODELS, WORDS, dynamic, streams
 
 
 @pytest.fixture(params=MODELS, scope='module')

@@ -3,18 +3,19 @@
 import json
 import re
 import sys
-import types
 
 import numpy as np
 import pytest
+from helpers import ROOT
 
-from nplm_jax.decoding import BeamSearchDecoderCTC, build_ctcdecoder
+from nplm_jax.decoding import build_ctcdecoder
 
 transformers = pytest.importorskip('transformers', reason='pip install transformers')
 processing = pytest.importorskip('transformers.models.wav2vec2_with_lm.processing_wav2vec2_with_lm')
 
 pytestmark = pytest.mark.filterwarnings('ignore')  # of transformers; and of a fork, whose processes run no JAX
 
+PAGE = ROOT / 'docs' / 'howto' / 'decoding.md'
 VOCABULARY = {'<pad>': 0, '<s>': 1, '</s>': 2, '<unk>': 3, '|': 4, **{c: i for i, c in enumerate('bgnsuy', start=5)}}
 ARPA = """\\data\\
 ngram 1=5
@@ -40,25 +41,13 @@ ngram 2=5
 
 @pytest.fixture
 def processor(tmp_path, monkeypatch):
-    """A processor whose decoder is ours: the modules of pyctcdecode that transformers imports hold our class."""
-    modules = {
-        'pyctcdecode': {'BeamSearchDecoderCTC': BeamSearchDecoderCTC},
-        'pyctcdecode.alphabet': {
-            'BLANK_TOKEN_PTN': re.compile(r'^[<\[]pad[>\]]$', re.IGNORECASE),
-            'UNK_TOKEN': '⁇',
-            'UNK_TOKEN_PTN': re.compile(r'^[<\[]unk[>\]]$', re.IGNORECASE),
-        },
-        'pyctcdecode.constants': {
-            'DEFAULT_BEAM_WIDTH': 100, 'DEFAULT_HOTWORD_WEIGHT': 10.0,
-            'DEFAULT_MIN_TOKEN_LOGP': -5.0, 'DEFAULT_PRUNE_LOGP': -10.0,
-        },
-    }  # fmt: skip
-    for name, members in modules.items():
-        module = types.ModuleType(name)
-        vars(module).update(members)
-        monkeypatch.setitem(sys.modules, name, module)
-    for name in ('is_pyctcdecode_available', 'is_kenlm_available'):
-        monkeypatch.setattr(processing, name, lambda: True)
+    """A processor whose decoder is ours, by the lines that docs/howto/decoding.md shows."""
+    for name in ('pyctcdecode', 'pyctcdecode.alphabet', 'pyctcdecode.constants', 'kenlm'):
+        monkeypatch.setitem(sys.modules, name, None)  # undone after the test
+    (lines,) = re.findall(r'^```python\n(import sys\n.*?)^```', PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    exec(lines, {})
+    for function in (processing.is_pyctcdecode_available, processing.is_kenlm_available):
+        getattr(function, 'cache_clear', int)()
     (tmp_path / 'vocab.json').write_text(json.dumps(VOCABULARY))
     (tmp_path / 'lm.arpa').write_text(ARPA)
     tokenizer = transformers.Wav2Vec2CTCTokenizer(str(tmp_path / 'vocab.json'))

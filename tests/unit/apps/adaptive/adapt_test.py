@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from helpers import write_arpa
 
 from configs import text as text_config
 from nplm_jax.apps.adaptive import adaptation, dynamic_evaluation
@@ -129,7 +130,7 @@ def test_the_first_fifth_of_a_text_chooses_and_the_rest_is_measured(folders, tmp
 
 
 def test_an_arpa_file_adapts_to_a_text(folders, tmp_path, nplm_command):
-    nplm_command('export', folders / 'counts', '--to=arpa', f'--output={tmp_path}/lm.arpa')
+    write_arpa(folders / 'counts', tmp_path / 'lm.arpa')
     (output,), _ = nplm_command(
         'adapt', tmp_path / 'lm.arpa', f'--text={folders}/text', '--methods=ngram_cache', '--json'
     )

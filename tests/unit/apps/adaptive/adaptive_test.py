@@ -4,8 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from adaptive_models import FAMILIES, MODELS, WORDS, V, dynamic, network_model, streams
-from helpers import features_of
+from helpers import features_of, refuses
 
 from nplm_jax.apps.adaptive import dynamic_evaluation
 from nplm_jax.apps.adaptive.neural_cache import NeuralCache
@@ -13,6 +12,7 @@ from nplm_jax.apps.adaptive.ngram_cache import NgramCache
 from nplm_jax.data import batches
 from nplm_jax.data.stream import Span
 from nplm_jax.models import mixture
+from tests.unit.apps.adaptive.adaptive_models import FAMILIES, MODELS, WORDS, V, dynamic, network_model, streams
 
 
 @pytest.fixture(params=MODELS, scope='module')
@@ -85,3 +85,24 @@ def test_the_mean_squares_of_gradients():
     grads = [gradient(model.params, start + jnp.arange(5)) for start in starts]
     expected = jax.tree.map(lambda *g: np.sqrt(np.mean(np.square(g), axis=0)), *grads)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), found, expected)
+
+
+def test_the_ngram_cache_scores_slices_and_is_read_word_by_word():
+    cache, words = NgramCache(V, 2, 50, 1.0), WORDS[:9]
+    log_p_T = cache.score(words)
+    for span in (slice(0, 3), slice(2, None), slice(-4, -1), slice(7, 7)):
+        np.testing.assert_array_equal(cache.score(words, span), log_p_T[span])
+    state = cache.prefill(words[None, :3])
+    for t in range(3, 9):
+        assert cache.predict(state)[0, words[t]] == pytest.approx(log_p_T[t], abs=1e-5)
+        state = cache.advance(state, words[t : t + 1])
+
+
+@pytest.mark.parametrize('ids', [[1, 1.5], ['a', 'b'], [1, V], [-1, 2]])
+def test_only_ids_of_words_are_scored(ids):
+    cache, ids = NgramCache(V, 1, 9, 1.0), np.array(ids)
+    calls = {'tokens': cache.score, 'lines': lambda ids: cache.score_lines([ids])}
+    calls['contexts'] = lambda ids: cache.next_word(ids[None])
+    for key, call in calls.items():
+        with refuses(key):
+            call(ids)

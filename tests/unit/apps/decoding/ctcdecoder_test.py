@@ -16,10 +16,10 @@ from helpers import refuses
 
 from configs import sentences
 from nplm_jax import kenlm
-from nplm_jax.apps.decoding import ctc_search, ctcdecoder
-from nplm_jax.apps.decoding.ctc_search import SpelledPrefixes
+from nplm_jax.apps.decoding import ctcdecoder, spelled_prefixes
 from nplm_jax.apps.decoding.frames import log_probabilities
 from nplm_jax.apps.decoding.labels import Alphabet
+from nplm_jax.apps.decoding.spelled_prefixes import SpelledPrefixes
 from nplm_jax.decoding import BeamSearchDecoderCTC, build_ctcdecoder
 from nplm_jax.runs import experiment
 
@@ -256,7 +256,7 @@ def test_memory_does_not_grow_by_a_row_of_labels_per_part(monkeypatch):
     logits_FxN[np.arange(120), rng.integers(0, 4095, (2, 120))] += 12
     decoder = build_ctcdecoder(labels)
     beams = decoder.decode_beams(logits_FxN, beam_width=20)
-    monkeypatch.setattr(ctc_search, '_ROWS', 10)
+    monkeypatch.setattr(spelled_prefixes, '_ROWS', 10)
     prefixes = []
     made = lambda *a: prefixes.append(SpelledPrefixes(*a)) or prefixes[0]  # noqa: E731
     monkeypatch.setattr(ctcdecoder, 'SpelledPrefixes', made)
@@ -516,9 +516,9 @@ def test_unspellable_words(labels, unspellable):
         ({'labels': ['a', '', '<pad>']}, 'labels'),
         ({'labels': ['▁a', ' ']}, 'labels'),
         ({'kenlm_model': 'none.arpa'}, 'path'),
-        ({'kenlm_model': 5}, 'kenlm_model'),
-        ({'kenlm_model': [5]}, 'kenlm_model'),
-        ({'kenlm_model': None, 'kenlm_model_path': 5}, 'kenlm_model_path'),
+        ({'kenlm_model': 5}, 'path'),
+        ({'kenlm_model': [5]}, 'path'),
+        ({'kenlm_model': None, 'kenlm_model_path': 5}, 'path'),
         ({'kenlm_model_path': 'x'}, 'kenlm_model_path'),
         ({'kenlm_model': None, 'unigrams': ['a']}, 'unigrams'),
         ({'labels': [' ', *'BUGSNY']}, 'labels'),

@@ -178,7 +178,7 @@ def test_weights_are_tuned_on_lists_with_impossible_hypotheses(impossible):
 @pytest.fixture
 def files(tmp_path):
     (tmp_path / 'lm.arpa').write_text(ARPA)
-    (tmp_path / 'tokens.txt').write_text('\n'.join(TOKENS) + '\n')
+    (tmp_path / 'labels.txt').write_text('\n'.join(TOKENS) + '\n')
     (tmp_path / 'lexicon.txt').write_text('a a |\nab\ta b |\nba b a |\nba b |\n')
     (tmp_path / 'references.txt').write_text('one a ba\ntwo ab\n')
     emissions = {}
@@ -186,13 +186,13 @@ def files(tmp_path):
         emissions[name] = np.full((len(path), 4), -5.0, np.float32)
         emissions[name][range(len(path)), [TOKENS.index(token) for token in path]] = -0.02
     np.savez(tmp_path / 'emissions.npz', **emissions)
-    names = {'emissions': 'emissions.npz', 'tokens': 'tokens.txt', 'lexicon': 'lexicon.txt'}
+    names = {'emissions': 'emissions.npz', 'labels': 'labels.txt', 'lexicon': 'lexicon.txt'}
     return lambda **changes: [
         'decode', str(tmp_path / 'lm.arpa'), *(f'--{k}={tmp_path / v}' for k, v in {**names, **changes}.items())
     ]  # fmt: skip
 
 
-def test_the_command(files, nplm_command):
+def test_the_command(files, tmp_path, nplm_command):
     pytest.importorskip('rapidfuzz')
     assert nplm_command(*files(), '--lm_weight=0.1')[0] == ['one\ta ba', 'two\tab']
     without = [flag for flag in files() if not flag.startswith('--lexicon')]
@@ -202,16 +202,18 @@ def test_the_command(files, nplm_command):
     printed, errors = nplm_command(*files(references='references.txt'), '--tune')
     assert printed[0].startswith('--lm_weight=') and ' --word_score=' in printed[0]
     assert re.search(r'\d\.\d', errors[-1])
+    assert nplm_command(*files(), f'-o{tmp_path / "words"}', '--lm_weight=0.1')[0] == []
+    assert (tmp_path / 'words').read_text() == 'one\ta ba\ntwo\tab\n'
 
 
 @pytest.mark.parametrize(
     'name,content,message',
     [
-        ('tokens', '-\n|\na\n', 'lexicon.txt:2: '),
+        ('labels', '-\n|\na\n', 'lexicon.txt:2: '),
         ('lexicon', 'a\n', 'lexicon:1: '),
         ('lexicon', '', 'lexicon'),
-        ('tokens', '_\n|\na\nb\n', "blank='-': "),
-        ('tokens', '-\n|\na\nb\nb\n', '--emissions: '),
+        ('labels', '_\n|\na\nb\n', "blank='-': "),
+        ('labels', '-\n|\na\nb\nb\n', '--emissions: '),
         ('references', 'one a\n', "'two'"),
         ('references', 'one\ntwo\n', 'references'),
         ('emissions', 'no zip', 'emissions'),

@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+from helpers import check_unknown_words
 
 from nplm_jax.apps.decoding import nbest
 from nplm_jax.cli import __main__ as cli
@@ -198,3 +199,7 @@ def test_scores_on_the_line_are_weighed_in_and_their_names_skipped(score, folder
         assert float(total) == pytest.approx(0.25 * float(log10_p) + scores, abs=1e-5)
     (output,), _ = score(text, '--score_weights=1,0.5', '--json')
     assert [a['words'] for a in json.loads(output)['alternatives']] == ['i like milk', 'i like dog']
+
+
+def test_unknown_words_are_warned_of(score):
+    check_unknown_words(lambda text: score(f'1 ||| {text}\n')[1])

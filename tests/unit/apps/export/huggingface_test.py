@@ -1,6 +1,7 @@
 """Networks as folders for Hugging Face transformers: the same probabilities and the same words on the other side."""
 
 import ast
+import dataclasses
 import json
 import sys
 
@@ -11,6 +12,7 @@ from helpers import SENSES, make_model, refuses, small_settings
 
 from nplm_jax.apps.export import huggingface
 from nplm_jax.data import vocabulary
+from nplm_jax.data.tokenizers.tokenizer import Tokenizer
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.runs import loading
 
@@ -273,3 +275,17 @@ def test_what_the_folder_cannot_hold_is_one_line(changes, has, tmp_path):
         huggingface.write_folder(model, words, small_settings(changes), tmp_path / 'folder')
     assert all(name in error.value.problem for name in has)
     assert not (tmp_path / 'folder').exists()
+
+
+class Letters(Tokenizer):
+    split = list
+
+    def cut(self, strings, known=None):
+        return [list(string) for string in strings]
+
+
+def test_a_folder_cannot_hold_a_tokenizer_of_another_class(tmp_path):
+    words = dataclasses.replace(vocabulary.numbered(V), tokenizer=Letters('letters'))
+    with refuses('--to') as error:
+        huggingface.write_folder(make_model(V, {}), words, small_settings({}), tmp_path / 'folder')
+    assert 'corpus.tokens=letters' in error.value.problem

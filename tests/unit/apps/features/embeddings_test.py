@@ -13,6 +13,7 @@ from configs import sentences
 from nplm_jax.apps.features import brown_tags, maps
 from nplm_jax.apps.features import command as features
 from nplm_jax.cli import __main__ as cli
+from nplm_jax.cli.commands import all_commands
 from nplm_jax.data import brown
 from nplm_jax.data.stream import RARE
 from nplm_jax.data.vocabulary import Vocabulary
@@ -225,3 +226,19 @@ def test_the_readmes_words_are_not_chosen():
     C = np.array([[9, 9], [1, 0], [1, 0.1], [0, 1], [0.1, 1]])
     words = [',', 'cat', 'dog', 'go', 'red']
     assert re.findall(r'[\d%]+', features.describe_agreement(words, C, kinds)) == ['4', '50%', '17%']
+
+
+def test_features_refuses_an_output_that_it_would_not_write():
+    with refuses('--output') as caught:
+        all_commands()['features'].run('features', ['runs/x', '--output=out'])
+    assert '--export' in caught.value.problem and '--maps' in caught.value.problem
+
+
+@pytest.mark.parametrize('map_name', ['pca.png', 'tsne.png', 'plane.png'])
+def test_a_map_that_exists_is_refused_before_anything_is_read(map_name, tmp_path):
+    (tmp_path / map_name).write_text('hours of work')
+    words = ['runs/x', '--maps', f'--output={tmp_path}']
+    with refuses('--output'):
+        all_commands()['features'].run('features', words)
+    with refuses('RUN'):
+        all_commands()['features'].run('features', [*words, '--overwrite'])

@@ -12,7 +12,7 @@ import subprocess
 
 import numpy as np
 import pytest
-from helpers import refuses, write_arpa
+from helpers import check_unknown_words, refuses, write_arpa
 
 from nplm_jax.apps.filter import distribution, documents, selection
 from nplm_jax.cli import __main__ as cli
@@ -390,3 +390,11 @@ def test_what_stops_in_the_middle_leaves_the_other_files(event, folders, docs, t
         cli.main([*arguments, f'--output={tmp_path / "kept"}'])
     assert stop.value.code == {'damage': 2, 'Ctrl-C': 130, 'SIGTERM': 143}[event] and len(lines()[1]) == 1
     assert os.listdir(tmp_path / 'kept') == ['docs.jsonl'] and len(rows_of(tmp_path / 'kept' / 'docs.jsonl')) == 5
+
+
+def test_filtering_warns_of_unknown_words(folders, tmp_path, nplm_command):
+    def call(text):
+        (tmp_path / 'text').write_text(f'{text}\n')
+        return nplm_command('filter', folders / 'counts', '--text', tmp_path / 'text')[1]
+
+    check_unknown_words(call)

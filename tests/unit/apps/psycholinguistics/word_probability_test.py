@@ -10,7 +10,6 @@ from helpers import refuses
 from texts import GERMAN, repeated
 
 from configs import text as text_config
-from nplm_jax.apps.export import huggingface
 from nplm_jax.apps.psycholinguistics import measurement, stimuli
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.settings import Settings
@@ -193,6 +192,7 @@ def minicons_and_run(tmp_path_factory):
     """A network of pieces, and minicons' scorer of its export."""
     scorers = pytest.importorskip('minicons.scorer', reason='pip install minicons')
     transformers = pytest.importorskip('transformers', reason='pip install transformers')
+    huggingface = pytest.importorskip('nplm_jax.apps.export.huggingface', reason='the app is deleted')
     folder = tmp_path_factory.mktemp('minicons')
     (folder / 'text.txt').write_text(repeated(GERMAN), encoding='utf-8')
     changes = {'corpus.path': str(folder / 'text.txt'), 'corpus.tokens': 'pieces', 'corpus.pieces': 400}

@@ -128,6 +128,7 @@ def test_the_end_of_a_line_and_a_stream_are_scored_with_spellings_too(runs, scor
         assert float(b.split()[2]) <= float(a.split()[2])
 
 
+@pytest.mark.skipif('rescore' not in all_commands(), reason='the app is deleted')
 def test_alternatives_with_unknown_words_are_ranked_by_their_spelling(runs, score):
     text = '1 ||| the old xqzy dog\n1 ||| the old badi dog'
     (first, second), _ = score(text, runs / 'first', '--open', command='rescore')

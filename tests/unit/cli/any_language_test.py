@@ -1,53 +1,28 @@
-"""Every command on runs whose tokens are pieces, characters or bytes of a text in any language."""
+"""The commands of the core on runs whose tokens are pieces, characters or bytes of a text in any language."""
 
 import json
 
 import numpy as np
 import pytest
 from helpers import write_arpa
-from texts import CHINESE, GERMAN, SCRIPTS, repeated
+from language_runs import HOSTILE, KNESER_NEY, RUNS, make_runs
+from texts import CHINESE, GERMAN, repeated
 
 from configs import text as text_config
-from nplm_jax.apps.explorer import view
-from nplm_jax.apps.export import huggingface
 from nplm_jax.cli import __main__ as cli
-from nplm_jax.cli.commands import all_commands
 from nplm_jax.config import settings as config_lib
 from nplm_jax.data import vocabulary_files
 from nplm_jax.data.stream import RARE
-from nplm_jax.data.tokenizers import cutting, token_text
+from nplm_jax.data.tokenizers import token_text
 from nplm_jax.data.tokenizers.byte_level import ByteTokenizer
-from nplm_jax.inference.scoring import LineStart
-from nplm_jax.runs import command_models as loaded_models
 from nplm_jax.runs import experiment, loading
 
 pytestmark = pytest.mark.filterwarnings('ignore::nplm_jax.ngram.kneser_ney.DiscountWarning')
 
-RUNS = {
-    'german': (GERMAN, 'pieces'),
-    'chinese': (CHINESE, 'pieces'),
-    'characters': (CHINESE, 'characters'),
-    'bytes': (CHINESE, 'bytes'),
-}
-KNESER_NEY = {'model.family': 'modified_kneser_ney', 'model.n': 4}
-NETWORK = {'model.n': 4, 'model.m': 8, 'model.h': 12, 'train.epochs': 2, 'train.batch_size': 32}
-HOSTILE = 'שלום עולם\te\u0301 👩\u200d👩\u200d👧 \u202e ﷽\x1b[0m'
-
 
 @pytest.fixture(scope='module')
 def runs(tmp_path_factory):
-    """A Kneser-Ney model of each kind of tokens, and a network of the German pieces."""
-    root = tmp_path_factory.mktemp('runs')
-    for name, (text, kind) in [*RUNS.items(), ('network', RUNS['german'])]:
-        (root / f'{name}.txt').write_text(repeated(text), encoding='utf-8')
-        config = text_config.get_config()
-        config.corpus.path, config.corpus.min_count = str(root / 'german.txt' if name == 'network' else ''), 1
-        config.corpus.path = config.corpus.path or str(root / f'{name}.txt')
-        changes = {'corpus.tokens': kind, **({'corpus.pieces': 400} if kind == 'pieces' else {})}
-        experiment.run(
-            config_lib.override(config, changes | (NETWORK if name == 'network' else KNESER_NEY)), root / name
-        )
-    return root
+    return make_runs(tmp_path_factory.mktemp('runs'), [*RUNS, 'network'])
 
 
 @pytest.fixture
@@ -64,9 +39,9 @@ def fails(lines):
     return call
 
 
-def score(monkeypatch, nplm_command, run, data, *flags, command='score'):
-    monkeypatch.setattr(f'{all_commands()[command].module}.read_stdin', lambda: data)
-    return nplm_command(command, run, *flags)
+def score(monkeypatch, nplm_command, run, data, *flags):
+    monkeypatch.setattr('nplm_jax.cli.score.read_stdin', lambda: data)
+    return nplm_command('score', run, *flags)
 
 
 @pytest.mark.parametrize('name', RUNS)
@@ -121,13 +96,6 @@ def test_tokens_are_shown_with_their_blanks_and_bytes(runs, nplm_command):
     ]
 
 
-def test_neighbours_of_a_piece_are_asked_for_by_its_text(runs, nplm_command):
-    rows, stderr = nplm_command('features', runs / 'network', '--words=hat ␣hat qqq')
-    assert [row.split()[1] for row in rows[2:]] == ['hat', '␣hat']
-    assert len(stderr) == 1 and 'qqq' in stderr[0]
-    assert rows[2].split('|')[2] == rows[3].split('|')[2]  # no piece is hat without a blank
-
-
 @pytest.mark.parametrize('name', RUNS)
 def test_scores_are_of_the_same_text_without_a_note(runs, monkeypatch, nplm_command, name):
     text = f'{HOSTILE}\n人人\r\n\nJeder hat das'
@@ -142,12 +110,6 @@ def test_scores_are_of_the_same_text_without_a_note(runs, monkeypatch, nplm_comm
     assert ''.join(words.tokenizer.decode(words.decode(line['ids'])) for line in lines) == f'{text}\n'
     stream = words.encode(words.tokenize(f'{text}\n'))
     assert [i for line in lines for i in line['ids']] == stream.tolist()
-
-
-def test_alternatives_are_ranked(runs, monkeypatch, nplm_command):
-    lists = '1 ||| 而人生人 ||| 0\n1 ||| 人人生而自由 ||| 0'
-    rows, stderr = score(monkeypatch, nplm_command, runs / 'chinese', lists, command='rescore')
-    assert stderr == [] and rows[0].startswith('1 ||| 人人生而自由')
 
 
 def test_runs_of_one_tokenizer_are_mixed(runs, nplm_command, fails):
@@ -167,9 +129,7 @@ def test_runs_of_another_tokenizer_are_refused(runs, fails):
 
 
 def test_nothing_is_unknown(runs, fails):
-    message = 'nothing is unknown to a run with corpus.tokens=bytes: there is no spelling to train or to use'
-    for command in sorted({'spell', 'generate'} & all_commands().keys()):
-        assert message in fails(command, runs / 'bytes', *(['--open'] if command == 'generate' else []))
+    assert 'corpus.tokens=bytes' in fails('generate', runs / 'bytes', '--open')
 
 
 @pytest.mark.parametrize(
@@ -198,24 +158,6 @@ def test_an_arpa_file_of_pieces_comes_back_the_same(runs, nplm_command, monkeypa
     np.testing.assert_allclose(imported.score(ids_T), exported.score(ids_T), atol=1e-5)
 
 
-@pytest.mark.parametrize('name', RUNS)
-def test_the_explorer_appends_and_drops_tokens(runs, name):
-    models = loaded_models.load_models([str(runs / name)])
-    text = ''
-    for step in range(8):
-        tokens = models.tokenize(text, '')
-        (prediction,) = view.predict(models, tokens, 3)
-        longer = view.append(models, tokens, text, prediction.next_words[step % 3][0])
-        assert longer.startswith(text) and len(longer) > len(text) and '\ufffd' not in longer
-        text = longer
-    assert len(prediction.bits_T) == len(tokens)
-    while text:
-        shorter = cutting.drop_last(models.vocabulary.tokenizer, text)
-        assert text.startswith(shorter) and shorter != text
-        text = shorter
-    assert all(view.examples(models))
-
-
 def test_a_text_without_blanks_names_the_tokens_for_it(tmp_path, capsys):
     (tmp_path / 'text').write_text(repeated(CHINESE), encoding='utf-8')
     config = text_config.get_config()
@@ -223,33 +165,3 @@ def test_a_text_without_blanks_names_the_tokens_for_it(tmp_path, capsys):
     experiment.run(config_lib.override(config, KNESER_NEY), tmp_path / 'run')
     warnings = [line for line in capsys.readouterr().err.splitlines() if 'corpus.tokens=' in line]
     assert len(warnings) == 1
-
-
-def test_a_line_of_hugging_faces_model_begins_and_ends_with_the_line_end(runs, tmp_path):
-    pytest.importorskip('safetensors', reason='pip install safetensors')
-    loaded = loading.load(runs / 'network')
-    settings, words, model = loaded.settings, loaded.vocabulary, loaded.model
-    huggingface.write_folder(model, words, settings, tmp_path / 'hf')
-    read = lambda name: json.loads((tmp_path / 'hf' / name).read_text())  # noqa: E731
-    (line_end,) = LineStart.of(words).prefix
-    generation = read('generation_config.json')
-    assert words.words[line_end] == 'Ċ' and generation['bos_token_id'] == generation['eos_token_id'] == line_end
-    assert {'bos_token', 'eos_token'}.isdisjoint(read('tokenizer_config.json'))
-
-
-def test_hugging_faces_model_of_pieces_gives_the_same_ids_and_probabilities(runs, tmp_path, monkeypatch):
-    monkeypatch.setenv('HF_MODULES_CACHE', str(tmp_path / 'modules'))
-    monkeypatch.setenv('HF_HUB_OFFLINE', '1')
-    torch = pytest.importorskip('torch', reason='pip install torch')
-    transformers = pytest.importorskip('transformers', reason='pip install transformers')
-    loaded = loading.load(runs / 'network')
-    settings, words, model = loaded.settings, loaded.vocabulary, loaded.model
-    huggingface.write_folder(model, words, settings, tmp_path / 'hf')
-    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / 'hf', trust_remote_code=True)
-    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / 'hf', trust_remote_code=True)
-    text = f'{GERMAN}{HOSTILE}\n{"".join(SCRIPTS.values())}'
-    ids = tokenizer(text, add_special_tokens=False)['input_ids']
-    assert ids == words.encode(words.tokenize(text)).tolist() and tokenizer.decode(ids) == text
-    with torch.no_grad():
-        log_p_TxV = theirs(torch.tensor([ids])).logits.log_softmax(-1)[0].numpy()
-    np.testing.assert_allclose(log_p_TxV[np.arange(len(ids) - 1), ids[1:]], model.score(np.array(ids))[1:], atol=1e-5)

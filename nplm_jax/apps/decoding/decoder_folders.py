@@ -1,0 +1,63 @@
+"""The folders of pyctcdecode: `alphabet.json`, and `language_model/` with unigrams, weights and an ARPA file or run."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import shutil
+from typing import Any
+
+from nplm_jax.apps.decoding.ctc_scores import WordScorer
+from nplm_jax.apps.decoding.labels import Alphabet
+from nplm_jax.kenlm import model as kenlm
+from nplm_jax.utils.errors import BadInput, first_line, require
+from nplm_jax.utils.io import write_atomically
+
+ALPHABET, LANGUAGE_MODEL = 'alphabet.json', 'language_model'
+_UNIGRAMS, _ATTRS = 'unigrams.txt', 'attrs.json'  # of language_model
+_WEIGHTS = 'alpha', 'beta', 'unk_score_offset', 'score_boundary'  # in the order of WordScorer's arguments
+
+
+def write(folder: pathlib.Path, alphabet: Alphabet, lm: WordScorer | None) -> None:
+    """Writes a folder, which may exist. Raises BadInput for a mixture, which has no file of its own."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / ALPHABET, json.dumps(dataclasses.asdict(alphabet)))
+    if lm is None:
+        return
+    path, target = lm.model.path, folder / LANGUAGE_MODEL
+    if isinstance(path, list):
+        raise BadInput('kenlm_model', 'is a mixture, which has no file of its own', value=path)
+    source = pathlib.Path(os.fsdecode(path))
+    target.mkdir(exist_ok=True)
+    write_atomically(target / _UNIGRAMS, '\n'.join(sorted(lm.words)))
+    write_atomically(target / _ATTRS, json.dumps({name: getattr(lm, name) for name in _WEIGHTS}))
+    if source.is_dir():
+        shutil.copytree(source, target / source.name, dirs_exist_ok=True)
+    else:
+        shutil.copy(source, target)
+
+
+def read(folder: pathlib.Path, unigram_encoding: str) -> tuple[Alphabet, WordScorer | None]:
+    """Returns the labels and the model of a folder. Raises BadInput if a file is missing or damaged."""
+    alphabet = Alphabet(**_read_object(folder / ALPHABET, {'labels': list, 'is_bpe': bool}))
+    target = folder / LANGUAGE_MODEL
+    if not target.is_dir():
+        return alphabet, None
+    weights = _read_object(target / _ATTRS, dict.fromkeys(_WEIGHTS, object))
+    models = [path for path in target.iterdir() if path.name not in (_UNIGRAMS, _ATTRS)]
+    require(len(models) == 1, 'filepath', str(target), 'must hold one model beside unigrams.txt and attrs.json')
+    unigrams = target / _UNIGRAMS
+    words = unigrams.read_text(unigram_encoding).splitlines() if unigrams.is_file() else None
+    return alphabet, WordScorer(kenlm.Model(models[0]), words, *(weights[name] for name in _WEIGHTS))
+
+
+def _read_object(file: pathlib.Path, types: dict[str, type]) -> dict[str, Any]:
+    """Returns a JSON object. Raises BadInput, which names the file, if it has other keys or types."""
+    try:
+        read = json.loads(file.read_bytes())
+    except (OSError, ValueError) as error:
+        raise BadInput(str(file), f'cannot be read ({first_line(error)})') from None
+    is_object = isinstance(read, dict) and read.keys() == types.keys()
+    if not is_object or not all(isinstance(read[name], kind) for name, kind in types.items()):
+        raise BadInput(str(file), f'must have the keys {", ".join(types)}')
+    return read
