@@ -2,7 +2,7 @@
 
 import re
 import types
-from typing import Any
+from typing import Any, TypeAlias
 
 from absl import flags
 
@@ -22,6 +22,28 @@ from nplm_jax.apps.sweeps.sweep_flags import (
 )
 from nplm_jax.cli.launch_flags import DISTRIBUTED, MINUTES, PROCESSES
 from nplm_jax.utils.errors import BadInput
+
+Flag: TypeAlias = flags.FlagHolder[Any]
+
+_EXCLUDED: list[tuple[Flag, tuple[Flag, ...]]] = [
+    (SEARCH, (SWEEP, GRID, CONFIGS, VECTORIZE, DISTRIBUTED, PROCESSES, MINUTES)),
+    (MINUTES, (SWEEP, GRID, CONFIGS, LAUNCHER)),
+    (SWEEP, (GRID, CONFIGS, DISTRIBUTED)),  # a grid is that of KEY=VALUE words too
+    (CONFIGS, (GRID, DISTRIBUTED)),
+    (GRID, (DISTRIBUTED,)),
+    (VECTORIZE, (LAUNCHER,)),
+    (LAUNCHER, (DISTRIBUTED,)),  # --processes=N starts all processes
+]
+
+
+def _is_given(flag: Flag) -> bool:
+    return flag.value is not None and flag.value is not False and flag.value != []
+
+
+def _refuse(flag: Flag, problem: str) -> BadInput:
+    shown = ','.join(flag.value) if isinstance(flag.value, list) else flag.value
+    is_shown = shown is not True and flag.name != STORAGE.name  # which may have a password
+    return BadInput(f'--{flag.name}', problem, value=shown if is_shown else ...)
 
 
 class SweepExtension:
@@ -67,33 +89,19 @@ class SweepExtension:
 
     def check(self) -> None:
         """See `Extension`."""
-        if STORAGE.value is not None and not is_search():
-            raise BadInput('--storage', 'needs --search')
-        for flag in (SWEEP, GRID, CONFIGS, VECTORIZE, DISTRIBUTED, PROCESSES, MINUTES) if is_search() else ():
-            if flag.value:
-                raise BadInput('--search', f'cannot be used with --{flag.name}', value=SEARCH.value)
-        several: tuple[flags.FlagHolder[Any], ...] = SWEEP, GRID, CONFIGS, LAUNCHER
-        for flag in several if MINUTES.value is not None else ():
-            if flag.value:
-                raise BadInput('--minutes', f'cannot be used with --{flag.name}', value=MINUTES.value)
-        if SWEEP.value and GRID.value:
-            raise BadInput('--sweep', 'cannot be used with --grid or KEY=VALUE; its points come from the config file')
-        if CONFIGS.value is not None and (SWEEP.value or GRID.value):
-            raise BadInput('--configs', 'cannot be used with --sweep, --grid or KEY=VALUE', value=CONFIGS.value)
-        if VECTORIZE.value and (LAUNCHER.value or not is_sweep()):
-            allowed = 'needs --sweep, --grid or --configs, and no --launcher, which starts a process for each point'
-            raise BadInput('--vectorize', allowed)
-        if is_sweep() and DISTRIBUTED.value:
-            asked = next(flag.name for flag in (GRID, SWEEP, CONFIGS) if flag.value)
-            raise BadInput(f'--{asked}', 'cannot be used with --distributed; start its points one by one')
-        if LAUNCHER.value and DISTRIBUTED.value:
-            allowed = 'cannot be used with --distributed; --processes=N starts all processes'
-            raise BadInput('--launcher', allowed, value=LAUNCHER.value)
-        if SLURM.value and LAUNCHER.value != 'slurm':
-            raise BadInput('--slurm', 'needs --launcher=slurm', value=','.join(SLURM.value))
+        for flag, others in _EXCLUDED:
+            for other in others if _is_given(flag) else ():
+                if _is_given(other):
+                    raise _refuse(flag, f'cannot be used with --{other.name}')
+        for flag, is_met, needed in (
+            (STORAGE, is_search(), '--search'),
+            (VECTORIZE, is_sweep(), '--sweep, --grid or --configs'),
+            (SLURM, LAUNCHER.value == 'slurm', '--launcher=slurm'),
+            (JOBS, LAUNCHER.value and (is_sweep() or is_search()), '--launcher, and --sweep, --grid or --search'),
+        ):
+            if _is_given(flag) and not is_met:
+                raise _refuse(flag, f'needs {needed}')
         launchers.parse_slurm_options(SLURM.value)
-        if JOBS.value is not None and not ((is_sweep() or is_search()) and LAUNCHER.value):
-            raise BadInput('--jobs', 'needs --sweep, --grid or --search, and --launcher', value=JOBS.value)
 
     def run(self, launch: Any) -> None:
         """See `Extension`."""

@@ -26,8 +26,6 @@ from nplm_jax.runs import experiment, workdir
 from nplm_jax.runs.command_line import describe_config
 from nplm_jax.utils.errors import BadInput, Resumable
 
-_NEEDED = {'optuna': 'Optuna', 'sqlalchemy': 'SQLAlchemy'}  # by module
-
 
 def run(launch: Launch) -> None:
     """Runs the points of a sweep, the trials of a search, or one run as a job; prints the table.
@@ -75,9 +73,8 @@ def run_search(launch: Launch) -> str:
         BadInput: A package is not installed, the config file has no search space or a wrong one, the folder cannot
             serve, or the database has a wrong URL.
     """
-    for module, name in _NEEDED.items():
-        if importlib.util.find_spec(module) is None:
-            raise BadInput('--search', f'{name} is not installed: pip install "nplm-jax[search]"')
+    if importlib.util.find_spec('optuna') is None:
+        raise BadInput('--search', 'Optuna is not installed: pip install "nplm-jax[search]"')
     from nplm_jax.apps.sweeps import search, search_space, search_storage
 
     assert SEARCH.value is not None
@@ -91,7 +88,7 @@ def run_search(launch: Launch) -> str:
     if STORAGE.value:  # in the environment of child processes: a command line would show its password
         os.environ['NPLM_STORAGE'] = STORAGE.value
     options = launchers.parse_slurm_options(SLURM.value)
-    return searching.run_jobs(JOBS.value or 1, LAUNCHER.value == 'slurm', options, launch.scheduler_flags)
+    return searching.run_jobs(JOBS.value or 1, LAUNCHER.value, options, launch.scheduler_flags)
 
 
 def run_jobs(launch: Launch, points: list[Point]) -> list[str]:
@@ -104,6 +101,7 @@ def run_jobs(launch: Launch, points: list[Point]) -> list[str]:
     Returns:
         The names of the points whose jobs ended without a result.
     """
+    assert LAUNCHER.value is not None
     jobs, folder = [], launch.folder
     if is_sweep():
         sweeps.check_begun(points, folder)
@@ -119,5 +117,4 @@ def run_jobs(launch: Launch, points: list[Point]) -> list[str]:
     if not jobs:
         return []
     options, processes = launchers.parse_slurm_options(SLURM.value), PROCESSES.value or 1
-    on_slurm, logs = LAUNCHER.value == 'slurm', folder / '.jobs'
-    return launchers.run(jobs, on_slurm, logs, catalog.finished, options, processes, JOBS.value)
+    return launchers.run(jobs, LAUNCHER.value, folder / '.jobs', catalog.finished, options, processes, JOBS.value)
