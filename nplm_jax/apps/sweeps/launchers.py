@@ -69,7 +69,7 @@ class _Process:
         import submitit
 
         self._run.terminate()
-        self._run.wait()
+        os.waitid(os.P_PID, self._run.pid, os.WEXITED | os.WNOWAIT)  # `wait` in a signal handler waits for itself
         return submitit.helpers.DelayedSubmission(_Process(self._words))
 
 
