@@ -158,7 +158,7 @@ def _executor(launcher: str, logs: pathlib.Path, options: Mapping[str, Any], pro
     try:
         import submitit
     except ImportError:
-        problem = 'submitit is not installed: pip install "nplm-jax[slurm]"'
+        problem = 'submitit is not installed: pip install "nplm-jax[jobs]"'
         raise BadInput('--launcher', problem, value=launcher) from None
     asked = _DEFAULTS | dict(options)
     nodes = asked.pop('nodes')

@@ -8,6 +8,7 @@ import subprocess
 import pytest
 from helpers import LONG_RUN, ROOT, command, job_output, launch_process, outcome, wait_until
 
+pytest.importorskip('submitit')
 pytestmark = pytest.mark.skipif(
     not shutil.which('slurmctld'), reason='needs SLURM, which `tools/slurm_node.sh start DIR` installs as root'
 )
@@ -76,7 +77,7 @@ def test_a_sweep_of_four_points(tmp_path):
     assert jobs == here and jobs[2][0].strip() == 'h_3__seed_1'
 
 
-@pytest.mark.parametrize('ask', [('scontrol', 'requeue'), ('scancel', '--batch', '--signal=USR2')])
+@pytest.mark.parametrize('ask', [('scontrol', 'requeue'), ('scancel', '--signal=USR2')])
 def test_a_requeued_job_goes_on(unbroken, tmp_path, ask):
     """scontrol is what a preemption does; SIGUSR2 comes before a job's time is over, and the job then asks."""
     folder = tmp_path / 'run'
@@ -102,7 +103,7 @@ def test_two_tasks_whose_time_is_over_go_on_together(tmp_path):
     flags = (*short, '--config.parallel.data=2', '--launcher=slurm', '--processes=2', f'--workdir={folder}')
     waiting = subprocess.Popen(command(*flags), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     wait_until(lambda: any(folder.glob('checkpoints/[0-9]*')), 120, _queue)
-    subprocess.run(['scancel', '--batch', '--signal=USR2', *_jobs()], check=True)
+    subprocess.run(['scancel', '--signal=USR2', *_jobs()], check=True)
     assert waiting.wait(timeout=300) == 0
     assert job_output(folder, 'err').count('(saved)') == 2 and job_output(folder, 'out').count('free parameters') == 2
     assert launch_process(*short, f'--workdir={tmp_path / "one"}').returncode == 0

@@ -151,6 +151,7 @@ def test_a_job_whose_time_is_over_saves_and_goes_on(tmp_path):
 
 @pytest.mark.nightly
 def test_ctrl_c_ends_the_jobs_of_this_machine_with_all_saved(tmp_path):
+    pytest.importorskip('submitit')
     folder = tmp_path / 'run'
     flags = (*LONG_RUN, '--launcher=local', f'--workdir={folder}')
     waiting = subprocess.Popen(
