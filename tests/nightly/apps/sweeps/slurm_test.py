@@ -54,7 +54,7 @@ def test_two_tasks_train_together_to_one_processs_numbers(tmp_path):
     two = ('--launcher=slurm', '--processes=2', '--config.parallel.data=2', f'--workdir={tmp_path / "two"}')
     done = launch_process(*SHORT, *two)
     assert done.returncode == 0, done.stderr + job_output(tmp_path / 'two', 'err')
-    assert 'submitted as job ' in done.stderr and '| sentences' in done.stdout
+    assert 'submitted as job ' in done.stderr
     assert launch_process(*SHORT, f'--workdir={tmp_path / "one"}').returncode == 0
     one, two = (json.loads((tmp_path / name / 'results.json').read_text()) for name in ('one', 'two'))
     assert two['perplexity'] == pytest.approx(one['perplexity'], rel=1e-5)
@@ -92,7 +92,7 @@ def test_a_requeued_job_goes_on(unbroken, tmp_path, ask):
     wait_until(lambda: '(saved)' in job_output(folder, 'err'), 60, _queue)
     again = launch_process(*flags)  # finds the job in the queue, and waits for it
     assert again.returncode == 0, again.stderr
-    assert f'submitted as job {number};' in again.stderr and '| sentences' in again.stdout
+    assert f'submitted as job {number};' in again.stderr
     assert job_output(folder, 'out').count('free parameters') == 2
     assert outcome(folder) == outcome(unbroken)
 
