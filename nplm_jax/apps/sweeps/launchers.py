@@ -223,9 +223,10 @@ def _read_queue() -> dict[str, str] | None:
 
 
 def _last_line(log: pathlib.Path) -> str:
-    """Returns at most 300 characters of the last line of a log that is not blank."""
+    """Returns at most 300 characters of the last line of a log that is neither blank nor srun's, of an exit code."""
     lines = log.read_text(errors='replace').split('\n') if log.exists() else []
-    return next((line.strip()[:300] for line in reversed(lines) if line.strip()), 'no output')
+    said = (line.strip() for line in reversed(lines) if not line.startswith('srun: error: '))
+    return next((line[:300] for line in said if line), 'no output')
 
 
 def _print(line: str) -> None:

@@ -89,17 +89,21 @@ def test_what_slurm_is_told(programs):
 
 def test_a_job_in_the_queue_is_not_submitted_again(programs, capsys):
     (programs / 'queue').write_text(f'5 {programs}/run\n')
+    (programs / 'logs').mkdir()
     job = launchers.Job('a', programs / 'run', ('launch.py',))
     polls = []
 
     def leave_queue(_):
         polls.append((programs / 'queue').write_text(''))
+        said = 'train.batch_size=14: too many\nsrun: error: node: task 0: Exited with exit code 2\n'
+        (programs / 'logs' / '5_0_log.err').write_text(said)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(launchers.time, 'sleep', leave_queue)
         assert run(programs / 'logs', 'slurm', job) == ['a']
     assert len(polls) == 1 and not (programs / 'sbatch.script').exists()
-    assert ' job 5;' in capsys.readouterr().err
+    submitted, ended = capsys.readouterr().err.splitlines()
+    assert ' job 5;' in submitted and '(train.batch_size=14: too many)' in ended
 
 
 def test_nothing_is_submitted_while_squeue_does_not_tell_what_is_queued(programs):
