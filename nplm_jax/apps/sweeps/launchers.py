@@ -223,9 +223,9 @@ def _read_queue() -> dict[str, str] | None:
 
 
 def _last_line(log: pathlib.Path) -> str:
-    """Returns at most 300 characters of the last line of a log that is neither blank nor srun's, of an exit code."""
+    """Returns at most 300 characters of the last line of a log that is neither blank nor srun's."""
     lines = log.read_text(errors='replace').split('\n') if log.exists() else []
-    said = (line.strip() for line in reversed(lines) if not line.startswith('srun: error: '))
+    said = (line.strip() for line in reversed(lines) if not line.startswith('srun: '))
     return next((line[:300] for line in said if line), 'no output')
 
 
