@@ -144,11 +144,7 @@ class Parser(argparse.ArgumentParser):
         self.add_switch('--json', 'print one JSON object')
 
     def add_output(
-        self,
-        help: str,
-        metavar: str | None = None,
-        required: bool = False,
-        may_be_folder: bool = False,
+        self, help: str, metavar: str | None = None, required: bool = False, may_be_folder: bool = False
     ) -> None:
         """Adds --output, a file to write, and --overwrite.
 

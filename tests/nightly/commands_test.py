@@ -44,6 +44,7 @@ OPTIONAL = {
     '--to=hf': 'safetensors',
     '--to=onnx': 'jax2onnx',
     '--search': 'optuna',
+    '--launcher=local': 'submitit',
     '--tune': 'rapidfuzz',
 }
 

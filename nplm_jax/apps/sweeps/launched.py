@@ -5,19 +5,7 @@ import os
 import sys
 
 from nplm_jax.apps.sweeps import launchers, sweep_points, sweeps
-from nplm_jax.apps.sweeps.sweep_flags import (
-    CONFIGS,
-    GRID,
-    JOBS,
-    LAUNCHER,
-    SEARCH,
-    SLURM,
-    STORAGE,
-    SWEEP,
-    VECTORIZE,
-    is_search,
-    is_sweep,
-)
+from nplm_jax.apps.sweeps import sweep_flags as asked
 from nplm_jax.apps.sweeps.sweep_points import Point, Points
 from nplm_jax.cli.launch_flags import HEARTBEAT, PRINT_CONFIG, PROCESS_ID, PROCESSES
 from nplm_jax.cli.launched import Launch
@@ -25,8 +13,6 @@ from nplm_jax.reporting import catalog
 from nplm_jax.runs import experiment, workdir
 from nplm_jax.runs.command_line import describe_config
 from nplm_jax.utils.errors import BadInput, Resumable
-
-_NEEDED = {'optuna': 'Optuna', 'sqlalchemy': 'SQLAlchemy'}  # by module
 
 
 def run(launch: Launch) -> None:
@@ -37,34 +23,34 @@ def run(launch: Launch) -> None:
         Resumable: The job of a single run, or the processes of a search, ended without a result.
     """
     points, impossible = find_points(launch)
-    for point in points if is_sweep() else []:
+    for point in points if asked.is_sweep() else []:
         workdir.check_path(launch.folder / point.name)  # before the first point trains
     for name, reason in impossible.items():
         print(f'{name}: skipped, since it is impossible ({reason})', file=sys.stderr, flush=True)
     if PRINT_CONFIG.value:
-        print(describe_config(launch.config, [point.overrides for point in points if is_sweep()]))
+        print(describe_config(launch.config, [point.overrides for point in points if asked.is_sweep()]))
         return
-    if is_search():
+    if asked.is_search():
         print(run_search(launch))
         return
-    failed = run_jobs(launch, points) if LAUNCHER.value else []
+    failed = run_jobs(launch, points) if asked.LAUNCHER.value else []
     failures = dict.fromkeys(failed, 'failed') | dict.fromkeys(impossible, 'impossible')
-    if is_sweep() and LAUNCHER.value:
+    if asked.is_sweep() and asked.LAUNCHER.value:
         print(sweeps.write_table(points, launch.folder, failures))
-    elif is_sweep():
-        print(sweeps.run(points, launch.folder, launch.command, VECTORIZE.value, failures))
+    elif asked.is_sweep():
+        print(sweeps.run(points, launch.folder, launch.command, asked.VECTORIZE.value, failures))
     elif failed:
         raise Resumable('the job ended without a result')
 
 
 def find_points(launch: Launch) -> Points:
     """Returns the points that the flags name; the run itself where they name no sweep."""
-    if CONFIGS.value:
-        return Points(sweep_points.config_points(CONFIGS.value.split(';'), launch.overrides), {})
-    if SWEEP.value:
+    if asked.CONFIGS.value:
+        return Points(sweep_points.config_points(asked.CONFIGS.value.split(';'), launch.overrides), {})
+    if asked.SWEEP.value:
         return sweep_points.load_points(launch.file.partition(':')[0], launch.config)
-    if GRID.value:
-        return sweep_points.grid_points(GRID.value, launch.config)
+    if asked.GRID.value:
+        return sweep_points.grid_points(asked.GRID.value, launch.config)
     return Points([Point(launch.config.name, experiment.load_settings(launch.config), {})], {})
 
 
@@ -75,23 +61,22 @@ def run_search(launch: Launch) -> str:
         BadInput: A package is not installed, the config file has no search space or a wrong one, the folder cannot
             serve, or the database has a wrong URL.
     """
-    for module, name in _NEEDED.items():
-        if importlib.util.find_spec(module) is None:
-            raise BadInput('--search', f'{name} is not installed: pip install "nplm-jax[search]"')
+    if importlib.util.find_spec('optuna') is None:
+        raise BadInput('--search', 'Optuna is not installed: pip install "nplm-jax[search]"')
     from nplm_jax.apps.sweeps import search, search_space, search_storage
 
-    assert SEARCH.value is not None
+    assert asked.SEARCH.value is not None
     workdir.check_path(launch.folder / 'trial-0000')
     space = search_space.load(launch.file.partition(':')[0], launch.config)
-    url = search_storage.find_url(STORAGE.value, launch.folder)
+    url = search_storage.find_url(asked.STORAGE.value, launch.folder)
     words = launch.words(launch.file, launch.overrides)
-    searching = search.Search(space, launch.folder, url, SEARCH.value, words, PROCESS_ID.value)
-    if not LAUNCHER.value:
+    searching = search.Search(space, launch.folder, url, asked.SEARCH.value, words, PROCESS_ID.value)
+    if not asked.LAUNCHER.value:
         return searching.run()
-    if STORAGE.value:  # in the environment of child processes: a command line would show its password
-        os.environ['NPLM_STORAGE'] = STORAGE.value
-    options = launchers.parse_slurm_options(SLURM.value)
-    return searching.run_jobs(JOBS.value or 1, LAUNCHER.value == 'slurm', options, launch.scheduler_flags)
+    if asked.STORAGE.value:  # in the environment of child processes: a command line would show its password
+        os.environ['NPLM_STORAGE'] = asked.STORAGE.value
+    options = launchers.parse_slurm_options(asked.SLURM.value)
+    return searching.run_jobs(asked.JOBS.value or 1, asked.LAUNCHER.value, options, launch.scheduler_flags)
 
 
 def run_jobs(launch: Launch, points: list[Point]) -> list[str]:
@@ -104,11 +89,12 @@ def run_jobs(launch: Launch, points: list[Point]) -> list[str]:
     Returns:
         The names of the points whose jobs ended without a result.
     """
+    assert asked.LAUNCHER.value is not None
     jobs, folder = [], launch.folder
-    if is_sweep():
+    if asked.is_sweep():
         sweeps.check_begun(points, folder)
     for point in points:
-        point_folder = folder / point.name if is_sweep() else folder
+        point_folder = folder / point.name if asked.is_sweep() else folder
         workdir.check(point_folder, point.settings)
         if not catalog.finished(point_folder):
             file = point.file or launch.file
@@ -118,6 +104,7 @@ def run_jobs(launch: Launch, points: list[Point]) -> list[str]:
             jobs.append(launchers.Job(point.name, point_folder, arguments))
     if not jobs:
         return []
-    options, processes = launchers.parse_slurm_options(SLURM.value), PROCESSES.value or 1
-    on_slurm, logs = LAUNCHER.value == 'slurm', folder / '.jobs'
-    return launchers.run(jobs, on_slurm, logs, catalog.finished, options, processes, JOBS.value)
+    options, processes = launchers.parse_slurm_options(asked.SLURM.value), PROCESSES.value or 1
+    return launchers.run(
+        jobs, asked.LAUNCHER.value, folder / '.jobs', catalog.finished, options, processes, asked.JOBS.value
+    )

@@ -1,42 +1,31 @@
-"""Runs as jobs of SLURM or of this machine: each process of a job starts the command line that a user would.
+"""Runs as jobs of SLURM or of this machine, by submitit: each process of a job starts the command that a user would.
 
-SLURM stops a run that it preempts or requeues, or whose time is over, by SIGTERM: it saves everything, and resumes when
-SLURM starts the job again. launch.py imports this module before JAX, so nothing here imports JAX.
+A job that is preempted, requeued or out of time saves its state and resumes when SLURM starts it again.
 """
 
+import contextlib
 import dataclasses
+import functools
+import io
 import os
 import pathlib
-import shlex
-import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from nplm_jax.executors.processes import free_port
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.names import did_you_mean
 
-# What a user may set for SLURM jobs: options of sbatch, and `setup`, shell code that runs before the command.
-INTEGER_OPTIONS = ('time', 'nodes', 'cpus_per_task', 'gpus_per_node', 'signal_delay_s')
-STRING_OPTIONS = ('partition', 'account', 'qos', 'mem', 'gres', 'constraint', 'nodelist', 'exclude', 'setup')
-_DEFAULTS = {'time': '1440', 'nodes': '1', 'signal_delay_s': '90', 'setup': ''}  # time in minutes
-# SLURM sends SIGUSR2 to this script alone when the job's time is nearly over, and SIGTERM to the run and to it when the
-# job is requeued. A signal ends `wait`, but not the run that it waits for.
-_SCRIPT = """#!/bin/bash
-{setup}
-[ -z "$SLURM_CPUS_PER_TASK" ] || export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK
-trap 'late=yes; scancel --signal=TERM "$SLURM_JOB_ID"' USR2
-trap : TERM
-srun --unbuffered --open-mode=append --output={log}.out --error={log}.err {command} &
-run=$!
-wait $run; code=$?
-while kill -0 $run 2>/dev/null; do wait $run; code=$?; done
-[ -z "$late" ] || scontrol requeue "$SLURM_JOB_ID"
-exit $code
-"""
+# Options of sbatch, and `setup`, shell code that runs before the command.
+_INTEGERS = ('time', 'nodes', 'cpus_per_task', 'gpus_per_node', 'signal_delay_s')
+_STRINGS = ('partition', 'account', 'qos', 'mem', 'gres', 'constraint', 'nodelist', 'exclude', 'setup')
+_DEFAULTS = {'time': 1440, 'nodes': 1, 'signal_delay_s': 90}  # time in minutes
+_DEVICES = 'CUDA_VISIBLE_DEVICES'  # which submitit empties for jobs of this machine
+_UNLIMITED = 10**6  # minutes of a job of this machine, and starts of a job of SLURM
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,26 +43,56 @@ class Job:
     command: tuple[str, ...]
 
 
-def parse_slurm_options(texts: Iterable[str]) -> dict[str, str]:
+class _Process:
+    """A process of a job. submitit calls it in the job, and `checkpoint` shortly before the job's time is over."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self._words = words
+
+    def __call__(self) -> None:
+        """Runs the command; without success it leaves submitit no result, since SLURM may start the job again."""
+        import submitit
+
+        job = submitit.JobEnvironment()
+        is_local = job.cluster == 'local'
+        number = [f'--process_id={job.global_rank}'] * (is_local and job.num_tasks > 1)
+        # SLURM sends its signals to every process of a job: SIGUSR2, that time is over, is only for this one.
+        ignore = functools.partial(signal.signal, signal.SIGUSR2, signal.SIG_IGN)
+        self._run = subprocess.Popen([*self._words, *number], preexec_fn=ignore)
+        if is_local:
+            signal.signal(signal.SIGTERM, lambda *_: self._run.terminate())
+        if code := self._run.wait():
+            sys.exit(code)
+
+    def checkpoint(self) -> Any:
+        """Has the run save its state. Returns what continues it."""
+        import submitit
+
+        self._run.terminate()
+        os.waitid(os.P_PID, self._run.pid, os.WEXITED | os.WNOWAIT)  # `wait` in a signal handler waits for itself
+        return submitit.helpers.DelayedSubmission(_Process(self._words))
+
+
+def parse_slurm_options(texts: Iterable[str]) -> dict[str, Any]:
     """Converts `['partition=gpu', 'time=60']` to a dictionary; time is in minutes. Raises BadInput."""
-    options: dict[str, str] = {}
+    options: dict[str, Any] = {}
     for text in texts:
-        key, equals, value = text.partition('=')
-        keys = sorted(INTEGER_OPTIONS + STRING_OPTIONS)
+        key, _, value = text.partition('=')
+        keys = sorted(_INTEGERS + _STRINGS)
         allowed = f'must be KEY=VALUE, with a key of {", ".join(keys)}{did_you_mean(key, set(keys) - {key})}'
-        require(bool(equals and value) and key in keys, '--slurm', text, allowed)
-        is_valid = key in STRING_OPTIONS or (value.isdecimal() and int(value) > 0)
+        require(bool(value) and key in keys, '--slurm', text, allowed)
+        is_valid = key in _STRINGS or (value.isdecimal() and int(value) > 0)
         require(is_valid, '--slurm', text, 'must be an integer above 0')
-        options[key] = value
+        options[key] = int(value) if key in _INTEGERS else value
     return options
 
 
 def run(
     jobs: Sequence[Job],
-    on_slurm: bool,
+    launcher: str,
     logs: pathlib.Path,
     finished: Callable[[pathlib.Path], object],
-    options: Mapping[str, str],
+    options: Mapping[str, Any],
     processes: int = 1,
     max_running: int | None = None,
 ) -> list[str]:
@@ -83,8 +102,8 @@ def run(
 
     Args:
         jobs: the jobs.
-        on_slurm: submit to SLURM instead of starting processes of this machine.
-        logs: the folder for what the jobs print; it holds nothing else.
+        launcher: 'slurm', or 'local' for processes of this machine.
+        logs: the folder for what the jobs print and for submitit's files; it holds nothing else.
         finished: returns whether the run in a folder has its result.
         options: the options of SLURM jobs.
         processes: the number of processes of each job, which train together.
@@ -94,116 +113,105 @@ def run(
         The names of the jobs that ended without a result.
 
     Raises:
-        BadInput: SLURM is not there or refuses the job.
+        BadInput: submitit or SLURM is not there, or SLURM refuses the job.
     """
-    backend = _Slurm(logs, options, processes) if on_slurm else _Local(logs, processes)
-    logs.mkdir(parents=True, exist_ok=True)
-    max_running = max_running or (len(jobs) if on_slurm else 1)
-    waiting, poll_seconds = list(jobs), backend.poll_seconds
-    running: dict[Job, str] = {}
-    failed = []
+    is_local = launcher == 'local'
+    executor = _executor(launcher, logs, options, processes)
+    queue = {} if is_local else _read_queue()
+    if queue is None:  # a job of an earlier start may be in it
+        problem = 'squeue does not answer, so jobs could be submitted twice; try again later'
+        raise BadInput('--launcher', problem, value=launcher)
+    max_running = max_running or (1 if is_local else len(jobs))
+    poll_seconds, waiting, running, failed = 0.3 if is_local else 2.0, list(jobs), dict[Job, Any](), list[str]()
     try:
         while waiting or running:
             while waiting and len(running) < max_running:
                 job = waiting.pop(0)
-                running[job] = job_id = backend.submit(job)
-                _print(f'{job.name}: submitted as job {job_id}; logs: {logs}/{job_id}_*')
+                job_id = queue.get(str(job.folder.absolute()))
+                running[job] = _submit(executor, job, launcher, processes, job_id)
+                _print(f'{job.name}: submitted as job {running[job].job_id}; logs: {logs}/{running[job].job_id}_*')
             time.sleep(poll_seconds)
-            poll_seconds = min(30, poll_seconds * backend.backoff)
-            for job in backend.ended(running):
-                log = logs / f'{running.pop(job)}_0_log.err'
+            poll_seconds = poll_seconds if is_local else min(30, poll_seconds * 1.3)
+            for job in _ended(running, is_local):
+                log = running.pop(job).paths.stderr
                 if finished(job.folder):
                     _print(f'{job.name}: finished, {len(waiting) + len(running)} to go')
                 else:
                     failed.append(job.name)
                     _print(f'{job.name}: ended without a result ({_last_line(log)}); see {log}')
     except BaseException:
-        backend.on_interrupt(running)
+        ids = [submitted.job_id for submitted in running.values() if not (is_local and submitted.done())]
+        if is_local:
+            for job_id in ids:
+                os.kill(int(job_id), signal.SIGTERM)
+            while not all(submitted.done() for submitted in running.values()):
+                time.sleep(poll_seconds)
+        elif ids:
+            which = f'{" ".join(ids)} (cancel them with scancel {" ".join(ids)})'
+            _print(f'jobs still running: {which}; the same command waits for them again')
         raise
     return failed
 
 
-class _Slurm:
-    """Jobs of SLURM. Their state comes from squeue, because not every SLURM installation has accounting."""
-
-    poll_seconds, backoff = 2.0, 1.3
-
-    def __init__(self, logs: pathlib.Path, options: Mapping[str, str], processes: int) -> None:
-        if not shutil.which('sbatch'):
-            raise BadInput(
-                '--launcher',
-                'sbatch not found; run this where SLURM is installed, or use --launcher=local',
-                value='slurm',
-            )
-        asked = _DEFAULTS | dict(options)
-        nodes = int(asked['nodes'])
-        require(processes % nodes == 0, '--processes', processes, f'must be a multiple of nodes={nodes}')
-        self._setup, delay = asked.pop('setup'), asked.pop('signal_delay_s')
-        asked |= {'ntasks_per_node': str(processes // nodes), 'signal': f'B:USR2@{delay}'}
-        self._flags = [f'--{key.replace("_", "-")}={value}' for key, value in asked.items()]
-        self._logs, self._processes = logs.absolute(), processes
-        queue = _read_queue()
-        if queue is None:  # a job of an earlier start may be in it
-            raise BadInput(
-                '--launcher', 'squeue does not answer, so jobs could be submitted twice; try again later', value='slurm'
-            )
-        self._queue = queue
-
-    def submit(self, job: Job) -> str:
-        folder = str(job.folder.absolute())
-        if folder in self._queue:
-            return self._queue[folder]
-        command = shlex.join([sys.executable, *job.command, *['--distributed'] * (self._processes > 1)])
-        script = _SCRIPT.format(setup=self._setup, log=shlex.quote(f'{self._logs}/%j_%t_log'), command=command)
-        about = [f'--job-name={job.name}', f'--comment={folder}', f'--output={self._logs}/%j_log.out']
-        sbatch = ['sbatch', '--parsable', '--requeue', '--open-mode=append', *about, *self._flags]
-        done = subprocess.run(sbatch, input=script, capture_output=True, text=True)
-        if done.returncode:
-            reasons = done.stderr.strip().splitlines() or [f'sbatch ended with exit code {done.returncode}']
-            raise BadInput('--launcher', reasons[-1], value='slurm')
-        return done.stdout.strip().partition(';')[0]
-
-    def ended(self, running: Iterable[Job]) -> list[Job]:
-        queue = _read_queue()
-        return [] if queue is None else [job for job in running if str(job.folder.absolute()) not in queue]
-
-    def on_interrupt(self, running: Mapping[Job, str]) -> None:
-        if running:
-            ids = ' '.join(running.values())
-            _print(f'jobs still running: {ids} (cancel them with scancel {ids}); the same command waits for them again')
+def _executor(launcher: str, logs: pathlib.Path, options: Mapping[str, Any], processes: int) -> Any:
+    """Returns submitit's executor. Raises BadInput if submitit or SLURM is not there."""
+    try:
+        import submitit
+    except ImportError:
+        problem = 'submitit is not installed: pip install "nplm-jax[jobs]"'
+        raise BadInput('--launcher', problem, value=launcher) from None
+    asked = _DEFAULTS | dict(options)
+    nodes = asked.pop('nodes')
+    require(processes % nodes == 0, '--processes', processes, f'must be a multiple of nodes={nodes}')
+    try:
+        executor = submitit.AutoExecutor(logs, launcher, slurm_max_num_timeout=_UNLIMITED)
+    except RuntimeError:
+        problem = 'srun not found; run this where SLURM is installed, or use --launcher=local'
+        raise BadInput('--launcher', problem, value=launcher) from None
+    executor.update_parameters(
+        nodes=nodes,
+        tasks_per_node=processes // nodes,
+        local_timeout_min=_UNLIMITED,
+        slurm_time=asked.pop('time'),
+        slurm_signal_delay_s=asked.pop('signal_delay_s'),
+        slurm_setup=[asked.pop('setup', '')],
+        slurm_srun_args=[f'--cpus-per-task={asked[key]}' for key in asked if key == 'cpus_per_task'],
+        slurm_additional_parameters={**asked, 'requeue': True},
+    )
+    return executor
 
 
-class _Local:
-    """Jobs of this machine, which end with the process that waits for them."""
+def _submit(executor: Any, job: Job, launcher: str, processes: int, job_id: str | None) -> Any:
+    """Submits a job, unless it has an id already. Returns submitit's job. Raises BadInput if SLURM refuses it."""
+    import cloudpickle
+    import submitit
 
-    poll_seconds, backoff = 0.3, 1.0
+    if job_id:
+        return submitit.SlurmJob(executor.folder, job_id)
+    words = [sys.executable, *job.command, *['--distributed'] * (processes > 1)]
+    if launcher == 'local':
+        devices = os.environ.get(_DEVICES)
+        shown = ['-u', _DEVICES, *([] if devices is None else [f'{_DEVICES}={devices}'])]
+        group = [f'--coordinator=localhost:{free_port()}', f'--processes={processes}'] if processes > 1 else []
+        words = ['env', *shown, *words, *group]
+    executor.update_parameters(name=job.name, slurm_comment=str(job.folder.absolute()))
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the Python of a job may not find this package
+    former = signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited: Ctrl-C is for the waiting process
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):  # submitit prints what SLURM said
+            return executor.submit(_Process(words))
+    except submitit.core.utils.FailedJobError as error:
+        raise BadInput('--launcher', str(error).strip().splitlines()[-1], value=launcher) from None
+    finally:
+        signal.signal(signal.SIGINT, former)
 
-    def __init__(self, logs: pathlib.Path, processes: int) -> None:
-        self._logs, self._processes = logs, processes
-        self._started: dict[Job, list[subprocess.Popen[bytes]]] = {}
 
-    def submit(self, job: Job) -> str:
-        job_id, port = f'{os.getpid()}.{len(self._started)}', free_port()
-        self._started[job] = []
-        for number in range(self._processes):
-            group = [f'--coordinator=localhost:{port}', f'--processes={self._processes}', f'--process_id={number}']
-            command = [sys.executable, *job.command, *(['--distributed', *group] if self._processes > 1 else [])]
-            log = self._logs / f'{job_id}_{number}_log'
-            with open(f'{log}.out', 'wb') as out, open(f'{log}.err', 'wb') as err:
-                # In a session of its own: Ctrl-C is for the waiting process (see `on_interrupt`).
-                child = subprocess.Popen(command, stdout=out, stderr=err, start_new_session=True)
-            self._started[job].append(child)
-        return job_id
-
-    def ended(self, running: Iterable[Job]) -> list[Job]:
-        return [job for job in running if all(child.poll() is not None for child in self._started[job])]
-
-    def on_interrupt(self, running: Mapping[Job, str]) -> None:
-        children = [child for job in running for child in self._started[job]]
-        for child in children:
-            child.send_signal(signal.SIGTERM)
-        for child in children:
-            child.wait()
+def _ended(running: Mapping[Job, Any], is_local: bool) -> list[Job]:
+    """Returns the jobs that are over; of SLURM's, those that left its queue, since not every SLURM has accounting."""
+    if is_local:
+        return [job for job, submitted in running.items() if submitted.done()]
+    queue = _read_queue()
+    return [job for job in running if queue is not None and str(job.folder.absolute()) not in queue]
 
 
 def _read_queue() -> dict[str, str] | None:
@@ -215,9 +223,10 @@ def _read_queue() -> dict[str, str] | None:
 
 
 def _last_line(log: pathlib.Path) -> str:
-    """Returns at most 300 characters of the last line of a log that is not blank."""
+    """Returns at most 300 characters of the last line of a log that is neither blank nor srun's."""
     lines = log.read_text(errors='replace').split('\n') if log.exists() else []
-    return next((line.strip()[:300] for line in reversed(lines) if line.strip()), 'no output')
+    said = (line.strip() for line in reversed(lines) if not line.startswith('srun: '))
+    return next((line[:300] for line in said if line), 'no output')
 
 
 def _print(line: str) -> None:

@@ -6,33 +6,57 @@ import functools
 import os
 import pathlib
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import optuna
-from optuna.exceptions import StorageInternalError, UpdateFinishedTrialError
+from optuna.exceptions import UpdateFinishedTrialError
 from optuna.trial import TrialState
 
-from nplm_jax.apps.sweeps import launchers, search_report, search_space, search_storage, search_trial
+from nplm_jax.apps.sweeps import launchers, search_report, search_space, search_storage
 from nplm_jax.apps.sweeps.search_report import trial_name
+from nplm_jax.config.settings import Settings
+from nplm_jax.inference.perplexity import nll_to_perplexity
 from nplm_jax.reporting.shell import command_line, python_command
 from nplm_jax.reporting.text import null_to_inf
-from nplm_jax.runs import run_inputs, workdir
+from nplm_jax.runs import experiment, run_inputs, workdir
 from nplm_jax.runs.shared_corpus import SharedCorpus
-from nplm_jax.runs.signals import Terminated
-from nplm_jax.training.train import Interrupted, Pruned
+from nplm_jax.training.milestones import Progress, Schedule
+from nplm_jax.training.train import Pruned
 from nplm_jax.utils.errors import BadInput, NonFiniteError, Resumable, require
 
-_ENDS = (BadInput, OSError, StorageInternalError, Interrupted, KeyboardInterrupt, Terminated)  # of a process
+_FINISHED = TrialState.COMPLETE, TrialState.PRUNED
 
 
-class _NotNeeded(Exception):
-    """Other processes run all trials that are missing."""
+class _Lost(BaseException):
+    """Another process has this process's trial. Optuna records nothing of a BaseException."""
 
 
-class _Left(BaseException):
-    """This process left its trial; Optuna lets it pass and records nothing. Its cause, if any, ends the process."""
+@dataclasses.dataclass
+class Report:
+    """Reports each validation of a run to its trial, and asks whether to prune it.
+
+    Trials are compared at the same number of validations: updates of batches of different sizes are not the same.
+
+    Attributes:
+        trial: the trial.
+        known: what an earlier start of the trial reported.
+    """
+
+    trial: optuna.Trial
+    known: Mapping[int, float]
+
+    def __call__(self, progress: Progress, schedule: Schedule) -> bool:
+        """Returns whether to stop the run: the trial is to be pruned, or it is another process's now."""
+        number = -(-progress.step // schedule.evaluate_every)
+        with contextlib.suppress(UpdateFinishedTrialError):
+            if number not in self.known:
+                self.trial.report(nll_to_perplexity(progress.valid_nll), number)
+            self.trial.set_user_attr('seconds', round(progress.seconds, 1))
+            return self.trial.should_prune()
+        return True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +67,7 @@ class Search:
         space: what it varies.
         folder: its folder, in which each trial has its own.
         url: the URL of its database.
-        num_trials: the number of trials, complete or pruned, that the study is to have.
+        num_trials: the number of trials, complete or pruned, at which processes begin no other.
         words: the command line of its config: launch.py, --config and the keys that flags set.
         worker: the number of this process of several; None if it is not known to be one.
         make_sampler: called with `seed`, makes what chooses the points.
@@ -78,20 +102,19 @@ class Search:
             storage = stack.enter_context(search_storage.opened(self.url))
             study = self.open_study(storage)
             if search_storage.is_sqlite(self.url):  # no other process runs these
-                for trial in study.get_trials(states=(TrialState.RUNNING,)):
-                    study.tell(trial.number, state=TrialState.FAIL)
-                    search_storage.retry()(study, trial)
-            self._finish(study, storage)
+                for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+                    _give_back(study, trial.number, search_storage.MAX_RETRIES)
+            self._finish(study)
             return search_report.write(study, self.folder, self._command_of)
 
     def run_jobs(
-        self, num_workers: int, on_slurm: bool, options: Mapping[str, str], worker_flags: Sequence[str] = ()
+        self, num_workers: int, launcher: str, options: Mapping[str, Any], worker_flags: Sequence[str] = ()
     ) -> str:
         """Runs the missing trials in several processes. Returns what `search_report.write` returns.
 
         Args:
             num_workers: the number of processes.
-            on_slurm: submit them to SLURM instead of starting processes of this machine.
+            launcher: 'slurm', or 'local' for processes of this machine.
             options: the options of SLURM jobs.
             worker_flags: further flags of the processes.
 
@@ -111,7 +134,7 @@ class Search:
             ]
             if num_finished(study) < self.num_trials:
                 is_complete = lambda _: num_finished(study) >= self.num_trials  # noqa: E731
-                launchers.run(jobs, on_slurm, self.folder / '.jobs', is_complete, options, 1, num_workers)
+                launchers.run(jobs, launcher, self.folder / '.jobs', is_complete, options, 1, num_workers)
             if (found := num_finished(study)) < self.num_trials:
                 raise Resumable(f'the workers ended after {found} of {self.num_trials} trials')
             return search_report.write(study, self.folder, self._command_of)
@@ -131,8 +154,7 @@ class Search:
         seed = [self.space.settings.seed, self.worker or 0, len(study.get_trials(deepcopy=False))]
         alone = search_storage.is_sqlite(self.url) or self.worker is not None
         state = int(np.random.SeedSequence(seed).generate_state(1)[0]) if alone else None
-        with search_storage.ignored_experimental():
-            study.sampler = self.make_sampler(seed=state)
+        study.sampler = self.make_sampler(seed=state)
         identity, has_folders = self.space.identity(), any(self.folder.glob('trial-*'))
         if 'identity' not in study.user_attrs:
             if has_folders:
@@ -157,63 +179,57 @@ class Search:
         elif study.user_attrs['text'] != digest:
             run_inputs.refuse_changes(self.folder, 'the study was started on a different text')
 
-    def _finish(self, study: optuna.Study, storage: optuna.storages.RDBStorage) -> None:
+    def _finish(self, study: optuna.Study) -> None:
         """Runs trials until the study has enough."""
-        corpus = SharedCorpus(self.space.settings)
+        corpus, begun = SharedCorpus(self.space.settings), list[int]()
         if num_finished(study) < self.num_trials:  # a text that is missing ends the search, not each trial
             self._check_text(study, run_inputs.text_digest(corpus.data))
-        objective = functools.partial(self._objective, study, corpus)
+        objective = functools.partial(self._objective, corpus, begun)
+        enough = optuna.study.MaxTrialsCallback(self.num_trials, _FINISHED)
         while num_finished(study) < self.num_trials:
-            states = [trial.state for trial in study.get_trials(deepcopy=False)]
-            waits = TrialState.WAITING in states
-            if waits or len(states) - states.count(TrialState.FAIL) < self.num_trials:
-                try:
-                    study.optimize(objective, n_trials=1, catch=(_NotNeeded,))
-                except _Left as left:
-                    if left.__cause__:
-                        raise left.__cause__ from None
-                except UpdateFinishedTrialError:  # another process counted the trial as lost just now
-                    pass
-            else:
-                search_trial.wait()
-                search_storage.fail_silent_trials(study, storage)
+            try:
+                study.optimize(objective, callbacks=[enough])
+            except _Lost:
+                begun.clear()
+            except BaseException:
+                for number in begun[-1:]:
+                    _give_back(study, number)
+                raise
 
-    def _objective(self, study: optuna.Study, corpus: SharedCorpus, trial: optuna.Trial) -> float:
-        """Trains one trial. Returns its validation perplexity.
+    def _objective(self, corpus: SharedCorpus, begun: list[int], trial: optuna.Trial) -> float:
+        """Trains one trial, whose number it adds to `begun`. Returns its validation perplexity.
 
         Raises:
             optuna.TrialPruned: the pruner stopped it, or its point cannot be trained.
-            _NotNeeded: it is one too many.
-            _Left: it is queued again; the cause is what ends this process, or None if another process queued it.
+            _Lost: this process was silent for too long; another one continues the trial.
         """
-        before = [t for t in study.get_trials(deepcopy=False) if t.number < trial.number]
-        if sum(t.state != TrialState.FAIL for t in before) >= self.num_trials:
-            raise _NotNeeded  # another process began the last trial at the same time
-        frozen = study.get_trials(deepcopy=False)[trial.number]
-        name, point = trial_name(frozen), None
+        begun.append(trial.number)
+        frozen = trial.study.get_trials(deepcopy=False)[trial.number]
+        name = trial_name(frozen)
+        try:
+            return self._train(corpus, trial, self.folder / name, Report(trial, frozen.intermediate_values))
+        except UpdateFinishedTrialError:
+            print(f'{name}: was silent for too long; another process continues it', file=sys.stderr, flush=True)
+            raise _Lost from None
+
+    def _train(self, corpus: SharedCorpus, trial: optuna.Trial, folder: pathlib.Path, report: Report) -> float:
+        """Does what `_objective` says; raises UpdateFinishedTrialError where that raises _Lost."""
+        point = None
         try:
             point = self.space.point(trial)
             trial.set_user_attr('point', dict(point.overrides))
-            command = self._command_of(point.overrides, f'--workdir={self.folder / name}')
+            command = self._command_of(point.overrides, f'--workdir={folder}')
             shared = corpus if point.settings.corpus == self.space.settings.corpus else None
-            report = search_trial.Report(trial, frozen.intermediate_values)
-            results = search_trial.train(point.settings, self.folder / name, command, shared, report)
-            trial.set_user_attr('seconds', float(results['seconds']))
-            if search_trial.is_lost(trial):
-                raise _Left
-        except (Pruned, NonFiniteError, UpdateFinishedTrialError, *_ENDS) as error:
-            verdict = search_trial.verdict(error, point)
-            if search_trial.is_lost(trial):
-                print(f'{name}: was silent for too long; another process continues it', file=sys.stderr, flush=True)
-                raise _Left from (None if verdict else error)
-            if not verdict:
-                study.tell(trial.number, state=TrialState.FAIL)
-                search_storage.requeue(study, study.get_trials()[trial.number])
-                raise _Left from error
-            advice = f'; to train it to its end: {command}' if verdict == 'pruned' else ''
-            print(f'{name}: {error}{advice}', file=sys.stdout if advice else sys.stderr, flush=True)
+            results = _run(point.settings, folder, command, shared, report)
+        except (Pruned, NonFiniteError, BadInput) as error:
+            if isinstance(error, BadInput) and point and error.key not in point.overrides:
+                raise  # it is not the point's: another start may succeed
+            verdict = {Pruned: 'pruned', NonFiniteError: 'diverged', BadInput: 'refused'}[type(error)]
             trial.set_user_attr('state', verdict)
+            advice = f'; to train it to its end: {command}' if verdict == 'pruned' else ''
+            print(f'{folder.name}: {error}{advice}', file=sys.stdout if advice else sys.stderr, flush=True)
             raise optuna.TrialPruned from None
+        trial.set_user_attr('seconds', float(results['seconds']))
         return null_to_inf(results['perplexity']['valid'])
 
     def _command_of(self, point: Mapping[str, Any], *flags: str) -> str:
@@ -223,7 +239,25 @@ class Search:
         return command_line([python_command(), *words, *keys, *flags])
 
 
+def _run(settings: Settings, folder: pathlib.Path, *rest: Any) -> dict[str, Any]:
+    """Calls `experiment.run`, once a process that was suspended and has lost the trial leaves its folder."""
+    while True:
+        try:
+            return experiment.run(settings, folder, *rest)
+        except workdir.FolderInUse as error:
+            print(f'{error} (waiting)', file=sys.stderr, flush=True)
+            time.sleep(search_storage.HEARTBEAT)
+
+
+def _give_back(study: optuna.Study, number: int, limit: int | None = None) -> None:
+    """Adds a trial again that its process left; see `search_storage.retry`."""
+    if study.get_trials(deepcopy=False)[number].state == TrialState.RUNNING:
+        study.tell(number, state=TrialState.FAIL)
+    trial = study.get_trials()[number]
+    if trial.state == TrialState.FAIL:
+        search_storage.retry(study, trial, limit)
+
+
 def num_finished(study: optuna.Study) -> int:
     """Returns the number of trials that are complete or pruned."""
-    states = (TrialState.COMPLETE, TrialState.PRUNED)
-    return len(study.get_trials(deepcopy=False, states=states))
+    return len(study.get_trials(deepcopy=False, states=_FINISHED))

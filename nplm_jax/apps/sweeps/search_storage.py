@@ -19,10 +19,6 @@ MAX_RETRIES = 3  # of one trial
 _TIMEOUT = 10  # seconds to connect
 _PLAIN = re.compile(r'[^\s=?#@;]*')
 _ALLOWED = 'must be postgresql+psycopg://USER@HOST/DATABASE'
-_WITHOUT_HEARTBEAT = sa.text(
-    "SELECT trial_id FROM trials JOIN studies USING (study_id) WHERE study_name = :name AND state = 'RUNNING' "
-    'AND trial_id NOT IN (SELECT trial_id FROM trial_heartbeats)'
-)
 
 
 def find_url(flag: str | None, folder: pathlib.Path) -> str:
@@ -77,33 +73,36 @@ def opened(url: str) -> Iterator[optuna.storages.RDBStorage]:
     """
     timeout = {} if is_sqlite(url) else {'connect_args': {'connect_timeout': _TIMEOUT}}
     shown = _show(sa.make_url(url))
-    try:
-        with ignored_experimental():
-            connect = functools.partial(
-                optuna.storages.RDBStorage,
-                url,
-                engine_kwargs={'pool_pre_ping': True, **timeout},
-                heartbeat_interval=HEARTBEAT,
-                heartbeat_stale_trial_callback=retry(),
-            )
+    with warnings.catch_warnings():
+        # Heartbeats, which Optuna has had since 2021, are experimental.
+        warnings.simplefilter('ignore', optuna.exceptions.ExperimentalWarning)
+        connect = functools.partial(
+            optuna.storages.RDBStorage,
+            url,
+            engine_kwargs={'pool_pre_ping': True, **timeout},
+            heartbeat_interval=HEARTBEAT,
+            heartbeat_stale_trial_callback=functools.partial(retry, limit=MAX_RETRIES),
+        )
+        try:
             try:
                 storage = connect()
             except (sa.exc.IntegrityError, sa.exc.ProgrammingError):  # another process made the tables just now
                 storage = connect()
-    except ImportError:
-        raise BadInput('--storage', 'psycopg is not installed: pip install "nplm-jax[search]"', value=shown) from None
-    except (sa.exc.SQLAlchemyError, RuntimeError) as error:
-        cause = getattr(error, 'orig', None) or error
-        password = str(sa.make_url(url).password or '')
-        reason = type(cause).__name__ if password and password in str(cause) else first_line(cause)
-        raise BadInput('--storage', f'cannot be used ({reason})', value=shown) from None
-    try:
-        yield storage
-    except (optuna.exceptions.StorageInternalError, sa.exc.SQLAlchemyError) as error:
-        raise Resumable(f'--storage={shown}: failed ({type(error).__name__})') from None
-    finally:
-        storage.remove_session()
-        storage.engine.dispose()
+        except ImportError:
+            problem = 'psycopg is not installed: pip install "nplm-jax[search]"'
+            raise BadInput('--storage', problem, value=shown) from None
+        except (sa.exc.SQLAlchemyError, RuntimeError) as error:
+            cause = getattr(error, 'orig', None) or error
+            password = str(sa.make_url(url).password or '')
+            reason = type(cause).__name__ if password and password in str(cause) else first_line(cause)
+            raise BadInput('--storage', f'cannot be used ({reason})', value=shown) from None
+        try:
+            yield storage
+        except (optuna.exceptions.StorageInternalError, sa.exc.SQLAlchemyError) as error:
+            raise Resumable(f'--storage={shown}: failed ({type(error).__name__})') from None
+        finally:
+            storage.remove_session()
+            storage.engine.dispose()
 
 
 def _show(url: sa.URL) -> str:
@@ -111,36 +110,6 @@ def _show(url: sa.URL) -> str:
     return str(sa.URL.create(url.drivername, url.username, None, url.host, url.port, url.database))
 
 
-def retry() -> optuna.storages.RetryHeartbeatStaleTrialCallback:
-    """Returns what adds a trial again whose process was killed: the new one goes on in the folder of the first."""
-    with ignored_experimental():
-        return optuna.storages.RetryHeartbeatStaleTrialCallback(MAX_RETRIES, inherit_intermediate_values=True)
-
-
-def requeue(study: optuna.Study, trial: optuna.trial.FrozenTrial) -> None:
-    """Adds a trial again that its process gave back; unlike `retry` it does not count this against MAX_RETRIES."""
-    copied = ('params', 'distributions', 'user_attrs', 'intermediate_values')
-    first = {'failed_trial': trial.number, **trial.system_attrs}
-    kept = {name: getattr(trial, name) for name in copied}
-    study.add_trial(optuna.create_trial(state=optuna.trial.TrialState.WAITING, system_attrs=first, **kept))
-
-
-def fail_silent_trials(study: optuna.Study, storage: optuna.storages.RDBStorage) -> None:
-    """Fails the trials whose processes are silent, and adds them again.
-
-    Optuna passes over a trial whose process was killed before its first heartbeat: it gets one here.
-    """
-    with storage.engine.connect() as connection:
-        numbers = connection.scalars(_WITHOUT_HEARTBEAT, {'name': study.study_name}).all()
-    for number in numbers:
-        storage.record_heartbeat(number)
-    with ignored_experimental():
-        optuna.storages.fail_stale_trials(study)
-
-
-@contextlib.contextmanager
-def ignored_experimental() -> Iterator[None]:
-    """Ignores Optuna's warnings that heartbeats, which it has had since 2021, are experimental."""
-    with warnings.catch_warnings():
-        warnings.simplefilter('ignore', optuna.exceptions.ExperimentalWarning)
-        yield
+def retry(study: optuna.Study, trial: optuna.trial.FrozenTrial, limit: int | None = None) -> None:
+    """Adds a trial again, unless it was added `limit` times: the new one continues in the folder of the first."""
+    optuna.storages.RetryHeartbeatStaleTrialCallback(limit, inherit_intermediate_values=True)(study, trial)

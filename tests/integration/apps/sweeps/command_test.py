@@ -31,6 +31,7 @@ def test_a_sweep_over_words(tmp_path):
 
 
 def test_the_points_of_a_sweep_as_processes(tmp_path):
+    pytest.importorskip('submitit')
     done = nplm(tmp_path, 'sweep', 'sentences', 'seed=2', *SHORT, '--workdir=jobs', '--launcher=local')
     assert done.returncode == 0, done.stderr + done.stdout
     assert (tmp_path / 'jobs' / 'seed_2' / 'results.json').exists()

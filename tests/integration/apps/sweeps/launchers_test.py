@@ -1,7 +1,10 @@
 import json
 import re
 
+import pytest
 from helpers import launch
+
+pytest.importorskip('submitit')
 
 SWEEP = """
 from configs import sentences

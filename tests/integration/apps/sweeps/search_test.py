@@ -1,22 +1,16 @@
-"""A search: its trials are runs, it resumes, it says what is wrong, and a lost process costs one trial at most."""
+"""A search: its trials are runs, it resumes, and it says what is wrong."""
 
 import contextlib
 import json
-import os
 import pathlib
 import re
-import shutil
-import signal
-import subprocess
-import sys
-import tempfile
+import types
 
 import pytest
-from helpers import ROOT, launch, one_line, wait_until
-from search_studies import ROW, STUDY, TrialState, ask, opened, optuna, start, trials
+from helpers import launch, one_line
+from search_studies import ROW, STUDY, TrialState, ask, opened, start, trials
 
-from nplm_jax.apps.sweeps import search_storage, search_trial
-from nplm_jax.executors.processes import free_port
+from nplm_jax.apps.sweeps import search, search_storage
 from nplm_jax.runs import workdir
 from nplm_jax.utils.errors import BadInput
 
@@ -101,7 +95,7 @@ def test_a_failure_of_the_machine_ends_the_search_and_the_same_command_continues
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(search_trial.experiment, 'run', fail)
+        patch.setattr(search.experiment, 'run', fail)
         for _ in range(search_storage.MAX_RETRIES + 1):  # it is no retry
             done = start(study, 1)
             assert (
@@ -116,34 +110,21 @@ def test_a_failure_of_the_machine_ends_the_search_and_the_same_command_continues
 
 
 def test_a_trial_waits_for_the_process_that_still_holds_its_folder(study, monkeypatch):
-    holder, run = contextlib.ExitStack(), search_trial.experiment.run
+    holder, run = contextlib.ExitStack(), search.experiment.run
     (folder := study.parent / 'runs' / 'trial-0000').mkdir(parents=True)
     holder.enter_context(workdir.locked(folder))
     (study.parent / 'runs' / 'trial-0000').rename(study.parent / 'held')
-    monkeypatch.setattr(search_trial, 'wait', holder.close)
+    monkeypatch.setattr(search, 'time', types.SimpleNamespace(sleep=lambda _: holder.close()))
 
     def run_held(settings, folder, *rest):
         if not folder.exists():
             (study.parent / 'held').rename(folder)
         return run(settings, folder, *rest)
 
-    monkeypatch.setattr(search_trial.experiment, 'run', run_held)
+    monkeypatch.setattr(search.experiment, 'run', run_held)
     done = start(study, 1)
     assert done.returncode == 0 and [trial.state for trial in trials(study)] == [TrialState.COMPLETE]
     assert "trial-0000': " in done.stderr and done.stderr.count('\n') == 1
-
-
-def test_a_trial_without_a_heartbeat_is_lost_as_well(study, monkeypatch):
-    monkeypatch.setattr(search_storage, 'HEARTBEAT', 1)
-    with search_storage.opened(f'sqlite:///{study.parent}/search.db') as storage:
-        made = optuna.create_study(storage=storage)
-        ask(made)  # by a process that is killed before its first heartbeat
-
-        def is_queued():
-            search_storage.fail_silent_trials(made, storage)
-            return [trial.state for trial in made.get_trials()] == [TrialState.FAIL, TrialState.WAITING]
-
-        wait_until(is_queued, 20, lambda: str(made.get_trials()))
 
 
 def test_a_database_that_holds_another_study_is_one_line(study):
@@ -164,90 +145,3 @@ def test_a_database_that_holds_another_study_is_one_line(study):
     done = start(study, 2)
     assert done.returncode == 2
     one_line(done.stderr, f"--workdir='{study.parent}/runs'")
-
-
-PROGRAMS = f'{os.environ["PATH"]}:{":".join(map(str, pathlib.Path("/usr/lib/postgresql").glob("*/bin")))}'
-# A worker of launch.py that misses heartbeats after seconds.
-WORKER = """
-import functools, sys
-from absl import app
-from nplm_jax.cli import launch
-from nplm_jax.apps.sweeps import search_storage
-search_storage.HEARTBEAT = 1
-app.run(functools.partial(launch.main, program=(__file__,)), flags_parser=launch.parse_flags)
-"""
-
-
-@pytest.fixture
-def postgres():
-    """The URL of an empty database of a PostgreSQL server, which may not be root's."""
-    initdb, control = (shutil.which(name, path=PROGRAMS) for name in ('initdb', 'pg_ctl'))
-    if not (initdb and control):
-        pytest.skip('PostgreSQL is not installed')
-    pytest.importorskip('psycopg')
-    as_nobody = ['setpriv', '--reuid=65534', '--regid=65534', '--clear-groups'] if os.getuid() == 0 else []
-    with tempfile.TemporaryDirectory(dir='/tmp') as folder:  # the user has to reach it
-        if as_nobody:
-            os.chown(folder, 65534, 65534)
-
-        def run(*words):
-            # The server inherits the streams: a pipe would not end.
-            subprocess.run([*as_nobody, *words], check=True, cwd=folder, stdout=subprocess.DEVNULL)
-
-        run(initdb, '--username=me', '--auth=trust', '--no-sync', f'--pgdata={folder}/data')
-        options = f'-p {(port := free_port())} -k {folder} -c fsync=off -c listen_addresses=localhost'
-        server = (control, f'--pgdata={folder}/data', '--wait')
-        run(*server, f'--log={folder}/log', f'--options={options}', 'start')
-        try:
-            yield f'postgresql+psycopg://me:secret@localhost:{port}/postgres'
-        finally:
-            run(*server, '--mode=fast', 'stop')
-
-
-def num_of(url, state):
-    with contextlib.suppress(KeyError), opened(url) as shared:  # no such study yet
-        return len(shared.get_trials(states=(state,)))
-
-
-@pytest.mark.nightly
-def test_workers_share_a_database_and_a_killed_or_suspended_one_loses_its_own_trial_alone(study, tmp_path, postgres):
-    go, name = tmp_path / 'go', "'model.h', 2, 9"
-    wait = f"""
-    import pathlib, time
-    while trial.study.study_name == 'sentences' and trial.number < 4 and not pathlib.Path('{go}').exists():
-        time.sleep(0.1)
-"""
-    head, define, body = STUDY.partition('def search(trial):')
-    study.write_text(head + define + wait + body.replace(name, "'model.h', 5, 5"))
-    (tmp_path / 'worker.py').write_text(WORKER)
-    words = [sys.executable, tmp_path / 'worker.py', f'--config={study}', '--search=8', f'--workdir={tmp_path}/runs']
-    flags = [f'--storage={postgres}', '--launcher=local', '--jobs=4']
-    env = {**os.environ, 'PYTHONPATH': str(ROOT)}
-    log = tmp_path / 'log'
-    with log.open('wb') as file:
-        parent = subprocess.Popen([*words, *flags], env=env, stdout=file, stderr=file)
-    try:
-        children = pathlib.Path(f'/proc/{parent.pid}/task/{parent.pid}/children')
-        wait_until(lambda: num_of(postgres, TrialState.RUNNING) == 4, 60, log.read_text)
-        *killed, suspended = map(int, children.read_text().split()[:3])
-        for pid in killed:
-            os.kill(pid, signal.SIGKILL)
-        os.kill(suspended, signal.SIGSTOP)
-        go.touch()
-        wait_until(lambda: num_of(postgres, TrialState.FAIL) == 3, 60, log.read_text)
-        os.kill(suspended, signal.SIGCONT)
-        assert parent.wait(60) == 0, log.read_text()
-    finally:
-        parent.terminate()
-        parent.wait()
-    with opened(postgres) as shared:
-        made = shared.get_trials()
-    states = [trial.state for trial in made]
-    assert states.count(TrialState.COMPLETE) + states.count(TrialState.PRUNED) == 8
-    lost = [trial.number for trial in made if trial.state == TrialState.FAIL and 'point' not in trial.user_attrs]
-    assert len(lost) == 3 and {t.system_attrs.get('failed_trial') for t in made} == {None, *lost}
-    assert len(ROW.findall((tmp_path / 'runs' / 'table.md').read_text())) == 8
-    written = b''.join(path.read_bytes() for path in tmp_path.rglob('*') if path.is_file())
-    assert b'secret' not in written and b'Traceback' not in written
-    again = launch(*words[2:4], f'--workdir={tmp_path}/runs', f'--storage={postgres}')
-    assert again.returncode == 0 and 'Output directory' not in again.stdout, again.stderr

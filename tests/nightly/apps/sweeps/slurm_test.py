@@ -8,6 +8,7 @@ import subprocess
 import pytest
 from helpers import LONG_RUN, ROOT, command, job_output, launch_process, outcome, wait_until
 
+pytest.importorskip('submitit')
 pytestmark = pytest.mark.skipif(
     not shutil.which('slurmctld'), reason='needs SLURM, which `tools/slurm_node.sh start DIR` installs as root'
 )
@@ -53,7 +54,7 @@ def test_two_tasks_train_together_to_one_processs_numbers(tmp_path):
     two = ('--launcher=slurm', '--processes=2', '--config.parallel.data=2', f'--workdir={tmp_path / "two"}')
     done = launch_process(*SHORT, *two)
     assert done.returncode == 0, done.stderr + job_output(tmp_path / 'two', 'err')
-    assert 'submitted as job ' in done.stderr and '| sentences' in done.stdout
+    assert 'submitted as job ' in done.stderr
     assert launch_process(*SHORT, f'--workdir={tmp_path / "one"}').returncode == 0
     one, two = (json.loads((tmp_path / name / 'results.json').read_text()) for name in ('one', 'two'))
     assert two['perplexity'] == pytest.approx(one['perplexity'], rel=1e-5)
@@ -76,7 +77,7 @@ def test_a_sweep_of_four_points(tmp_path):
     assert jobs == here and jobs[2][0].strip() == 'h_3__seed_1'
 
 
-@pytest.mark.parametrize('ask', [('scontrol', 'requeue'), ('scancel', '--batch', '--signal=USR2')])
+@pytest.mark.parametrize('ask', [('scontrol', 'requeue'), ('scancel', '--signal=USR2')])
 def test_a_requeued_job_goes_on(unbroken, tmp_path, ask):
     """scontrol is what a preemption does; SIGUSR2 comes before a job's time is over, and the job then asks."""
     folder = tmp_path / 'run'
@@ -91,7 +92,7 @@ def test_a_requeued_job_goes_on(unbroken, tmp_path, ask):
     wait_until(lambda: '(saved)' in job_output(folder, 'err'), 60, _queue)
     again = launch_process(*flags)  # finds the job in the queue, and waits for it
     assert again.returncode == 0, again.stderr
-    assert f'submitted as job {number};' in again.stderr and '| sentences' in again.stdout
+    assert f'submitted as job {number};' in again.stderr
     assert job_output(folder, 'out').count('free parameters') == 2
     assert outcome(folder) == outcome(unbroken)
 
@@ -102,7 +103,7 @@ def test_two_tasks_whose_time_is_over_go_on_together(tmp_path):
     flags = (*short, '--config.parallel.data=2', '--launcher=slurm', '--processes=2', f'--workdir={folder}')
     waiting = subprocess.Popen(command(*flags), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     wait_until(lambda: any(folder.glob('checkpoints/[0-9]*')), 120, _queue)
-    subprocess.run(['scancel', '--batch', '--signal=USR2', *_jobs()], check=True)
+    subprocess.run(['scancel', '--signal=USR2', *_jobs()], check=True)
     assert waiting.wait(timeout=300) == 0
     assert job_output(folder, 'err').count('(saved)') == 2 and job_output(folder, 'out').count('free parameters') == 2
     assert launch_process(*short, f'--workdir={tmp_path / "one"}').returncode == 0

@@ -10,16 +10,16 @@ import sys
 import pytest
 from helpers import launch, numbers, one_line, refuses
 
-from configs import brown, sentences
+from configs import brown
 from configs import text as text_config
 from nplm_jax.cli import launch as launch_lib
 from nplm_jax.config.registry import KINDS
 from nplm_jax.reporting.shell import hide_passwords
 
 sa = pytest.importorskip('sqlalchemy')
-from search_studies import ROW, STUDY, TrialState, ask, optuna, start, trials  # noqa: E402
+from search_studies import ROW, STUDY, TrialState, optuna, start, trials  # noqa: E402
 
-from nplm_jax.apps.sweeps import search, search_space, search_storage, search_trial  # noqa: E402
+from nplm_jax.apps.sweeps import search, search_space, search_storage  # noqa: E402
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_a_pruned_trial_is_saved_and_trained_to_its_end_by_the_printed_command(s
 
 
 def test_a_trial_that_was_stopped_goes_on_in_its_folder(study, monkeypatch):
-    looks, report = [], search_trial.Report.__call__
+    looks, report = [], search.Report.__call__
 
     def stop_once(self, progress, schedule):
         looks.append(progress.step)
@@ -58,7 +58,7 @@ def test_a_trial_that_was_stopped_goes_on_in_its_folder(study, monkeypatch):
             signal.raise_signal(signal.SIGTERM)
         return report(self, progress, schedule)
 
-    monkeypatch.setattr(search_trial.Report, '__call__', stop_once)
+    monkeypatch.setattr(search.Report, '__call__', stop_once)
     done = start(study, 1)
     assert done.returncode == 143 and '--search=1' in done.stderr.splitlines()[-1]
     assert start(study, 1).returncode == 0 and looks == [3, 6, 9, 12]
@@ -69,17 +69,17 @@ def test_a_trial_that_was_stopped_goes_on_in_its_folder(study, monkeypatch):
 
 
 def test_a_process_that_was_suspended_leaves_its_trial_to_the_one_that_took_it(study, monkeypatch):
-    looks, report = [], search_trial.Report.__call__
+    looks, report = [], search.Report.__call__
 
     def lose_once(self, progress, schedule):
         looks.append(progress.step)
         if len(looks) == 2:  # what another process does after the grace period
             made = self.trial.study
             made.tell(self.trial.number, state=TrialState.FAIL)
-            search_storage.retry()(made, made.get_trials()[self.trial.number])
+            search_storage.retry(made, made.get_trials()[self.trial.number])
         return report(self, progress, schedule)
 
-    monkeypatch.setattr(search_trial.Report, '__call__', lose_once)
+    monkeypatch.setattr(search.Report, '__call__', lose_once)
     done = start(study, 1)
     assert done.returncode == 0
     one_line(done.stderr, 'trial-0000')
@@ -138,7 +138,7 @@ def test_wrong_flags_are_one_line_without_a_password(study, flags, message):
 
 def test_workers_get_the_scheduler(study, monkeypatch):
     words = []
-    monkeypatch.setattr(launch_lib, 'use_scheduler', contextlib.nullcontext)
+    monkeypatch.setattr(launch_lib.scheduler, 'use', contextlib.nullcontext)
     monkeypatch.setattr(search.launchers, 'run', lambda jobs, *_: words.extend(jobs[0].command))
     done = start(study, 2, '--launcher=local', '--scheduler=tcp://host:1')
     assert done.returncode == 1 and numbers(done.stderr)[:2] == ['0', '2']
@@ -153,17 +153,6 @@ def test_what_is_missing_is_one_line(study, monkeypatch):
     assert done.returncode == 2 and 'configs/sentences.py' in one_line(done.stderr, '--search')
     monkeypatch.setattr('importlib.util.find_spec', lambda name: None)
     assert 'pip install "nplm-jax[search]"' in one_line(start(study, 2).stderr, '--search')
-
-
-def test_a_process_that_began_a_trial_too_many_gives_it_back(study):
-    space = search_space.load(str(study), sentences.get_config())
-    url = search_storage.find_url(None, study.parent)
-    searching = search.Search(space, study.parent, url, 1, ('launch.py',))
-    with search_storage.opened(url) as storage:
-        made = searching.open_study(storage)
-        ask(made)
-        made.optimize(lambda trial: searching._objective(made, None, trial), n_trials=1, catch=(search._NotNeeded,))
-        assert [trial.state for trial in made.get_trials()] == [TrialState.RUNNING, TrialState.FAIL]
 
 
 def test_a_database_that_stops_answering_is_a_failure_of_the_system_without_a_password(study):
