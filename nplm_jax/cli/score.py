@@ -250,7 +250,10 @@ def summarize(
         ('oov_rate', total.oovs / total.tokens, 'OOV rate', '.2%'),
         ('tokens', total.tokens, 'Tokens', 'd'),
     ]
-    if with_spelling or not total.oovs:
+    is_kept = tokenizer.tokens is None or tokenizer.is_lossless or list(map(tokenizer.decode, words)) == list(texts)
+    if not is_kept:
+        print('the tokens do not keep every character: no numbers per word, character and byte', file=sys.stderr)
+    if is_kept and (with_spelling or not total.oovs):
         types, type_ids_L = WordStream.from_words(word for line_words in words for word in line_words)
         stops = np.cumsum([len(line_words) for line_words in words])
         num_words = sum(size.words for size in measure(tokenizer, types, np.split(type_ids_L, stops[:-1])))

@@ -14,6 +14,7 @@ from nplm_jax.data import brown, gutenberg, preparation, sources, text_checks, w
 from nplm_jax.data.dataset import Splits
 from nplm_jax.data.sources import Part
 from nplm_jax.data.splitting import shorten_texts, split_stream, split_text
+from nplm_jax.data.tokenizers.file_tokenizer import FileTokenizer
 from nplm_jax.data.tokenizers.tokenizer import Piece, Tokenizer
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.data.word_stream import WordStream
@@ -103,6 +104,8 @@ def make_tokenizer(settings: CorpusSettings) -> Tokenizer:
     For tokenized corpora, user text is fitted to the vocabulary. With `corpus.tokens=whitespace` and `lmplz`, user text
     is assumed to be tokenized already.
     """
+    if isinstance(settings.tokenizer, FileTokenizer):
+        return settings.tokenizer.read()
     kind, rules = settings.tokenizer.name, {}
     if kind in ('whitespace', 'lmplz'):
         rules = {'split_punctuation': False, 'match_quotes': False, 'is_verbatim': kind == 'lmplz'}
@@ -140,7 +143,7 @@ def load(settings: CorpusSettings, tokenizer: Tokenizer | None = None) -> Corpus
 def find_parts(settings: CorpusSettings) -> list[Part]:
     """Returns the parts of a corpus: a single part, or the training, validation and test texts."""
     parts = _reader(settings).parts(settings)
-    if not make_tokenizer(settings).is_lossless:
+    if not settings.tokenizer.is_lossless:
         return parts
     if len(parts) == 1 and settings.name != 'sentences':
         return split_text(parts[0], settings)
@@ -212,7 +215,7 @@ def _ap_news_parts(settings: CorpusSettings) -> list[Part]:
 def _text_parts(settings: CorpusSettings) -> list[Part]:
     """Finds the user's text: one stream, or separate training, validation and test texts."""
     found = _find_parts(settings)
-    has_lines = not make_tokenizer(settings).is_lossless and _has_lines(settings, found['corpus.path'])
+    has_lines = not settings.tokenizer.is_lossless and _has_lines(settings, found['corpus.path'])
     choices = settings.column, has_lines, settings.tokenizer.name == 'lmplz'
     reads = {key: functools.partial(_read_files, key, files, *choices) for key, files in found.items()}
     return [Part(reads[key], files, choices, key, has_lines) for key, files in found.items()]

@@ -73,7 +73,7 @@ def refuse_lossless(folder: Path, words: Vocabulary) -> None:
     """Raises BadInput for a run whose tokens make up every text."""
     kind = words.tokenizer.kind
     nothing = f'nothing is unknown to a run with corpus.tokens={kind}: there is no spelling to train or to use'
-    require(not words.tokenizer.is_lossless, 'RUN', str(folder), nothing)
+    require(words.tokenizer.tokens is None, 'RUN', str(folder), nothing)
 
 
 def train(

@@ -31,8 +31,8 @@ def size(tokenizer: Tokenizer, token: str) -> TokenSize:
     """Returns the size of a token. Of a lossless tokenizer only white space of ASCII separates words, also in bytes."""
     data = tokenizer.utf8(token)
     characters = sum(byte & 0xC0 != 0x80 for byte in data)  # the bytes that begin one
-    if not tokenizer.is_lossless:
-        return TokenSize(characters, len(data), has_text=token not in BOUNDARY_TOKENS)
+    if data == f'{token} '.encode():  # a word, which may itself be white space of Unicode
+        return TokenSize(characters, len(data))
     begins_blank, ends_blank = not data or data[:1].isspace(), not data or data[-1:].isspace()
     return TokenSize(characters, len(data), begins_blank, ends_blank, bool(data.strip()))
 
@@ -40,7 +40,9 @@ def size(tokenizer: Tokenizer, token: str) -> TokenSize:
 def letters(tokenizer: Tokenizer, token: str) -> bytes:
     """Returns the UTF-8 of what a token stands for in a text, without white space; none of a boundary token."""
     data = tokenizer.utf8(token)
-    return b''.join(data.split()) if tokenizer.is_lossless else ''.join(data.decode().split()).encode()
+    if tokenizer.is_lossless or token in BOUNDARY_TOKENS:
+        return b''.join(data.split())
+    return ''.join(data.decode(errors='surrogateescape').split()).encode(errors='surrogateescape')
 
 
 def show(tokenizer: Tokenizer, token: str) -> str:
