@@ -9,7 +9,7 @@ import functools
 import json
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import tokenizers
 
@@ -30,30 +30,16 @@ _BATCH = 2**12  # strings that are cut at once, since an encoding takes much mem
 _BYTES, _SPACES, _PREFIX, _SUFFIX, _WORDS = 'ByteLevel', 'Metaspace', 'WordPiece', 'BPEDecoder', 'WordLevel'
 
 
-class Library(Protocol):
-    """What this package uses of a tokenizer's own library.
+class HuggingFace:
+    """A tokenizer.json.
 
     Attributes:
+        values: The file, without what adds, drops or draws tokens.
         ids: The id of each token.
         unknown: The token of unknown text; '' if there is none.
-        marking: How tokens show where words begin, by the name of a decoder.
+        marking: How tokens show where words begin, by the name of a decoder or model; '' if they do not.
         affix: The string before a token inside a word (WordPiece), or after the last token of a word (BPEDecoder).
     """
-
-    ids: Mapping[str, int]
-    unknown: str
-    marking: str
-    affix: str
-
-    def cut(self, strings: Sequence[str]) -> list[list[str]]:
-        """Returns the tokens of each string, without special tokens around it."""
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """Returns the text of tokens."""
-
-
-class HuggingFace:
-    """A tokenizer.json; see `Library`."""
 
     def __init__(self, text: str) -> None:
         values = json.loads(text)
@@ -77,17 +63,17 @@ class HuggingFace:
             self.marking = ''
 
     def cut(self, strings: Sequence[str]) -> list[list[str]]:
-        """See `Library.cut`."""
+        """Returns the tokens of each string, without special tokens around it."""
         encodings = self._tokenizer.encode_batch_fast(list(strings), add_special_tokens=False)
         return [[self._tokens[i] for i in encoding.ids] for encoding in encodings]  # its `tokens` spell unknown text
 
     def decode(self, ids: Sequence[int]) -> str:
-        """See `Library.decode`."""
+        """Returns the text of tokens."""
         return self._tokenizer.decode(list(ids), skip_special_tokens=False)
 
 
 class SentencePiece:
-    """A SentencePiece model; see `Library`."""
+    """A SentencePiece model, with the members of `HuggingFace`."""
 
     marking, affix = _SPACES, ''
 
@@ -99,11 +85,11 @@ class SentencePiece:
         self.unknown = self._tokens[self._processor.unk_id()]
 
     def cut(self, strings: Sequence[str]) -> list[list[str]]:
-        """See `Library.cut`."""
+        """See `HuggingFace.cut`."""
         return [[self._tokens[i] for i in ids] for ids in self._processor.encode(list(strings))]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """See `Library.decode`."""
+        """See `HuggingFace.decode`."""
         return self._processor.decode(list(ids))
 
 
@@ -143,21 +129,21 @@ class FileTokenizer(Tokenizer):
         return made
 
     @functools.cached_property
-    def library(self) -> Library:
+    def library(self) -> HuggingFace | SentencePiece:
         """The file as its library reads it.
 
         Raises:
             BadInput: The library cannot read it.
         """
         name = self.name or self.kind
-        make = HuggingFace if self.kind == 'tokenizer.json' else SentencePiece
+        is_json = self.kind == 'tokenizer.json'
         try:
             (content,) = self.rules
-            return make(content if make is HuggingFace else base64.b64decode(content))
+            return HuggingFace(content) if is_json else SentencePiece(base64.b64decode(content))
         except BadInput:
             raise
-        except Exception as error:  # the libraries document none
-            form = 'tokenizer.json of Hugging Face' if make is HuggingFace else 'SentencePiece model'
+        except Exception as error:  # noqa: BLE001 (the libraries document none)
+            form = 'tokenizer.json of Hugging Face' if is_json else 'SentencePiece model'
             raise BadInput(_KEY, f'is no {form} ({first_line(error)})', value=name) from None
 
     @functools.cached_property
