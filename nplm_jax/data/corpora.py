@@ -34,11 +34,13 @@ class Corpus(Splits):
         stream: The words.
         tokenizer: The tokenizer that produced the words.
         has_lines: Whether each line is a paragraph, preceded by `<p>`; each split then consists of whole lines.
+        is_spelled: Whether the tokens spell the text; see `token_text.spells`.
     """
 
     stream: WordStream
     tokenizer: Tokenizer = WordTokenizer()
     has_lines: bool = False
+    is_spelled: bool = True
 
     @property
     def words(self) -> list[str]:
@@ -133,11 +135,10 @@ def load(settings: CorpusSettings, tokenizer: Tokenizer | None = None) -> Corpus
         print(f'{settings.path or settings.name}: {warning}', file=sys.stderr)
     text_checks.require_words(parts, prepared, settings)
     has_lines = parts[0].has_lines and prepared.tokenizer.boundary_tokens
-    keeps_all = (
-        not settings.words or prepared.tokenizer.is_lossless
-    )  # for lossless tokenizers, the texts are shortened before tokenization
+    # The texts of lossless tokenizers are shortened before tokenization.
+    keeps_all = not settings.words or prepared.tokenizer.is_lossless
     stream, (train, valid, test) = split_stream(prepared.stream, prepared.lengths, settings, has_lines, keeps_all)
-    return Corpus(train, valid, test, stream, prepared.tokenizer, has_lines)
+    return Corpus(train, valid, test, stream, prepared.tokenizer, has_lines, prepared.is_spelled)
 
 
 def find_parts(settings: CorpusSettings) -> list[Part]:

@@ -24,7 +24,7 @@ from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import expand, write_atomically
 from nplm_jax.utils.untrusted import read_bytes, read_json, sha256
 
-TEACHER = 'output.teacher'
+TEACHER, TOKENS = 'output.teacher', 'corpus.tokens'
 TEXT = 'text'  # key of the text's digest; other digests are keyed by config keys
 
 
@@ -41,9 +41,17 @@ def text_files(settings: Settings) -> dict[str, str] | None:
 
 def model_digests(settings: Settings) -> dict[str, str]:
     """Returns config key -> SHA-256 for the files and plug-ins that a run depends on; '' for a missing file."""
-    files = {key: expand(key, path) for key, path in config_lib.user_files(settings).items()}
+    files = {
+        key: expand(key, path) for key, path in (config_lib.user_files(settings) | tokenizer_file(settings)).items()
+    }
     digests = {key: sha256(f'{key}={str(file)!r}', file) if file.is_file() else '' for key, file in files.items()}
     return digests | code_digests(settings) | teacher_digest(settings)
+
+
+def tokenizer_file(settings: Settings) -> dict[str, str]:
+    """Returns the file that `corpus.tokens` names, by this key, if it names one; `vocabulary_files` keeps a copy."""
+    name = settings.corpus.tokenizer.name
+    return {TOKENS: name} if plugins.is_file(name) else {}
 
 
 def teacher_of(settings: Settings) -> str:
@@ -163,7 +171,7 @@ def difference(folder: pathlib.Path, settings: Settings, digests: Mapping[str, s
         if key == TEXT:
             return 'was started on a different text'
         change = f'changed since the run was started (sha256 {str(then)[:12]} then, {now[:12]} now)'
-        if key not in config_lib.CHOOSERS:
+        if key not in config_lib.CHOOSERS or plugins.is_file(values[key]):
             return f'{key}={values[key]!r} {change}'
         module = plugins.module_of(values[key])
         return f'{key}={values[key]!r}: the module {module} {change}; restore it to continue this run'
