@@ -6,11 +6,11 @@
 Prints a table of the perplexities that each run recorded; `*` marks the best of the runs on the same words, and a
 warning on stderr says which runs are not on the same words, so that their perplexities are not comparable. Runs with
 different tokens, such as words and pieces, are compared by their perplexities per word and bits per byte, if they are
-tested on the same text and no word of it is unknown. --text=FILE adds the perplexity of each line of a text scored on
-its own, with the share of its words outside the vocabulary (oov), for each run, and for their mixture where all have
-one vocabulary and one tokenizer; `nplm score --help` says how it is cut into words. Where these differ, the bits per
-byte of the text are compared, of runs that know all of its words. No run is marked as the best on a text of which more
-than 5% is unknown.
+tested on the same text and no word of it is unknown or changed. --text=FILE adds the perplexity of each line of a text
+scored on its own, with the share of its words outside the vocabulary (oov), for each run, and for their mixture where
+all have one vocabulary and one tokenizer; `nplm score --help` says how it is cut into words. Where these differ, the
+bits per byte of the text are compared, of runs that know all of its words. No run is marked as the best on a text of
+which more than 5% is unknown.
 
 --figure=FILE.png draws learning curves and bars of the perplexities, that of the text included.
 """

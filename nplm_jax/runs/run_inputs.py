@@ -24,7 +24,7 @@ from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import expand, write_atomically
 from nplm_jax.utils.untrusted import read_bytes, read_json, sha256
 
-TEACHER, TOKENS = 'output.teacher', 'corpus.tokens'
+TEACHER = 'output.teacher'
 TEXT = 'text'  # key of the text's digest; other digests are keyed by config keys
 
 
@@ -41,17 +41,12 @@ def text_files(settings: Settings) -> dict[str, str] | None:
 
 def model_digests(settings: Settings) -> dict[str, str]:
     """Returns config key -> SHA-256 for the files and plug-ins that a run depends on; '' for a missing file."""
-    files = {
-        key: expand(key, path) for key, path in (config_lib.user_files(settings) | tokenizer_file(settings)).items()
-    }
+    paths = config_lib.user_files(settings)
+    if plugins.is_file(name := settings.corpus.tokenizer.name):  # the run keeps its content with the vocabulary
+        paths['corpus.tokens'] = name
+    files = {key: expand(key, path) for key, path in paths.items()}
     digests = {key: sha256(f'{key}={str(file)!r}', file) if file.is_file() else '' for key, file in files.items()}
     return digests | code_digests(settings) | teacher_digest(settings)
-
-
-def tokenizer_file(settings: Settings) -> dict[str, str]:
-    """Returns the file that `corpus.tokens` names, by this key, if it names one; `vocabulary_files` keeps a copy."""
-    name = settings.corpus.tokenizer.name
-    return {TOKENS: name} if plugins.is_file(name) else {}
 
 
 def teacher_of(settings: Settings) -> str:

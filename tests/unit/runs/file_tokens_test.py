@@ -103,6 +103,13 @@ def test_bits_per_byte_are_compared_only_if_the_tokens_spell_the_text(exact, low
     assert first['bits_per_byte'] > 0 and second['bits_per_byte'] is None
 
 
+def test_words_are_counted_in_a_generated_text(exact, nplm_command):
+    folder, _ = exact
+    shown = nplm_command('generate', folder / 'run', '--words=3', '--samples=4', '--json')[0]
+    texts = json.loads('\n'.join(shown))['texts']
+    assert all(len(text['text'].split()) == 3 < len(text['words']) for text in texts)
+
+
 def test_a_changed_file_is_refused_and_a_missing_one_is_not_needed(tmp_path):
     save(tmp_path / 'tokens.json')
     settings = settings_of(tmp_path)
