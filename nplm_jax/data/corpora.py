@@ -6,7 +6,7 @@ import os
 import pathlib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from nplm_jax.config import plugins
 from nplm_jax.config.sections import CorpusSettings
@@ -14,7 +14,6 @@ from nplm_jax.data import brown, gutenberg, preparation, sources, text_checks, w
 from nplm_jax.data.dataset import Splits
 from nplm_jax.data.sources import Part
 from nplm_jax.data.splitting import shorten_texts, split_stream, split_text
-from nplm_jax.data.tokenizers.file_tokenizer import FileTokenizer
 from nplm_jax.data.tokenizers.tokenizer import Piece, Tokenizer
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.data.word_stream import WordStream
@@ -106,8 +105,8 @@ def make_tokenizer(settings: CorpusSettings) -> Tokenizer:
     For tokenized corpora, user text is fitted to the vocabulary. With `corpus.tokens=whitespace` and `lmplz`, user text
     is assumed to be tokenized already.
     """
-    if isinstance(settings.tokenizer, FileTokenizer):
-        return settings.tokenizer.read()
+    if plugins.is_file(settings.tokenizer.name):
+        return cast(Any, settings.tokenizer).read()  # a FileTokenizer, whose module other tokenizers do not need
     kind, rules = settings.tokenizer.name, {}
     if kind in ('whitespace', 'lmplz'):
         rules = {'split_punctuation': False, 'match_quotes': False, 'is_verbatim': kind == 'lmplz'}
