@@ -1,6 +1,7 @@
 """Presets shared by several corpora, as dictionaries of flattened keys, and the lookup of `--config=FILE:PRESET`."""
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -266,5 +267,5 @@ def get_config(
     chosen = [word for word in typed if word not in known or (not is_path(word) and kind_of(word))]
     components = components_of(chosen, f'configs/{corpus}.py:{words}', names)
     c = with_components(c, {kind: word for kind, word in components.items() if word not in known})
-    name = '-'.join(filter(None, (corpus, *(word.rpartition(':')[2] for word in words.split(',')))))
+    name = '-'.join(filter(None, (corpus, *(re.split('[:/]', word)[-1] for word in words.split(',')))))
     return override(c, {'name': name})

@@ -6,11 +6,11 @@
 Prints a table of the perplexities that each run recorded; `*` marks the best of the runs on the same words, and a
 warning on stderr says which runs are not on the same words, so that their perplexities are not comparable. Runs with
 different tokens, such as words and pieces, are compared by their perplexities per word and bits per byte, if they are
-tested on the same text and no word of it is unknown. --text=FILE adds the perplexity of each line of a text scored on
-its own, with the share of its words outside the vocabulary (oov), for each run, and for their mixture where all have
-one vocabulary and one tokenizer; `nplm score --help` says how it is cut into words. Where these differ, the bits per
-byte of the text are compared, of runs that know all of its words. No run is marked as the best on a text of which more
-than 5% is unknown.
+tested on the same text and no word of it is unknown or changed. --text=FILE adds the perplexity of each line of a text
+scored on its own, with the share of its words outside the vocabulary (oov), for each run, and for their mixture where
+all have one vocabulary and one tokenizer; `nplm score --help` says how it is cut into words. Where these differ, the
+bits per byte of the text are compared, of runs that know all of its words. No run is marked as the best on a text of
+which more than 5% is unknown.
 
 --figure=FILE.png draws learning curves and bars of the perplexities, that of the text included.
 """
@@ -26,6 +26,7 @@ from typing import Any
 from nplm_jax.cli.parser import TEXT_START, Parser
 from nplm_jax.data import unspaced_scripts
 from nplm_jax.data.text_checks import MAX_OOV
+from nplm_jax.data.tokenizers.token_text import spells
 from nplm_jax.inference import scoring
 from nplm_jax.models.mixture import ContextBins, Mixture
 from nplm_jax.reporting import catalog, run_table
@@ -85,7 +86,11 @@ def _advise(runs: Sequence[Run]) -> str:
     if not all(run.has_test_text_of(runs[0]) for run in runs):
         return ', nor are their bits per byte: the test texts differ, or a run has no digest of it'
     unknown = [run.folder.name for run in runs if run.bits_per_byte is None]
-    return f'; {", ".join(unknown)}: no bits per byte, because of unknown words' if unknown else '; bits per byte are'
+    return (
+        f'; {", ".join(unknown)}: no bits per byte, because of unknown or changed words'
+        if unknown
+        else '; bits per byte are'
+    )
 
 
 def score_text(
@@ -101,7 +106,7 @@ def score_text(
 
     Returns:
         For each name, and for `mixture`, the perplexity of all words, the bits per byte of the text (None if words are
-        unknown), and the share of words outside the vocabulary; and which of them says what run is the best,
+        unknown or changed), and the share of words outside the vocabulary; and which of them says what run is the best,
         `perplexity` or `bits_per_byte`. If neither does, it is empty, and a line on stderr says why.
     """
     require(not flags.weights or len(folders) > 1, '--weights', flags.weights, 'requires two or more runs')
@@ -126,7 +131,8 @@ def score_text(
     for name, models, model, cut in scored:
         encoded = [models.vocabulary.encode(line) for line in cut]
         total = scoring.total(scoring.score(model, encoded, models.line_start))
-        bits = -total.log10_p * math.log2(10) / num_bytes if not total.oovs else None
+        is_exact = not total.oovs and spells(models.vocabulary.tokenizer, zip(lines, cut))
+        bits = -total.log10_p * math.log2(10) / num_bytes if is_exact else None
         numbers = {'perplexity': total.perplexity, 'bits_per_byte': bits, 'oov': total.oovs / total.tokens}
         scores[name] = {'name': name, **numbers}
     is_known = all(score['oov'] <= MAX_OOV for score in scores.values())

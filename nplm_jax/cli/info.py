@@ -44,7 +44,7 @@ def main(flags: argparse.Namespace) -> None:
         info['vocabulary'] = {
             'size': len(known),
             'rare_share': rare,
-            'unit': 'tokens' if is_plugin or known.tokenizer.is_lossless else 'words',
+            'unit': 'tokens' if is_plugin or known.tokenizer.tokens else 'words',
             'most_frequent': list(known.shown[1:11]),
         }
     info['files'] = {p.name: _size(p) for p in sorted(run.folder.iterdir()) if not p.name.startswith('.')}

@@ -59,6 +59,7 @@ from nplm_jax.cli.parser import TEXT_START, Parser
 from nplm_jax.data import unspaced_scripts
 from nplm_jax.data.dataset import Size
 from nplm_jax.data.encoding import measure
+from nplm_jax.data.tokenizers.token_text import spells
 from nplm_jax.data.tokenizers.tokenizer import Tokenizer
 from nplm_jax.data.wikitext2 import mark_rare
 from nplm_jax.data.word_stream import WordStream
@@ -229,7 +230,8 @@ def summarize(
 ) -> list[tuple[str, float, str, str]]:
     """Returns the perplexities and counts of a text.
 
-    The numbers per word, character and byte are left out where unknown words are scored as <rare>.
+    The numbers per word, character and byte are left out where unknown words are scored as <rare>, or the tokens do not
+    spell the text.
 
     Args:
         tokenizer: The tokenizer of the models.
@@ -250,7 +252,9 @@ def summarize(
         ('oov_rate', total.oovs / total.tokens, 'OOV rate', '.2%'),
         ('tokens', total.tokens, 'Tokens', 'd'),
     ]
-    if with_spelling or not total.oovs:
+    if not (is_spelled := spells(tokenizer, zip(texts, words))):
+        print('the tokens do not spell the text: no numbers per word, character and byte', file=sys.stderr)
+    if is_spelled and (with_spelling or not total.oovs):
         types, type_ids_L = WordStream.from_words(word for line_words in words for word in line_words)
         stops = np.cumsum([len(line_words) for line_words in words])
         num_words = sum(size.words for size in measure(tokenizer, types, np.split(type_ids_L, stops[:-1])))

@@ -24,6 +24,8 @@ def kind_of(word: str) -> str:
     Raises:
         BadInput: The word is an import path, and the plug-in cannot be imported or belongs to no kind.
     """
+    if plugins.is_file(word):
+        return 'corpus.tokens'
     if not is_path(word):
         return next((key for key, kind in KINDS.items() if word in kind.paths), '')
     found = plugins.load('--config', word)

@@ -42,8 +42,13 @@ DECAY = 'weight_decay'  # optimizer arguments with this in their name default to
 
 
 def is_path(name: str) -> bool:
-    """Returns whether a name is an import path, not the name of a built-in component."""
-    return ':' in name
+    """Returns whether a name is an import path, not the name of a built-in component or a file."""
+    return ':' in name and not is_file(name)
+
+
+def is_file(name: str) -> bool:
+    """Returns whether a name is the path of a tokenizer's file."""
+    return name.endswith(('.json', '.model'))
 
 
 def module_of(path: str) -> str:

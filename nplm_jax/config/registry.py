@@ -9,7 +9,7 @@ import importlib
 from typing import Any, NamedTuple
 
 from nplm_jax.config import plugins
-from nplm_jax.config.plugins import is_path
+from nplm_jax.config.plugins import is_file, is_path
 from nplm_jax.utils.names import require_one_of
 
 
@@ -22,6 +22,7 @@ class Kind(NamedTuple):
         base: The base class of plug-ins of this kind, or the wrapper class if plug-ins are functions.
         paths: The import path of each component by name.
         takes_functions: Whether plug-ins are functions.
+        of_file: The import path of the component that reads a file, whose path is then its name.
     """
 
     default: str
@@ -29,6 +30,7 @@ class Kind(NamedTuple):
     base: str
     paths: dict[str, str]
     takes_functions: bool = False
+    of_file: str = ''
 
 
 NETWORKS = {
@@ -98,7 +100,8 @@ KINDS = {  # by the key that chooses a component; the component's keys are in th
     ),
     'corpus.tokens': Kind(
         'words',
-        'tokenizer (of a tokenized corpus, such as brown, words means whitespace)',
+        'tokenizer (of a tokenized corpus, such as brown, words means whitespace), or the path of a tokenizer.json or '
+        'SentencePiece *.model',
         'nplm_jax.data.tokenizers.tokenizer:Tokenizer',
         {
             'words': 'nplm_jax.data.tokenizers.words:WordTokenizer',
@@ -108,6 +111,7 @@ KINDS = {  # by the key that chooses a component; the component's keys are in th
             'characters': 'nplm_jax.data.tokenizers.byte_level:CharacterTokenizer',
             'bytes': 'nplm_jax.data.tokenizers.byte_level:ByteTokenizer',
         },
+        of_file='nplm_jax.data.tokenizers.file_tokenizer:FileTokenizer',
     ),
 }
 
@@ -136,7 +140,10 @@ def component_class(kind: str, name: str) -> type[Any]:
         return base_class(kind)
     if is_path(name):
         return plugins.load_class(kind, name, base_class(kind))
-    require_one_of(kind, name, KINDS[kind].paths, f', or {plugins.IMPORT_PATH}')
+    if is_file(name) and KINDS[kind].of_file:
+        return _import(KINDS[kind].of_file)
+    files = ', a tokenizer.json or *.model' if KINDS[kind].of_file else ''
+    require_one_of(kind, name, KINDS[kind].paths, f'{files}, or {plugins.IMPORT_PATH}')
     return _import(KINDS[kind].paths[name])
 
 

@@ -44,6 +44,13 @@ def _counts_words(corpus: Any, settings: Any) -> bool:
     return type(corpus.tokenizer).tokens is base_class('corpus.tokens').tokens
 
 
+def _has_paragraphs(corpus: Any, settings: Any) -> bool:
+    """Returns whether tokens stand between paragraph marks, so that no token holds the end of a paragraph."""
+    if isinstance(corpus.tokenizer, Unknown):
+        return 'corpus.paragraphs' in corpus.tokenizer.others
+    return not corpus.tokenizer.is_lossless
+
+
 def _has_row_per_word(section: Any, settings: Any) -> bool:
     """Returns whether the output layer consists of one row per word."""
     if isinstance(settings.output, Unknown):
@@ -73,7 +80,7 @@ class CorpusSettings:
         'sentence per line) | auto (lines if the text has no blank lines and its lines are clearly sentences, or else '
         'blank_lines); wikitext2, wikitext103: auto (<text> before each article, <p> before each non-blank line) | eos '
         '(<p> after each line, including blank lines: the <eos> of published perplexities)',
-        _counts_words,
+        _has_paragraphs,
     )
     context: Literal['auto', 'stream', 'line'] = key(
         'auto',

@@ -6,7 +6,7 @@ import os
 import pathlib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from nplm_jax.config import plugins
 from nplm_jax.config.sections import CorpusSettings
@@ -33,11 +33,13 @@ class Corpus(Splits):
         stream: The words.
         tokenizer: The tokenizer that produced the words.
         has_lines: Whether each line is a paragraph, preceded by `<p>`; each split then consists of whole lines.
+        is_spelled: Whether the tokens spell the text; see `token_text.spells`.
     """
 
     stream: WordStream
     tokenizer: Tokenizer = WordTokenizer()
     has_lines: bool = False
+    is_spelled: bool = True
 
     @property
     def words(self) -> list[str]:
@@ -103,6 +105,8 @@ def make_tokenizer(settings: CorpusSettings) -> Tokenizer:
     For tokenized corpora, user text is fitted to the vocabulary. With `corpus.tokens=whitespace` and `lmplz`, user text
     is assumed to be tokenized already.
     """
+    if plugins.is_file(settings.tokenizer.name):
+        return cast(Any, settings.tokenizer).read()  # a FileTokenizer, whose module other tokenizers do not need
     kind, rules = settings.tokenizer.name, {}
     if kind in ('whitespace', 'lmplz'):
         rules = {'split_punctuation': False, 'match_quotes': False, 'is_verbatim': kind == 'lmplz'}
@@ -130,17 +134,16 @@ def load(settings: CorpusSettings, tokenizer: Tokenizer | None = None) -> Corpus
         print(f'{settings.path or settings.name}: {warning}', file=sys.stderr)
     text_checks.require_words(parts, prepared, settings)
     has_lines = parts[0].has_lines and prepared.tokenizer.boundary_tokens
-    keeps_all = (
-        not settings.words or prepared.tokenizer.is_lossless
-    )  # for lossless tokenizers, the texts are shortened before tokenization
+    # The texts of lossless tokenizers are shortened before tokenization.
+    keeps_all = not settings.words or prepared.tokenizer.is_lossless
     stream, (train, valid, test) = split_stream(prepared.stream, prepared.lengths, settings, has_lines, keeps_all)
-    return Corpus(train, valid, test, stream, prepared.tokenizer, has_lines)
+    return Corpus(train, valid, test, stream, prepared.tokenizer, has_lines, prepared.is_spelled)
 
 
 def find_parts(settings: CorpusSettings) -> list[Part]:
     """Returns the parts of a corpus: a single part, or the training, validation and test texts."""
     parts = _reader(settings).parts(settings)
-    if not make_tokenizer(settings).is_lossless:
+    if not settings.tokenizer.is_lossless:
         return parts
     if len(parts) == 1 and settings.name != 'sentences':
         return split_text(parts[0], settings)
@@ -212,7 +215,7 @@ def _ap_news_parts(settings: CorpusSettings) -> list[Part]:
 def _text_parts(settings: CorpusSettings) -> list[Part]:
     """Finds the user's text: one stream, or separate training, validation and test texts."""
     found = _find_parts(settings)
-    has_lines = not make_tokenizer(settings).is_lossless and _has_lines(settings, found['corpus.path'])
+    has_lines = not settings.tokenizer.is_lossless and _has_lines(settings, found['corpus.path'])
     choices = settings.column, has_lines, settings.tokenizer.name == 'lmplz'
     reads = {key: functools.partial(_read_files, key, files, *choices) for key, files in found.items()}
     return [Part(reads[key], files, choices, key, has_lines) for key, files in found.items()]

@@ -58,7 +58,7 @@ class Dataset(Splits):
     Attributes:
         tokens_T: The whole stream, int32; memory-mapped if long.
         vocabulary: The vocabulary of the ids.
-        sizes: The size of each split.
+        sizes: The size of each split; empty if the tokens do not spell the text.
         test_sha256: `encoding.digest` of the test text; empty if unknown.
         has_lines: Whether each line of the text is a paragraph.
         by_lines: Whether `<p>` ends each paragraph instead of beginning it, without `<text>`; see `ngram.lines`.

@@ -57,7 +57,7 @@ def build_dataset(corpus: Corpus, vocabulary: Vocabulary) -> Dataset:
     tokens_T = prepared_texts.encode(type_ids_T, token_ids_K) if is_large else token_ids_K[type_ids_T]
     tokens_T.flags.writeable = False  # keeps its digest valid
     texts = [type_ids_T[span.start : span.stop] for span in corpus.splits.values()]
-    sizes = dict(zip(corpus.splits, measure(corpus.tokenizer, types, texts)))
+    sizes = dict(zip(corpus.splits, measure(corpus.tokenizer, types, texts))) if corpus.is_spelled else {}
     test_sha256 = digest(corpus.tokenizer, types, type_ids_T[corpus.test.start : corpus.test.stop])
     spans = corpus.train, corpus.valid, corpus.test
     return Dataset(*spans, tokens_T, vocabulary, sizes, test_sha256, corpus.has_lines)

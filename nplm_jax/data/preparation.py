@@ -110,22 +110,26 @@ def tokenize(
     tokenizer = tokenizer.learn(parts, parallel_map)
     kept = [np.zeros(0, np.int32)]
     append = write or kept.append
-    numbers, lengths = TypeNumbers(), []
+    numbers, lengths, is_spelled = TypeNumbers(), [], True
     written: collections.Counter[str] = collections.Counter()
     for read in parts:
         lengths.append(0)
-        for types, type_ids_L, special in parallel_map(functools.partial(_tokenize_piece, tokenizer), read()):
+        for types, type_ids_L, special, is_spelled_here in parallel_map(
+            functools.partial(_tokenize_piece, tokenizer), read()
+        ):
             written.update(special)
+            is_spelled &= is_spelled_here
             type_ids = numbers.number(types)[type_ids_L]
             append(type_ids)
             lengths[-1] += len(type_ids)
     check_tokens(tokenizer.kind, numbers)
-    return PreparedText(WordStream(list(numbers), np.concatenate(kept)), tuple(lengths), tokenizer, dict(written))
+    stream = WordStream(list(numbers), np.concatenate(kept))
+    return PreparedText(stream, tuple(lengths), tokenizer, dict(written), is_spelled)
 
 
-def _tokenize_piece(tokenizer: Tokenizer, piece: Piece) -> tuple[Sequence[str], np.ndarray, dict[str, int]]:
-    stream, written = cutting.read_piece(tokenizer, piece)
-    return *stream, written
+def _tokenize_piece(tokenizer: Tokenizer, piece: Piece) -> tuple[Sequence[str], np.ndarray, dict[str, int], bool]:
+    stream, written, is_spelled = cutting.read_piece(tokenizer, piece)
+    return *stream, written, is_spelled
 
 
 def _watch(read: Callable[[], Iterable[Piece]], bar: tqdm.tqdm) -> Iterator[Piece]:

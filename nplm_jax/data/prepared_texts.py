@@ -39,12 +39,14 @@ class PreparedText(NamedTuple):
         lengths: The number of words of each part: the whole corpus, or its training, validation and test texts.
         tokenizer: The trained tokenizer.
         written: The number of occurrences of each special token in the text; see `cutting.read_piece`.
+        is_spelled: Whether the tokens spell the text; see `token_text.spells`.
     """
 
     stream: WordStream
     lengths: tuple[int, ...]
     tokenizer: Tokenizer
     written: Mapping[str, int] = {}
+    is_spelled: bool = True
 
 
 Make = Callable[[Write, pathlib.Path], PreparedText]
@@ -111,7 +113,8 @@ def _make(folder: pathlib.Path, code: str, files: Sequence[pathlib.Path], make: 
     write_atomically(folder / TYPES, '\n'.join(made.stream.types))
     tokenizer = tokenizer_files.to_dict(made.tokenizer)
     made_from = {'code': code, 'sources': [{'sha256': digest} for digest in digests], 'tokenizer': tokenizer}
-    manifest = {**made_from, 'lengths': made.lengths, 'written': made.written, 'type_ids': name}
+    facts_made = {'lengths': made.lengths, 'written': made.written, 'is_spelled': made.is_spelled}
+    manifest = {**made_from, **facts_made, 'type_ids': name}
     write_atomically(folder / MANIFEST, json.dumps(manifest) + '\n')
     shutil.rmtree(folder / JOB, ignore_errors=True)
     return made._replace(stream=WordStream(made.stream.types, _map(folder / name)))
@@ -140,6 +143,7 @@ def _read(folder: pathlib.Path, code: str, files: Sequence[pathlib.Path]) -> Pre
         tokenizer = tokenizer_files.from_dict(manifest['tokenizer'], str(folder / MANIFEST))
         type_ids_L, lengths = _map(folder / manifest['type_ids']), tuple(manifest['lengths'])
         written = {str(token): int(count) for token, count in manifest['written'].items()}
+        is_spelled = bool(manifest['is_spelled'])
         if len(type_ids_L) != sum(lengths):
             return None
     except (ValueError, OSError, KeyError, TypeError, AttributeError):  # BadInput is a ValueError
@@ -148,7 +152,7 @@ def _read(folder: pathlib.Path, code: str, files: Sequence[pathlib.Path]) -> Pre
         if sha256(str(file), file) != digest:
             print(f'{file}: has changed; tokenizing it again', file=sys.stderr)
             return None
-    return PreparedText(WordStream(types, type_ids_L), lengths, tokenizer, written)
+    return PreparedText(WordStream(types, type_ids_L), lengths, tokenizer, written, is_spelled)
 
 
 @contextlib.contextmanager

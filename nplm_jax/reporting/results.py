@@ -64,6 +64,8 @@ def notes(results: Mapping[str, Any], corpus: CorpusSettings | None = None) -> l
         errors = ', '.join(f'{s} +- {null_to_inf(sample["standard_error"][s]):.1f}' for s in SPLITS[1:])
         words = f'{sample["words"]["valid"]:,} and {sample["words"]["test"]:,} sampled words'
         lines.append(f'valid and test are estimated on {words} (eval.words); standard errors are {errors}.')
+    if results.get('sizes') == {}:
+        lines.append('The tokens do not spell the text as it is written: no numbers per word, character and byte.')
     for split in results.get('bits_per_byte', {}):
         lines += _per_unit(split, results)
     if results.get('mixture'):

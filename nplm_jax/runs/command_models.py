@@ -125,7 +125,7 @@ class LoadedModels:
         lines = self.tokenize_lines(texts, kind)
         words = [word for line in lines for word in line]
         self.warn_unknown(words)
-        blanks = '' if self.vocabulary.tokenizer.is_lossless else text_checks.describe_blanks(texts)
+        blanks = '' if self.vocabulary.tokenizer.tokens else text_checks.describe_blanks(texts)
         blanks = blanks or unspaced_scripts.describe_text(self.vocabulary, texts)
         if blanks:
             print(blanks, file=sys.stderr)

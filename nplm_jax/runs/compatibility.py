@@ -28,7 +28,7 @@ def check(settings: Settings) -> None:
 
 def _check_lines(settings: Settings) -> None:
     """Raises BadInput if the model or the tokens do not support `corpus.context=line`."""
-    model, tokenizer = settings.model, corpora.make_tokenizer(settings.corpus)
+    model, tokenizer = settings.model, settings.corpus.tokenizer
     has_marks = tokenizer.boundary_tokens and not tokenizer.is_lossless
     can_read = model.reads_lines if isinstance(model, Estimator) else reads_lines(model)
     require(can_read, 'corpus.context', 'line', f'must be stream for model.family={model.name}')

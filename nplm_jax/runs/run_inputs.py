@@ -41,7 +41,10 @@ def text_files(settings: Settings) -> dict[str, str] | None:
 
 def model_digests(settings: Settings) -> dict[str, str]:
     """Returns config key -> SHA-256 for the files and plug-ins that a run depends on; '' for a missing file."""
-    files = {key: expand(key, path) for key, path in config_lib.user_files(settings).items()}
+    paths = config_lib.user_files(settings)
+    if plugins.is_file(name := settings.corpus.tokenizer.name):  # the run keeps its content with the vocabulary
+        paths['corpus.tokens'] = name
+    files = {key: expand(key, path) for key, path in paths.items()}
     digests = {key: sha256(f'{key}={str(file)!r}', file) if file.is_file() else '' for key, file in files.items()}
     return digests | code_digests(settings) | teacher_digest(settings)
 
@@ -163,7 +166,7 @@ def difference(folder: pathlib.Path, settings: Settings, digests: Mapping[str, s
         if key == TEXT:
             return 'was started on a different text'
         change = f'changed since the run was started (sha256 {str(then)[:12]} then, {now[:12]} now)'
-        if key not in config_lib.CHOOSERS:
+        if key not in config_lib.CHOOSERS or plugins.is_file(values[key]):
             return f'{key}={values[key]!r} {change}'
         module = plugins.module_of(values[key])
         return f'{key}={values[key]!r}: the module {module} {change}; restore it to continue this run'

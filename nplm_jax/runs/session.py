@@ -270,7 +270,7 @@ def _lowered(settings: Settings, network: Network) -> dict[str, Any]:
 def _describe(settings: Settings, data: dataset.Dataset, network: Network | None) -> None:
     """Prints a description of the text and of the model."""
     sizes = ' / '.join(f'{len(span):,}' for span in data.splits.values())
-    unit = 'tokens' if data.vocabulary.tokenizer.is_lossless else 'words'
+    unit = 'tokens' if data.vocabulary.tokenizer.tokens else 'words'
     size = f'|V| = {len(data.vocabulary):,}'
     lines = ', line by line (corpus.context=line)' if data.by_lines else ''
     print(f'Corpus: {settings.corpus.name}, {sizes} training / validation / test {unit}, {size}{lines}', flush=True)

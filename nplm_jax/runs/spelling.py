@@ -70,10 +70,10 @@ def read_rare_words(folder: Path) -> RareWords:
 
 
 def refuse_lossless(folder: Path, words: Vocabulary) -> None:
-    """Raises BadInput for a run whose tokens make up every text."""
+    """Raises BadInput for a run whose tokens are parts of words."""
     kind = words.tokenizer.kind
-    nothing = f'nothing is unknown to a run with corpus.tokens={kind}: there is no spelling to train or to use'
-    require(not words.tokenizer.is_lossless, 'RUN', str(folder), nothing)
+    problem = f'corpus.tokens={kind} has no unknown words: there is no spelling to train or to use'
+    require(words.tokenizer.tokens is None, 'RUN', str(folder), problem)
 
 
 def train(

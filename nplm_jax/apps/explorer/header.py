@@ -27,7 +27,7 @@ def build_header(models: LoadedModels) -> None:
     with ui.element('header').classes('w-full flex items-start no-wrap gap-1'):
         with ui.element('div').classes('grow'):
             parts.tagged('h1', TITLE)
-            unit = 'token' if models.vocabulary.tokenizer.is_lossless else 'word'
+            unit = 'token' if models.vocabulary.tokenizer.tokens else 'word'
             text = f'What models trained on {corpus} expect, {unit} by {unit}: {len(models.vocabulary):,} {unit}s'
             ui.label(text).classes('quiet')
         _icon_button('link', 'copy a link to this view', _copy_link)

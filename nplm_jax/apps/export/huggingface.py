@@ -15,6 +15,7 @@ from nplm_jax.apps.export.arrays import describe_softmax
 from nplm_jax.apps.export.word_tokenizers import PAD, special_tokens, word_tokenizer
 from nplm_jax.config.settings import Settings
 from nplm_jax.data.tokenizers.byte_level import ByteTokenizer
+from nplm_jax.data.tokenizers.file_tokenizer import FileTokenizer
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.inference.scoring import LineStart
@@ -53,7 +54,7 @@ def write_folder(model: LanguageModel, vocabulary: Vocabulary, settings: Setting
         has = f'model.family={family}' + (f' with output.kind={settings.output.name}' if network else '')
         raise BadInput('--to', f'writes model.family={allowed}, not {has}', value='hf')
     ours, ids = vocabulary.tokenizer, vocabulary.ids
-    if not isinstance(ours, WordTokenizer | ByteTokenizer):
+    if not isinstance(ours, WordTokenizer | ByteTokenizer | FileTokenizer):
         raise BadInput('--to', f'cannot write a tokenizer of corpus.tokens={ours.kind}', value='hf')
     safetensors = require_package('safetensors.numpy', 'export')
     tokenizer = word_tokenizer(ours, ids) if isinstance(ours, WordTokenizer) else ours.to_hf(ids)

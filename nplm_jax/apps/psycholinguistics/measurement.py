@@ -194,6 +194,8 @@ def cut_items(
     is_default = options.word_probability == Options.word_probability
     allowed = f'does not apply to a model of corpus.tokens={vocabulary.tokenizer.kind}'
     require(is_default or is_lossless, 'word_probability', options.word_probability, allowed)
+    is_cut_by_word = is_lossless or tokenizer.tokens is None
+    require(is_cut_by_word, 'corpus.tokens', tokenizer.kind, 'cuts whole lines: its tokens cannot be assigned to words')
     (text,) = unspaced_scripts.join(vocabulary, [(options.context or '').rstrip(' ')])
     before = '' if not text.strip() or text[-1] in '\r\n' else text
     table = TokenTable.of(tokenizer, vocabulary, stimuli, options.punctuation, before)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 import numpy as np
 
 from nplm_jax.data.stream import BOUNDARY_TOKENS, RARE, SKIPPED, UNKNOWN
+from nplm_jax.data.tokenizers.token_text import spells
 from nplm_jax.data.tokenizers.tokenizer import BLANK_LINES, Piece, Tokenizer
 from nplm_jax.data.word_stream import WordStream
 
@@ -23,14 +24,14 @@ def paragraphs(tokenizer: Tokenizer, piece: Piece) -> list[list[str]]:
     return [strings for block in BLANK_LINES.split(text) if (strings := tokenizer.split(block))]
 
 
-def read_piece(tokenizer: Tokenizer, piece: Piece) -> tuple[WordStream, dict[str, int]]:
+def read_piece(tokenizer: Tokenizer, piece: Piece) -> tuple[WordStream, dict[str, int], bool]:
     """Returns a piece of a corpus as one stream of tokens, with the boundary tokens.
 
     Special tokens written in the text do not become boundary tokens: SKIPPED are left out, UNKNOWN become RARE. A
     lossless tokenizer has no mark before a paragraph, and no special token is written in a text.
 
     Returns:
-        The stream, and how often the text has each special token.
+        The stream, how often the text has each special token, and whether the tokens spell the text.
     """
     text_mark, paragraph_mark = _PLACED
     strings = [text_mark] if piece.begins_text and tokenizer.boundary_tokens else []
@@ -56,7 +57,8 @@ def read_piece(tokenizer: Tokenizer, piece: Piece) -> tuple[WordStream, dict[str
                     written[token] += count
             tokens = [RARE if token in UNKNOWN else token for token in tokens if token not in SKIPPED]
         parts.append(tokens)
-    return stream.replace_types(parts), dict(written)
+    is_spelled = spells(tokenizer, (pair for pair in zip(stream.types, parts) if pair[0] not in _PLACED))
+    return stream.replace_types(parts), dict(written), is_spelled
 
 
 def tokenize(

@@ -1,9 +1,11 @@
 """Sizes, contents and display forms of tokens."""
 
+import functools
 import re
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from nplm_jax.data.stream import BOUNDARY_TOKENS
+from nplm_jax.data.stream import BOUNDARY_TOKENS, RARE
 from nplm_jax.data.tokenizers.tokenizer import Tokenizer
 
 _SHOWN = {' ': '␣', '\n': r'\n', '\r': r'\r', '\t': r'\t'}
@@ -31,8 +33,8 @@ def size(tokenizer: Tokenizer, token: str) -> TokenSize:
     """Returns the size of a token. Of a lossless tokenizer only white space of ASCII separates words, also in bytes."""
     data = tokenizer.utf8(token)
     characters = sum(byte & 0xC0 != 0x80 for byte in data)  # the bytes that begin one
-    if not tokenizer.is_lossless:
-        return TokenSize(characters, len(data), has_text=token not in BOUNDARY_TOKENS)
+    if data == f'{token} '.encode():  # a word, which may itself be white space of Unicode
+        return TokenSize(characters, len(data))
     begins_blank, ends_blank = not data or data[:1].isspace(), not data or data[-1:].isspace()
     return TokenSize(characters, len(data), begins_blank, ends_blank, bool(data.strip()))
 
@@ -40,7 +42,26 @@ def size(tokenizer: Tokenizer, token: str) -> TokenSize:
 def letters(tokenizer: Tokenizer, token: str) -> bytes:
     """Returns the UTF-8 of what a token stands for in a text, without white space; none of a boundary token."""
     data = tokenizer.utf8(token)
-    return b''.join(data.split()) if tokenizer.is_lossless else ''.join(data.decode().split()).encode()
+    if tokenizer.is_lossless or token in BOUNDARY_TOKENS:
+        return b''.join(data.split())
+    return ''.join(data.decode(errors='surrogateescape').split()).encode(errors='surrogateescape')
+
+
+def spells(tokenizer: Tokenizer, texts: Iterable[tuple[str, Sequence[str]]]) -> bool:
+    """Returns whether tokens spell their texts, whatever the white space: their sizes are then those of the texts.
+
+    The tokens of another model do not if it changes case or drops characters. Always True for lossless tokenizers, and
+    for words that are counted in the corpus.
+
+    Args:
+        tokenizer: The tokenizer.
+        texts: Texts with their tokens. Those with RARE are skipped: splits with unknown tokens are not measured.
+    """
+    if tokenizer.is_lossless or tokenizer.tokens is None:
+        return True
+    utf8 = functools.cache(tokenizer.utf8)
+    known = ((text, tokens) for text, tokens in texts if RARE not in tokens)
+    return all(b''.join(map(utf8, tokens)).split() == text.encode().split() for text, tokens in known)
 
 
 def show(tokenizer: Tokenizer, token: str) -> str:

@@ -115,7 +115,7 @@ def test_other_code_cuts_again_in_the_same_folder(large, monkeypatch):
     monkeypatch.setattr(preparation, '_CODE', 'changed')
 
     def read_piece(tokenizer, piece):
-        return WordStream.from_words(piece.text.lower().split()), {}
+        return WordStream.from_words(piece.text.lower().split()), {}, True
 
     monkeypatch.setattr(cutting, 'read_piece', read_piece)
     after = corpora.load(large)

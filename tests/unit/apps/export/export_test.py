@@ -1,13 +1,20 @@
 """Models as files of other tools: the same probabilities on the other side."""
 
 import json
+import math
+import pathlib
+import re
+import shutil
 
 import numpy as np
 import pytest
 from helpers import random_contexts
 
 from configs import sentences
+from configs import text as text_config
+from nplm_jax import kenlm
 from nplm_jax.cli import __main__ as cli
+from nplm_jax.config import settings as config_lib
 from nplm_jax.ngram import arpa
 from nplm_jax.runs import experiment, loading
 from nplm_jax.runs.packing import arrays_of
@@ -113,6 +120,51 @@ def test_an_add_delta_model_is_the_same_from_its_arpa_file(folders, tmp_path, np
     again, _ = arpa.read(tmp_path / 'file.arpa')
     contexts = random_contexts(vocabulary)
     np.testing.assert_allclose(again.next_word(contexts), model.next_word(contexts), atol=2e-6)
+
+
+@pytest.fixture(scope='module')
+def subwords(tmp_path_factory):
+    """The folder of a run over the tokens of a SentencePiece model, with its text and the model."""
+    package = pytest.importorskip('sentencepiece')
+    folder = tmp_path_factory.mktemp('subwords')
+    lines = [f'{a} {b} {c}' for a in ('the dog', 'a cat') for b in ('ran', 'said') for c in ('over there', 'now')] * 4
+    (folder / 'text.txt').write_text('\n'.join(lines) + '\n')
+    options = {'vocab_size': 40, 'hard_vocab_limit': False, 'minloglevel': 2}
+    package.SentencePieceTrainer.train(
+        input=str(folder / 'text.txt'), model_prefix=str(folder / 'tokenizer'), **options
+    )
+    config = text_config.get_config(f'modified_kneser_ney_5,{folder / "tokenizer.model"}')
+    changes = {'path': str(folder / 'text.txt'), 'paragraphs': 'lines', 'context': 'line'}
+    experiment.run(config_lib.override(config, {f'corpus.{k}': v for k, v in changes.items()}), folder / 'run')
+    return folder
+
+
+def test_an_arpa_file_has_the_tokens_and_probabilities_of_an_asr_model(subwords, tmp_path, nplm_command):
+    sentencepiece = pytest.importorskip('sentencepiece')
+    theirs = sentencepiece.SentencePieceProcessor(model_file=str(subwords / 'tokenizer.model'))
+    nplm_command('export', subwords / 'run', '--to=arpa', f'--output={tmp_path / "tokens.arpa"}')
+    _, read = arpa.read(tmp_path / 'tokens.arpa', as_kenlm=True)
+    pieces = {theirs.id_to_piece(i) for i in range(theirs.get_piece_size())}
+    assert pieces - {'<unk>'} == {*read.words} - {'<rare>', '<text>'}
+    model, exported = kenlm.Model(subwords / 'run'), kenlm.Model(tmp_path / 'tokens.arpa')
+    for line in (subwords / 'text.txt').read_text().splitlines()[:8]:
+        tokens = theirs.encode(line, out_type=str)
+        assert math.isclose(exported.score(' '.join(tokens)), model.score(line), rel_tol=1e-5)
+
+
+def test_the_words_of_an_arpa_file_for_nemo_are_the_ids_of_the_asr_model(subwords, tmp_path, nplm_command, monkeypatch):
+    sentencepiece = pytest.importorskip('sentencepiece')
+    theirs = sentencepiece.SentencePieceProcessor(model_file=str(subwords / 'tokenizer.model'))
+    nplm_command('export', subwords / 'run', '--to=arpa', f'--output={tmp_path / "tokens.arpa"}')
+    page = pathlib.Path(__file__).parents[4] / 'docs/howto/kenlm.md'
+    (code,) = re.findall(r'```py\n(import sentencepiece\n.*?)```', page.read_text(), re.DOTALL)
+    shutil.copy(subwords / 'tokenizer.model', tmp_path)
+    monkeypatch.chdir(tmp_path)
+    exec(code, {})
+    model, renamed = kenlm.Model(subwords / 'run'), kenlm.Model(tmp_path / 'nemo.arpa')
+    for line in (subwords / 'text.txt').read_text().splitlines()[:8]:
+        ids = theirs.encode(line)
+        assert math.isclose(renamed.score(' '.join(chr(i + 100) for i in ids)), model.score(line), rel_tol=1e-5)
 
 
 @pytest.mark.parametrize(
