@@ -20,7 +20,7 @@ from nplm_jax.distributed import multihost
 from nplm_jax.reporting import catalog
 from nplm_jax.reporting.catalog import CONFIG, CORPUS, VOCABULARY
 from nplm_jax.runs.workdir import give_another, has_trained
-from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand, write_atomically
 from nplm_jax.utils.untrusted import read_bytes, read_json, sha256
 
@@ -155,7 +155,7 @@ def difference(folder: pathlib.Path, settings: Settings, digests: Mapping[str, s
         return ''
     catalog.check_files(folder)
     record, values = read_record(folder), config_lib.to_flat(settings)
-    recorded = {**record.get('code', {}), TEXT: record.get('sha256'), TEACHER: record.get('teacher')}
+    recorded = {**record['code'], TEXT: record.get('sha256'), TEACHER: record.get('teacher')}
     recorded |= {
         key: sha256(str(folder / key), folder / key) for key in config_lib.user_files(settings) if key in digests
     }
@@ -175,7 +175,10 @@ def difference(folder: pathlib.Path, settings: Settings, digests: Mapping[str, s
 
 def read_record(folder: pathlib.Path) -> dict[str, Any]:
     """Returns the content of corpus.json, the record of the run's text. Raises BadInput if it is damaged."""
-    return read_json(folder / CORPUS)
+    record = read_json(folder / CORPUS)
+    code = record.setdefault('code', {})
+    require(isinstance(code, dict), folder / CORPUS, code, 'is damaged: code must map keys to digests')
+    return record
 
 
 def check_inputs(settings: Settings, digests: Mapping[str, str]) -> None:

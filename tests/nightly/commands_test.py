@@ -49,6 +49,7 @@ OPTIONAL = {
 }
 
 FILES = re.compile(r'^`(\w+\.py)`:\n\n```python\n(.*?)^```', re.DOTALL | re.MULTILINE)  # that a page prints
+PROMPT = re.compile(r'^\$ (.*\n)', re.MULTILINE)  # a command in a block that shows what it prints
 SERVE = '--no_browser --port=0 > address & until grep -q http address; do kill -0 $!; sleep 0.2; done; kill $!'
 
 
@@ -61,7 +62,10 @@ class Block(NamedTuple):
 
 
 def blocks() -> list[Block]:
-    """Returns the blocks of all pages. The Python of a page is one block: its later parts use names of earlier ones."""
+    """Returns the blocks of all pages.
+
+    The Python of a page is one block: its later parts use names of earlier ones. Of a console, the block has the commands.
+    """
     found = []
     for page in PAGES:
         text, name, python = page.read_text(), str(page.relative_to(ROOT)), []
@@ -69,8 +73,9 @@ def blocks() -> list[Block]:
             if match[1] == 'python':
                 python.append(match[2])
             else:
+                code = match[2] if match[1] == 'bash' else ''.join(PROMPT.findall(match[2]))
                 line = text.count('\n', 0, match.start()) + 2
-                found.append(Block(f'{name}:{line}', match[1], match[2]))
+                found.append(Block(f'{name}:{line}', match[1], code))
         if python:
             found.append(Block(name, 'python', '\n'.join(python)))
     return found
