@@ -20,7 +20,8 @@ import argparse
 import shlex
 from typing import Any
 
-from nplm_jax.cli.parser import Parser, print_results
+from nplm_jax.cli.outputs import print_results
+from nplm_jax.cli.parser import Parser
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.inference import perplexity
 from nplm_jax.models import mixture

@@ -1,18 +1,16 @@
-"""What every command shares: its parser, and how it prints results. Imports no JAX, so that --help answers at once."""
+"""The parser of every command. Imports no JAX, so that --help answers at once."""
 
 import argparse
 import math
-import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from nplm_jax.cli.outputs import require_new, require_writable
 from nplm_jax.config import plugins
 from nplm_jax.reporting.shell import find_modules_here
-from nplm_jax.reporting.text import to_json
 from nplm_jax.utils.errors import BadInput, require
-from nplm_jax.utils.io import expand, write_atomically
 from nplm_jax.utils.names import did_you_mean, require_one_of
 
 CONTEXT = """If the run's corpus has paragraph marks, every line, prompt or item is scored after an unscored <p>;
@@ -20,8 +18,6 @@ otherwise it is scored without a context. Where line ends are tokens (corpus.tok
 scored after a line end."""
 TEXT_START = f"""{CONTEXT}
 Boundary tokens in the text itself (<s>, </s>, <p>, <text>) are skipped, unless line ends are tokens."""
-
-EXISTS = 'exists; give another name, or --overwrite'  # the answer to an output that would be replaced
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
@@ -237,35 +233,6 @@ def _key(action: argparse.Action) -> str:
     return '/'.join(action.option_strings) or action.dest
 
 
-def require_new(key: str, flags: argparse.Namespace, path: str | os.PathLike[str] = '') -> None:
-    """Raises BadInput if a file or a folder with files that a command would write is there, without --overwrite.
-
-    Args:
-        key: The flag that names it.
-        flags: The flags, `overwrite` among them.
-        path: The file or folder; by default that of --output, of which only a file is refused.
-    """
-    found = expand(key, path or flags.output)
-    is_taken = found.is_file() or (bool(path) and found.is_dir() and any(found.iterdir()))
-    require(flags.overwrite or not is_taken, key, str(found), EXISTS)
-
-
-def require_writable(key: str, path: str | os.PathLike[str], is_folder: bool = False) -> None:
-    """Raises BadInput unless a file or a folder can be written.
-
-    Args:
-        key: The flag that names it.
-        path: The file or folder. If it is missing, the folder that it is in must exist.
-        is_folder: Whether it is a folder.
-    """
-    found = expand(key, path)
-    is_other = found.is_dir() != is_folder and found.exists()
-    require(not is_other, key, str(path), f'must be a {"folder" if is_folder else "file"}')
-    folder = found if found.is_dir() else found.parent
-    is_writable = folder.is_dir() and os.access(folder, os.W_OK)
-    require(is_writable, key, str(path), f'must be in a folder that exists and is writable; {folder} is not')
-
-
 def finite_number(text: str) -> float:
     """Returns the number of a flag. Raises ArgumentTypeError, which says what is allowed, if it is no finite number."""
     try:
@@ -286,21 +253,3 @@ def integer(text: str) -> int:
     if not -(2**31) <= number < 2**31:
         raise argparse.ArgumentTypeError('must be an integer from -2**31 to 2**31 - 1')
     return number
-
-
-def print_or_write(flags: argparse.Namespace, text: str) -> None:
-    """Prints a text, or writes it to --output."""
-    if flags.output:
-        write_atomically(expand('--output', flags.output), f'{text}\n')
-    else:
-        print(text)
-
-
-def print_results(flags: argparse.Namespace, command: str, results: Mapping[str, Any], table: str) -> None:
-    """Prints a table, or with --json the results; writes these to --output, with the command and what ran it."""
-    from nplm_jax.reporting import provenance
-
-    results = {**results, 'command': command, **provenance.provenance()}
-    print(to_json(results) if flags.json else table)
-    if flags.output:
-        write_atomically(expand('--output', flags.output), to_json(results, indent=2) + '\n')

@@ -13,7 +13,6 @@ import dataclasses
 import functools
 import hashlib
 import importlib
-import importlib.metadata
 import inspect
 import os
 import pathlib
@@ -22,7 +21,6 @@ import sysconfig
 import traceback
 import types
 import typing
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -168,20 +166,6 @@ def digest(key: str, path: str) -> str:
 def module_digest(name: str) -> str:
     """Returns the digest of an imported module; see `digest`."""
     return _digest(sys.modules[name])
-
-
-def package_digest(*folders: str) -> str:
-    """Returns a digest of this package's source and of the Python and package versions that affect tokenization.
-
-    Args:
-        *folders: The folders of the package to include; all by default.
-    """
-    root = pathlib.Path(__file__).parents[1]
-    versions = [importlib.metadata.version(name) for name in ('numpy', 'regex', 'tokenizers')]
-    total = hashlib.sha256(f'{sys.version_info[:2]} {unicodedata.unidata_version} {versions}'.encode())
-    for file in sorted(file for folder in folders or [''] for file in (root / folder).rglob('*.py')):
-        total.update(f'{file.relative_to(root)}\0'.encode() + hashlib.sha256(file.read_bytes()).digest())
-    return total.hexdigest()
 
 
 def is_own(path: str) -> bool:

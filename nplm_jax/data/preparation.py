@@ -24,10 +24,11 @@ from nplm_jax.data.tokenizers.tokenizer import Piece, Tokenizer, check_tokens
 from nplm_jax.data.word_stream import TypeNumbers, WordStream
 from nplm_jax.executors import workers
 from nplm_jax.executors.jobs import Job
+from nplm_jax.utils.packages import package_digest
 from nplm_jax.utils.progress import progress_bar
 
 MIN_CACHED_BYTES = 2**24  # larger texts are tokenized in parallel and cached
-_CODE = plugins.package_digest('data', 'config', 'utils')  # at import time, because the files may be edited later
+_CODE = package_digest('data', 'config', 'utils')  # at import time, because the files may be edited later
 COMPRESSION = 8  # typical compression ratio of text
 ParallelMap = Callable[..., Iterator[Any]]  # like `map`
 

@@ -20,10 +20,10 @@ from typing import IO, Any, TypeVar
 
 import numpy as np
 
-from nplm_jax.config.plugins import package_digest
 from nplm_jax.executors.workers import Workers
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import open_atomically, write_atomically
+from nplm_jax.utils.packages import package_digest
 from nplm_jax.utils.progress import progress_bar
 
 Task = TypeVar('Task')

@@ -1,7 +1,12 @@
-"""Optional packages: imports that name the extra to install. Does not import JAX."""
+"""The source of this package, and optional packages. Does not import JAX."""
 
+import hashlib
 import importlib
+import importlib.metadata
+import pathlib
+import sys
 import types
+import unicodedata
 from typing import Any
 
 from nplm_jax.utils.errors import BadInput, first_line
@@ -36,3 +41,17 @@ class OptionalPackage:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(require_package(*self._names), name)
+
+
+def package_digest(*folders: str) -> str:
+    """Returns a digest of this package's source and of the Python and package versions that affect tokenization.
+
+    Args:
+        *folders: The folders of the package to include; all by default.
+    """
+    root = pathlib.Path(__file__).parents[1]
+    versions = [importlib.metadata.version(name) for name in ('numpy', 'regex', 'tokenizers')]
+    total = hashlib.sha256(f'{sys.version_info[:2]} {unicodedata.unidata_version} {versions}'.encode())
+    for file in sorted(file for folder in folders or [''] for file in (root / folder).rglob('*.py')):
+        total.update(f'{file.relative_to(root)}\0'.encode() + hashlib.sha256(file.read_bytes()).digest())
+    return total.hexdigest()

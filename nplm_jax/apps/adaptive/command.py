@@ -27,7 +27,8 @@ from typing import Any
 import numpy as np
 
 from nplm_jax.apps.adaptive import adaptation
-from nplm_jax.cli.parser import TEXT_START, Parser, print_results
+from nplm_jax.cli.outputs import print_results
+from nplm_jax.cli.parser import TEXT_START, Parser
 from nplm_jax.data import unspaced_scripts
 from nplm_jax.data.dataset import Dataset
 from nplm_jax.data.stream import Span

@@ -22,7 +22,8 @@ import tqdm
 
 from nplm_jax.apps.decoding import decoder
 from nplm_jax.apps.decoding.frames import log_probabilities
-from nplm_jax.cli.parser import Parser, print_or_write
+from nplm_jax.cli.outputs import print_or_write
+from nplm_jax.cli.parser import Parser
 from nplm_jax.data.stream import RARE
 from nplm_jax.data.zips import open_zip
 from nplm_jax.kenlm.model import Model

@@ -23,7 +23,8 @@ reference of id N; with Kaldi, a line is `UTTERANCE words`. Tune on lists other 
 import argparse
 
 from nplm_jax.apps.decoding import nbest
-from nplm_jax.cli.parser import TEXT_START, Parser, print_or_write
+from nplm_jax.cli.outputs import print_or_write
+from nplm_jax.cli.parser import TEXT_START, Parser
 from nplm_jax.cli.score import read_stdin, score_texts
 from nplm_jax.runs.command_models import check_models, load_models
 

@@ -24,7 +24,8 @@ import functools
 from collections.abc import Callable
 
 from nplm_jax.apps.export import arrays, huggingface, onnx_graph
-from nplm_jax.cli.parser import Parser, require_new, require_writable
+from nplm_jax.cli.outputs import require_new, require_writable
+from nplm_jax.cli.parser import Parser
 from nplm_jax.inference import embeddings
 from nplm_jax.ngram import arpa
 from nplm_jax.reporting import card, catalog

@@ -20,7 +20,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from nplm_jax.apps.features import brown_tags, maps
-from nplm_jax.cli.parser import Parser, require_new, require_writable
+from nplm_jax.cli.outputs import require_new, require_writable
+from nplm_jax.cli.parser import Parser
 from nplm_jax.data.stream import SPECIAL_TOKENS
 from nplm_jax.inference import embeddings
 from nplm_jax.reporting.text import markdown_table, to_json

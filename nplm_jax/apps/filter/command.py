@@ -28,7 +28,8 @@ from typing import Any
 from nplm_jax.apps.filter import distribution, documents, selection
 from nplm_jax.apps.filter.documents import kind_of
 from nplm_jax.apps.filter.selection import Bound
-from nplm_jax.cli.parser import EXISTS, Parser, require_writable
+from nplm_jax.cli.outputs import EXISTS, require_writable
+from nplm_jax.cli.parser import Parser
 from nplm_jax.data import formats, sources
 from nplm_jax.reporting.text import to_json
 from nplm_jax.runs import signals

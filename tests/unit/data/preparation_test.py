@@ -20,6 +20,7 @@ from nplm_jax.data.tokenizers.tokenizer import Piece
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.data.word_stream import WordStream
 from nplm_jax.executors import workers
+from nplm_jax.utils import packages
 from nplm_jax.utils.errors import BadInput
 
 
@@ -101,11 +102,11 @@ def test_the_digest_of_the_code_is_that_of_every_module_that_makes_words(tmp_pat
     folders = ('data', 'config', 'utils')
     for folder in folders:
         shutil.copytree(package / folder, tmp_path / folder, ignore=shutil.ignore_patterns('__pycache__'))
-    monkeypatch.setattr(plugins, '__file__', str(tmp_path / 'config' / 'plugins.py'))
-    assert plugins.package_digest(*folders) == preparation._CODE
+    monkeypatch.setattr(packages, '__file__', str(tmp_path / 'utils' / 'packages.py'))
+    assert packages.package_digest(*folders) == preparation._CODE
     with (tmp_path / f'{module}.py').open('a') as file:
         file.write('# a comment')
-    assert plugins.package_digest(*folders) != preparation._CODE
+    assert packages.package_digest(*folders) != preparation._CODE
 
 
 def test_other_code_cuts_again_in_the_same_folder(large, monkeypatch):

@@ -1,0 +1,59 @@
+"""What a command writes: checks before its work, and files or stdout afterwards. Imports no JAX."""
+
+import argparse
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from nplm_jax.reporting.text import to_json
+from nplm_jax.utils.errors import require
+from nplm_jax.utils.io import expand, write_atomically
+
+EXISTS = 'exists; give another name, or --overwrite'  # for messages
+
+
+def require_new(key: str, flags: argparse.Namespace, path: str | os.PathLike[str] = '') -> None:
+    """Raises BadInput if a file or a folder with files that a command would write is there, without --overwrite.
+
+    Args:
+        key: The flag that names it.
+        flags: The flags, `overwrite` among them.
+        path: The file or folder; by default that of --output, of which only a file is refused.
+    """
+    found = expand(key, path or flags.output)
+    is_taken = found.is_file() or (bool(path) and found.is_dir() and any(found.iterdir()))
+    require(flags.overwrite or not is_taken, key, str(found), EXISTS)
+
+
+def require_writable(key: str, path: str | os.PathLike[str], is_folder: bool = False) -> None:
+    """Raises BadInput unless a file or a folder can be written.
+
+    Args:
+        key: The flag that names it.
+        path: The file or folder. If it is missing, the folder that it is in must exist.
+        is_folder: Whether it is a folder.
+    """
+    found = expand(key, path)
+    is_other = found.is_dir() != is_folder and found.exists()
+    require(not is_other, key, str(path), f'must be a {"folder" if is_folder else "file"}')
+    folder = found if found.is_dir() else found.parent
+    is_writable = folder.is_dir() and os.access(folder, os.W_OK)
+    require(is_writable, key, str(path), f'must be in a folder that exists and is writable; {folder} is not')
+
+
+def print_or_write(flags: argparse.Namespace, text: str) -> None:
+    """Prints a text, or writes it to --output."""
+    if flags.output:
+        write_atomically(expand('--output', flags.output), f'{text}\n')
+    else:
+        print(text)
+
+
+def print_results(flags: argparse.Namespace, command: str, results: Mapping[str, Any], table: str) -> None:
+    """Prints a table, or with --json the results; writes these to --output, with the command and what ran it."""
+    from nplm_jax.reporting import provenance
+
+    results = {**results, 'command': command, **provenance.provenance()}
+    print(to_json(results) if flags.json else table)
+    if flags.output:
+        write_atomically(expand('--output', flags.output), to_json(results, indent=2) + '\n')
