@@ -64,7 +64,7 @@ class Block(NamedTuple):
 def blocks() -> list[Block]:
     """Returns the blocks of all pages.
 
-    The Python of a page is one block, since its later parts use names of earlier ones. A console block has its commands.
+    The Python of a page is one block, since its later parts use names of earlier ones. A console has its commands.
     """
     found = []
     for page in PAGES:
