@@ -110,7 +110,7 @@ def test_a_block_of_the_documentation_runs(block, small_world, tmp_path):
         run = [c for c in commands(block.code) if not why_not_run(c)]
     if not run:
         pytest.skip('; '.join(sorted({why_not_run(c) for c in commands(block.code)} - {''})))
-    made = set(re.findall(r'configs/(brown)\.py:(\w+)', block.code))
+    made = set(re.findall(r'(?:configs/(?=brown\.py)|train )(brown)(?:\.py)?:(\w+)', block.code))
     small_world.copy(tmp_path, set(re.findall(r'runs/(brown-\w+)', block.code)) - {'-'.join(x) for x in made})
     for name, code in FILES.findall((ROOT / block.place.partition(':')[0]).read_text()):
         (tmp_path / name).write_text(code)
