@@ -35,6 +35,7 @@ from nplm_jax.utils.untrusted import open_regular, read_lines
 
 _MAX_UTTERANCES = 100_000
 _TOLERANCE = 0.05  # of the sum of the probabilities of a frame: rounding in bfloat16
+_SILENCE = '|'
 _ROUNDS = 2  # of --tune: search, tune on what was found, search again
 
 
@@ -52,7 +53,7 @@ def define(parser: Parser) -> None:
     parser.add_argument('--lm_weight', type=float, default=1.0, help='weight of log P of the words')
     parser.add_argument('--word_score', type=float, default=0.0, help='added for each word')
     parser.add_argument('--blank', default='-', help="CTC's blank label")
-    parser.add_argument('--silence', default='|', help='label between words')
+    parser.add_argument('--silence', default=_SILENCE, help='label between words')
     parser.add_argument('--beam_width', type=int, default=50, help='hypotheses that are kept')
     parser.add_output('file to write the words or the weights to; default: stdout')
 
@@ -63,6 +64,10 @@ def main(flags: argparse.Namespace) -> None:
     require(not flags.weights or len(flags.runs) > 1, '--weights', flags.weights, 'requires two or more runs')
 
     labels = [line.rstrip('\n') for _, line in read_lines(expand('--labels', flags.labels))]
+    allowed = f'must be one of the {len(labels)} labels of --labels'
+    require(flags.blank in labels, '--blank', flags.blank, allowed)
+    may_be_missing = flags.silence == _SILENCE and not flags.lexicon  # labels such as subwords show where words begin
+    require(flags.silence in labels or may_be_missing, '--silence', flags.silence, allowed)
     lexicon = read_lexicon(flags.lexicon, labels) if flags.lexicon else None
     emissions = read_emissions(flags, len(labels))
     references = read_references(flags, emissions)

@@ -297,7 +297,9 @@ def test_nothing_that_a_file_says_is_ever_run():
     """
     sources = [*ROOT.glob('nplm_jax/**/*.py'), *ROOT.glob('experiments/**/*.py'), *ROOT.glob('configs/*.py')]
     assert len(sources) > 60
-    sources.remove(ROOT / 'nplm_jax/executors/processes.py')  # pickles for processes that it starts, and from them
+    # Pickles for processes that they start, and from them.
+    excepted = 'nplm_jax/executors/processes.py', 'nplm_jax/apps/sweeps/launchers.py'
+    sources = [path for path in sources if str(path.relative_to(ROOT)) not in excepted]
     for path in [*sources, ROOT / 'launch.py']:
         for number, line in enumerate(path.read_text().splitlines(), start=1):
             safe = re.sub(rf'{LOADS_NO_OBJECT}|^import pickle$|pickle\.dumps\(', '', line)

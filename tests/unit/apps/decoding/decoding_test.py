@@ -212,7 +212,8 @@ def test_the_command(files, tmp_path, nplm_command):
         ('labels', '-\n|\na\n', 'lexicon.txt:2: '),
         ('lexicon', 'a\n', 'lexicon:1: '),
         ('lexicon', '', 'lexicon'),
-        ('labels', '_\n|\na\nb\n', "blank='-': "),
+        ('labels', '_\n|\na\nb\n', "--blank='-': "),
+        ('labels', '-\n/\na\nb\n', "--silence='|': "),
         ('labels', '-\n|\na\nb\nb\n', '--emissions: '),
         ('references', 'one a\n', "'two'"),
         ('references', 'one\ntwo\n', 'references'),
@@ -250,6 +251,14 @@ def test_bad_emissions_are_one_line(files, tmp_path, capsys, arrays, message):
         cli.main(files(emissions='bad.npz'))
     error = capsys.readouterr().err
     assert stop.value.code == 2 and message in error and error.count('\n') == 1
+
+
+@pytest.mark.parametrize('flag', ['--blank=/', '--silence=/'])
+def test_a_label_that_the_model_lacks_is_refused_with_and_without_a_lexicon(files, capsys, flag):
+    for words in (files(), [word for word in files() if not word.startswith('--lexicon')]):
+        with pytest.raises(SystemExit):
+            cli.main([*words, flag])
+        assert capsys.readouterr().err.startswith(flag.replace('=/', "='/': "))
 
 
 @pytest.mark.parametrize('header', ['{[]: 1}', "{1: 2, 'descr': 3}"])
