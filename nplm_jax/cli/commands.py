@@ -1,4 +1,4 @@
-"""The commands of nplm, by name: those of the core, then those that the packages of nplm_jax.apps declare."""
+"""The commands of nplm by name: the commands of the core, then those of the packages in nplm_jax.apps."""
 
 import functools
 import importlib
@@ -8,27 +8,28 @@ from typing import Any, NamedTuple
 
 from nplm_jax.cli.parser import Parser
 
-_APPS = 'nplm_jax.apps'  # found by its folder: the core does not import it
+_APPS = 'nplm_jax.apps'  # found as a folder; the core does not import it
 
 
 class Command(NamedTuple):
-    """A command, whose module is imported only to run it.
+    """A command, whose module is imported only when it runs.
 
-    The module has `define(parser)`, which adds its flags, and `main(flags)`, which runs it. Its docstring is the help.
+    The module has `define(parser)`, which adds the flags, and `main(flags)`, which runs the command. Its docstring is
+    the help text.
     """
 
     module: str
     summary: str
 
     def parser(self, name: str) -> Parser:
-        """Returns the parser of the command, which has this name."""
+        """Returns the parser of the command with this name."""
         module = importlib.import_module(self.module)
         parser = Parser(name, module.__doc__)
         module.define(parser)
         return parser
 
     def run(self, name: str, arguments: Sequence[str]) -> None:
-        """Runs the command, which has this name, with the arguments after it."""
+        """Runs the command with this name and the arguments after the name."""
         flags = self.parser(name).parse_args(arguments)
         importlib.import_module(self.module).main(flags)
 
@@ -52,8 +53,8 @@ CORE = {
 def all_commands() -> Mapping[str, Command]:
     """Returns the commands by name, in the order of `nplm --help`.
 
-    An app declares its own as COMMANDS in the `__init__.py` of its package: the command's name -> its module in the
-    package, and its summary.
+    An app declares its commands as COMMANDS in the `__init__.py` of its package: a dictionary from the name of each
+    command to its module in the package and its summary.
     """
     found = dict(CORE)
     for app, commands in declared('COMMANDS').items():
@@ -62,7 +63,7 @@ def all_commands() -> Mapping[str, Command]:
 
 
 def declared(name: str) -> dict[str, Any]:
-    """Returns what the apps declare under a name in the `__init__.py` of their packages, by package."""
+    """Returns the values that apps assign to a name in the `__init__.py` of their packages, by package."""
     folders = importlib.import_module(_APPS).__path__
     packages = [f'{_APPS}.{module.name}' for module in sorted(pkgutil.iter_modules(folders))]
     values = {package: getattr(importlib.import_module(package), name, None) for package in packages}

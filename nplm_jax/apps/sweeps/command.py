@@ -25,8 +25,8 @@ from nplm_jax.utils.errors import require
 
 def define(parser: Parser) -> None:
     """Adds the flags, which `launch.parse_flags` parses."""
-    axes = '[CONFIG[:ROW] ... | KEY=VALUE,... ...]'
-    parser.usage = f'nplm sweep CONFIG[:ROW] {axes} [--config.KEY=VALUE ...] [--flags]'
+    axes = '[CONFIG[:PRESET] ... | KEY=VALUE,... ...]'
+    parser.usage = f'nplm sweep CONFIG[:PRESET] {axes} [--config.KEY=VALUE ...] [--flags]'
     train.add_config(parser)
     parser.add_argument('axes', nargs='*', metavar='KEY=VALUE,...', help='values of a key; default: those of sweep()')
 

@@ -33,8 +33,8 @@ class Job:
     """One run that becomes a job.
 
     Attributes:
-        name: the name of the run.
-        folder: the folder of the run.
+        name: The name of the run.
+        folder: The folder of the run.
         command: launch.py and its flags, for one process.
     """
 
@@ -101,19 +101,19 @@ def run(
     An interrupt leaves the jobs of SLURM in the queue, and ends those of this machine with everything saved.
 
     Args:
-        jobs: the jobs.
+        jobs: The jobs.
         launcher: 'slurm', or 'local' for processes of this machine.
-        logs: the folder for what the jobs print and for submitit's files; it holds nothing else.
-        finished: returns whether the run in a folder has its result.
-        options: the options of SLURM jobs.
-        processes: the number of processes of each job, which train together.
-        max_running: the number of jobs at one time; None is all on SLURM and one on this machine.
+        logs: The folder for what the jobs print and for submitit's files; it holds nothing else.
+        finished: Returns whether the run in a folder has its result.
+        options: The options of SLURM jobs.
+        processes: The number of processes of each job, which train together.
+        max_running: The number of jobs at one time; None is all on SLURM and one on this machine.
 
     Returns:
         The names of the jobs that ended without a result.
 
     Raises:
-        BadInput: submitit or SLURM is not there, or SLURM refuses the job.
+        BadInput: Submitit or SLURM is not there, or SLURM refuses the job.
     """
     is_local = launcher == 'local'
     executor = _executor(launcher, logs, options, processes)

@@ -41,8 +41,8 @@ class Report:
     Trials are compared at the same number of validations: updates of batches of different sizes are not the same.
 
     Attributes:
-        trial: the trial.
-        known: what an earlier start of the trial reported.
+        trial: The trial.
+        known: What an earlier start of the trial reported.
     """
 
     trial: optuna.Trial
@@ -64,14 +64,14 @@ class Search:
     """A search for the lowest validation perplexity.
 
     Attributes:
-        space: what it varies.
-        folder: its folder, in which each trial has its own.
-        url: the URL of its database.
-        num_trials: the number of trials, complete or pruned, at which processes begin no other.
-        words: the command line of its config: launch.py, --config and the keys that flags set.
-        worker: the number of this process of several; None if it is not known to be one.
-        make_sampler: called with `seed`, makes what chooses the points.
-        make_pruner: makes what stops trials; Optuna recommends Hyperband with TPE.
+        space: What it varies.
+        folder: Its folder, in which each trial has its own.
+        url: The URL of its database.
+        num_trials: The number of trials, complete or pruned, at which processes begin no other.
+        words: The command line of its config: launch.py, --config and the keys that flags set.
+        worker: The number of this process of several; None if it is not known to be one.
+        make_sampler: Called with `seed`, makes what chooses the points.
+        make_pruner: Makes what stops trials; Optuna recommends Hyperband with TPE.
     """
 
     space: search_space.Space
@@ -90,10 +90,10 @@ class Search:
         """Runs the trials that are missing, one after another. Returns what `search_report.write` returns.
 
         Raises:
-            BadInput: the database cannot be used or holds another study, the folder has trials of another one, or the
+            BadInput: The database cannot be used or holds another study, the folder has trials of another one, or the
                 text cannot be read.
-            Resumable: the database stopped answering.
-            training.train.Interrupted: a signal came; the same command continues the trial.
+            Resumable: The database stopped answering.
+            training.train.Interrupted: A signal came; the same command continues the trial.
         """
         with contextlib.ExitStack() as stack:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -113,14 +113,14 @@ class Search:
         """Runs the missing trials in several processes. Returns what `search_report.write` returns.
 
         Args:
-            num_workers: the number of processes.
+            num_workers: The number of processes.
             launcher: 'slurm', or 'local' for processes of this machine.
-            options: the options of SLURM jobs.
-            worker_flags: further flags of the processes.
+            options: The options of SLURM jobs.
+            worker_flags: Further flags of the processes.
 
         Raises:
-            BadInput: as `run`, or several processes are to share a SQLite file.
-            Resumable: all processes ended before the study had its trials.
+            BadInput: As `run`, or several processes are to share a SQLite file.
+            Resumable: All processes ended before the study had its trials.
         """
         shown = 'SQLite is for one process; several need --storage=postgresql+psycopg://USER@HOST/DATABASE'
         require(num_workers == 1 or not search_storage.is_sqlite(self.url), '--jobs', num_workers, shown)
@@ -143,10 +143,10 @@ class Search:
         """Returns the study, a new one or the one that this search began.
 
         Args:
-            storage: the database.
+            storage: The database.
 
         Raises:
-            BadInput: see `run`.
+            BadInput: See `run`.
         """
         name = self.space.name
         pruner = self.make_pruner()
@@ -200,8 +200,8 @@ class Search:
         """Trains one trial, whose number it adds to `begun`. Returns its validation perplexity.
 
         Raises:
-            optuna.TrialPruned: the pruner stopped it, or its point cannot be trained.
-            _Lost: this process was silent for too long; another one continues the trial.
+            optuna.TrialPruned: The pruner stopped it, or its point cannot be trained.
+            _Lost: This process was silent for too long; another one continues the trial.
         """
         begun.append(trial.number)
         frozen = trial.study.get_trials(deepcopy=False)[trial.number]

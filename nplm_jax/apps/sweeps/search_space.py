@@ -28,9 +28,9 @@ class Space:
     """What a search varies.
 
     Attributes:
-        path: the config file.
-        search: its `search(trial)`, which returns a point: a dictionary of flattened keys.
-        config: the config that the points change.
+        path: The config file.
+        search: Its `search(trial)`, which returns a point: a dictionary of flattened keys.
+        config: The config that the points change.
     """
 
     path: str
@@ -41,8 +41,8 @@ class Space:
         """Returns the point of a trial, applied to the config and checked.
 
         Raises:
-            BadInput: search() failed, or the point has an unknown key, a wrong type or an impossible value.
-            optuna.exceptions.OptunaError: search() raised TrialPruned, or the database failed.
+            BadInput: Search() failed, or the point has an unknown key, a wrong type or an impossible value.
+            optuna.exceptions.OptunaError: Search() raised TrialPruned, or the database failed.
         """
         try:
             with warnings.catch_warnings():
@@ -88,11 +88,11 @@ def load(path: str, config: Config) -> Space:
     """Returns the search space of a config file, after a trial that trains nothing.
 
     Args:
-        path: a config file with a function `search(trial)`.
-        config: the config that the points change.
+        path: A config file with a function `search(trial)`.
+        config: The config that the points change.
 
     Raises:
-        BadInput: the file has no search(), or a point of it cannot be a run, or it suggests nothing.
+        BadInput: The file has no search(), or a point of it cannot be a run, or it suggests nothing.
     """
     optuna.logging.set_verbosity(optuna.logging.CRITICAL)  # a search says itself what it does
     function = runpy.run_path(path).get('search')

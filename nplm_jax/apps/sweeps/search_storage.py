@@ -27,11 +27,11 @@ def find_url(flag: str | None, folder: pathlib.Path) -> str:
     `postgresql://` means `postgresql+psycopg://`.
 
     Args:
-        flag: the value of --storage.
-        folder: the folder of the search.
+        flag: The value of --storage.
+        folder: The folder of the search.
 
     Raises:
-        BadInput: it is no URL, or of a database that a search cannot use. The message has no password.
+        BadInput: It is no URL, or of a database that a search cannot use. The message has no password.
     """
     text = flag or os.environ.get(ENVIRONMENT)
     if not text:
@@ -62,14 +62,14 @@ def opened(url: str) -> Iterator[optuna.storages.RDBStorage]:
     """Connects to the database, makes its tables if it has none, and disconnects at the end.
 
     Args:
-        url: what `find_url` returned.
+        url: What `find_url` returned.
 
     Yields:
         The storage.
 
     Raises:
-        BadInput: the driver is not installed, or the database is missing, does not answer or is not Optuna's.
-        Resumable: the database stopped answering.
+        BadInput: The driver is not installed, or the database is missing, does not answer or is not Optuna's.
+        Resumable: The database stopped answering.
     """
     timeout = {} if is_sqlite(url) else {'connect_args': {'connect_timeout': _TIMEOUT}}
     shown = _show(sa.make_url(url))

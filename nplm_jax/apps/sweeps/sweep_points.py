@@ -32,10 +32,10 @@ class Point:
     """One run of a sweep.
 
     Attributes:
-        name: the name of the run and of its folder.
-        settings: the settings of the run.
-        overrides: the flattened keys that make it differ from the sweep's config.
-        file: the value of --config of its own; '' for that of the sweep.
+        name: The name of the run and of its folder.
+        settings: The settings of the run.
+        overrides: The flattened keys that make it differ from the sweep's config.
+        file: The value of --config of its own; '' for that of the sweep.
     """
 
     name: str
@@ -48,8 +48,8 @@ class Points(NamedTuple):
     """The points of a sweep.
 
     Attributes:
-        possible: the points that can run.
-        impossible: the reason by name of each point that cannot.
+        possible: The points that can run.
+        impossible: The reason by name of each point that cannot.
     """
 
     possible: list[Point]
@@ -60,12 +60,12 @@ def load_points(path: str, config: Config) -> Points:
     """Returns the points that `sweep()` in a config file yields, each applied to `config` and checked.
 
     Args:
-        path: a config file. Its `sweep()` yields a dictionary of flattened keys for each point, such as
+        path: A config file. Its `sweep()` yields a dictionary of flattened keys for each point, such as
             `{'model.h': 50, 'seed': 2}`; the key `name` sets the point's name.
-        config: the config that the points change.
+        config: The config that the points change.
 
     Raises:
-        BadInput: the file has no sweep(), a point has an unknown key, two points have one name, or no point is
+        BadInput: The file has no sweep(), a point has an unknown key, two points have one name, or no point is
             possible. No run has started by then.
     """
     try:
@@ -109,10 +109,10 @@ def grid_points(axes: Sequence[str], config: Config) -> Points:
 
     Args:
         axes: What --grid gives: a flattened key and its values, such as `model.m=10,30`.
-        config: the config that the points change.
+        config: The config that the points change.
 
     Raises:
-        BadInput: a key is unknown or given twice, a value has a wrong type, or no point is possible. No run has started
+        BadInput: A key is unknown or given twice, a value has a wrong type, or no point is possible. No run has started
             by then.
     """
     flat, values = flatten(config), dict[str, list[Any]]()
@@ -134,10 +134,10 @@ def _apply_all(all_overrides: Sequence[Mapping[str, Any]], config: Config, flag:
     """Applies each point to a config. Raises BadInput unless all have known keys and one is possible.
 
     Args:
-        all_overrides: the keys that each point changes.
-        config: the config of the sweep.
-        flag: the flag that asks for the points, for messages.
-        one: what a message calls a point.
+        all_overrides: The keys that each point changes.
+        config: The config of the sweep.
+        flag: The flag that asks for the points, for messages.
+        one: What a message calls a point.
     """
     for overrides in all_overrides:
         _check_overrides(config, overrides, flag)
@@ -183,9 +183,9 @@ def apply(config: Config, overrides: Mapping[str, Any], flag: str = '--sweep') -
     """Returns the point that changes some flattened keys of `config`.
 
     Args:
-        config: the config of the sweep.
-        overrides: the keys that the point changes.
-        flag: the flag that asks for the point, for messages.
+        config: The config of the sweep.
+        overrides: The keys that the point changes.
+        flag: The flag that asks for the point, for messages.
 
     Raises:
         BadInput: A key or the whole point is impossible; the message names the flag, the point and the key.

@@ -30,11 +30,11 @@ def check_begun(points: Iterable[Point], folder: pathlib.Path) -> None:
     """Checks points that an earlier start began, before any other runs: a table has one text.
 
     Args:
-        points: the points of the sweep.
-        folder: the folder of the sweep.
+        points: The points of the sweep.
+        folder: The folder of the sweep.
 
     Raises:
-        BadInput: the folder of a point belongs to another config, or its text or a file of its model has changed.
+        BadInput: The folder of a point belongs to another config, or its text or a file of its model has changed.
     """
     shared: dict[CorpusSettings, SharedCorpus] = {}
     for point in points:
@@ -58,17 +58,17 @@ def run(
     A point that diverges, or that its text is too short for, is marked in the table, and the others run.
 
     Args:
-        points: the points of the sweep.
-        folder: the folder of the sweep.
-        command: the command line, for the results.
-        vectorize: train points that differ only in numbers together, with the same results.
-        failures: a word for each further point, which cannot run; see `write_table`.
+        points: The points of the sweep.
+        folder: The folder of the sweep.
+        command: The command line, for the results.
+        vectorize: Train points that differ only in numbers together, with the same results.
+        failures: A word for each further point, which cannot run; see `write_table`.
 
     Returns:
         The table of all points, as `write_table` writes it.
 
     Raises:
-        Exception: the other errors of `experiment.run`.
+        Exception: The other errors of `experiment.run`.
     """
     check_begun(points, folder)
     failures, notes = dict(failures), set[str]()
@@ -92,9 +92,9 @@ def write_table(points: Sequence[Point], folder: pathlib.Path, failures: Mapping
     `test`, `seconds`, and `state`, which is `finished` or the word of `failures`. What a point does not have is empty.
 
     Args:
-        points: the points of the sweep.
-        folder: the folder of the sweep.
-        failures: a word for each point without a result, by name, such as `diverged`; also for points that cannot run
+        points: The points of the sweep.
+        folder: The folder of the sweep.
+        failures: A word for each point without a result, by name, such as `diverged`; also for points that cannot run
             and are not among `points`, such as `impossible`.
 
     Returns:
@@ -102,7 +102,7 @@ def write_table(points: Sequence[Point], folder: pathlib.Path, failures: Mapping
         validation perplexity, whose folder is named.
 
     Raises:
-        BadInput: finished points of one `corpus.*` were on different texts.
+        BadInput: Finished points of one `corpus.*` were on different texts.
     """
     texts: dict[CorpusSettings, tuple[str, str]] = {}  # the first point of each, and the digest of its text
     records: list[dict[str, Any]] = []
