@@ -35,17 +35,17 @@ class Command(NamedTuple):
 
 
 CORE = {
-    'train': Command('nplm_jax.cli.train', 'train the model of a config, in the folder of a run'),
-    'generate': Command('nplm_jax.cli.generate', 'text from trained models'),
-    'score': Command('nplm_jax.cli.score', 'how likely a text is, word by word'),
-    'next': Command('nplm_jax.cli.next_words', 'the most likely next words, by model'),
-    'mix': Command('nplm_jax.cli.mix', 'the mixture of trained models: its learned weights and its perplexity'),
-    'compare': Command('nplm_jax.cli.compare', 'runs side by side, with a figure'),
-    'pack': Command('nplm_jax.cli.pack', 'a run bundled into one file, which every command takes'),
-    'import': Command('nplm_jax.cli.import_model', "an ARPA file of KenLM or SRILM as a run's folder"),
-    'prune': Command('nplm_jax.cli.prune', 'an ARPA file with fewer n-grams: entropy pruning, or the words of a list'),
-    'info': Command('nplm_jax.cli.info', 'details of a run'),
-    'runs': Command('nplm_jax.cli.list_runs', 'list of the runs in a folder'),
+    'train': Command('nplm_jax.cli.train', 'train the model of a config in a run folder'),
+    'generate': Command('nplm_jax.cli.generate', 'generate text with trained models'),
+    'score': Command('nplm_jax.cli.score', 'score a text word by word'),
+    'next': Command('nplm_jax.cli.next_words', 'list the most likely next words by model'),
+    'mix': Command('nplm_jax.cli.mix', 'mix trained models: learn the weights and print the perplexity'),
+    'compare': Command('nplm_jax.cli.compare', 'compare runs in a table and a figure'),
+    'pack': Command('nplm_jax.cli.pack', 'pack a run into one file, which every command accepts'),
+    'import': Command('nplm_jax.cli.import_model', 'import an ARPA file from KenLM or SRILM as a run'),
+    'prune': Command('nplm_jax.cli.prune', 'prune an ARPA file by entropy or to a list of words'),
+    'info': Command('nplm_jax.cli.info', 'show the details of a run'),
+    'runs': Command('nplm_jax.cli.list_runs', 'list the runs in a folder'),
 }
 
 
