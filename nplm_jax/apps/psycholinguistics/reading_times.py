@@ -1,10 +1,10 @@
-"""How much better reading times are predicted with a model's surprisals than without.
+"""Measures how much a model's surprisals improve the prediction of reading times.
 
     nplm reading-times runs/brown-mlp9 runs/brown-kneser_ney_5 --table=times.csv --time=rt --figure=gains.png
     nplm reading-times runs/brown-mlp9 --table=times.tsv --item=item,condition --output=predictors.csv
 
-The table is .csv, .tsv, .parquet or .jsonl with one row a word: its item, zone, word and mean reading time; the rows of
-an item together and in reading order. An empty time, or NA, is missing.
+The table is .csv, .tsv, .parquet or .jsonl with one row per word: its item, zone, word and mean reading time. The rows
+of an item are adjacent and in reading order. An empty time or NA is missing.
 
 A linear regression predicts the (log) time of a word from its length, its log frequency, their product, all three for
 the two words before, punctuation, and the place in sentence and item; a second one also has the surprisals of the word
@@ -36,7 +36,7 @@ from nplm_jax.utils.io import expand
 def define(parser: Parser) -> None:
     """Adds the flags."""
     parser.add_runs()
-    parser.add_argument('--table', required=True, help='.csv, .tsv, .parquet or .jsonl with one row a word; required')
+    parser.add_argument('--table', required=True, help='.csv, .tsv, .parquet or .jsonl with one row per word; required')
     parser.add_argument('--time', default='time', metavar='COLUMN', help='the column of reading times')
     scale = 'whether the logarithm of the time is predicted or the time itself'
     parser.add_argument('--scale', default='log', choices=('log', 'ms'), help=scale)
