@@ -3,7 +3,7 @@
     python launch.py --config=configs/ap_news.py:mlp10 --config.corpus.path=DIR
     python launch.py --config=configs/ap_news.py:kneser_ney_5 --config.corpus.path=DIR   and: interpolated,
                                  kneser_ney_3 to _5, modified_kneser_ney_3 to _5
-    python launch.py --config=configs/ap_news.py:mlp10,paper --config.corpus.path=DIR   a step a word
+    python launch.py --config=configs/ap_news.py:mlp10,paper --config.corpus.path=DIR   one word per step
 
 Files are read in the order of their names, and blank lines separate paragraphs. The folder has to hold more than the
 14,957,666 words of the training and validation splits; set corpus.train and corpus.valid for less text.
@@ -39,8 +39,8 @@ _PRESETS = {'paper': {**rows.PAPER_RECIPE, 'optimizer.decay': 1e-5}}
 
 
 def get_config(row: str = 'mlp10') -> ConfigDict:
-    """Returns the config of a row of Table 2; `mlp10,paper` trains by the paper's recipe.
+    """Returns the config of a preset for Table 2; `mlp10,paper` uses the paper's recipe.
 
-    The paper prints mlp10 only as a mixture with the interpolated trigram: compare `mixture.fixed` of results.json.
+    The paper reports mlp10 only as a mixture with the interpolated trigram: compare `mixture.fixed` in results.json.
     """
     return rows.get_config('ap_news', row, _CORPUS, _ROWS, _PRESETS, default='mlp10')

@@ -1,4 +1,4 @@
-r"""BabyLM: what a child hears and reads, 10 or 100 million words, from your copy (https://babylm.github.io).
+r"""BabyLM: 10 or 100 million words that a child hears and reads, from your copy (https://babylm.github.io).
 
     python launch.py --config=configs/babylm.py:10m --config.corpus.path=DIR/train_10M \
         --config.corpus.valid_path=DIR/dev --config.corpus.test_path=DIR/test
@@ -8,8 +8,9 @@ r"""BabyLM: what a child hears and reads, 10 or 100 million words, from your cop
                                  to _5, modified_kneser_ney_3 to _5
     python launch.py --config=configs/babylm.py:100m,tied_lstm ...     a better network: residual, tied_lstm, mogrifier
 
-The folders hold a file a source (childes.train, simple_wiki.train and so on); each file is a text, read by name. Most
-have an utterance a line and no blank lines: such a file is one paragraph; corpus.paragraphs=lines makes each line one.
+The folders have one file per source (childes.train, simple_wiki.train and so on); each file is a text, in order of
+name. Most files have one utterance per line and no blank lines and are read as one paragraph; with
+corpus.paragraphs=lines each line is a paragraph.
 Words that occur fewer than 3 times (10m) or 10 times (100m) become <rare>.
 
 Nobody has run this config: no figures are known.
@@ -27,5 +28,5 @@ _MODELS = {**rows.NGRAMS, **rows.NETWORKS}
 
 
 def get_config(row: str = '10m') -> ConfigDict:
-    """Returns the config of a size, `10m` or `100m`, and of a shared row after a comma."""
+    """Returns the config of a size, `10m` or `100m`, optionally with a shared preset after a comma."""
     return rows.get_config('babylm', row, _CORPUS, _SIZES, _MODELS, '10m')

@@ -1,4 +1,4 @@
-"""The Brown corpus, the paper's smaller one (section 4): 1,181,041 words there, 1,183,224 here.
+"""The Brown corpus, the smaller corpus of the paper (section 4): 1,181,041 words there, 1,183,224 here.
 
     python launch.py --config=configs/brown.py            the paper's network, for at most four minutes
     python launch.py --config=configs/brown.py --sweep    16 points: n, m, h, with and without direct connections
@@ -11,11 +11,11 @@
     python launch.py --config=configs/brown.py:lstm       a recurrent network: rnn, gru, lstm
     python launch.py --config=configs/brown.py:residual   a window network with residual layers, in four minutes
     python launch.py --config=configs/brown.py:tied_lstm  a regularised lstm with C as its output matrix, in 12 passes
-    python launch.py --config=configs/brown.py:one_minute the best network for so much time: one_minute, five_minutes,
+    python launch.py --config=configs/brown.py:one_minute the best network for this time: one_minute, five_minutes,
                                  twenty_minutes, one_hour
     python launch.py --config=configs/brown.py:mogrifier  a Mogrifier LSTM by gradient descent, in 26 passes
     python launch.py --config=configs/brown.py:mlp9,cased mlp9 on words in upper and lower case
-    python launch.py --config=configs/brown.py:mlp9,paper mlp9 trained by the paper's recipe, one word an update
+    python launch.py --config=configs/brown.py:mlp9,paper mlp9 trained with the paper's recipe, one word per update
     python launch.py --config=configs/brown.py:one_minute,sgd   an LSTM by gradient descent and NCE, also five_minutes
                                  and one_hour
     python launch.py --config=configs/brown.py:mlp9,lstm,nce,adam   components in place of those of mlp9, each with the
@@ -66,7 +66,7 @@ NETWORKS = {
     'mlp7': _network(3, 50, 30, True),
     'mlp9': _network(5, 100, 30, False),
 }
-MIXTURES = {f'mlp{int(name[3:]) + 1}': name for name in NETWORKS}  # the paper's mixed rows, and what they mix
+MIXTURES = {f'mlp{int(name[3:]) + 1}': name for name in NETWORKS}  # the paper's mixtures and their networks
 # The paper's train (0: not printed), valid and test perplexity.
 PAPER = {
     'mlp1': (182.0, 284.0, 268.0),
@@ -166,7 +166,7 @@ _QUICK: rows.Row = {
     'train.checkpoint_every': 5000,
     **rows.NCE,
 }
-# The empty row is the default; `large` is the network of the defaults.
+# The empty preset is the default; `large` is the network of configs/default.py.
 _ALL = {**ROWS, **RECURRENT, '': _BEST, 'quick': _QUICK, 'large': {}, **rows.NETWORKS, **MINUTES}
 _PRESETS: dict[str, rows.Row] = {
     'cased': {
@@ -180,10 +180,10 @@ _PRESETS: dict[str, rows.Row] = {
 
 
 def get_config(row: str = '') -> ConfigDict:
-    """Returns the config of a row; the paper's network at its best after four minutes for an empty row.
+    """Returns the config of a preset. The default is the paper's network, tuned for four minutes of training.
 
-    `,cased` after the row keeps upper and lower case, `,paper` trains by the paper's recipe, and `,sgd` after one of
-    rows.BY_GRADIENT_DESCENT trains an LSTM by gradient descent for about as long.
+    `,cased` keeps upper and lower case, `,paper` uses the paper's recipe, and `,sgd` after a preset in
+    rows.BY_GRADIENT_DESCENT trains an LSTM by gradient descent for about the same time.
     """
     name = row.partition(',')[0]
     if mixed := MIXTURES.get(name):
@@ -208,7 +208,7 @@ def sweep() -> Iterator[dict[str, Any]]:
 def search(trial: Any) -> dict[str, Any]:
     """Returns a point around a window network that gradient descent trains: sizes, dropout, rate and weight decay."""
     return {
-        'train.evaluate_every': 0,  # once an epoch: a validation is where a trial may be pruned
+        'train.evaluate_every': 0,  # once per epoch; trials may be pruned at each validation
         'model.m': trial.suggest_int('model.m', 20, 100, log=True),
         'model.h': trial.suggest_int('model.h', 20, 200, log=True),
         'model.direct': trial.suggest_categorical('model.direct', [False, True]),

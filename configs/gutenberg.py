@@ -27,6 +27,6 @@ _CORPUS: rows.Row = {
 
 
 def get_config(row: str = '') -> ConfigDict:
-    """Returns the config of a row of the paper's Table 1 on this corpus, or of a better network."""
+    """Returns the config of a preset: a network of the paper's Table 1, a count-based model or a better network."""
     known = {'': rows.RESIDUAL, **brown.NETWORKS, **rows.NGRAMS, **rows.NETWORKS}
     return rows.get_config('gutenberg', row, _CORPUS, known)

@@ -23,7 +23,7 @@ NGRAMS: dict[str, Row] = {
         for n in (3, 4, 5)
     },
 }
-# What the paper calls them.
+# Their names in the paper.
 _NGRAMS_IN_PAPER = {**dict.fromkeys(NGRAMS, 'Kneser-Ney back-off'), 'interpolated': 'Del. Int.'}
 
 # The training of the paper: one word per update, no dropout, b initialised with zeros.
@@ -56,7 +56,7 @@ ROWWISE_ADAM: Row = {
 }
 # The sampled loss of networks with the paper's recipe on a large vocabulary.
 NCE: Row = {'output.kind': 'nce', 'optimizer.learning_rate': 6.0}
-VALID_WORDS = 20_000  # of validations during training where all would take as long as half a pass
+VALID_WORDS = 20_000  # of validations during training, if all would take half the time of a pass
 # Steps after training that help the rows of rare words.
 _AFTER_TRAINING: Row = {'train.suffix_smoothing': 3.0, 'train.calibrate': True}
 _FEW_LARGE_UPDATES: Row = {'train.checkpoint_every': 500, 'train.log_every': 100, 'train.steps_per_execution': 20}
@@ -186,11 +186,11 @@ def _equivalent_passes(width: int, passes: float, words: int) -> float:
 
 
 def network(width: int, passes: float, words: int) -> Row:
-    """Returns the best known network of a width for a text and a number of passes, which `--minutes` chooses.
+    """Returns the best known network for a width, a text and a number of passes; used by `--minutes`.
 
     Args:
-        width: The units of the Mogrifier LSTM, m = h.
-        passes: The passes over the training words.
+        width: The number of units of the Mogrifier LSTM, m = h.
+        passes: The number of passes over the training words.
         words: The number of training words.
     """
     passes_known = np.log([*_BY_EQUIVALENT_PASSES])
@@ -213,7 +213,7 @@ MINUTES: dict[str, Row] = {
     'twenty_minutes': {**network(400, 13, _BROWN), 'train.epochs': 13},
     'one_hour': {**network(512, 27, _BROWN), 'train.epochs': 27},
 }
-# LSTMs for about as long, trained by gradient descent.
+# LSTMs trained by gradient descent for about the same times.
 BY_GRADIENT_DESCENT: dict[str, Row] = {
     'one_minute': _tied_lstm(200, 0.0, 0.0, 0.0, 500, 2),
     'five_minutes': _tied_lstm(320, 0.3, 0.45, 0.0, 1000, 4),
@@ -224,12 +224,12 @@ BY_GRADIENT_DESCENT: dict[str, Row] = {
 def with_paper(
     rows: Mapping[str, Row], names: Mapping[str, str], perplexities: Mapping[str, tuple[float, float, float]]
 ) -> dict[str, Row]:
-    """Returns rows, with `paper.*` in those whose perplexities the paper prints; these are of all words.
+    """Adds `paper.*` to the presets whose perplexities the paper prints; they are evaluated on all words.
 
     Args:
-        rows: The keys of each row.
-        names: What the paper calls the model of a row, beside those of NGRAMS.
-        perplexities: The paper's perplexity of the train (0: not printed), validation and test words, by row.
+        rows: The keys of each preset.
+        names: The paper's names of the models of presets, in addition to NGRAMS.
+        perplexities: The paper's training (0: not printed), validation and test perplexities, by preset.
     """
     made = dict(rows)
     for row in rows.keys() & perplexities.keys():
@@ -241,25 +241,25 @@ def with_paper(
 def get_config(
     corpus: str, words: str, common: Row, rows: Mapping[str, Row], presets: Mapping[str, Row] = {}, default: str = ''
 ) -> ConfigDict:
-    """Returns the config of a row of a corpus, in which components replace their sections.
+    """Returns the config of a preset of a corpus, in which components replace their sections.
 
     Args:
         corpus: The name of the config file without .py, such as `brown`.
-        words: The row, then its presets and components, separated by commas: `mlp9,cased,lstm`. Each may be missing.
-        common: The keys that all rows of the corpus share.
-        rows: The keys of each row.
-        presets: The keys of each preset, which changes a row.
-        default: The row of words that begin with none.
+        words: The preset, then modifiers and components, separated by commas: `mlp9,cased,lstm`. All are optional.
+        common: The keys shared by all presets of the corpus.
+        rows: The keys of each preset.
+        presets: The keys of each modifier, which changes a preset.
+        default: The preset if the words do not begin with one.
 
     Returns:
-        The config; its name joins the corpus and the words by hyphens.
+        The config; its name joins the corpus and the words with hyphens.
 
     Raises:
-        BadInput: A word names no row, preset or component, or two components are of one kind.
+        BadInput: A word is not a preset, modifier or component, or two components have the same kind.
     """
     typed = [words] if words in rows else words.split(',')
     first = typed[0] if typed[0] in rows else default
-    known = {*presets, *(typed[:1] if typed[0] in rows else ())}  # a row and presets, which bring values of their own
+    known = {*presets, *(typed[:1] if typed[0] in rows else ())}  # a preset and modifiers, which set their own values
     c = default_config()
     for keys in (common, rows[first], *(presets[word] for word in typed if word in presets)):
         c = override(c, keys)

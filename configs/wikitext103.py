@@ -22,7 +22,7 @@ _NETWORK: rows.Row = {**rows.TABLE2_NETWORK, **rows.NCE, 'output.samples': 1000}
 
 
 def get_config(row: str = 'mlp10') -> ConfigDict:
-    """Returns the config of a row of the paper's Table 2 on this corpus, for which the paper prints nothing."""
+    """Returns the config of a preset: a model of the paper's Table 2, which has no results for this corpus."""
     corpus = {'corpus.name': 'wikitext103', **wikitext2.WORDS}
     return rows.get_config(
         'wikitext103', row, corpus, {'mlp10': _NETWORK, **rows.NGRAMS, **rows.NETWORKS}, default='mlp10'

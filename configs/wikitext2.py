@@ -3,7 +3,7 @@
     python launch.py --config=configs/wikitext2.py:mlp10          the network of the paper's Table 2
     python launch.py --config=configs/wikitext2.py:kneser_ney_5   a count-based model: interpolated, kneser_ney_3 to
                                  _5, modified_kneser_ney_3 to _5
-    python launch.py --config=configs/wikitext2.py:one_minute     the best network for so much time: one_minute,
+    python launch.py --config=configs/wikitext2.py:one_minute     the best network for this time: one_minute,
                                  five_minutes, twenty_minutes, one_hour
     python launch.py --config=configs/wikitext2.py:tied_lstm      a better network than the paper's: residual,
                                  tied_lstm, mogrifier
@@ -36,7 +36,7 @@ BY_ARTICLES: rows.Row = {'corpus.paragraphs': 'auto'}  # what studies override t
 
 
 def _minutes(row: str, dropout: float, output_dropout: float, epochs: int) -> rows.Row:
-    """Returns a row of `rows.MINUTES` with what is best here."""
+    """Returns a preset of `rows.MINUTES` with the best settings for this corpus."""
     return {
         **rows.MINUTES[row],
         'model.dropout': dropout,
@@ -64,7 +64,7 @@ MINUTES: dict[str, rows.Row] = {
 
 
 def get_config(row: str = 'mlp10') -> ConfigDict:
-    """Returns the config of a row of the paper's Table 2 on this corpus, for which the paper prints nothing."""
+    """Returns the config of a preset: a model of the paper's Table 2, which has no results for this corpus."""
     return rows.get_config(
         'wikitext2', row, {'corpus.name': 'wikitext2', **WORDS}, {**ROWS, **rows.NETWORKS, **MINUTES}, default='mlp10'
     )

@@ -4,7 +4,7 @@ import os
 
 _ACCELERATORS = ('/dev/nvidiactl', '/dev/dxg', '/dev/kfd', '/dev/accel0', '/dev/vfio')  # of NVIDIA, WSL, AMD and Google
 
-# XLA logs each compiled program that it loads from the cache as an error where LLVM avoids gathers (openxla/xla
-# #44565). The variable has to be set before JAX is imported, which sets '1'. With an accelerator, errors are logged.
+# On CPUs where LLVM avoids gathers, XLA logs an error for each compiled program loaded from the cache (openxla/xla
+# #44565). The variable must be set before JAX is imported, which sets '1'. With an accelerator, errors are logged.
 if os.environ.get('TF_CPP_MIN_LOG_LEVEL', '1') == '1' and not any(map(os.path.exists, _ACCELERATORS)):
     os.environ['TF_CPP_MIN_LOG_LEVEL'] = '3'

@@ -10,20 +10,20 @@ from nplm_jax.reporting.shell import prepare_streams
 from nplm_jax.utils.errors import BadInput, NonFiniteError
 from nplm_jax.utils.names import did_you_mean
 
-_TRAINING = 'train', 'sweep'  # commands that say themselves which failures are expected
+_TRAINING = 'train', 'sweep'  # commands that handle expected failures themselves
 USAGE = """usage: nplm COMMAND ... [--flags]
 
-Trains models and uses them. RUN is the folder of a run that `nplm train` or `nplm import` created.
-`nplm COMMAND --help` shows flags, defaults, examples and what the command prints.
+Train language models and use them. RUN is the folder of a run created by `nplm train` or `nplm import`.
+`nplm COMMAND --help` shows flags, defaults, examples and output.
 
 """
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Runs the command that the first argument names.
+    """Runs the command named by the first argument.
 
-    Exits with 2 after bad input and with 1 after numbers that are not finite, both in one line, and with 1 in silence
-    when the reader of its output has closed.
+    Bad input ends in one line and exit code 2, non-finite numbers in one line and exit code 1. If the reader of the
+    output has closed it, the exit code is 1 without a message.
     """
     prepare_streams()
     name, *arguments = (sys.argv[1:] if argv is None else argv) or ['--help']

@@ -1,4 +1,4 @@
-"""The commands of nplm, by name: those of the core, then those that the packages of nplm_jax.apps declare."""
+"""The commands of nplm by name: the commands of the core, then those of the packages in nplm_jax.apps."""
 
 import functools
 import importlib
@@ -8,43 +8,44 @@ from typing import Any, NamedTuple
 
 from nplm_jax.cli.parser import Parser
 
-_APPS = 'nplm_jax.apps'  # found by its folder: the core does not import it
+_APPS = 'nplm_jax.apps'  # found as a folder; the core does not import it
 
 
 class Command(NamedTuple):
-    """A command, whose module is imported only to run it.
+    """A command, whose module is imported only when it runs.
 
-    The module has `define(parser)`, which adds its flags, and `main(flags)`, which runs it. Its docstring is the help.
+    The module has `define(parser)`, which adds the flags, and `main(flags)`, which runs the command. Its docstring is
+    the help text.
     """
 
     module: str
     summary: str
 
     def parser(self, name: str) -> Parser:
-        """Returns the parser of the command, which has this name."""
+        """Returns the parser of the command with this name."""
         module = importlib.import_module(self.module)
         parser = Parser(name, module.__doc__)
         module.define(parser)
         return parser
 
     def run(self, name: str, arguments: Sequence[str]) -> None:
-        """Runs the command, which has this name, with the arguments after it."""
+        """Runs the command with this name and the arguments after the name."""
         flags = self.parser(name).parse_args(arguments)
         importlib.import_module(self.module).main(flags)
 
 
 CORE = {
-    'train': Command('nplm_jax.cli.train', 'train the model of a config, in the folder of a run'),
-    'generate': Command('nplm_jax.cli.generate', 'text from trained models'),
-    'score': Command('nplm_jax.cli.score', 'how likely a text is, word by word'),
-    'next': Command('nplm_jax.cli.next_words', 'the most likely next words, by model'),
-    'mix': Command('nplm_jax.cli.mix', 'the mixture of trained models: its learned weights and its perplexity'),
-    'compare': Command('nplm_jax.cli.compare', 'runs side by side, with a figure'),
-    'pack': Command('nplm_jax.cli.pack', 'a run bundled into one file, which every command takes'),
-    'import': Command('nplm_jax.cli.import_model', "an ARPA file of KenLM or SRILM as a run's folder"),
-    'prune': Command('nplm_jax.cli.prune', 'an ARPA file with fewer n-grams: entropy pruning, or the words of a list'),
-    'info': Command('nplm_jax.cli.info', 'details of a run'),
-    'runs': Command('nplm_jax.cli.list_runs', 'list of the runs in a folder'),
+    'train': Command('nplm_jax.cli.train', 'train the model of a config in a run folder'),
+    'generate': Command('nplm_jax.cli.generate', 'generate text with trained models'),
+    'score': Command('nplm_jax.cli.score', 'score a text word by word'),
+    'next': Command('nplm_jax.cli.next_words', 'list the most likely next words by model'),
+    'mix': Command('nplm_jax.cli.mix', 'mix trained models: learn the weights and print the perplexity'),
+    'compare': Command('nplm_jax.cli.compare', 'compare runs in a table and a figure'),
+    'pack': Command('nplm_jax.cli.pack', 'pack a run into one file, which every command accepts'),
+    'import': Command('nplm_jax.cli.import_model', 'import an ARPA file from KenLM or SRILM as a run'),
+    'prune': Command('nplm_jax.cli.prune', 'prune an ARPA file by entropy or to a list of words'),
+    'info': Command('nplm_jax.cli.info', 'show the details of a run'),
+    'runs': Command('nplm_jax.cli.list_runs', 'list the runs in a folder'),
 }
 
 
@@ -52,8 +53,8 @@ CORE = {
 def all_commands() -> Mapping[str, Command]:
     """Returns the commands by name, in the order of `nplm --help`.
 
-    An app declares its own as COMMANDS in the `__init__.py` of its package: the command's name -> its module in the
-    package, and its summary.
+    An app declares its commands as COMMANDS in the `__init__.py` of its package: a dictionary from the name of each
+    command to its module in the package and its summary.
     """
     found = dict(CORE)
     for app, commands in declared('COMMANDS').items():
@@ -62,7 +63,7 @@ def all_commands() -> Mapping[str, Command]:
 
 
 def declared(name: str) -> dict[str, Any]:
-    """Returns what the apps declare under a name in the `__init__.py` of their packages, by package."""
+    """Returns the values that apps assign to a name in the `__init__.py` of their packages, by package."""
     folders = importlib.import_module(_APPS).__path__
     packages = [f'{_APPS}.{module.name}' for module in sorted(pkgutil.iter_modules(folders))]
     values = {package: getattr(importlib.import_module(package), name, None) for package in packages}

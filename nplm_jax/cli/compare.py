@@ -1,18 +1,19 @@
-"""Runs side by side: their recorded perplexities, how well they predict a text, and a figure.
+"""Compares runs: their recorded perplexities, their perplexities on a text, and a figure.
 
     nplm compare runs/brown-mlp9 runs/brown-lstm runs/brown-kneser_ney_5 --figure=compare.png
     nplm compare runs/brown-mlp9 runs/brown-kneser_ney_5 --text=essay.txt --weights=0.7,0.3
 
-Prints a table of the perplexities that each run recorded; `*` marks the best of the runs on the same words, and a
-warning on stderr says which runs are not on the same words, so that their perplexities are not comparable. Runs with
-different tokens, such as words and pieces, are compared by their perplexities per word and bits per byte, if they are
-tested on the same text and no word of it is unknown or changed. --text=FILE adds the perplexity of each line of a text
-scored on its own, with the share of its words outside the vocabulary (oov), for each run, and for their mixture where
-all have one vocabulary and one tokenizer; `nplm score --help` says how it is cut into words. Where these differ, the
-bits per byte of the text are compared, of runs that know all of its words. No run is marked as the best on a text of
-which more than 5% is unknown.
+Prints a table of the perplexities recorded by each run. `*` marks the best run among those evaluated on the same words;
+a warning on stderr names the runs on other words, whose perplexities are not comparable. Runs with different tokens,
+such as words and subwords, are compared by perplexity per word and bits per byte if they were tested on the same text
+and no word of the text is unknown or changed.
 
---figure=FILE.png draws learning curves and bars of the perplexities, that of the text included.
+--text=FILE adds the perplexity of a text, whose lines are scored separately, and its share of words outside the
+vocabulary (oov) for each run. If all runs have the same vocabulary and tokenizer, their mixture is added. Otherwise the
+bits per byte of the text are compared among runs that know all its words. `nplm score --help` describes how the text is
+split into words. No run is marked as the best if more than 5% of the words are unknown.
+
+--figure=FILE.png draws learning curves and a bar chart of the perplexities, including the perplexity of the text.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand
 from nplm_jax.utils.untrusted import read_text
 
-_HEADERS = {'perplexity': 'text', 'bits_per_byte': 'text bits/byte'}  # of columns, by what `score_text` returns
+_HEADERS = {'perplexity': 'text', 'bits_per_byte': 'text bits/byte'}  # of columns, keyed by the results of `score_text`
 
 
 def define(parser: Parser) -> None:
@@ -80,7 +81,7 @@ def main(flags: argparse.Namespace) -> None:
 
 
 def _advise(runs: Sequence[Run]) -> str:
-    """Returns what can be compared of runs with other tokens, if anything can."""
+    """Returns which numbers of runs with different tokens can be compared."""
     if len({run.values['corpus.tokens'] for run in runs}) < 2:
         return ''
     if not all(run.has_test_text_of(runs[0]) for run in runs):
@@ -96,18 +97,18 @@ def _advise(runs: Sequence[Run]) -> str:
 def score_text(
     folders: Sequence[str], names: Sequence[str], lines: Sequence[str], flags: Any
 ) -> tuple[dict[str, dict[str, Any]], str]:
-    """Scores a text with each run, and with their mixture where all have one vocabulary and one tokenizer.
+    """Scores a text with each run, and with their mixture if all have the same vocabulary and tokenizer.
 
     Args:
         folders: The folders of the runs.
-        names: Their names.
+        names: The names of the runs.
         lines: The text.
-        flags: The command's flags, of which --weights and --tokens are read.
+        flags: The command's flags; --weights and --tokens are used.
 
     Returns:
         For each name, and for `mixture`, the perplexity of all words, the bits per byte of the text (None if words are
-        unknown or changed), and the share of words outside the vocabulary; and which of them says what run is the best,
-        `perplexity` or `bits_per_byte`. If neither does, it is empty, and a line on stderr says why.
+        unknown or changed), and the share of words outside the vocabulary; and the number by which runs are compared,
+        `perplexity` or `bits_per_byte`. If they cannot be compared, it is empty, and stderr gives the reason.
     """
     require(not flags.weights or len(folders) > 1, '--weights', flags.weights, 'requires two or more runs')
     loaded = [load_models([folder]) for folder in folders]
@@ -117,8 +118,8 @@ def score_text(
     require(same or not flags.weights, '--weights', flags.weights, f'cannot mix these runs ({difference})')
     if not same:
         print(f'{difference}: the perplexities of the text are not comparable', file=sys.stderr)
-    num_bytes = sum(len(line.encode()) for line in lines)  # whatever the tokens are
-    readers = loaded[:1] if same else loaded  # one vocabulary: the words of the first run for all
+    num_bytes = sum(len(line.encode()) for line in lines)  # independent of the tokens
+    readers = loaded[:1] if same else loaded  # with one vocabulary, all runs share the words of the first
     joined = [unspaced_scripts.join(models.vocabulary, lines) for models in readers]
     words = [models.read_lines(texts, flags.tokens) for models, texts in zip(readers, joined)] * (
         len(loaded) if same else 1

@@ -1,4 +1,4 @@
-"""The ends of a launch: one line on stderr and an exit code. Imports no JAX."""
+"""Process exits with one line on stderr and an exit code. Imports no JAX."""
 
 import contextlib
 import os
@@ -10,11 +10,11 @@ from absl import flags
 
 from nplm_jax.cli.launch_flags import DISTRIBUTED
 
-_decided: list[int] = []  # the exit code, once a process waits for nothing but the exit of the others
+_decided: list[int] = []  # the exit code, set when a process only waits for the others to exit
 
 
 def decide(code: int) -> None:
-    """Decides the exit code: whatever fails later in this process does not change it."""
+    """Fixes the exit code: later failures in this process do not change it."""
     _decided.append(code)
 
 
@@ -22,10 +22,10 @@ def exit_with(code: int, message: str, collective: bool = False) -> NoReturn:
     """Prints the message on stderr and ends the process.
 
     Args:
-        code: the exit code.
-        message: one line.
-        collective: all processes of a --distributed run exit here. A process that exits alone skips JAX's exit
-            handlers, which would wait for the others.
+        code: The exit code.
+        message: One line.
+        collective: Whether all processes of a --distributed run exit here. Otherwise the process skips JAX's exit
+            handlers, which would wait for the other processes.
     """
     if _decided:
         os._exit(_decided[0])

@@ -1,18 +1,17 @@
-"""Text from trained models.
+"""Generates text with trained models.
 
     nplm generate runs/NAME --prompt="the jury said" --samples=5 --temperature=0.8
     nplm generate runs/NAME --beam=3 --words=10 --detokenize
     nplm generate runs/NAME --open --samples=5
 
-Prints one text a line, the prompt first. Several runs are mixed, with --weights. With --json: the words of each text,
-and of a beam search also log10 P of what follows the prompt.
+Prints one text per line, beginning with the prompt. Several runs are mixed with --weights. --json prints the words of
+each text, and for beam search also log10 P of the words after the prompt.
 
-A run with corpus.tokens=pieces, characters or bytes writes line ends too, and `---` stands between two texts. There a
-word is what stands between white space; --max_new_tokens counts tokens, as in Hugging Face transformers. Invalid
-UTF-8 becomes U+FFFD.
+Runs with corpus.tokens=pieces, characters or bytes also generate line ends, and `---` separates texts. Words are then
+separated by whitespace; --max_new_tokens counts tokens, as in Hugging Face transformers. Invalid UTF-8 becomes U+FFFD.
 
---open writes a new word wherever the symbol for rare words is drawn, spelled by what `nplm spell RUN` has trained.
---temperature, --top_k and --top_p choose among words, not among spellings.
+--open replaces each sampled rare-word symbol by a new word, spelled by the model that `nplm spell RUN` trained.
+--temperature, --top_k and --top_p apply to words, not to spellings.
 """
 
 import argparse
@@ -29,7 +28,7 @@ from nplm_jax.runs.command_models import load_models
 from nplm_jax.utils.errors import require
 
 _WORDS, _TOKENS = 50, 100  # written by default
-_TOKENS_PER_WORD = 32  # at most, where words are counted: a text may have no white space
+_TOKENS_PER_WORD = 32  # limit if words are counted, because a text may have no whitespace
 
 
 def define(parser: Parser) -> None:
@@ -47,13 +46,13 @@ def define(parser: Parser) -> None:
     most_likely = 'draw only from the most likely words with total probability P; default: from all'
     parser.add_argument('--top_p', type=float, help=most_likely)
     searches = parser.add_mutually_exclusive_group()
-    searches.add_argument('--greedy', action='store_true', help='one text, always with the most likely word')
-    searches.add_argument('--beam', type=int, help='the K most likely texts, by beam search of width K; default: draw')
+    searches.add_argument('--greedy', action='store_true', help='always choose the most likely word; one text')
+    searches.add_argument('--beam', type=int, help='print the K most likely texts, by beam search; default: sample')
     parser.add_argument('--seed', type=int, default=1, help='random seed of the samples')
-    parser.add_switch('--rare', 'allow the symbol for rare words in the text')
-    parser.add_switch('--open', 'replace each symbol for rare words by a newly spelled word')
+    parser.add_switch('--rare', 'allow the rare-word symbol in the text')
+    parser.add_switch('--open', 'replace each rare-word symbol by a newly spelled word')
     parser.add_switch(
-        '--detokenize', "write ordinary text: no blanks before punctuation and 's, a line break for each paragraph mark"
+        '--detokenize', "write ordinary text: no spaces before punctuation and 's, a line break for each paragraph mark"
     )
     parser.add_json()
 

@@ -1,10 +1,9 @@
-"""Details of a run: its state, sizes, perplexities, how it was trained, files and config.
+"""Shows the details of a run: state, sizes, perplexities, training, files and config.
 
     nplm info runs/brown-mlp9
     nplm info runs/brown-mlp9 --json
 
-Reads the files of the run's folder; loads no model and imports no plug-in, so that it answers at once, also for a run
-that is still training.
+Reads only the files in the run's folder and loads no model or plug-in, so it is fast and also works during training.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ def define(parser: Parser) -> None:
 
 
 def main(flags: argparse.Namespace) -> None:
-    """Prints what is known of the run."""
+    """Prints the details of the run."""
     run = catalog.read_run(catalog.expand_run(flags.runs[0]))
     words = run.folder / catalog.VOCABULARY
     info: dict[str, Any] = {'folder': str(run.folder), 'name': run.values['name'], 'state': run.state}

@@ -1,6 +1,6 @@
-"""Entry of `launch.py`, `nplm train` and `nplm sweep`: flags, and one line for every failure that can be expected.
+"""Entry point of `launch.py`, `nplm train` and `nplm sweep`: flags, and one-line messages for expected failures.
 
-Imports no JAX, so that --help and bad flags answer at once.
+Imports no JAX, so --help and flag errors are fast.
 """
 
 import os
@@ -25,12 +25,12 @@ _MODULE = ('-m', 'nplm_jax.cli.launch')
 
 
 def main(argv: list[str], command: str = '', program: Sequence[str] = _MODULE) -> None:
-    """Runs the command; every expected failure ends in one line and its exit code.
+    """Runs the command. Expected failures end with one line and an exit code.
 
     Args:
         argv: The words of the command line.
-        command: The command line to resume with; by default `argv` after Python's name.
-        program: What Python runs as the process of a job.
+        command: The command line that resumes the run; by default the name of Python followed by `argv`.
+        program: The program that Python runs in the processes of a job.
     """
     prepare_streams()
     command = hide_passwords(command or command_line([python_command(), *argv]))
@@ -40,7 +40,7 @@ def main(argv: list[str], command: str = '', program: Sequence[str] = _MODULE) -
         with scheduler.use(SCHEDULER.value if flags.FLAGS.is_parsed() else None):
             launched.run(command, program)
         if DISTRIBUTED.value and launched.is_primary():
-            exits.decide(0)  # the results are written: a process that is lost during its exit is no failure
+            exits.decide(0)  # the results are written, so losing a process during exit is not a failure
     except BadInput as error:
         exit_with(2, str(error))
     except BrokenPipeError:
@@ -54,11 +54,11 @@ def main(argv: list[str], command: str = '', program: Sequence[str] = _MODULE) -
             raise
         if launched.is_lost_process(error):
             exit_with_loss(first_line(error)[:200], command)
-        exit_with(1, traceback.format_exc().rstrip())  # alone: the other processes hear of it
+        exit_with(1, traceback.format_exc().rstrip())  # not collective: the other processes detect the loss
 
 
 def parse_flags(argv: list[str]) -> list[str]:
-    """Parses the flags for absl.app; a mistake ends the process with one line and exit code 2."""
+    """Parses the flags for absl.app. An invalid flag ends the process with one line and exit code 2."""
     find_modules_here()
     try:
         return launch_flags.parse(argv)

@@ -12,7 +12,7 @@ from nplm_jax.cli import commands
 from nplm_jax.runs.command_line import ConfigParser, check_flags, find_configs
 from nplm_jax.utils.errors import BadInput
 
-_argv: list[str] = []  # the words of the command line, in which ml_collections looks for overridden keys
+_argv: list[str] = []  # the words of the command line, where ml_collections looks for overridden keys
 CONFIG = config_flags.DEFINE_config_file(
     'config',
     None,
@@ -22,28 +22,28 @@ CONFIG = config_flags.DEFINE_config_file(
 flags.FLAGS['config'].parser = ConfigParser()
 PRINT_CONFIG = flags.DEFINE_boolean('print_config', False, 'Print every config key and exit.')
 MINUTES = flags.DEFINE_float(
-    'minutes', None, 'Minutes of training: chooses the network that suits this text and machine, and trains it.'
+    'minutes', None, 'Train for this many minutes the network that suits the text and this machine.'
 )
-WORKDIR = flags.DEFINE_string('workdir', None, 'Output directory; default: runs/NAME and the overridden keys.')
+WORKDIR = flags.DEFINE_string('workdir', None, 'Output directory; default: runs/NAME with the overridden keys.')
 DISTRIBUTED = flags.DEFINE_boolean('distributed', False, 'Train with other processes on one mesh.')
 COORDINATOR = flags.DEFINE_string('coordinator', None, 'HOST:PORT of the first process; default: from SLURM.')
 PROCESSES = flags.DEFINE_integer('processes', None, 'Number of processes; default: from SLURM.', 1)
 PROCESS_ID = flags.DEFINE_integer('process_id', None, 'Index of this process, from 0; default: from SLURM.', 0)
 SCHEDULER = flags.DEFINE_string(
-    'scheduler', None, 'tcp://HOST:8786 of Dask, whose workers prepare and count a large text; default: this machine.'
+    'scheduler', None, 'Dask scheduler (tcp://HOST:8786) that prepares and counts large texts; default: this machine.'
 )
 HEARTBEAT = flags.DEFINE_integer('heartbeat', 10, 'Seconds of silence after which a process counts as lost.', 5)
 
 
 class Extension(Protocol):
-    """An app's part of `launch.py`: flags, their checks, and what runs instead of a single run.
+    """An extension of `launch.py` by an app: flags, their checks, and a replacement for the single run.
 
     Attributes:
         flags: The module that defines the flags.
-        needs_no_distributed: The flags of several processes that the extension takes without --distributed.
-        suffix: What the flags add to the default name of the folder; empty for none.
-        is_asked: Whether the flags ask for something else than a single run in this process.
-        all_cores: Whether this process should compute on all cores.
+        needs_no_distributed: The multi-process flags that the extension accepts without --distributed.
+        suffix: The suffix that the flags add to the default name of the folder; may be empty.
+        is_asked: Whether the flags request anything other than a single run in this process.
+        all_cores: Whether this process should use all cores.
     """
 
     flags: types.ModuleType
@@ -69,11 +69,11 @@ class Extension(Protocol):
         ...
 
     def name_config(self, argv: list[str]) -> list[str]:
-        """Returns the words of a command line with a --config, which another flag may stand for."""
+        """Adds --config to a command line in which another flag replaces it."""
         ...
 
     def take_words(self, words: list[str]) -> bool:
-        """Returns whether words that are no flags belong to a flag of the extension, which then has them."""
+        """Assigns positional words to a flag of the extension. Returns whether they belong to one."""
         ...
 
     def check(self) -> None:
@@ -81,7 +81,7 @@ class Extension(Protocol):
         ...
 
     def run(self, launch: object) -> None:
-        """Does what the flags ask for; `launch` is a `launched.Launch`."""
+        """Runs what the flags request; `launch` is a `launched.Launch`."""
         ...
 
 
@@ -92,11 +92,11 @@ def extensions() -> tuple[Extension, ...]:
 
 
 def parse(argv: list[str]) -> list[str]:
-    """Parses the flags of a command line, and returns the command line.
+    """Parses the flags of a command line and returns the command line.
 
     Raises:
-        BadInput: A flag or a config key is wrong.
-        flags.Error: As BadInput.
+        BadInput: A flag or a config key is invalid.
+        flags.Error: A flag is invalid.
     """
     flags.FLAGS.set_gnu_getopt(True)  # flags may follow words
     argv = named = [argv[0], *flags.FLAGS.read_flags_from_files(argv[1:])]

@@ -1,4 +1,4 @@
-"""What a command line of `launch.py` runs: a single run, or what an app extends it by."""
+"""Execution of a parsed `launch.py` command line: a single run, or an extension by an app."""
 
 import contextlib
 import dataclasses
@@ -40,15 +40,15 @@ __all__ = ['Launch', 'is_lost_process', 'is_primary', 'run']
 
 @dataclasses.dataclass(frozen=True)
 class Launch:
-    """What the flags of a command line say.
+    """The values of the flags of a command line.
 
     Attributes:
-        folder: The folder of the run, of the sweep or of the search.
+        folder: The folder of the run, the sweep or the search.
         config: The config.
         file: The value of --config.
-        overrides: The flattened keys that --config.KEY=VALUE flags set.
-        command: The command line, for the results and for the line that says how to resume.
-        program: What Python runs as the process of a job.
+        overrides: The flattened keys set by --config.KEY=VALUE flags.
+        command: The command line, for the results and the message on how to resume.
+        program: The program that Python runs in the processes of a job.
     """
 
     folder: pathlib.Path
@@ -59,21 +59,21 @@ class Launch:
     program: Sequence[str]
 
     def words(self, file: str, overrides: Mapping[str, Any]) -> tuple[str, ...]:
-        """Returns the words of the command line that runs a config with some keys changed."""
+        """Returns the words of the command line that runs a config with changed keys."""
         return (*self.program, f'--config={file}', *(f'--config.{key}={value}' for key, value in overrides.items()))
 
     @property
     def scheduler_flags(self) -> list[str]:
-        """The flag that gives a job the cluster of this process."""
+        """The flag that passes the cluster of this process to a job."""
         return [f'--scheduler={SCHEDULER.value}'] if SCHEDULER.value else []
 
 
 def set_up(command: str, program: Sequence[str]) -> Launch:
-    """Prepares the process for what the flags describe.
+    """Prepares the process according to the flags.
 
     Args:
-        command: The command line, for the line that says how to resume.
-        program: What Python runs as the process of a job.
+        command: The command line, for the message on how to resume.
+        program: The program that Python runs in the processes of a job.
     """
     raise_on_sigterm()  # after the imports: an exception inside an extension module's import becomes an ImportError
     process.set_up_process(all_cores=any(extension.all_cores for extension in extensions()))
@@ -90,11 +90,11 @@ def set_up(command: str, program: Sequence[str]) -> Launch:
 
 
 def run(command: str, program: Sequence[str]) -> None:
-    """Runs what the flags ask for.
+    """Runs what the flags request.
 
     Args:
-        command: The command line, for the results and for the line that says how to resume.
-        program: What Python runs as the process of a job.
+        command: The command line, for the results and the message on how to resume.
+        program: The program that Python runs in the processes of a job.
     """
     launch = set_up(command, program)
     asked = next((extension.run for extension in extensions() if extension.is_asked), run_one)
@@ -122,7 +122,7 @@ def run_one(launch: Launch) -> None:
 
 @contextlib.contextmanager
 def resumable(launch: Launch) -> Iterator[None]:
-    """Ends the process in one line where the folder of the run cannot be written or read; says how to resume."""
+    """Ends the process with a one-line message on how to resume if the run's folder cannot be written or read."""
     try:
         yield
     except OSError as error:

@@ -1,10 +1,10 @@
-"""The runs below a folder, finished or not.
+"""Lists the finished and unfinished runs in a folder.
 
     nplm runs
     nplm runs runs/brown-sweep
 
-Prints a table of all runs at or below DIR: corpus, model, perplexities, seconds of training and date. `*` marks the
-best perplexity of the runs on the same words; the perplexities of different corpora are not comparable.
+Prints a table of all runs in DIR and its subfolders: corpus, model, perplexities, seconds of training and date. `*`
+marks the best perplexity among runs on the same words; perplexities on different corpora are not comparable.
 """
 
 import argparse

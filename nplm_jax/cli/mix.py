@@ -1,17 +1,17 @@
-"""The mixture of trained models, weighted on the validation words in three ways, and its perplexity.
+"""Mixes trained models with weights learned on the validation words, and evaluates the mixtures.
 
     nplm mix runs/brown-lstm runs/brown-mlp9 runs/brown-kneser_ney_5 --output=weights.json
     nplm generate runs/brown-lstm runs/brown-mlp9 runs/brown-kneser_ney_5 --weights=weights.json
     nplm mix runs/brown-kneser_ney_5 runs/brown-modified_kneser_ney_3 --to=arpa --output=mixed.arpa
 
-Prints each model and three mixtures: with equal weights, with weights learned to the optimum, and with weights learned
-for each frequency of the two words before (section 4.2). --output=FILE writes them as JSON; --weights=FILE of the other
-commands reads the learned weights from there. It has a digest of each run: a run may be moved or renamed, and another
-one of the same name is refused. The runs need one corpus, which is read again.
+Prints the perplexities of each model and of three mixtures: with equal weights, with optimal weights, and with optimal
+weights for each frequency bin of the two preceding words (section 4.2). --output=FILE writes the weights as JSON; other
+commands read them with --weights=FILE. The file has a digest of each run, so runs may be moved or renamed, but not
+replaced. All runs must have the same corpus, which is read again.
 
---to=arpa writes the mixture of back-off models with the learned weights as one back-off model, as SRILM's
-`ngram -mix-lm` does, and prints the perplexity of both. They have the same probabilities for the n-grams of all models;
-for others they differ. --weights gives the weights, and then no corpus is read.
+--to=arpa writes the mixture of back-off models with the learned weights as a single back-off model, like SRILM's
+`ngram -mix-lm`, and prints the perplexities of both. The two have equal probabilities for the n-grams of the models and
+differ for other n-grams. With --weights, no weights are learned and the corpus is not read.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def define(parser: Parser) -> None:
     """Adds the flags."""
     parser.add_runs()
     parser.add_results('JSON file to write the results to, or the ARPA file; default: none')
-    parser.add_argument('--to', choices=['arpa'], help='write one back-off model to --output; default: no')
-    weights = 'weights of the runs: numbers such as 0.7,0.3, or a JSON file of this command; default: learned'
+    parser.add_argument('--to', choices=['arpa'], help='write a single back-off model to --output; default: no')
+    weights = 'weights of the runs: numbers such as 0.7,0.3 or a JSON file of this command; default: learn them'
     parser.add_owned('to', '--weights', default='', help=weights)
 
 
@@ -75,7 +75,7 @@ def main(flags: argparse.Namespace) -> None:
 
 
 def _write_arpa(flags: argparse.Namespace, command: str) -> None:
-    """Writes the mixture as one back-off model, and prints its size, and with learned weights its perplexity."""
+    """Writes the mixture as a single back-off model. Prints its size and, if weights were learned, its perplexity."""
     require(bool(flags.output), '--output', '', 'expected the ARPA file to write')
     path = expand('--output', flags.output)
 
@@ -122,7 +122,7 @@ def _perplexities(model: LanguageModel, data: Dataset) -> dict[str, float]:
 
 
 def make_table(results: dict[str, Any]) -> str:
-    """Returns a Markdown table of the models, then of their mixtures."""
+    """Returns a Markdown table of the models and their mixtures."""
     models = results['models']
     rows = [[m['name'], *(m[s] for s in SPLITS), f'{1 / len(models):.2f}', f'{m["weight"]:.2f}'] for m in models]
     for name, perplexities in results['mixtures'].items():

@@ -1,9 +1,9 @@
-r"""The likeliest next words after a prompt, with the probability that each model gives them.
+r"""Lists the most likely next words after a prompt, with their probabilities by model.
 
     nplm next runs/brown-mlp9 runs/brown-kneser_ney_5 --prompt="the jury said" --count=10
 
-Prints a table, likeliest word first: by the mixture where there are several runs (see --weights), which has the first
-column, then by each run. Of tokens that are no words, `␣` is a blank, `\n` a line end, and `<0xE4>` a byte of a
+Prints a table sorted by decreasing probability, with one column per run. With several runs, the first column is their
+mixture (see --weights). In tokens other than words, `␣` is a space, `\n` a line end, and `<0xE4>` a byte of a
 character.
 """
 

@@ -1,4 +1,4 @@
-"""What a command writes: checks before its work, and files or stdout afterwards. Imports no JAX."""
+"""Output of commands: checks of paths in advance, then files or stdout. Imports no JAX."""
 
 import argparse
 import os
@@ -13,12 +13,12 @@ EXISTS = 'exists; give another name, or --overwrite'  # for messages
 
 
 def require_new(key: str, flags: argparse.Namespace, path: str | os.PathLike[str] = '') -> None:
-    """Raises BadInput if a file or a folder with files that a command would write is there, without --overwrite.
+    """Raises BadInput if an output file or a nonempty output folder exists, unless --overwrite is given.
 
     Args:
-        key: The flag that names it.
-        flags: The flags, `overwrite` among them.
-        path: The file or folder; by default that of --output, of which only a file is refused.
+        key: The flag that names the path.
+        flags: The flags, including `overwrite`.
+        path: The file or folder; by default the value of --output if it is a file.
     """
     found = expand(key, path or flags.output)
     is_taken = found.is_file() or (bool(path) and found.is_dir() and any(found.iterdir()))
@@ -29,9 +29,9 @@ def require_writable(key: str, path: str | os.PathLike[str], is_folder: bool = F
     """Raises BadInput unless a file or a folder can be written.
 
     Args:
-        key: The flag that names it.
-        path: The file or folder. If it is missing, the folder that it is in must exist.
-        is_folder: Whether it is a folder.
+        key: The flag that names the path.
+        path: The file or folder. If it is missing, its parent folder must exist.
+        is_folder: Whether the path is a folder.
     """
     found = expand(key, path)
     is_other = found.is_dir() != is_folder and found.exists()
@@ -42,7 +42,7 @@ def require_writable(key: str, path: str | os.PathLike[str], is_folder: bool = F
 
 
 def print_or_write(flags: argparse.Namespace, text: str) -> None:
-    """Prints a text, or writes it to --output."""
+    """Prints a text or writes it to --output."""
     if flags.output:
         write_atomically(expand('--output', flags.output), f'{text}\n')
     else:
@@ -50,7 +50,7 @@ def print_or_write(flags: argparse.Namespace, text: str) -> None:
 
 
 def print_results(flags: argparse.Namespace, command: str, results: Mapping[str, Any], table: str) -> None:
-    """Prints a table, or with --json the results; writes these to --output, with the command and what ran it."""
+    """Prints a table, or the results with --json. Writes the results and their provenance to --output."""
     from nplm_jax.reporting import provenance
 
     results = {**results, 'command': command, **provenance.provenance()}

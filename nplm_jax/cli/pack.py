@@ -1,11 +1,11 @@
-"""A finished run as one file, for every command that takes a run.
+"""Packs a finished run into one file, which every command accepts as a run.
 
     nplm pack runs/brown-mlp9 --output=mlp9.nplm
     nplm generate mlp9.nplm
 
-The file has the parameters, the vocabulary and the tokenizer, the config, the results, and the spelling of unknown
-words if `nplm spell` trained it. It holds numbers and text, no code, and a checksum; the same run gives the same bytes.
-Prints the file and its size.
+The file contains the parameters, the vocabulary, the tokenizer, the config, the results, and the spelling model if
+`nplm spell` trained one. It contains numbers, text and a checksum, but no code; packing is deterministic. Prints the
+file and its size.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""The parser of every command. Imports no JAX, so that --help answers at once."""
+"""The parser of every command. Imports no JAX, so --help is fast."""
 
 import argparse
 import math
@@ -14,14 +14,14 @@ from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.names import did_you_mean, require_one_of
 
 CONTEXT = """If the run's corpus has paragraph marks, every line, prompt or item is scored after an unscored <p>;
-otherwise it is scored without a context. Where line ends are tokens (corpus.tokens=pieces, characters or bytes), it is
+otherwise it is scored without a context. If line ends are tokens (corpus.tokens=pieces, characters or bytes), it is
 scored after a line end."""
 TEXT_START = f"""{CONTEXT}
 Boundary tokens in the text itself (<s>, </s>, <p>, <text>) are skipped, unless line ends are tokens."""
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """Keeps the lines of the description, and shows the default of every flag that does not name it itself."""
+    """Preserves the lines of the description and shows the default of every flag whose help does not mention it."""
 
     def _get_help_string(self, action: argparse.Action) -> str:
         text = action.help or ''
@@ -32,10 +32,10 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """Reports every mistake in one line, with exit code 2.
+    """An argument parser that reports errors in one line with exit code 2.
 
     Attributes:
-        passes_on: Whether the words after the first one are parsed elsewhere: `parse_args` returns `typed` only.
+        passes_on: Whether the words after the first one are parsed elsewhere; `parse_args` then returns only `typed`.
     """
 
     def __init__(self, command: str, description: str | None) -> None:
@@ -46,16 +46,16 @@ class Parser(argparse.ArgumentParser):
         self._output: argparse.Action | None = None
         self._may_be_folder = False
         self._owned: list[tuple[argparse.Action, list[str]]] = []
-        self._writers: list[str] = []  # flags that name or ask for files to write
+        self._writers: list[str] = []  # flags that name or request output files
         self.register('type', float, finite_number)
         self.register('type', int, integer)
 
     def add_runs(self, at_most: int | None = None, loads: bool = True) -> None:
-        """Adds the folders of runs, which `parse_args` puts into `runs`.
+        """Adds positional run folders, which `parse_args` stores in `runs`.
 
         Args:
-            at_most: The largest number of runs; None for any number.
-            loads: Whether the command loads their models, which can need plug-ins.
+            at_most: The maximum number of runs; None for any number.
+            loads: Whether the command loads the models, which may need plug-ins.
         """
         self._max_runs = at_most
         nargs = '?' if at_most == 1 else '*'
@@ -64,12 +64,12 @@ class Parser(argparse.ArgumentParser):
             self.add_plugins()
 
     def add_plugins(self) -> None:
-        """Adds --plugins; `parse_args` names the modules."""
-        what = 'modules that may be imported where a run names a plug-in in them, such as my_models,my_tokens'
+        """Adds --plugins; `parse_args` allows the modules."""
+        what = 'modules that may be imported for the plug-ins of a run, such as my_models,my_tokens'
         self.add_argument('--plugins', metavar='MODULE', default='', help=f'{what}; default: none')
 
     def add_model_flags(self, mixed: bool = True) -> None:
-        """Adds the flags of the commands that load finished runs.
+        """Adds the flags of commands that load finished runs.
 
         Args:
             mixed: Whether several runs are mixed.
@@ -77,8 +77,8 @@ class Parser(argparse.ArgumentParser):
         self.add_runs(None if mixed else 1)
         if mixed:
             weights = (
-                'mixture weights of several runs: numbers such as 0.7,0.3 that sum to one, or a file that '
-                '`nplm mix --output=FILE` wrote; default: equal'
+                'mixture weights of several runs: numbers such as 0.7,0.3 that sum to one, or a file written by '
+                '`nplm mix --output=FILE`; default: equal'
             )
             self.add_argument('--weights', default='', help=weights)
         self.add_tokens()
@@ -86,8 +86,8 @@ class Parser(argparse.ArgumentParser):
     def add_tokens(self) -> None:
         """Adds --tokens."""
         kinds = (
-            'how to split text: words splits off punctuation, whitespace is for tokenized text; default: as the '
-            'corpus of the first run, with punctuation split off where its vocabulary needs it'
+            'how to split text: words splits off punctuation, whitespace is for tokenized text; default: like the '
+            'corpus of the first run, with punctuation split off if its vocabulary requires it'
         )
         self.add_argument('--tokens', choices=('words', 'whitespace'), default='', help=kinds)
 
@@ -96,13 +96,13 @@ class Parser(argparse.ArgumentParser):
         self.add_argument(name, action='store_true', help=help)
 
     def add_owned(self, owner: str, *names: str, **options: Any) -> None:
-        """Adds a flag that is refused without the flag `owner`; `options` are those of `add_argument`."""
+        """Adds a flag that requires the flag `owner`; `options` are passed to `add_argument`."""
         self._owned.append((self.add_argument(*names, **options), [owner]))
 
     def add_overwrite(self, *writers: str) -> None:
-        """Adds --overwrite, once, which is refused without one of the flags that write files."""
+        """Adds --overwrite, once. It requires one of the flags that write files."""
         if not self._writers:
-            action = self.add_argument('--overwrite', action='store_true', help='replace files that exist')
+            action = self.add_argument('--overwrite', action='store_true', help='replace existing files')
             self._owned.append((action, self._writers))
         self._writers += writers
 
@@ -111,16 +111,16 @@ class Parser(argparse.ArgumentParser):
         self.add_argument('--prompt', default='', help='beginning of the text; default: the start of a paragraph')
 
     def add_context(self, unit: str = 'item') -> None:
-        """Adds --context, the words before each item of a table; `unit` is what the help calls an item."""
+        """Adds --context, the words before each item of a table; `unit` is the name of an item in the help."""
         context = (
-            f'the words before each {unit}, which are read and not scored; empty for none; default: as in '
+            f'words read before each {unit} and not scored; may be empty; default: as in '
             '`nplm score`, <p> if the corpus of the runs has this mark'
         )
         self.add_argument('--context', metavar='TEXT', help=context)
 
     def add_columns(self) -> None:
-        """Adds --item, --zone and --word, the columns of a table (--table) with one row a word."""
-        items = 'the column of items, or several that together identify them, such as item,condition'
+        """Adds --item, --zone and --word, the columns of a table (--table) with one row per word."""
+        items = 'the column of items, or several columns that together identify an item, such as item,condition'
         self.add_owned('table', '--item', default='item', metavar='COLUMN[,COLUMN]', help=items)
         for column in ('zone', 'word'):
             self.add_owned('table', f'--{column}', default=column, metavar='COLUMN', help=f'the column of {column}s')
@@ -132,7 +132,7 @@ class Parser(argparse.ArgumentParser):
 
     def add_scheduler(self) -> None:
         """Adds --scheduler; see `scheduler.use`."""
-        what = 'of Dask, whose workers score a text of more than 65,536 words; default: this machine'
+        what = 'of Dask, whose workers score texts of more than 65,536 words; default: this machine'
         self.add_argument('--scheduler', default='', metavar='tcp://HOST:PORT', help=what)
 
     def add_json(self) -> None:
@@ -144,13 +144,13 @@ class Parser(argparse.ArgumentParser):
     ) -> None:
         """Adds --output, a file to write, and --overwrite.
 
-        `parse_args` refuses a file that cannot be written, or that exists without --overwrite.
+        `parse_args` rejects a file that is not writable, or that exists if --overwrite is not given.
 
         Args:
-            help: What it is.
-            metavar: How --help shows its value.
-            required: Whether the flag must be given.
-            may_be_folder: Whether it can be a folder; the command then calls `require_writable`.
+            help: The help text.
+            metavar: The name of the value in --help.
+            required: Whether the flag is required.
+            may_be_folder: Whether the output may be a folder; the command then calls `require_writable`.
         """
         options: dict[str, Any] = {'metavar': metavar, 'required': required, 'default': ''}
         self._output = self.add_argument('-o', '--output', help=help, **options)
@@ -158,7 +158,7 @@ class Parser(argparse.ArgumentParser):
         self.add_overwrite('output')
 
     def add_results(self, help: str = 'JSON file to write the results to; default: none') -> None:
-        """Adds the flags of the commands that write results: --output, with its help, and --json; `print_results`."""
+        """Adds the flags for results, --output (with its help text) and --json; see `print_results`."""
         self.add_output(help)
         self.add_json()
 
@@ -166,7 +166,7 @@ class Parser(argparse.ArgumentParser):
         """Parses flags and positional arguments in any order; `typed` has the command and all words.
 
         Raises:
-            BadInput: There is no run, or a flag is given without the one that it requires.
+            BadInput: No run is given, or a flag is given without the flag that it requires.
         """
         words = list(sys.argv[1:] if args is None else args)
         if self.passes_on and not {'-h', '--help'}.isdisjoint(words):
@@ -179,7 +179,7 @@ class Parser(argparse.ArgumentParser):
             self._refuse(unknown)
         if modules := getattr(flags, 'plugins', ''):
             plugins.trust_in_process(name for name in map(str.strip, modules.split(',')) if name)
-        if plugins.allowed():  # else nothing in the working folder is imported, a namespace package of JAX's neither
+        if plugins.allowed():  # imports nothing from the working folder otherwise
             find_modules_here()
         if self._max_runs != 0:
             positional = flags.runs if isinstance(flags.runs, list) else [flags.runs] if flags.runs else []
@@ -204,7 +204,7 @@ class Parser(argparse.ArgumentParser):
         return flags
 
     def _refuse(self, words: Sequence[str]) -> NoReturn:
-        """Ends the process, which was given words that are no arguments: the nearest flag, and where all are listed."""
+        """Ends the process because of unrecognized words; suggests the nearest flag and --help."""
         name = re.split(r'[=\s]', words[0].lstrip('-'))[0]
         known = [flag.removeprefix('--') for flag in self._option_string_actions if flag.startswith('--')]
         advice = f'{self.prog} --help lists the flags{did_you_mean(name, known, prefix="--")}'
@@ -216,25 +216,25 @@ class Parser(argparse.ArgumentParser):
         sys.exit(2)
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
-        """Returns the value of a flag. Raises BadInput if its type refuses the text; argparse calls this."""
+        """Converts the value of a flag; called by argparse. Raises BadInput if the type rejects the text."""
         try:
             return super()._get_value(action, arg_string)
         except argparse.ArgumentError as error:
             raise BadInput(_key(action), error.message, value=arg_string) from None
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Raises BadInput for a value that is none of the choices of a flag; argparse calls this."""
+        """Raises BadInput if a value is not among the choices of a flag; called by argparse."""
         if action.choices is not None:
             require_one_of(_key(action), value, action.choices)
 
 
 def _key(action: argparse.Action) -> str:
-    """Returns what messages call a flag or an argument."""
+    """Returns the name of a flag or an argument in messages."""
     return '/'.join(action.option_strings) or action.dest
 
 
 def finite_number(text: str) -> float:
-    """Returns the number of a flag. Raises ArgumentTypeError, which says what is allowed, if it is no finite number."""
+    """Parses a finite number. Raises ArgumentTypeError for other texts."""
     try:
         number = float(text)
     except ValueError:
@@ -245,7 +245,7 @@ def finite_number(text: str) -> float:
 
 
 def integer(text: str) -> int:
-    """Returns the integer of a flag. Raises ArgumentTypeError, which says what is allowed, if it is none of 32 bits."""
+    """Parses a 32-bit integer. Raises ArgumentTypeError for other texts."""
     try:
         number = int(text)
     except ValueError:

@@ -1,16 +1,17 @@
-r"""An ARPA file with fewer n-grams.
+r"""Prunes an ARPA file.
 
     nplm prune lm.arpa --entropy=1e-7 --output=small.arpa
     nplm prune lm.arpa --limit_vocab_file=words.txt --output=small.arpa
 
---entropy removes the n-grams whose removal raises the perplexity by less than this fraction, and recomputes the
-back-off weights, as `ngram -prune` of SRILM does (Stolcke, 1998). How often a context occurs is not in the file: it is
-the product of the model's probabilities. Where the text is at hand, model.prune_entropy of `nplm train` has the counts.
+--entropy removes the n-grams whose removal increases the perplexity by less than this fraction and recomputes the
+back-off weights, like SRILM's `ngram -prune` (Stolcke, 1998). Because the file has no counts, the probability of a
+context is the product of the model's probabilities. If the text is available, model.prune_entropy of `nplm train` uses
+its counts.
 
---limit_vocab_file leaves out the words that are not in a file of words, which white space separates, and all n-grams
-with them, as KenLM's `filter` does. <unk>, <s> and </s> stay. No number changes: a text of words that stay has the
-score that it had, and other words have that of <unk>. With both flags, --entropy comes first: it needs probabilities
-that sum to one, as those of the smaller file do not.
+--limit_vocab_file keeps only the words listed in a file, separated by whitespace, and removes all n-grams with other
+words, like KenLM's `filter`. <unk>, <s> and </s> are kept. No number changes: texts of kept words have the same scores,
+and other words are scored as <unk>. With both flags, --entropy is applied first, because it requires probabilities that
+sum to one.
 
 Prints the number of n-grams of each order.
 """
@@ -36,15 +37,15 @@ from nplm_jax.utils.untrusted import read_text
 def define(parser: Parser) -> None:
     """Adds the flags."""
     parser.add_argument('file', metavar='FILE', help='ARPA file')
-    entropy = 'remove n-grams whose removal raises the perplexity by less than this fraction; default: none'
+    entropy = 'remove n-grams whose removal increases the perplexity by less than this fraction; default: none'
     parser.add_argument('--entropy', type=float, metavar='THRESHOLD', help=entropy)
-    words = 'file of the words that stay, separated by white space; default: all words'
+    words = 'file of the words to keep, separated by whitespace; default: all words'
     parser.add_argument('--limit_vocab_file', default='', metavar='FILE', help=words)
     parser.add_output('ARPA file to write; required', metavar='FILE', required=True)
 
 
 def main(flags: argparse.Namespace) -> None:
-    """Writes the smaller file."""
+    """Writes the pruned file."""
     if flags.entropy is None and not flags.limit_vocab_file:
         raise BadInput('--entropy', 'missing; give --entropy=THRESHOLD or --limit_vocab_file=FILE')
     in_range = flags.entropy is None or 0 < flags.entropy < 1

@@ -1,4 +1,4 @@
-"""The flag --scheduler: a cluster that does work large enough to be split into tasks. Imports no JAX."""
+"""The flag --scheduler: a cluster for work that is large enough to be split into tasks. Imports no JAX."""
 
 import contextlib
 import pkgutil
@@ -11,15 +11,15 @@ from nplm_jax.utils.errors import BadInput
 
 @contextlib.contextmanager
 def use(address: str | None) -> Iterator[None]:
-    """Lets the workers of a scheduler do large work.
+    """Runs large work on the workers of a scheduler.
 
-    An app declares its class of clusters as CLUSTER = 'MODULE:CLASS'. It is called with the address.
+    An app declares its cluster class as CLUSTER = 'MODULE:CLASS'. The class is called with the address.
 
     Args:
         address: `tcp://HOST:PORT`; empty or None for this machine.
 
     Raises:
-        BadInput: The scheduler does not answer, or no app declares a class of clusters.
+        BadInput: The scheduler does not respond, or no app declares a cluster class.
     """
     if not address:
         yield

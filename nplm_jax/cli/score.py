@@ -1,4 +1,4 @@
-r"""How likely a text is, in the columns of KenLM's `query`.
+r"""Scores a text word by word, in the columns of KenLM's `query`.
 
     nplm score runs/NAME < text
     nplm score runs/NAME --summary < text
@@ -7,40 +7,39 @@ r"""How likely a text is, in the columns of KenLM's `query`.
     nplm score runs/NAME --format=sota_lm < text
     nplm score lm.arpa --end < text
 
-Reads at most 256 MB from stdin. Prints for each line `word=id length log10p`, separated by tabs, then its total and the
-number of its words outside the vocabulary (OOV, id 0, scored as the one word <rare>). At the end it prints the
-perplexity of all lines and the OOV rate, the share of such words. If no word is unknown, it also prints the perplexity
-per word and the bits per character and per byte, by which models with different tokens can be compared. `length` is the
-length of the n-gram that predicts the word; a back-off model takes the longest that it has. Several runs are mixed,
-with --weights. --summary prints only what stands at the end. `nplm rescore` re-ranks n-best lists; its flags:
-`nplm rescore --help`.
+Reads at most 256 MB from stdin. Prints for each line `word=id length log10p`, separated by tabs, followed by the total
+and the number of words outside the vocabulary (OOV, id 0, all scored as <rare>). Then prints the perplexity of all
+lines and the OOV rate. If no word is unknown, also prints the perplexity per word and the bits per character and per
+byte, by which models with different tokens can be compared. `length` is the length of the n-gram that predicts the
+word; back-off models use the longest n-gram that they have. Several runs are mixed with --weights. --summary prints
+only the final lines. `nplm rescore` re-ranks n-best lists.
 
-RUN can be an ARPA file, compressed or not. It has the numbers of KenLM: a log10 of -99 is a number like any other, and
-if the file lacks <unk>, its log10 is -100. The end of a line is its `</s>`.
+RUN may be an ARPA file, optionally compressed. Its scores equal those of KenLM: a log10 of -99 is an ordinary number,
+and if the file lacks <unk>, its log10 is -100. The end of a line is scored as `</s>`.
 
-Text is split into words like the corpus of the first run. If that corpus came already tokenized, as Brown does,
-punctuation is split off where the vocabulary needs it. --tokens=whitespace is for text that is already tokenized.
-<s>, </s>, <p> and <text> in the text are skipped like white space; <unk> and <rare> are unknown words.
+Text is split into words like the corpus of the first run. If that corpus was already tokenized, like Brown, punctuation
+is split off if the vocabulary requires it. --tokens=whitespace is for tokenized text. <s>, </s>, <p> and <text> in the
+text are skipped like whitespace; <unk> and <rare> are unknown words.
 
---open also scores words outside the vocabulary: their P is that of <rare> times that of their spelling, by the model
-that `nplm spell RUN` has trained. Characters and bytes are counted in the text as given, whatever the tokens are; its
-line ends count where they are scored. Where the corpus is Chinese, Japanese or Thai without blanks between words, and
-the tokens are pieces, characters or bytes, a segmented text is joined first, and counted without those blanks.
+--open also scores words outside the vocabulary: their probability is the product of P(<rare>) and the probability of
+their spelling by the model that `nplm spell RUN` trained. Characters and bytes are counted in the given text,
+regardless of the tokens; line ends count if they are scored. If the corpus is Chinese, Japanese or Thai without spaces
+between words, and the tokens are pieces, characters or bytes, a segmented text is joined first and counted without its
+spaces.
 
-The score of a line does not depend on other lines. --stream reads all lines as one stream, without adding marks
-between them, which is how a run's own perplexities are computed. The end of a line is scored only with --end, as the
-paragraph mark <p>; the run's corpus must have these marks. If line ends are tokens (corpus.tokens=pieces, characters or
-bytes), --end scores the end of each line and --stream every line end; in tokens, a space is printed as `␣` and a line
-end as `\n`.
+The score of a line does not depend on other lines. --stream reads all lines as one stream without additional marks, as
+in the computation of a run's own perplexities. The end of a line is scored only with --end, as the paragraph mark <p>,
+which the run's corpus must have. If line ends are tokens (corpus.tokens=pieces, characters or bytes), --end scores the
+end of each line and --stream every line end; in tokens, a space is printed as `␣` and a line end as `\n`.
 
---format=query prints in the format of KenLM's `query`, for programs that parse it: text is split at white space, line
-ends are scored as `</s>`, numbers and sums are float32, and the summary has the four lines of `query`. The last digit
-of a number can differ, since probabilities are natural logarithms here. An id is that of the run's vocabulary, as in
+--format=query prints the format of KenLM's `query`, for programs that parse it: text is split at whitespace, line ends
+are scored as `</s>`, numbers and sums are float32, and the summary has the four lines of `query`. The last digit of a
+number may differ, because probabilities are stored as natural logarithms. Ids are those of the run's vocabulary, as in
 the ARPA file of `nplm export`.
 
---format=sota_lm prints the probability of each word on a line of its own, as the repository DavidHerel/sota_lm collects
-them from models to mix: the text is split at white space into one stream, each line ends with a scored `<p>` (its
-`</s>`), and the first word is read but not printed. The mean of -ln P is the log of its perplexity.
+--format=sota_lm prints the probability of each word on a separate line, the format in which DavidHerel/sota_lm collects
+models for mixtures. The text is split at whitespace into one stream, each line ends with a scored `<p>` (its `</s>`),
+and the first word is read but not printed. The mean of -ln P is the log of the perplexity.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ from nplm_jax.runs.command_models import LoadedModels, check_models, load_models
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.untrusted import decode
 
-_MAX_BYTES = 2**28  # of stdin, which may have no end
+_MAX_BYTES = 2**28  # of stdin, which may be endless
 
 
 def define(parser: Parser) -> None:
@@ -100,10 +99,10 @@ def main(flags: argparse.Namespace) -> None:
     if is_sota_lm or is_query:
         flags.stream, flags.end, flags.tokens = is_sota_lm, True, flags.tokens or 'whitespace'
 
-    check_models(flags.runs)  # before stdin is waited for
+    check_models(flags.runs)  # before waiting for stdin
     with scheduler.use(flags.scheduler):
         texts = read_stdin().split('\n')
-        if is_sota_lm:  # the published symbol of unknown words is this package's here
+        if is_sota_lm:  # the published symbol of unknown words becomes <rare>
             texts = list(map(mark_rare, texts))
         models = load_models(flags.runs, flags.weights)
         texts = unspaced_scripts.join(models.vocabulary, texts)
@@ -138,15 +137,15 @@ def main(flags: argparse.Namespace) -> None:
 def score_texts(
     models: LoadedModels, texts: Sequence[str], flags: argparse.Namespace
 ) -> tuple[list[list[str]], Sequence[Line]]:
-    """Returns the words of each line and their scores, and names on stderr the words that are read as <rare>.
+    """Returns the words of each line and their scores. Prints the words that are read as <rare> to stderr.
 
     Args:
-        models: The models, of which the mixture scores.
+        models: The models, whose mixture scores the text.
         texts: The lines.
         flags: The command's flags.
 
     Raises:
-        BadInput: No line has a word, or --end is given and the corpus has no marks.
+        BadInput: The lines have no words, or --end is given and the corpus has no marks.
     """
     if flags.stream and models.vocabulary.tokenizer.is_lossless:
         words = models.read_stream('\n'.join([*texts, '']), flags.tokens)
@@ -168,7 +167,7 @@ def score_texts(
 
 
 def describe(words: Iterable[str], line: Line) -> dict[str, Any]:
-    """Returns what is known of a line, for JSON."""
+    """Returns the words and scores of a line for JSON."""
     return {
         'words': list(words),
         'ids': line.ids_T.tolist(),
@@ -179,24 +178,24 @@ def describe(words: Iterable[str], line: Line) -> dict[str, Any]:
 
 
 def query(line: dict[str, Any]) -> str:
-    """Returns what KenLM's query would print for a line that `describe` describes."""
+    """Formats a line of `describe` like KenLM's query."""
     log10_p = (f'{p:.7g}' for p in line['log10_p'])
     return format_line(line['words'], line['ids'], line['lengths'], log10_p, f'{line["total"]:.8g}')
 
 
 def format_line(words: Iterable[str], ids: list[int], lengths: list[int], log10_p: Iterable[str], total: str) -> str:
-    """Returns a line of KenLM's query."""
+    """Formats a line like KenLM's query."""
     scores = ''.join(f'{word}={i} {length} {p}\t' for word, i, length, p in zip(words, ids, lengths, log10_p))
     return f'{scores}Total: {total} OOV: {ids.count(0)}'
 
 
 def print_query(words: Iterable[Sequence[str]], lines: Sequence[Line], is_summary: bool) -> None:
-    """Prints what KenLM's query does: 32 bits, in the fewest digits that tell them apart, and sums of 32 bits.
+    """Prints the output of KenLM's query: float32 numbers in their shortest form, and float32 sums.
 
     Args:
-        words: The words of each line, and the mark of its end.
-        lines: Their scores.
-        is_summary: Whether to print only what stands at the end.
+        words: The words of each line and its end mark.
+        lines: The scores of the lines.
+        is_summary: Whether to print only the summary.
     """
 
     def shortest(number: np.float32) -> str:
@@ -214,7 +213,7 @@ def print_query(words: Iterable[Sequence[str]], lines: Sequence[Line], is_summar
 
 
 def print_probabilities(lines: Iterable[Line]) -> None:
-    """Prints P of each word of a stream but the first, each on a line, in the format of DavidHerel/sota_lm."""
+    """Prints P of each word of a stream except the first, one per line, in the format of DavidHerel/sota_lm."""
     log10_p = itertools.chain.from_iterable(line.log10_p_T.tolist() for line in lines)
     for value in itertools.islice(log10_p, 1, None):
         print(f'{10**value:.7g}')
@@ -230,19 +229,19 @@ def summarize(
 ) -> list[tuple[str, float, str, str]]:
     """Returns the perplexities and counts of a text.
 
-    The numbers per word, character and byte are left out where unknown words are scored as <rare>, or the tokens do not
+    The numbers per word, character and byte are omitted if unknown words are scored as <rare> or the tokens do not
     spell the text.
 
     Args:
         tokenizer: The tokenizer of the models.
-        texts: The lines as they were read.
+        texts: The lines of the text.
         words: The tokens of each line.
-        lines: Their scores.
-        scores_ends: Whether the end of each line is scored, and counts as one character.
+        lines: The scores of the lines.
+        scores_ends: Whether the end of each line is scored and counts as one character.
         with_spelling: Whether unknown words are scored by their spelling.
 
     Returns:
-        For each number its key in JSON, its value, what KenLM's query calls it, and its format.
+        For each number its JSON key, its value, its name in KenLM's query, and its format.
     """
     total = scoring.total(lines)
     rows: list[tuple[str, float, str, str]] = [

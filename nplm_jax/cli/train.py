@@ -5,11 +5,11 @@
     nplm train text:modified_kneser_ney_5 --config.corpus.path=my_text.txt
     nplm train my_config.py:large
 
-CONFIG is the name of a config of this package, or the path of a file with a function `get_config`; ROW is one of its
-rows. Prints a table of perplexities. The same command resumes a run that was stopped. Further flags: --distributed
+CONFIG is the name of a config in this package or the path of a file with a function `get_config`; PRESET is one of its
+presets. Prints a table of perplexities. The same command resumes a run that was stopped. Further flags: --distributed
 with --coordinator, --processes, --process_id and --heartbeat for several processes; --launcher with --slurm for a
 SLURM job; --storage and --jobs with --search; --scheduler for a Dask cluster. Exit codes: 0 finished, 1 failed, 2 bad
-input, 130 (Ctrl-C) or 143 (SIGTERM) stopped with everything saved.
+input, 130 (Ctrl-C) or 143 (SIGTERM) stopped with all progress saved.
 """
 
 import argparse
@@ -25,9 +25,9 @@ from nplm_jax.reporting.shell import command_line, nplm_command
 
 def define(parser: Parser) -> None:
     """Adds the flags, which `launch.parse_flags` parses."""
-    parser.usage = 'nplm train CONFIG[:ROW] [--config.KEY=VALUE ...] [--flags]'
+    parser.usage = 'nplm train CONFIG[:PRESET] [--config.KEY=VALUE ...] [--flags]'
     add_config(parser)
-    minutes = 'minutes of training: choose the network that suits this text and machine; default: that of CONFIG'
+    minutes = 'train for N minutes the network that suits the text and this machine; default: the network of CONFIG'
     parser.add_argument('--minutes', metavar='N', help=minutes)
     trials = "run trials of the config file's search(trial) until there are N; default: one run of the config"
     parser.add_argument('--search', metavar='N', help=trials)
@@ -42,9 +42,9 @@ def main(flags: argparse.Namespace) -> None:
 def add_config(parser: Parser) -> None:
     """Adds the config and the flags of `nplm train` and `nplm sweep`."""
     parser.passes_on = True
-    parser.add_argument('config', metavar='CONFIG[:ROW]', help='config and row, such as brown:mlp9')
+    parser.add_argument('config', metavar='CONFIG[:PRESET]', help='config and preset, such as brown:mlp9')
     parser.add_argument(
-        '--config.KEY', metavar='VALUE', help='config key, such as --config.model.h=50; default: the value of the row'
+        '--config.KEY', metavar='VALUE', help='config key, such as --config.model.h=50; default: as in the preset'
     )
     parser.add_argument('--workdir', metavar='DIR', help='output directory; default: runs/NAME, then the changed keys')
     parser.add_switch('--print_config', 'print every config key with its meaning, and exit')
@@ -54,10 +54,10 @@ def start(command: str, configs: Sequence[str], words: Sequence[str], flags: Seq
     """Runs what launch.py runs with the same flags.
 
     Args:
-        command: the command of nplm.
-        configs: the value of --config, or those that --configs compares.
-        words: flags that say which points of a sweep run; none for a single run.
-        flags: the other words of the command line.
+        command: The command of nplm.
+        configs: The value of --config, or the values that --configs compares.
+        words: Flags that select the points of a sweep; empty for a single run.
+        flags: The other words of the command line.
     """
     typed = command_line(
         [*nplm_command(), command, *configs, *(word.removeprefix('--grid=') for word in words), *flags]

@@ -65,7 +65,7 @@ class _Reader(NamedTuple):
     path_keys: tuple[str, ...] = ()
     find_files: Callable[[CorpusSettings], list[pathlib.Path]] = lambda settings: []
     is_tokenized: bool = True
-    licence: str = "Text of the model's author, who can tell its licence."
+    licence: str = "Text of the model's author, who knows its licence."
 
 
 def check_settings(settings: CorpusSettings) -> None:
@@ -79,7 +79,7 @@ def check_settings(settings: CorpusSettings) -> None:
     elif settings.name in _WITH_EOS:
         require(settings.paragraphs == 'auto', 'corpus.paragraphs', settings.paragraphs, 'must be auto or eos here')
     if settings.tokenizer.name == 'lmplz':
-        problem = 'reads one sentence a line: needs corpus.name=text and corpus.paragraphs=lines or auto'
+        problem = 'reads one sentence per line: needs corpus.name=text and corpus.paragraphs=lines or auto'
         is_read = path_keys == _PATHS and settings.paragraphs != 'blank_lines'
         require(is_read, 'corpus.tokens', 'lmplz', problem)
 
@@ -106,7 +106,7 @@ def make_tokenizer(settings: CorpusSettings) -> Tokenizer:
     is assumed to be tokenized already.
     """
     if plugins.is_file(settings.tokenizer.name):
-        return cast(Any, settings.tokenizer).read()  # a FileTokenizer, whose module other tokenizers do not need
+        return cast(Any, settings.tokenizer).read()  # a FileTokenizer; its module is imported only if needed
     kind, rules = settings.tokenizer.name, {}
     if kind in ('whitespace', 'lmplz'):
         rules = {'split_punctuation': False, 'match_quotes': False, 'is_verbatim': kind == 'lmplz'}
@@ -269,7 +269,7 @@ def _has_lines(settings: CorpusSettings, files: Sequence[pathlib.Path]) -> bool:
         return settings.paragraphs == 'lines' or is_lmplz
     if has_lines := text_checks.has_line_paragraphs(texts):
         note = 'each line is read as a paragraph (corpus.paragraphs=lines); blank_lines reads the text as one paragraph'
-        print(f'{settings.path}: one sentence a line, no blank lines: {note}', file=sys.stderr)
+        print(f'{settings.path}: one sentence per line, no blank lines: {note}', file=sys.stderr)
     return has_lines
 
 

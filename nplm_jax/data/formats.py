@@ -20,7 +20,7 @@ TABLES = ('.parquet', '.arrow')
 _MAGIC = {b'\x1f\x8b': '.gz', b'BZh': '.bz2', b'\xfd7zXZ\0': '.xz', b'\x28\xb5\x2f\xfd': '.zst'}
 COMPRESSED = tuple(_MAGIC.values())  # the usual endings of names
 _MAX_LINE_BYTES = 2**28  # of .jsonl
-_ROWS = 256  # of .parquet, that are read at a time
+_ROWS = 256  # of .parquet, read at once
 _INSTALL = 'pip install "nplm-jax[corpora]"'
 
 
@@ -170,7 +170,7 @@ def read_batches(
         BadInput: The file is damaged, or has no such column of strings; or pyarrow is missing.
     """
     pyarrow = import_pyarrow(name)
-    row = 0  # the last one that was read
+    row = 0  # the last row read
     try:
         if kind == '.parquet':
             table = pyarrow.parquet.ParquetFile(content, buffer_size=2**18, pre_buffer=False)

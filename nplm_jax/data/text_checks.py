@@ -23,14 +23,14 @@ _CONSEQUENCE = (
     'they are scored as one word, so compare the result only with models of the same vocabulary; check that language, '
     'case and punctuation are those of the training text'
 )
-_ADVICE = {  # by what `limiting_key` returns
+_ADVICE = {  # keyed by the result of `limiting_key`
     'max_vocabulary': 'a larger corpus.max_vocabulary leaves fewer words unknown',
     'min_count': 'a lower corpus.min_count leaves fewer words unknown',
 }
-_MIN_CHARACTERS = 20  # of a text whose blanks are counted
+_MIN_CHARACTERS = 20  # of a text whose spaces are counted
 _MIN_BLANKS = 0.05  # share of the characters; English has 0.17, German 0.14, Chinese nearly none
-_MIN_ENDS = 0.8  # share of lines that end as sentences do
-_WRAPPED = 0.8  # median length of lines as a share of the longest ones, from which they are wrapped at one width
+_MIN_ENDS = 0.8  # share of lines that end like sentences
+_WRAPPED = 0.8  # ratio of the median to the longest line lengths from which a text counts as wrapped
 _SENTENCE_END = re.compile(r'[.!?…。！？][\s"\'’”»)\]]*$')
 
 
@@ -62,7 +62,7 @@ def describe_oov(
         return ''
     unknown = f'{share:.1%} of the {words} are unknown ({RARE}), more than {MAX_OOV:.0%}'
     advice = _ADVICE.get(limiting_key(corpus, vocabulary_size), '') if corpus else ''
-    return f'warning: {unknown}: {_CONSEQUENCE}{advice and f"; {advice}, and corpus.tokens=pieces none"}'
+    return f'warning: {unknown}: {_CONSEQUENCE}{advice and f"; {advice}, and corpus.tokens=pieces leaves none"}'
 
 
 def describe_written(written: Mapping[str, int]) -> str:
@@ -101,8 +101,8 @@ def describe_blanks(texts: Iterable[str]) -> str:
     if blanks is None:
         return ''
     return (
-        f'warning: almost no blanks ({blanks:.1%} of the characters): words are cut at blanks and punctuation, so that '
-        'whole phrases become one word; corpus.tokens=pieces or characters needs no blanks'
+        f'warning: almost no spaces ({blanks:.1%} of the characters): words are split at spaces and punctuation, so '
+        'whole phrases become one word; corpus.tokens=pieces or characters needs no spaces'
     )
 
 

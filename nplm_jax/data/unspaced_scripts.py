@@ -17,25 +17,25 @@ from nplm_jax.utils.errors import require
 
 SEGMENT = 'segment the training text and this one into words, and train with corpus.tokens=whitespace'
 RECIPE = f'{SEGMENT}; or train with corpus.tokens=pieces or characters'
-_SEGMENT_THIS = 'segment it into words, with blanks between them'
+_SEGMENT_THIS = 'segment it into words separated by spaces'
 
 _SCRIPTS = ('Han', 'Hiragana', 'Katakana', 'Bopomofo', 'Yi', 'Thai', 'Lao', 'Khmer', 'Myanmar', 'Tibetan')
 _UNSPACED = regex.compile('[' + ''.join(rf'\p{{scx={script}}}' for script in _SCRIPTS) + r'\uff01-\uff65]')
 _LETTER = regex.compile(r'\p{L}|\p{M}')
-_WIDE = {0xE0, 0xE1, *range(0xE3, 0xEA), 0xEF, 0xF0}  # first bytes in UTF-8 of characters of these scripts
-# Blanks per character: segmented Thai has 1/5, Chinese 1/2, and text as it is written 1/30 or fewer.
+_WIDE = {0xE0, 0xE1, *range(0xE3, 0xEA), 0xEF, 0xF0}  # first UTF-8 bytes of characters of these scripts
+# Spaces per character: segmented Thai has 1/5, segmented Chinese 1/2, and unsegmented text at most 1/30.
 _BLANKS_OF_SEGMENTED = 1 / 8
-_BLANKS_OF_OTHERS = 1 / 4  # a character; English has 1/5
+_BLANKS_OF_OTHERS = 1 / 4  # per character; English has 1/5
 
 
 def has_blanks(vocabulary: Vocabulary) -> bool:
-    """Tells whether blanks stand between words of these scripts in the training text, which has been segmented.
+    """Returns whether the training text has spaces between words of these scripts, because it has been segmented.
 
     Args:
-        vocabulary: Its tokens are counted in the training text. Words have blanks if none is of these scripts.
+        vocabulary: A vocabulary counted in the training text. True if it has no words of these scripts.
     """
     blanks = wide = others = 0
-    if not vocabulary.tokenizer.is_lossless:  # a blank stands after each word
+    if not vocabulary.tokenizer.is_lossless:  # a space follows each word
         for word, count in zip(vocabulary.words, vocabulary.counts):
             if (num_wide := len(_UNSPACED.findall(word))) and _LETTER.search(word):
                 blanks, wide = blanks + count, wide + count * num_wide
@@ -53,12 +53,12 @@ def has_blanks(vocabulary: Vocabulary) -> bool:
 def find_joined(
     vocabulary: Vocabulary, items: Sequence[Sequence[str]], context: str = ''
 ) -> tuple[list[bool], list[bool]]:
-    """Returns of each word whether it follows the one before without a blank, and whether no blank ends it.
+    """Returns for each word whether it joins the previous word without a space, and whether no space follows it.
 
     Args:
-        vocabulary: That of a lossless tokenizer.
+        vocabulary: The vocabulary of a lossless tokenizer.
         items: The words of each item.
-        context: The text before each item, if it does not end its line.
+        context: The text before each item on the same line.
     """
     if has_blanks(vocabulary):
         size = sum(map(len, items))
@@ -72,12 +72,12 @@ def find_joined(
 
 
 def join(vocabulary: Vocabulary, texts: Sequence[str]) -> list[str]:
-    """Returns texts without the blanks of their segmentation, if the training text has not been segmented.
+    """Removes the spaces of segmented texts if the training text has not been segmented.
 
-    A text as it is written keeps its blanks, such as those between the sentences of Thai.
+    Unsegmented texts keep their spaces, such as those between Thai sentences.
 
     Args:
-        vocabulary: That of the models that read the texts.
+        vocabulary: The vocabulary of the models that read the texts.
         texts: The lines of a text, or a prompt.
     """
     if not vocabulary.tokenizer.is_lossless or not _is_segmented(texts) or has_blanks(vocabulary):
@@ -86,7 +86,7 @@ def join(vocabulary: Vocabulary, texts: Sequence[str]) -> list[str]:
 
 
 def describe_text(vocabulary: Vocabulary, texts: Sequence[str]) -> str:
-    """Returns a warning where texts of these scripts are not cut as the training text was, else an empty string."""
+    """Returns a warning if texts of these scripts are segmented unlike the training text, otherwise an empty string."""
     if not any(map(_UNSPACED.search, texts)):
         return ''
     if not vocabulary.tokenizer.is_lossless:
@@ -103,10 +103,10 @@ def describe_text(vocabulary: Vocabulary, texts: Sequence[str]) -> str:
 
 
 def describe(vocabulary: Vocabulary, items: Sequence[Sequence[str]]) -> str:
-    """Returns a warning where a model has no probabilities of the words of these scripts, else an empty string.
+    """Returns a warning if a model gives no probabilities of words of these scripts, otherwise an empty string.
 
     Args:
-        vocabulary: That of the models.
+        vocabulary: The vocabulary of the models.
         items: The words of each item.
     """
     if not any(_is_unspaced(word) for words in items for word in words):
@@ -114,7 +114,7 @@ def describe(vocabulary: Vocabulary, items: Sequence[Sequence[str]]) -> str:
     if warning := describe_text(vocabulary, list(map(' '.join, items))):
         return warning
     if text_checks.few_blanks(map(' '.join, items)) is not None:
-        return f'warning: almost no blanks, so that a whole sentence is one word: {_SEGMENT_THIS}'
+        return f'warning: almost no spaces, so a whole sentence is one word: {_SEGMENT_THIS}'
     tokenizer = vocabulary.tokenizer
     if not tokenizer.is_lossless:
         return ''
@@ -126,7 +126,7 @@ def describe(vocabulary: Vocabulary, items: Sequence[Sequence[str]]) -> str:
     crossed = sum(tokens != whole for tokens, whole in zip(cut, wholes))
     if not crossed:
         return ''
-    found = f'in {crossed:,} of {len(items):,} items the tokens of the text cross words, whose surprisal is too high'
+    found = f'in {crossed:,} of {len(items):,} items tokens cross word boundaries, so surprisal is too high'
     return f'warning: {found}: {SEGMENT}'
 
 
@@ -134,9 +134,9 @@ def check_known(vocabulary: Vocabulary, texts: Sequence[str], key: str) -> None:
     """Raises BadInput if a text of these scripts has no word of a vocabulary of words.
 
     Args:
-        vocabulary: That of the models.
+        vocabulary: The vocabulary of the models.
         texts: The lines of a text, the items of an experiment, or a prompt.
-        key: What holds the texts, for the message.
+        key: The source of the texts, for the error message.
     """
     if vocabulary.tokenizer.is_lossless or not any(map(_UNSPACED.search, texts)):
         return
@@ -146,13 +146,13 @@ def check_known(vocabulary: Vocabulary, texts: Sequence[str], key: str) -> None:
 
 
 def _is_segmented(texts: Sequence[str]) -> bool:
-    """Tells whether blanks separate the words of these scripts, of which texts as they are written have few."""
-    texts = [text for text in texts if not text.isascii()]  # soon done with English
+    """Returns whether spaces separate the words of these scripts; unsegmented texts have few spaces."""
+    texts = [text for text in texts if not text.isascii()]  # skips English quickly
     num_unspaced = sum(len(_UNSPACED.findall(text)) for text in texts)
     if not num_unspaced:
         return False
     num_blanks = sum(sum(_find_joins(text.split(' '))[0]) for text in texts)
-    return (num_blanks or 1) > _BLANKS_OF_SEGMENTED * num_unspaced  # a word or two alone may have none
+    return (num_blanks or 1) > _BLANKS_OF_SEGMENTED * num_unspaced  # one or two words may have no spaces
 
 
 def _join(text: str) -> str:
@@ -162,7 +162,7 @@ def _join(text: str) -> str:
 
 
 def _find_joins(words: Sequence[str], context: str = '') -> tuple[list[bool], bool]:
-    """Returns of each word whether it follows the text before without a blank, and whether no blank ends the last."""
+    """Returns for each word whether it joins the previous text without a space, and whether no space ends the last."""
     before, joins = _is_unspaced(context[::-1]), []
     for number, word in enumerate(map(str.strip, words)):
         start, end = _is_unspaced(word), _is_unspaced(word[::-1])
@@ -173,7 +173,7 @@ def _find_joins(words: Sequence[str], context: str = '') -> tuple[list[bool], bo
 
 
 def _is_unspaced(word: str) -> bool | None:
-    """Tells whether the first letter of a word, or a mark before it, is of these scripts; None if nothing tells it."""
+    """Returns whether the first letter of a word, or a mark before it, is of these scripts; None if undecidable."""
     for character in word:
         if _UNSPACED.match(character):
             return True

@@ -108,8 +108,8 @@ def build(words: Sequence[str], min_count: int = 1, max_vocabulary: int = 0) -> 
 
     Args:
         words: The words to count.
-        min_count: Words with fewer occurrences are left out.
-        max_vocabulary: The largest |V|, the rare-word symbol included; 0 sets no limit.
+        min_count: Words with fewer occurrences are dropped.
+        max_vocabulary: The maximum |V|, including the rare-word symbol; 0 for no limit.
 
     Examples:
         >>> vocabulary = build(['the', 'cat', 'and', 'the', 'dog'], min_count=2)
@@ -127,10 +127,10 @@ def from_counts(
     """Builds the vocabulary of the most frequent words from their counts; see `build`.
 
     Args:
-        frequencies: The occurrences of each word, in the order of their first occurrences.
-        min_count: Words with fewer occurrences are left out.
-        max_vocabulary: The largest |V|; 0 sets no limit.
-        marks: The boundary tokens of the text, which are never left out; they rank by their counts like words.
+        frequencies: The number of occurrences of each word, in order of first occurrence.
+        min_count: Words with fewer occurrences are dropped.
+        max_vocabulary: The maximum |V|; 0 for no limit.
+        marks: The boundary tokens of the text, which are always kept and ranked by their counts like words.
     """
     frequencies = {**frequencies, **{mark: frequencies.get(mark, 0) for mark in marks}}
     kept = [(w, c) for w, c in frequencies.items() if (c >= min_count or w in marks) and w != RARE]

@@ -28,7 +28,7 @@ class WordStream(NamedTuple):
     """A stream of words.
 
     Attributes:
-        types: The different words in the order of their first occurrence.
+        types: The distinct words in order of first occurrence.
         type_ids_L: The index in `types` of each word, int32.
     """
 

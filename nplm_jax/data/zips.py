@@ -10,8 +10,8 @@ from typing import IO
 
 from nplm_jax.utils.errors import BadInput, first_line
 
-PIECE = 2**22  # bytes of a member that are read at once
-_DAMAGE = (  # what zipfile raises for a strange file
+PIECE = 2**22  # bytes of a member read at once
+_DAMAGE = (  # exceptions of zipfile for malformed files
     *(zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, EOFError, OverflowError, LookupError),
     *(struct.error, zlib.error),
 )

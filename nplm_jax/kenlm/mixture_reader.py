@@ -14,15 +14,15 @@ from nplm_jax.kenlm.readers import Context, NetworkReader, NgramReader, Words
 
 
 class MixtureReader:
-    """The sum of the weighted probabilities of several readers. `known` holds a context of each."""
+    """A weighted sum of the probabilities of several readers. `Context.known` holds one context per reader."""
 
     def __init__(self, readers: Sequence[Reader], weights: Sequence[float], ids_MxV: np.ndarray) -> None:
-        """Takes the parts.
+        """Initializes the mixture.
 
         Args:
             readers: The readers.
-            weights: The weight of each.
-            ids_MxV: The id that each word has in each of them.
+            weights: The weight of each reader.
+            ids_MxV: The id of each word in each reader.
         """
         self._readers, self._ids_MxV = readers, ids_MxV
         with np.errstate(divide='ignore'):
@@ -33,7 +33,7 @@ class MixtureReader:
         self.begin: Context = Context(known=[reader.begin for reader in readers])
 
     def words(self, context: Context) -> Words:
-        """See `NgramReader.words`: those of each reader."""
+        """See `NgramReader.words`. Returns the words of each reader."""
         return tuple(reader.words(part) for reader, part in zip(self._readers, context.known))
 
     def after(self, context: Context, word: int) -> Context:
@@ -42,7 +42,7 @@ class MixtureReader:
         return Context(known=[r.after(part, i) for r, part, i in zip(self._readers, context.known, ids_M)])
 
     def score(self, context: Context, word: int) -> tuple[float, int]:
-        """See `NgramReader.score`; the length is the largest."""
+        """See `NgramReader.score`. The length is the maximum over the readers."""
         ids_M = self._ids_MxV[:, word].tolist()
         scores = [r.score(part, i) for r, part, i in zip(self._readers, context.known, ids_M)]
         log_p_M, lengths_M = zip(*scores)
@@ -56,7 +56,7 @@ class MixtureReader:
         return float(_log10_sum(np.array(log_p_M) + self._log_weights_M)), max(lengths_M), Context(known=contexts)
 
     def score_lines(self, ids_T: np.ndarray, stops_B: np.ndarray, begins: bool) -> tuple[np.ndarray, np.ndarray]:
-        """See `NgramReader.score_lines`; the length is the largest."""
+        """See `NgramReader.score_lines`. The lengths are the maximum over the readers."""
         parts = [r.score_lines(ids_V[ids_T], stops_B, begins) for r, ids_V in zip(self._readers, self._ids_MxV)]
         log_p_MxT, lengths_MxT = map(np.stack, zip(*parts))
         return _log10_sum(log_p_MxT + self._log_weights_M[:, None]), lengths_MxT.max(0)
@@ -71,7 +71,7 @@ class MixtureReader:
 
 
 def _log10_sum(log10: np.ndarray) -> np.ndarray:
-    """Returns log10 of the sum of the numbers with these decimal logarithms, over the first axis."""
+    """Returns the log10 of a sum over the first axis of numbers given by their decimal logarithms."""
     return np.logaddexp.reduce(log10 * LOG_10, axis=0) / LOG_10
 
 

@@ -1,14 +1,14 @@
-"""KenLM's Python interface over any model: ARPA files, runs, packed models, and mixtures of them.
+"""KenLM's Python interface for any model: ARPA files, runs, packed models, and mixtures of them.
 
     from nplm_jax import kenlm
 
     model = kenlm.Model('lm.arpa')                # or a run, or several to mix
     model.score('the jury said')                  # log10 P of the words and of the end of the sentence
-    [line.log10_p_T.sum() for line in model.score_lines(sentences)]  # of many sentences, four times as fast
+    [line.log10_p_T.sum() for line in model.score_lines(sentences)]  # many sentences, four times as fast
     state, after = kenlm.State(), kenlm.State()
     model.BeginSentenceWrite(state)
     model.BaseScore(state, 'the', after)          # log10 P of one word, and the state after it
-    model.next_words([state, after])              # log10 P of each word of model.vocabulary, a row a state
+    model.next_words([state, after])              # log10 P of each word of model.vocabulary, one row per state
 
 Dims: S states, V words.
 """
@@ -39,12 +39,12 @@ from nplm_jax.utils.io import expand
 
 Path = str | bytes | os.PathLike
 Source = Path | LoadedModel
-_WORDS = 2**18  # words that are scored at once
-_MIN_WORDS = 100  # that have been scored before the share of unknown words can cause a warning
+_WORDS = 2**18  # words scored at once
+_MIN_WORDS = 100  # scored words from which a high share of unknown words causes a warning
 
 
 class FullScoreReturn(NamedTuple):
-    """Log10 P of a word, the length of the n-gram that predicts it, and whether it is outside the vocabulary."""
+    """The log10 P of a word, the length of the n-gram that predicts it, and whether it is outside the vocabulary."""
 
     log_prob: float
     ngram_length: int
@@ -53,7 +53,7 @@ class FullScoreReturn(NamedTuple):
 
 @functools.total_ordering
 class State:
-    """What a model has read, as far as predictions depend on it. A new state is that of NullContextWrite."""
+    """The part of the preceding words on which predictions depend. A new state equals that of NullContextWrite."""
 
     __slots__ = ('_context', '_reader')
 
@@ -79,29 +79,29 @@ class State:
 
 
 class Model:
-    """A language model. A mistake in what it is given raises BadInput, one line.
+    """A language model. Invalid input raises BadInput with a one-line message.
 
     Attributes:
-        path: The absolute path, as bytes; a list of those of a mixture.
-        order: A word is predicted from the `order` - 1 words before it, or from all if None.
-        vocabulary: The words, in the order of the columns of `next_words`; `<unk>` is the first.
+        path: The absolute path, as bytes; a list of paths for a mixture.
+        order: Words are predicted from the preceding `order` - 1 words, or from all preceding words if None.
+        vocabulary: The words, in the order of the columns of `next_words`; `<unk>` is first.
     """
 
     def __init__(self, path: Source | Iterable[Source], weights: Sequence[float] | None = None) -> None:
         """Loads a model.
 
         Args:
-            path: An ARPA file, a run or a packed model, or what `nplm_jax.load` returned; or several over the same
-                words, which are mixed.
-            weights: The weight of each of several; equal weights by default.
+            path: An ARPA file, a run, a packed model or a model loaded by `nplm_jax.load`; or several of them with the
+                same words, which are mixed.
+            weights: The weights of several models; equal by default.
 
         Raises:
-            BadInput: No model can be loaded, the models have different words, or the weights do not fit.
+            BadInput: A model cannot be loaded, the models have different words, or the weights are invalid.
         """
         is_one = isinstance(path, Source)
         sources = [path] if isinstance(path, Source) else items(path)
         are_sources = bool(sources) and all(isinstance(source, Source) for source in sources)
-        allowed = 'must be the path of an ARPA file or a run, or what nplm_jax.load returned, or a list of these'
+        allowed = 'must be the path of an ARPA file or a run, a model loaded by nplm_jax.load, or a list of these'
         require(are_sources, 'path', path, allowed)
         self._names = [os.path.abspath(_find(source)) for source in sources]
         self._weights = weights
@@ -117,31 +117,31 @@ class Model:
         self._ids = {word: i for i, word in enumerate(self.vocabulary)}
         if self._end is not None:
             self._ids.setdefault(sentence_marks.END, self._end)
-        self._num_words = self._num_unknown = 0  # that have been scored, until a warning
+        self._num_words = self._num_unknown = 0  # counted until the warning
         self._has_warned = False
 
     def score(self, sentence: str | bytes, bos: bool = True, eos: bool = True) -> float:
         """Returns log10 P of a sentence.
 
         Args:
-            sentence: The words without `<s>` and `</s>`. Those of a file are separated by blanks; a run cuts a sentence
-                as it cut its corpus.
-            bos: Whether the sentence begins here; otherwise the words before it are unknown.
-            eos: Whether it ends here, so that its end is predicted as well.
+            sentence: The words without `<s>` and `</s>`. ARPA models split it at whitespace; runs tokenize it as they
+                did their corpus.
+            bos: Whether the sentence begins here; otherwise the preceding words are unknown.
+            eos: Whether the sentence ends here; its end is then scored as well.
         """
         return sum(log10_p for log10_p, *_ in self.full_scores(sentence, bos, eos))
 
     def score_lines(self, sentences: Iterable[str | bytes], bos: bool = True, eos: bool = True) -> Iterator[Line]:
-        """Yields what `full_scores` does of each of many sentences, of many words at once, which is many times faster.
+        """Scores many sentences in large batches, much faster than `full_scores`.
 
         Args:
-            sentences: The sentences; they are read as they are needed.
+            sentences: The sentences, which are read lazily.
             bos: See `score`.
             eos: See `score`.
 
         Yields:
-            The ids, log10 P and lengths of a sentence's words. An unknown word has id 0; the sum of `log10_p_T` is
-            `score`, and `scoring.total` has the perplexity of several.
+            The ids, log10 P and n-gram lengths of each sentence's words. Unknown words have id 0. The sum of
+            `log10_p_T` is `score`; `scoring.total` computes the perplexity of several sentences.
         """
         end, ids_of_words = self._check_end(eos), self._ids.get
         ids: list[int] = []
@@ -157,7 +157,7 @@ class Model:
             yield from self._score_lines(ids, stops, bos, len(end))
 
     def _score_lines(self, ids: list[int], stops: list[int], bos: bool, num_ends: int) -> Iterator[Line]:
-        """Yields the scores of sentences from the ids of all and the stop of each, with `num_ends` marks before it."""
+        """Yields the scores of sentences from all ids and the stop of each, with `num_ends` marks before it."""
         ids_T = np.array(ids, np.int32)
         self._count(len(ids) - num_ends * len(stops), int(np.count_nonzero(ids_T == RARE_ID)))
         log10_p_T, lengths_T = self._reader.score_lines(ids_T, np.array(stops), bos)
@@ -165,7 +165,7 @@ class Model:
             yield Line(ids_T[line], log10_p_T[line], lengths_T[line])
 
     def _check_end(self, eos: bool) -> tuple[int, ...]:
-        """Returns the word at the end of sentences, if it is predicted. Raises BadInput if the model has none."""
+        """Returns the end-of-sentence word if it is to be scored. Raises BadInput if the model has no such word."""
         if eos and self._end is None:
             raise BadInput('eos', 'must be False; this model has no mark at the end of sentences', value=True)
         return (self._end,) if eos and self._end is not None else ()
@@ -173,7 +173,7 @@ class Model:
     def full_scores(
         self, sentence: str | bytes, bos: bool = True, eos: bool = True
     ) -> Iterator[tuple[float, int, bool]]:
-        """Returns log10 P, length of the n-gram and `is unknown` of each word, as `score` and `BaseFullScore` do."""
+        """Yields log10 P, the n-gram length and `is unknown` of each word; see `score` and `BaseFullScore`."""
         context, step = self._reader.begin if bos else self._reader.null, self._reader.step
         ids = [self._ids.get(word, RARE_ID) for word in self._split(_text(sentence))]
         self._count(len(ids), ids.count(RARE_ID))
@@ -184,7 +184,7 @@ class Model:
             yield *self._reader.score(context, word_id), False
 
     def _count(self, words: int, unknown: int) -> None:
-        """Warns once, when too many of the words that have been scored are unknown; see `text_checks.describe_oov`."""
+        """Warns once if too many of the scored words are unknown; see `text_checks.describe_oov`."""
         self._num_words, self._num_unknown = self._num_words + words, self._num_unknown + unknown
         is_enough = self._num_words >= _MIN_WORDS or 0 < words == unknown
         if is_enough and not self._has_warned:
@@ -193,7 +193,7 @@ class Model:
                 warnings.warn(warning.removeprefix('warning: '), stacklevel=5)
 
     def perplexity(self, sentence: str | bytes) -> float:
-        """Returns the perplexity of a sentence's words and its end."""
+        """Returns the perplexity of a sentence, including its end."""
         scores = [log10_p for log10_p, *_ in self.full_scores(sentence)]
         return scoring.Totals(len(scores), 0, sum(scores), 0.0).perplexity
 
@@ -202,17 +202,17 @@ class Model:
         self._write(state, self._reader.begin)
 
     def NullContextWrite(self, state: State) -> None:
-        """Sets a state to that before any word."""
+        """Sets a state to the empty context."""
         self._write(state, self._reader.null)
 
     def BaseScore(self, in_state: State, word: str, out_state: State) -> float:
-        """Returns log10 P of a word after a state, and sets the other state, or the same, to that after the word."""
+        """Returns log10 P of a word after a state, and sets the other (or the same) state to the state after it."""
         log10_p, _, context = self._reader.step(self._read(in_state), self._id(word))
         out_state._reader, out_state._context = self._reader, context
         return log10_p
 
     def BaseFullScore(self, in_state: State, word: str, out_state: State) -> FullScoreReturn:
-        """Returns what `BaseScore` does, with the length of the n-gram and whether the word is unknown."""
+        """Like `BaseScore`, but also returns the length of the n-gram and whether the word is unknown."""
         word_id = self._id(word)
         log10_p, length, context = self._reader.step(self._read(in_state), word_id)
         self._write(out_state, context)
@@ -221,7 +221,7 @@ class Model:
     def next_words(self, states: Sequence[State]) -> np.ndarray:
         """Returns log10 P of each word of `vocabulary` after each state, float32, S x V.
 
-        What `BaseScore` returns for each word, except that `<s>`, which no word is followed by, has probability zero.
+        The values equal `BaseScore`, except that `<s>`, which follows no word, has probability zero.
         """
         contexts = [self._read(state) for state in states]
         return self._reader.next_words(contexts) if contexts else np.zeros((0, len(self.vocabulary)), np.float32)
@@ -230,12 +230,12 @@ class Model:
         return self._ids.get(word if type(word) is str else _text(word), RARE_ID)
 
     def _read(self, state: State) -> Context:
-        """Returns the context of a state. Raises BadInput if it is of another model."""
+        """Returns the context of a state. Raises BadInput if the state belongs to another model."""
         if state._context is None:
             return self._reader.null
         if state._reader is self._reader:
             return state._context
-        raise BadInput('state', 'another model has written it; each model has its own states', value=state)
+        raise BadInput('state', 'belongs to another model; each model has its own states', value=state)
 
     def _write(self, state: State, context: Context) -> None:
         state._reader, state._context = self._reader, context
@@ -255,16 +255,16 @@ class LanguageModel(Model):
 
 
 def _find(path: Source) -> pathlib.Path:
-    """Returns the path of a file or of a run, which may be given by its name. Raises BadInput if nothing is there."""
+    """Returns the path of a file, or of a run given by path or name. Raises BadInput if it does not exist."""
     if isinstance(path, LoadedModel):
         return path.folder or pathlib.Path(path.settings.name)
     file = expand('path', os.fsdecode(path))
     found = file if file.exists() else catalog.expand_run(file)
-    require(found.exists(), 'path', str(file), 'no ARPA file or run is there')
+    require(found.exists(), 'path', str(file), 'no such ARPA file or run')
     return found
 
 
 def _text(value: str | bytes) -> str:
-    """Returns a sentence or a word as a string. Raises BadInput if it is none."""
+    """Returns a sentence or a word as a string. Raises BadInput for other types."""
     require(isinstance(value, (str, bytes)), 'text', value, 'must be a string')
     return value.decode('utf-8', 'replace') if isinstance(value, bytes) else value

@@ -1,4 +1,4 @@
-"""Readers of ARPA files, runs and loaded models with their words, and mixtures of them."""
+"""Readers for ARPA files, runs and loaded models, with their vocabularies, and mixtures of them."""
 
 import pathlib
 from collections.abc import Callable, Iterable, Sequence
@@ -23,15 +23,15 @@ from nplm_jax.utils.errors import require
 
 
 class OpenedModel(NamedTuple):
-    """A model that reads words.
+    """A model with its reader and its words.
 
     Attributes:
-        reader: Its reader.
-        words: Its words.
-        begin: The id of `<s>`, which is no word.
-        end: The id of the end of a sentence.
-        split: Cuts a sentence into words.
-        tokenizer: That of a run; None of an ARPA file, whose words are separated by blanks.
+        reader: The reader of the model.
+        words: The words of the model.
+        begin: The id of `<s>`, which is never predicted.
+        end: The id of the end-of-sentence word.
+        split: Splits a sentence into words.
+        tokenizer: The tokenizer of a run; None for an ARPA file, whose words are separated by whitespace.
     """
 
     reader: Reader
@@ -43,14 +43,14 @@ class OpenedModel(NamedTuple):
 
 
 def open_model(path: str, loaded: LoadedModel | None) -> OpenedModel:
-    """Returns a loaded model, or that of an ARPA file or of what else `loading.load` takes."""
+    """Opens `loaded` if given; otherwise an ARPA file, or any model that `loading.load` accepts."""
     file = pathlib.Path(path)
     if loaded is None and file.is_file() and not packed.is_packed(file):
         return _from_ngrams(*arpa.read(file, as_kenlm=True), KENLM_WORD.findall)
     loaded = loading.load(file) if loaded is None else loaded
     vocabulary, model = loaded.vocabulary, loaded.model
     begin, is_lossless = scoring.LineStart.of(vocabulary).prefix, vocabulary.tokenizer.is_lossless
-    if not is_lossless:  # tokens that are pieces of text can have any spelling
+    if not is_lossless:  # subwords can have any spelling
         sentence_marks.check_words(path, vocabulary)
     if isinstance(model, BackoffModel) and begin and not is_lossless:
         part = _from_ngrams(*sentence_marks.split(model, vocabulary), vocabulary.tokenize)
@@ -58,24 +58,24 @@ def open_model(path: str, loaded: LoadedModel | None) -> OpenedModel:
     renamed = {} if is_lossless else {PARAGRAPH_BOUNDARY: sentence_marks.END}
     unknown = RARE if arpa.UNKNOWN in vocabulary.ids else arpa.UNKNOWN
     words = [unknown, *(renamed.get(word, word) for word in vocabulary.words[1:])]
-    padded = (*[RARE_ID] * ((model.n or 1) - 1), *begin)  # as `nplm score` reads a line
+    padded = (*[RARE_ID] * ((model.n or 1) - 1), *begin)  # the context of a line in `nplm score`
     reader = NgramReader(model, padded) if isinstance(model, BackoffModel) else NetworkReader(model, begin)
     return OpenedModel(reader, words, None, begin[-1] if begin else None, vocabulary.tokenize, vocabulary.tokenizer)
 
 
 def _from_ngrams(model: BackoffModel, vocabulary: Vocabulary, split: Callable[[str], list[str]]) -> OpenedModel:
-    """Returns a model with `<s>` and `</s>`."""
+    """Opens a back-off model with `<s>` and `</s>`."""
     begin, end = map(vocabulary.ids.get, arpa.SENTENCE_MARKS)
     begins, words = () if begin is None else (begin,), [arpa.UNKNOWN, *vocabulary.words[1:]]
     return OpenedModel(NgramReader(model, begins, begins), words, begin, end, split)
 
 
 def mix(names: Sequence[str], parts: Sequence[OpenedModel], weights: Sequence[float] | None) -> OpenedModel:
-    """Returns a mixture, which cuts sentences as its runs do. Raises BadInput unless words and tokenizers agree."""
+    """Mixes models; the mixture uses the tokenizer of its runs. Raises BadInput unless words and tokenizers agree."""
     shares = [1 / len(parts)] * len(parts) if weights is None else items(weights)
     numbers = int, float, np.integer, np.floating
     are_numbers = len(shares) == len(parts) and all(isinstance(share, numbers) for share in shares)
-    require(are_numbers, 'weights', weights, f'must be {len(parts)} numbers, one a model')
+    require(are_numbers, 'weights', weights, f'must be {len(parts)} numbers, one per model')
     (weights_M,) = normalize_weights('weights', weights, shares)
     ids = [{word: i for i, word in enumerate(part.words) if i != part.begin} for part in parts]
     words = [*ids[0]]
@@ -85,7 +85,7 @@ def mix(names: Sequence[str], parts: Sequence[OpenedModel], weights: Sequence[fl
     cutters = [(name, part.tokenizer, part.split) for name, part in zip(names, parts) if part.tokenizer is not None]
     for name, tokenizer, _ in cutters:
         differs = difference(tokenizer, cutters[0][1], cutters[0][0])
-        require(not differs, 'path', name, f'{differs}; models can be mixed only over the same')
+        require(not differs, 'path', name, f'{differs}; only models with the same words and tokenizer can be mixed')
     split = cutters[0][2] if cutters else parts[0].split
     ids_MxV = np.array([[ids_of_words[word] for word in words] for ids_of_words in ids])
     end = None if parts[0].end is None else words.index(parts[0].words[parts[0].end])
@@ -93,7 +93,7 @@ def mix(names: Sequence[str], parts: Sequence[OpenedModel], weights: Sequence[fl
 
 
 def items(values: Iterable[Any]) -> list[Any]:
-    """Returns a list of values; none of what is no iterable."""
+    """Returns a list of the values; empty if they are not iterable."""
     try:
         return list(values)
     except TypeError:

@@ -1,10 +1,9 @@
-"""Readers score a model word by word, for decoders that keep thousands of contexts, or many lines at once.
+"""Readers that score a model word by word, for decoders that keep thousands of contexts, or many lines at once.
 
-A context is immutable. Logarithms are decimal.
-A reader gives the probability of one word after a context. It starts from one of two contexts: `null`, without words,
-or `begin`, the beginning of a sentence; `after` appends a word to a context. A word is predicted from the `order` - 1
-words before it, or from all words if `order` is None. `step` does what `score` and `after` do; `score_lines` reads many
-lines at once.
+A reader gives the probability of one word after a context. There are two initial contexts: `null`, without words, and
+`begin`, the beginning of a sentence. `after` appends a word to a context. Words are predicted from the preceding
+`order` - 1 words, or from all preceding words if `order` is None. `step` combines `score` and `after`; `score_lines`
+scores many lines at once. Contexts are immutable, and logarithms are decimal.
 
 Dims: S contexts, V words, T words of all lines, B lines.
 """
@@ -29,11 +28,11 @@ Words = tuple[Any, ...]
 
 
 class Context:
-    """Words that were read: `parent` and then `word`, until they are looked up; both are None afterwards.
+    """The words read so far: `parent` followed by `word` until they are looked up; both are None afterwards.
 
     Attributes:
         words: The ids of the words on which predictions depend, in reading order.
-        known: What a reader knows of them.
+        known: The reader's data about these words.
     """
 
     __slots__ = ('known', 'parent', 'word', 'words')
@@ -43,13 +42,13 @@ class Context:
 
 
 class NgramReader:
-    """A back-off model. Where no word was read, none is known, as in KenLM; `LanguageModel.next_word` pads instead.
+    """The reader of a back-off model. Contexts are not padded, as in KenLM; `LanguageModel.next_word` pads them.
 
-    `words` of a context are as few as in KenLM's states: contexts of which no probability differs are equal.
-    `known[k - 1]` is the node of the last k words, or -1 if they are no n-gram.
+    The `words` of a context are minimal, as in KenLM's states: contexts with identical predictions are equal.
+    `known[k - 1]` is the node of the last k words, or -1 if they are not in the table.
 
-    The n-grams that follow one context are adjacent, so that most searches are over few keys. The arrays are read as
-    memory views, whose elements are Python's numbers.
+    The n-grams that follow one context are adjacent, so most searches cover few keys. The arrays are read as memory
+    views, whose elements are Python numbers.
     """
 
     def __init__(self, model: BackoffModel, begin: Words = (), unpredicted: Words = ()) -> None:
@@ -58,7 +57,7 @@ class NgramReader:
         Args:
             model: The model.
             begin: The words before a sentence.
-            unpredicted: Words that `next_words` gives probability zero, whatever the model says.
+            unpredicted: Words with probability zero in `next_words`, regardless of the model.
         """
         self.order: int = model.n
         self._begin, self._unpredicted = np.array(begin, np.int64), unpredicted
@@ -84,14 +83,14 @@ class NgramReader:
         return tuple(reversed(words))
 
     def _known(self, context: Context) -> Sequence[int]:
-        """Returns the nodes of a context without the longest ones that change no probability."""
+        """Drops the longest nodes of a context as long as they change no probability."""
         nodes, last = context.known, len(context.known)
         while last and (nodes[last - 1] < 0 or not self._matters[last - 1][nodes[last - 1]]):
             last -= 1
         return nodes[:last]
 
     def after(self, context: Context, word: int) -> Context:
-        """Returns the context after one more word."""
+        """Appends a word to a context."""
         return self.step(context, word)[2]
 
     def score(self, context: Context, word: int) -> tuple[float, int]:
@@ -119,12 +118,12 @@ class NgramReader:
         return log10_p, longest, Context((), None, 0, nodes)
 
     def score_lines(self, ids_T: np.ndarray, stops_B: np.ndarray, begins: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Scores many lines by lookups of all their words at once.
+        """Scores many lines by looking up all their words at once.
 
         Args:
             ids_T: The words of all lines, one line after the other.
-            stops_B: Where each line ends.
-            begins: Whether each is read from `begin` instead of from `null`.
+            stops_B: The end of each line.
+            begins: Whether lines start from `begin` rather than from `null`.
 
         Returns:
             log10 P of each word, float64, and the length of the n-gram that predicts it.
@@ -171,14 +170,14 @@ class NgramReader:
 
 
 class NetworkReader:
-    """Any model by its `prefill`, `advance` and `predict`. `known` holds its state, and log10 P of all next words.
+    """The reader of any model with `prefill`, `advance` and `predict`.
 
-    So the first word after a context costs a forward pass, and all others nothing; contexts that are looked up
-    together share the pass.
+    `Context.known` holds the model's state and log10 P of all next words. The first word scored after a context
+    therefore costs a forward pass, and all other words are free. Contexts looked up together share the pass.
     """
 
     def __init__(self, model: LanguageModel, begin: Words = ()) -> None:
-        """Takes a model, and the words before a sentence."""
+        """Initializes the reader with a model and the words before a sentence."""
         self._model, self.order = model, model.n
         self.null, self.begin = Context(), Context(begin)
         self._begin_words = begin
@@ -188,7 +187,7 @@ class NetworkReader:
         return context.words
 
     def _look_up(self, contexts: Sequence[Context]) -> None:
-        """Finds what is known of contexts, all at once."""
+        """Computes `known` of all contexts at once."""
         for root in (self.null, self.begin):
             if root.known is None and root in contexts:
                 self._keep([root], self._model.prefill(np.array([root.words], np.int32)))
@@ -196,13 +195,13 @@ class NetworkReader:
         if not pending:
             return
         self._look_up([*pending.values()])
-        size = 1 << (len(pending) - 1).bit_length()  # few programs compile
+        size = 1 << (len(pending) - 1).bit_length()  # limits the number of compilations
         padded = [*pending, *[next(iter(pending))] * (size - len(pending))]
         before = jax.tree.map(lambda *x: np.concatenate(x), *(pending[context].known[0] for context in padded))
         self._keep([*pending], self._model.advance(before, np.array([context.word for context in padded], np.int32)))
 
     def _keep(self, contexts: Sequence[Context], state: Any) -> None:
-        """Keeps in each context its row of a decoding state and of the prediction, without the rows of the others."""
+        """Stores in each context its row of the decoding state and of the predictions."""
         log_p_SxV = np.asarray(self._model.predict(state), np.float32) / np.float32(LOG_10)
         state = jax.device_get(state)
         for i, context in enumerate(contexts):
@@ -237,5 +236,5 @@ class NetworkReader:
 
 
 def _views(arrays: Sequence[np.ndarray]) -> list[Any]:
-    """Returns the arrays as memory views."""
+    """Returns memory views of the arrays."""
     return [np.ascontiguousarray(array).data for array in arrays]

@@ -22,18 +22,18 @@ _NAMES = {np.dtype(code): name for name, code in _DTYPES.items()}
 _METADATA, _DIGEST = '__metadata__', 'sha256'
 _NO_DIGEST = '0' * 64
 _MAX_HEADER = 2**22  # bytes; a model of order 100, the highest of an ARPA file, has 500 arrays
-_PIECE = 2**22  # bytes that are hashed at once
+_PIECE = 2**22  # bytes hashed at once
 
 
 def write(path: pathlib.Path, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> None:
-    """Writes the arrays atomically, and texts as metadata.
+    """Writes the arrays and the metadata atomically.
 
     Raises:
-        OSError: The disk refuses; an earlier file at `path` is unchanged.
+        OSError: The file cannot be written; an existing file at `path` is unchanged.
     """
     header: dict[str, Any] = {_METADATA: {**metadata, _DIGEST: _NO_DIGEST}}
     end, digest = 0, hashlib.sha256()
-    by_width = dict(sorted(arrays.items(), key=lambda item: -item[1].itemsize))  # so that all are aligned
+    by_width = dict(sorted(arrays.items(), key=lambda item: -item[1].itemsize))  # keeps every array aligned
     for name, array in by_width.items():
         start, end = end, end + array.nbytes
         header[name] = {'dtype': _NAMES[array.dtype], 'shape': array.shape, 'data_offsets': (start, end)}
@@ -51,10 +51,13 @@ def write(path: pathlib.Path, arrays: Mapping[str, np.ndarray], metadata: Mappin
 
 
 def read(path: pathlib.Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """Returns the arrays and the metadata that `write` wrote; the arrays cannot be changed.
+    """Reads a file written by `write`.
+
+    Returns:
+        The arrays, which are read-only, and the metadata.
 
     Raises:
-        BadInput: The file cannot be read, or is damaged.
+        BadInput: The file is unreadable or damaged.
     """
     with open_regular(str(path), path) as file:
         try:
@@ -76,13 +79,13 @@ def read(path: pathlib.Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
 
 
 def _pack(header: Mapping[str, Any]) -> bytes:
-    """Returns the beginning of a file: the length of the header, and the header."""
+    """Returns the first bytes of a file: the length of the header and the header."""
     text = json.dumps(header).encode()
     text += b' ' * (-len(text) % 8)
     return len(text).to_bytes(8, 'little') + text
 
 
 def _array(data: np.ndarray, dtype: str, shape: list[int], data_offsets: list[int]) -> np.ndarray:
-    """Returns the array of an entry of the header."""
+    """Returns the array that a header entry describes."""
     start, end = data_offsets
     return data[start:end].view(_DTYPES[dtype]).reshape(shape)

@@ -2,7 +2,7 @@ r"""Reader and writer for ARPA files, the exchange format of back-off models.
 
 A file has a header `\data\` with the number of n-grams of each order, then for each order lines of
 `log10 p<TAB>words<TAB>log10 b`, then `\end\`. Lines before the header that begin with `#` are skipped. A log10 of -99
-or less stands for probability zero.
+or less means probability zero.
 
 The rare-word symbol is written as `<unk>`, and the paragraph mark as the sentence marks `<s>` and `</s>`; see
 `sentence_marks.split`. Other readers require both marks, which have probability zero without a paragraph mark.
@@ -34,19 +34,19 @@ from nplm_jax.utils.io import write_atomically
 
 SENTENCE_MARKS = (sentence_marks.BEGIN, sentence_marks.END)
 _ZERO = -99.0  # the log10 of probability zero
-_KENLM_UNKNOWN = -100.0  # the log10 that KenLM gives to an unknown word if a file has no <unk>
-FIELD = re.compile(r'[^ \t\n\r]+')  # as KenLM, which cuts sentences at more blanks (`words.KENLM_WORD`)
+_KENLM_UNKNOWN = -100.0  # KenLM's log10 probability of unknown words if the file has no <unk>
+FIELD = re.compile(r'[^ \t\n\r]+')  # as in KenLM, which splits at more whitespace (`words.KENLM_WORD`)
 _LOG_10 = math.log(10)
 _MAX_ORDER = 100
-_BLOCK = 2**18  # bytes that are parsed at once
+_BLOCK = 2**18  # bytes parsed at once
 _IN_SECTION = 'log10 probability, {} words, log10 back-off weight, or the next section'
 
 
 def write(model: BackoffModel, vocabulary: Vocabulary, path: pathlib.Path) -> None:
-    """Writes a model with seven digits.
+    """Writes a model with seven significant digits.
 
     Raises:
-        BadInput: The vocabulary is not of the model's size, or has `<unk>`, `<UNK>`, `<s>` or `</s>` as a word.
+        BadInput: The vocabulary differs in size from the model, or has `<unk>`, `<UNK>`, `<s>` or `</s>` as a word.
     """
     if len(vocabulary) != model.table.vocabulary_size:
         raise BadInput(path, f'a vocabulary of {len(vocabulary)} words for a model of {model.table.vocabulary_size}')
@@ -55,7 +55,7 @@ def write(model: BackoffModel, vocabulary: Vocabulary, path: pathlib.Path) -> No
 
 
 def write_with_marks(model: BackoffModel, vocabulary: Vocabulary, path: pathlib.Path) -> None:
-    """Writes a model of which `<s>` and `</s>` are words, as `read` returns it, with seven digits.
+    """Writes a model whose vocabulary has `<s>` and `</s>`, as returned by `read`, with seven significant digits.
 
     Args:
         model: The model.
@@ -85,25 +85,25 @@ def write_with_marks(model: BackoffModel, vocabulary: Vocabulary, path: pathlib.
 
 
 def read(path: pathlib.Path, as_kenlm: bool = False) -> tuple[BackoffModel, Vocabulary]:
-    """Reads an ARPA file of any toolkit, of any order up to 100.
+    """Reads an ARPA file from any toolkit, of any order up to 100.
 
     Args:
         path: The file.
-        as_kenlm: Whether a log10 of -99 is a number like any other, `<s>` and `</s>` are words wherever the file has
-            them, and an `<unk>` that it lacks has -100, so that all sums are those of KenLM.
+        as_kenlm: Whether to reproduce KenLM's sums exactly: a log10 of -99 is an ordinary number, `<s>` and `</s>` are
+            words whenever the file has them, and a missing `<unk>` has -100.
 
     Returns:
-        The model, and the vocabulary of its ids: `<unk>` or `<UNK>` as the rare-word symbol (with probability zero if
-        the file has neither), then the words in the order of the file; all counts are 0. `<s>` and `</s>` are words
-        only if the file gives them a positive probability or a longer n-gram; then they keep the file's probabilities.
+        The model and its vocabulary: first the rare-word symbol, read from `<unk>` or `<UNK>` (with probability zero
+        if the file has neither), then the words in file order. All counts are 0. `<s>` and `</s>` are words only if
+        the file gives them a positive probability or a longer n-gram; they then keep the file's probabilities.
 
     Raises:
-        BadInput: The text is malformed, a section's number of n-grams differs from the header's, an n-gram is
-            repeated, a word is no 1-gram or `<rare>`, or an n-gram's first words are no n-gram of the order below; a
-            back-off weight is not finite or above 99 (log10), or not zero at the highest order. The message names file
-            and line.
+        BadInput: The text is malformed; a section's number of n-grams differs from the header's; an n-gram is
+            repeated; a word is `<rare>` or has no 1-gram; the prefix of an n-gram is missing from the order below; or
+            a back-off weight is not finite, above 99 (log10), or nonzero at the highest order. The message names the
+            file and the line.
     """
-    ids, zero = {UNKNOWN: 0, UNKNOWN_IN_CAPITALS: 0}, -math.inf if as_kenlm else _ZERO  # KenLM takes both spellings
+    ids, zero = {UNKNOWN: 0, UNKNOWN_IN_CAPITALS: 0}, -math.inf if as_kenlm else _ZERO  # KenLM accepts both spellings
     keys: list[np.ndarray] = []
     log_p, log_b = [], []
     for order, of_order in itertools.groupby(_parse(path, ids), operator.itemgetter(0)):
@@ -129,7 +129,7 @@ def read(path: pathlib.Path, as_kenlm: bool = False) -> tuple[BackoffModel, Voca
 
 
 class _Block(NamedTuple):
-    """Some n-grams of one order: of each its line, ids of words, log10 P and log10 back-off weight."""
+    """N-grams of one order: line number, word ids, log10 P and log10 back-off weight of each."""
 
     lines: np.ndarray
     ids_KxI: np.ndarray
@@ -138,15 +138,15 @@ class _Block(NamedTuple):
 
 
 def _parse(path: pathlib.Path, ids: dict[str, int]) -> Iterator[tuple[int, Callable[[], _Block]]]:
-    """Yields functions that return the n-grams in the order of the file, one or more of each order, with the order.
+    """Yields each order with a function that returns some of its n-grams, in file order.
 
     Args:
         path: The file.
-        ids: The id of each word; the words of 1-grams are added.
+        ids: The id of each word; updated with the words of the 1-grams.
     """
     sizes: list[int] = []  # of the sections, according to the header
     in_header, order, count, number = False, 0, 0, 1
-    parser: BlockParser | None = None  # of all orders but the first
+    parser: BlockParser | None = None  # for all orders except the first
     for first, text, data in read_blocks(path, _BLOCK):
         if parser and (parsed := parser.parse(data, order)) and (order < len(sizes) or not parsed[-1].any()):
             ids_KxI, log_p_I, log_b_I = parsed
@@ -158,7 +158,7 @@ def _parse(path: pathlib.Path, ids: dict[str, int]) -> Iterator[tuple[int, Calla
         lines: list[int] = []
         rows: list[list[str]] = []
         for number, line in enumerate(text.removesuffix('\n').split('\n'), first):
-            # One field more than the longest valid line has.
+            # One more field than the longest valid line.
             fields = [match[0] for match in itertools.islice(FIELD.finditer(line), _MAX_ORDER + 3)]
             if 0 < order < len(fields) < order + 3:
                 lines.append(number)
@@ -194,7 +194,7 @@ def _parse(path: pathlib.Path, ids: dict[str, int]) -> Iterator[tuple[int, Calla
 
 
 def _parse_size(fields: list[str], order: int) -> int | None:
-    """Returns the number of n-grams of `order` that a line of the header announces; None for another line."""
+    """Returns the number of n-grams of `order` given by a header line, or None for any other line."""
     match = re.fullmatch(r'ngram ([0-9]{1,3})= ?([0-9]{1,18})', ' '.join(fields))
     return int(match[2]) if match and int(match[1]) == order <= _MAX_ORDER else None
 
@@ -202,15 +202,15 @@ def _parse_size(fields: list[str], order: int) -> int | None:
 def _encode(
     path: pathlib.Path, order: int, is_longest: bool, lines: list[int], rows: list[list[str]], ids: dict[str, int]
 ) -> _Block:
-    """Returns the n-grams of some lines.
+    """Returns the n-grams of a block of lines.
 
     Args:
         path: The file, for error messages.
         order: The order.
-        is_longest: Whether no order is higher.
+        is_longest: Whether this is the highest order.
         lines: The number of each line.
-        rows: Its fields.
-        ids: The id of each word; the words of 1-grams are added.
+        rows: The fields of each line.
+        ids: The id of each word; updated with the words of the 1-grams.
     """
     columns = [*itertools.zip_longest(*rows, fillvalue='0')]
     columns += [('0',) * len(rows)] * (order + 2 - len(columns))
@@ -240,13 +240,13 @@ def _encode(
 def _pack(
     path: pathlib.Path, lines: np.ndarray, ids_KxI: np.ndarray, keys: Sequence[np.ndarray], ids: dict[str, int]
 ) -> np.ndarray:
-    """Returns the key of each n-gram of an order.
+    """Returns the packed key of each n-gram of one order.
 
     Args:
         path: The file, for error messages.
         lines: The line of each n-gram.
-        ids_KxI: Its words.
-        keys: Those of the lower orders.
+        ids_KxI: The words of each n-gram.
+        keys: The keys of the lower orders.
         ids: The id of each word.
     """
     nodes = ids_KxI[0].astype(np.int64)
@@ -263,7 +263,7 @@ def _pack(
 
 
 def _floats(texts: Sequence[str]) -> np.ndarray:
-    """Returns numbers; of a text that is none, infinity, and of all after it."""
+    """Parses numbers; the first invalid one and all after it become infinity."""
     numbers: list[float] = []
     with contextlib.suppress(ValueError):
         numbers.extend(map(parse_number, map(str.encode, texts)))
@@ -271,7 +271,7 @@ def _floats(texts: Sequence[str]) -> np.ndarray:
 
 
 def _without_unused_marks(model: BackoffModel, words: Sequence[str]) -> tuple[BackoffModel, Vocabulary]:
-    """Removes `<s>` and `</s>` if they have probability zero and occur in no longer n-gram."""
+    """Removes `<s>` and `</s>` if they have probability zero and occur only as 1-grams."""
     keys, size = model.table.keys, len(words)
     is_kept_V = np.ones(size, bool)
     for word in (i for i, name in enumerate(words) if name in SENTENCE_MARKS and np.isneginf(model.log_p[0][i])):
@@ -289,5 +289,5 @@ def _nats_to_log10(nats: np.ndarray) -> list[float]:
 
 
 def _log10_to_nats(log10: np.ndarray, zero: float) -> np.ndarray:
-    """Converts decimal to natural logarithms, with -inf for `zero` and less. float64."""
+    """Converts decimal to natural logarithms, with -inf for values up to `zero`. float64."""
     return np.where(log10 > zero, log10 * _LOG_10, -np.inf)

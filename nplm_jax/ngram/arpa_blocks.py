@@ -16,27 +16,27 @@ from collections.abc import Mapping
 import numpy as np
 
 _NUMBER = re.compile(rb'[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|-inf')
-_LANE = 8  # bytes of a number
-_MASKS = np.array([256**i - 1 for i in range(_LANE + 1)], np.uint64)  # of the first i bytes
+_LANE = 8  # bytes per integer
+_MASKS = np.array([256**i - 1 for i in range(_LANE + 1)], np.uint64)  # mask i keeps the first i bytes
 _DIGITS = np.uint64(0x3030303030303030)  # eight digits zero
 _HIGH = np.uint64(0xF0F0F0F0F0F0F0F0)
 _SIX = np.uint64(0x0606060606060606)
-# Two digits become one number, then two of these, and again.
+# Adjacent digits are combined in pairs, three times.
 _JOINS = ((10, 8, 0x00FF00FF00FF00FF), (100, 16, 0x0000FFFF0000FFFF), (10_000, 32, 0xFFFFFFFF))
 _POWERS = 10 ** np.arange(2 * _LANE + 1, dtype=np.uint64)
 _FLOAT_POWERS = _POWERS.astype(np.float64)
-_EXACT = 2**53  # integers below it, divided by 10**16 or less, give the float64 next to the decimal number
+_EXACT = 2**53  # integers below it, divided by at most 10**16, give the float64 nearest to the decimal number
 _SEPARATORS = np.isin(np.arange(ord(' ') + 1), [*b'\t\n '])
 
 Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 class BlockParser:
-    """Parses n-grams of words that are known."""
+    """Parses n-grams of known words."""
 
     def __init__(self, ids: Mapping[str, int]) -> None:
-        """Takes the id of each word."""
-        self._factor = np.uint64(secrets.randbits(64) | 1)  # no file can be made whose words have the same numbers
+        """Builds the hash table of the words from the id of each."""
+        self._factor = np.uint64(secrets.randbits(64) | 1)  # random, so that a crafted file cannot force collisions
         data = '\n'.join(ids).encode() + bytes(_LANE)
         stops_V = np.flatnonzero(np.frombuffer(data, np.uint8, len(data) - _LANE) == ord('\n'))
         stops_V = np.append(stops_V, len(data) - _LANE)
@@ -51,11 +51,11 @@ class BlockParser:
         self._firsts = self._firsts.astype(np.int32)
 
     def parse(self, data: bytes, order: int) -> Arrays | None:
-        """Parses lines of n-grams of an order.
+        """Parses lines with n-grams of one order.
 
         Returns:
-            The ids of the words, K x I, int32; log10 P, which is 0 or less; and log10 of the back-off weight, 0 where a
-            line has none. None if a line is not of the common form.
+            The word ids, K x I, int32; log10 P, at most 0; and the log10 back-off weight, 0 where a line has no
+            weight. None if any line is not of the common form.
         """
         padded = data + bytes(3 * _LANE)
         bytes_L, lanes = np.frombuffer(padded, np.uint8), _lanes(padded)
@@ -82,7 +82,7 @@ class BlockParser:
         return ids_T.reshape(order, -1), log_p_I, log_b_I
 
     def _hash(self, lanes: np.ndarray, starts_T: np.ndarray, lengths_T: np.ndarray) -> np.ndarray:
-        """Returns a number of 64 bits of each word; those of different words of eight bytes or less differ."""
+        """Returns a 64-bit hash of each word; different words of at most eight bytes have different hashes."""
         hashes_T = self._mix(lanes[starts_T] & _MASKS[np.minimum(lengths_T, _LANE)])
         longer, done = np.flatnonzero(lengths_T > _LANE), _LANE
         while len(longer):
@@ -93,13 +93,13 @@ class BlockParser:
         return hashes_T
 
     def _mix(self, numbers: np.ndarray) -> np.ndarray:
-        """Returns other numbers of 64 bits, different ones of different ones."""
+        """Applies a one-to-one mixing function to 64-bit integers."""
         numbers = numbers * self._factor
         numbers ^= numbers >> np.uint64(32)
         return numbers * self._factor
 
     def _find(self, hashes_T: np.ndarray) -> np.ndarray:
-        """Returns the id of each word, -1 of an unknown one."""
+        """Returns the id of each word, or -1 if it is unknown."""
         places_T = self._firsts[hashes_T >> self._shift]
         smaller = np.flatnonzero(self._hashes_V[places_T] < hashes_T)
         while len(smaller):
@@ -109,21 +109,22 @@ class BlockParser:
 
 
 def parse_number(field: bytes) -> float:
-    """Returns the number of a field, which has a form that KenLM reads. Raises ValueError for any other field."""
-    if not _NUMBER.fullmatch(field):  # Python's `float` also takes underscores, nan, infinity, and white space around
+    """Parses a number in a form that KenLM reads. Raises ValueError for any other field."""
+    if not _NUMBER.fullmatch(field):  # Python's `float` also accepts underscores, nan, infinity and outer spaces
         raise ValueError(f'not a number: {field!r}')
     return float(field)
 
 
 def _lanes(data: bytes) -> np.ndarray:
-    """Returns for each byte of data the number of it and the seven bytes after it."""
+    """Returns for each byte the integer formed by it and the seven bytes after it."""
     return np.ndarray((len(data) - _LANE + 1,), '<u8', data, strides=(1,))
 
 
 def _floats(bytes_L: np.ndarray, lanes: np.ndarray, starts_I: np.ndarray, lengths_I: np.ndarray) -> np.ndarray | None:
-    """Returns the numbers of fields, those of `parse_number`; None if a field is no number.
+    """Returns the numbers in the fields, equal to `parse_number`; None if a field is not a number.
 
-    A field of the form -12.3456 is the integer of its digits over a power of ten; `parse_number` reads any other.
+    A field of the form -12.3456 is read as the integer of its digits over a power of ten; `parse_number` reads all
+    other fields.
     """
     is_negative_I = bytes_L[starts_I] == ord('-')
     first_I, size_I = starts_I + is_negative_I, lengths_I - is_negative_I
@@ -152,7 +153,7 @@ def _floats(bytes_L: np.ndarray, lanes: np.ndarray, starts_I: np.ndarray, length
 
 
 def _integers(lanes_I: np.ndarray, lengths_I: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the integers of the first 0 to 8 digits of `lanes_I`, and whether they are digits."""
+    """Returns the integers written in the first 0 to 8 bytes of `lanes_I`, and whether all these bytes are digits."""
     unused_I = _LANE - lengths_I
     masks_I = _MASKS[unused_I]
     digits_I = (lanes_I << (unused_I * 8).astype(np.uint64)) | (_DIGITS & masks_I)  # leading zeros

@@ -11,9 +11,9 @@ from nplm_jax.utils.progress import progress_bar
 from nplm_jax.utils.untrusted import decode_lines, open_regular
 
 _MAX_BYTES = 2**32  # of the text
-_MAX_RATIO, _FREE_BYTES = 200, 2**26  # a compressed text of more bytes than these is not that many times its file
+_MAX_RATIO, _FREE_BYTES = 200, 2**26  # above _FREE_BYTES, a text is at most _MAX_RATIO times its compressed file
 _MAX_LINE = 2**20  # bytes
-_START = 512  # bytes that tell the kind of a file
+_START = 512  # bytes that identify the kind of file
 _IRSTLM = 'convert it with `compile-lm --text=yes FILE FILE.arpa`'
 _FOREIGN = {
     b'version https://git-lfs': 'a Git LFS pointer, not the model; run `git lfs pull` to get the model',
@@ -29,20 +29,20 @@ _FOREIGN = {
 
 
 def read_blocks(path: pathlib.Path, size: int) -> Iterator[tuple[int, str, bytes]]:
-    """Yields the lines of a file, `size` bytes or a line more at once, with a progress bar.
+    """Yields the lines of a file in blocks of about `size` bytes and shows a progress bar.
 
-    The text may be compressed with gzip, bzip2, xz or Zstandard. The first bytes decide, not the name of the file.
+    The text may be compressed with gzip, bzip2, xz or Zstandard, detected from the first bytes, not from the file name.
 
     Args:
         path: The file.
-        size: The number of bytes.
+        size: The block size, bytes; a block ends with a complete line.
 
     Yields:
-        The number of the first line, from 1; the text of the lines; and the same as bytes.
+        The number of the first line, from 1; the lines as text; and the lines as bytes.
 
     Raises:
-        BadInput: The file cannot be read, is damaged, too large or no text; or it is empty or a file of another kind,
-            which the message names.
+        BadInput: The file is unreadable, damaged, too large, empty or not text, or of another known format, which the
+            message names.
     """
     name = str(path)
     with open_regular(name, path) as opened:
@@ -63,7 +63,7 @@ def read_blocks(path: pathlib.Path, size: int) -> Iterator[tuple[int, str, bytes
                     line = number + data.count(b'\n')
                     raise BadInput(f'{name}:{line}', f'not an ARPA file: a line of more than {_MAX_LINE:,} bytes')
                 text = data.decode(errors='replace').removeprefix('\ufeff' if number == 1 else '')
-                if '\0' in text or '\ufffd' in text:  # a line is no text, or has this character
+                if '\0' in text or '\ufffd' in text:  # a line is not valid UTF-8, or contains this character
                     text = ''.join(line for _, line in decode_lines(path, data, number))
                 bar.update(opened.tell() - position)
                 yield number, text, text.encode()
@@ -80,7 +80,7 @@ def is_arpa(path: pathlib.Path) -> bool:
 
 
 def _refuse_foreign(name: str, content: io.BufferedReader) -> None:
-    """Raises BadInput if a file is empty or of a known kind that is no ARPA file."""
+    """Raises BadInput if a file is empty or of a known format other than ARPA."""
     start = content.peek(_START)[:_START]
     if not start:
         raise BadInput(name, 'is empty')

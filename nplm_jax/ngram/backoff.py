@@ -15,8 +15,8 @@ from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.ngram.counts import NgramTable
 from nplm_jax.ngram.scratch import blocks
 
-Values = Any  # a float64 array, or a quantization.QuantizedArray, which is read like one
-_WORDS = 2**20  # words that are scored at once
+Values = Any  # a float64 array or a quantization.QuantizedArray, which supports the same indexing
+_WORDS = 2**20  # words scored at once
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -24,7 +24,7 @@ class BackoffModel(LanguageModel):
     """An n-gram model in back-off form.
 
     Attributes:
-        table: The n-grams; those longer than n are not used.
+        table: The n-grams; longer ones than n are ignored.
         log_p: log_p[k-1] holds log p of each n-gram of order k, float64 or quantized, one per node of the
             table; nats.
         log_b: log_b[k-1] holds log b of each context of length k, k = 1..n-1, float64 or float32, one per node
@@ -57,8 +57,8 @@ class BackoffModel(LanguageModel):
         """Returns log P of words after contexts. float64, nats.
 
         Args:
-            nodes: By order 0..n, the node of the n-gram that ends at each word, or -1; that of order 0 is not read.
-            contexts: By length 0..n-1, the node of the words before, or -1.
+            nodes: For each order 0..n, the node of the n-gram that ends at each word, or -1; order 0 is ignored.
+            contexts: For each length 0..n-1, the node of the preceding words, or -1.
         """
         log_p_T = self.log_p[0][nodes[1]]
         for log_p, log_b, nodes_T, contexts_T in zip(self.log_p[1:], self.log_b, nodes[2:], contexts[1:]):
@@ -67,7 +67,7 @@ class BackoffModel(LanguageModel):
         return log_p_T
 
     def _stream_nodes(self, tokens_T: np.ndarray, span: Span) -> Iterator[tuple[list[np.ndarray], list[np.ndarray]]]:
-        """Yields the nodes and contexts of the words of `span`, of many words at once, which bounds the memory."""
+        """Yields the nodes and contexts of the words of `span` in batches of bounded size."""
         for block in blocks(len(span), _WORDS):
             part = Span(span.start + block.start, span.start + block.stop)
             nodes = self.table.nodes(with_history(tokens_T, part, self.n), self.n)
@@ -86,17 +86,17 @@ class BackoffModel(LanguageModel):
 
 
 def take(values: Values, nodes: np.ndarray) -> np.ndarray:
-    """Returns the value of each node; that of node -1, the only one of an order without n-grams, is not to be used."""
+    """Returns the value of each node. The value of node -1 (the only node of an empty order) is meaningless."""
     return values[nodes] if len(values) else np.zeros(nodes.shape)
 
 
 def renumber(model: BackoffModel, new_ids_V: np.ndarray) -> BackoffModel:
-    """Returns the same model with other ids of its words.
+    """Returns the model with new word ids.
 
     Args:
         model: The model.
-        new_ids_V: The new id of each word; the ids are 0, 1, ... without gaps. Words that share a new id are merged,
-            and so are their n-grams; a merged n-gram keeps log p and log b of the first one.
+        new_ids_V: The new id of each word, 0, 1, ... without gaps. Words with the same new id are merged, and so are
+            their n-grams; a merged n-gram keeps log p and log b of the first one.
     """
     size, new_size = model.table.vocabulary_size, int(new_ids_V.max()) + 1
     nodes, keys, first = np.zeros(1, np.int64), [], []  # the new node of each n-gram; the old node of each new one

@@ -22,7 +22,7 @@ from nplm_jax.ngram.shared_scratch import SharedScratch
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import write_atomically
 
-CONTEXTS_PER_BLOCK = 4096  # contexts whose class probabilities are computed at once, which bounds the memory
+CONTEXTS_PER_BLOCK = 4096  # contexts whose class probabilities are computed at once; bounds the memory
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -31,15 +31,15 @@ class ClassNgram(LanguageModel):
 
     The class n-gram is modified Kneser-Ney over class ids. P(w | class) is the relative frequency in training
     less an absolute discount D = n1 / (n1 + 2 n2) of the word counts. The freed mass is spread evenly over the words
-    that do not occur in training: such a word belongs to every class (one class for each would cost 5 nats
-    each time it occurs), and its class in classes_V matters only in contexts.
+    that do not occur in training. These words belong to every class (a single class for each would cost 5 nats
+    per occurrence); their class in classes_V matters only in contexts.
 
     Attributes:
         classes_V: The class of each word, int64.
         class_ngram: The n-gram model over classes.
-        is_unseen_V: Whether each word belongs to every class, since it does not occur in training.
+        is_unseen_V: Whether each word belongs to every class because it does not occur in training.
         log_p_V: log P of each word given its class, nats; unused for unseen words.
-        unseen_p_G: P of any one unseen word given each class.
+        unseen_p_G: P of each single unseen word given each class.
     """
 
     classes_V: np.ndarray
@@ -71,7 +71,7 @@ class ClassNgram(LanguageModel):
         classes_V = renumber(classes_V)
         num_classes = int(classes_V.max()) + 1
         with warnings.catch_warnings():
-            # Classes are few and frequent: hardly any has a count of 1, and a fixed discount is harmless.
+            # Classes are few and frequent: counts of 1 are rare, so a fixed discount is harmless.
             warnings.simplefilter('ignore', kneser_ney.DiscountWarning)
             counts = count(_to_classes(tokens_T, classes_V), train, n, num_classes, SharedScratch())
             class_ngram = kneser_ney.fit_modified(counts)
@@ -97,27 +97,27 @@ class ClassNgram(LanguageModel):
         return log_p_BxV.astype(np.float32)
 
     def matched_lengths(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
-        """See `LanguageModel.matched_lengths`; of the n-gram of classes."""
+        """See `LanguageModel.matched_lengths`. The lengths are those of class n-grams."""
         return self.class_ngram.matched_lengths(_to_classes(tokens_T, self.classes_V), span)
 
     def _unseen_log_p(self, class_log_p_BxG: np.ndarray) -> np.ndarray:
-        """Returns log P of any one word that does not occur in training, from log P of all classes."""
+        """Returns log P of each single unseen word, from log P of all classes."""
         with np.errstate(divide='ignore'):
             return np.log(np.exp(class_log_p_BxG.astype(np.float64)) @ self.unseen_p_G)
 
 
 def over_vocabulary(inner: BackoffModel, inner_vocabulary: Vocabulary, vocabulary: Vocabulary) -> ClassNgram:
-    """Returns a back-off model over the words of another vocabulary, so that it can be mixed with models of that one.
+    """Converts a back-off model to another vocabulary, in order to mix it with models of that vocabulary.
 
-    A word that both vocabularies have keeps its probability. The words that only the outer vocabulary has, and its
-    rare-word symbol, share the probability of the inner rare-word symbol (`<unk>`) evenly. The rare-word symbol also
-    gets the probabilities of all words that only the inner vocabulary has. In contexts the words that only the outer
-    vocabulary has are the inner rare-word symbol. So the inner words are classes, and <rare> belongs to several.
+    Words in both vocabularies keep their probabilities. Words only in the outer vocabulary, together with its rare-word
+    symbol, share the probability of the inner rare-word symbol (`<unk>`) evenly. The rare-word symbol also receives the
+    probabilities of all words only in the inner vocabulary. In contexts, words only in the outer vocabulary are read as
+    the inner rare-word symbol. The inner words thus act as classes, and <rare> belongs to several of them.
 
     Args:
         inner: The model.
-        inner_vocabulary: Its vocabulary.
-        vocabulary: The other one.
+        inner_vocabulary: The vocabulary of the model.
+        vocabulary: The outer vocabulary.
     """
     inner_ids_V = inner_vocabulary.encode(vocabulary.words).astype(np.int64)
     is_shared_V = inner_ids_V == RARE_ID
@@ -137,23 +137,23 @@ def _to_classes(words: np.ndarray, classes_V: np.ndarray) -> np.ndarray:
 def exchange(tokens_T: np.ndarray, train: Span, num_classes: int, vocabulary_size: int, passes: int = 10) -> np.ndarray:
     """Finds word classes by the exchange algorithm, which moves one word at a time to its best class.
 
-    Each move raises the likelihood of the class bigram model. At first each of the most frequent words is alone in its
+    Each move increases the likelihood of the class bigram model. Initially each of the most frequent words has its own
     class, and all other words share the last class. Each pass visits the training words from the most to the least
-    frequent. Words that do not occur in training get the class with the most words that occur once.
+    frequent. Words that do not occur in training get the class that has the most words with a count of 1.
 
     Args:
         tokens_T: Ids of the stream.
         train: The words to count.
         num_classes: The number of classes, at least 1.
         vocabulary_size: |V|.
-        passes: The largest number of passes; the search stops earlier after a pass without a move.
+        passes: The maximum number of passes; the search stops earlier after a pass without a move.
 
     Returns:
-        The class of each word, int64, V. Classes are numbered in the order of their first word, so that the rare-word
+        The class of each word, int64, V. Classes are numbered in the order of their first word, so the rare-word
         symbol is in class 0.
 
     Raises:
-        BadInput: `num_classes` is below 1, or see `counts.count`.
+        BadInput: `num_classes` is below 1, or `counts.count` rejects the words.
 
     References:
         Martin, Liermann & Ney, 1998: Algorithms for bigram and trigram word clustering.
@@ -174,11 +174,11 @@ def exchange(tokens_T: np.ndarray, train: Span, num_classes: int, vocabulary_siz
 
 
 class _ExchangeSearch:
-    """The class bigram counts, and how a move of one word changes the sum of c log c (Martin et al., section 2).
+    """Class bigram counts, and the change in the sum of c log c when one word moves (Martin et al., section 2).
 
-    Whole rows are fast to read, so pairs of classes are kept twice: rows are the class before in the first of
-    `_pairs_2xGxG`, and the class after in the second. In the same way `_words_2` has the counts of the words after each
-    word, and of those before it.
+    Reading whole rows is fast, so pairs of classes are stored twice: rows of `_pairs_2xGxG[0]` are the preceding class,
+    rows of `_pairs_2xGxG[1]` the following class. Likewise, `_words_2` holds the counts of the words after each word
+    and of the words before it.
     """
 
     def __init__(self, bigrams: NgramCounts, classes_V: np.ndarray, num_classes: int) -> None:
@@ -194,21 +194,21 @@ class _ExchangeSearch:
         self._totals_2xG = self._pairs_2xGxG.sum(2)
 
     def move(self, word: int) -> bool:
-        """Puts the word into the class of the greatest likelihood. Returns whether that is another class."""
+        """Moves the word to the class with the highest likelihood. Returns whether its class changed."""
         counts_2xG = np.stack([self._count_by_class(words, word) for words in self._words_2])
         self_count, old = self._self_V[word], self.classes_V[word]
         counts_2xG[:, old] -= self_count
         self._add(old, -counts_2xG, -self_count)
         gains_G = self._gains(counts_2xG, self_count)
         best = int(gains_G.argmax())
-        # A move that gains no more than the rounding error could alternate for ever.
+        # Moves that gain no more than the rounding error could alternate forever.
         new = best if gains_G[best] > gains_G[old] + 1e-6 else old
         self._add(new, counts_2xG, self_count)
         self.classes_V[word] = new
         return bool(new != old)
 
     def _count_by_class(self, words: scipy.sparse.csr_array, word: int) -> np.ndarray:
-        """Returns how often a word of each class is in row `word` of these counts. float64, G."""
+        """Sums row `word` of these counts by class. float64, G."""
         row = slice(words.indptr[word], words.indptr[word + 1])
         return np.bincount(self.classes_V[words.indices[row]], words.data[row], self._totals_2xG.shape[1])
 
@@ -221,7 +221,7 @@ class _ExchangeSearch:
             self._totals_2xG[side, target] += counts_2xG[side].sum() + self_count
 
     def _gains(self, counts_2xG: np.ndarray, self_count: float) -> np.ndarray:
-        """Returns by how much the log-likelihood rises when the word joins each class, in nats."""
+        """Returns the increase in log-likelihood if the word joins each class, nats."""
         gains_G = np.zeros(counts_2xG.shape[1])
         for counts_G, pairs_GxG in zip(counts_2xG, self._pairs_2xGxG[::-1]):
             nonzero = counts_G.nonzero()[0]
@@ -244,7 +244,7 @@ def _xlogx(counts: np.ndarray) -> np.ndarray:
 
 
 def _word_given_class(counts_V: np.ndarray, classes_V: np.ndarray, num_classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns log P(w | class of w) of each training word, and for each class P(w | class) of any one unseen word."""
+    """Returns log P(w | class of w) of each training word, and P(w | class) of a single unseen word for each class."""
     n1, n2 = (np.count_nonzero(counts_V == j) for j in (1, 2))
     num_unseen = np.count_nonzero(counts_V == 0)
     discount = (n1 / (n1 + 2 * n2) if n1 and n2 else 0.5) if num_unseen else 0.0
@@ -258,7 +258,7 @@ def _word_given_class(counts_V: np.ndarray, classes_V: np.ndarray, num_classes: 
 
 
 def renumber(classes_V: np.ndarray) -> np.ndarray:
-    """Numbers the same classes 0, 1, ... without gaps, in the order of their first word."""
+    """Renumbers classes 0, 1, ... without gaps, in the order of their first word."""
     _, first, inverse = np.unique(classes_V, return_index=True, return_inverse=True)
     return first.argsort().argsort()[inverse]
 

@@ -22,16 +22,16 @@ from nplm_jax.ngram.sorting import sort_ngrams
 from nplm_jax.utils.errors import BadInput
 
 _MAX_KEY = np.iinfo(np.int64).max
-_SORTED_QUERIES = 4096  # from so many queries on sorting them takes less time than it saves
+_SORTED_QUERIES = 4096  # from this many queries on, sorting them takes less time than it saves
 
 
 class Block(NamedTuple):
-    """A part of the n-grams of one order, and all the contexts that they follow.
+    """A range of n-grams of one order, with all their contexts.
 
     Attributes:
         nodes: The n-grams.
-        contexts: The contexts, nodes of the order below.
-        prefixes: The context of each n-gram, counted from the first one of `contexts`. int64.
+        contexts: The contexts, as nodes of the order below.
+        prefixes: The context of each n-gram, relative to the first one of `contexts`. int64.
     """
 
     nodes: slice
@@ -39,7 +39,7 @@ class Block(NamedTuple):
     prefixes: np.ndarray
 
     def sum_by_context(self, values: np.ndarray) -> np.ndarray:
-        """Sums a value of each n-gram over the n-grams of one context. Returns float64, one per context."""
+        """Sums values of n-grams by context. float64, one per context."""
         sums = np.bincount(self.prefixes, values, self.contexts.stop - self.contexts.start)
         return sums.astype(np.float64, copy=False)  # integers where the block has no n-gram
 
@@ -70,12 +70,12 @@ class NgramTable:
         return self.keys[order - 1] // self.vocabulary_size
 
     def first_successors(self, order: int) -> np.ndarray:
-        """Returns for each node of `order - 1` the first n-gram that begins with it, and then their number."""
+        """Returns the first n-gram that begins with each node of `order - 1`, followed by the number of n-grams."""
         first = np.searchsorted(self.keys[order - 1], np.arange(self.size(order - 1) + 1) * self.vocabulary_size)
         return first.astype(node_dtype(self.size(order)))
 
     def beginning_with(self, word: int) -> list[slice]:
-        """Returns for each order the n-grams that begin with a word, which are adjacent."""
+        """Returns for each order the (adjacent) n-grams that begin with a word."""
         slices = [slice(word, word + 1)]
         for keys in self.keys[1:]:
             first = np.array([slices[-1].start, slices[-1].stop]) * self.vocabulary_size
@@ -86,12 +86,12 @@ class NgramTable:
         """Looks up the n-grams that end at each word.
 
         Args:
-            words_L: Ids in reading order along the last axis; the axes before it are independent sequences.
+            words_L: Ids in reading order along the last axis; leading axes are independent sequences.
             n: The highest order to look up.
 
         Returns:
-            For each order 0..n an array of the shape of `words_L`: the node of the n-gram that ends at each word, or
-            -1 where the table does not have it. int64.
+            For each order 0..n an array of the same shape as `words_L`: the node of the n-gram that ends at each word,
+            or -1 if it is not in the table. int64.
 
         Raises:
             BadInput: An id is outside the vocabulary.
@@ -103,7 +103,7 @@ class NgramTable:
             prefixes[..., 1:] = nodes[-1][..., :-1]
             if len(nodes) == 1:
                 prefixes[..., :1] = 0  # the empty n-gram also precedes the first word
-            # A missing prefix, -1, gives a negative key, which is in no table.
+            # A missing prefix, -1, gives a negative key, which no table contains.
             nodes.append(find(keys, prefixes * self.vocabulary_size + words_L))
         return nodes
 
@@ -113,11 +113,11 @@ class NgramTable:
         return [x[:, -1] for x in self.nodes(words_BxN, n - 1)]
 
     def blocks(self, order: int, size: int) -> Iterator[Block]:
-        """Yields the n-grams of an order, block by block; those of one context are in one block.
+        """Yields the n-grams of an order in blocks; all n-grams of one context are in the same block.
 
         Args:
             order: The order.
-            size: The number of n-grams in a block; more where one context has more.
+            size: The number of n-grams per block; a block is larger if a single context has more n-grams.
         """
         keys, num_contexts = self.keys[order - 1], self.size(order - 1)
         start = first = 0
@@ -130,7 +130,7 @@ class NgramTable:
             start, first = stop, last
 
     def successors(self, order: int, contexts_B: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Finds all n-grams that begin with given contexts.
+        """Finds all n-grams that begin with the given contexts.
 
         Args:
             order: The order of the n-grams.
@@ -149,10 +149,10 @@ class NgramTable:
 
 
 class LineMarks(NamedTuple):
-    """The ids of the marks of a text that is read line by line.
+    """The ids of the marks in a text that is read line by line.
 
     Attributes:
-        line: `<p>`, which ends each line and stands before the next one; no n-gram has it in its middle.
+        line: `<p>`, which ends each line and precedes the next one; n-grams contain it only at either end.
         text: `<text>`, which never occurs; None if the vocabulary lacks it.
     """
 
@@ -162,7 +162,7 @@ class LineMarks(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class NgramCounts:
-    """How often each n-gram of a table ends at a word of the counted span.
+    """The number of times each n-gram of a table ends at a word of the counted span.
 
     Attributes:
         table: The n-grams.
@@ -170,8 +170,8 @@ class NgramCounts:
             before the span are in the table only as contexts, and a word of the vocabulary may be absent from the span.
         suffix_nodes: suffix_nodes[k-1] holds for each node of order k the node of order k-1 without its first word;
             int32 or int64.
-        scratch: Where the arrays are kept that are computed from these.
-        marks: The marks of a text whose lines were counted alone; None for a stream.
+        scratch: Storage for arrays computed from these.
+        marks: The marks of a text whose lines were counted separately; None for a stream.
     """
 
     table: NgramTable
@@ -181,7 +181,7 @@ class NgramCounts:
     marks: LineMarks | None = None
 
     def totals(self, order: int) -> np.ndarray:
-        """Returns how often each context of length `order - 1` precedes a counted word. float64."""
+        """Returns the number of counted words after each context of length `order - 1`. float64."""
         return np.bincount(self.table.prefixes(order), self.counts[order - 1], self.table.size(order - 1))
 
 
@@ -195,20 +195,20 @@ def count(
 ) -> NgramCounts:
     """Counts the n-grams of orders 1..n that end at the words of `span`.
 
-    Every word counts once in every order. The contexts of the first words reach back to the words before the span,
-    and before the start of the stream to the rare-word symbol, as a network's contexts do.
+    Every word counts once in every order. The contexts of the first words extend to the words before the span, and
+    are filled with the rare-word symbol before the start of the stream, like the contexts of a network.
 
     Args:
         tokens_T: Ids of the stream.
         span: The words to count.
         n: The highest order.
         vocabulary_size: |V|.
-        scratch: Where large arrays are kept.
-        marks: Those of a text whose lines are counted alone: no n-gram goes on across the end of one; or None.
+        scratch: Storage for large arrays.
+        marks: If given, lines are counted separately: n-grams do not cross the end of a line.
 
     Raises:
-        BadInput: The span is empty, n is below 1, an id is outside the vocabulary, int64 cannot pack the n-grams, or
-            the disk is full.
+        BadInput: The span is empty, n is below 1, an id is outside the vocabulary, the n-grams do not fit into int64
+            keys, or the disk is full.
     """
     if len(span) < 1 or n < 1:
         raise BadInput('n', f'must be 1 or more, and so must the number of words ({len(span)})', value=n)
@@ -226,7 +226,7 @@ def count(
 
 
 def _without_crossing(counts: NgramCounts, marks: LineMarks) -> NgramCounts:
-    """Leaves out the n-grams that have the mark in their middle, and those that are only contexts before the span."""
+    """Removes the n-grams that have the line mark in their middle or occur only as contexts before the span."""
     scratch, table, size = counts.scratch, counts.table, counts.table.vocabulary_size
     kept_arrays: list[list[np.ndarray]] = [[table.keys[0]], [counts.counts[0]], [counts.suffix_nodes[0]]]
     new_nodes, goes_on = np.arange(size), np.ones(size, bool)  # of the order below
@@ -253,7 +253,7 @@ def _without_crossing(counts: NgramCounts, marks: LineMarks) -> NgramCounts:
 def _copy_words(
     tokens_T: np.ndarray, span: Span, num_context: int, vocabulary_size: int, scratch: Scratch
 ) -> np.ndarray:
-    """Returns the same words as `with_history`, int32 where the vocabulary fits, checked. Raises: BadInput."""
+    """Like `with_history`, but checks the ids (raises BadInput) and uses int32 if the vocabulary fits."""
     writer = scratch.writer(node_dtype(vocabulary_size))
     writer.append(check_ids(with_history(tokens_T, Span(span.start, span.start), num_context), vocabulary_size))
     for block in blocks(len(span), scratch.block):
@@ -265,7 +265,7 @@ def check_ids(words: np.ndarray, vocabulary_size: int) -> np.ndarray:
     """Returns the ids as int64.
 
     Raises:
-        BadInput: An id is outside the vocabulary; it would pack into a wrong key.
+        BadInput: An id is outside the vocabulary and would give a wrong key.
     """
     words = np.asarray(words, np.int64)
     if words.size and not (words.min() >= 0 and words.max() < vocabulary_size):
@@ -276,12 +276,12 @@ def check_ids(words: np.ndarray, vocabulary_size: int) -> np.ndarray:
 
 
 def find(keys: np.ndarray, queries: np.ndarray) -> np.ndarray:
-    """Returns the index of each query among the sorted `keys`, or -1 where it is absent."""
+    """Returns the index of each query in the sorted `keys`, or -1 if it is absent."""
     if not len(keys):
         return np.full_like(queries, -1)
     if queries.size < _SORTED_QUERIES:
         return _find_in_order(keys, queries)
-    # Sorted queries walk through the table; those in any other order miss the caches at each step of the search.
+    # Sorted queries walk through the table; in any other order, each step of the search misses the caches.
     nodes = np.full(queries.size, -1, np.int64)
     possible = np.flatnonzero(queries >= 0)
     sorted_queries, order = sort_with_order(queries.reshape(-1)[possible])
@@ -290,6 +290,6 @@ def find(keys: np.ndarray, queries: np.ndarray) -> np.ndarray:
 
 
 def _find_in_order(keys: np.ndarray, queries: np.ndarray) -> np.ndarray:
-    """Returns the same as `find` for keys that are not empty, searching for one query after the other."""
+    """Like `find`, for nonempty keys, and searches for the queries in the given order."""
     indices = np.minimum(np.searchsorted(keys, queries), len(keys) - 1)
     return np.where(keys[indices] == queries, indices, -1)

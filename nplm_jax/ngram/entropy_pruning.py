@@ -5,7 +5,7 @@ the pruned model is
 
 D = -P(h) (p(h w) (log P(w | h') + log b'(h) - log p(h w)) + (log b'(h) - log b(h)) (1 - sum of p(h v))),
 
-with h' for h without its oldest word, and v running over the words after h; exp(D) - 1 is the relative change of the
+where h' is h without its oldest word and v runs over the words after h. exp(D) - 1 is the relative change in
 perplexity.
 
 References:
@@ -25,7 +25,7 @@ from nplm_jax.ngram.normalization import left, normalize, suffix_log_p, suffix_n
 from nplm_jax.ngram.scratch import SCRATCH, Scratch
 from nplm_jax.utils.errors import require
 
-_TOLERANCE = 1e-3  # of sums of probabilities, for files with few digits
+_TOLERANCE = 1e-3  # for sums of probabilities in files with few digits
 
 
 def prune(
@@ -35,20 +35,20 @@ def prune(
     scratch: Scratch = SCRATCH,
     key: str = 'model.prune_entropy',
 ) -> BackoffModel:
-    """Returns a model without the n-grams whose removal raises the perplexity by less than a threshold.
+    """Removes the n-grams whose removal increases the perplexity by less than a threshold.
 
-    Each n-gram is judged as if it alone were left out. The highest order comes first; an n-gram stays if a longer one
-    that stays begins or ends with its words. The probabilities sum to one as before.
+    Each n-gram is evaluated as if only this one were removed. Higher orders are pruned first; an n-gram is kept if it
+    is a prefix or suffix of a longer kept n-gram. The probabilities still sum to one.
 
     Args:
         model: A model whose probabilities sum to one.
         context_p: context_p[k-2] holds P(h) of each context of n-grams of order k, one per node of order k-1.
-        threshold: The relative change of the perplexity, as of SRILM's `ngram -prune`.
-        scratch: Where large arrays are kept.
-        key: What gives the threshold, for the error message.
+        threshold: The relative change in perplexity, as in SRILM's `ngram -prune`.
+        scratch: Storage for large arrays.
+        key: The name of the threshold in error messages.
 
     Raises:
-        BadInput: No n-gram of an order is left that has some, or the probabilities do not sum to one.
+        BadInput: An order would lose all its n-grams, or the probabilities do not sum to one.
     """
     table = model.table
     suffixes = [np.zeros(table.vocabulary_size, np.int64)]
@@ -76,13 +76,13 @@ def prune(
 
 
 def context_probabilities(model: BackoffModel, begin: int | None = None, end: int | None = None) -> list[np.ndarray]:
-    """Returns P(h) of the contexts of each order from 2 on by the model itself, as SRILM's `ngram -prune` does.
+    """Returns P(h) of the contexts of each order from 2 on according to the model, like SRILM's `ngram -prune`.
 
-    The counts of a text give better ones (`kneser_ney.context_probabilities`).
+    Counts give better estimates (`kneser_ney.context_probabilities`).
 
     Args:
         model: A model.
-        begin: The id of `<s>`, which no word is followed by; it has the probability of `</s>`.
+        begin: The id of `<s>`, which follows no word; its probability is taken from `</s>`.
         end: The id of `</s>`.
     """
     p = np.exp(np.asarray(model.log_p[0]))
@@ -95,13 +95,13 @@ def context_probabilities(model: BackoffModel, begin: int | None = None, end: in
 
 
 def _changes(block: Block, log_p: Values, log_b: Values, lower: np.ndarray, context_p: np.ndarray) -> np.ndarray:
-    """Returns the relative entropy that the removal of each n-gram of a block causes, nats.
+    """Returns the relative entropy caused by the removal of each n-gram of a block, nats.
 
     Args:
         block: The n-grams.
         log_p: log p of the n-grams of this order.
-        log_b: log b of their contexts.
-        lower: log P of the last word of each n-gram of the block after its shorter context.
+        log_b: log b of the contexts.
+        lower: log P of the last word of each n-gram of the block given its shorter context.
         context_p: P(h) of the contexts.
     """
     log_p, p, p_lower = log_p[block.nodes], np.exp(log_p[block.nodes]), np.exp(lower)

@@ -25,8 +25,8 @@ class Estimator(Component, abc.ABC):
 
     Attributes:
         n: The order.
-        reads_lines: Whether it can read a text line by line, as `corpus.context=line` asks.
-        is_backoff: Whether it makes a back-off model, which an ARPA file can hold.
+        reads_lines: Whether it supports reading line by line (`corpus.context=line`).
+        is_backoff: Whether it returns a back-off model, which can be written as an ARPA file.
     """
 
     n: Annotated[int, at_least(2)] = key(5, 'order: the n-1 previous words predict a word')
@@ -38,15 +38,15 @@ class Estimator(Component, abc.ABC):
         """Estimates the model from the training words.
 
         Args:
-            data: The corpus as the run reads it; see `read`.
-            folder: The folder of the run, for files about the model; large arrays are unnamed files in it.
+            data: The corpus as the run reads it.
+            folder: The run's folder, for files about the model and for temporary files with large arrays.
 
         Raises:
-            BadInput: The corpus cannot serve.
+            BadInput: The corpus is unsuitable for this model.
         """
 
     def check(self) -> None:
-        """See `Component.check`. Refuses an order above 100."""
+        """See `Component.check`. Rejects orders above 100."""
         require(self.n <= 100, 'model.n', self.n, 'must be 100 or less for a count-based model')
 
 
@@ -56,8 +56,8 @@ class BackoffEstimator(Estimator):
 
     bits: Literal[0, 8, 16] = key(
         0,
-        '8 or 16 bits for each log p above order 1, and 32 for each back-off weight, such that the '
-        'probabilities sum to one; 0: 64 bits for each',
+        '8 or 16 bits for each log p above order 1 and 32 bits for each back-off weight; the '
+        'probabilities still sum to one; 0: 64 bits for both',
     )
     is_backoff = True
 
@@ -84,7 +84,7 @@ class MaximumLikelihood(BackoffEstimator):
 class AddDelta(BackoffEstimator):
     """Relative frequencies with a number added to every count."""
 
-    delta: Annotated[float, between(0, 1_000_000)] = key(0.1, 'the number that is added to every count')
+    delta: Annotated[float, between(0, 1_000_000)] = key(0.1, 'number added to every count')
 
     def from_counts(self, counts: NgramCounts) -> BackoffModel:
         """See `BackoffEstimator.from_counts`."""
@@ -92,7 +92,7 @@ class AddDelta(BackoffEstimator):
 
 
 class Backoff(BackoffEstimator):
-    """Relative frequencies after the longest context that was seen."""
+    """Relative frequencies after the longest context seen in training."""
 
     reads_lines = True
 
@@ -107,8 +107,8 @@ class KneserNey(BackoffEstimator):
 
     prune_entropy: Share = key(
         0.0,
-        'as ngram -prune of SRILM: n-grams are dropped whose removal raises the '
-        'perplexity by a smaller share than this (Stolcke, 1998); 1e-7 leaves a quarter of a 5-gram of Brown; 0: off',
+        "as in SRILM's ngram -prune: drop n-grams whose removal increases the perplexity "
+        'by less than this fraction (Stolcke, 1998); 1e-7 keeps a quarter of a Brown 5-gram model; 0: off',
     )
     reads_lines = True
 
@@ -119,22 +119,22 @@ class KneserNey(BackoffEstimator):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModifiedKneserNey(KneserNey):
-    """Modified interpolated Kneser-Ney, as lmplz estimates it."""
+    """Modified interpolated Kneser-Ney, as in KenLM's lmplz."""
 
     prune: str = key(
         '0',
-        'as lmplz --prune: for each order from 1 on, n-grams of at most this count are dropped '
-        "(the first is 0); the last number holds for all higher orders: '0 0 1' drops n-grams of order 3 or more that "
-        'occur once',
+        'as in lmplz --prune: a threshold for each order from 1 on; drop n-grams with at most this count '
+        "(the first threshold is 0); the last one also applies to all higher orders: '0 0 1' drops n-grams of order 3 "
+        'and more that occur once',
     )
 
     @property
     def thresholds(self) -> tuple[int, ...]:
-        """The count threshold of each order. Raises BadInput where `model.prune` is no list of them."""
+        """The count threshold of each order. Raises BadInput if `model.prune` is not a list of thresholds."""
         return pruning.parse_thresholds('model.prune', self.prune, self.n)
 
     def check(self) -> None:
-        """See `Component.check`. Also refuses a value of `model.prune` that is no list of thresholds."""
+        """See `Component.check`. Also rejects a `model.prune` that is not a list of thresholds."""
         super().check()
         _ = self.thresholds
 
@@ -150,7 +150,7 @@ class Interpolated(Estimator):
     n: Annotated[int, at_least(2)] = key(3, 'order: 3, a trigram')
 
     def check(self) -> None:
-        """See `Component.check`. Also refuses all orders but 3."""
+        """See `Component.check`. Also rejects all orders except 3."""
         super().check()
         require(self.n == 3, 'model.n', self.n, 'must be 3: the interpolated model is a trigram')
 
@@ -163,11 +163,11 @@ class Interpolated(Estimator):
 class Classes(Estimator):
     """The class-based n-gram (section 4.1)."""
 
-    n: Annotated[int, at_least(2)] = key(3, 'order: the classes of the n-1 previous words predict that of a word')
+    n: Annotated[int, at_least(2)] = key(3, 'order: the classes of the n-1 previous words predict the next class')
     classes: Count = key(500, 'number of word classes; the paper: 150 to 2000')
 
     def fit(self, data: Dataset, folder: pathlib.Path) -> LanguageModel:
-        """See `Estimator.fit`. Writes the classes into `folder` for people to read."""
+        """See `Estimator.fit`. Also writes the classes into `folder` as readable text."""
         size = len(data.vocabulary)
         allowed = f'must be {size:,}, the size of the vocabulary, or less'
         require(self.classes <= size, 'model.classes', self.classes, allowed)
@@ -177,7 +177,7 @@ class Classes(Estimator):
 
 
 class Imported(Estimator):
-    """The model of an ARPA file, which `nplm import` reads."""
+    """A model imported from an ARPA file by `nplm import`."""
 
     def check(self) -> None:
         """Raises BadInput: an imported model is not estimated."""

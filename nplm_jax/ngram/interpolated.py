@@ -20,12 +20,12 @@ EM_ITERATIONS = 5  # as in the paper
 class FrequencyBins(mixture.ContextBins):
     """Bins of contexts by how often their last two words precede a training word.
 
-    The bin is ceil(-log((1 + x) / T)), x the frequency of the context and T the number of training words: bin 0 holds
-    the most frequent contexts, the last bin those that do not occur in training.
+    The bin is ceil(-log((1 + x) / T)), where x is the frequency of the context and T the number of training words. Bin
+    0 holds the most frequent contexts, and the last bin the contexts that do not occur in training.
 
     Attributes:
         table: The n-grams; nodes of order 2 are contexts.
-        bins: The bin of each node of order 2, int64, and as the last entry that of a context that is not in the table.
+        bins: The bin of each node of order 2, followed by the bin of contexts that are not in the table. int64.
         num_bins: The number of bins.
     """
 
@@ -36,7 +36,7 @@ class FrequencyBins(mixture.ContextBins):
 
     @classmethod
     def from_counts(cls, counts: NgramCounts) -> Self:
-        """Returns the bins for counts of order 3 or more."""
+        """Computes the bins from counts of order 3 or more."""
         frequencies = counts.totals(3)
         num_words = frequencies.sum()
         # The last entry is for node -1: a pair of words that is not in the table.
@@ -54,16 +54,16 @@ def fit(
 ) -> mixture.Mixture:
     """Counts the training words and estimates the weights by EM on the validation words, starting from equal weights.
 
-    P(w | u v) = a0(q) / |V| + a1(q) p1(w) + a2(q) p2(w | v) + a3(q) p3(w | u v), q the bin of u v. p1, p2 and p3 are
-    relative frequencies in training. Where the context of p3 does not occur in training, p2 takes its place, and p1
-    that of p2. So all four components sum to one for every context, and so does their mixture. A bin without a
-    validation word gets the weights that EM finds for all validation words together.
+    P(w | u v) = a0(q) / |V| + a1(q) p1(w) + a2(q) p2(w | v) + a3(q) p3(w | u v), where q is the bin of u v, and p1, p2
+    and p3 are relative frequencies in training. If the context of p3 does not occur in training, p2 replaces p3; if the
+    context of p2 does not occur, p1 replaces p2. All four components, and thus their mixture, sum to one for every
+    context. Bins without validation words get the weights estimated by EM on all validation words together.
 
-    Deviation: the paper does not say what takes the place of p3. Zero would lose mass, and bias every mixture: on Brown
-    it gives 346.5 and 317.2 on valid and test, where this model, which sums to one, gives 344.0 and 315.2.
+    Deviation: the paper does not say what replaces p3. Zero would lose probability mass and bias every mixture: on
+    Brown it gives perplexities of 346.5 (valid) and 317.2 (test); this model, which sums to one, gives 344.0 and 315.2.
 
     Returns:
-        The mixture; its `weights_QxM` are a(q), four weights per bin, and other mixtures can use its `bins` too.
+        The mixture. Its `weights_QxM` are a(q), four weights per bin; its `bins` can be reused by other mixtures.
     """
     counts = count(tokens_T, train, 3, vocabulary_size, SharedScratch())
     uniform = BackoffModel(counts.table, [np.full(vocabulary_size, -math.log(vocabulary_size))], [])

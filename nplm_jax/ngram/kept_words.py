@@ -1,4 +1,4 @@
-"""Back-off models without some of their words, as SRILM's `-limit-vocab` makes them."""
+"""Restriction of back-off models to a subset of their words, like SRILM's `-limit-vocab`."""
 
 import numpy as np
 
@@ -7,14 +7,14 @@ from nplm_jax.ngram.counts import NgramTable
 
 
 def keep_words(model: BackoffModel, is_kept_V: np.ndarray) -> BackoffModel:
-    """Returns a model without some words and without all n-grams that have one of them.
+    """Removes words, and all n-grams that contain them, from a model.
 
-    No other number changes, so that the probabilities of the words that stay no longer sum to one. An order without
-    n-grams is left out, unless the n-grams of the order below have back-off weights.
+    No other number changes, so the probabilities of the remaining words no longer sum to one. Orders without n-grams
+    are dropped, unless the n-grams of the order below have back-off weights.
 
     Args:
         model: The model.
-        is_kept_V: Whether each word stays; their new ids are in the same order.
+        is_kept_V: Whether to keep each word; kept words are renumbered in the same order.
     """
     table, new_size = model.table, int(is_kept_V.sum())
     new_ids_V = new_nodes = np.cumsum(is_kept_V) - 1

@@ -1,7 +1,7 @@
 """Kneser-Ney smoothing: the back-off form of the paper's baseline, and the modified interpolated form.
 
 Both subtract a discount from every count and give the freed mass to the shorter context. Both estimate lower orders
-from the number of distinct words that precede an n-gram instead of its count.
+from the number of distinct words that precede an n-gram, not from its count.
 """
 
 import fractions
@@ -18,31 +18,31 @@ from nplm_jax.ngram.integers import node_dtype
 from nplm_jax.ngram.scratch import BLOCK, blocks
 from nplm_jax.utils.progress import progress_bar
 
-FALLBACK_BACKOFF = [0.5, 0.5, 0.5]  # discounts of the counts 1, 2, 3 and more, where they cannot be estimated
+FALLBACK_BACKOFF = [0.5, 0.5, 0.5]  # discounts of counts 1, 2, 3 and more if they cannot be estimated
 FALLBACK_MODIFIED = [0.5, 1.0, 1.5]
 
 
 class DiscountWarning(UserWarning):
-    """The text is too small or too regular to estimate a discount from it; a fixed discount is used."""
+    """A fixed discount is used because the text is too small or too regular to estimate it."""
 
 
 def fit_backoff(counts: NgramCounts, min_count: int = 2, prune_entropy: float = 0.0) -> BackoffModel:
     """Estimates a back-off Kneser-Ney model of any order (the paper's section 4.1).
 
-    P(w | h) = (c(h w) - D) / c(h) for n-grams seen in training, else b(h) P(w | shorter h); D = n1 / (n1 + 2 n2)
-    for each order, n_j being the number of n-grams of (adjusted) count j. At order 1 the discounted mass is spread
-    evenly over all |V| words. After a context that all |V| words follow nothing is discounted; of a text that is read
-    line by line these are all but `<text>`, which never occurs.
+    P(w | h) = (c(h w) - D) / c(h) for n-grams seen in training, else b(h) P(w | shorter h). D = n1 / (n1 + 2 n2)
+    for each order, where n_j is the number of n-grams with (adjusted) count j. At order 1 the discounted mass is spread
+    evenly over all |V| words. Contexts followed by all |V| words (except `<text>`, which never occurs, if the text is
+    read line by line) are not discounted.
 
-    Deviation: the paper does not mention min_count. 2 is the default of SRILM, the toolkit that the paper used,
-    and gives the paper's picture (no gain from n = 3 to 5). Back-off without it gets worse with n, because D is nearly
-    1, and the rest of a count of 1 is less than the shorter context would give.
+    Deviation: the paper does not mention min_count. 2 is the default of SRILM, the toolkit used in the paper, and
+    reproduces the paper's pattern (no gain from n = 3 to 5). With min_count=1, back-off gets worse as n grows: D is
+    nearly 1, so an n-gram with a count of 1 keeps less probability than its shorter context would give.
 
     Args:
         counts: The n-grams of the training words.
-        min_count: N-grams of order 3 and more with a smaller (adjusted) count are left to the shorter context. 1 is
-            the method as published.
-        prune_entropy: N-grams whose removal raises the perplexity by a smaller share are left out; 0: none is. See
+        min_count: N-grams of order 3 and more with a smaller (adjusted) count are dropped and back off. 1 is the method
+            as published.
+        prune_entropy: Drop n-grams whose removal increases the perplexity by less than this fraction; 0 keeps all. See
             `entropy_pruning.prune`.
 
     Returns:
@@ -80,18 +80,18 @@ def fit_backoff(counts: NgramCounts, min_count: int = 2, prune_entropy: float = 
 
 
 def fit_modified(counts: NgramCounts, thresholds: Sequence[int] = (), prune_entropy: float = 0.0) -> BackoffModel:
-    """Estimates a modified interpolated Kneser-Ney model of any order, and writes it in back-off form.
+    """Estimates a modified interpolated Kneser-Ney model of any order, in back-off form.
 
-    P(w | h) = (c(h w) - D(c(h w))) / c(h) + b(h) P(w | shorter h), with a discount for each of the counts 1, 2,
-    3 and more of each order: D_j = j - (j + 1) Y n_{j+1} / n_j, Y = n1 / (n1 + 2 n2). Order 1 is interpolated
-    with 1 / |V|, so every word has a positive probability. With `counts.marks` these are the numbers of KenLM's lmplz.
+    P(w | h) = (c(h w) - D(c(h w))) / c(h) + b(h) P(w | shorter h), with separate discounts for counts 1, 2, and 3 or
+    more of each order: D_j = j - (j + 1) Y n_{j+1} / n_j, Y = n1 / (n1 + 2 n2). Order 1 is interpolated with 1 / |V|,
+    so every word has a positive probability. With `counts.marks` the probabilities equal those of KenLM's lmplz.
 
     Args:
         counts: The n-grams of the training words.
-        thresholds: For each order the largest number of occurrences of n-grams that are left out; their counts lose
-            all mass, after the discounts have been estimated from all n-grams, as in lmplz. Empty: no n-gram is.
-        prune_entropy: N-grams whose removal raises the perplexity by a smaller share are left out; 0: none is. This is
-            done after the n-grams of `thresholds` are left out. See `entropy_pruning.prune`.
+        thresholds: For each order, n-grams with at most this count are dropped. As in lmplz, the discounts are first
+            estimated from all n-grams; dropped n-grams then lose all their mass. Empty: all n-grams are kept.
+        prune_entropy: Drop n-grams whose removal increases the perplexity by less than this fraction, after applying
+            `thresholds`; 0 keeps all. See `entropy_pruning.prune`.
 
     Raises:
         BadInput: An order loses all its n-grams.
@@ -119,11 +119,11 @@ def fit_modified(counts: NgramCounts, thresholds: Sequence[int] = (), prune_entr
 def _prune_entropy(
     model: BackoffModel, counts: NgramCounts, is_kept: Sequence[np.ndarray], threshold: float
 ) -> BackoffModel:
-    """Returns a model without the n-grams that it needs least.
+    """Applies entropy pruning to a model.
 
     Args:
         model: The model.
-        counts: The counts that it was estimated from.
+        counts: The counts from which the model was estimated.
         is_kept: For each order whether each n-gram of `counts` is in the model; empty if all are.
         threshold: See `entropy_pruning.prune`.
     """
@@ -136,9 +136,9 @@ def _prune_entropy(
 def context_probabilities(counts: NgramCounts) -> list[np.ndarray]:
     """Returns P(h) of the contexts of the n-grams of each order from 2 on, for entropy pruning.
 
-    It is the frequency of h in training less a discount. SRILM takes the product of the model's probabilities, but
-    Kneser-Ney's lower orders do not estimate frequencies, so that this is P(h) of no text (Chelba et al., 2010). The
-    frequency itself is too high for contexts that occur once. `experiments/pruning` compares the three.
+    P(h) is the discounted relative frequency of h in training. SRILM uses the product of the model's probabilities, but
+    the lower orders of Kneser-Ney do not estimate frequencies (Chelba et al., 2010). The relative frequency without a
+    discount is too high for contexts that occur once. `experiments/pruning` compares the three.
     """
     context_p, num_words = [], int(counts.counts[0].sum())
     for k in range(2, counts.table.n + 1):
@@ -161,8 +161,8 @@ def _estimate_orders(
     Args:
         counts: The n-grams.
         unigrams_V: P(w).
-        estimate_block: Returns p of the n-grams of a block and b of its contexts. It takes the block, its order, and
-            for each n-gram p of the n-gram without its first word.
+        estimate_block: Takes a block, its order, and for each n-gram p of the n-gram without its first word. Returns p
+            of the n-grams and b of the contexts.
     """
     scratch, table = counts.scratch, counts.table
     with np.errstate(divide='ignore'):
@@ -185,9 +185,9 @@ def _estimate_orders(
 
 
 def _adjusted_counts(counts: NgramCounts) -> list[np.ndarray]:
-    """Returns occurrences at the highest order, and below it the number of different words before each n-gram.
+    """Returns the counts of the highest order, and for lower orders the number of distinct words before each n-gram.
 
-    No word stands before an n-gram that begins a line: it has its occurrences.
+    N-grams that begin a line have no preceding word and keep their counts.
     """
     begin = counts.table.beginning_with(counts.marks.line) if counts.marks else []
     scratch, dtype = counts.scratch, node_dtype(counts.table.size(counts.table.n))
@@ -205,11 +205,11 @@ def _adjusted_counts(counts: NgramCounts) -> list[np.ndarray]:
 
 
 def _estimate_discounts(adjusted: list[np.ndarray], is_modified: bool) -> list[np.ndarray]:
-    """Returns the discounts of the counts 0, 1, 2, 3+ of every order; warns and uses fixed ones without them.
+    """Returns the discounts of counts 0, 1, 2, 3+ of every order; warns and uses fixed discounts if this fails.
 
     Args:
         adjusted: The adjusted counts of every order.
-        is_modified: Whether they are Chen & Goodman's three discounts, or three times Kneser & Ney's one.
+        is_modified: True for the three discounts of Chen & Goodman, False for the single one of Kneser & Ney.
     """
     discounts, failed_orders = [], []
     for k, c in enumerate(adjusted, start=1):
@@ -226,16 +226,16 @@ def _estimate_discounts(adjusted: list[np.ndarray], is_modified: bool) -> list[n
 
 
 def _estimate(adjusted: np.ndarray, is_modified: bool) -> list[float] | None:
-    """Returns the discounts of the counts 1, 2, 3+ of one order, or None if the counts do not give them."""
+    """Returns the discounts of counts 1, 2, 3+ of one order, or None if they cannot be estimated."""
     parts = [np.bincount(np.minimum(adjusted[block], 5), minlength=6) for block in blocks(len(adjusted), BLOCK)]
-    # An order without n-grams has no block.
+    # Orders without n-grams have no blocks.
     n1, n2, n3, n4 = np.sum([np.zeros(6, np.int64), *parts], axis=0)[1:5].tolist()
     if not (n1 and n2 and (n3 or not is_modified)):
         return None
     y = fractions.Fraction(n1, n1 + 2 * n2)
     estimated = [y, y, y]
     if is_modified:
-        # Exact, because a discount of 0 is used, and one that is below 0 is not.
+        # Exact arithmetic, because a discount of 0 is valid and a negative one is not.
         estimated = [1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3]
     return list(map(float, estimated)) if min(estimated) >= 0 else None
 
@@ -247,13 +247,13 @@ def _apply_discounts(
 
     Args:
         block: The n-grams.
-        adjusted: The adjusted count of each.
-        discounts: The discounts of the counts 0, 1, 2, 3+.
-        is_lost: Whether each loses all of its count.
+        adjusted: The adjusted count of each n-gram.
+        discounts: The discounts of counts 0, 1, 2, 3+.
+        is_lost: Whether each n-gram loses its entire count.
 
     Returns:
-        The share of its context that each n-gram keeps; the share of each context that is freed, 1 for a context that
-        only stands before the span; and the total adjusted count of each context.
+        The discounted relative frequency of each n-gram; the freed mass of each context, 1 for a context that occurs
+        only before the span; and the total adjusted count of each context.
     """
     subtracted = np.where(is_lost, adjusted, discounts[np.minimum(adjusted, 3)])
     total = block.sum_by_context(adjusted)
@@ -263,7 +263,7 @@ def _apply_discounts(
 
 
 def _unigrams(counts: NgramCounts, adjusted: np.ndarray, discounts: np.ndarray) -> np.ndarray:
-    """Returns P(w), the freed mass spread evenly over all |V| words; a mark that never occurs gets none."""
+    """Returns P(w). The freed mass is spread evenly over all |V| words, except a mark that never occurs."""
     (block,) = counts.table.blocks(1, counts.table.vocabulary_size)
     kept, freed, _ = _apply_discounts(block, adjusted, discounts)
     occurs = np.ones(len(kept), bool)

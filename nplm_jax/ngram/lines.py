@@ -17,19 +17,19 @@ from nplm_jax.ngram.scratch import SCRATCH, Scratch, blocks
 
 
 def marks_of(vocabulary: Vocabulary) -> LineMarks:
-    """Returns the ids of the marks in a vocabulary that has `<p>`."""
+    """Returns the ids of the marks in a vocabulary that contains `<p>`."""
     return LineMarks(vocabulary.ids[PARAGRAPH_BOUNDARY], vocabulary.ids.get(TEXT_BOUNDARY))
 
 
 def by_lines(data: Dataset, scratch: Scratch = SCRATCH) -> Dataset:
-    """Returns a corpus in which `<p>` stands after each paragraph, once before the first one, and `<text>` nowhere.
+    """Converts a corpus to lines: `<p>` after each paragraph, one before the first paragraph, and no `<text>`.
 
-    The words of each split stay the same. A split has as many `<p>` as it has ends of lines, and the word before it is
-    the `<p>` of the line before.
+    The words of each split do not change. A split has one `<p>` per line end, and the word before the split is the
+    `<p>` of the previous line.
 
     Args:
-        data: The corpus, whose vocabulary has `<p>`.
-        scratch: Where a large stream is kept.
+        data: The corpus, whose vocabulary contains `<p>`.
+        scratch: Storage for large arrays.
     """
     line, text = marks_of(data.vocabulary)
     writer, bounds = scratch.writer(np.int32), {0: 0}

@@ -1,4 +1,4 @@
-"""Back-off weights that normalize given n-gram probabilities.
+"""Normalization of back-off models with given n-gram probabilities.
 
 b(h) = (1 - sum of p(h w)) / (1 - sum of P(w | h without its oldest word)), where w runs over the words after h.
 """
@@ -13,16 +13,19 @@ from nplm_jax.ngram.counts import Block, NgramTable, find
 from nplm_jax.ngram.integers import node_dtype
 from nplm_jax.ngram.scratch import Scratch, blocks
 
-_ROUNDING = 1e-12  # of a sum of probabilities
+_ROUNDING = 1e-12  # error of a sum of probabilities
 
 
 def normalize(table: NgramTable, log_p: Sequence[Values], scratch: Scratch) -> BackoffModel:
-    """Returns a model with these probabilities of its n-grams, which sums to one after every context.
+    """Computes the back-off weights with which given n-gram probabilities sum to one after every context.
 
     Args:
         table: The n-grams.
-        log_p: log p of those of each order, nats; after no context do they sum to more than one.
-        scratch: Makes the arrays.
+        log_p: log p of the n-grams of each order, nats; the sum of p after a context is at most one.
+        scratch: Allocates the arrays.
+
+    Returns:
+        The model.
     """
     model, suffixes = BackoffModel(table, [log_p[0]], []), np.zeros(table.vocabulary_size, np.int64)
     for k in range(2, len(log_p) + 1):
@@ -36,10 +39,10 @@ def normalize(table: NgramTable, log_p: Sequence[Values], scratch: Scratch) -> B
 
 
 def log_backoff(left: np.ndarray, unseen: np.ndarray) -> np.ndarray:
-    """Returns log b of contexts; -inf where all words follow a context, up to rounding.
+    """Returns log b of contexts; -inf (up to rounding) if all words follow a context.
 
     Args:
-        left: The probability that each context leaves to the words that do not follow it.
+        left: The probability mass of each context that remains for words that do not follow it.
         unseen: The probability of these words after the shorter context.
     """
     b = np.divide(left, unseen, out=np.zeros_like(left), where=(left > _ROUNDING) & (unseen > _ROUNDING))
@@ -48,18 +51,18 @@ def log_backoff(left: np.ndarray, unseen: np.ndarray) -> np.ndarray:
 
 
 def left(block: Block, log_p: Values) -> np.ndarray:
-    """Returns the probability that each context of a block leaves to the words that do not follow it."""
+    """Returns the probability mass of each context of a block that remains for words that do not follow it."""
     return 1 - block.sum_by_context(np.exp(log_p[block.nodes]))
 
 
 def suffix_nodes(table: NgramTable, order: int, lower: np.ndarray, scratch: Scratch) -> np.ndarray:
-    """Returns the node of each n-gram of an order without its first word, or -1.
+    """Returns the suffix node (the node without the first word) of each n-gram of an order, or -1.
 
     Args:
         table: The n-grams.
         order: The order.
-        lower: The same of the order below.
-        scratch: Makes the array.
+        lower: The suffix nodes of the order below.
+        scratch: Allocates the array.
     """
     writer = scratch.writer(node_dtype(table.size(order - 1)))
     for block in blocks(table.size(order), scratch.block):
@@ -68,19 +71,19 @@ def suffix_nodes(table: NgramTable, order: int, lower: np.ndarray, scratch: Scra
 
 
 def find_suffixes(table: NgramTable, order: int, keys: np.ndarray, lower: np.ndarray) -> np.ndarray:
-    """Returns the same of some n-grams, by their keys. int64."""
+    """Like `suffix_nodes`, for n-grams given by their keys. int64."""
     contexts, words = np.divmod(keys, table.vocabulary_size)
     return find(table.keys[order - 2], lower[contexts].astype(np.int64) * table.vocabulary_size + words)
 
 
 def suffix_log_p(model: BackoffModel, order: int, nodes: slice, suffixes: np.ndarray) -> np.ndarray:
-    """Returns log P of the last word of n-grams after all their words but the first and the last. float64.
+    """Returns log P of the last word of n-grams given their shorter contexts (without the first word). float64.
 
     Args:
-        model: The model, of at least the order below.
+        model: A model with at least the order below.
         order: The order of the n-grams.
         nodes: The n-grams.
-        suffixes: The node of each without its first word, or -1.
+        suffixes: The suffix node of each n-gram, or -1.
     """
     log_p = model.log_p[order - 2][suffixes]
     missing = np.flatnonzero(suffixes < 0)
@@ -90,7 +93,7 @@ def suffix_log_p(model: BackoffModel, order: int, nodes: slice, suffixes: np.nda
 
 
 def log_p_of_words(model: BackoffModel, words_BxK: np.ndarray) -> np.ndarray:
-    """Returns log P of the last word of each row after the words before it, K > 1. float64."""
+    """Returns log P of the last word of each row given the words before it, K > 1. float64."""
     nodes = model.table.nodes(words_BxK, min(model.n, words_BxK.shape[1]))
     return model.log_p_of([x[:, -1] for x in nodes], [x[:, -2] for x in nodes])
 

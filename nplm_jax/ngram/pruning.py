@@ -12,16 +12,16 @@ from nplm_jax.utils.errors import require
 
 
 def parse_thresholds(key: str, text: str, n: int) -> tuple[int, ...]:
-    """Returns the threshold of each order 1..n: the largest number of occurrences that is left out.
+    """Parses the count threshold of each order 1..n; n-grams with at most this count are dropped.
 
     Args:
-        key: The config's key, for the error message.
-        text: Numbers separated by spaces, as of `lmplz --prune`: one for each order from 1 on; the last one is also
-            that of the orders above. The first one is 0, and none is smaller than the one before it.
+        key: The config key, for the error message.
+        text: Numbers separated by spaces, as for `lmplz --prune`: one for each order from 1 on; the last one also
+            applies to all higher orders. The first one is 0, and they never decrease.
         n: The highest order.
 
     Raises:
-        BadInput: The text is of another form.
+        BadInput: The text does not have this form.
     """
     numbers = tuple(int(x) for x in text.split() if x.isascii() and x.isdigit())
     is_valid = 1 <= len(numbers) == len(text.split()) <= n and numbers[0] == 0 and list(numbers) == sorted(numbers)
@@ -31,20 +31,20 @@ def parse_thresholds(key: str, text: str, n: int) -> tuple[int, ...]:
 
 
 def keep_frequent(counts: NgramCounts, thresholds: Sequence[int]) -> list[np.ndarray]:
-    """Returns for each order a boolean array of the n-grams that stay: the frequent ones and their contexts.
+    """Selects frequent n-grams and their contexts. Returns a boolean array for each order.
 
     Args:
         counts: The n-grams.
-        thresholds: For each order the largest number of occurrences that is left out; 0 for order 1.
+        thresholds: For each order the largest count that is dropped; 0 for order 1.
 
     Raises:
-        BadInput: No n-gram of an order is left that has some.
+        BadInput: An order would lose all its n-grams.
     """
     table = counts.table
     is_kept = [np.ones(table.size(1), bool)]
     is_kept += [counts.counts[k - 1] > thresholds[k - 1] for k in range(2, table.n + 1)]
     for k in range(table.n, 2, -1):
-        # A context may occur less often than what follows it: the words before the span are not counted.
+        # A context may have a smaller count than an n-gram that extends it: words before the span are not counted.
         for block in table.blocks(k, counts.scratch.block):
             is_kept[k - 2][block.contexts] |= block.sum_by_context(is_kept[k - 1][block.nodes]) > 0
     emptied = next((k for k, kept in enumerate(is_kept, start=1) if len(kept) and not kept.any()), 0)
@@ -54,15 +54,15 @@ def keep_frequent(counts: NgramCounts, thresholds: Sequence[int]) -> list[np.nda
 
 
 def drop(model: BackoffModel, is_kept: Sequence[np.ndarray], scratch: Scratch = SCRATCH) -> BackoffModel:
-    """Returns a model without some n-grams, which are backed off instead.
+    """Removes n-grams from a model, which then backs off for them.
 
-    No other probability changes. So the probabilities sum to one only if each n-gram that is left out has the
-    probability of backing off, as the estimate with the same thresholds gives it.
+    No other probability changes, so the probabilities sum to one only if each dropped n-gram already has its back-off
+    probability, as after estimation with the same thresholds.
 
     Args:
         model: The model.
-        is_kept: For each order whether each n-gram stays; all words stay, and the context of what stays.
-        scratch: Where large arrays are kept.
+        is_kept: For each order whether to keep each n-gram; all words and all contexts of kept n-grams are kept.
+        scratch: Storage for large arrays.
     """
     size = model.table.vocabulary_size
     keys, log_p, log_b = [model.table.keys[0]], [model.log_p[0]], [np.asarray(x) for x in model.log_b[:1]]

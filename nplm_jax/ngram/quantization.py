@@ -1,7 +1,7 @@
 """Quantization of back-off models: log p above order 1 takes one of 256 or 65,536 values per order.
 
-The back-off weights are recomputed from these values (`normalization`) in 32 bits, and the probabilities still sum to
-one.
+The back-off weights are recomputed from these values (`normalization`) and stored in 32 bits, so the probabilities
+still sum to one.
 """
 
 import dataclasses
@@ -16,15 +16,15 @@ from nplm_jax.ngram.scratch import SCRATCH, Scratch, blocks
 
 BITS = (8, 16)
 _SAMPLE = 2**22  # values from which the bins are computed
-_NOTHING = 1e-6  # a probability that is too small to be what quantized probabilities leave
+_NOTHING = 1e-6  # smaller probabilities are rounding errors of the quantized ones
 
 
 @dataclasses.dataclass(eq=False)
 class QuantizedArray:
-    """Numbers as codes into a short list of values; an index reads them as float64.
+    """An array of codes into a short list of values; indexing returns float64 values.
 
     Attributes:
-        codes: The place of each number among the values, uint8 or uint16.
+        codes: The index of each number in `values`, uint8 or uint16.
         values: The values, sorted, float64.
     """
 
@@ -33,10 +33,10 @@ class QuantizedArray:
 
     @classmethod
     def of(cls, array: np.ndarray, bits: int, scratch: Scratch) -> Self:
-        """Returns an array with the values of its bins: bins of equally many numbers, each with their mean.
+        """Quantizes an array: sorts its numbers into equally full bins and replaces each number by the bin's mean.
 
-        -inf and the smallest number stay exact, and all numbers if there are up to 2**22, of fewer different values
-        than there are codes.
+        -inf and the smallest number stay exact. All numbers stay exact if there are at most 2**22 of them with fewer
+        distinct values than codes.
 
         References:
             Federico & Bertoldi, 2006: How many bits are needed to store probabilities for phrase-based translation?
@@ -68,20 +68,21 @@ class QuantizedArray:
 
     @property
     def nbytes(self) -> int:
-        """The size in memory, bytes."""
+        """The memory size, bytes."""
         return self.codes.nbytes + self.values.nbytes
 
 
 def quantize(model: BackoffModel, bits: int, scratch: Scratch = SCRATCH) -> BackoffModel:
-    """Returns a model whose log p above order 1 take 8 or 16 bits. Its probabilities sum to one as before.
+    """Quantizes log p above order 1 to 8 or 16 bits. The probabilities still sum to one.
 
-    An order in which the words after some context have all of its probability stays exact: no back-off weight makes up
-    for their rounding. It is one of an unsmoothed model, or of a vocabulary of some dozen words.
+    An order stays exact if the words after one of its contexts have the entire probability of the context, because no
+    back-off weight can compensate for their rounding. This happens in unsmoothed models and in vocabularies of a few
+    dozen words.
 
     Args:
         model: A model whose probabilities sum to one.
         bits: 8 or 16.
-        scratch: Where large arrays are kept.
+        scratch: Storage for large arrays.
     """
     table, suffixes = model.table, np.zeros(model.table.vocabulary_size, np.int64)
     smaller = BackoffModel(table, model.log_p[:1], [])
@@ -96,13 +97,13 @@ def quantize(model: BackoffModel, bits: int, scratch: Scratch = SCRATCH) -> Back
 
 
 def compact(model: BackoffModel) -> BackoffModel:
-    """Returns a model of seven digits with less memory: log b of 32 bits, and log p as codes if it has few values."""
+    """Compacts a model with seven digits: log b takes 32 bits, and log p becomes codes if it has few values."""
     log_p = [model.log_p[0], *map(_as_codes, model.log_p[1:])]
     return BackoffModel(model.table, log_p, [np.asarray(log_b, np.float32) for log_b in model.log_b])
 
 
 def _as_codes(array: np.ndarray) -> np.ndarray | QuantizedArray:
-    """Returns the same numbers as codes, if there are so few values that these are smaller."""
+    """Converts an array to codes if it has few enough values for this to save memory."""
     values, codes = np.unique(array, return_inverse=True)
     if len(values) > 2 ** BITS[-1]:
         return array
@@ -119,14 +120,15 @@ def _normalize(
 ) -> np.ndarray:
     """Returns log b of the contexts of the next order, with which its probabilities sum to one. float32.
 
-    Where rounding to the nearest value leaves too little to the words that do not follow a context, it rounds down.
+    If rounding to the nearest value leaves too little mass for words that do not follow a context, values are rounded
+    down.
 
     Args:
-        lower: The model of the orders below.
-        log_p: The numbers of the next order, whose codes are changed in place.
-        exact: The same before they were rounded.
-        suffixes: The node of each of its n-grams without the first word, or -1.
-        scratch: Makes the array.
+        lower: The model of the lower orders.
+        log_p: log p of the next order, whose codes are changed in place.
+        exact: log p before rounding.
+        suffixes: The suffix node of each n-gram of the next order, or -1.
+        scratch: Allocates the array.
     """
     order, writer = lower.n + 1, scratch.writer(np.float32)
     for block in lower.table.blocks(order, scratch.block):

@@ -2,8 +2,8 @@
 
 Small arrays stay in memory; large arrays are memory-mapped temporary files.
 
-Temporary files are unnamed. The system removes them with the last array that maps them, even if the process is killed,
-and no other process can read partial data.
+Temporary files are unnamed. The system deletes them together with the last array that maps them, even if the process is
+killed, and other processes cannot read partial data.
 """
 
 import contextlib
@@ -18,12 +18,12 @@ import numpy as np
 
 from nplm_jax.utils.errors import BadInput
 
-BLOCK = 2**21  # n-grams that are sorted or computed at once: about a quarter of a gigabyte of working memory
-IN_MEMORY = 2**24  # bytes of an array that stays in memory
+BLOCK = 2**21  # n-grams sorted or computed at once: about 256 MB of working memory
+IN_MEMORY = 2**24  # size of the largest array kept in memory, bytes
 
 
 class Job(Protocol):
-    """Tasks that write their results into folders; `executors.jobs.Job` is one that resumes.
+    """Tasks that write their results into folders; `executors.jobs.Job` is a resumable implementation.
 
     Attributes:
         folder: The folder of the results.
@@ -41,20 +41,20 @@ class Job(Protocol):
         ...
 
     def write(self, name: str, write: Callable[[IO[bytes]], object]) -> None:
-        """Writes a file of the folder."""
+        """Writes a file in the folder."""
         ...
 
 
 @dataclasses.dataclass(frozen=True)
 class Scratch:
-    """Makes arrays, and says how many n-grams are computed at once.
+    """Allocates arrays and sets the number of n-grams computed at once.
 
-    It does large work in this process; `shared_scratch.SharedScratch` divides it over processes or machines.
+    Large jobs run in this process; `shared_scratch.SharedScratch` distributes them over processes or machines.
 
     Attributes:
-        folder: Where temporary files are; None is the system's folder (TMPDIR).
-        block: The number of n-grams that are computed at once.
-        in_memory: The size of the largest array that stays in memory, bytes.
+        folder: The folder of temporary files; None for the system's folder (TMPDIR).
+        block: The number of n-grams computed at once.
+        in_memory: The size of the largest array kept in memory, bytes.
     """
 
     folder: pathlib.Path | None = None
@@ -65,21 +65,21 @@ class Scratch:
         """Returns a flat array of zeros. Raises: BadInput when the disk is full."""
         writer = self.writer(dtype)
         for block in blocks(size, self.block):
-            # Written now: a page of a mapped file that the disk cannot hold kills the process.
+            # Written now, because a full disk would kill the process when it writes to a mapped page.
             writer.append(np.zeros(block.stop - block.start, dtype))
         return writer.finish()
 
     def writer(self, dtype: type[np.generic]) -> 'Writer':
-        """Returns a writer of an array whose size is not known yet."""
+        """Returns a writer for an array of unknown size."""
         return Writer(self, dtype)
 
     @contextlib.contextmanager
     def open_job(self, words_L: np.ndarray, identity: Mapping[str, Any]) -> Iterator[Job]:
-        """Opens a job in a temporary folder, which is removed at the end.
+        """Opens a job in a temporary folder, which is deleted at the end.
 
         Args:
             words_L: The words that the job counts.
-            identity: What its results depend on besides.
+            identity: All other inputs that determine the results.
 
         Raises:
             BadInput: The disk is full.
@@ -90,7 +90,7 @@ class Scratch:
 
 @dataclasses.dataclass(frozen=True)
 class _LocalJob:
-    """A `Job` of this process."""
+    """A `Job` that runs in this process."""
 
     folder: pathlib.Path
 
@@ -114,7 +114,7 @@ SCRATCH = Scratch()  # in the system's temporary folder
 
 
 class Writer:
-    """Appends pieces to an array. It stays in memory up to `Scratch.in_memory`, then it is written to a file."""
+    """Appends pieces to an array, which moves from memory to a file when it exceeds `Scratch.in_memory`."""
 
     def __init__(self, scratch: Scratch, dtype: type[np.generic]) -> None:
         self._scratch = scratch
@@ -124,7 +124,7 @@ class Writer:
         self._num_bytes = 0
 
     def __del__(self) -> None:
-        with contextlib.suppress(OSError):  # what is left unfinished, on a full disk
+        with contextlib.suppress(OSError):  # flushing fails on a full disk
             self._file.close()
 
     def append(self, piece: np.ndarray) -> None:
@@ -135,7 +135,7 @@ class Writer:
             self._file.write(data)
 
     def finish(self) -> np.ndarray:
-        """Returns the array, which can be changed in place."""
+        """Returns the array, which is writable."""
         with self._errors(), self._file as file:
             if self._num_bytes > self._scratch.in_memory:
                 file.flush()

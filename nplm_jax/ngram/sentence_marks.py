@@ -18,29 +18,29 @@ from nplm_jax.utils.errors import BadInput
 
 BEGIN, END = '<s>', '</s>'
 UNKNOWN, UNKNOWN_IN_CAPITALS = '<unk>', '<UNK>'
-_ROUNDING = 1e-4  # of logarithms with seven digits, and of their sums; nats
+_ROUNDING = 1e-4  # error of sums of logarithms with seven digits, nats
 
 
 def check_words(key: str, vocabulary: Vocabulary) -> None:
-    """Raises BadInput, which begins with `key`, if words of a vocabulary have the names of special words of KenLM."""
+    """Raises BadInput for `key` if a vocabulary contains words that are special in KenLM."""
     reserved = [word for word in (UNKNOWN, UNKNOWN_IN_CAPITALS, BEGIN, END) if word in vocabulary.ids]
     if reserved:
         raise BadInput(key, f'the vocabulary has {reserved[0]!r} as a word, which KenLM and ARPA files reserve')
 
 
 def split(model: BackoffModel, vocabulary: Vocabulary) -> tuple[BackoffModel, Vocabulary]:
-    """Makes `</s>` of `<p>`, and adds `<s>` as the last word: what `nplm score` reads before a line.
+    """Renames `<p>` to `</s>` and adds `<s>` as the last word, the context that `nplm score` uses before a line.
 
-    The n-grams that begin with `<s>` have the probabilities after `<p>` with unknown words before it. No other
-    probability changes. If an n-gram continues across `<p>`, `</s>` stays a word that others follow. A bigram model and
-    a model of lines have no such n-gram; theirs are then the n-grams of lmplz. `<s>` has probability zero.
+    The n-grams that begin with `<s>` get the probabilities after `<p>` preceded by unknown words. No other probability
+    changes. If any n-gram continues across `<p>`, other words still follow `</s>`. Bigram models and models estimated
+    line by line have no such n-grams and thus the same n-grams as lmplz. `<s>` has probability zero.
 
     Args:
         model: A model.
-        vocabulary: Its vocabulary, without `<s>` and `</s>`.
+        vocabulary: The vocabulary of the model, without `<s>` and `</s>`.
 
     Returns:
-        The model and its vocabulary; both as they are if the vocabulary has no `<p>`.
+        The model and its vocabulary; both are unchanged if the vocabulary has no `<p>`.
     """
     if PARAGRAPH_BOUNDARY not in vocabulary.ids:
         return model, vocabulary
@@ -60,22 +60,23 @@ def split(model: BackoffModel, vocabulary: Vocabulary) -> tuple[BackoffModel, Vo
 
 
 def merge(path: pathlib.Path, model: BackoffModel, vocabulary: Vocabulary) -> tuple[BackoffModel, Vocabulary]:
-    """Makes the one paragraph mark `<p>` of `<s>` and `</s>`: it ends a sentence, and the next one begins after it.
+    """Merges `<s>` and `</s>` into the paragraph mark `<p>`, which ends one sentence and begins the next.
 
-    After it a word has the probability that it has after `<s>`; it has itself the probability of `</s>`, whether or not
-    `<s>` has one in the file, which no model predicts. No other probability changes. What `split` returned becomes what
-    it was given.
+    Words after `<p>` get their probabilities after `<s>`. `<p>` gets the probability of `</s>`; any probability of
+    `<s>` in the file is ignored, because models never predict `<s>`. No other probability changes. This is the inverse
+    of `split`.
 
     Args:
-        path: The file that was read, for error messages.
-        model: A model that `arpa.read` returned.
-        vocabulary: Its vocabulary.
+        path: The file of the model, for error messages.
+        model: A model returned by `arpa.read`.
+        vocabulary: The vocabulary of the model.
 
     Returns:
-        The model and its vocabulary; both as they are unless they have `</s>`.
+        The model and its vocabulary; both are unchanged if they have no `</s>`.
 
     Raises:
-        BadInput: The vocabulary has `<p>` beside the marks, or `<s>` ends an n-gram, or `</s>` stands before a word.
+        BadInput: The vocabulary contains `<p>` in addition to the marks, `<s>` ends an n-gram, or `</s>` precedes a
+            word.
     """
     if END not in vocabulary.ids:
         return model, vocabulary
@@ -97,17 +98,18 @@ def merge(path: pathlib.Path, model: BackoffModel, vocabulary: Vocabulary) -> tu
 
 
 def line_beginnings(models: Sequence[BackoffModel], vocabulary: Vocabulary) -> list[BackoffModel]:
-    """Returns a model with the n-grams after `<s>` of all models, as `split` adds them, after unknown words and `<p>`.
+    """Returns a model with the n-grams of all models that `split` would add after `<s>`.
 
-    A mixture that has them, with weight zero, gives each n-gram after `<s>` the mixture of the models' probabilities;
-    without them those of the models with shorter contexts are missing. All its probabilities are one.
+    The n-grams begin with unknown words and `<p>`, and all probabilities are one. As a component with weight zero, the
+    model adds these n-grams to a mixture, so that each n-gram after `<s>` gets the mixture of the models'
+    probabilities. Without it, probabilities of models with shorter contexts would be missing.
 
     Args:
         models: The models.
-        vocabulary: Their vocabulary.
+        vocabulary: The vocabulary of the models.
 
     Returns:
-        The model in a list, which is empty where none has a context of unknown words before `<p>`.
+        A list with the model; empty if no model has a context of unknown words before `<p>`.
     """
     if PARAGRAPH_BOUNDARY not in vocabulary.ids:
         return []
@@ -136,11 +138,11 @@ def line_beginnings(models: Sequence[BackoffModel], vocabulary: Vocabulary) -> l
 
 
 def _begin(model: BackoffModel, mark: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
-    """Returns the n-grams that begin a line after the word `mark`, with unknown words before it.
+    """Returns the n-grams that begin a line after `mark`, preceded by unknown words.
 
     Returns:
-        For each order k four arrays: of each n-gram its first k-1 words, as the index of theirs among those of the
-        order below, its last word, log p, and log b. At order 1 the one n-gram is `<s>`, whose log p is not used.
+        For each order k four arrays with one entry per n-gram: the prefix (an index into the n-grams of the order
+        below), the last word, log p, and log b. The only n-gram of order 1 is `<s>`, whose log p is not used.
     """
     table, n, size = model.table, model.n, model.table.vocabulary_size
     contexts = table.context_nodes(np.array([[mark]]), n)  # by length, of all words so far
@@ -158,7 +160,7 @@ def _begin(model: BackoffModel, mark: int) -> list[tuple[np.ndarray, np.ndarray,
 
 
 def _without_followers(model: BackoffModel, mark: int) -> BackoffModel:
-    """Returns a model without the n-grams that begin with a mark; as it is if an n-gram has the mark in its middle."""
+    """Removes n-grams that begin with a mark. A model with a mark in the middle of an n-gram is returned unchanged."""
     table, size, has_middle = model.table, model.table.vocabulary_size, model.n < 2
     for k in range(2, model.n):
         ends = np.flatnonzero(table.keys[k - 1] % size == mark)
@@ -174,14 +176,14 @@ def _without_followers(model: BackoffModel, mark: int) -> BackoffModel:
 
 
 def _sum_log_b(model: BackoffModel, contexts: list[np.ndarray], shortest: int) -> np.ndarray:
-    """Returns the sum of log b over the contexts of `shortest` words and more."""
+    """Returns the sum of log b over the contexts of at least `shortest` words."""
     lengths = range(shortest, model.n)
     zero = np.zeros(len(contexts[0]))
     return sum((np.where(contexts[i] >= 0, take(model.log_b[i - 1], contexts[i]), 0) for i in lengths), start=zero)
 
 
 def _without_begin(model: BackoffModel) -> BackoffModel:
-    """Returns a model without its last word and the n-grams that begin with it, which are the last of each order."""
+    """Removes the last word and the n-grams that begin with it, which are the last ones of each order."""
     size = model.table.vocabulary_size
     keys = [np.arange(size - 1)]
     for old_keys in model.table.keys[1:]:
@@ -192,14 +194,14 @@ def _without_begin(model: BackoffModel) -> BackoffModel:
 
 
 def _is_same(a: BackoffModel, b: BackoffModel) -> bool:
-    """Returns whether two models have the same n-grams, with nearly the same numbers."""
+    """Returns whether two models have the same n-grams and equal numbers up to rounding."""
     return all(map(np.array_equal, a.table.keys, b.table.keys)) and all(
         np.allclose(x, y, rtol=0, atol=_ROUNDING) for x, y in zip((*a.log_p, *a.log_b), (*b.log_p, *b.log_b))
     )
 
 
 def _merge_ids(model: BackoffModel, vocabulary: Vocabulary, merged: Vocabulary) -> BackoffModel:
-    """Returns a model in which `<s>` and `</s>` are one word. `</s>` begins no n-gram, and `<s>` ends none."""
+    """Merges `<s>` and `</s>` into one word. `</s>` must not begin an n-gram, and `<s>` must not end one."""
     renamed = dict.fromkeys((BEGIN, END), PARAGRAPH_BOUNDARY)
     result = renumber(model, merged.encode(renamed.get(word, word) for word in vocabulary.words))
     mark = merged.ids[PARAGRAPH_BOUNDARY]
@@ -210,7 +212,7 @@ def _merge_ids(model: BackoffModel, vocabulary: Vocabulary, merged: Vocabulary) 
 
 
 def _check_marks(path: pathlib.Path, table: NgramTable, begin: int, end: int) -> None:
-    """Raises BadInput if `<s>` ends an n-gram, or `</s>` stands before a word."""
+    """Raises BadInput if `<s>` ends an n-gram or `</s>` precedes a word."""
     ends = np.array([end])  # the n-grams that end in </s>
     for k in range(2, table.n + 1):
         last_words = table.keys[k - 1] % table.vocabulary_size

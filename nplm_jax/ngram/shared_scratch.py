@@ -14,14 +14,14 @@ from nplm_jax.data.mapped_arrays import parts
 from nplm_jax.executors import jobs, workers
 from nplm_jax.ngram.scratch import Scratch
 
-_LARGE = 2**22  # words that several processes count
+_LARGE = 2**22  # smallest number of words counted by several processes
 
 
 @dataclasses.dataclass(frozen=True)
 class SharedScratch(Scratch):
     """A `Scratch` whose jobs run on `workers.current` and resume after a crash.
 
-    All workers must see its folder under the same path; without a folder the processes of this machine do the work.
+    All workers must see its folder under the same path. Without a folder, jobs run in processes of this machine.
     """
 
     @contextlib.contextmanager
@@ -29,7 +29,7 @@ class SharedScratch(Scratch):
         """See `Scratch.open_job`.
 
         Raises:
-            BadInput: The disk is full, or the workers are lost.
+            BadInput: The disk is full, or all workers are lost.
         """
         digest = hashlib.sha256()
         for part_L in parts(words_L):

@@ -1,8 +1,8 @@
-"""Finds all n-grams of a word stream by sorting their start positions, one range at a time.
+"""Extraction of all n-grams of a word stream by sorting their start positions, one range at a time.
 
-A window is the n words from a position on, and the word before it. Windows are divided into ranges by their first two
-words; the n-grams of a range are adjacent in the sorted arrays of each order. The work consists of tasks that hold at
-most one range in memory:
+A window consists of the n words from a position on and the word before them. Windows are divided into ranges by their
+first two words; the n-grams of a range are adjacent in the sorted arrays of each order. The job consists of tasks that
+hold at most one range in memory:
 
 1. `_divide_piece` divides the windows of a chunk of the stream into ranges;
 2. `_count_range` counts the n-grams of all orders in a range, and collects the suffix nodes that other ranges need;
@@ -22,18 +22,18 @@ from nplm_jax.data.mapped_arrays import parts, release
 from nplm_jax.ngram.integers import node_dtype, sort_with_order, stable_order
 from nplm_jax.ngram.scratch import Scratch, blocks
 
-_SAMPLED = 2**20  # bigrams that choose the bounds of the ranges
+_SAMPLED = 2**20  # bigrams sampled to choose the bounds of the ranges
 
 Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 class Problem(NamedTuple):
-    """What is counted.
+    """The parameters of a counting job.
 
     Attributes:
         n: The highest order.
-        vocabulary_size: |V|. In windows it stands for a word before the first or after the last one.
-        early: The first bigram of each of the first n-1 windows, int64; the n-grams of order k that start at number
+        vocabulary_size: |V|. In windows, this id pads positions before the first and after the last word.
+        early: The first bigram of each of the first n-1 windows, int64. The n-grams of order k that start at positions
             0..n-k-1 end before the first counted word.
         bounds: The first bigram, w1 * |V| + w2, of each range, int64, sorted.
     """
@@ -53,11 +53,11 @@ class Counted(NamedTuple):
 
     Attributes:
         sizes: The number of n-grams of each order.
-        keys: `node * |V| + last word`, int64; the node of the words before counts from the first one of the range, and
-            is the word before at order 2.
-        counts: How often each n-gram ends at a counted word.
-        answers: For each order but n, the nodes of the n-grams that follow a word, sorted by that word; they count from
-            the first one of the range. So those that one range asks for are adjacent.
+        keys: `prefix node * |V| + last word`, int64. The prefix node is relative to the first one of the range; at
+            order 2 it is the first word.
+        counts: The number of times each n-gram ends at a counted word.
+        answers: For each order below n, the nodes of the n-grams that follow a word, sorted by that word and relative
+            to the first one of the range. The nodes needed by another range are thus adjacent.
         ends: The end of the answers to each range, order by order.
     """
 
@@ -68,7 +68,7 @@ class Counted(NamedTuple):
     ends: np.ndarray
 
     def answers_to(self, number: int, num_ranges: int) -> list[np.ndarray]:
-        """Returns a copy of the nodes that one of the ranges asks for, for each order but n."""
+        """Returns a copy of the nodes needed by a range, for each order below n."""
         starts = np.append(0, self.ends)
         return [np.array(self.answers[starts[i] : starts[i + 1]]) for i in range(number, len(self.ends), num_ranges)]
 
@@ -80,14 +80,15 @@ def sort_ngrams(words_L: np.ndarray, n: int, vocabulary_size: int, scratch: Scra
         words_L: Ids in reading order, all in the vocabulary. The first n-1 words are contexts and are not counted.
         n: The highest order.
         vocabulary_size: |V|.
-        scratch: Makes the arrays.
+        scratch: Allocates the arrays.
 
     Returns:
-        For each order its sorted keys `node of the first k-1 words * |V| + last word`, int64; how often each n-gram
-        ends at a counted word, int32 or int64; and the node of each without its first word, int32 or int64.
+        For each order k, three arrays: the sorted keys `node of the first k-1 words * |V| + last word`, int64; the
+        number of times each n-gram ends at a counted word, int32 or int64; and its suffix node, the node without the
+        first word, int32 or int64.
 
     Raises:
-        BadInput: The disk is full, or the workers are lost.
+        BadInput: The disk is full, or all workers are lost.
     """
     if n == 1:
         return []
@@ -98,7 +99,7 @@ def sort_ngrams(words_L: np.ndarray, n: int, vocabulary_size: int, scratch: Scra
         counted = _count(problem, 0, _windows(problem, words_L, 0, len(words_L)))
         suffix_nodes = _find_suffixes(problem, 0, counted, counted.sizes[None], [counted.answers_to(0, 1)])
         return _assemble(problem, [(counted, suffix_nodes)], dtype, scratch)
-    size = max(scratch.block // 2, 1)  # of a piece and of a range: several are worked on at once
+    size = max(scratch.block // 2, 1)  # of a piece and of a range: several are processed at once
     problem = problem._replace(bounds=_choose_bounds(words_L, vocabulary_size, -(-len(words_L) // size)))
     identity = {'n': n, 'vocabulary': vocabulary_size, 'block': scratch.block}
     with scratch.open_job(words_L, identity) as job:
@@ -114,14 +115,14 @@ def sort_ngrams(words_L: np.ndarray, n: int, vocabulary_size: int, scratch: Scra
 
 
 def _save_words(words_L: np.ndarray, file: IO[bytes]) -> None:
-    """Writes words as .npy, part by part."""
+    """Writes words as .npy, chunk by chunk."""
     np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(words_L))
     for part_L in parts(words_L):
         file.write(part_L.data)
 
 
 def _choose_bounds(words_L: np.ndarray, vocabulary_size: int, number: int) -> np.ndarray:
-    """Returns the first bigrams of so many ranges or fewer, about equally large."""
+    """Returns the first bigrams of at most `number` ranges of about equal size."""
     places = np.arange(0, len(words_L) - 1, max((len(words_L) - 1) // _SAMPLED, 1))
     bigrams = np.sort(words_L[places].astype(np.int64) * vocabulary_size + words_L[places + 1])
     release(words_L)
@@ -132,7 +133,7 @@ def _choose_bounds(words_L: np.ndarray, vocabulary_size: int, number: int) -> np
 
 
 def _divide_piece(problem: Problem, words_file: pathlib.Path, span: tuple[int, int], folder: pathlib.Path) -> None:
-    """Writes the windows that start in a span of the words, range by range, each range in their order."""
+    """Writes the windows that start in a span of the words, range by range, in reading order within each range."""
     windows = _windows(problem, np.load(words_file, mmap_mode='r', allow_pickle=False), *span)
     ranges_S = problem.ranges(windows[1] * np.int64(problem.vocabulary_size) + windows[2])
     np.save(folder / 'windows.npy', windows[:, stable_order(ranges_S)])
@@ -155,8 +156,8 @@ def _count_range(problem: Problem, pieces: Sequence[pathlib.Path], number: int, 
 def _join_range(
     problem: Problem, counted: Sequence[pathlib.Path], dtype: type[np.signedinteger], number: int, folder: pathlib.Path
 ) -> None:
-    """Writes the node of each n-gram of a range without its first word."""
-    # One range after the other, since a process may open few files.
+    """Writes the suffix node of each n-gram of a range."""
+    # Ranges are read one after the other because of the limit on open files.
     sizes = np.array([np.load(range_folder / 'sizes.npy', allow_pickle=False) for range_folder in counted])
     answers = [_load(range_folder).answers_to(number, len(counted)) for range_folder in counted]
     suffix_nodes = _find_suffixes(problem, number, _load(counted[number]), sizes, answers)
@@ -171,7 +172,7 @@ def _load(folder: pathlib.Path) -> Counted:
 
 
 def _windows(problem: Problem, words_L: np.ndarray, start: int, stop: int) -> np.ndarray:
-    """Returns the windows that start in a span: for each the word before it and n words, a view of n + 1 x S."""
+    """Returns the windows that start in a span, a view of shape n + 1 x S: the preceding word, then the n words."""
     n, size, none = problem.n, len(words_L), problem.vocabulary_size
     words = np.pad(
         words_L[max(start - 1, 0) : min(stop + n - 1, size)],
@@ -185,13 +186,13 @@ def _count(problem: Problem, number: int, windows: np.ndarray) -> Counted:
     """Counts the n-grams of a range.
 
     Args:
-        problem: What is counted.
+        problem: The parameters of the job.
         number: The range.
-        windows: Its windows in reading order, n + 1 x S: the word before each, and its n words.
+        windows: The windows of the range in reading order, n + 1 x S; see `_windows`.
     """
     V = problem.vocabulary_size
     early = np.flatnonzero(problem.ranges(problem.early) == number)  # where the first windows of the range start
-    # Sorted by the word before; each order keeps equal n-grams in this order.
+    # Sorted by the preceding word; sorting each order keeps this order among equal n-grams.
     _, windows_S = sort_with_order(windows[0].astype(np.int64))
     prefixes_S = windows[1, windows_S].astype(np.int64)
     keys, counts, answers, ends = [], [], [], []
@@ -230,14 +231,14 @@ def _count(problem: Problem, number: int, windows: np.ndarray) -> Counted:
 def _find_suffixes(
     problem: Problem, number: int, counted: Counted, sizes: np.ndarray, answers: Sequence[Sequence[np.ndarray]]
 ) -> np.ndarray:
-    """Returns the node of each n-gram of a range without its first word, order by order, int64.
+    """Returns the suffix node of each n-gram of a range, order by order, int64.
 
     Args:
-        problem: What is counted.
+        problem: The parameters of the job.
         number: The range.
-        counted: Its n-grams.
+        counted: The n-grams of the range.
         sizes: The number of n-grams of each range and order.
-        answers: What each range answers to this one, for each order but n.
+        answers: The nodes that each range provides for this one, for each order below n.
     """
     V = problem.vocabulary_size
     first_nodes = np.cumsum(sizes, axis=0) - sizes  # of each range and order
@@ -246,7 +247,7 @@ def _find_suffixes(
     suffix_nodes, ranges_N = [last_words], np.zeros(0, np.int64)
     for i, keys in enumerate(tables[1:]):  # of order i + 3; the nodes are of order i + 2
         prefixes, words = np.divmod(keys, V)
-        # The n-grams without their first word lie in the range of the two words after it.
+        # The suffix of an n-gram is in the range of its second and third word.
         ranges_N = ranges_N[prefixes] if i else problem.ranges(last_words[prefixes] * V + words)
         nodes = np.empty(len(keys), np.int64)
         of_ranges = (of_orders[i] + first for of_orders, first in zip(answers, first_nodes[:, i]))
@@ -258,7 +259,7 @@ def _find_suffixes(
 def _assemble(
     problem: Problem, ranges: Iterable[tuple[Counted, np.ndarray]], dtype: type[np.signedinteger], scratch: Scratch
 ) -> list[Arrays]:
-    """Returns the arrays of all n-grams from those of the ranges, each with its suffix nodes."""
+    """Concatenates the arrays of the ranges and their suffix nodes."""
     num_orders = problem.n - 1
     writers = [[scratch.writer(t) for t in (np.int64, dtype, dtype)] for _ in range(num_orders)]
     first_nodes = np.zeros(num_orders, np.int64)
@@ -275,10 +276,10 @@ def _assemble(
 
 
 def _by_order(sizes: np.ndarray, array: np.ndarray) -> list[np.ndarray]:
-    """Splits an array of the n-grams of all orders."""
+    """Splits an array of the n-grams of all orders by order."""
     return np.split(array, np.cumsum(sizes)[:-1])
 
 
 def _differs(values_S: np.ndarray) -> np.ndarray:
-    """Returns whether each value is the first one or differs from the one before."""
+    """Returns whether each value differs from the previous one; True for the first value."""
     return np.append(np.ones(min(len(values_S), 1), bool), values_S[1:] != values_S[:-1])

@@ -1,7 +1,7 @@
 """Static linear interpolation of back-off models into a single back-off model, like SRILM's `ngram -mix-lm`.
 
-The result has the n-grams of all models with p(h w) = sum over models i of weight_i P_i(w | h), where models without
-the n-gram back off, and normalized back-off weights. It equals `mixture.Mixture` for these n-grams but not for others,
+The result contains the n-grams of all models, with p(h w) = sum over models i of weight_i P_i(w | h) and normalized
+back-off weights; models without the n-gram back off. It equals `mixture.Mixture` for these n-grams but not for others,
 because it has a single back-off weight per context instead of one per model.
 """
 
@@ -18,13 +18,13 @@ from nplm_jax.ngram.scratch import Scratch
 
 @dataclasses.dataclass
 class _Part:
-    """A model, and what is known of the n-grams of the last order that was mixed.
+    """A component of the mixture, and its n-grams of the last mixed order.
 
     Attributes:
         model: The model.
         union: The node in the mixture of each of the model's n-grams; increasing.
         nodes: The node in the model of each of the mixture's n-grams, or -1.
-        log_p: log P of each of the mixture's n-grams by the model, nats.
+        log_p: log P of each of the mixture's n-grams according to the model, nats.
     """
 
     model: BackoffModel
@@ -33,7 +33,7 @@ class _Part:
     log_p: np.ndarray
 
     def keys(self, order: int) -> np.ndarray:
-        """Returns the keys in the mixture of the model's n-grams of the next order."""
+        """Returns the mixture's keys for the model's n-grams of the next order."""
         if order > self.model.n:
             return np.zeros(0, np.int64)
         contexts, words = np.divmod(self.model.table.keys[order - 1], self.model.table.vocabulary_size)
@@ -41,11 +41,11 @@ class _Part:
 
 
 def interpolate(models: Sequence[BackoffModel], weights: Sequence[float]) -> BackoffModel:
-    """Returns one back-off model of the largest order.
+    """Interpolates models into one back-off model of the highest order.
 
     Args:
-        models: Models of one vocabulary, each of which sums to one; the orders may differ.
-        weights: The weight of each; they sum to one.
+        models: Normalized models with the same vocabulary; the orders may differ.
+        weights: The weight of each model; they sum to one.
     """
     words = np.arange(models[0].table.vocabulary_size)
     parts = [_Part(model, words, words, np.asarray(model.log_p[0])) for model in models]
@@ -67,15 +67,15 @@ def interpolate(models: Sequence[BackoffModel], weights: Sequence[float]) -> Bac
 def _score(
     part: _Part, lower: NgramTable, order: int, keys: np.ndarray, nodes: np.ndarray, suffixes: np.ndarray
 ) -> np.ndarray:
-    """Returns log P of n-grams of the mixture by a model, nats.
+    """Returns log P of n-grams of the mixture according to a model, nats.
 
     Args:
         part: The model.
-        lower: The mixture's n-grams of the orders below.
+        lower: The mixture's n-grams of the lower orders.
         order: The order.
-        keys: The n-grams.
-        nodes: The node of each in the model, or -1.
-        suffixes: The node of each without its first word in `lower`, or -1.
+        keys: The keys of the n-grams.
+        nodes: The node of each n-gram in the model, or -1.
+        suffixes: The suffix node of each n-gram in `lower`, or -1.
     """
     model, (contexts, words) = part.model, np.divmod(keys, lower.vocabulary_size)
     log_p, missing = part.log_p[suffixes], np.flatnonzero(suffixes < 0)

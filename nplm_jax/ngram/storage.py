@@ -1,7 +1,7 @@
 """Storage of count-based models as safetensors files with a checksum. The files contain only numbers and text.
 
 The metadata describe the structure of the model as JSON: objects as `{"class": NAME, ARGUMENT: ...}`, arrays by name.
-A valid checksum does not prove that the arrays are consistent, so shapes, types and sort order are checked as well.
+A valid checksum does not prove that the arrays are consistent, so shapes, types and sort order are also checked.
 
 Dims: V vocabulary, G classes.
 """
@@ -31,20 +31,20 @@ _STRUCTURE = 'model'  # the key of the metadata
 
 
 def save(model: LanguageModel, path: pathlib.Path) -> None:
-    """Writes a model of a class in CLASSES, whose parts are of such classes too."""
+    """Writes a model. The classes of the model and of its components must be in CLASSES."""
     structure, arrays = flatten(model)
     archives.write(path, arrays, {_STRUCTURE: json.dumps(structure)})
 
 
 def load(path: pathlib.Path, vocabulary_size: int) -> LanguageModel:
-    """Reads a model that `save` wrote; its arrays are mapped from the file and cannot be changed.
+    """Reads a model written by `save`; its arrays are memory-mapped and read-only.
 
     Args:
         path: The file.
         vocabulary_size: |V| of the run.
 
     Raises:
-        BadInput: The file is damaged, or of another vocabulary, or its arrays are not those of a model.
+        BadInput: The file is damaged, belongs to another vocabulary, or its arrays do not form a model.
     """
     arrays, metadata = archives.read(path)
     try:
@@ -57,13 +57,13 @@ def load(path: pathlib.Path, vocabulary_size: int) -> LanguageModel:
 
 
 def flatten(model: LanguageModel) -> tuple[Any, dict[str, np.ndarray]]:
-    """Returns the structure of a model of a class in CLASSES, and its arrays by name."""
+    """Returns the structure of a model and its arrays by name; see `save`."""
     arrays: dict[str, np.ndarray] = {}
     return _describe(model, '', arrays), arrays
 
 
 def _describe(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
-    """Returns the structure of a value, and puts its arrays into `arrays`, one that it has several times only once."""
+    """Returns the structure of a value and adds its arrays to `arrays`, shared arrays only once."""
     if isinstance(value, np.ndarray):
         for known, array in arrays.items():
             if array is value:
@@ -82,7 +82,7 @@ def _describe(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
 
 
 def _build(structure: Any, arrays: dict[str, np.ndarray]) -> Any:
-    """Returns the value that `_describe` described."""
+    """Returns the value from its structure; the inverse of `_describe`."""
     if isinstance(structure, str):
         return arrays[structure]
     if isinstance(structure, list):
@@ -94,12 +94,12 @@ def _build(structure: Any, arrays: dict[str, np.ndarray]) -> Any:
 
 
 def _arguments(kind: str) -> list[str]:
-    """Returns the arguments of a class, which are attributes of its objects."""
+    """Returns the constructor arguments of a class, which are also attributes of its objects."""
     return list(inspect.signature(CLASSES[kind]).parameters)
 
 
 def _check_model(model: Any) -> int:
-    """Checks a model that was read from a file, and returns |V|. Raises ValueError if its arrays do not fit."""
+    """Checks a model from a file and returns |V|. Raises ValueError if its arrays are inconsistent."""
     if isinstance(model, BackoffModel):
         return _check_backoff(model)
     if isinstance(model, ClassNgram):
@@ -120,7 +120,7 @@ def _check_model(model: Any) -> int:
 
 
 def _check_backoff(model: Any) -> int:
-    """Checks a back-off model, and returns the number of its words."""
+    """Checks a back-off model and returns its number of words."""
     _check(isinstance(model, BackoffModel), 'not a back-off model')
     size, n = _check_table(model.table), model.n
     _check(1 <= n <= model.table.n, f'{n} orders of probabilities for {model.table.n} of n-grams')
@@ -136,7 +136,7 @@ def _check_backoff(model: Any) -> int:
 
 
 def _check_table(table: Any) -> int:
-    """Checks the n-grams: sorted, different, each after a context that is there. Returns the number of words."""
+    """Checks that n-grams are sorted and distinct and that their contexts exist. Returns the number of words."""
     _check(isinstance(table, NgramTable) and table.n >= 1, 'no n-grams')
     size = table.vocabulary_size
     _check(type(size) is int and len(table.keys[0]) == size >= 1, f'{len(table.keys[0])} words, and not {size!r}')
@@ -154,7 +154,7 @@ def _check_table(table: Any) -> int:
 def _check_vector(
     name: str, values: Any, kind: str, size: int | None = None, low: float = -np.inf, high: float = np.inf
 ) -> None:
-    """Checks the shape, the kind of numbers and the range of an array."""
+    """Checks the shape, the kind of dtype and the range of an array."""
     is_vector = isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind == kind
     _check(is_vector and size in (None, len(values)), f'{name} has a wrong shape or type')
     for part in parts(values):
@@ -162,6 +162,6 @@ def _check_vector(
 
 
 def _check(condition: bool, what: str) -> None:
-    """Raises ValueError, which says what is wrong, unless the condition holds."""
+    """Raises ValueError with the message `what` unless the condition holds."""
     if not condition:
         raise ValueError(what)

@@ -10,8 +10,8 @@ from nplm_jax.utils.errors import require
 def add_delta(counts: NgramCounts, delta: float = 0.0) -> BackoffModel:
     """Estimates P(w | h) = (c(h w) + delta) / (c(h) + delta |V|) with contexts h of n-1 words, in back-off form.
 
-    With delta=0 this is maximum likelihood: a word that never follows a seen context has probability zero (-inf). A
-    context that does not occur in training gives the uniform distribution, which is the limit for a small delta.
+    delta=0 is maximum likelihood: words that never follow a seen context have probability zero (-inf). After contexts
+    that do not occur in training, the distribution is uniform, the limit for small delta.
 
     Args:
         counts: Counts of order n.
@@ -22,7 +22,7 @@ def add_delta(counts: NgramCounts, delta: float = 0.0) -> BackoffModel:
     """
     require(delta >= 0, 'delta', delta, 'must be 0 (maximum likelihood) or more')
     size, n = counts.table.vocabulary_size, counts.table.n
-    # Below order n the model is uniform, and backs off from a longer context without loss.
+    # Below order n the model is uniform; back-off between these orders has weight one.
     log_p = [np.full(counts.table.size(k), -np.log(size)) for k in range(1, n + 1)]
     log_b = [np.zeros(counts.table.size(k)) for k in range(1, n)]
     totals, contexts = counts.totals(n), counts.table.prefixes(n)
@@ -52,7 +52,7 @@ def unsmoothed_backoff(counts: NgramCounts, n: int | None = None) -> BackoffMode
             totals = counts.totals(k)
             contexts = counts.table.prefixes(k)
             log_p_seen = np.log(counts.counts[k - 1] / totals[contexts])
-            # A context that only precedes the span is followed by no counted word.
+            # A context that occurs only before the span precedes no counted word.
             log_p.append(np.where(totals[contexts] > 0, log_p_seen, log_p[-1][counts.suffix_nodes[k - 1]]))
             log_b.append(np.where(totals > 0, -np.inf, 0.0))
     return BackoffModel(counts.table, log_p, log_b)

@@ -1,3 +1,3 @@
-"""Models that adapt to the text that they read: caches and dynamic evaluation."""
+"""Models that adapt to their input: caches and dynamic evaluation."""
 
-COMMANDS = {'adapt': ('command', 'models that adapt to the text: caches and dynamic evaluation')}
+COMMANDS = {'adapt': ('command', 'adapt models to the text by caches and dynamic evaluation')}

@@ -1,4 +1,4 @@
-"""How a model adapts best: its caches, its dynamic evaluation and their mixture, chosen on the validation words.
+"""Adaptation methods with tuned values: caches, dynamic evaluation and their mixture, tuned on the validation words.
 
 Dims: T words of a stream.
 """
@@ -24,7 +24,7 @@ from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.utils.errors import NonFiniteError
 
-# The values that are tried.
+# The values to try.
 NGRAM_CACHE = {'order': (1, 3), 'num_remembered': (500, 2000, 8000), 'concentration': (5.0,)}
 NEURAL_CACHE = {'num_remembered': (500, 2000), 'sharpness': (5.0, 10.0, 20.0)}
 RATES, DECAYS = (1.4e-3, 2e-3, 2.8e-3), (5e-4, 1.5e-3, 5e-3)  # of dynamic evaluation
@@ -34,11 +34,11 @@ MIN_WORDS = SEGMENT * SEGMENTS  # of a span that measures the gradients
 
 
 class TunedModel(NamedTuple):
-    """A model that adapts, and what it was made with.
+    """An adaptive model and its tuned values.
 
     Attributes:
         model: The model.
-        values: The chosen values by name.
+        values: The tuned values by name.
     """
 
     model: LanguageModel
@@ -52,20 +52,20 @@ def adapt(
     methods: Sequence[str],
     watch: Callable[[str], Any],
 ) -> list[dict[str, Any]]:
-    """Measures models before and after they adapt, alone and together.
+    """Evaluates models with and without adaptation, separately and mixed.
 
     Args:
-        models: The models by name; networks adapt in each way, others by the n-gram cache alone, which is chosen beside
-            the first model.
-        data: Their corpus.
-        tune_words: The first validation words, which choose between the values that are tried. The weights of the
-            mixtures are learned on all validation words.
-        methods: Some of ngram_cache, neural_cache and dynamic.
-        watch: Called with what is computed next.
+        models: The models by name. Networks adapt by every method, other models only by the n-gram cache, which is
+            tuned in a mixture with the first model.
+        data: The corpus of the models.
+        tune_words: The number of first validation words used for tuning. The weights of the mixtures are learned on all
+            validation words.
+        methods: A subset of ngram_cache, neural_cache and dynamic.
+        watch: Called with a description of each step.
 
     Returns:
-        A row for each model and for each way to adapt: `name`, `valid`, `test` (perplexities), `weights` of a mixture
-        by the name of its part, and `values` that were chosen.
+        A row for each model and each method: `name`, `valid` and `test` (perplexities), the `weights` of a mixture by
+        component, and the tuned `values`.
     """
     tuning = Span(data.valid.start, min(data.valid.start + tune_words, data.valid.stop))
     rows: list[dict[str, Any]] = []
@@ -107,7 +107,7 @@ def adapt(
 
 
 def _mix(parts: Mapping[str, LanguageModel], data: Dataset) -> dict[str, Any]:
-    """Returns the perplexities of the parts' mixture, and its weights by name where there are several parts."""
+    """Returns the perplexities of a mixture, and the weights by name if it has several components."""
     mixed = mixture.fit(list(parts.values()), data.tokens_T, data.valid)
     perplexities = {s: evaluate(mixed, data.tokens_T, data.splits[s]).perplexity for s in ('valid', 'test')}
     weights = dict(zip(parts, mixed.weights_QxM[0].tolist())) if len(parts) > 1 else {}
@@ -123,7 +123,7 @@ def choose(
         candidates: The models to try.
         tokens_T: Ids of the stream.
         span: The words to predict.
-        beside: A model that each is mixed with, by weights learned on `span`; None for each alone.
+        beside: A model to mix with each candidate, with weights learned on `span`; None for no mixture.
     """
 
     def perplexity(choice: TunedModel) -> float:
@@ -131,28 +131,28 @@ def choose(
         try:
             mixed = mixture.fit(parts, tokens_T, span)
             return evaluate(mixed, tokens_T, span).perplexity
-        except NonFiniteError:  # a rate too large
+        except NonFiniteError:  # the rate is too large
             return math.inf
 
     tried = list(candidates)
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:  # one stream keeps less than a core busy
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:  # one stream uses less than one core
         perplexities = list(pool.map(perplexity, tried))
     return tried[int(np.argmin(perplexities))]
 
 
 def choose_dynamic(model: NeuralLanguageModel, data: Dataset, tuning: Span) -> TunedModel:
-    """Returns dynamic evaluation with the rate, then with the decay at that rate, that predicts best.
+    """Tunes dynamic evaluation: first the rate, then the decay at the best rate.
 
-    It reads the validation words and then the test words without a new start, as text comes.
+    The model reads the validation words and then the test words as one stream, without a reset.
 
     Args:
         model: The network.
-        data: Its corpus.
-        tuning: The words that choose.
+        data: The corpus of the network.
+        tuning: The words used for tuning.
     """
     rms = root_mean_square_gradients(model, data.tokens_T, data.train, SEGMENT, NUM_SEGMENTS)
 
-    @functools.cache  # the second grid has a point of the first
+    @functools.cache  # the grids share a point
     def make(rate: float, decay: float) -> LanguageModel:
         return mixture.CachedScores(DynamicEvaluation(model, rms, rate, decay, SEGMENT, ANCHOR_RATE))
 
@@ -167,7 +167,7 @@ def choose_dynamic(model: NeuralLanguageModel, data: Dataset, tuning: Span) -> T
 
 
 def _grid(make: Callable[..., LanguageModel], grid: Mapping[str, Sequence[float]]) -> Iterator[TunedModel]:
-    """Yields `make` of each combination of values, with its scores kept."""
+    """Yields the result of `make` for each combination of values, with cached scores."""
     for values in itertools.product(*grid.values()):
         named = dict(zip(grid, values))
         yield TunedModel(mixture.CachedScores(make(**named)), named)

@@ -1,4 +1,4 @@
-"""Base class of models that adapt: they predict a word from all words before it, and are made to score streams.
+"""Base class of adaptive models, which predict a word from all preceding words of a stream.
 
 Dims: B contexts, N words of a context, V vocabulary.
 """
@@ -20,7 +20,7 @@ class AdaptiveModel(LanguageModel):
     vocabulary_size: int
 
     def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:
-        """See `LanguageModel.next_word`. It scores each context V times, with each word after it."""
+        """See `LanguageModel.next_word`. Scores each context V times, once with each next word."""
         contexts_BxN = check_contexts(contexts_BxN, self.vocabulary_size)
         whole = Span(0, contexts_BxN.shape[1] + 1)
         words = range(self.vocabulary_size)

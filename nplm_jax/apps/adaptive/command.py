@@ -1,18 +1,18 @@
-"""Models that adapt to the words they have read, each word predicted before it is seen.
+"""Evaluates models that adapt to the preceding words; each word is predicted before the models learn from it.
 
     nplm adapt runs/brown-tied_lstm runs/brown-modified_kneser_ney_5 --output=adapted.json
     nplm adapt runs/brown-tied_lstm lm.nplm --text=novel.txt
 
-Prints the perplexity of each model as it is, with an n-gram cache, and of a network also with a neural cache (Grave et
-al., 2017), under dynamic evaluation (Krause et al., 2018) and with both; for several runs also those of their mixture.
-The first validation words choose sizes and rates; all of them choose the weights of the mixtures. The models also
-learn from the test words, and under dynamic evaluation from the validation words before them, so these perplexities
-belong in a table of their own. The runs need one corpus, which is read again. A network takes 20 minutes or more on 2
-CPU cores; --methods=ngram_cache takes seconds.
+Prints the perplexity of each model without adaptation and with an n-gram cache; for networks also with a neural cache
+(Grave et al., 2017), with dynamic evaluation (Krause et al., 2018) and with both; for several runs also of their
+mixture. Sizes and rates are tuned on the first validation words, and mixture weights on all of them. The models also
+learn from the test words, and in dynamic evaluation from the validation words before them, so these perplexities are
+not comparable with static ones. All runs must have the same corpus, which is read again. A network takes 20 minutes or
+more on 2 CPU cores; --methods=ngram_cache takes seconds.
 
---text=FILE measures the models on your text, read as one stream as by `nplm score --stream`, without the corpus of the
-runs. The first fifth of its words takes the place of the validation words, and the rest that of the test words. The
-first fifth also measures the gradients that scale the steps of dynamic evaluation, instead of the training words.
+--text=FILE evaluates the models on your text as one stream, like `nplm score --stream`, without the corpus of the runs.
+The first fifth of the words replaces the validation words, and the rest the test words. The first fifth also replaces
+the training words for measuring the gradients that scale the steps of dynamic evaluation.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand
 from nplm_jax.utils.untrusted import read_text
 
-_PARTS = 5  # of a text, the first of which chooses
+_PARTS = 5  # of a text; the first is used for tuning
 METHODS = ('ngram_cache', 'neural_cache', 'dynamic')
 
 
@@ -51,13 +51,13 @@ def define(parser: Parser) -> None:
     parser.add_tokens()
     methods = 'methods to evaluate, separated by commas; default: %(default)s'
     parser.add_argument('--methods', default=','.join(METHODS), help=methods)
-    words = 'number of the first validation words, which choose sizes and rates'
+    words = 'number of first validation words used to tune sizes and rates'
     parser.add_argument('--tune_words', type=int, default=20_000, help=words)
     parser.add_results()
 
 
 def main(flags: argparse.Namespace) -> None:
-    """Measures the models and prints the table."""
+    """Evaluates the models and prints the table."""
     methods = flags.methods.split(',')
     known = set(methods) <= set(METHODS)
     require(known, '--methods', flags.methods, f'must be some of {", ".join(METHODS)}, between commas')
@@ -78,7 +78,7 @@ def _split(models: LoadedModels, text: str, flags: argparse.Namespace) -> Datase
     """Returns the words of a text, the first fifth for training and validation, the rest as test words.
 
     Raises:
-        BadInput: The fifth is too short to measure gradients.
+        BadInput: The first fifth is too short to measure gradients.
     """
     vocabulary = models.vocabulary
     lines = unspaced_scripts.join(vocabulary, text.split('\n'))
@@ -94,7 +94,7 @@ def _split(models: LoadedModels, text: str, flags: argparse.Namespace) -> Datase
 
 
 def make_table(rows: Sequence[dict[str, Any]]) -> str:
-    """Returns a Markdown table of the perplexities, the weights and the chosen values."""
+    """Returns a Markdown table of the perplexities, the weights and the tuned values."""
 
     def pairs(numbers: dict[str, float]) -> str:
         return ', '.join(f'{name} {float(f"{number:.3g}"):g}' for name, number in numbers.items())

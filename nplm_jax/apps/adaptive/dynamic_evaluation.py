@@ -1,10 +1,10 @@
-"""Dynamic evaluation: the network goes on learning from the words that it has predicted.
+"""Dynamic evaluation: the network keeps learning from the words that it has predicted.
 
 The stream is read in segments. The words of a segment are predicted with the parameters before it; then
 theta <- theta - rate g / (sqrt(MS) + e) + min(decay r, 1) (theta_0 - theta), r = sqrt(MS) / mean of sqrt(MS), where g
-is the gradient of the segment's mean NLL, MS its mean square on the training words and theta_0 the anchor. The anchor
-is the trained parameters and stays there in the paper. Here it may follow: theta_0 <- theta_0 + a (theta - theta_0), so
-that what holds for many texts, such as their genre, is kept when the words of one text are forgotten.
+is the gradient of the segment's mean NLL, MS its mean square on the training words and theta_0 the anchor. In the paper
+the anchor is fixed at the trained parameters. Here it may follow them, theta_0 <- theta_0 + a (theta - theta_0), so the
+model keeps properties of many texts, such as their genre, while it forgets the words of each text.
 Dims: T words of a span, S segments, B words of a segment.
 
 References:
@@ -37,9 +37,9 @@ class DynamicEvaluation(AdaptiveModel):
         model: The trained network.
         root_mean_squares: sqrt(MS) of each parameter, as `root_mean_square_gradients` returns it.
         rate: The learning rate.
-        decay: How fast the parameters return to the anchor, per segment.
-        segment: Words of a segment.
-        anchor_rate: a, how fast the anchor follows, per segment.
+        decay: The rate at which the parameters return to the anchor, per segment.
+        segment: The number of words per segment.
+        anchor_rate: a, the rate at which the anchor follows the parameters, per segment.
     """
 
     def __init__(
@@ -56,8 +56,8 @@ class DynamicEvaluation(AdaptiveModel):
         self.vocabulary_size = model.network.vocabulary_size
 
     def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
-        """See `LanguageModel.score_span`. The parameters at the start of the span are the trained ones."""
-        # Whole segments: those before the span fill the state.
+        """See `LanguageModel.score_span`. The span starts with the trained parameters."""
+        # Whole segments; the segments before the span only fill the state.
         num_static = min(-(-burn_in(self.model.network.body) // self.segment), span.start // self.segment)
         first = span.start - num_static * self.segment
         blocks = stream_blocks(self.model.network, tokens_T, Span(first, span.stop), self.segment)
@@ -70,13 +70,13 @@ class DynamicEvaluation(AdaptiveModel):
 def root_mean_square_gradients(
     model: NeuralLanguageModel, tokens_T: np.ndarray, span: Span, segment: int, num_segments: int
 ) -> Params:
-    """Returns sqrt(MS) of each parameter's gradient over segments of `span`, in stretches that are spread evenly.
+    """Returns sqrt(MS) of each parameter's gradient over segments of `span`, in evenly spaced stretches.
 
     Args:
         model: The network.
         tokens_T: Ids of the stream.
         span: The training words.
-        segment: Words of a segment.
+        segment: The number of words per segment.
         num_segments: The number of segments, rounded up to whole stretches.
     """
     stretch = SEGMENTS * segment
@@ -92,7 +92,7 @@ def root_mean_square_gradients(
 def _segment_loss(
     params: Params, network: Network, state: ReadState, ids_B: jax.Array, targets_B: jax.Array
 ) -> tuple[jax.Array, tuple[ReadState, jax.Array]]:
-    """Returns the mean NLL of a segment, nats per word, and with it the next state and the NLL of each word."""
+    """Returns the mean NLL of a segment, nats per word, with the next state and the NLL of each word as aux."""
     features, state = read(network, params, state, ids_B[None])
     nll_B = network.output.nll(params, by_example(features), targets_B)
     return jnp.mean(nll_B), (state, nll_B)
@@ -105,7 +105,7 @@ _gradients = jax.value_and_grad(_segment_loss, has_aux=True)
 def _add_squared_gradients(
     network: Network, params: Params, sums: Params, state: ReadState, ids_SxB: jax.Array, targets_SxB: jax.Array
 ) -> Params:
-    """Returns the sums with the squared gradients of consecutive segments."""
+    """Adds the squared gradients of consecutive segments to the sums."""
 
     def read_segment(carry: tuple[ReadState, Params], words: tuple[jax.Array, jax.Array]) -> tuple[Any, None]:
         state, sums = carry

@@ -1,4 +1,4 @@
-"""The neural cache: a word that followed a similar state is likely to follow again. Mix it with its network.
+"""The neural cache: words that followed similar states are likely to recur. Mix it with its network.
 
 P(w_t) is proportional to the sum over the last words w_i = w of exp(s cos(f_i, f_t)), where f_t are the network's
 features from which it predicts w_t. Dims: T words of a span, B words of a block, R remembered words, D features.
@@ -27,12 +27,12 @@ BLOCK = 256  # words that are compared with the remembered words at once
 
 
 class NeuralCache(AdaptiveModel):
-    """A language model that repeats words. A word that it does not remember has probability zero.
+    """A language model that repeats recent words. All other words have probability zero.
 
     Attributes:
         model: The network.
-        num_remembered: Number of last words that it remembers.
-        sharpness: s: 0 counts the words as a unigram cache does.
+        num_remembered: The number of recent words to remember.
+        sharpness: s; 0 gives a unigram cache.
     """
 
     def __init__(self, model: NeuralLanguageModel, num_remembered: int, sharpness: float) -> None:
@@ -40,7 +40,7 @@ class NeuralCache(AdaptiveModel):
         self.vocabulary_size = model.network.vocabulary_size
 
     def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
-        """See `LanguageModel.score_span`. The cache holds the words before the span, too."""
+        """See `LanguageModel.score_span`. The cache also holds the words before the span."""
         start = max(0, span.start - self.num_remembered - burn_in(self.model.network.body))
         blocks = stream_blocks(self.model.network, tokens_T, Span(start, span.stop), BLOCK)
         inputs = *blocks, self.num_remembered, jnp.float32(self.sharpness)
@@ -52,7 +52,7 @@ class NeuralCache(AdaptiveModel):
 def _read_unit_features(
     network: Network, params: Params, state: ReadState, ids_B: jax.Array
 ) -> tuple[jax.Array, ReadState]:
-    """Returns the features of all output matrices as one vector of length 1 a word, B x D, and the next state."""
+    """Returns the features of all output matrices as one unit vector per word, B x D, and the next state."""
     features, state = read(network, params, state, ids_B[None])
     features_BxD = jnp.concatenate(list(by_example(features).values()), axis=1)
     return features_BxD / jnp.linalg.norm(features_BxD, axis=1, keepdims=True), state

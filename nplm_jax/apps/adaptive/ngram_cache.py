@@ -1,4 +1,4 @@
-"""The n-gram cache: P(w | h) from the counts of the last words alone. Mix it with any model.
+"""The n-gram cache: P(w | h) from the counts of recent words only. Mix it with any model.
 
 P_0 = 1 / V; P_k(w | h) = (c(h_k, w) + a P_{k-1}(w | h)) / (c(h_k) + a), where h_k is the last k - 1 words and c counts
 n-grams among the words that are remembered. Dims: T words of a span, V vocabulary.
@@ -18,11 +18,11 @@ from nplm_jax.data.stream import Span
 
 
 class NgramCache(AdaptiveModel):
-    """A language model that knows the last words of the stream and nothing else.
+    """A language model that depends only on the recent words of the stream.
 
     Attributes:
-        order: The longest n-gram that is counted; 1 for a unigram cache.
-        num_remembered: Number of last words whose n-grams are counted.
+        order: The order of the longest n-grams; 1 for a unigram cache.
+        num_remembered: The number of recent words whose n-grams are counted.
         concentration: a, the weight of the shorter context in words.
     """
 
@@ -31,7 +31,7 @@ class NgramCache(AdaptiveModel):
         self.order, self.num_remembered, self.concentration = order, num_remembered, concentration
 
     def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
-        """See `LanguageModel.score_span`. The cache holds the words before the span, too."""
+        """See `LanguageModel.score_span`. The cache also holds the words before the span."""
         first = max(0, span.start - self.num_remembered - self.order)
         words = np.asarray(tokens_T[first : span.stop]).tolist()
         ngrams: collections.Counter[tuple[int, ...]] = collections.Counter()
@@ -43,7 +43,7 @@ class NgramCache(AdaptiveModel):
                 for counter, key in ((ngrams, (*context, words[t])), (contexts, context)):
                     counter[key] += amount
                     if not counter[key]:
-                        del counter[key]  # so that the memory does not grow with the text
+                        del counter[key]  # keeps the memory bounded
 
         for t, word in enumerate(words):
             for context in self._contexts(words, t):

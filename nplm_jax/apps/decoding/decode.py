@@ -1,15 +1,15 @@
-"""Speech recognition: the words of CTC emissions, by beam search with trained models.
+"""Decodes CTC emissions of a speech recognizer into words by beam search with trained models.
 
     nplm decode runs/brown-lstm runs/brown-kneser_ney_5 --emissions=test.npz --labels=labels.txt --lexicon=lexicon.txt
     nplm decode runs/brown-lstm --emissions=valid.npz --labels=... --lexicon=... --references=valid.txt --tune
 
 The file of --emissions has an array for each utterance, frames x labels: natural log-probabilities; the probabilities
-of each frame must sum to one. That of --labels has a label a line, in the order of the columns, among them the blank
-and the label between words. That of --lexicon has lines `word l a b e l s |`; a word may have several.
-Out-of-vocabulary words are scored as <rare>. Without --lexicon the search finds any words that the labels spell, and
-those outside the vocabulary cost more. That of --references has lines `UTTERANCE words`, and needs the package
-rapidfuzz. RUN may also be an ARPA file. Prints `UTTERANCE words`, with a tab between, and with --references the word
-error rate on stderr; with --tune the best weights as flags.
+of each frame must sum to one. The file of --labels has one label per line, in the order of the columns, including the
+CTC blank and the label between words. The file of --lexicon has lines `word l a b e l s |`; a word may have several
+lines. Out-of-vocabulary words are scored as <rare>. Without --lexicon the search finds any words that the labels spell
+and penalizes out-of-vocabulary words. The file of --references has lines `UTTERANCE words` and requires the package
+rapidfuzz. RUN may also be an ARPA file. Prints `UTTERANCE words`, separated by a tab; with --references, the word error
+rate on stderr; with --tune, the best weights as flags.
 """
 
 import argparse
@@ -48,13 +48,13 @@ def define(parser: Parser) -> None:
     parser.add_argument('--lexicon', default='', metavar='FILE', help='words and their spellings; default: any words')
     parser.add_argument('--references', default='', metavar='FILE', help='reference transcripts; default: none')
     parser.add_owned('references', '--tune', action='store_true', help='print weights tuned on the references')
-    weights = 'mixture weights of several runs, as of nplm score; default: equal'
+    weights = 'mixture weights of several runs, as in nplm score; default: equal'
     parser.add_argument('--weights', default='', help=weights)
     parser.add_argument('--lm_weight', type=float, default=1.0, help='weight of log P of the words')
     parser.add_argument('--word_score', type=float, default=0.0, help='added for each word')
     parser.add_argument('--blank', default='-', help="CTC's blank label")
     parser.add_argument('--silence', default=_SILENCE, help='label between words')
-    parser.add_argument('--beam_width', type=int, default=50, help='hypotheses that are kept')
+    parser.add_argument('--beam_width', type=int, default=50, help='number of hypotheses to keep')
     parser.add_output('file to write the words or the weights to; default: stdout')
 
 

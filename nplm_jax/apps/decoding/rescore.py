@@ -4,19 +4,18 @@
     nplm rescore runs/NAME --tune=references < alternatives
 
 Reads lines `id ||| words ||| scores ||| ...`, the format of Moses; only the first two fields are needed. Spaces around
-the separators are not part of a field. No words are an empty sentence, whose log10p is 0 without --end. Prints the
-alternatives of each id, the likeliest first, with ` ||| log10p` appended. With --score_weights, the numbers in the
-third field count too (names such as `LM0=` are skipped): the largest total is first, and ` ||| log10p ||| total` is
-appended. The total is --model_weight times log10p, plus --word_weight times the number of words, plus each of the
-numbers times its weight.
+the separators are not part of a field. An empty sentence has a log10p of 0 without --end. Prints the alternatives of
+each id, the most likely first, with ` ||| log10p` appended. With --score_weights, alternatives are sorted by their
+totals and get ` ||| log10p ||| total`. The total is --model_weight times log10p, plus --word_weight times the number of
+words, plus the weighted sum of the numbers in the third field (names such as `LM0=` are skipped).
 
 --format=kaldi reads lines `UTTERANCE-N words` from stdin and lines `UTTERANCE-N number` from the files of
 --score_files; Kaldi's nbest-to-linear writes both. These numbers are costs, so their weights should be negative. It
 prints the lines in the new order.
 
---tune=FILE tunes the weights instead: it prints them as flags, and what they gain on stderr. It minimises the word
-error rate of the first alternatives by exact line searches along one weight after another (Och, 2003), from five
-starting points. It needs the package rapidfuzz. FILE has one reference for each id: with Moses, line N + 1 is the
+--tune=FILE tunes the weights instead and prints them as flags, and their gain on stderr. It minimises the word error
+rate of the first alternatives by exact line searches along one weight after another (Och, 2003), from five starting
+points. It requires the package rapidfuzz. FILE has one reference for each id: with Moses, line N + 1 is the
 reference of id N; with Kaldi, a line is `UTTERANCE words`. Tune on lists other than those on which you report results.
 """
 

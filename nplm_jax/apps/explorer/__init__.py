@@ -1,3 +1,3 @@
 """Trained models in a browser: view has the page's data, state its link, page its layout, server both pages."""
 
-COMMANDS = {'explore': ('command', 'trained models in a browser')}
+COMMANDS = {'explore': ('command', 'explore trained models in a browser')}

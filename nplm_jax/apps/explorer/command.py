@@ -2,15 +2,16 @@
 
     nplm explore runs/brown-mlp9 runs/brown-kneser_ney_5
 
-Opens a local page: type a prompt and see what each model, and the mixture of all, expects next; weigh the models with
-sliders; click a word to append it and to see its neighbours on a map of the networks' features; see how much each word
-of the text surprised each model; let a model continue the text. The address restores what is shown; the page lists its
-keys. Needs no internet, but NiceGUI and scikit-learn (pip install "nplm-jax[explore]"). Ctrl-C ends it.
+Opens a local page: type a prompt and see the next words predicted by each model and by their mixture; weight the models
+with sliders; click a word to append it and to see its neighbours on a map of the networks' features; see the surprisal
+of each word under each model; let a model continue the text. The address of the page restores its state; the page lists
+its keyboard shortcuts. Requires NiceGUI and scikit-learn (pip install "nplm-jax[explore]") but no internet. Ctrl-C
+stops the server.
 
---tour shows the paper's network at work instead: the features, hidden units, scores and softmax for a context that you
-type, and the network's training curve, also while it trains. An n-gram run, if given, stands beside it.
+--tour shows the computation of the paper's network instead: the features, hidden units, scores and softmax for a
+context that you type, and the training curve, also during training. An n-gram run is shown for comparison if given.
 
-The page answers only to the names of this machine and to --host. It has no password.
+The server accepts only the host names of this machine and --host. It has no password.
 """
 
 import argparse

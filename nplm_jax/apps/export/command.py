@@ -1,4 +1,4 @@
-"""A trained model as a file of another tool.
+"""Exports a trained model to the format of another tool.
 
     nplm export runs/brown-kneser_ney_5 --to=arpa --output=kn5.arpa
     nplm export runs/brown-mlp9 --to=onnx --output=mlp9.onnx

@@ -1,13 +1,13 @@
-"""The word features of a trained network: neighbours of frequent words, maps, files for other tools.
+"""Shows the word features of a trained network: neighbours of words, maps, files for other tools.
 
     nplm features runs/brown-mlp9 --words="house love"      # prints their neighbours
     nplm features runs/brown-mlp9 --maps                    # draws pca.png and tsne.png, or plane.png for two features
     nplm features runs/brown-mlp9 --export --output=DIR     # features.txt and features.bin (word2vec), projector/
 
 By default the words are the five most frequent nouns, verbs, adjectives and adverbs by Brown's tags, and the twenty
-most frequent words of other corpora; special tokens such as <p> are left out, also of the maps. Of a run with pieces,
---words are pieces: `house` is ` house` if no piece is `house` itself, `␣house` always is. Files go to the current
-folder or to --output=DIR; projector/ is for TensorBoard. Maps need scikit-learn.
+most frequent words of other corpora; special tokens such as <p> are omitted, also from the maps. For a run with pieces,
+--words are pieces: `house` means ` house` if there is no piece `house`, and `␣house` always means ` house`. Files are
+written to the current folder or to --output=DIR; projector/ is for TensorBoard. Maps require scikit-learn.
 """
 
 from __future__ import annotations

@@ -1,3 +1,3 @@
-"""Documents of a corpus, kept by the perplexity that a model gives them."""
+"""Filtering of documents by perplexity."""
 
-COMMANDS = {'filter': ('command', 'documents of .jsonl, Parquet and text, kept by their perplexity')}
+COMMANDS = {'filter': ('command', 'filter documents in .jsonl, Parquet and text files by perplexity')}

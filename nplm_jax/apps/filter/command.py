@@ -1,20 +1,20 @@
-"""Documents of a corpus, kept by the perplexity that a model gives them.
+"""Filters the documents of a corpus by their perplexity under a model.
 
     nplm filter runs/NAME --text docs.jsonl
     nplm filter runs/NAME --text docs.jsonl --below=300 --output=kept.jsonl
     nplm filter lm.arpa --text part-*.parquet --below=30% --output=kept --field=content --column=perplexity
 
-Without a bound it prints how many documents have which perplexity, the deciles, and the documents of the lowest and the
-highest perplexity, to choose a bound by. With --below or --above it writes the documents within the bounds to --output,
-in the format in which they came, with all their columns and in their order. A bound is a perplexity, or a share of the
-documents such as 30%, for which the files are read twice.
+Without a bound, prints a histogram of the perplexities, the deciles, and the documents with the lowest and the highest
+perplexity, to help choose a bound. With --below or --above, writes the documents within the bounds to --output, in
+their original format and order and with all their columns. A bound is a perplexity or a share of the documents such as
+30%; for a share, the files are read twice.
 
-A document is a row of .jsonl or .parquet, whose column --field is its text, or a line of any other file
-(--documents=paragraphs: what stands between blank lines). Text and .jsonl may be compressed: .gz, .zst. The perplexity
-is per token, all lines of the document scored alone, as `nplm score --summary` prints it; with --end line ends count,
-as in KenLM and CCNet. Documents without words are counted and left out; the perplexity of a document without a known
-word counts as infinite, so --below never keeps it. Memory is that of the model, of about 100,000 words or the longest
-document, and of 8 bytes per document.
+A document is a row of .jsonl or .parquet, with its text in the column --field, or a line of any other file (with
+--documents=paragraphs, a paragraph between empty lines). Text and .jsonl may be compressed: .gz, .zst. The perplexity
+is per token, with the lines of a document scored separately, as in `nplm score --summary`; --end includes line ends, as
+in KenLM and CCNet. Documents without words are counted and dropped. Documents without known words have an infinite
+perplexity, so --below never keeps them. The memory holds the model, about 100,000 words or the longest document, and 8
+bytes per document.
 """
 
 import argparse
@@ -48,14 +48,14 @@ def define(parser: Parser) -> None:
     above = 'keep documents whose perplexity is P or more; 30%% drops the 30%% with the lowest; default: no bound'
     parser.add_owned('output', '--below', default='', metavar='P', help=below)
     parser.add_owned('output', '--above', default='', metavar='P', help=above)
-    output = 'file to write, or for several files a folder, in which each has its name; default: none'
+    output = 'output file, or output folder for several files, which keep their names; default: none'
     parser.add_output(output, may_be_folder=True)
     parser.add_argument('--field', default='text', metavar='COLUMN', help='column of the text in .jsonl and .parquet')
-    column = 'add the perplexity as this column of the output; default: no column'
+    column = 'add the perplexity to the output as this column; default: no column'
     parser.add_owned('output', '--column', default='', help=column)
     kinds = 'of text: a document is a line, or a paragraph between blank lines'
     parser.add_argument('--documents', default='lines', choices=('lines', 'paragraphs'), help=kinds)
-    parser.add_switch('--end', 'count the end of each line, as `nplm score --end` and KenLM do')
+    parser.add_switch('--end', 'score the end of each line, like `nplm score --end` and KenLM')
     parser.add_figure('draw the histogram into this file; default: no figure')
     parser.add_json()
 
@@ -80,7 +80,7 @@ def main(flags: argparse.Namespace) -> None:
         if not any(bound and bound.is_share for bound in bounds):
             files = list(outputs)
     for file in files:
-        next(documents.read(file, layout), None)  # refuses most bad files before the model is loaded
+        next(documents.read(file, layout), None)  # rejects most bad files before the model is loaded
 
     models = load_models(flags.runs)
     job = selection.Job(files, outputs, layout, selection.Scorer(models, flags.tokens, flags.end), above, below)
@@ -116,7 +116,7 @@ def _describe(results: dict[str, Any]) -> str:
 
 
 def _parse_bound(flag: str, text: str) -> Bound | None:
-    """Returns the bound that a flag gives, None for no bound. Raises BadInput if it is neither number nor share."""
+    """Parses the bound of a flag; None for no bound. Raises BadInput if it is neither a number nor a share."""
     if not text:
         return None
     problem = 'must be a perplexity above 0, such as 300, or a share between 0% and 100%, such as 30%'
@@ -128,10 +128,10 @@ def _parse_bound(flag: str, text: str) -> Bound | None:
 
 
 def _plan_outputs(files: Sequence[pathlib.Path], output: str, overwrite: bool) -> dict[pathlib.Path, pathlib.Path]:
-    """Returns the file to write for each file, without those that an earlier command wrote unless `overwrite`.
+    """Returns the output of each file, without existing outputs unless `overwrite`.
 
     Raises:
-        BadInput: No output can be written, or all are there.
+        BadInput: The output is not writable, or all outputs exist.
     """
     path = expand('--output', output)
     is_folder = len(files) > 1 or path.is_dir() or output.endswith('/')

@@ -1,4 +1,4 @@
-"""How the perplexities of documents are distributed: counts, deciles, and examples of both ends."""
+"""The distribution of document perplexities: counts, deciles, and examples from both ends."""
 
 import heapq
 import math
@@ -37,7 +37,7 @@ class Distribution:
         return np.sort(np.concatenate(self._parts)) if self._parts else np.zeros(0)
 
     def results(self) -> dict[str, Any]:
-        """Returns the counts, the deciles and the examples for JSON. There is a document."""
+        """Returns the counts, the deciles and the examples for JSON. Requires at least one document."""
         sorted_D = self.perplexities()
         edges = bin_edges(sorted_D)
         counts = np.diff(np.searchsorted(sorted_D, edges)).tolist()
@@ -51,7 +51,7 @@ class Distribution:
 
 
 def quantile(sorted_D: np.ndarray, share: float) -> float:
-    """Returns a perplexity below which at most this share of the documents lies."""
+    """Returns a perplexity such that at most this share of the documents is below it."""
     place = math.floor(share * len(sorted_D) + 1e-9)
     return float(sorted_D[place]) if place < len(sorted_D) else math.inf
 

@@ -1,4 +1,4 @@
-"""Files of documents, read in batches of bounded size, and files of the same format with some of their documents.
+"""Reading of documents in batches of bounded size, and writing of selected documents in the same format.
 
 A row of .jsonl or .parquet is a document, and a line of any other file, or a paragraph of it. Text and .jsonl may be
 compressed: .gz, .zst. Dims: D documents of a batch.
@@ -27,12 +27,12 @@ _GROUP_BYTES, _GROUP_ROWS = 2**26, 2**16  # of a row group that is written
 
 
 class Layout(NamedTuple):
-    """Where the documents of a file are.
+    """The location of the documents in a file.
 
     Attributes:
         field: The column of the text in .jsonl and .parquet.
-        paragraphs: Whether a document of a text is a paragraph, which a blank line ends, and not a line.
-        column: The column of the perplexity that the output gets; empty for none.
+        paragraphs: Whether a document in a text file is a paragraph, ended by an empty line, rather than a line.
+        column: The column for the perplexity in the output; empty for no column.
     """
 
     field: str = 'text'
@@ -44,9 +44,9 @@ class Batch(NamedTuple):
     """Consecutive documents of a file.
 
     Attributes:
-        texts: Their texts.
-        rows: What the file has of them: lines of JSON, paragraphs or lines of text, or record batches of pyarrow.
-        position: Bytes of the file that have been read.
+        texts: The texts of the documents.
+        rows: The documents as in the file: lines of JSON, paragraphs or lines of text, or pyarrow record batches.
+        position: The number of bytes of the file read so far.
     """
 
     texts: list[str]
@@ -55,7 +55,7 @@ class Batch(NamedTuple):
 
 
 Write = Callable[[Batch, np.ndarray, np.ndarray], None]
-"""Writes the documents of a batch that are kept (bool, D) with their perplexities (float64, D)."""
+"""Writes the kept documents (bool, D) of a batch with their perplexities (float64, D)."""
 
 
 def kind_of(file: pathlib.Path) -> str:
@@ -69,8 +69,8 @@ def read(file: pathlib.Path, layout: Layout) -> Iterator[Batch]:
     """Reads the documents of a file.
 
     Raises:
-        BadInput: The file is missing, damaged or not text, it lacks the column of the text or has that of the
-            perplexity, or the package that reads it is missing. The message names the file, and the line of a text.
+        BadInput: The file is missing, damaged or not text; it lacks the text column or already has the perplexity
+            column; or the package that reads it is missing. The message names the file and, for text, the line.
     """
     name, kind, compression = str(file), kind_of(file), formats.split_suffix(file)[1]
     require(not layout.column or kind != TEXT, '--column', layout.column, f'{file} is text, which has no columns')
@@ -89,20 +89,20 @@ def read(file: pathlib.Path, layout: Layout) -> Iterator[Batch]:
 
 @contextlib.contextmanager
 def write(file: pathlib.Path, layout: Layout) -> Iterator[Write]:
-    """Opens a file for documents that `read` has read from a file of the same format.
+    """Opens a file for writing documents that `read` returned for a file of the same format.
 
     It has a temporary name until the block ends without an exception.
 
     Args:
         file: The file.
-        layout: That of the file that was read.
+        layout: The layout of the file that was read.
 
     Yields:
         A function that writes documents.
 
     Raises:
         BadInput: The package that writes the file is missing.
-        OSError: The disk refuses.
+        OSError: The file cannot be written.
     """
     name, compression = str(file), formats.split_suffix(file)[1]
     with contextlib.ExitStack() as stack:
@@ -133,7 +133,7 @@ def _group(rows: Iterable[tuple[Any, list[str]]], position: Callable[[], int]) -
 
 
 def _lines(file: pathlib.Path, content: BinaryIO) -> Iterator[str]:
-    """Yields the lines of a text without their ends. Raises BadInput, which names the line, where one is no text."""
+    """Yields the lines of a text without line ends. Raises BadInput with the line number if a line is not text."""
     for number in itertools.count(1):
         if not (data := content.readline(_MAX_BYTES + 1)):
             return
@@ -144,7 +144,7 @@ def _lines(file: pathlib.Path, content: BinaryIO) -> Iterator[str]:
 
 
 def _paragraphs(lines: Iterable[str]) -> Iterator[str]:
-    """Yields the paragraphs of a text, between blank lines."""
+    """Yields the paragraphs of a text, which empty lines separate."""
     for has_words, group in itertools.groupby(lines, lambda line: bool(line.strip())):
         if has_words:
             yield '\n'.join(group)
@@ -153,7 +153,7 @@ def _paragraphs(lines: Iterable[str]) -> Iterator[str]:
 def _write_lines(
     content: IO[bytes], layout: Layout, batch: Batch, is_kept_D: np.ndarray, perplexities_D: np.ndarray
 ) -> None:
-    """Writes documents as lines, those of JSON with the new column at their ends; see `Write`."""
+    """Writes documents as lines and appends the new column to JSON lines; see `Write`."""
     for i in np.flatnonzero(is_kept_D).tolist():
         row = batch.rows[i]
         data = row if isinstance(row, bytes) else row.encode() + b'\n' * layout.paragraphs
@@ -163,7 +163,7 @@ def _write_lines(
 
 
 class _ParquetWriter:
-    """Writes tables with the schema of the first one, in row groups of some size."""
+    """Writes tables with the schema of the first one, in large row groups."""
 
     def __init__(self, pyarrow: Any, file: IO[bytes], column: str) -> None:
         self._pyarrow, self._file, self._column = pyarrow, file, column
@@ -189,7 +189,7 @@ class _ParquetWriter:
             self._flush()
 
     def close(self) -> None:
-        """Writes what is left, and the end of the file."""
+        """Writes the remaining rows and the end of the file."""
         if self._writer:
             with self._writer:
                 self._flush()

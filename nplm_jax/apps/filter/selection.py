@@ -1,4 +1,4 @@
-"""Documents scored by a model, and those within bounds written. Dims: D documents of a batch."""
+"""Scoring of documents and selection by bounds. Dims: D documents of a batch."""
 
 import collections
 import dataclasses
@@ -22,7 +22,7 @@ from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.progress import progress_bar
 
 Scored = Iterator[tuple[Batch, np.ndarray]]
-"""Batches with the perplexity of each document; NaN for one without words."""
+"""Batches with the perplexity of each document, which is NaN without words."""
 
 
 class Bound(NamedTuple):
@@ -32,17 +32,17 @@ class Bound(NamedTuple):
     is_share: bool
 
     def resolve(self, sorted_D: np.ndarray) -> float:
-        """Returns the perplexity, of a share that of these documents."""
+        """Returns the bound as a perplexity; a share refers to these documents."""
         return quantile(sorted_D, self.value) if self.is_share else self.value
 
 
 class Scorer:
-    """A model that scores documents as `nplm score` does.
+    """A model that scores documents like `nplm score`.
 
     Attributes:
         models: The model.
-        tokens: How text is split; see `words.reading`.
-        end: The words that end a line: `<p>`, or none.
+        tokens: The way to split text; see `words.reading`.
+        end: The words that end a line: `<p>` or empty.
     """
 
     def __init__(self, models: LoadedModels, tokens: str = '', end: bool = False) -> None:
@@ -53,15 +53,15 @@ class Scorer:
         reading(models.vocabulary.tokenizer, tokens)  # refuses --tokens before a file is read
 
     def score(self, texts: Sequence[str]) -> tuple[np.ndarray, dict[str, int]]:
-        """Scores documents, each line of them alone.
+        """Scores documents, with each line scored separately.
 
         Args:
             texts: The texts of the documents.
 
         Returns:
-            The perplexity of each document (float64): NaN for one without words, infinite for one without a known word.
-            And the numbers of documents with words (`documents`), without words (`empty`) and without a known word
-            (`unknown`), of words (`words`), and of words outside the vocabulary (`oovs`).
+            The perplexity of each document (float64), NaN without words and infinite without known words; and the
+            numbers of documents with words (`documents`), without words (`empty`) and without known words (`unknown`),
+            of words (`words`), and of words outside the vocabulary (`oovs`).
         """
         lines = [text.removesuffix('\n').split('\n') for text in texts]
         words = self.models.tokenize_lines([*itertools.chain.from_iterable(lines)], self.tokens)
@@ -91,11 +91,11 @@ class Job:
 
     Attributes:
         files: The files to score.
-        outputs: The file to write for some, all or none of them.
-        layout: Their layout.
+        outputs: The output of each file that has one.
+        layout: The layout of the files.
         scorer: The model.
-        above: The lowest perplexity to write; None for all.
-        below: The perplexity below which documents are written; None for all.
+        above: The lowest perplexity to keep; None for no bound.
+        below: The upper bound of the perplexities to keep, exclusive; None for no bound.
         found: The perplexities of the documents with words, after `run`.
     """
 
@@ -132,7 +132,7 @@ class Job:
         return {**counts, 'bounds': {k: v for k, v in bounds.items() if v is not None}, 'files': written}
 
     def _score(self, file: pathlib.Path, counts: collections.Counter[str], bar: tqdm.tqdm) -> Scored:
-        """Yields the batches of a file with the perplexities of their documents; adds to the counts."""
+        """Yields the batches of a file with the perplexities of their documents and updates the counts."""
         position = 0
         for batch in documents.read(file, self.layout):
             perplexities_D, counted = self.scorer.score(batch.texts)
@@ -144,7 +144,7 @@ class Job:
             position = batch.position
 
     def _again(self, file: pathlib.Path, known: Sequence[np.ndarray]) -> Scored:
-        """Yields the batches of a file again, with the perplexities that their documents had."""
+        """Yields the batches of a file again, with the perplexities computed before."""
         for batch, perplexities_D in itertools.zip_longest(documents.read(file, self.layout), known):
             if batch is None or perplexities_D is None or len(batch.texts) != len(perplexities_D):
                 raise BadInput(file, 'has changed since it was scored')

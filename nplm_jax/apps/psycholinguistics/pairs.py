@@ -1,17 +1,17 @@
-"""Minimal pairs: of how many pairs a model finds the good sentence likelier than the bad one.
+"""Evaluates models on minimal pairs: the share of pairs whose good sentence is more likely than the bad one.
 
     nplm pairs runs/brown-mlp9 runs/brown-kneser_ney_5 --table=pairs.csv --output=scored.csv
     nplm pairs runs/brown-mlp9 --table=adjunct_island.jsonl --group=UID
     nplm pairs runs/brown-mlp9 --table=pairs.tsv --region_good=verb_good --region_bad=verb_bad
 
-The table is .csv, .tsv, .parquet or .jsonl with one row a pair: columns good and bad, or BLiMP's sentence_good and
+The table is .csv, .tsv, .parquet or .jsonl with one row per pair: columns good and bad, or BLiMP's sentence_good and
 sentence_bad. A pair is correct if the good sentence, as a whole, has the higher probability (BLiMP's rule). Two
 sentences whose log-probabilities differ by at most 1e-5 nats are a tie, which counts as half a correct pair unless
 --ties says otherwise.
 
 Prints for each run and group the pairs, the correct ones and the ties, for all pairs and for those whose words are all
 in the vocabulary (known). With columns of regions it prints the mean surprisal of the bad region minus that of the good
-one, in bits, as of `nplm surprisal`. --output has one row a pair: the columns of the table, and for each run the
+one, in bits, as in `nplm surprisal`. --output has one row per pair: the columns of the table, and for each run the
 surprisal of both sentences and regions, the differences, and whether the pair is correct, wrong or a tie.
 """
 
@@ -36,7 +36,7 @@ from nplm_jax.utils.errors import require
 def define(parser: Parser) -> None:
     """Adds the flags."""
     parser.add_runs()
-    parser.add_argument('--table', required=True, help='.csv, .tsv, .parquet or .jsonl with one row a pair; required')
+    parser.add_argument('--table', required=True, help='.csv, .tsv, .parquet or .jsonl with one row per pair; required')
     for name in ('good', 'bad'):
         help = f'the column of the {name} sentences; default: {name}, or sentence_{name}'
         parser.add_argument(f'--{name}', default='', metavar='COLUMN', help=help)

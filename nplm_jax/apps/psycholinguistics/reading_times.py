@@ -1,21 +1,21 @@
-"""How much better reading times are predicted with a model's surprisals than without.
+"""Measures how much a model's surprisals improve the prediction of reading times.
 
     nplm reading-times runs/brown-mlp9 runs/brown-kneser_ney_5 --table=times.csv --time=rt --figure=gains.png
     nplm reading-times runs/brown-mlp9 --table=times.tsv --item=item,condition --output=predictors.csv
 
-The table is .csv, .tsv, .parquet or .jsonl with one row a word: its item, zone, word and mean reading time; the rows of
-an item together and in reading order. An empty time, or NA, is missing.
+The table is .csv, .tsv, .parquet or .jsonl with one row per word: its item, zone, word and mean reading time. The rows
+of an item are adjacent and in reading order. An empty time or NA is missing.
 
 A linear regression predicts the (log) time of a word from its length, its log frequency, their product, all three for
-the two words before, punctuation, and the place in sentence and item; a second one also has the surprisals of the word
-and of the two words before. Both predict the items of each fold from those of the others, less the mean of each item.
-The gain is the difference of their log-likelihoods per word, in thousandths of a nat, with its 95% interval over
-resamples of the items. Analysed are words with a time that are not among the first three of their item, nor first or
-last in a sentence, and that are in the vocabulary, as the word before is.
+the two words before, punctuation, and the position in sentence and item; a second regression also uses the surprisals
+of the word and of the two words before. Both predict the items of each fold from the other folds, with the mean of each
+item subtracted. The gain is the difference in log-likelihood per word, in thousandths of a nat, with a 95% interval
+over resamples of the items. The analysis covers words with a time that are not among the first three of their item, are
+not first or last in a sentence, and are in the vocabulary together with the preceding word.
 
-With --item=item,condition each condition is a text of its own, and those of one item are in one fold and resampled
-together. --item=item,reader takes a table with one row per word and reader, without averaging it. --output has the rows
-of the table with all predictors and the column analysed, for R. docs/howto/reading_times.md has an example.
+With --item=item,condition each condition is a separate text, and the conditions of an item are in the same fold and
+resampled together. --item=item,reader reads a table with one row per word and reader, without averaging. --output has
+the rows of the table with all predictors and the column `analysed`, for R. docs/howto/reading_times.md has an example.
 """
 
 import argparse
@@ -36,7 +36,7 @@ from nplm_jax.utils.io import expand
 def define(parser: Parser) -> None:
     """Adds the flags."""
     parser.add_runs()
-    parser.add_argument('--table', required=True, help='.csv, .tsv, .parquet or .jsonl with one row a word; required')
+    parser.add_argument('--table', required=True, help='.csv, .tsv, .parquet or .jsonl with one row per word; required')
     parser.add_argument('--time', default='time', metavar='COLUMN', help='the column of reading times')
     scale = 'whether the logarithm of the time is predicted or the time itself'
     parser.add_argument('--scale', default='log', choices=('log', 'ms'), help=scale)

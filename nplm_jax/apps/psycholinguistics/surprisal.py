@@ -1,18 +1,19 @@
-"""Surprisal in bits, entropy and rank of the words of an experiment, as a table.
+"""Computes the surprisal in bits, entropy and rank of the words of an experiment.
 
     nplm surprisal runs/brown-mlp9 runs/brown-kneser_ney_5 --table=stimuli.tsv --spillover=2 --output=surprisal.tsv
     nplm surprisal runs/brown-mlp9 --table=items.csv --sentence=sentence --item=item,condition --figure=surprisal.png
     nplm surprisal runs/brown-mlp9 < sentences.txt
 
-Reads a table with the columns item, zone and word, one row a word, the rows of an item together and in the order of
-their zones; or with --sentence a table with one row an item. A table is .tsv, .csv (separated by commas or semicolons),
-.parquet or .jsonl. Without --table it reads stdin, a line an item; if there are blank lines, these separate the items.
-Each item is read on its own and does not depend on the others. In a table with one row per word and reader,
+Reads a table with the columns item, zone and word and one row per word, in which the rows of an item are adjacent and
+ordered by zone; or, with --sentence, a table with one row per item. A table is .tsv, .csv (separated by commas or
+semicolons), .parquet or .jsonl. Without --table, reads stdin with one item per line or, if there are empty lines, with
+items separated by empty lines. Items are scored independently. For a table with one row per word and reader,
 --item=item,reader names both columns.
 
-Writes the table with more columns: the tokens that the word was cut into, its length, log frequency, whether it is in
-the vocabulary and how it was scored; for each run surprisal_RUN (the sum over the word's tokens), entropy_RUN (of the
-next word, before this one), entropy_reduction_RUN and rank_RUN. docs/reference/surprisal.md says what each is.
+Writes the table with additional columns: the tokens of the word, its length, its log frequency, whether it is in the
+vocabulary, and how it was scored; for each run surprisal_RUN (the sum over the word's tokens), entropy_RUN (of the
+distribution that predicts the word), entropy_reduction_RUN and rank_RUN. docs/reference/surprisal.md defines the
+columns.
 --long writes one row per word and run instead, with the columns model, surprisal, entropy, entropy_reduction and rank.
 --figure=FILE.png draws the surprisal of each word, one panel per item.
 """

@@ -1,3 +1,3 @@
 """The spelling of words outside the vocabulary."""
 
-COMMANDS = {'spell': ('command', 'the spelling of words outside the vocabulary, for score --open and generate --open')}
+COMMANDS = {'spell': ('command', 'train the spelling of unknown words for score --open and generate --open')}

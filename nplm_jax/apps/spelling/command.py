@@ -1,4 +1,4 @@
-"""The spelling of the words that a run does not know, so that it scores and writes any word.
+"""Trains a spelling model of unknown words, with which a run can score and generate any word.
 
     nplm spell runs/NAME
     nplm spell runs/NAME --family=modified_kneser_ney --n=6
@@ -6,14 +6,14 @@
     nplm generate runs/NAME --open
 
 Trains a small network of the paper's kind on the characters of the training words outside the run's vocabulary, in a
-minute or less, and saves it as runs/NAME/spelling; the same command goes on with a training that was stopped. Any
-other model.family may spell, --family=modified_kneser_ney in a second. Then
+minute or less, and saves it as runs/NAME/spelling; the same command resumes a stopped training. --family selects any
+other model.family; modified_kneser_ney takes a second. Then
 
     P(w | context) = P(<rare> | context) P(spelling of w | w is outside the vocabulary)
 
-for a word outside the vocabulary, and no string without blanks is impossible. Prints the bits per character of the
-validation and the test words outside the vocabulary, the end of a word counted as a character, and some words that the
-network writes. Training reports on stderr.
+for a word outside the vocabulary, so every string without whitespace has a positive probability. Prints the bits per
+character of the validation and test words outside the vocabulary, with the end of a word counted as a character, and
+some generated words. Training progress is printed to stderr.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Many runs of one config or of several: grids, searches, jobs of SLURM, points that train together."""
+"""Multiple runs of one or several configs: grids, searches, SLURM jobs, vectorized training."""
 
-COMMANDS = {'sweep': ('command', 'train a config with several values of its keys')}
+COMMANDS = {'sweep': ('command', 'train a config with several values of its keys, or several configs')}
 LAUNCH = 'launch:EXTENSION'  # see `cli.launch_flags.Extension`

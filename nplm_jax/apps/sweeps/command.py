@@ -1,15 +1,15 @@
-"""Many training runs, of one config or of several, with a table and a figure.
+"""Runs sweeps over one or several configs, with a table and a figure of the results.
 
     nplm sweep brown
     nplm sweep brown:mlp9 brown:mlp9,lstm brown:kneser_ney_5
     nplm sweep brown model.m=30,60 model.h=50,100 --config.train.epochs=2
     nplm sweep brown seed=1,2,3 optimizer.learning_rate=0.5,1 --vectorize
 
-Every combination of the values of KEY=VALUE,VALUE,... runs in its own folder; without such words, every point that the
-config file's sweep() yields. Several configs are compared. --vectorize trains points that differ only in seed, learning
-rate or decay together.
---launcher=local or slurm with --jobs runs the points as processes or jobs. The same command resumes a sweep that was
-stopped. Prints a table of perplexities, which marks the best on validation.
+Runs every combination of the values in KEY=VALUE,VALUE,..., each in its own folder; without such arguments, every point
+yielded by sweep() of the config file. Several configs are compared with each other. --vectorize trains points that
+differ only in seed, learning rate or decay together. --launcher=local or slurm, with --jobs, runs the points as
+processes or jobs. The same command resumes a stopped sweep. Prints a table of perplexities, in which the run with the
+best validation perplexity is marked.
 """
 
 import argparse
@@ -25,8 +25,8 @@ from nplm_jax.utils.errors import require
 
 def define(parser: Parser) -> None:
     """Adds the flags, which `launch.parse_flags` parses."""
-    axes = '[CONFIG[:ROW] ... | KEY=VALUE,... ...]'
-    parser.usage = f'nplm sweep CONFIG[:ROW] {axes} [--config.KEY=VALUE ...] [--flags]'
+    axes = '[CONFIG[:PRESET] ... | KEY=VALUE,... ...]'
+    parser.usage = f'nplm sweep CONFIG[:PRESET] {axes} [--config.KEY=VALUE ...] [--flags]'
     train.add_config(parser)
     parser.add_argument('axes', nargs='*', metavar='KEY=VALUE,...', help='values of a key; default: those of sweep()')
 
@@ -45,7 +45,7 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 def split_axes(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Splits the words after the configs into flags with their values, and axes KEY=VALUE,..., which stand for --grid.
+    """Splits the words after the configs into flags with their values and axes KEY=VALUE,..., short for --grid.
 
     Examples:
         >>> split_axes(['model.h=50,100', '--slurm', 'partition=gpu', '--novectorize', 'seed=1,2'])

@@ -1,4 +1,4 @@
-"""The part of `launch.py` that sweeps, searches and starts jobs. Imports no JAX before it runs."""
+"""Extension of `launch.py` by sweeps, searches and jobs. Imports no JAX before it runs."""
 
 import re
 import types
@@ -16,7 +16,7 @@ Flag: TypeAlias = flags.FlagHolder[Any]
 _EXCLUDED: list[tuple[Flag, tuple[Flag, ...]]] = [
     (asked.SEARCH, (asked.SWEEP, asked.GRID, asked.CONFIGS, asked.VECTORIZE, DISTRIBUTED, PROCESSES, MINUTES)),
     (MINUTES, (asked.SWEEP, asked.GRID, asked.CONFIGS, asked.LAUNCHER)),
-    (asked.SWEEP, (asked.GRID, asked.CONFIGS, DISTRIBUTED)),  # a grid is that of KEY=VALUE words too
+    (asked.SWEEP, (asked.GRID, asked.CONFIGS, DISTRIBUTED)),  # --grid includes KEY=VALUE words
     (asked.CONFIGS, (asked.GRID, DISTRIBUTED)),
     (asked.GRID, (DISTRIBUTED,)),
     (asked.VECTORIZE, (asked.LAUNCHER,)),
@@ -30,7 +30,7 @@ def _is_given(flag: Flag) -> bool:
 
 def _refuse(flag: Flag, problem: str) -> BadInput:
     shown = ','.join(flag.value) if isinstance(flag.value, list) else flag.value
-    is_shown = shown is not True and flag.name != asked.STORAGE.name  # which may have a password
+    is_shown = shown is not True and flag.name != asked.STORAGE.name  # its value may contain a password
     return BadInput(f'--{flag.name}', problem, value=shown if is_shown else ...)
 
 

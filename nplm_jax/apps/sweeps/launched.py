@@ -1,4 +1,4 @@
-"""What the flags of sweeps, searches and jobs run."""
+"""Execution of sweeps, searches and jobs according to the flags."""
 
 import importlib.util
 import os
@@ -16,10 +16,10 @@ from nplm_jax.utils.errors import BadInput, Resumable
 
 
 def run(launch: Launch) -> None:
-    """Runs the points of a sweep, the trials of a search, or one run as a job; prints the table.
+    """Runs the points of a sweep, the trials of a search, or one run as a job, and prints the table.
 
     Raises:
-        BadInput: A point, the search space or the folder cannot serve.
+        BadInput: A point, the search space or the folder is invalid.
         Resumable: The job of a single run, or the processes of a search, ended without a result.
     """
     points, impossible = find_points(launch)
@@ -44,7 +44,7 @@ def run(launch: Launch) -> None:
 
 
 def find_points(launch: Launch) -> Points:
-    """Returns the points that the flags name; the run itself where they name no sweep."""
+    """Returns the points selected by the flags, or the run itself if they select no sweep."""
     if asked.CONFIGS.value:
         return Points(sweep_points.config_points(asked.CONFIGS.value.split(';'), launch.overrides), {})
     if asked.SWEEP.value:
@@ -55,11 +55,11 @@ def find_points(launch: Launch) -> Points:
 
 
 def run_search(launch: Launch) -> str:
-    """Runs the search that the flags ask for, in this process or as jobs. Returns its table.
+    """Runs the requested search in this process or as jobs. Returns its table.
 
     Raises:
-        BadInput: A package is not installed, the config file has no search space or a wrong one, the folder cannot
-            serve, or the database has a wrong URL.
+        BadInput: A package is not installed, the config file has no valid search space, or the folder or the URL of the
+            database is invalid.
     """
     if importlib.util.find_spec('optuna') is None:
         raise BadInput('--search', 'Optuna is not installed: pip install "nplm-jax[search]"')
@@ -73,17 +73,17 @@ def run_search(launch: Launch) -> str:
     searching = search.Search(space, launch.folder, url, asked.SEARCH.value, words, PROCESS_ID.value)
     if not asked.LAUNCHER.value:
         return searching.run()
-    if asked.STORAGE.value:  # in the environment of child processes: a command line would show its password
+    if asked.STORAGE.value:  # passed in the environment, because a command line would show the password
         os.environ['NPLM_STORAGE'] = asked.STORAGE.value
     options = launchers.parse_slurm_options(asked.SLURM.value)
     return searching.run_jobs(asked.JOBS.value or 1, asked.LAUNCHER.value, options, launch.scheduler_flags)
 
 
 def run_jobs(launch: Launch, points: list[Point]) -> list[str]:
-    """Runs each point that has no result yet as a job with its own command line.
+    """Runs each point without a result as a job with its own command line.
 
     Args:
-        launch: What the flags say.
+        launch: The values of the flags.
         points: The points of a sweep, or one point for a single run.
 
     Returns:

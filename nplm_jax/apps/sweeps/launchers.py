@@ -1,6 +1,6 @@
-"""Runs as jobs of SLURM or of this machine, by submitit: each process of a job starts the command that a user would.
+"""Runs as jobs on SLURM or on this machine, by submitit. Each process of a job runs an ordinary command line.
 
-A job that is preempted, requeued or out of time saves its state and resumes when SLURM starts it again.
+A job that is preempted, requeued or out of time saves its state and resumes when SLURM restarts it.
 """
 
 import contextlib
@@ -24,8 +24,8 @@ from nplm_jax.utils.names import did_you_mean
 _INTEGERS = ('time', 'nodes', 'cpus_per_task', 'gpus_per_node', 'signal_delay_s')
 _STRINGS = ('partition', 'account', 'qos', 'mem', 'gres', 'constraint', 'nodelist', 'exclude', 'setup')
 _DEFAULTS = {'time': 1440, 'nodes': 1, 'signal_delay_s': 90}  # time in minutes
-_DEVICES = 'CUDA_VISIBLE_DEVICES'  # which submitit empties for jobs of this machine
-_UNLIMITED = 10**6  # minutes of a job of this machine, and starts of a job of SLURM
+_DEVICES = 'CUDA_VISIBLE_DEVICES'  # submitit clears it for jobs on this machine
+_UNLIMITED = 10**6  # time limit of jobs on this machine, minutes; maximum number of starts of SLURM jobs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,8 +33,8 @@ class Job:
     """One run that becomes a job.
 
     Attributes:
-        name: the name of the run.
-        folder: the folder of the run.
+        name: The name of the run.
+        folder: The folder of the run.
         command: launch.py and its flags, for one process.
     """
 
@@ -44,19 +44,19 @@ class Job:
 
 
 class _Process:
-    """A process of a job. submitit calls it in the job, and `checkpoint` shortly before the job's time is over."""
+    """A process of a job. submitit calls it in the job, and calls `checkpoint` shortly before the time limit."""
 
     def __init__(self, words: Sequence[str]) -> None:
         self._words = words
 
     def __call__(self) -> None:
-        """Runs the command; without success it leaves submitit no result, since SLURM may start the job again."""
+        """Runs the command. After a failure it leaves no submitit result, because SLURM may restart the job."""
         import submitit
 
         job = submitit.JobEnvironment()
         is_local = job.cluster == 'local'
         number = [f'--process_id={job.global_rank}'] * (is_local and job.num_tasks > 1)
-        # SLURM sends its signals to every process of a job: SIGUSR2, that time is over, is only for this one.
+        # SLURM sends signals to every process of a job; SIGUSR2, the end of the time, is only for this process.
         ignore = functools.partial(signal.signal, signal.SIGUSR2, signal.SIG_IGN)
         self._run = subprocess.Popen([*self._words, *number], preexec_fn=ignore)
         if is_local:
@@ -65,7 +65,7 @@ class _Process:
             sys.exit(code)
 
     def checkpoint(self) -> Any:
-        """Has the run save its state. Returns what continues it."""
+        """Makes the run save its state. Returns the submission that continues it."""
         import submitit
 
         self._run.terminate()
@@ -96,29 +96,29 @@ def run(
     processes: int = 1,
     max_running: int | None = None,
 ) -> list[str]:
-    """Submits the jobs and waits for all of them; a job that is already in SLURM's queue is not submitted again.
+    """Submits the jobs and waits for all of them. Jobs that are already in SLURM's queue are not submitted again.
 
-    An interrupt leaves the jobs of SLURM in the queue, and ends those of this machine with everything saved.
+    An interrupt leaves SLURM jobs in the queue and stops jobs on this machine after they have saved their state.
 
     Args:
-        jobs: the jobs.
-        launcher: 'slurm', or 'local' for processes of this machine.
-        logs: the folder for what the jobs print and for submitit's files; it holds nothing else.
-        finished: returns whether the run in a folder has its result.
-        options: the options of SLURM jobs.
-        processes: the number of processes of each job, which train together.
-        max_running: the number of jobs at one time; None is all on SLURM and one on this machine.
+        jobs: The jobs.
+        launcher: 'slurm', or 'local' for processes on this machine.
+        logs: The folder for the output of the jobs and submitit's files, and nothing else.
+        finished: Returns whether the run in a folder has a result.
+        options: The options of SLURM jobs.
+        processes: The number of processes of each job, which train together.
+        max_running: The maximum number of concurrent jobs; None for all on SLURM and one on this machine.
 
     Returns:
         The names of the jobs that ended without a result.
 
     Raises:
-        BadInput: submitit or SLURM is not there, or SLURM refuses the job.
+        BadInput: The package submitit or SLURM is missing, or SLURM rejects the job.
     """
     is_local = launcher == 'local'
     executor = _executor(launcher, logs, options, processes)
     queue = {} if is_local else _read_queue()
-    if queue is None:  # a job of an earlier start may be in it
+    if queue is None:  # it may contain a job of an earlier start
         problem = 'squeue does not answer, so jobs could be submitted twice; try again later'
         raise BadInput('--launcher', problem, value=launcher)
     max_running = max_running or (1 if is_local else len(jobs))
@@ -154,7 +154,7 @@ def run(
 
 
 def _executor(launcher: str, logs: pathlib.Path, options: Mapping[str, Any], processes: int) -> Any:
-    """Returns submitit's executor. Raises BadInput if submitit or SLURM is not there."""
+    """Returns submitit's executor. Raises BadInput if submitit or SLURM is missing."""
     try:
         import submitit
     except ImportError:
@@ -182,7 +182,7 @@ def _executor(launcher: str, logs: pathlib.Path, options: Mapping[str, Any], pro
 
 
 def _submit(executor: Any, job: Job, launcher: str, processes: int, job_id: str | None) -> Any:
-    """Submits a job, unless it has an id already. Returns submitit's job. Raises BadInput if SLURM refuses it."""
+    """Submits a job unless it already has an id. Returns submitit's job. Raises BadInput if SLURM rejects the job."""
     import cloudpickle
     import submitit
 
@@ -198,7 +198,7 @@ def _submit(executor: Any, job: Job, launcher: str, processes: int, job_id: str 
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the Python of a job may not find this package
     former = signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited: Ctrl-C is for the waiting process
     try:
-        with contextlib.redirect_stderr(io.StringIO()):  # submitit prints what SLURM said
+        with contextlib.redirect_stderr(io.StringIO()):  # submitit prints SLURM's messages
             return executor.submit(_Process(words))
     except submitit.core.utils.FailedJobError as error:
         raise BadInput('--launcher', str(error).strip().splitlines()[-1], value=launcher) from None
@@ -207,7 +207,7 @@ def _submit(executor: Any, job: Job, launcher: str, processes: int, job_id: str 
 
 
 def _ended(running: Mapping[Job, Any], is_local: bool) -> list[Job]:
-    """Returns the jobs that are over; of SLURM's, those that left its queue, since not every SLURM has accounting."""
+    """Returns the finished jobs. SLURM jobs are finished when they leave the queue; accounting may be unavailable."""
     if is_local:
         return [job for job, submitted in running.items() if submitted.done()]
     queue = _read_queue()
@@ -215,7 +215,7 @@ def _ended(running: Mapping[Job, Any], is_local: bool) -> list[Job]:
 
 
 def _read_queue() -> dict[str, str] | None:
-    """Returns the ids of the user's pending, running and ending jobs by folder; None while SLURM does not answer."""
+    """Returns the ids of the user's pending, running and ending jobs by folder; None if SLURM does not respond."""
     squeue = subprocess.run(['squeue', '--me', '--noheader', '--format=%i %k'], capture_output=True, text=True)
     if squeue.returncode:
         return None
@@ -223,7 +223,7 @@ def _read_queue() -> dict[str, str] | None:
 
 
 def _last_line(log: pathlib.Path) -> str:
-    """Returns at most 300 characters of the last line of a log that is neither blank nor srun's."""
+    """Returns at most 300 characters of the last nonempty line of a log, ignoring lines of srun."""
     lines = log.read_text(errors='replace').split('\n') if log.exists() else []
     said = (line.strip() for line in reversed(lines) if not line.startswith('srun: '))
     return next((line[:300] for line in said if line), 'no output')

@@ -1,4 +1,4 @@
-"""Hyperparameter search with Optuna: each trial is a run in a folder of its own, and a database counts the trials."""
+"""Hyperparameter search with Optuna. Each trial is a run in its own folder, and a database records the trials."""
 
 import contextlib
 import dataclasses
@@ -31,25 +31,26 @@ _FINISHED = TrialState.COMPLETE, TrialState.PRUNED
 
 
 class _Lost(BaseException):
-    """Another process has this process's trial. Optuna records nothing of a BaseException."""
+    """Another process has taken over this process's trial. Optuna does not record a BaseException."""
 
 
 @dataclasses.dataclass
 class Report:
-    """Reports each validation of a run to its trial, and asks whether to prune it.
+    """Reports each validation of a run to its trial and decides whether to prune it.
 
-    Trials are compared at the same number of validations: updates of batches of different sizes are not the same.
+    Trials are compared at the same number of validations, because numbers of updates are not comparable between batch
+    sizes.
 
     Attributes:
-        trial: the trial.
-        known: what an earlier start of the trial reported.
+        trial: The trial.
+        known: The values reported by an earlier start of the trial.
     """
 
     trial: optuna.Trial
     known: Mapping[int, float]
 
     def __call__(self, progress: Progress, schedule: Schedule) -> bool:
-        """Returns whether to stop the run: the trial is to be pruned, or it is another process's now."""
+        """Returns whether to stop the run, because the trial is pruned or another process has taken it over."""
         number = -(-progress.step // schedule.evaluate_every)
         with contextlib.suppress(UpdateFinishedTrialError):
             if number not in self.known:
@@ -64,14 +65,14 @@ class Search:
     """A search for the lowest validation perplexity.
 
     Attributes:
-        space: what it varies.
-        folder: its folder, in which each trial has its own.
-        url: the URL of its database.
-        num_trials: the number of trials, complete or pruned, at which processes begin no other.
-        words: the command line of its config: launch.py, --config and the keys that flags set.
-        worker: the number of this process of several; None if it is not known to be one.
-        make_sampler: called with `seed`, makes what chooses the points.
-        make_pruner: makes what stops trials; Optuna recommends Hyperband with TPE.
+        space: The search space.
+        folder: The folder of the search, with a subfolder for each trial.
+        url: The URL of the database.
+        num_trials: The number of complete or pruned trials after which no trial starts.
+        words: The command line of the config: launch.py, --config and the keys set by flags.
+        worker: The index of this process among several; None if unknown.
+        make_sampler: Called with `seed`; returns the Optuna sampler.
+        make_pruner: Returns the Optuna pruner; Optuna recommends Hyperband with TPE.
     """
 
     space: search_space.Space
@@ -82,18 +83,18 @@ class Search:
     worker: int | None = None
     make_sampler: Callable[..., optuna.samplers.BaseSampler] = functools.partial(
         optuna.samplers.TPESampler,
-        constant_liar=True,  # other processes do not choose the points that one trains
+        constant_liar=True,  # avoids points that other processes are training
     )
     make_pruner: Callable[[], optuna.pruners.BasePruner] = optuna.pruners.HyperbandPruner
 
     def run(self) -> str:
-        """Runs the trials that are missing, one after another. Returns what `search_report.write` returns.
+        """Runs the missing trials one after another. Returns the table of `search_report.write`.
 
         Raises:
-            BadInput: the database cannot be used or holds another study, the folder has trials of another one, or the
-                text cannot be read.
-            Resumable: the database stopped answering.
-            training.train.Interrupted: a signal came; the same command continues the trial.
+            BadInput: The database is unusable or contains another study, the folder has trials of another study, or the
+                text is unreadable.
+            Resumable: The database stopped responding.
+            training.train.Interrupted: A signal arrived; the same command continues the trial.
         """
         with contextlib.ExitStack() as stack:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -110,17 +111,17 @@ class Search:
     def run_jobs(
         self, num_workers: int, launcher: str, options: Mapping[str, Any], worker_flags: Sequence[str] = ()
     ) -> str:
-        """Runs the missing trials in several processes. Returns what `search_report.write` returns.
+        """Runs the missing trials in several processes. Returns the table of `search_report.write`.
 
         Args:
-            num_workers: the number of processes.
-            launcher: 'slurm', or 'local' for processes of this machine.
-            options: the options of SLURM jobs.
-            worker_flags: further flags of the processes.
+            num_workers: The number of processes.
+            launcher: 'slurm', or 'local' for processes on this machine.
+            options: The options of SLURM jobs.
+            worker_flags: Additional flags of the processes.
 
         Raises:
-            BadInput: as `run`, or several processes are to share a SQLite file.
-            Resumable: all processes ended before the study had its trials.
+            BadInput: See `run`; also if several processes would share a SQLite file.
+            Resumable: All processes ended before the study was complete.
         """
         shown = 'SQLite is for one process; several need --storage=postgresql+psycopg://USER@HOST/DATABASE'
         require(num_workers == 1 or not search_storage.is_sqlite(self.url), '--jobs', num_workers, shown)
@@ -140,13 +141,13 @@ class Search:
             return search_report.write(study, self.folder, self._command_of)
 
     def open_study(self, storage: optuna.storages.RDBStorage) -> optuna.Study:
-        """Returns the study, a new one or the one that this search began.
+        """Creates the study, or loads it if this search has already started.
 
         Args:
-            storage: the database.
+            storage: The database.
 
         Raises:
-            BadInput: see `run`.
+            BadInput: See `run`.
         """
         name = self.space.name
         pruner = self.make_pruner()
@@ -173,16 +174,16 @@ class Search:
         return study
 
     def _check_text(self, study: optuna.Study, digest: Mapping[str, str]) -> None:
-        """Records the digest of the text in a new study. Raises BadInput if the study is on another text."""
+        """Records the digest of the text in a new study. Raises BadInput if the study used another text."""
         if 'text' not in study.user_attrs:
             study.set_user_attr('text', digest)
         elif study.user_attrs['text'] != digest:
             run_inputs.refuse_changes(self.folder, 'the study was started on a different text')
 
     def _finish(self, study: optuna.Study) -> None:
-        """Runs trials until the study has enough."""
+        """Runs trials until the study is complete."""
         corpus, begun = SharedCorpus(self.space.settings), list[int]()
-        if num_finished(study) < self.num_trials:  # a text that is missing ends the search, not each trial
+        if num_finished(study) < self.num_trials:  # a missing text ends the search instead of failing every trial
             self._check_text(study, run_inputs.text_digest(corpus.data))
         objective = functools.partial(self._objective, corpus, begun)
         enough = optuna.study.MaxTrialsCallback(self.num_trials, _FINISHED)
@@ -197,11 +198,11 @@ class Search:
                 raise
 
     def _objective(self, corpus: SharedCorpus, begun: list[int], trial: optuna.Trial) -> float:
-        """Trains one trial, whose number it adds to `begun`. Returns its validation perplexity.
+        """Trains one trial and adds its number to `begun`. Returns the validation perplexity.
 
         Raises:
-            optuna.TrialPruned: the pruner stopped it, or its point cannot be trained.
-            _Lost: this process was silent for too long; another one continues the trial.
+            optuna.TrialPruned: The pruner stopped the trial, or its point cannot be trained.
+            _Lost: This process was silent for too long; another process continues the trial.
         """
         begun.append(trial.number)
         frozen = trial.study.get_trials(deepcopy=False)[trial.number]
@@ -213,7 +214,7 @@ class Search:
             raise _Lost from None
 
     def _train(self, corpus: SharedCorpus, trial: optuna.Trial, folder: pathlib.Path, report: Report) -> float:
-        """Does what `_objective` says; raises UpdateFinishedTrialError where that raises _Lost."""
+        """Implements `_objective`; raises UpdateFinishedTrialError instead of _Lost."""
         point = None
         try:
             point = self.space.point(trial)
@@ -223,7 +224,7 @@ class Search:
             results = _run(point.settings, folder, command, shared, report)
         except (Pruned, NonFiniteError, BadInput) as error:
             if isinstance(error, BadInput) and point and error.key not in point.overrides:
-                raise  # it is not the point's: another start may succeed
+                raise  # unrelated to the point; another start may succeed
             verdict = {Pruned: 'pruned', NonFiniteError: 'diverged', BadInput: 'refused'}[type(error)]
             trial.set_user_attr('state', verdict)
             advice = f'; to train it to its end: {command}' if verdict == 'pruned' else ''
@@ -240,7 +241,7 @@ class Search:
 
 
 def _run(settings: Settings, folder: pathlib.Path, *rest: Any) -> dict[str, Any]:
-    """Calls `experiment.run`, once a process that was suspended and has lost the trial leaves its folder."""
+    """Calls `experiment.run` after any suspended process that lost the trial has released its folder."""
     while True:
         try:
             return experiment.run(settings, folder, *rest)
@@ -250,7 +251,7 @@ def _run(settings: Settings, folder: pathlib.Path, *rest: Any) -> dict[str, Any]
 
 
 def _give_back(study: optuna.Study, number: int, limit: int | None = None) -> None:
-    """Adds a trial again that its process left; see `search_storage.retry`."""
+    """Requeues a trial abandoned by its process; see `search_storage.retry`."""
     if study.get_trials(deepcopy=False)[number].state == TrialState.RUNNING:
         study.tell(number, state=TrialState.FAIL)
     trial = study.get_trials()[number]
@@ -259,5 +260,5 @@ def _give_back(study: optuna.Study, number: int, limit: int | None = None) -> No
 
 
 def num_finished(study: optuna.Study) -> int:
-    """Returns the number of trials that are complete or pruned."""
+    """Returns the number of complete or pruned trials."""
     return len(study.get_trials(deepcopy=False, states=_FINISHED))

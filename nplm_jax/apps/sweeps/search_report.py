@@ -1,4 +1,4 @@
-"""What a search shows: the table of its trials, its figures and the command line of the best trial."""
+"""Report of a search: the table of its trials, figures and the command line of the best trial."""
 
 import itertools
 import math
@@ -17,12 +17,12 @@ from nplm_jax.utils.io import write_atomically
 
 
 def trial_name(trial: FrozenTrial) -> str:
-    """Returns the name of a trial's folder, which is that of the trial that it repeats."""
+    """Returns the name of a trial's folder; a repeated trial uses the folder of the original."""
     return f'trial-{trial.system_attrs.get("failed_trial", trial.number):04}'
 
 
 def write(study: optuna.Study, folder: pathlib.Path, command_of: Callable[[Mapping[str, Any]], str]) -> str:
-    """Writes table.md, and importance.png and slices.png if two trials or more are complete and on the same words.
+    """Writes table.md, and importance.png and slices.png if at least two trials are complete and on the same words.
 
     Args:
         study: The study.
@@ -30,8 +30,8 @@ def write(study: optuna.Study, folder: pathlib.Path, command_of: Callable[[Mappi
         command_of: Returns the command line that trains a point.
 
     Returns:
-        The table, best trial first, and after it the figures and the command line of the best trial; neither if the
-        trials are not on the same words.
+        The table, best trial first, followed by the figures and the command line of the best trial. These are omitted
+        if the trials are not on the same words.
     """
     finished = study.get_trials(states=(TrialState.COMPLETE, TrialState.PRUNED))
     finished.sort(key=lambda trial: (trial.state != TrialState.COMPLETE, _value(trial)))
@@ -62,9 +62,9 @@ def write(study: optuna.Study, folder: pathlib.Path, command_of: Callable[[Mappi
 
 
 def _draw(study: optuna.Study, complete: list[FrozenTrial], folder: pathlib.Path) -> list[pathlib.Path]:
-    """Draws the importance of each parameter, and the perplexity against its values."""
+    """Draws the importance of each parameter and the perplexity as a function of its values."""
     with warnings.catch_warnings():
-        warnings.simplefilter('ignore')  # of few trials
+        warnings.simplefilter('ignore')  # about too few trials
         importances = optuna.importance.get_param_importances(study)
     points = [(trial.params, _value(trial)) for trial in complete]
     paths = [folder / 'importance.png', folder / 'slices.png']
@@ -74,7 +74,7 @@ def _draw(study: optuna.Study, complete: list[FrozenTrial], folder: pathlib.Path
 
 
 def _value(trial: FrozenTrial) -> float:
-    """Returns the validation perplexity of a trial: of a pruned one the last that it reported, else infinity."""
+    """Returns the validation perplexity of a trial: the last reported one if pruned, infinity if there is none."""
     return math.inf if trial.value is None else trial.value
 
 

@@ -1,4 +1,4 @@
-"""What a hyperparameter search varies: `search(trial)` of a config file, and what makes two searches the same."""
+"""Hyperparameter search spaces: `search(trial)` of a config file, and the identity of a search."""
 
 import contextlib
 import dataclasses
@@ -25,12 +25,12 @@ _OF_MACHINE = ('parallel.', 'corpus.path', 'corpus.valid_path', 'corpus.test_pat
 
 @dataclasses.dataclass(frozen=True)
 class Space:
-    """What a search varies.
+    """A search space.
 
     Attributes:
-        path: the config file.
-        search: its `search(trial)`, which returns a point: a dictionary of flattened keys.
-        config: the config that the points change.
+        path: The config file.
+        search: The file's `search(trial)`, which returns a point: a dictionary of flattened keys.
+        config: The config that the points modify.
     """
 
     path: str
@@ -41,8 +41,8 @@ class Space:
         """Returns the point of a trial, applied to the config and checked.
 
         Raises:
-            BadInput: search() failed, or the point has an unknown key, a wrong type or an impossible value.
-            optuna.exceptions.OptunaError: search() raised TrialPruned, or the database failed.
+            BadInput: The call of search() failed, or the point has an unknown key, a wrong type or an invalid value.
+            optuna.exceptions.OptunaError: The call of search() raised TrialPruned, or the database failed.
         """
         try:
             with warnings.catch_warnings():
@@ -69,7 +69,7 @@ class Space:
 
     @functools.cached_property
     def name(self) -> str:
-        """The name of the config, which is that of the study."""
+        """The name of the config, which is also the name of the study."""
         return str(flatten(self.config)['name'])
 
     @functools.cached_property
@@ -78,23 +78,23 @@ class Space:
         return experiment.load_settings(self.config)
 
     def identity(self) -> dict[str, Any]:
-        """Returns what a study records: the config without what depends on the machine, and the text of search()."""
+        """Returns the identity of a study: the config without machine-dependent keys, and the source of search()."""
         flat = config_lib.to_flat(self.settings)
         recorded = {key: value for key, value in flat.items() if not key.startswith(_OF_MACHINE)}
         return {'config': json.loads(json.dumps(recorded, default=str)), 'search': inspect.getsource(self.search)}
 
 
 def load(path: str, config: Config) -> Space:
-    """Returns the search space of a config file, after a trial that trains nothing.
+    """Returns the search space of a config file after a dry run of one trial.
 
     Args:
-        path: a config file with a function `search(trial)`.
-        config: the config that the points change.
+        path: A config file with a function `search(trial)`.
+        config: The config that the points modify.
 
     Raises:
-        BadInput: the file has no search(), or a point of it cannot be a run, or it suggests nothing.
+        BadInput: The file has no search(), its point is invalid, or it suggests no values.
     """
-    optuna.logging.set_verbosity(optuna.logging.CRITICAL)  # a search says itself what it does
+    optuna.logging.set_verbosity(optuna.logging.CRITICAL)  # the search prints its own messages
     function = runpy.run_path(path).get('search')
     if not inspect.isfunction(function):
         raise BadInput('--search', f'{path} defines no search(trial); it returns a dictionary of keys')
@@ -108,7 +108,7 @@ def load(path: str, config: Config) -> Space:
 
 
 def check_same(name: str, recorded: Mapping[str, Any], identity: Mapping[str, Any]) -> None:
-    """Raises BadInput if a study is that of another config or search space."""
+    """Raises BadInput if a study belongs to another config or search space."""
     there, now = recorded['config'], identity['config']
     keys = sorted(key for key in there.keys() | now.keys() if there.get(key) != now.get(key))
     different = [f'{key}={there.get(key)!r} there, {now.get(key)!r} now' for key in keys]

@@ -1,4 +1,4 @@
-"""The database of a search: its URL, which may hold a password, and Optuna's storage in it."""
+"""The database of a search: its URL, which may contain a password, and its Optuna storage."""
 
 import contextlib
 import functools
@@ -13,8 +13,8 @@ import sqlalchemy as sa
 
 from nplm_jax.utils.errors import BadInput, Resumable, first_line, require
 
-ENVIRONMENT = 'NPLM_STORAGE'  # the variable with the URL, where --storage is not given
-HEARTBEAT = 60  # seconds; a trial whose process was silent for twice as long is run again
+ENVIRONMENT = 'NPLM_STORAGE'  # the variable with the URL if --storage is not given
+HEARTBEAT = 60  # seconds; a trial is rerun if its process is silent for twice as long
 MAX_RETRIES = 3  # of one trial
 _TIMEOUT = 10  # seconds to connect
 _PLAIN = re.compile(r'[^\s=?#@;]*')
@@ -22,16 +22,16 @@ _ALLOWED = 'must be postgresql+psycopg://USER@HOST/DATABASE'
 
 
 def find_url(flag: str | None, folder: pathlib.Path) -> str:
-    """Returns the URL of a search: of --storage, else of $NPLM_STORAGE, else of a SQLite file in its folder.
+    """Returns the URL of a search: --storage, else $NPLM_STORAGE, else a SQLite file in its folder.
 
     `postgresql://` means `postgresql+psycopg://`.
 
     Args:
-        flag: the value of --storage.
-        folder: the folder of the search.
+        flag: The value of --storage.
+        folder: The folder of the search.
 
     Raises:
-        BadInput: it is no URL, or of a database that a search cannot use. The message has no password.
+        BadInput: The URL is invalid or refers to an unsupported database. The message does not show the password.
     """
     text = flag or os.environ.get(ENVIRONMENT)
     if not text:
@@ -53,23 +53,23 @@ def find_url(flag: str | None, folder: pathlib.Path) -> str:
 
 
 def is_sqlite(url: str) -> bool:
-    """Returns whether the URL is that of a file, which one process may use."""
+    """Returns whether the URL refers to a file, which only one process may use."""
     return url.startswith('sqlite')
 
 
 @contextlib.contextmanager
 def opened(url: str) -> Iterator[optuna.storages.RDBStorage]:
-    """Connects to the database, makes its tables if it has none, and disconnects at the end.
+    """Connects to the database, creates missing tables, and disconnects at the end.
 
     Args:
-        url: what `find_url` returned.
+        url: The URL, from `find_url`.
 
     Yields:
         The storage.
 
     Raises:
-        BadInput: the driver is not installed, or the database is missing, does not answer or is not Optuna's.
-        Resumable: the database stopped answering.
+        BadInput: The driver is not installed, or the database is missing, does not respond or is not Optuna's.
+        Resumable: The database stopped responding.
     """
     timeout = {} if is_sqlite(url) else {'connect_args': {'connect_timeout': _TIMEOUT}}
     shown = _show(sa.make_url(url))
@@ -86,7 +86,7 @@ def opened(url: str) -> Iterator[optuna.storages.RDBStorage]:
         try:
             try:
                 storage = connect()
-            except (sa.exc.IntegrityError, sa.exc.ProgrammingError):  # another process made the tables just now
+            except (sa.exc.IntegrityError, sa.exc.ProgrammingError):  # another process has just created the tables
                 storage = connect()
         except ImportError:
             problem = 'psycopg is not installed: pip install "nplm-jax[search]"'
@@ -106,10 +106,10 @@ def opened(url: str) -> Iterator[optuna.storages.RDBStorage]:
 
 
 def _show(url: sa.URL) -> str:
-    """Returns the URL without password and options."""
+    """Returns the URL without the password and options."""
     return str(sa.URL.create(url.drivername, url.username, None, url.host, url.port, url.database))
 
 
 def retry(study: optuna.Study, trial: optuna.trial.FrozenTrial, limit: int | None = None) -> None:
-    """Adds a trial again, unless it was added `limit` times: the new one continues in the folder of the first."""
+    """Requeues a trial at most `limit` times; the new trial continues in the folder of the first."""
     optuna.storages.RetryHeartbeatStaleTrialCallback(limit, inherit_intermediate_values=True)(study, trial)

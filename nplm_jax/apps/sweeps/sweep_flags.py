@@ -2,14 +2,14 @@
 
 from absl import flags
 
-CONFIGS = flags.DEFINE_string('configs', None, 'Configs to compare, each as --config names one: brown:mlp9;brown:lstm.')
-SWEEP = flags.DEFINE_boolean('sweep', False, "Run every point that the config file's sweep() yields.")
+CONFIGS = flags.DEFINE_string('configs', None, 'Configs to compare, as for --config: brown:mlp9;brown:lstm.')
+SWEEP = flags.DEFINE_boolean('sweep', False, "Run every point yielded by the config file's sweep().")
 GRID = flags.DEFINE_multi_string('grid', [], 'KEY=VALUE,VALUE,...: run every combination of values; repeatable.')
 VECTORIZE = flags.DEFINE_boolean('vectorize', False, 'Train sweep points of equal shapes together, by jax.vmap.')
 LAUNCHER = flags.DEFINE_enum('launcher', None, ['local', 'slurm'], 'Run as jobs; default: in this process.')
 SLURM = flags.DEFINE_list('slurm', [], 'SLURM options: KEY=VALUE,..., such as partition=gpu,time=60.')
 JOBS = flags.DEFINE_integer(
-    'jobs', None, 'Most points or workers of a search at once; default: all points on SLURM, else 1.', 1
+    'jobs', None, 'Maximum number of concurrent points or search workers; default: all points on SLURM, else 1.', 1
 )
 SEARCH = flags.DEFINE_integer('search', None, "Run trials of the config file's search(trial) until there are N.", 1)
 STORAGE = flags.DEFINE_string(

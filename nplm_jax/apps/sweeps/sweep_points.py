@@ -1,4 +1,4 @@
-"""Points of a sweep, each a config with some keys changed: those of `sweep()`, or all combinations of a grid."""
+"""Points of a sweep, which are configs with changed keys, from `sweep()` or a grid."""
 
 import contextlib
 import dataclasses
@@ -24,7 +24,7 @@ RESERVED_NAMES = (
     'table.csv',
     'table.png',
     '.jobs',
-)  # files that a sweep keeps beside the folders of its points
+)  # files of a sweep beside the folders of its points
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,10 +32,10 @@ class Point:
     """One run of a sweep.
 
     Attributes:
-        name: the name of the run and of its folder.
-        settings: the settings of the run.
-        overrides: the flattened keys that make it differ from the sweep's config.
-        file: the value of --config of its own; '' for that of the sweep.
+        name: The name of the run and of its folder.
+        settings: The settings of the run.
+        overrides: The flattened keys that differ from the sweep's config.
+        file: The point's own value of --config; '' for the value of the sweep.
     """
 
     name: str
@@ -48,8 +48,8 @@ class Points(NamedTuple):
     """The points of a sweep.
 
     Attributes:
-        possible: the points that can run.
-        impossible: the reason by name of each point that cannot.
+        possible: The valid points.
+        impossible: The reasons why the other points are invalid, by name.
     """
 
     possible: list[Point]
@@ -60,12 +60,12 @@ def load_points(path: str, config: Config) -> Points:
     """Returns the points that `sweep()` in a config file yields, each applied to `config` and checked.
 
     Args:
-        path: a config file. Its `sweep()` yields a dictionary of flattened keys for each point, such as
+        path: A config file. Its `sweep()` yields a dictionary of flattened keys for each point, such as
             `{'model.h': 50, 'seed': 2}`; the key `name` sets the point's name.
-        config: the config that the points change.
+        config: The config that the points change.
 
     Raises:
-        BadInput: the file has no sweep(), a point has an unknown key, two points have one name, or no point is
+        BadInput: The file has no sweep(), a point has an unknown key, two points have one name, or no point is
             possible. No run has started by then.
     """
     try:
@@ -85,11 +85,11 @@ def config_points(files: Sequence[str], overrides: Mapping[str, Any]) -> list[Po
     """Returns a point for each of several configs, checked.
 
     Args:
-        files: What --configs names.
-        overrides: The keys that flags set, in each of them.
+        files: The configs of --configs.
+        overrides: The keys set by flags, for each config.
 
     Raises:
-        BadInput: There is no such config, it does not have one of the keys, or two have one name.
+        BadInput: A config does not exist or lacks one of the keys, or two configs have the same name.
     """
     points = []
     for file in files:
@@ -108,11 +108,11 @@ def grid_points(axes: Sequence[str], config: Config) -> Points:
     """Returns a point for each combination of values, each applied to `config` and checked.
 
     Args:
-        axes: What --grid gives: a flattened key and its values, such as `model.m=10,30`.
-        config: the config that the points change.
+        axes: The values of --grid: a flattened key and its values, such as `model.m=10,30`.
+        config: The config that the points change.
 
     Raises:
-        BadInput: a key is unknown or given twice, a value has a wrong type, or no point is possible. No run has started
+        BadInput: A key is unknown or given twice, a value has a wrong type, or no point is possible. No run has started
             by then.
     """
     flat, values = flatten(config), dict[str, list[Any]]()
@@ -134,10 +134,10 @@ def _apply_all(all_overrides: Sequence[Mapping[str, Any]], config: Config, flag:
     """Applies each point to a config. Raises BadInput unless all have known keys and one is possible.
 
     Args:
-        all_overrides: the keys that each point changes.
-        config: the config of the sweep.
-        flag: the flag that asks for the points, for messages.
-        one: what a message calls a point.
+        all_overrides: The keys that each point changes.
+        config: The config of the sweep.
+        flag: The flag that asks for the points, for messages.
+        one: The description of a point in messages.
     """
     for overrides in all_overrides:
         _check_overrides(config, overrides, flag)
@@ -159,7 +159,7 @@ def _apply_all(all_overrides: Sequence[Mapping[str, Any]], config: Config, flag:
 
 
 def _parse(text: str, expected: type, key: str) -> Any:
-    """Returns the value of type `expected` that `text` says. Raises BadInput naming the key."""
+    """Converts a text to a value of type `expected`. Raises BadInput for the key."""
     if expected is bool:
         require(text.lower() in ('true', 'false'), f'--grid: {key}', text, 'must be true or false')
         return text.lower() == 'true'
@@ -174,21 +174,21 @@ def _check_overrides(config: Config, overrides: Any, flag: str) -> None:
     """Raises BadInput unless a point is a dictionary of keys of the config."""
     if not (isinstance(overrides, Mapping) and all(isinstance(key, str) for key in overrides)):
         raise BadInput(flag, f'{overrides!r}: a point must be a dictionary of keys')
-    if not overrides.keys() & set(CHOOSERS):  # which bring other keys
+    if not overrides.keys() & set(CHOOSERS):  # choosers change the set of keys
         for key in overrides:
             require_key(config, key, flag, key)
 
 
 def apply(config: Config, overrides: Mapping[str, Any], flag: str = '--sweep') -> Point:
-    """Returns the point that changes some flattened keys of `config`.
+    """Returns the point that changes flattened keys of `config`.
 
     Args:
-        config: the config of the sweep.
-        overrides: the keys that the point changes.
-        flag: the flag that asks for the point, for messages.
+        config: The config of the sweep.
+        overrides: The keys that the point changes.
+        flag: The flag that asks for the point, for messages.
 
     Raises:
-        BadInput: A key or the whole point is impossible; the message names the flag, the point and the key.
+        BadInput: A key or the whole point is invalid; the message names the flag, the point and the key.
     """
     _check_overrides(config, overrides, flag)
     try:
@@ -204,16 +204,16 @@ def _apply(config: Config, overrides: Mapping[str, Any]) -> Point:
 
 
 def job_config(file: str, overrides: Mapping[str, Any], config: Config, point: Point) -> tuple[str, dict[str, Any]]:
-    """Returns the value of --config and the keys of the flags with which a job runs a point.
+    """Returns the value of --config and the overridden keys with which a job runs a point.
 
     Args:
         file: The value of --config of the sweep.
-        overrides: The keys that flags of the sweep set.
+        overrides: The keys set by flags of the sweep.
         config: The config of the sweep.
-        point: The point. Components that it changes become words of --config, since no flag chooses them.
+        point: The point. Changed components become words of --config, because no flag selects components.
 
     Raises:
-        BadInput: The config file refuses these words.
+        BadInput: The config file rejects these words.
     """
     former, values, changes = flatten(config), config_lib.to_flat(point.settings), {**overrides, **point.overrides}
     chosen = {kind: str(name) for kind, name in changes.items() if kind in KINDS or (kind == CORPUS and is_path(name))}
@@ -234,7 +234,7 @@ def job_config(file: str, overrides: Mapping[str, Any], config: Config, point: P
 
 
 def _blame(error: BadInput, overrides: Mapping[str, Any], flag: str) -> BadInput:
-    """Returns the error of a point as one of the flag that asks for it."""
+    """Converts the error of a point into an error of the flag that requests it."""
     changed = {key: value for key, value in overrides.items() if key != 'name'}
     shown = (
         '' if list(changed) == [error.key] else ','.join(f'{key}={value!r}' for key, value in changed.items()) + ': '

@@ -27,14 +27,14 @@ _FINISHED = 'finished'
 
 
 def check_begun(points: Iterable[Point], folder: pathlib.Path) -> None:
-    """Checks points that an earlier start began, before any other runs: a table has one text.
+    """Checks points of an earlier start before any point runs, because all points must use the same text.
 
     Args:
-        points: the points of the sweep.
-        folder: the folder of the sweep.
+        points: The points of the sweep.
+        folder: The folder of the sweep.
 
     Raises:
-        BadInput: the folder of a point belongs to another config, or its text or a file of its model has changed.
+        BadInput: The folder of a point belongs to another config, or its text or a file of its model has changed.
     """
     shared: dict[CorpusSettings, SharedCorpus] = {}
     for point in points:
@@ -53,22 +53,22 @@ def run(
     vectorize: bool = False,
     failures: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
-    """Runs the points one after another, each in its own folder; finished points are not run again.
+    """Runs the points one after another, each in its own folder. Finished points do not run again.
 
-    A point that diverges, or that its text is too short for, is marked in the table, and the others run.
+    Points that diverge or have too little text are marked in the table, and the sweep continues.
 
     Args:
-        points: the points of the sweep.
-        folder: the folder of the sweep.
-        command: the command line, for the results.
-        vectorize: train points that differ only in numbers together, with the same results.
-        failures: a word for each further point, which cannot run; see `write_table`.
+        points: The points of the sweep.
+        folder: The folder of the sweep.
+        command: The command line, for the results.
+        vectorize: Whether to train points that differ only in numbers together, with the same results.
+        failures: A word for each additional point, which cannot run; see `write_table`.
 
     Returns:
-        The table of all points, as `write_table` writes it.
+        The table of all points; see `write_table`.
 
     Raises:
-        Exception: the other errors of `experiment.run`.
+        Exception: Any other error of `experiment.run`.
     """
     check_begun(points, folder)
     failures, notes = dict(failures), set[str]()
@@ -86,23 +86,23 @@ def run(
 
 
 def write_table(points: Sequence[Point], folder: pathlib.Path, failures: Mapping[str, str]) -> str:
-    """Writes the perplexities of all points to `table.md` and `table.csv`, and draws them where a key varies.
+    """Writes the perplexities of all points to `table.md` and `table.csv`, and draws them if a key varies.
 
-    The CSV has one row per point: `point`, a column for each key that varies, the perplexities `train`, `valid` and
-    `test`, `seconds`, and `state`, which is `finished` or the word of `failures`. What a point does not have is empty.
+    The CSV has one row per point: `point`, a column for each varying key, the perplexities `train`, `valid` and `test`,
+    `seconds`, and `state`, which is `finished` or the word of `failures`. Missing values are empty.
 
     Args:
-        points: the points of the sweep.
-        folder: the folder of the sweep.
-        failures: a word for each point without a result, by name, such as `diverged`; also for points that cannot run
+        points: The points of the sweep.
+        folder: The folder of the sweep.
+        failures: A word for each point without a result, by name, such as `diverged`; also for points that cannot run
             and are not among `points`, such as `impossible`.
 
     Returns:
-        The table, and where the figure is. Of points on the same words, the table marks the one with the lowest
-        validation perplexity, whose folder is named.
+        The table and the path of the figure. If all points use the same words, the table marks the point with the
+        lowest validation perplexity and names its folder.
 
     Raises:
-        BadInput: finished points of one `corpus.*` were on different texts.
+        BadInput: Finished points with the same `corpus.*` settings used different texts.
     """
     texts: dict[CorpusSettings, tuple[str, str]] = {}  # the first point of each, and the digest of its text
     records: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""Runs that train together: one compiled program for networks of one shape."""
+"""Vectorized training of runs: one compiled program for networks of equal shape."""
 
 import contextlib
 import signal
@@ -25,8 +25,8 @@ def group_compatible(all_settings: Iterable[Settings]) -> list[list[int]]:
         all_settings: The settings of each run.
 
     Returns:
-        Groups of indices into `all_settings`, ordered by their first index. A run on several devices and a
-        count-based model form a group by themselves.
+        Groups of indices into `all_settings`, ordered by their first index. Runs on several devices and count-based
+        models each form their own group.
     """
     members: dict[Any, list[int]] = {}
     for number, settings in enumerate(all_settings):
@@ -37,7 +37,7 @@ def group_compatible(all_settings: Iterable[Settings]) -> list[list[int]]:
 
 
 def _common(settings: Settings) -> Any:
-    """Returns what networks that train together have in common."""
+    """Returns the settings that must be equal for networks to train together."""
     may_differ = {'seed', 'name', *(f'optimizer.{field}' for field in settings.optimizer.traced)}
     values = config_lib.to_flat(settings).items()
     kept = tuple((k, v) for k, v in values if k not in may_differ and not k.startswith('paper.'))
@@ -47,7 +47,7 @@ def _common(settings: Settings) -> Any:
 def run_many(
     configs: Sequence[Config | Settings], folders: Sequence[Path], command: str, notes: set[str] | None = None
 ) -> list[dict[str, Any] | Exception]:
-    """Runs networks that `group_compatible` groups, each with the results that it has alone.
+    """Runs the networks of a group from `group_compatible` with the same results as separate runs.
 
     Args:
         configs: The config of each run.
@@ -56,10 +56,10 @@ def run_many(
         notes: See `run`.
 
     Returns:
-        For each run what `run` returns, or the BadInput or NonFiniteError that ended it.
+        For each run the result of `run`, or the BadInput or NonFiniteError that ended it.
 
     Raises:
-        training.train.Interrupted: SIGINT or SIGTERM came during training, and all are saved.
+        training.train.Interrupted: SIGINT or SIGTERM arrived during training, and all runs are saved.
     """
     if len(configs) == 1:
         try:

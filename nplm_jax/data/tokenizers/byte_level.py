@@ -21,7 +21,7 @@ from nplm_jax.utils.errors import BadInput
 _VISIBLE = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
 _OTHERS = [byte for byte in range(256) if byte not in _VISIBLE]
 _FORMS: dict[str, Literal['NFC', 'NFKC']] = {'nfc': 'NFC', 'nfkc': 'NFKC'}
-ALPHABET = tuple(chr(byte if byte in _VISIBLE else 256 + _OTHERS.index(byte)) for byte in range(256))  # by byte
+ALPHABET = tuple(chr(byte if byte in _VISIBLE else 256 + _OTHERS.index(byte)) for byte in range(256))  # indexed by byte
 _TO_ALPHABET = dict(enumerate(ALPHABET))
 _TO_BYTES = {ord(character): byte for byte, character in enumerate(ALPHABET)}
 
@@ -44,20 +44,20 @@ def to_alphabet(text: str) -> str:
 
 
 def to_bytes(token: str) -> bytes:
-    """Returns the bytes of a token; none of a special token."""
+    """Returns the bytes of a token; empty for a special token."""
     return b'' if token in (RARE, *BOUNDARY_TOKENS) else token.translate(_TO_BYTES).encode('latin-1')
 
 
 @dataclasses.dataclass(frozen=True)
 class ByteTokenizer(Tokenizer):
-    """Cuts a text into its bytes.
+    """Cuts a text into bytes.
 
-    Subclasses cut it into units of several bytes, which they learn.
+    Subclasses cut a text into learned units of several bytes.
 
     Attributes:
-        pattern: Splits a text into strings that are cut one by one; it leaves out no character.
-        normalization: Unicode's normal form of a text before it is cut: nfc or nfkc; none keeps every text as it is.
-        rules: What was learned.
+        pattern: Splits a text into strings, which are cut separately; matches every character.
+        normalization: The Unicode normal form applied before a text is cut: nfc or nfkc; none leaves texts unchanged.
+        rules: The learned rules.
     """
 
     is_lossless: ClassVar[bool] = True
@@ -65,21 +65,21 @@ class ByteTokenizer(Tokenizer):
 
     kind: str = built('bytes')
     normalization: Literal['none', 'nfc', 'nfkc'] = key(
-        'none', "Unicode's normal form of the text; none keeps every byte"
+        'none', 'Unicode normal form of the text; none keeps every byte'
     )
     rules: tuple[str, ...] = built((), repr=False)
 
     @property
     def units(self) -> Sequence[str]:
-        """The tokens of more than one byte."""
+        """The tokens with more than one byte."""
         return ()
 
     def model(self, ids: Mapping[str, int]) -> models.Model:
-        """Returns the model of `tokenizers` that cuts strings in the alphabet, with these ids of the tokens."""
+        """Returns a model of Hugging Face's `tokenizers` that cuts strings in the alphabet and uses these token ids."""
         return models.BPE(dict(ids), [])
 
     def rules_of(self, model: Mapping[str, Any]) -> tuple[str, ...]:
-        """Returns the rules that a saved `model` holds. Raises KeyError, TypeError or ValueError for another's."""
+        """Returns the rules of a saved `model`. Raises KeyError, TypeError or ValueError for models of other kinds."""
         return ()
 
     @property
@@ -101,17 +101,17 @@ class ByteTokenizer(Tokenizer):
         return [list(to_alphabet(string)) for string in strings]
 
     def utf8(self, token: str) -> bytes:
-        """See `Tokenizer.utf8`; may be a part of a character."""
+        """See `Tokenizer.utf8`. The bytes may be part of a character."""
         return to_bytes(token)
 
     def decode(self, tokens: Sequence[str], clean_up: bool = False) -> str:
-        """See `Tokenizer.decode`. Bytes that are not UTF-8, which a model may write, become U+FFFD."""
+        """See `Tokenizer.decode`. Invalid UTF-8, which a model may generate, becomes U+FFFD."""
         return b''.join(map(to_bytes, tokens)).decode(errors='replace')
 
     def to_hf(self, ids: Mapping[str, int]) -> tokenizers.Tokenizer:
         """Returns a tokenizer of Hugging Face's `tokenizers` with the same tokens.
 
-        It has no `added_tokens`, which it would find in a text as they are spelled.
+        It has no `added_tokens`, because it would recognize them in ordinary text.
 
         Args:
             ids: The id of each token of the vocabulary.
@@ -132,9 +132,9 @@ class ByteTokenizer(Tokenizer):
 
 @dataclasses.dataclass(frozen=True)
 class CharacterTokenizer(ByteTokenizer):
-    """Cuts a text into the characters of the training texts; others are cut into bytes.
+    """Cuts a text into characters; characters that do not occur in the training texts are cut into bytes.
 
-    `rules` are the characters of more than one byte.
+    `rules` are the characters with more than one byte.
     """
 
     kind: str = built('characters')
@@ -158,7 +158,7 @@ class CharacterTokenizer(ByteTokenizer):
 
     def model(self, ids: Mapping[str, int]) -> models.Model:
         """See `ByteTokenizer`."""
-        return models.BPE(dict(ids), [], ignore_merges=True)  # a character that is no token is cut into bytes
+        return models.BPE(dict(ids), [], ignore_merges=True)  # unknown characters are cut into bytes
 
     def rules_of(self, model: Mapping[str, Any]) -> tuple[str, ...]:
         """See `ByteTokenizer`."""

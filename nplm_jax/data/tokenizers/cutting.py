@@ -10,11 +10,11 @@ from nplm_jax.data.tokenizers.token_text import spells
 from nplm_jax.data.tokenizers.tokenizer import BLANK_LINES, Piece, Tokenizer
 from nplm_jax.data.word_stream import WordStream
 
-_PLACED = {f'\0{mark}': mark for mark in BOUNDARY_TOKENS}  # what stands for them where no text has put them
+_PLACED = {f'\0{mark}': mark for mark in BOUNDARY_TOKENS}  # placeholders, which do not occur in texts
 
 
 def paragraphs(tokenizer: Tokenizer, piece: Piece) -> list[list[str]]:
-    """Splits a piece into paragraphs, or into lines if `<p>` ends each, and these into the strings that `cut` cuts."""
+    """Splits a piece into paragraphs (lines if `<p>` ends each line), and each of them into strings for `cut`."""
     text = tokenizer.normalize(piece.text)
     if piece.ends_lines:
         return list(map(tokenizer.split, text.split('\n')))
@@ -25,13 +25,13 @@ def paragraphs(tokenizer: Tokenizer, piece: Piece) -> list[list[str]]:
 
 
 def read_piece(tokenizer: Tokenizer, piece: Piece) -> tuple[WordStream, dict[str, int], bool]:
-    """Returns a piece of a corpus as one stream of tokens, with the boundary tokens.
+    """Tokenizes a piece of a corpus and adds the boundary tokens.
 
-    Special tokens written in the text do not become boundary tokens: SKIPPED are left out, UNKNOWN become RARE. A
-    lossless tokenizer has no mark before a paragraph, and no special token is written in a text.
+    Special tokens written in the text do not become boundary tokens: SKIPPED are dropped, UNKNOWN become RARE. A
+    lossless tokenizer adds no mark before a paragraph and treats special tokens in a text as ordinary text.
 
     Returns:
-        The stream, how often the text has each special token, and whether the tokens spell the text.
+        The stream, the number of occurrences of each special token in the text, and whether the tokens spell the text.
     """
     text_mark, paragraph_mark = _PLACED
     strings = [text_mark] if piece.begins_text and tokenizer.boundary_tokens else []
@@ -44,7 +44,7 @@ def read_piece(tokenizer: Tokenizer, piece: Piece) -> tuple[WordStream, dict[str
             strings += paragraph
             if piece.ends_lines:
                 strings.append(paragraph_mark)
-    stream = WordStream.from_words(strings)  # what becomes of a string does not depend on its neighbours
+    stream = WordStream.from_words(strings)  # strings are cut independently
     written: collections.Counter[str] = collections.Counter()
     counts = np.bincount(stream.type_ids_L, minlength=len(stream.types)).tolist()
     cut = iter(tokenizer.cut([string for string in stream.types if string not in _PLACED]))
@@ -66,7 +66,7 @@ def tokenize(
 ) -> list[list[str]]:
     """Returns the tokens of each text.
 
-    Special tokens written in a text are read as in a corpus: SKIPPED are left out, and UNKNOWN are no words of any
+    Special tokens written in a text are read as in a corpus: SKIPPED are dropped, and UNKNOWN are outside every
     vocabulary.
 
     Args:
@@ -84,9 +84,9 @@ def tokenize(
 
 
 def drop_last(tokenizer: Tokenizer, text: str) -> str:
-    """Returns a text without its last word; of a lossless tokenizer without its last token.
+    """Returns a text without its last word, or without its last token if the tokenizer is lossless.
 
-    Where the last token is a part of a character, the whole character goes.
+    If the last token is part of a character, the whole character is dropped.
     """
     if not tokenizer.is_lossless:
         return ' '.join(text.split()[:-1])

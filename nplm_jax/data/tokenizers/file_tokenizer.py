@@ -1,6 +1,6 @@
-"""Tokens of another model: a tokenizer.json of Hugging Face's `tokenizers`, or a SentencePiece model (`*.model`).
+"""Tokenizers of other models: a tokenizer.json of Hugging Face's `tokenizers`, or a SentencePiece model (`*.model`).
 
-The library that wrote the file cuts each paragraph, without special tokens. Nothing in the file is executed.
+The library that wrote the file cuts each paragraph, without special tokens. No code from the file is executed.
 """
 
 import base64
@@ -22,11 +22,11 @@ from nplm_jax.utils.io import expand
 from nplm_jax.utils.packages import require_package
 from nplm_jax.utils.untrusted import decode, read_bytes
 
-MAX_BYTES, MAX_TOKENS = 2**26, 2**20  # of a file, and its tokens
+MAX_BYTES, MAX_TOKENS = 2**26, 2**20  # size of a file and number of its tokens
 _KEY = 'corpus.tokens'
 _KINDS = {'.json': 'tokenizer.json', '.model': 'tokenizer.model'}  # by suffix
 _BYTE = re.compile('<0x([0-9A-F]{2})>')  # of SentencePiece's byte fallback
-_BATCH = 2**12  # strings that are cut at once, since an encoding takes much memory
+_BATCH = 2**12  # strings cut at once; bounds the memory of the encodings
 _BYTES, _SPACES, _PREFIX, _SUFFIX, _WORDS = 'ByteLevel', 'Metaspace', 'WordPiece', 'BPEDecoder', 'WordLevel'
 
 
@@ -34,11 +34,11 @@ class HuggingFace:
     """A tokenizer.json.
 
     Attributes:
-        values: The file, without what adds, drops or draws tokens.
+        values: The content of the file, without rules that add, drop or sample tokens.
         ids: The id of each token.
-        unknown: The token of unknown text; '' if there is none.
-        marking: How tokens show where words begin, by the name of a decoder or model; '' if they do not.
-        affix: The string before a token inside a word (WordPiece), or after the last token of a word (BPEDecoder).
+        unknown: The token for unknown text, or ''.
+        marking: How tokens mark word boundaries, as the name of a decoder or model; '' if they do not.
+        affix: The prefix of tokens inside a word (WordPiece), or the suffix of the last token of a word (BPEDecoder).
     """
 
     def __init__(self, text: str) -> None:
@@ -65,10 +65,10 @@ class HuggingFace:
     def cut(self, strings: Sequence[str]) -> list[list[str]]:
         """Returns the tokens of each string, without special tokens around it."""
         encodings = self._tokenizer.encode_batch_fast(list(strings), add_special_tokens=False)
-        return [[self._tokens[i] for i in encoding.ids] for encoding in encodings]  # its `tokens` spell unknown text
+        return [[self._tokens[i] for i in encoding.ids] for encoding in encodings]  # `.tokens` spells unknown text
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Returns the text of tokens."""
+        """Returns the text of the tokens with these ids."""
         return self._tokenizer.decode(list(ids), skip_special_tokens=False)
 
 
@@ -95,13 +95,13 @@ class SentencePiece:
 
 @dataclasses.dataclass(frozen=True)
 class FileTokenizer(Tokenizer):
-    """Cuts each paragraph, as a whole, into the tokens of a file; `corpus.tokens` is its path.
+    """Cuts each paragraph as a whole into the tokens of a file; `corpus.tokens` is the path of the file.
 
-    The vocabulary has all tokens of the file, spelled as there. Its token of unknown text is <rare>, and it has <p> and
-    <text> instead of <s> and </s>. White space and letters that the file's rules leave out or change are lost.
+    The vocabulary has all tokens of the file in the same spelling. The token for unknown text is <rare>, and <p> and
+    <text> replace <s> and </s>. Whitespace and letters that the file's rules drop or change are lost.
 
     Attributes:
-        rules: The content of the file, a SentencePiece model in Base64; none before `read`.
+        rules: The content of the file, in Base64 for a SentencePiece model; empty before `read`.
     """
 
     kind: str = built('tokenizer.json')
@@ -111,7 +111,7 @@ class FileTokenizer(Tokenizer):
         """Returns the tokenizer with the content of the file `name`.
 
         Raises:
-            BadInput: The file is missing, or no tokenizer that can be used here.
+            BadInput: The file is missing or is not a supported tokenizer.
         """
         path = expand(_KEY, self.name)
         data, kind = read_bytes(f'{_KEY}={self.name!r}', path, MAX_BYTES), _KINDS[path.suffix]
@@ -142,7 +142,7 @@ class FileTokenizer(Tokenizer):
             return HuggingFace(content) if is_json else SentencePiece(base64.b64decode(content))
         except BadInput:
             raise
-        except Exception as error:  # noqa: BLE001 (the libraries document none)
+        except Exception as error:  # noqa: BLE001 (the libraries document no exceptions)
             form = 'tokenizer.json of Hugging Face' if is_json else 'SentencePiece model'
             raise BadInput(_KEY, f'is no {form} ({first_line(error)})', value=name) from None
 
@@ -154,7 +154,7 @@ class FileTokenizer(Tokenizer):
         return (RARE, *(BOUNDARY_TOKENS if self.boundary_tokens else ()), *kept)
 
     def normalize(self, text: str) -> str:
-        """See `Tokenizer.normalize`; the library normalizes what it cuts."""
+        """See `Tokenizer.normalize`. Returns the text unchanged; the library normalizes it while cutting."""
         return text
 
     def split(self, text: str) -> list[str]:
@@ -168,14 +168,14 @@ class FileTokenizer(Tokenizer):
         return [[RARE if unknown == token else token for token in tokens] for part in parts for tokens in part]
 
     def utf8(self, token: str) -> bytes:
-        """See `Tokenizer.utf8`; of a token inside a word without a blank."""
+        """See `Tokenizer.utf8`. Tokens inside a word have no space after them."""
         library = self.library
         if token in SPECIAL_TOKENS or library.marking == _WORDS:
             return super().utf8(token)
         if library.marking == _BYTES:
             try:
                 return to_bytes(token)
-            except UnicodeEncodeError:  # an added token, which is spelled as it is
+            except UnicodeEncodeError:  # an added token, which is spelled literally
                 return token.encode()
         if byte := _BYTE.fullmatch(token):
             return bytes.fromhex(byte[1])
@@ -224,6 +224,6 @@ class FileTokenizer(Tokenizer):
 
 
 def _without_processing(values: dict[str, Any]) -> dict[str, Any]:
-    """Returns a tokenizer.json that adds and drops no tokens and draws none at random."""
+    """Removes the rules of a tokenizer.json that add or drop tokens or sample them at random."""
     model = {key: value for key, value in values['model'].items() if key != 'dropout'}
     return {**values, 'model': model, 'truncation': None, 'padding': None, 'post_processor': None}

@@ -18,13 +18,13 @@ from nplm_jax.data.tokenizers.byte_level import ALPHABET, ByteTokenizer, to_alph
 from nplm_jax.data.tokenizers.tokenizer import Piece
 from nplm_jax.utils.errors import require
 
-MIN_PIECES = 300  # the 256 bytes, the special tokens and some pieces
-_SEPARATOR = '\0'  # between strings in the alphabet, which lacks it
-_MAX_STRINGS = 2**17  # the most frequent ones, from which pieces are learned; bounds the trainer's memory
-_MAX_REPEATS = 2**8  # of a string that the trainer is given at once, which takes some 20 times its memory
-_BATCH = 2**12  # strings that are cut at once, since an encoding takes much memory
+MIN_PIECES = 300  # enough for the 256 bytes, the special tokens and some pieces
+_SEPARATOR = '\0'  # separates strings in the alphabet, which does not contain it
+_MAX_STRINGS = 2**17  # pieces are learned from the most frequent strings; bounds the trainer's memory
+_MAX_REPEATS = 2**8  # of a string per trainer input; the trainer needs about 20 times its memory
+_BATCH = 2**12  # strings cut at once; bounds the memory of the encodings
 _DECIMALS = 4  # of a learned score
-_SPECIAL_SCORE = -1e9  # of special tokens under the unigram model: no text is cut into them
+_SPECIAL_SCORE = -1e9  # of special tokens in the unigram model, so text is never cut into them
 _MODELS = {'bpe': models.BPE, 'unigram': models.Unigram}
 _TRAINERS = {'bpe': trainers.BpeTrainer, 'unigram': trainers.UnigramTrainer}
 
@@ -33,11 +33,11 @@ _TRAINERS = {'bpe': trainers.BpeTrainer, 'unigram': trainers.UnigramTrainer}
 class PieceTokenizer(ByteTokenizer):
     """Cuts a text into subwords. A space belongs to the subword after it.
 
-    `rules` are, in the alphabet of bytes, for `bpe` the merges in their order, `left right`; for `unigram` the pieces
-    with their log-probabilities, `piece score`, the likeliest first.
+    `rules` are written in the byte alphabet. For `bpe` they are the ordered merges, `left right`; for `unigram` they
+    are the pieces and their log-probabilities, `piece score`, sorted by decreasing probability.
 
     Attributes:
-        pieces: The number of tokens, special tokens and the 256 bytes included.
+        pieces: The number of tokens, including special tokens and the 256 bytes.
         piece_model: bpe or unigram.
     """
 
@@ -65,7 +65,7 @@ class PieceTokenizer(ByteTokenizer):
         """Learns the pieces from the training texts.
 
         Raises:
-            BadInput: `corpus.pieces` is more than these texts have.
+            BadInput: The texts have fewer distinct pieces than `corpus.pieces`.
         """
         if self.rules:
             return self
@@ -124,12 +124,12 @@ class PieceTokenizer(ByteTokenizer):
 
     @functools.cached_property
     def _scores(self) -> list[tuple[str, float]]:
-        """The pieces of the unigram model with their log-probabilities."""
+        """The pieces of the unigram model and their log-probabilities."""
         return [(piece, float(score)) for piece, score in (rule.split(' ') for rule in self.rules)]
 
     @functools.cached_property
     def _cutter(self) -> tuple[tokenizers.Tokenizer, Sequence[str]]:
-        """What cuts strings in the alphabet, and the token of each of its ids."""
+        """The tokenizer that cuts strings in the alphabet, and the token of each of its ids."""
         return tokenizers.Tokenizer(self.model({token: i for i, token in enumerate(self.tokens)})), self.tokens
 
     def _count_strings(self, piece: Piece) -> collections.Counter[str]:
@@ -137,11 +137,11 @@ class PieceTokenizer(ByteTokenizer):
 
 
 def _without_chance(model: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a learned unigram model as every training on the same text gives it.
+    """Makes a learned unigram model reproducible.
 
-    The trainer adds up floats in the order of a hash map, another in each process, which changes the last digits of a
-    score. It gives characters that have no score of their own the lowest score plus 0, 1, 2, ... times 1e-4, in such an
-    order again: here they all have the lowest.
+    The trainer sums floats in the order of a hash map, which differs between processes and changes the last digits of
+    the scores. In a similarly random order, it gives characters without a score the lowest score plus 0, 1, 2, ...
+    times 1e-4; here all of them get the lowest score.
     """
     lowest = min(score for _, score in model['vocab'])
     limit = lowest + 1e-4 * (len(ALPHABET) - 0.5)
@@ -150,7 +150,7 @@ def _without_chance(model: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _repeat(counts: collections.Counter[str]) -> Iterator[str]:
-    """Yields strings in the alphabet as often as they are counted, some at once: the trainer takes no counts."""
+    """Yields strings in the alphabet, repeated by their counts and joined, because the trainer accepts no counts."""
     for string, count in counts.most_common(_MAX_STRINGS):
         unit = to_alphabet(string) + _SEPARATOR
         for first in range(0, count, _MAX_REPEATS):

@@ -7,22 +7,22 @@ from collections.abc import Iterable
 from nplm_jax.data.tokenizers.tokenizer import lower
 from nplm_jax.utils.errors import BadInput
 
-INSIDE, OPENING, LOWER = 'inside', 'opening', 'lower'  # with a capital inside a sentence, at its beginning; without
+INSIDE, OPENING, LOWER = 'inside', 'opening', 'lower'  # capitalised inside a sentence, at its beginning; lower case
 MIN_CAPITALISED_SHARE = 0.95  # of a proper noun's occurrences
 
 _PRONOUN = re.compile(r"I(?:['’]\w+)?", re.IGNORECASE)
 _SENTENCE_OPENERS = '.!?:;"“”\'‘’`([-–—*='  # the word after one of these may begin a sentence
 
-# How often each word, in lower case, is written in each way: INSIDE, OPENING or LOWER.
+# The number of occurrences of each lower-cased word of each kind: INSIDE, OPENING or LOWER.
 Counts = collections.Counter[tuple[str, str]]
 
 
 def count_capitals(paragraphs: Iterable[Iterable[str]], begins_paragraph: bool = True) -> Counts:
-    """Counts how often a text writes each word with and without a capital; see `find_proper_nouns`.
+    """Counts the occurrences of each word with and without a capital; see `find_proper_nouns`.
 
     Args:
         paragraphs: Paragraphs of words in their original case.
-        begins_paragraph: Whether the first paragraph is a whole one, and not the rest of one.
+        begins_paragraph: Whether the first paragraph is complete, rather than the end of one.
     """
     counts: Counts = collections.Counter()
     for number, paragraph in enumerate(paragraphs):
@@ -38,15 +38,15 @@ def count_capitals(paragraphs: Iterable[Iterable[str]], begins_paragraph: bool =
 
 
 def find_proper_nouns(counts: Iterable[Counts]) -> tuple[str, ...]:
-    """Finds the types that a text nearly always capitalises inside sentences.
+    """Finds the word types that a text nearly always capitalises inside sentences.
 
-    A type is a proper noun if it has a capital inside a sentence at least once, and if such occurrences are at least
-    95% of these and its occurrences in lower case together. A word that opens a paragraph or follows one of . ! ? : ;
-    a quotation mark, a bracket, a dash or a = may have its capital because it begins a sentence and is not counted; so
-    a name that only follows "Mr." is missed. The pronoun I is not a proper noun.
+    A type is a proper noun if it is capitalised inside a sentence at least once, and if at least 95% of its counted
+    occurrences are capitalised. Words that open a paragraph or follow one of . ! ? : ; a quotation mark, a bracket, a
+    dash or a = may be capitalised because they begin a sentence; if capitalised, they are not counted. A name that
+    occurs only after "Mr." is therefore missed. The pronoun I is not a proper noun.
 
     Deviation: the paper (section 4) maps proper nouns to a symbol and does not say how it found them. This rule needs
-    no tagger; it takes Monday, American, Mr and B52 for proper nouns too.
+    no tagger; it also classifies Monday, American, Mr and B52 as proper nouns.
 
     Args:
         counts: The counts of the pieces of a text.

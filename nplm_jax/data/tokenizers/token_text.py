@@ -12,14 +12,15 @@ _SHOWN = {' ': '␣', '\n': r'\n', '\r': r'\r', '\t': r'\t'}
 
 
 class TokenSize(NamedTuple):
-    """What a token stands for in a text.
+    """The size of a token in a text.
 
     Attributes:
-        characters: Its characters, with the blank or line end after it where the text does not hold it.
-        utf8_bytes: The same in bytes of UTF-8.
-        begins_blank: Whether it begins with white space, or there is white space before it in every text.
-        ends_blank: Whether it ends with white space, or there is white space after it in every text.
-        has_text: Whether it holds anything else than white space.
+        characters: The number of characters, including the space or line end after the token if it is not a token
+            itself.
+        utf8_bytes: The same in UTF-8 bytes.
+        begins_blank: Whether the token begins with whitespace or always follows whitespace.
+        ends_blank: Whether the token ends with whitespace or always precedes whitespace.
+        has_text: Whether the token contains anything other than whitespace.
     """
 
     characters: int
@@ -30,17 +31,17 @@ class TokenSize(NamedTuple):
 
 
 def size(tokenizer: Tokenizer, token: str) -> TokenSize:
-    """Returns the size of a token. Of a lossless tokenizer only white space of ASCII separates words, also in bytes."""
+    """Returns the size of a token. For lossless tokenizers, only ASCII whitespace separates words."""
     data = tokenizer.utf8(token)
-    characters = sum(byte & 0xC0 != 0x80 for byte in data)  # the bytes that begin one
-    if data == f'{token} '.encode():  # a word, which may itself be white space of Unicode
+    characters = sum(byte & 0xC0 != 0x80 for byte in data)  # counts first bytes
+    if data == f'{token} '.encode():  # a word, which may itself be Unicode whitespace
         return TokenSize(characters, len(data))
     begins_blank, ends_blank = not data or data[:1].isspace(), not data or data[-1:].isspace()
     return TokenSize(characters, len(data), begins_blank, ends_blank, bool(data.strip()))
 
 
 def letters(tokenizer: Tokenizer, token: str) -> bytes:
-    """Returns the UTF-8 of what a token stands for in a text, without white space; none of a boundary token."""
+    """Returns the UTF-8 bytes of a token's text without whitespace; empty for a boundary token."""
     data = tokenizer.utf8(token)
     if tokenizer.is_lossless or token in BOUNDARY_TOKENS:
         return b''.join(data.split())
@@ -48,14 +49,14 @@ def letters(tokenizer: Tokenizer, token: str) -> bytes:
 
 
 def spells(tokenizer: Tokenizer, texts: Iterable[tuple[str, Sequence[str]]]) -> bool:
-    """Returns whether tokens spell their texts, whatever the white space: their sizes are then those of the texts.
+    """Returns whether tokens spell their texts up to whitespace, so that their sizes are those of the texts.
 
-    The tokens of another model do not if it changes case or drops characters. Always True for lossless tokenizers, and
-    for words that are counted in the corpus.
+    Tokenizers of other models do not if they change case or drop characters. Always True for lossless tokenizers and
+    for words counted in the corpus.
 
     Args:
         tokenizer: The tokenizer.
-        texts: Texts with their tokens. Those with RARE are skipped: splits with unknown tokens are not measured.
+        texts: Texts and their tokens. Texts with RARE are skipped, because splits with unknown tokens are not measured.
     """
     if tokenizer.is_lossless or tokenizer.tokens is None:
         return True
@@ -71,6 +72,6 @@ def show(tokenizer: Tokenizer, token: str) -> str:
     """
     if not tokenizer.is_lossless or not (data := tokenizer.utf8(token)):
         return token
-    text = data.decode(errors='surrogateescape')  # byte 0xE4 as U+DCE4
+    text = data.decode(errors='surrogateescape')  # byte 0xE4 becomes U+DCE4
     bytes_shown = re.sub('[\udc80-\udcff]', lambda match: f'<0x{ord(match[0]) - 0xDC00:02X}>', text)
     return ''.join(_SHOWN.get(c, c if c.isprintable() else f'<U+{ord(c):04X}>') for c in bytes_shown)

@@ -13,8 +13,8 @@ from nplm_jax.config.component import Component, built, key
 from nplm_jax.data.stream import BOUNDARY_TOKENS
 from nplm_jax.utils.errors import require
 
-CONFIG_FILE = 'tokenizer_config.json'  # in the folder of a run
-RULES_FILE = 'tokenizer.json'  # of Hugging Face's `tokenizers`; only of a byte-level tokenizer
+CONFIG_FILE = 'tokenizer_config.json'  # in a run's folder
+RULES_FILE = 'tokenizer.json'  # in the format of Hugging Face's `tokenizers`; only for byte-level tokenizers
 BLANK_LINES = re.compile(r'\n\s*\n')  # separate paragraphs
 
 # Combining marks, and the other characters whose decomposition begins with one.
@@ -24,15 +24,15 @@ _JOINER = '\u034f'
 
 
 class Piece(NamedTuple):
-    """Consecutive paragraphs of one text. The pieces of a text, joined, are the text.
+    """Consecutive paragraphs of one text. The concatenated pieces of a text are the text.
 
     Attributes:
-        text: About PIECE_CHARACTERS at most. A border between pieces is a blank line if there is one, else, inside a
-            long paragraph, white space, a line end first. It never splits a word.
-        begins_text: True for the first piece of a text.
-        begins_paragraph: False if the piece goes on with the paragraph in which the previous piece ended.
-        ends_lines: Whether `<p>` ends each line of the text, blank ones too, and stands nowhere else.
-        keeps_empty: Whether two line ends end each paragraph, empty ones too.
+        text: At most about PIECE_CHARACTERS characters. Texts are divided at empty lines or, inside a long paragraph,
+            at whitespace, preferably at line ends; words are never split.
+        begins_text: Whether this is the first piece of a text.
+        begins_paragraph: False if the piece continues the last paragraph of the previous piece.
+        ends_lines: Whether `<p>` ends each line of the text, including empty lines, and occurs nowhere else.
+        keeps_empty: Whether two line ends end each paragraph, including empty ones.
     """
 
     text: str
@@ -44,15 +44,15 @@ class Piece(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Tokenizer(Component, abc.ABC):
-    """Splits a text into tokens and joins tokens to a text. Its fields are saved with a run; each has a default.
+    """Splits a text into tokens and joins tokens into a text. Its fields have defaults and are saved with a run.
 
     A subclass defines `split` and `cut`.
 
     Attributes:
-        kind: Its name, a value of `corpus.tokens`.
-        boundary_tokens: Whether <text> stands before each text of a corpus, and <p> before each paragraph; under
-            corpus.paragraphs=eos <p> after each line instead.
-        is_lossless: Whether every text has tokens, which join to the same text. A line end is then a token like others.
+        kind: The name of the tokenizer, a value of `corpus.tokens`.
+        boundary_tokens: Whether to put <text> before each text of a corpus and <p> before each paragraph, or, with
+            corpus.paragraphs=eos, <p> after each line.
+        is_lossless: Whether every text can be tokenized and decoded exactly. Line ends are then ordinary tokens.
     """
 
     is_lossless: ClassVar[bool] = False
@@ -61,7 +61,7 @@ class Tokenizer(Component, abc.ABC):
 
     @abc.abstractmethod
     def split(self, text: str) -> list[str]:
-        """Splits a paragraph into strings, in order, that `cut` cuts one by one. Some characters may be left out."""
+        """Splits a paragraph into strings for `cut`, which cuts each of them separately. May drop characters."""
 
     @abc.abstractmethod
     def cut(self, strings: Sequence[str], known: Collection[str] | None = None) -> list[list[str]]:
@@ -69,20 +69,20 @@ class Tokenizer(Component, abc.ABC):
 
         Args:
             strings: Strings that `split` returns.
-            known: The tokens of the vocabulary, to which the text of a user may be fitted; None while reading a corpus.
+            known: The vocabulary, to which a user's text may be adapted; None while reading a corpus.
         """
 
     def decode(self, tokens: Sequence[str], clean_up: bool = False) -> str:
-        """Joins tokens to a text.
+        """Joins tokens into a text.
 
         Args:
             tokens: The tokens.
-            clean_up: Whether the text should read as ordinary text, which may not be cut into the same tokens again.
+            clean_up: Whether to return ordinary text, which may not be cut into the same tokens again.
         """
         return ' '.join(tokens)
 
     def learn(self, parts: Sequence[Callable[[], Iterable[Piece]]], parallel_map: Callable[..., Iterator[Any]]) -> Self:
-        """Returns the tokenizer trained on texts; itself if it is already trained or needs no training.
+        """Returns the tokenizer trained on texts, or itself if it is trained or needs no training.
 
         Args:
             parts: Functions that return the pieces of each part of a corpus, the training texts first.
@@ -93,20 +93,20 @@ class Tokenizer(Component, abc.ABC):
 
     @property
     def tokens(self) -> tuple[str, ...] | None:
-        """All tokens, the special ones included; None if the vocabulary is counted in the corpus."""
+        """All tokens, including special tokens; None if the vocabulary is counted in the corpus."""
         return None
 
     def utf8(self, token: str) -> bytes:
-        """Returns what a token stands for in a text, with the blank or line end after it where it does not hold it."""
+        """Returns the UTF-8 bytes of a token in a text, including the space or line end that follows it implicitly."""
         return b'\n' if token in BOUNDARY_TOKENS else f'{token} '.encode()  # <p> is the line end of an empty line
 
     def normalize(self, text: str) -> str:
-        """Returns the text that is cut: in Unicode's normal form NFC."""
+        """Returns the text to be cut, in Unicode's normal form NFC."""
         return normalize(text)
 
 
 def difference(tokenizer: Tokenizer, other: Tokenizer, name: str) -> str:
-    """Returns how a tokenizer differs from the `other`, that of the model `name`; '' if both are the same."""
+    """Describes the difference between a tokenizer and `other`, the tokenizer of model `name`; '' if they are equal."""
     if tokenizer == other:
         return ''
     fields = dataclasses.asdict(tokenizer) if type(tokenizer) is type(other) else ['kind']
@@ -115,11 +115,11 @@ def difference(tokenizer: Tokenizer, other: Tokenizer, name: str) -> str:
 
 
 def check_tokens(kind: str, tokens: Iterable[str]) -> None:
-    """Raises BadInput for a token that no line of a vocabulary's file can hold: empty, or with a tab or line end.
+    """Raises BadInput for tokens that cannot be written to a vocabulary file: empty, or with a tab or line end.
 
     Args:
-        kind: The kind of the tokenizer that made them.
-        tokens: The different tokens.
+        kind: The kind of the tokenizer.
+        tokens: The distinct tokens.
     """
     for token in tokens:
         is_written = bool(token) and '\t' not in token and '\n' not in token
@@ -127,17 +127,17 @@ def check_tokens(kind: str, tokens: Iterable[str]) -> None:
 
 
 def normalize(text: str, form: Literal['NFC', 'NFKC'] = 'NFC') -> str:
-    """Returns a text in a normal form of Unicode."""
-    # The time of normalization is quadratic in the number of marks on a letter. A joiner after every 64 marks bounds
-    # it, as Unicode's Stream-Safe Text Format (UAX #15) does.
+    """Returns a text in a Unicode normal form."""
+    # Normalization takes time quadratic in the number of marks on a letter. A joiner after every 64 marks bounds the
+    # time, as in Unicode's Stream-Safe Text Format (UAX #15).
     return unicodedata.normalize(form, _MANY_MARKS.sub(lambda match: match[0] + _JOINER, text))
 
 
 def count_characters(words: Iterable[str]) -> int:
-    """Returns the number of characters of tokenized words as a text.
+    """Returns the number of characters of tokenized words written as a text.
 
-    These are the characters of each word and one blank or line end after it. The marks <text> and <p> count as one
-    character: the line end of an empty line.
+    Each word counts with one space or line end after it. <text> and <p> count as one character, the line end of an
+    empty line.
 
     Examples:
         >>> count_characters(['<p>', 'the', 'dog', '.'])
@@ -147,7 +147,7 @@ def count_characters(words: Iterable[str]) -> int:
 
 
 def lower(text: str) -> str:
-    """Returns a text in lower case; İ becomes i, without the combining dot that Unicode adds.
+    """Returns a text in lower case. İ becomes i, without the combining dot that Unicode adds.
 
     Examples:
         >>> lower('İSTANBUL'), len(lower('İ'))

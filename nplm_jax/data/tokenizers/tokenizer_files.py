@@ -18,21 +18,21 @@ FILES = (CONFIG_FILE, RULES_FILE)
 
 
 def to_dict(tokenizer: Tokenizer) -> dict[str, Any]:
-    """Returns a tokenizer as values of JSON, from which `from_dict` makes it again."""
+    """Converts a tokenizer to JSON values; the inverse of `from_dict`."""
     values = dataclasses.asdict(tokenizer)
-    del values['name']  # by which a config chose it
+    del values['name']  # the config's name for it
     return {'format': FORMAT, **values}
 
 
 def from_dict(values: Mapping[str, Any], name: str) -> Tokenizer:
-    """Returns the tokenizer that `to_dict` was given.
+    """Restores a tokenizer from `to_dict`.
 
     Args:
-        values: What `to_dict` returned.
-        name: The beginning of error messages.
+        values: The values returned by `to_dict`.
+        name: The name of their source in error messages.
 
     Raises:
-        BadInput: The values are not of that form, or of another version.
+        BadInput: The values are malformed or from another version.
     """
     if values.get('format') != FORMAT:
         raise BadInput(name, f'format {values.get("format")!r}, this version reads {FORMAT}')
@@ -52,7 +52,7 @@ def from_dict(values: Mapping[str, Any], name: str) -> Tokenizer:
 
 
 def save(tokenizer: Tokenizer, ids: Mapping[str, int], folder: pathlib.Path) -> None:
-    """Writes CONFIG_FILE into the folder of a run, and RULES_FILE with the ids of the tokens."""
+    """Writes CONFIG_FILE, and for byte-level tokenizers RULES_FILE with the token ids, into a run's folder."""
     values = to_dict(tokenizer)
     (folder / RULES_FILE).unlink(missing_ok=True)  # of another tokenizer
     if isinstance(tokenizer, ByteTokenizer):
@@ -62,14 +62,14 @@ def save(tokenizer: Tokenizer, ids: Mapping[str, int], folder: pathlib.Path) -> 
 
 
 def load(ids: Mapping[str, int], folder: pathlib.Path) -> Tokenizer:
-    """Reads what `save` wrote.
+    """Reads a tokenizer written by `save`.
 
     Args:
         ids: The ids of the tokens.
-        folder: The folder of the run.
+        folder: The run's folder.
 
     Raises:
-        BadInput: A file is missing or damaged, or RULES_FILE has other tokens or ids.
+        BadInput: A file is missing or damaged, or RULES_FILE has different tokens or ids.
     """
     tokenizer = from_dict(read_json(folder / CONFIG_FILE), str(folder / CONFIG_FILE))
     if not isinstance(tokenizer, ByteTokenizer):

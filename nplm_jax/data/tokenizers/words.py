@@ -1,4 +1,4 @@
-"""Word tokenizers for corpora, prepared as in section 4 of the paper, and for user texts."""
+"""Word tokenizers for corpora, which are prepared as in section 4 of the paper, and for users' texts."""
 
 import dataclasses
 import functools
@@ -17,55 +17,54 @@ from nplm_jax.data.tokenizers.proper_nouns import Counts, count_capitals, find_p
 from nplm_jax.data.tokenizers.tokenizer import Piece, Tokenizer, lower
 from nplm_jax.utils.errors import require
 
-NUMBER = '<number>'  # all numeric forms, under corpus.numbers
-PROPER = '<proper>'  # all proper nouns, under corpus.proper_nouns
+NUMBER = '<number>'  # replaces numbers if corpus.numbers
+PROPER = '<proper>'  # replaces proper nouns if corpus.proper_nouns
 MAX_KEPT = 3  # punctuation marks that may stay on one side of a word, as in `Mr.`
 
-# A word may hold hyphens, apostrophes, points and commas; combining marks (\p{M}) belong to their letters.
-# str.split separates at \x1c to \x1f too, which \s does not match.
+# Words may contain hyphens, apostrophes, points and commas; combining marks (\p{M}) belong to their letters.
+# str.split also splits at \x1c to \x1f, which \s does not match.
 WORD = r"<[a-z]+>|</s>|<UNK>|[\w\p{M}]+(?:[-'’.,][\w\p{M}]+)*|[^\w\s\x1c-\x1f]"
 _WORD = regex.compile(WORD)
-# Other white space of Unicode is part of words. KenLM's lmplz separates words at less than its query does.
+# Other Unicode whitespace is part of words. KenLM's lmplz splits at fewer characters than its query.
 KENLM_WORD, LMPLZ_WORD = re.compile(r'[^ \t\n\r\v\f]+'), re.compile(r'[^\0 \t\n\r]+')
 _POSSESSIVE = ("'s", "'S", '’s', '’S')
 _NUMBER = re.compile(r'[-+$£€]?\.?\d+(?:[-.,:/]\d+)*(?:st|nd|rd|th|s)?%?', re.IGNORECASE)
 _HYPHENS = re.compile('([-‐‑])')
 _DASHES = re.compile(r'(—|–|--+|…|\.\.\.+)')  # between words, unlike a hyphen
 _APOSTROPHES = "'’"
-_OPENING = {'"': '``', '—': '--', '–': '--', '…': '...'}  # as Brown and the Penn Treebank write them
+_OPENING = {'"': '``', '—': '--', '–': '--', '…': '...'}  # as in Brown and the Penn Treebank
 _CLOSING = {**_OPENING, '"': "''"}
 _QUOTES = (
     str.maketrans('‘’“”', '\'\'""'),
     str.maketrans("'", '’'),
-    str.maketrans({'“': '``', '”': "''"}),  # as Brown and the Penn Treebank write them
+    str.maketrans({'“': '``', '”': "''"}),  # as in Brown and the Penn Treebank
 )
 
 
 @dataclasses.dataclass(frozen=True)
 class WordTokenizer(Tokenizer):
-    """Splits a text into words: `words` also at punctuation, `whitespace` and `lmplz` only at white space.
+    """Splits a text into words: `words` also splits at punctuation, `whitespace` and `lmplz` only at whitespace.
 
-    With kind `words`, 3.14, well-known and a <symbol> stay one word.
+    The kind `words` keeps 3.14, well-known and <symbol> as one word each.
 
-    The text of a user is cut as the corpus was, and fitted to the vocabulary. Where the corpus came with blanks between
-    its tokens, punctuation is split off the two ends of a word unless the vocabulary has the word with it, as Brown
-    has `Mr.`; a word outside the vocabulary is cut at dashes, and a contraction where the vocabulary has both parts,
-    such as `do` and `n't`. Apostrophes and quotation marks become those of the vocabulary. Under
-    `corpus.tokens=whitespace` the tokens of a user's text stay as they are.
+    A user's text is cut like the corpus and adapted to the vocabulary. If the corpus was already tokenized, with spaces
+    between its tokens, punctuation is split off both ends of a word unless the vocabulary has the word with its
+    punctuation, like `Mr.` in Brown. Words outside the vocabulary are split at dashes, and contractions are split if
+    the vocabulary has both parts, such as `do` and `n't`. Apostrophes and quotation marks are rewritten as in the
+    vocabulary. With `corpus.tokens=whitespace`, the tokens of a user's text do not change.
 
     Attributes:
         lowercase: Whether tokens are in lower case.
         split_possessive: Whether dog's becomes dog 's.
         numbers: Whether numeric forms become <number>.
-        proper_nouns: Whether capitalised proper nouns become <proper>. In the text of a user these are also the words
-            that the vocabulary has in neither case.
+        proper_nouns: Whether capitalised proper nouns become <proper>. In a user's text these include words that the
+            vocabulary has in neither case.
         names: The proper nouns of the corpus in lower case.
-        split_punctuation: Whether punctuation is split off the words of a user's text.
-        match_quotes: Whether the quotation marks of a user's text become those of the vocabulary.
-        split_hyphens: Whether, in a user's text, a word outside the vocabulary is cut at its hyphens if the vocabulary
-            has all parts.
-        is_verbatim: Whether a text stays as it is, also where it is not NFC, and is cut at the white space of KenLM
-            only: that of lmplz for kind `lmplz`, else of query.
+        split_punctuation: Whether to split punctuation off the words of a user's text.
+        match_quotes: Whether to rewrite the quotation marks of a user's text as in the vocabulary.
+        split_hyphens: Whether to split unknown words of a user's text at hyphens if the vocabulary has all parts.
+        is_verbatim: Whether to leave a text unchanged, even if it is not NFC, and to split it only at the whitespace of
+            KenLM: lmplz for kind `lmplz`, query otherwise.
 
     Examples:
         >>> WordTokenizer('words').split('A well-known 3.14, again.')
@@ -118,10 +117,10 @@ class WordTokenizer(Tokenizer):
         return detokenize(tokens) if clean_up else super().decode(tokens)
 
     def learn(self, parts: Sequence[Callable[[], Iterable[Piece]]], parallel_map: Callable[..., Iterator[Any]]) -> Self:
-        """Finds the proper nouns of all parts together, if they are asked for.
+        """Finds the proper nouns of all parts together if `proper_nouns` is true.
 
         Raises:
-            BadInput: No word has a capital.
+            BadInput: No word is capitalised.
         """
         if not self.proper_nouns or self.names:
             return self
@@ -144,14 +143,14 @@ class WordTokenizer(Tokenizer):
         return split_possessive(word) if self.split_possessive else [word]
 
     def _token(self, part: str, is_name: bool) -> str:
-        """Returns the token of a word; `is_name` tells whether it is a proper noun if it has a capital."""
+        """Returns the token of a word; `is_name` says whether the word is a proper noun if capitalised."""
         if self.numbers and is_number(part):
             return NUMBER
         if self.proper_nouns and is_name and part[:1].isupper():
             return PROPER
         return lower(part) if self.lowercase else part
 
-    # --- the text of a user --------------------------------------------------------------------------------
+    # --- users' texts --------------------------------------------------------------------------------------
 
     def _fit(self, part: str, known: Collection[str]) -> str:
         is_name = lower(part) in self._names or (part not in known and lower(part) not in known)
@@ -164,7 +163,7 @@ class WordTokenizer(Tokenizer):
         return all(self._fit_quotes(self._token(small, False), known) in known for small in self._parts(part))
 
     def _split_punctuation(self, chunk: str, known: Collection[str]) -> list[str]:
-        """Splits punctuation off the ends of a chunk without blanks, and a contraction into two known parts."""
+        """Splits punctuation off the ends of a chunk without whitespace, and a contraction into two known parts."""
         if self._is_known(chunk, known):
             return [chunk]
         marks = ''.join(filter(is_punctuation, chunk))
@@ -181,7 +180,7 @@ class WordTokenizer(Tokenizer):
         return [*self._split_marks(opening, _OPENING, known), *middle, *self._split_marks(closing, _CLOSING, known)]
 
     def _split_marks(self, marks: str, spellings: Mapping[str, str], known: Collection[str]) -> list[str]:
-        """Splits punctuation marks into the longest tokens of the vocabulary, from the left, in its spelling."""
+        """Splits punctuation marks greedily, from the left, into tokens of the vocabulary in its spelling."""
         pieces = []
         while marks:
             sizes = range(min(len(marks), MAX_KEPT), 1, -1)
@@ -205,7 +204,7 @@ class WordTokenizer(Tokenizer):
         return [small for part in parts for small in self._split_punctuation(part, known)]
 
     def _split_hyphens(self, chunk: str, known: Collection[str]) -> list[str]:
-        """Splits an unknown word at its hyphens if all parts are known; a hyphen stays where it is known itself."""
+        """Splits an unknown word at its hyphens if all parts are known; keeps the hyphens if the hyphen is known."""
         parts = [part for part in _HYPHENS.split(chunk) if part]
         words = [part for part in parts if not _HYPHENS.fullmatch(part)]
         if len(words) < 2 or self._is_known(chunk, known) or not all(self._is_known(word, known) for word in words):
@@ -214,16 +213,15 @@ class WordTokenizer(Tokenizer):
 
 
 def reading(tokenizer: Tokenizer, tokens: str = '', hyphens: str = 'keep') -> Tokenizer:
-    """Returns the tokenizer of a user's text.
+    """Returns the tokenizer for a user's text.
 
     Args:
-        tokenizer: That of the corpus.
-        tokens: Another way to split the text: words, or whitespace for text that is tokenized already. Empty for that
-            of the corpus.
-        hyphens: `split` cuts unknown words at hyphens.
+        tokenizer: The tokenizer of the corpus.
+        tokens: Another kind: words, or whitespace for tokenized text. Empty for the kind of the corpus.
+        hyphens: `split` splits unknown words at hyphens.
 
     Raises:
-        BadInput: The choices do not apply to this tokenizer.
+        BadInput: The options do not apply to this tokenizer.
     """
     if not isinstance(tokenizer, WordTokenizer):
         problem = f'does not apply to a model of corpus.tokens={tokenizer.kind}'
@@ -240,7 +238,7 @@ def reading(tokenizer: Tokenizer, tokens: str = '', hyphens: str = 'keep') -> To
 
 
 def is_number(word: str) -> bool:
-    """Tells whether a word is a numeric form: 7, 1,995.5, -3, $5, 50%, 10-12, 9:30, 1/2, 1990s, 21st; not B52 or five.
+    """Whether a word is numeric, such as 7, 1,995.5, -3, $5, 50%, 10-12, 9:30, 1/2, 1990s or 21st; not B52 or five.
 
     Deviation: the paper (section 4) does not say which forms it counts as numeric.
     """
@@ -248,7 +246,7 @@ def is_number(word: str) -> bool:
 
 
 def is_punctuation(token: str) -> bool:
-    """Returns whether a token consists only of punctuation marks.
+    """Returns whether a token consists of punctuation marks only.
 
     Examples:
         >>> [token for token in (',', '``', "'s", '<p>', '--', '$') if is_punctuation(token)]
@@ -263,18 +261,18 @@ def split_possessive(word: str) -> list[str]:
 
 
 def match_quotes(word: str, known: Collection[str]) -> str:
-    """Rewrites apostrophes and quotation marks, straight or curly, as the vocabulary has them.
+    """Rewrites straight and curly apostrophes and quotation marks as in the vocabulary.
 
-    Only a word outside the vocabulary changes, and only into a word of the vocabulary.
+    Only words outside the vocabulary change, and only into words of the vocabulary.
     """
     return next((form for form in (word, *(word.translate(table) for table in _QUOTES)) if form in known), word)
 
 
 def detokenize(tokens: Sequence[str]) -> str:
-    """Joins tokens to ordinary text: no blanks before punctuation and 's, quotation marks at their words.
+    """Joins tokens into ordinary text, without spaces before punctuation and 's and inside quotation marks.
 
-    Boundary tokens become line breaks. A straight quotation mark opens or closes by turns in each paragraph. Of the
-    ; ? and ! that Brown has twice one stays.
+    Boundary tokens become line breaks. Straight quotation marks alternately open and close in each paragraph. Doubled
+    ; ? and !, as in Brown, are merged.
     """
     paragraphs: list[list[str]] = [[]]
     for token in tokens:

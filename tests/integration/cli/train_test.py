@@ -64,7 +64,7 @@ def test_a_config_of_ones_own_may_use_those_of_the_package(folder):
         (['train', 'sentences', '--model.h=3'], '--model.h: unknown flag; '),
         (['train', 'sentences', '--config.model.h=x'], "--config.model.h='x': must be an integer"),
         (['train', 'sentences', 'model.h=3'], 'model.h=3: not a flag; '),
-        (['train'], 'the following arguments are required: CONFIG[:ROW]'),
+        (['train'], 'the following arguments are required: CONFIG[:PRESET]'),
     ],
 )
 def test_a_mistake_is_one_line(folder, words, message):
