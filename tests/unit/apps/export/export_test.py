@@ -156,7 +156,7 @@ def test_the_words_of_an_arpa_file_for_nemo_are_the_ids_of_the_asr_model(subword
     sentencepiece = pytest.importorskip('sentencepiece')
     theirs = sentencepiece.SentencePieceProcessor(model_file=str(subwords / 'tokenizer.model'))
     nplm_command('export', subwords / 'run', '--to=arpa', f'--output={tmp_path / "tokens.arpa"}')
-    page = pathlib.Path(__file__).parents[4] / 'docs/howto/kenlm.md'
+    page = pathlib.Path(__file__).parents[4] / 'docs/howto/kenlm_details.md'
     (code,) = re.findall(r'```py\n(import sentencepiece\n.*?)```', page.read_text(), re.DOTALL)
     shutil.copy(subwords / 'tokenizer.model', tmp_path)
     monkeypatch.chdir(tmp_path)
