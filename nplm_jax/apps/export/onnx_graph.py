@@ -143,19 +143,21 @@ def _make_step(network: Network, params: Params) -> tuple[Callable[..., Any], di
 def quantize(proto: Any) -> Any:
     """Returns a graph with 8-bit integers in place of its matrices, by ONNX Runtime's dynamic quantization.
 
+    Weights have 7 bits: products with 8 bits overflow on CPUs without VNNI instructions, such as those with AVX2 only.
     A tied C is in the graph twice, as rows and as columns.
     """
     with tempfile.TemporaryDirectory() as folder:
         folded, written = f'{folder}/folded.onnx', f'{folder}/int8.onnx'
-        options = onnxruntime.SessionOptions()
-        options.optimized_model_filepath = folded  # with matrices in place of operations on parameters alone
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-        options.log_severity_level = 3  # errors
+        session = onnxruntime.SessionOptions()
+        session.optimized_model_filepath = folded  # with matrices in place of operations on parameters alone
+        session.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+        session.log_severity_level = 3  # errors
         keep = ['MatMulAddFusion']  # it would make Gemm, which is not quantized
         providers = ['CPUExecutionProvider']
-        onnxruntime.InferenceSession(proto.SerializeToString(), options, providers, disabled_optimizers=keep)
+        onnxruntime.InferenceSession(proto.SerializeToString(), session, providers, disabled_optimizers=keep)
         with _errors_only(''):  # not the advice to fold constants, nor of comparisons that stay as they are
-            quantization.quantize_dynamic(folded, written, weight_type=quantization.QuantType.QInt8, per_channel=True)
+            options = {'weight_type': quantization.QuantType.QInt8, 'per_channel': True, 'reduce_range': True}
+            quantization.quantize_dynamic(folded, written, **options)
         return onnx.load(written)
 
 

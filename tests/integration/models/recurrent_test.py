@@ -132,20 +132,20 @@ def test_gradients_are_those_of_the_unrolled_network(family):
 def test_precision_is_that_of_every_product_of_the_body_in_training_alone(family):
     words, e_SxLxM = batch(), jnp.ones((2, 6, M))
 
-    def factors(precision, key):
+    def factors(precision, keys):
         """Returns the types of the factors of all products that JAX gives to XLA."""
         network, params = make(family, **{'model.precision': precision, 'model.layers': 2, 'model.tied': True})
 
         def total(params):
-            output = network.body.features(params, e_SxLxM, network.body.start(2), key)
+            output = network.body.features(params, e_SxLxM, network.body.start(2), keys)
             return sum(x.sum() for x in jax.tree.leaves((output.features, output.state)))
 
         text = jax.jit(jax.grad(total)).lower(params).as_text()
         return set(re.findall(r'dot_general.*: \(tensor<(?:\d+x)*(\w+)>, tensor<(?:\d+x)*(\w+)>\)', text))
 
-    key = Keys.of_streams(jax.random.key(0), jnp.arange(2))
-    assert factors('bfloat16', key) == {('bf16', 'bf16')}
-    assert factors('float32', key) == factors('bfloat16', None) == {('f32', 'f32')}
+    key = jax.random.key(0)
+    assert factors('bfloat16', keys := Keys.of_streams(key, jnp.arange(2))) == {('bf16', 'bf16')}
+    assert factors('float32', keys) == factors('bfloat16', None) == {('f32', 'f32')}
 
     results = []
     for precision in ('float32', 'bfloat16'):
