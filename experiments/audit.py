@@ -8,8 +8,10 @@ changes, and if no version is known to compute wrong numbers. --files prints a r
 
 from __future__ import annotations
 
+import json
 import pathlib
 import subprocess
+from collections.abc import Mapping
 
 from experiments import origins, study
 from experiments.origins import Origin
@@ -37,10 +39,15 @@ def faults_of(origin: Origin, known: frozenset[str]) -> list[str]:
     return [fault for fault in FAULTS if found[fault]]
 
 
-def faults(folder: pathlib.Path = HERE) -> dict[pathlib.Path, list[str]]:
-    """Returns the faults of each committed result, a JSON file in a folder named results; none of a good one."""
+def read_all(folder: pathlib.Path = HERE) -> dict[pathlib.Path, Origin]:
+    """Returns the origin of each committed result, a JSON file in a folder named results."""
+    return {path: origins.of(json.loads(path.read_text())) for path in sorted(folder.rglob('results/**/*.json'))}
+
+
+def faults(results: Mapping[pathlib.Path, Origin]) -> dict[pathlib.Path, list[str]]:
+    """Returns the faults of each result; none of a good one."""
     known = known_commits()
-    return {path: faults_of(origins.read(path), known) for path in sorted(folder.rglob('results/**/*.json'))}
+    return {path: faults_of(origin, known) for path, origin in results.items()}
 
 
 def known_commits() -> frozenset[str]:
@@ -51,12 +58,13 @@ def known_commits() -> frozenset[str]:
 
 def make(show_files: bool = False) -> str:
     """Returns the table of the studies, or that of the results with faults."""
-    found_in = faults()
+    results = read_all()
+    found_in = faults(results)
     if show_files:
         rows = [
             [
                 str(path.relative_to(HERE)),
-                *(', '.join(sorted(values)) for values in origins.read(path)),
+                *(', '.join(sorted(values)) for values in results[path]),
                 ', '.join(found),
             ]
             for path, found in found_in.items()

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import pathlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from nplm_jax.distributed.jax_settings import UNUSABLE
@@ -34,16 +33,20 @@ class Origin(NamedTuple):
         return any(commit.endswith('-dirty') for commit in self.commits)
 
 
-def read(path: pathlib.Path) -> Origin:
-    """Returns the origin of a file."""
-    rows = list(_records(json.loads(path.read_text())))
+def of(content: Any) -> Origin:
+    """Returns the origin of the contents of a file."""
+    rows = list(_records(content))
     jaxlib = frozenset(row['versions']['jaxlib'] for row in rows if 'jaxlib' in row.get('versions', {}))
     return Origin(jaxlib, frozenset(row['commit'] for row in rows if row.get('commit')))
 
 
-def note(paths: Collection[pathlib.Path]) -> str:
-    """Returns a sentence for each reason not to trust some results of a table; '' if there is none."""
-    origins = {path: read(path) for path in sorted(set(paths))}
+def note(files: Mapping[pathlib.Path, Any]) -> str:
+    """Returns a sentence for each reason not to trust some results of a table; '' if there is none.
+
+    Args:
+        files: The contents of the files that the table shows.
+    """
+    origins = {path: of(files[path]) for path in sorted(files)}
     sentences = []
     for release in sorted(frozenset().union(*(origin.excluded for origin in origins.values()))):
         some = [path for path, origin in origins.items() if release in origin.excluded]

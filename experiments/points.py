@@ -11,6 +11,7 @@ from configs import brown, wikitext2
 from experiments.cheaper.points import POINTS as CHEAPER
 from experiments.frontier import tuning
 from experiments.lineage import ladder
+from experiments.table1 import seeds
 
 HERE = pathlib.Path(__file__).parent
 SEEDS = (1, 2, 3)
@@ -57,27 +58,33 @@ class Mixture(Point):
     """A mixture of the runs that it needs, with weights learned on the validation words."""
 
 
+def _preset(folder: pathlib.Path, corpus: str, preset: str, **changes: Any) -> Training:
+    """Returns a preset of a corpus, whose result has its name, with some of its fields changed."""
+    config = f'configs/{corpus}.py:{preset}'
+    made = Training(folder / f'{preset}.json', f'{corpus}-{preset}', config=config)
+    return dataclasses.replace(made, **changes)
+
+
 def seed_result(folder: pathlib.Path, preset: str, seed: int) -> pathlib.Path:
     """Returns the file of a result of the frontier. Those of the first seed are rows of the tables."""
     return folder / f'{preset}.json' if seed == 1 else folder / 'seeds' / f'{preset}-{seed}.json'
 
 
 def _seeded(folder: pathlib.Path, corpus: str, preset: str, seed: int) -> Training:
-    name, result = f'{corpus}-{preset}', seed_result(folder, preset, seed)
-    name = name if seed == 1 else f'{name}-{seed}'
-    return Training(result, name, config=f'configs/{corpus}.py:{preset}', keys={'seed': seed})
+    name = f'{corpus}-{preset}' if seed == 1 else f'{corpus}-{preset}-{seed}'
+    return _preset(folder, corpus, preset, result=seed_result(folder, preset, seed), name=name, keys={'seed': seed})
 
 
 def table1() -> Iterator[Point]:
     """Yields Table 1: every row, further seeds of two networks, and two networks that are not in the paper."""
     folder = HERE / 'table1' / 'results'
     for preset in (*brown.ROWS, 'large'):
-        yield Training(folder / f'{preset}.json', f'brown-{preset}', config=f'configs/brown.py:{preset}')
+        yield _preset(folder, 'brown', preset)
     yield Training(folder / 'default.json', 'brown', config='configs/brown.py')
-    for preset in ('mlp1', 'mlp9'):
-        for seed in SEEDS[1:]:
-            result, name = folder / f'{preset}_seed{seed}.json', f'brown-{preset}-{seed}'
-            yield Training(result, name, config=f'configs/brown.py:{preset}', keys={'seed': seed})
+    for preset in seeds.SEEDED:
+        for seed in seeds.SEEDS:
+            result = folder / f'{preset}_seed{seed}.json'
+            yield _preset(folder, 'brown', preset, result=result, name=f'brown-{preset}-{seed}', keys={'seed': seed})
     sums = {'train.batch_size': 128, 'train.epochs': 15, 'train.steps_per_execution': 50}
     saved = {'train.checkpoint_every': 6250, 'train.log_every': 250}
     paper = 'configs/brown.py:mlp9,paper'
@@ -96,16 +103,10 @@ def recurrent() -> Iterator[Point]:
     """Yields the recurrent networks, and a mixture of an LSTM, MLP9 and a 5-gram."""
     folder = HERE / 'recurrent' / 'results'
     for preset in brown.RECURRENT:
-        yield Training(folder / f'{preset}.json', f'brown-{preset}', config=f'configs/brown.py:{preset}')
-    members = [
-        Training(HERE / where / f'{preset}.json', f'brown-{preset}', config=f'configs/brown.py:{preset}')
-        for where, preset in (
-            ('recurrent/results', 'lstm'),
-            ('table1/results', 'mlp9'),
-            ('table1/results', 'modified_kneser_ney_5'),
-        )
-    ]
-    yield Mixture(folder / 'mixture.json', 'brown-lstm_mlp9_5gram', tuple(members))
+        yield _preset(folder, 'brown', preset)
+    others = (_preset(HERE / 'table1' / 'results', 'brown', preset) for preset in ('mlp9', 'modified_kneser_ney_5'))
+    members = _preset(folder, 'brown', 'lstm'), *others
+    yield Mixture(folder / 'mixture.json', 'brown-lstm_mlp9_5gram', members)
 
 
 def cheaper() -> Iterator[Point]:
@@ -123,8 +124,8 @@ FRONTIER = {
 
 
 def _minutes(folder: pathlib.Path, corpus: str) -> Iterator[Point]:
-    for preset, seeds in FRONTIER[corpus].items():
-        for seed in seeds:
+    for preset, numbers in FRONTIER[corpus].items():
+        for seed in numbers:
             yield _seeded(folder, corpus, preset, seed)
 
 
@@ -145,15 +146,11 @@ def on_wikitext2() -> Iterator[Point]:
     """Yields the networks for a training time on WikiText-2, its 5-grams, and mixtures."""
     folder = HERE / 'wikitext2' / 'results'
     for preset in ('kneser_ney_5', 'modified_kneser_ney_5'):
-        yield Training(folder / f'{preset}.json', f'wikitext2-{preset}', config=f'configs/wikitext2.py:{preset}')
+        yield _preset(folder, 'wikitext2', preset)
     yield from _minutes(folder, 'wikitext2')
     twenty = [_seeded(folder, 'wikitext2', 'twenty_minutes', seed) for seed in (1, 2)]
     hour = _seeded(folder, 'wikitext2', 'one_hour', 1)
-    five_gram = Training(
-        folder / 'modified_kneser_ney_5.json',
-        'wikitext2-modified_kneser_ney_5',
-        config='configs/wikitext2.py:modified_kneser_ney_5',
-    )
+    five_gram = _preset(folder, 'wikitext2', 'modified_kneser_ney_5')
     mixtures = {'twenty_minutes_one_hour': [twenty[0], hour], 'mixture_of_4': [*twenty, hour, five_gram]}
     for name, members in mixtures.items():
         yield Mixture(folder / f'{name}.json', f'wikitext2-{name}', tuple(members))

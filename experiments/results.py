@@ -17,7 +17,7 @@ from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import write_atomically
 from nplm_jax.utils.untrusted import read_json
 
-_loaded: list[pathlib.Path] = []
+_loaded: list[tuple[pathlib.Path, dict[str, Any]]] = []
 
 
 def read(folder: pathlib.Path, row: str) -> dict[str, Any]:
@@ -30,19 +30,20 @@ def read(folder: pathlib.Path, row: str) -> dict[str, Any]:
 
 def load(path: pathlib.Path) -> dict[str, Any]:
     """Returns the contents of a committed file. The table of a study is marked by the origin of the files it loads."""
-    _loaded.append(path)
-    return read_json(path)
+    content = read_json(path)
+    _loaded.append((path, content))
+    return content
 
 
 @contextlib.contextmanager
-def loaded() -> Iterator[list[pathlib.Path]]:
-    """Yields a list to which the files are added that `load` reads meanwhile."""
+def loaded() -> Iterator[dict[pathlib.Path, dict[str, Any]]]:
+    """Yields a dictionary to which the files are added that `load` reads meanwhile, with their contents."""
     before = len(_loaded)
-    files: list[pathlib.Path] = []
+    files: dict[pathlib.Path, dict[str, Any]] = {}
     try:
         yield files
     finally:
-        files += _loaded[before:]
+        files.update(_loaded[before:])
         del _loaded[before:]
 
 

@@ -45,7 +45,7 @@ def due(names: Sequence[str], only: str, repeat: bool) -> list[Point]:
         only: A pattern of the names of results, such as `mlp*`.
         repeat: Whether a result that `experiments.audit` does not call good is trained again.
     """
-    faulty = {path for path, found in audit.faults().items() if found} if repeat else set()
+    faulty = {path for path, found in audit.faults(audit.read_all()).items() if found} if repeat else set()
     wanted = [point for name in names for point in points.STUDIES[name]() if fnmatch.fnmatch(point.result.stem, only)]
     missing = [point for point in wanted if not point.result.exists() or point.result in faulty]
     return sorted(missing, key=lambda point: seconds_before(point) or float('inf'))
@@ -99,7 +99,7 @@ def _run(command: list[str], until: float) -> None:
             child.wait()
             raise
     if child.returncode in (128 + signal.SIGTERM, -signal.SIGTERM):  # the second before it has a handler
-        raise TimeoutError
+        raise TimeoutError('stopped; the same command continues')
     if child.returncode:
         raise subprocess.CalledProcessError(child.returncode, command)
 
@@ -146,8 +146,8 @@ def measure(flags: study.Flags) -> None:
         print(f'{number} of {len(left)}: {point.name}', flush=True)
         try:
             results.write(point.result, train(point, runs, flags.until))
-        except TimeoutError:
-            print(f'stopped; {len(left) - number + 1} left; the same command continues')
+        except TimeoutError as stop:
+            print(f'{len(left) - number + 1} left: {stop}')
             return
         except subprocess.CalledProcessError as error:
             print(f'{point.name}: {error}', file=sys.stderr)

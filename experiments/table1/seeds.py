@@ -15,6 +15,7 @@ from configs.brown import get_config
 
 __all__ = ['get_config', 'sweep']
 SEEDS = (2, 3)
+SEEDED = ('mlp1', 'mlp9')  # the rows that are run with them
 
 
 def sweep() -> Iterator[dict[str, Any]]:

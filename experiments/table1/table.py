@@ -20,7 +20,7 @@ from ml_collections import ConfigDict
 
 from configs import brown
 from experiments import results, study
-from experiments.table1.seeds import SEEDS
+from experiments.table1.seeds import SEEDED, SEEDS
 from nplm_jax.models import nplm
 from nplm_jax.reporting.text import markdown_table, save_figure
 from nplm_jax.utils.errors import BadInput
@@ -40,7 +40,6 @@ SHORT_HEADER = ['network', 'paper: valid', 'test', 'here: valid', 'test', 'mixed
 
 
 OTHERS = {'default': '', 'large': 'large'}  # networks that are not in the paper, and their rows of configs/brown.py
-SEEDED = ('mlp1', 'mlp9')
 SEEDS_HEADER = ['network', 'seeds', 'valid', 'mean', 'spread', 'test', 'mean', 'spread']
 
 

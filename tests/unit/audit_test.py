@@ -24,7 +24,7 @@ def test_a_result_has_the_faults_of_what_it_records(recorded, faults, tmp_path):
     path = tmp_path / 'study' / 'results' / 'seeds' / 'row.json'
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps(recorded))
-    assert audit.faults_of(origins.read(path), KNOWN) == faults
+    assert audit.faults_of(audit.read_all(tmp_path)[path], KNOWN) == faults
 
 
 def test_a_note_names_the_results_that_are_not_to_be_trusted(tmp_path):
@@ -32,12 +32,15 @@ def test_a_note_names_the_results_that_are_not_to_be_trusted(tmp_path):
         (tmp_path / name).write_text(json.dumps({'commit': commit, 'versions': {'jaxlib': jaxlib}}))
         return tmp_path / name
 
+    def note(*paths):
+        return origins.note({path: json.loads(path.read_text()) for path in paths})
+
     good, bad = write('good.json', '0.10.1'), write('bad.json', '0.10.2')
     modified = write('modified.json', '0.10.1', 'a1b2c3d4e5f6-dirty')
-    assert origins.note([good]) == origins.note([]) == ''
-    assert '`bad`' in origins.note([good, bad, modified]) and '`modified`' in origins.note([good, bad, modified])
-    assert '`good`' not in origins.note([good, bad, modified])
-    assert origins.note([bad, bad, write('worse.json', '0.10.2')]).endswith(': all results.')
+    assert note(good) == note() == ''
+    assert '`bad`' in note(good, bad, modified) and '`modified`' in note(good, bad, modified)
+    assert '`good`' not in note(good, bad, modified)
+    assert note(bad, bad, write('worse.json', '0.10.2')).endswith(': all results.')
 
 
 def test_the_files_of_a_table_are_those_loaded_while_it_is_made(tmp_path):
@@ -46,4 +49,4 @@ def test_the_files_of_a_table_are_those_loaded_while_it_is_made(tmp_path):
         results.read(tmp_path, 'a')
         with results.loaded() as inner:
             results.load(tmp_path / 'a.json')
-    assert inner == [tmp_path / 'a.json'] and outer == [tmp_path / 'a.json']
+    assert inner == outer == {tmp_path / 'a.json': {}}

@@ -1,13 +1,17 @@
-"""Runs that tests of several apps read."""
+"""Runs and scored texts that tests of several apps read."""
 
+import pathlib
 import warnings
+from typing import Any, NamedTuple
 
 import pytest
 
 from configs import sentences, text
 from nplm_jax.config import settings as config_lib
+from nplm_jax.inference import scoring
 from nplm_jax.ngram.kneser_ney import DiscountWarning
 from nplm_jax.runs import experiment
+from nplm_jax.runs.command_models import LoadedModels, load_models
 
 FAMILIES = {
     'ngram': {'model.family': 'modified_kneser_ney', 'model.n': 5},
@@ -33,3 +37,30 @@ def three_families(tmp_path_factory):
             experiment.run(config_lib.override(sentences.get_config(), changes), root / f'words-{name}')
             experiment.run(config_lib.override(text.get_config(), {**pieces, **changes}), root / f'pieces-{name}')
     return root
+
+
+CASES = [
+    (line, [f'{tokens}-{name}' for name in names])
+    for tokens, line in (('words', 'i like coffee'), ('pieces', 'The dog sat'))
+    for names in (('ngram',), ('window',), ('lstm',), ('ngram', 'window', 'lstm'))
+]
+
+
+class ScoredText(NamedTuple):
+    """A line, the models that read it, and their log10 P of it as `nplm score` computes it, to 1e-6."""
+
+    line: str
+    folders: list[pathlib.Path]
+    models: LoadedModels
+    log10_p: Any
+
+
+@pytest.fixture(params=CASES)
+def scored_text(three_families, request):
+    """A line of words or pieces, read by one of three families or by all of them."""
+    line, names = request.param
+    folders = [three_families / name for name in names]
+    models = load_models(list(map(str, folders)))
+    encoded = models.vocabulary.encode(models.tokenize(line, ''))
+    (scored,) = scoring.score(models.mixture, [encoded], models.line_start)
+    return ScoredText(line, folders, models, pytest.approx(scored.log10_p_T.sum(), abs=1e-6))

@@ -74,7 +74,7 @@ def test_what_is_missing_is_trained_the_shortest_first(folder, monkeypatch, caps
     for name, seconds in {'long': 90.0, 'short': 5.0, 'good': 1.0}.items():
         (folder / 'results' / f'{name}.json').write_text(json.dumps({'seconds': seconds}))
     faulty = {made[i].result: ['no versions'] for i in (1, 2)}
-    monkeypatch.setattr(runs.audit, 'faults', lambda: faulty)
+    monkeypatch.setattr(runs.audit, 'faults', lambda _: faulty)
     assert [point.name for point in runs_due(monkeypatch, made, False)] == ['new']
     assert [point.name for point in runs_due(monkeypatch, made, True)] == ['short', 'long', 'new']
     run(folder, monkeypatch, made, '--repeat', '--only=*o*')
