@@ -22,7 +22,8 @@
                                  defaults of its section
     python launch.py --config=configs/brown.py:mlp9 --config.model.h=50 --config.seed=2
 
-Expected results and minutes: experiments/table1/README.md, and experiments/recurrent/README.md for recurrent networks.
+Expected results and minutes: experiments/paper/table1/README.md, and for recurrent networks
+experiments/beyond/recurrent/README.md.
 """
 
 from collections.abc import Iterator

@@ -39,7 +39,7 @@ include_patterns = [
     'SECURITY.md',
     'CODE_OF_CONDUCT.md',
     'experiments/**/README.md',
-    'experiments/section5/*.md',
+    'experiments/paper/section5/*.md',
     'experiments/notebooks/*.ipynb',
     'experiments/notebooks/nplm_from_scratch.md',
     'tests/nightly/fuzz/README.md',

@@ -72,7 +72,7 @@ def make(show_files: bool = False) -> str:
         ]
         return markdown_table(['result', 'jaxlib', 'commit', 'fault'], rows)
     table = []
-    studies = {path: path.relative_to(HERE).parts[0] for path in found_in}
+    studies = {path: path.relative_to(HERE).parts[1] for path in found_in}
     for name in [*dict.fromkeys(studies.values()), 'all']:
         some = [found for path, found in found_in.items() if name in (studies[path], 'all')]
         table.append([name, len(some), some.count([]), *(sum(fault in found for found in some) for fault in FAULTS)])

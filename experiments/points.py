@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from configs import brown, wikitext2
-from experiments.cheaper.points import POINTS as CHEAPER
-from experiments.frontier import tuning
-from experiments.lineage import ladder
-from experiments.table1 import seeds
+from experiments import results
+from experiments.beyond.cheaper.points import POINTS as CHEAPER
+from experiments.beyond.frontier import tuning
+from experiments.beyond.lineage import ladder
+from experiments.paper.table1 import seeds
 
-HERE = pathlib.Path(__file__).parent
 SEEDS = (1, 2, 3)
 
 
@@ -77,7 +77,7 @@ def _seeded(folder: pathlib.Path, corpus: str, preset: str, seed: int) -> Traini
 
 def table1() -> Iterator[Point]:
     """Yields Table 1: every row, further seeds of two networks, and two networks that are not in the paper."""
-    folder = HERE / 'table1' / 'results'
+    folder = results.folder('table1')
     for preset in (*brown.ROWS, 'large'):
         yield _preset(folder, 'brown', preset)
     yield Training(folder / 'default.json', 'brown', config='configs/brown.py')
@@ -95,16 +95,16 @@ def table2() -> Iterator[Point]:
     """Yields Table 2, on WikiText-2 with marks before articles and lines."""
     for preset in wikitext2.ROWS:
         config = f'configs/wikitext2.py:{preset}{",sampled" if preset == "mlp10" else ""}'
-        result = HERE / 'table2' / 'results' / f'{preset}.json'
+        result = results.folder('table2') / f'{preset}.json'
         yield Training(result, f'table2-{preset}', config=config, keys=wikitext2.BY_ARTICLES)
 
 
 def recurrent() -> Iterator[Point]:
     """Yields the recurrent networks, and a mixture of an LSTM, MLP9 and a 5-gram."""
-    folder = HERE / 'recurrent' / 'results'
+    folder = results.folder('recurrent')
     for preset in brown.RECURRENT:
         yield _preset(folder, 'brown', preset)
-    others = (_preset(HERE / 'table1' / 'results', 'brown', preset) for preset in ('mlp9', 'modified_kneser_ney_5'))
+    others = (_preset(results.folder('table1'), 'brown', preset) for preset in ('mlp9', 'modified_kneser_ney_5'))
     members = _preset(folder, 'brown', 'lstm'), *others
     yield Mixture(folder / 'mixture.json', 'brown-lstm_mlp9_5gram', members)
 
@@ -112,7 +112,7 @@ def recurrent() -> Iterator[Point]:
 def cheaper() -> Iterator[Point]:
     """Yields the cheaper gradients of MLP9."""
     for name, keys in CHEAPER.items():
-        result = HERE / 'cheaper' / 'results' / f'{name}.json'
+        result = results.folder('cheaper') / f'{name}.json'
         yield Training(result, f'cheaper-{name}', config='configs/brown.py:mlp9', keys={'name': name, **keys})
 
 
@@ -131,7 +131,7 @@ def _minutes(folder: pathlib.Path, corpus: str) -> Iterator[Point]:
 
 def frontier() -> Iterator[Point]:
     """Yields the networks for a training time on Brown, those that learn from others, and mixtures."""
-    folder = HERE / 'frontier' / 'results'
+    folder = results.folder('frontier')
     yield from _minutes(folder, 'brown')
     five = [_seeded(folder, 'brown', 'five_minutes', seed) for seed in (1, 2, 3, 4)]
     twenty = [_seeded(folder, 'brown', 'twenty_minutes', seed) for seed in (1, 2)]
@@ -144,7 +144,7 @@ def frontier() -> Iterator[Point]:
 
 def on_wikitext2() -> Iterator[Point]:
     """Yields the networks for a training time on WikiText-2, its 5-grams, and mixtures."""
-    folder = HERE / 'wikitext2' / 'results'
+    folder = results.folder('wikitext2')
     for preset in ('kneser_ney_5', 'modified_kneser_ney_5'):
         yield _preset(folder, 'wikitext2', preset)
     yield from _minutes(folder, 'wikitext2')
@@ -164,7 +164,7 @@ def lineage() -> Iterator[Point]:
                 is_studied = corpus == ladder.BROWN or rung in (*ladder.ON_WIKITEXT_2, 'counts')
                 if is_studied and (seed == 1 or rung != 'counts'):
                     result = ladder.RESULTS / corpus / f'{rung}-{seed}.json'
-                    config = f'experiments/lineage/ladder.py:{ladder.row_of(rung, corpus)}'
+                    config = f'experiments/beyond/lineage/ladder.py:{ladder.row_of(rung, corpus)}'
                     yield Training(result, f'lineage-{corpus}-{rung}-{seed}', config=config, keys={'seed': seed})
 
 
@@ -172,7 +172,7 @@ def tuned() -> Iterator[Point]:
     """Yields what was tried for a minute of training."""
     for corpus, changes in tuning.POINTS.items():
         for name, keys in changes.items():
-            config, facts = f'experiments/frontier/tuning.py:{corpus},{name}', {'changes': dict(keys)}
+            config, facts = f'experiments/beyond/frontier/tuning.py:{corpus},{name}', {'changes': dict(keys)}
             result = tuning.RESULTS / corpus / f'{name}.json'
             yield Training(result, f'tuning-{corpus}-{name}', config=config, facts=facts)
 

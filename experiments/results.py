@@ -17,7 +17,14 @@ from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import write_atomically
 from nplm_jax.utils.untrusted import read_json
 
+HERE = pathlib.Path(__file__).parent
 _loaded: list[tuple[pathlib.Path, dict[str, Any]]] = []
+
+
+def folder(study: str) -> pathlib.Path:
+    """Returns the folder of a study's committed results, such as experiments/paper/table1/results for `table1`."""
+    (found,) = HERE.glob(f'*/{study}/results')
+    return found
 
 
 def read(folder: pathlib.Path, row: str) -> dict[str, Any]:

@@ -160,8 +160,8 @@ def measure(flags: study.Flags) -> None:
 def _rows(left: Sequence[Point]) -> Iterator[list[str]]:
     for point in left:
         seconds = seconds_before(point)
-        folder = point.result.relative_to(ROOT / 'experiments')
-        yield [folder.parts[0], point.result.stem, f'{seconds / 60:.1f}' if seconds else '-']
+        _, name, *_ = point.result.relative_to(ROOT / 'experiments').parts
+        yield [name, point.result.stem, f'{seconds / 60:.1f}' if seconds else '-']
 
 
 def _known() -> str:

@@ -47,7 +47,7 @@ def native_precision(platform: str | None = None) -> Precision:
     """Returns the precision that `auto` stands for on a platform; None selects `default_platform`.
 
     The precision is bfloat16 on accelerators and on CPUs with bfloat16 instructions, where matrix products are 2 to 4
-    times as fast (experiments/speed), and float32 elsewhere.
+    times as fast (experiments/cost/speed), and float32 elsewhere.
     """
     if (platform or default_platform()) != 'cpu':
         return 'bfloat16'

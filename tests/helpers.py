@@ -100,9 +100,9 @@ LONG_RUN = (
 COMPILER = ('JAX_DISABLE_MOST_OPTIMIZATIONS', 'XLA_FLAGS')  # environment variables that conftest.py sets
 ESTIMATED = sorted(NGRAM_MODELS.keys() - {'arpa'})  # the count-based models that are estimated from a text
 # Section 5's plug-ins.
-ENERGY = 'experiments.section5.plugins.energy:Energy'
-SENSES = 'experiments.section5.plugins.senses:Senses'
-IMPORTANCE = 'experiments.section5.plugins.importance:ImportanceSampling'
+ENERGY = 'experiments.paper.section5.plugins.energy:Energy'
+SENSES = 'experiments.paper.section5.plugins.senses:Senses'
+IMPORTANCE = 'experiments.paper.section5.plugins.importance:ImportanceSampling'
 SPARSE = {'output.samples': 9, 'output.num_shortlist': 5, 'output.classes': 4}
 
 

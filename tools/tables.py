@@ -1,7 +1,7 @@
 """Writes the tables that studies print from committed results into the pages that show them.
 
-    python -m tools.tables                       all pages
-    python -m tools.tables experiments/table1    pages whose path begins so
+    python -m tools.tables                        all pages
+    python -m tools.tables experiments/paper      pages whose path begins so
 
 A printed table replaces the table of the page that has its header and most of its row names; a note on the results
 replaces the note after the last of the tables. tests/unit/tables_test.py compares them.
@@ -11,67 +11,70 @@ import pathlib
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 
 ROOT = pathlib.Path(__file__).parents[1]
-TABLES = [
-    ('experiments/cheaper/README.md', 'cheaper.table'),
-    ('experiments/table2/README.md', 'table2.table'),
-    ('README.md', 'frontier.table --summary'),
-    ('docs/howto/tables.md', 'table1.table --short'),
-    ('experiments/table1/README.md', 'table1.table'),
-    ('experiments/table1/README.md', 'table1.table --seeds'),
-    ('experiments/table1/README.md', 'table1.sweep'),
-    ('experiments/recurrent/README.md', 'recurrent.table'),
-    ('experiments/frontier/README.md', 'frontier.table'),
-    ('experiments/frontier/README.md', 'frontier.calibration'),
-    ('experiments/frontier/README.md', 'frontier.ingredients'),
-    ('experiments/frontier/README.md', 'frontier.tuning'),
-    ('experiments/frontier/README.md', 'frontier.torch_recipes --show'),
-    ('experiments/frontier/README.md', 'frontier.table --seeds'),
-    ('experiments/frontier/README.md', 'frontier.minutes --show'),
-    ('experiments/lineage/README.md', 'lineage.table'),
-    ('experiments/wikitext2/README.md', 'wikitext2.table'),
-    ('experiments/section5/trees.md', 'section5.trees'),
-    ('experiments/section5/energy.md', 'section5.energy'),
-    ('experiments/scale/README.md', 'scale.preparation'),
-    ('experiments/scale/README.md', 'scale.preparation --tokens=pieces'),
-    ('experiments/scale/README.md', 'scale.training'),
-    ('experiments/scale/README.md', 'scale.tables'),
-    ('experiments/scale/README.md', 'scale.cluster'),
-    ('experiments/scale/README.md', 'scale.cold'),
-    ('experiments/accelerator/README.md', 'accelerator.compile --show'),
-    ('experiments/accelerator/README.md', 'accelerator.roofline'),
-    ('experiments/accelerator/README.md', 'accelerator.half_peak --show'),
-    ('experiments/accelerator/README.md', 'accelerator.race --show'),
-    ('experiments/search/README.md', 'search.study --show'),
-    ('experiments/pruning/README.md', 'pruning.study'),
-    ('experiments/decoding/README.md', 'decoding.study'),
-    ('experiments/decoding/README.md', 'decoding.searches'),
-    ('experiments/minimal_pairs/README.md', 'minimal_pairs.harness'),
-    ('experiments/reading_times/README.md', 'reading_times.table'),
-    ('experiments/reading_times/README.md', 'reading_times.table --questions'),
-    ('experiments/soak/README.md', 'soak.soak'),
-    ('experiments/minimal_pairs/README.md', 'minimal_pairs.table'),
-    ('experiments/minimal_pairs/README.md', 'minimal_pairs.table --paradigms'),
-    ('experiments/similarity/README.md', 'similarity.table'),
-    ('experiments/speed/README.md', 'speed.forms --show'),
-    ('experiments/speed/README.md', 'speed.race --show'),
-    ('experiments/speed/README.md', 'speed.race --show --output=experiments/speed/results/race_amx.json'),
-    ('experiments/speed/README.md', 'speed.quality --show'),
-    ('experiments/speed/README.md', 'speed.scaling --show'),
-    ('experiments/speed/README.md', 'speed.vectorize --show'),
-    ('experiments/speed/README.md', 'speed.history'),
-    ('experiments/speed/README.md', 'speed.next_words --show'),
-    ('experiments/speed/README.md', 'speed.queries --show'),
-    ('docs/howto/export.md', 'speed.onnx_tokens --show'),
-    ('experiments/generalization/README.md', 'generalization.study --show'),
-    ('experiments/parallel/README.md', 'parallel.table'),
-    ('experiments/section5/new_words.md', 'section5.new_words --show'),
-    ('experiments/section5/open_vocabulary.md', 'section5.open_vocabulary_table'),
-    ('experiments/section5/priors.md', 'section5.priors --show'),
-    ('experiments/section5/senses.md', 'section5.senses --show'),
-    ('experiments/tokens/README.md', 'tokens.table'),
-]
+SCRIPTS = {  # of each page; those that begin with a dot lie in its folder
+    'README.md': ['experiments.beyond.frontier.table --summary'],
+    'docs/howto/tables.md': ['experiments.paper.table1.table --short'],
+    'docs/howto/export.md': ['experiments.cost.speed.onnx_tokens --show'],
+    'experiments/paper/table2/README.md': ['.table'],
+    'experiments/paper/table1/README.md': ['.table', '.table --seeds', '.sweep'],
+    'experiments/paper/section5/trees.md': ['.trees'],
+    'experiments/paper/section5/energy.md': ['.energy'],
+    'experiments/paper/generalization/README.md': ['.study --show'],
+    'experiments/paper/parallel/README.md': ['.table'],
+    'experiments/paper/section5/new_words.md': ['.new_words --show'],
+    'experiments/paper/section5/open_vocabulary.md': ['.open_vocabulary_table'],
+    'experiments/paper/section5/priors.md': ['.priors --show'],
+    'experiments/paper/section5/senses.md': ['.senses --show'],
+    'experiments/beyond/cheaper/README.md': ['.table'],
+    'experiments/beyond/recurrent/README.md': ['.table'],
+    'experiments/beyond/frontier/README.md': [
+        '.table',
+        '.calibration',
+        '.ingredients',
+        '.tuning',
+        '.torch_recipes --show',
+        '.table --seeds',
+        '.minutes --show',
+    ],
+    'experiments/beyond/lineage/README.md': ['.table'],
+    'experiments/beyond/wikitext2/README.md': ['.table'],
+    'experiments/beyond/search/README.md': ['.study --show'],
+    'experiments/beyond/pruning/README.md': ['.study'],
+    'experiments/beyond/tokens/README.md': ['.table'],
+    'experiments/use/decoding/README.md': ['.study', '.searches'],
+    'experiments/use/minimal_pairs/README.md': ['.harness', '.table', '.table --paradigms'],
+    'experiments/use/reading_times/README.md': ['.table', '.table --questions'],
+    'experiments/use/similarity/README.md': ['.table'],
+    'experiments/cost/scale/README.md': [
+        '.preparation',
+        '.preparation --tokens=pieces',
+        '.training',
+        '.tables',
+        '.cluster',
+        '.cold',
+    ],
+    'experiments/cost/accelerator/README.md': [
+        '.compile --show',
+        '.roofline',
+        '.half_peak --show',
+        '.race --show',
+    ],
+    'experiments/cost/speed/README.md': [
+        '.forms --show',
+        '.race --show',
+        '.race --show --output=experiments/cost/speed/results/race_amx.json',
+        '.quality --show',
+        '.scaling --show',
+        '.vectorize --show',
+        '.history',
+        '.next_words --show',
+        '.queries --show',
+    ],
+    'tools/soak/README.md': ['.soak'],
+}
 _TABLE = re.compile(r'^\|.*\|\n\|[-: |]+\|\n(?:\|.*\|(?:\n|$))*', re.MULTILINE)
 _NOTE = re.compile(r'\n*^Measured with .*?(?:\n\n|\Z)', re.MULTILINE | re.DOTALL)
 
@@ -103,6 +106,14 @@ def update(page: str, printed: str) -> str:
     return page[:end] + (f'\n{note}\n' if note else '') + rest
 
 
+def commands() -> Iterator[tuple[str, str]]:
+    """Yields each page with the module and the arguments of a script that prints some of its tables."""
+    for page, scripts in SCRIPTS.items():
+        folder = page.rpartition('/')[0].replace('/', '.')
+        for script in scripts:
+            yield page, f'{folder}{script}' if script.startswith('.') else script
+
+
 def _cells(line: str) -> list[str]:
     return [cell.strip() for cell in line.strip('|').split('|')]
 
@@ -113,9 +124,9 @@ def _overlap(table: str, names: list[list[str]]) -> int:
 
 
 if __name__ == '__main__':
-    for file, script in TABLES:
-        if any(file.startswith(prefix) for prefix in sys.argv[1:] or ['']):
-            command = [sys.executable, '-m', *f'experiments.{script}'.split()]
+    for page, script in commands():
+        if any(page.startswith(prefix) for prefix in sys.argv[1:] or ['']):
+            command = [sys.executable, '-m', *script.split()]
             printed = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout
-            path = ROOT / file
+            path = ROOT / page
             path.write_text(update(path.read_text(), printed))

@@ -1,4 +1,4 @@
-"""Draws tokens.svg from the table of experiments/tokens/README.md: `python docs/_figures/tokens.py`."""
+"""Draws tokens.svg from the table of experiments/beyond/tokens/README.md: `python docs/_figures/tokens.py`."""
 
 import math
 import pathlib
@@ -10,7 +10,7 @@ HERE = pathlib.Path(__file__).parent
 SYSTEMS = {'words': '#4c72b0', 'bpe_8192': '#55a868', 'bpe_2048': '#dd8452', 'bytes': '#c44e52'}
 
 if __name__ == '__main__':
-    page = (HERE.parents[1] / 'experiments' / 'tokens' / 'README.md').read_text()
+    page = (HERE.parents[1] / 'experiments' / 'beyond' / 'tokens' / 'README.md').read_text()
     (table,) = re.findall(r'^\| Brown, one_minute .*\n.*\n((?:\|.*\n)+)', page, re.MULTILINE)
     rows = {row[0]: row for row in ([c.strip() for c in line.strip('|').split('|')] for line in table.splitlines())}
     token, byte = {}, {}

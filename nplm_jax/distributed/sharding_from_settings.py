@@ -27,7 +27,7 @@ def make_sharding(
         num_streams: Streams per update; `batch_size` for a window.
         uses_sparse_updates: Whether the output layer has sparse updates, which divide the batch over all devices.
         devices: The devices, by default `jax.devices()`. Programs can be compiled for descriptions of absent devices,
-            see `experiments/accelerator`.
+            see `experiments/cost/accelerator`.
 
     Raises:
         BadInput: There are too few devices, or they cannot divide the batch evenly.

@@ -138,7 +138,7 @@ def context_probabilities(counts: NgramCounts) -> list[np.ndarray]:
 
     P(h) is the discounted relative frequency of h in training. SRILM uses the product of the model's probabilities, but
     the lower orders of Kneser-Ney do not estimate frequencies (Chelba et al., 2010). The relative frequency without a
-    discount is too high for contexts that occur once. `experiments/pruning` compares the three.
+    discount is too high for contexts that occur once. `experiments/beyond/pruning` compares the three.
     """
     context_p, num_words = [], int(counts.counts[0].sum())
     for k in range(2, counts.table.n + 1):

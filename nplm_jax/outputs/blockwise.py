@@ -125,7 +125,7 @@ def default_block_size(platform: str) -> int:
     """Returns the default number of examples per block for a platform.
 
     Blocks fit into a CPU's cache or a TPU's buffers. On a GPU, every block reads and writes the accumulated weight
-    gradients, so fewer and larger blocks are faster (experiments/accelerator).
+    gradients, so fewer and larger blocks are faster (experiments/cost/accelerator).
     """
     return {'cpu': 256, 'tpu': 1024}.get(platform, 4096)
 

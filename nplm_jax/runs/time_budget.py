@@ -30,7 +30,7 @@ from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import write_atomically
 from nplm_jax.utils.untrusted import read_bytes, read_json
 
-MIN_WORDS = 3_000  # measured: experiments/frontier/README.md
+MIN_WORDS = 3_000  # measured: experiments/beyond/frontier/README.md
 _FIVE_GRAM = MappingProxyType({'model.family': 'modified_kneser_ney', 'model.n': 5})
 _LENGTH = 'train.epochs', 'train.max_steps', 'train.patience'
 _WIDTH_KEYS = 'model.h', 'model.m'

@@ -27,7 +27,7 @@ from nplm_jax.training.training_run import out_of_memory_as_bad_input
 
 Network = Callable[[int, float, int], Mapping[str, Any]]
 WIDTHS = 64, 96, 128, 160, 200, 256, 320, 400, 512, 640
-WORDS_PER_SQUARE = 60  # measured: experiments/frontier/README.md
+WORDS_PER_SQUARE = 60  # measured: experiments/beyond/frontier/README.md
 MAX_PASSES = 30  # measured there too
 _STRETCH = 1.05  # how much longer than asked for training may take if the first pass ends with it
 _FIRST_WIDTH, _COST_EXPONENT = 200, 1.4  # an update of w units takes about w ** 1.4 of time

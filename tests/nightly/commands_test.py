@@ -30,7 +30,7 @@ NOT_RUN = {
     'dask_jobqueue': 'needs a cluster',
     'tensorboard ': 'is not installed',
     '--launcher=local --jobs=4': 'needs a server',
-    'experiments.accelerator.race': 'needs an accelerator',
+    'experiments.cost.accelerator.race': 'needs an accelerator',
 }
 # The small corpus has no word outside its vocabulary: tests/unit/apps/spelling/spell_test.py runs these.
 NOT_RUN |= dict.fromkeys(('nplm spell', 'score runs/brown-mlp9 --open'), 'needs rare words')

@@ -10,6 +10,7 @@ import pytest
 import yaml
 from helpers import ROOT
 
+from experiments import results
 from nplm_jax import __version__
 from tools import reference_pages
 
@@ -84,14 +85,13 @@ def test_the_table_of_models_to_choose_from_has_the_numbers_of_the_studies():
     folders = dict.fromkeys(('modified_kneser_ney_5', 'mlp9', 'default'), 'table1')
     for row, seconds, memory, test in _table(page, 'you want').values():
         (name,) = re.findall(r'`(\w+)`', row)
-        path = ROOT / 'experiments' / folders.get(name, 'frontier') / 'results' / f'{name}.json'
-        recorded = json.loads(path.read_text())
+        recorded = results.read(results.folder(folders.get(name, 'frontier')), name)
         digits = 1 if recorded['seconds'] < 1 else 0
         expected = f'{recorded["peak_memory_megabytes"]:,} MB', f'{recorded["perplexity"]["test"]:.1f}'
         assert (seconds, memory, test) == (f'{recorded["seconds"]:,.{digits}f} s', *expected)
-    reading = _table('experiments/reading_times/README.md', 'model')
-    pairs = _table('experiments/minimal_pairs/README.md', 'model')
-    similarity = (ROOT / 'experiments' / 'similarity' / 'README.md').read_text()
+    reading = _table('experiments/use/reading_times/README.md', 'model')
+    pairs = _table('experiments/use/minimal_pairs/README.md', 'model')
+    similarity = (ROOT / 'experiments' / 'use' / 'similarity' / 'README.md').read_text()
     for name, perplexity, gain, accuracy, correlation in ([k, *v] for k, v in _table(page, 'model').items()):
         _, _, theirs, value, interval, *_ = reading[name]
         assert (perplexity, gain) == (theirs, f'{value} ({interval})')
@@ -101,7 +101,7 @@ def test_the_table_of_models_to_choose_from_has_the_numbers_of_the_studies():
 
 
 def test_the_table_of_models_for_reading_experiments_has_the_numbers_of_the_studies():
-    times, pairs = (_rows(f'experiments/{study}/README.md') for study in ('reading_times', 'minimal_pairs'))
+    times, pairs = (_rows(f'experiments/use/{study}/README.md') for study in ('reading_times', 'minimal_pairs'))
     gains = {row[0]: f'{row[4]} ({row[5]})' for row in times if row[1:2] == ['800,000']}
     correct = {row[0]: row[2].split()[0] for row in pairs if len(row) == 6 and row[1].isdigit()}
     chosen = [row for row in _rows('docs/howto/surprisal.md') if row[0] in correct]

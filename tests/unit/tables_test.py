@@ -7,9 +7,9 @@ import pytest
 from helpers import ROOT, refuses
 from studies import start
 
-from experiments.table1 import table as table1
-from experiments.table2 import table as table2
-from tools.tables import TABLES, update
+from experiments.paper.table1 import table as table1
+from experiments.paper.table2 import table as table2
+from tools.tables import commands, update
 
 
 def test_no_row_of_table_2_may_miss(tmp_path):
@@ -30,11 +30,11 @@ def test_table_2_shows_a_networks_fixed_mixture(tmp_path):
     assert table2.rows(tmp_path)[0][4:6] == ['1.2', '2.5']
 
 
-@pytest.mark.parametrize('file,script', TABLES)
+@pytest.mark.parametrize('file,script', list(commands()))
 def test_the_tables_are_the_scripts_output(file, script, monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     module, *words = script.split()
-    assert start(f'experiments.{module}', words) == 0
+    assert start(module, words) == 0
     page = (ROOT / file).read_text()
     for table in capsys.readouterr().out.strip().split('\n\n'):  # a page may have text between them
         assert table in page

@@ -28,7 +28,7 @@ from nplm_jax.utils.errors import NonFiniteError
 NGRAM_CACHE = {'order': (1, 3), 'num_remembered': (500, 2000, 8000), 'concentration': (5.0,)}
 NEURAL_CACHE = {'num_remembered': (500, 2000), 'sharpness': (5.0, 10.0, 20.0)}
 RATES, DECAYS = (1.4e-3, 2e-3, 2.8e-3), (5e-4, 1.5e-3, 5e-3)  # of dynamic evaluation
-ANCHOR_RATE = 3e-3  # measured: experiments/frontier/README.md
+ANCHOR_RATE = 3e-3  # measured: experiments/beyond/frontier/README.md
 SEGMENT, NUM_SEGMENTS = 10, 2000  # words of a segment; segments that measure the gradients
 MIN_WORDS = SEGMENT * SEGMENTS  # of a span that measures the gradients
 

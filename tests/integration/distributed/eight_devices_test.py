@@ -28,7 +28,7 @@ from helpers import (
     small_settings,
 )
 
-from experiments.parallel import counts, program
+from experiments.paper.parallel import counts, program
 from nplm_jax.config.sections import ParallelSettings
 from nplm_jax.data import encoding, vocabulary
 from nplm_jax.data.corpora import Corpus

@@ -26,7 +26,7 @@ from helpers import (
     start_training,
 )
 
-from experiments.section5.plugins.importance import ImportanceSampling
+from experiments.paper.section5.plugins.importance import ImportanceSampling
 from nplm_jax.config.registry import KINDS, NETWORKS, component_class
 from nplm_jax.data.batches import make_batch
 from nplm_jax.models import network_reading

@@ -9,8 +9,8 @@ import pytest
 from helpers import refuses
 from studies import start
 
-from experiments.accelerator import race, rows
-from experiments.speed import problem
+from experiments.cost.accelerator import race, rows
+from experiments.cost.speed import problem
 from nplm_jax.runs import experiment
 
 MODULE = race.MODULE
@@ -93,7 +93,7 @@ def test_a_row_of_a_rehearsal_is_measured_in_a_process_of_its_own():
 
 
 def test_a_row_that_ends_its_process_is_one_line(monkeypatch):
-    monkeypatch.setattr(race, 'MODULE', 'experiments.speed.race')  # has no --child
+    monkeypatch.setattr(race, 'MODULE', 'experiments.cost.speed.race')  # has no --child
     assert '--child=mlp1-512' in race.run_child('mlp1-512', rehearse=True, seconds=600)['failed']
 
 

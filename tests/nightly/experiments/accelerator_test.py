@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from experiments.accelerator import chips, flops, half_peak, hlo, roofline
+from experiments.cost.accelerator import chips, flops, half_peak, hlo, roofline
 
 TEXT = """
 HloModule jit_step, is_scheduled=true

@@ -4,10 +4,10 @@ import importlib.util
 
 import pytest
 
-from experiments.accelerator import chips, compile
+from experiments.cost.accelerator import chips, compile
 
 INSTALLED = importlib.util.find_spec('libtpu') is not None
-pytestmark = pytest.mark.skipif(not INSTALLED, reason='needs experiments/accelerator/requirements.txt')
+pytestmark = pytest.mark.skipif(not INSTALLED, reason='needs experiments/cost/accelerator/requirements.txt')
 if INSTALLED:
     # Before conftest.py counts the devices, which loads the compilers: without NVIDIA's libraries the one of CUDA is
     # left out for good unless JAX's platform is the CPU.

@@ -1,7 +1,7 @@
 import pytest
 from helpers import refuses
 
-from experiments.frontier import minutes, tuning
+from experiments.beyond.frontier import minutes, tuning
 from nplm_jax.config import settings as config_lib
 from nplm_jax.runs.experiment import load_settings
 
@@ -16,7 +16,7 @@ def test_a_point_changes_what_the_base_has_and_nothing_else(point):
 
 
 def test_an_unknown_point_is_one_line():
-    with refuses('experiments/frontier/tuning.py:brown,nosuch'):
+    with refuses('experiments/beyond/frontier/tuning.py:brown,nosuch'):
         tuning.get_config('brown,nosuch')
 
 

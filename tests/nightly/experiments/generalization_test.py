@@ -7,8 +7,8 @@ import shutil
 import pytest
 from helpers import refuses
 
-from experiments.generalization import grammar, study
-from experiments.generalization.grammar import END, START, Arc
+from experiments.paper.generalization import grammar, study
+from experiments.paper.generalization.grammar import END, START, Arc
 
 CATS = grammar.cats_and_dogs()
 

@@ -6,7 +6,7 @@ import pytest
 from helpers import DATA, refuses, small_settings
 
 from experiments import results
-from experiments.lineage import ladder, table, updates
+from experiments.beyond.lineage import ladder, table, updates
 from nplm_jax.config import settings as config
 from nplm_jax.config.registry import is_neural
 from nplm_jax.runs import experiment
@@ -31,7 +31,7 @@ def test_a_rung_is_a_network_and_changes_only_what_it_says(rung, corpus):
 
 def test_a_rung_that_is_not_there_is_one_line():
     for row in ('nosuch', 'lstm,nosuch'):
-        with refuses(f'experiments/lineage/ladder.py:{row}'):
+        with refuses(f'experiments/beyond/lineage/ladder.py:{row}'):
             ladder.get_config(row)
 
 
@@ -83,6 +83,6 @@ def test_a_result_of_other_settings_is_refused(tmp_path, monkeypatch):
 
 def test_updates_that_are_not_counted_are_one_line(monkeypatch):
     monkeypatch.setattr(ladder, 'read_json', lambda path: {})
-    with refuses('experiments/lineage/ladder.py'):
+    with refuses('experiments/beyond/lineage/ladder.py'):
         ladder.get_config('lstm')
     assert ladder.get_config('counts').model.family == 'modified_kneser_ney'

@@ -9,7 +9,7 @@ import pytest
 from helpers import corpus_settings, refuses
 
 from experiments import results
-from experiments.minimal_pairs import measure, pairs, table
+from experiments.use.minimal_pairs import measure, pairs, table
 from nplm_jax.apps.psycholinguistics import minimal_pairs
 from nplm_jax.data.corpora import make_tokenizer
 from nplm_jax.data.vocabulary import Vocabulary

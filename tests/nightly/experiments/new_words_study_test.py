@@ -7,7 +7,7 @@ import pytest
 from helpers import make_corpus
 
 from configs import text
-from experiments.section5 import new_words, new_words_table, new_words_task
+from experiments.paper.section5 import new_words, new_words_table, new_words_task
 from nplm_jax.data import encoding, vocabulary
 from nplm_jax.data.stream import RARE, RARE_ID
 from nplm_jax.inference.induction import Weighting

@@ -2,7 +2,7 @@
 
 from helpers import corpus_settings
 
-from experiments.section5 import open_vocabulary
+from experiments.paper.section5 import open_vocabulary
 from nplm_jax.data import corpora
 
 

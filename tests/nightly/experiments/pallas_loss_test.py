@@ -7,8 +7,8 @@ import pytest
 from softmax_reference import assert_close, named, problem, reference
 
 from configs import brown
-from experiments.speed import contestants, pallas_loss
-from experiments.speed.problem import make_problem
+from experiments.cost.speed import contestants, pallas_loss
+from experiments.cost.speed.problem import make_problem
 from nplm_jax.outputs import softmax
 
 LOSSES = jax.jit(jax.value_and_grad(pallas_loss.nll_per_word, (0, 1)), static_argnums=3)

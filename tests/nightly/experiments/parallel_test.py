@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments.parallel import counts, program, table
+from experiments.paper.parallel import counts, program, table
 
 
 def test_the_papers_counts():

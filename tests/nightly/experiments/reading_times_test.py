@@ -16,7 +16,7 @@ from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.runs import experiment, loading
 
 with no_app_missing():
-    from experiments.reading_times import measure, natural_stories, table, train
+    from experiments.use.reading_times import measure, natural_stories, table, train
     from nplm_jax.apps.psycholinguistics import frames as surprisal_frames
 
 

@@ -5,13 +5,13 @@ import json
 import pytest
 from studies import start
 
-from experiments.search import config, study
+from experiments.beyond.search import config, study
 from nplm_jax.runs import experiment
 
 optuna = pytest.importorskip('optuna')
 SMALL = """
 from configs import sentences
-from experiments.search import config
+from experiments.beyond.search import config
 from nplm_jax.config import settings as config_lib
 
 def get_config():
@@ -40,7 +40,7 @@ def test_every_method_searches_and_a_search_that_is_complete_is_not_run_again(tm
         f'--output={tmp_path}/results',
         '--trials=2',
     ]
-    assert start('experiments.search.study', words) == 0
+    assert start('experiments.beyond.search.study', words) == 0
     table = capsys.readouterr().out.rpartition('| search')[2]
 
     def read():
@@ -53,7 +53,7 @@ def test_every_method_searches_and_a_search_that_is_complete_is_not_run_again(tm
         assert all(trial['validations'] > 0 and trial['seconds'] >= 0 for trial in each['trials'])
     grid = [trial['point'] for trial in measured['grid-1']['trials']]
     assert all(point['optimizer.learning_rate'] in config.GRID['optimizer.learning_rate'] for point in grid)
-    assert start('experiments.search.study', words) == 0
+    assert start('experiments.beyond.search.study', words) == 0
     assert read() == measured  # the seconds of each trial, too
     assert capsys.readouterr().out.rpartition('| search')[2] == table
 

@@ -6,8 +6,8 @@ import pytest
 from helpers import DATA, SENSES, make_model, refuses
 
 from experiments import study
-from experiments.section5 import open_vocabulary, paired, priors, senses, trees
-from experiments.section5.plugins import neighbours
+from experiments.paper.section5 import open_vocabulary, paired, priors, senses, trees
+from experiments.paper.section5.plugins import neighbours
 
 
 @pytest.mark.parametrize(

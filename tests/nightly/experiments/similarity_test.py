@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from helpers import make_model, refuses
 
-from experiments.similarity import measure, table, tasks
+from experiments.use.similarity import measure, table, tasks
 
 WORDS = {word: i for i, word in enumerate(('man', 'king', 'woman', 'queen', 'cat'))}
 VECTORS = np.array([[1, 0, 0], [1, 1, 0], [1, 0, 1], [1, 1, 1], [-1, 0, 0]], np.float32)

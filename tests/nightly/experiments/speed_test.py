@@ -1,4 +1,4 @@
-"""The contestants of experiments/speed do the same updates; what the scripts print is what is committed."""
+"""The contestants of experiments/cost/speed do the same updates; what the scripts print is what is committed."""
 
 import argparse
 import json
@@ -13,8 +13,19 @@ from helpers import ROOT, refuses
 
 from configs import brown
 from experiments import study
-from experiments.speed import ceiling, commits, contestants, forms, history, quality, queries, race, scaling, vectorize
-from experiments.speed import problem as problem_lib
+from experiments.cost.speed import (
+    ceiling,
+    commits,
+    contestants,
+    forms,
+    history,
+    quality,
+    queries,
+    race,
+    scaling,
+    vectorize,
+)
+from experiments.cost.speed import problem as problem_lib
 
 TORCH = ('torch_eager', pytest.param('torch_compile', marks=pytest.mark.nightly))
 
@@ -60,7 +71,7 @@ def test_the_products_of_an_update_are_counted(problem):
 
 
 def script(name, *flags):
-    command = [sys.executable, '-m', f'experiments.speed.{name}', *flags]
+    command = [sys.executable, '-m', f'experiments.cost.speed.{name}', *flags]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
 

@@ -22,30 +22,29 @@ from experiments import results, study
 PRINTED = re.compile(r'python -m (experiments(?:\.\w+)+)(.*)')
 END = re.compile(r'`| &&| -->|\s#|  |(?<!\.)[.;,]$')  # what follows a command: prose, or another command
 WRONG = {  # words after the module, of which one names what is missing or cannot be
-    'decoding.searches': ['--runs=nosuch'],
-    'decoding.study': ['--runs=nosuch'],
-    'frontier.calibration': ['nosuch'],
-    'frontier.torch_recipes': ['--minutes=0'],
-    'generalization.study': ['--sizes', '7'],
-    'lineage.updates': ['--rungs=nosuch'],
-    'minimal_pairs.harness': ['--runs=nosuch'],
-    'minimal_pairs.measure': ['--runs=nosuch'],
-    'parallel.table': ['--measure'] if jax.device_count() < 8 else ['--flops=0'],
-    'pruning.study': ['--measure=nosuch'],
-    'reading_times.measure': ['--runs=nosuch', '--data=nosuch'],
-    'reading_times.train': ['--runs=runs', '--rows=nosuch'],
+    'use.decoding.searches': ['--runs=nosuch'],
+    'use.decoding.study': ['--runs=nosuch'],
+    'beyond.frontier.calibration': ['nosuch'],
+    'beyond.frontier.torch_recipes': ['--minutes=0'],
+    'paper.generalization.study': ['--sizes', '7'],
+    'beyond.lineage.updates': ['--rungs=nosuch'],
+    'use.minimal_pairs.harness': ['--runs=nosuch'],
+    'use.minimal_pairs.measure': ['--runs=nosuch'],
+    'paper.parallel.table': ['--measure'] if jax.device_count() < 8 else ['--flops=0'],
+    'beyond.pruning.study': ['--measure=nosuch'],
+    'use.reading_times.measure': ['--runs=nosuch', '--data=nosuch'],
+    'use.reading_times.train': ['--runs=runs', '--rows=nosuch'],
     'runs': ['nosuch'],
-    'scale.cluster': ['nosuch.txt'],
-    'scale.cold': ['nosuch.txt'],
-    'scale.generate': ['10', 'nosuch/text.txt'],
-    'scale.ngrams': ['--folder=nosuch'],
-    'scale.preparation': ['nosuch.txt'],
-    'scale.readers': ['--megabytes=0'],
-    'scale.training': ['nosuch.txt'],
-    'similarity.measure': ['--runs=nosuch'],
-    'soak.soak': ['--minutes=nan'],
-    'tokens.reading': ['--workdir=nosuch', '--data=nosuch'],
-    'tokens.study': ['--workdir=runs', '--rows=nosuch'],
+    'cost.scale.cluster': ['nosuch.txt'],
+    'cost.scale.cold': ['nosuch.txt'],
+    'cost.scale.generate': ['10', 'nosuch/text.txt'],
+    'cost.scale.ngrams': ['--folder=nosuch'],
+    'cost.scale.preparation': ['nosuch.txt'],
+    'cost.scale.readers': ['--megabytes=0'],
+    'cost.scale.training': ['nosuch.txt'],
+    'use.similarity.measure': ['--runs=nosuch'],
+    'beyond.tokens.reading': ['--workdir=nosuch', '--data=nosuch'],
+    'beyond.tokens.study': ['--workdir=runs', '--rows=nosuch'],
 }
 
 
@@ -134,8 +133,8 @@ def test_an_output_that_cannot_be_written_is_refused_before_anything_is_measured
         raise AssertionError('measured')
 
     (tmp_path / 'file').write_text('')
-    needed = {'reading_times.measure': ['--runs=x', '--data=x'], 'tokens.study': ['--workdir=x']}
-    needed |= dict.fromkeys(('similarity.measure', 'minimal_pairs.measure'), ['--runs=x'])
+    needed = {'use.reading_times.measure': ['--runs=x', '--data=x'], 'beyond.tokens.study': ['--workdir=x']}
+    needed |= dict.fromkeys(('use.similarity.measure', 'use.minimal_pairs.measure'), ['--runs=x'])
     words = [*needed.get(module.removeprefix('experiments.'), []), f'--output={tmp_path}/file/below/x.json']
     with pytest.raises(SystemExit, match='^2$'):
         study.run(**{**entry(module), 'measure': measure, 'measure_if': '', 'argv': words})
@@ -144,16 +143,16 @@ def test_an_output_that_cannot_be_written_is_refused_before_anything_is_measured
 
 
 INTERRUPTED = {  # by study: what measures a row, where the results hold the rows, the words, what is not there
-    'minimal_pairs.harness': ('compare', 'models', ['--runs=x'], ['measure.find_runs', 'pairs_lib.load']),
-    'parallel.table': ('program.measure', 'meshes', ['--measure'], []),
-    'scale.cluster': ('run_child', 'rows', ['text', '--workers=1,2'], ['start_cluster']),
-    'scale.cold': ('run_once', 'rounds', ['text', '--kenlm=.'], []),
-    'scale.preparation': ('measure', 'texts', ['text', 'text', 'text'], []),
-    'speed.commits': ('race', 'raced', [], ['checkouts.find', 'checkouts.commit_of', 'Checkout']),
-    'speed.onnx_tokens': ('measure_network', 'networks', [], []),
-    'speed.race': ('race_row', 'rows', [], ['problem.set_up', 'ceiling.flops_per_second']),
-    'speed.scaling': ('point', 'axes', ['--axes=batch'], ['problem.set_up']),
-    'speed.vectorize': ('measure', 'rows', [], ['problem.set_up']),
+    'use.minimal_pairs.harness': ('compare', 'models', ['--runs=x'], ['measure.find_runs', 'pairs_lib.load']),
+    'paper.parallel.table': ('program.measure', 'meshes', ['--measure'], []),
+    'cost.scale.cluster': ('run_child', 'rows', ['text', '--workers=1,2'], ['start_cluster']),
+    'cost.scale.cold': ('run_once', 'rounds', ['text', '--kenlm=.'], []),
+    'cost.scale.preparation': ('measure', 'texts', ['text', 'text', 'text'], []),
+    'cost.speed.commits': ('race', 'raced', [], ['checkouts.find', 'checkouts.commit_of', 'Checkout']),
+    'cost.speed.onnx_tokens': ('measure_network', 'networks', [], []),
+    'cost.speed.race': ('race_row', 'rows', [], ['problem.set_up', 'ceiling.flops_per_second']),
+    'cost.speed.scaling': ('point', 'axes', ['--axes=batch'], ['problem.set_up']),
+    'cost.speed.vectorize': ('measure', 'rows', [], ['problem.set_up']),
 }
 
 
@@ -167,7 +166,7 @@ def test_a_study_that_is_interrupted_keeps_the_rows_that_it_has_measured(name, t
     monkeypatch.chdir(tmp_path)
     for file in ('text', 'lmplz'):
         (tmp_path / file).write_text('a\n')
-    rows = iter([{'digest': ''}] * (2 if name == 'scale.cold' else 1))  # a round of which has two programs
+    rows = iter([{'digest': ''}] * (2 if name == 'cost.scale.cold' else 1))  # a round of which has two programs
 
     def measure_row(*_):
         for row in rows:

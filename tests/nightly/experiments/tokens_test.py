@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from configs import rows
-from experiments.tokens import study, texts
-from experiments.tokens.study import Run
+from experiments.beyond.tokens import study, texts
+from experiments.beyond.tokens.study import Run
 from nplm_jax.data import corpora
 from nplm_jax.runs import experiment, loading
 from nplm_jax.runs.training_from_settings import prepare_run

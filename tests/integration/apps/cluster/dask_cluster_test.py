@@ -19,7 +19,7 @@ pytest.importorskip('distributed.scheduler', reason='pip install "nplm-jax[clust
 import cloudpickle
 from distributed.comm import CommClosedError
 
-from experiments.scale.cluster import start_cluster
+from experiments.cost.scale.cluster import start_cluster
 from nplm_jax.apps.cluster import dask_cluster
 from nplm_jax.apps.cluster.dask_cluster import DaskCluster
 from nplm_jax.data import corpora, preparation

@@ -14,7 +14,7 @@ pytest.importorskip('distributed.scheduler', reason='pip install "nplm-jax[clust
 
 
 from configs import sentences
-from experiments.scale.cluster import start_cluster
+from experiments.cost.scale.cluster import start_cluster
 from nplm_jax.apps.cluster.dask_cluster import DaskCluster
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.cli.commands import all_commands

@@ -15,7 +15,7 @@ PARADIGMS = ('adjunct_island', 'causative')
 @pytest.mark.nightly
 @pytest.mark.skipif(not BLIMP.is_file(), reason='needs blimp.zip in NPLM_DATA')
 def test_the_counts_are_those_that_the_study_committed(brown_bigram, tmp_path, nplm_command):
-    committed = json.loads((ROOT / 'experiments/minimal_pairs/results/kneser_ney_2.json').read_text())['counts']
+    committed = json.loads((ROOT / 'experiments/use/minimal_pairs/results/kneser_ney_2.json').read_text())['counts']
     with zipfile.ZipFile(BLIMP) as archive:
         lines = [line for name in PARADIGMS for line in archive.read(f'data/{name}.jsonl').splitlines()]
     (tmp_path / 'blimp.jsonl').write_bytes(b'\n'.join(lines))

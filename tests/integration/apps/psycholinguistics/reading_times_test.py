@@ -7,8 +7,8 @@ import pathlib
 
 import numpy as np
 import pytest
-from helpers import ROOT
 
+from experiments import results
 from nplm_jax.apps.psycholinguistics import gains
 
 STORIES = pathlib.Path(os.environ.get('NPLM_DATA', ''), 'natural_stories', 'processed_wordinfo.tsv')
@@ -23,7 +23,7 @@ def test_the_gain_on_natural_stories_is_that_of_the_study(scale, time, measure, 
     (tmp_path / 'stories.tsv').write_text('\n'.join([header, *lines]))
     arguments = brown_bigram, f'--time={time}', f'--scale={scale}', '--json'
     (out,), _ = nplm_command('reading-times', f'--table={tmp_path / "stories.tsv"}', *arguments)
-    found, committed = json.loads(out), json.loads((ROOT / 'experiments/reading_times/results/gains.json').read_text())
+    found, committed = json.loads(out), results.read(results.folder('reading_times'), 'gains')
     row, expected = found['models'][brown_bigram.name], committed['models']['kneser_ney_2']['800000']['1']
     assert found['counts'] == committed['stories']['counts'] and found['words'] == committed['stories']['words']
     assert found['baseline_r2'] == pytest.approx(committed['stories']['baseline_r2'][measure], rel=1e-6)

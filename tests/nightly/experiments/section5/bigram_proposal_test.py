@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from experiments.section5.plugins import bigram_proposal
+from experiments.paper.section5.plugins import bigram_proposal
 
 V, T = 13, 600
 TRAIN = np.minimum(np.random.default_rng(0).geometric(0.3, T) - 1, V - 2)  # the last word never occurs

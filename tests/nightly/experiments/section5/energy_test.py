@@ -7,7 +7,7 @@ import pytest
 from helpers import DATA, ENERGY, check_resumed, features_of, make_network, refuses, small_settings
 from jax.test_util import check_grads
 
-from experiments.section5.plugins import energy
+from experiments.paper.section5.plugins import energy
 from nplm_jax.config import settings as config_lib
 from nplm_jax.inference.generation import sample
 from nplm_jax.models.neural import NeuralLanguageModel

@@ -9,9 +9,9 @@ import pytest
 from helpers import DATA, IMPORTANCE, features_of, make_batch, refuses, same_bits, small_settings, train, train_in_parts
 from softmax_reference import named
 
-from experiments.section5 import importance as study
-from experiments.section5.plugins import bigram_proposal, importance
-from experiments.section5.plugins.importance import ImportanceSampling
+from experiments.paper.section5 import importance as study
+from experiments.paper.section5.plugins import bigram_proposal, importance
+from experiments.paper.section5.plugins.importance import ImportanceSampling
 from nplm_jax.data import batches
 from nplm_jax.outputs import softmax
 from nplm_jax.outputs.output_layer import View, view_rows

@@ -3,8 +3,8 @@
 import numpy as np
 from helpers import DATA, corpus_settings, default_settings, refuses
 
-from experiments.section5.plugins import neighbours
-from experiments.section5.plugins.neighbours import MAX_NEIGHBOURS
+from experiments.paper.section5.plugins import neighbours
+from experiments.paper.section5.plugins.neighbours import MAX_NEIGHBOURS
 from nplm_jax.data import brown, corpora, vocabulary
 
 TAGGED = "\n\n\tThe/at Dog's/nn$ barks/nns-tl ./.\n\n\nIt's/pps+bez a/at walk/nn-hl --/-- je/fw-ppss-nc ./.-hl\n"

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from helpers import DATA, SPARSE, check_eight_devices, check_resumed, run_chunk, same_bits, small_settings, train
 
-from experiments.section5.plugins import neighbours, prior
+from experiments.paper.section5.plugins import neighbours, prior
 from nplm_jax.runs.training_from_settings import prepare_run
 
 V = len(DATA.vocabulary)
-PRIOR = 'experiments.section5.plugins.prior:sgd'
+PRIOR = 'experiments.paper.section5.plugins.prior:sgd'
 SGD = {'optimizer.schedule': 'constant', 'optimizer.learning_rate': 0.5}
 NCE = {**SPARSE, **SGD, 'output.kind': 'nce'}
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from helpers import refuses
 
-from experiments.section5.plugins import neighbours, wordnet
+from experiments.paper.section5.plugins import neighbours, wordnet
 from nplm_jax.data import download
 
 LICENCE = '  1 This software and database is being provided to you, the LICENSEE, by  \n'

@@ -1,0 +1,1 @@
+"""Later models, losses and vocabularies, measured on the paper's task."""

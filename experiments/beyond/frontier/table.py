@@ -1,0 +1,210 @@
+"""Prints test perplexity against seconds of training on 2 cores, and what adaptation adds, from committed results.
+
+    python -m experiments.beyond.frontier.table [--summary | --seeds | --figure]
+
+--summary prints the five rows of the README, --seeds the rows with several seeds, --figure draws frontier.png.
+"""
+
+from __future__ import annotations
+
+import itertools
+import pathlib
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from configs import brown
+from experiments import results, study
+from experiments.points import FRONTIER, seed_result
+from nplm_jax.apps.adaptive import command as adapt
+from nplm_jax.reporting.text import markdown_table, save_figure
+
+HERE = pathlib.Path(__file__).parent
+RESULTS = HERE / 'results'
+ADAPTED = 'adapted', 'adapted_kn5'  # the second with the cache that is best beside the 5-gram
+# Folder of the results -> names of the files, which are rows of configs/brown.py and of configs/wikitext2.py.
+BROWN = {'table1': ('modified_kneser_ney_5', 'default', 'mlp9', 'mlp1', 'large'), 'recurrent': ('rnn', 'gru', 'lstm')}
+WIKITEXT2 = {'table2': ('modified_kneser_ney_5', 'mlp10')}
+HEADER = [
+    'run', 'family', 'parameters', 'epochs', 'seconds', 'processor s', 'calibrated', 'valid', 'test', '/ KN5',
+    'mixed: test',
+]  # fmt: skip
+KN5 = 'modified_kneser_ney_5'
+TABLE1 = results.folder('table1')
+SUMMARY = {  # preset -> what it is, and where its results are
+    'kneser_ney_5': ('5-gram, back-off Kneser-Ney', TABLE1),
+    'mlp1': ("the paper's MLP1: n=5, m=60, h=50, direct connections", TABLE1),
+    'default': ("the paper's network, larger: n=13, m=80, h=200", TABLE1),
+    'one_minute': ('Mogrifier LSTM', RESULTS),
+    'twenty_minutes': ('a larger Mogrifier LSTM', RESULTS),
+}
+SUMMARY_HEADER = ['model', 'nplm train', 'time', 'test perplexity', 'in the paper']
+MINUTES = (1, 5, 20, 60)
+
+
+class Point(NamedTuple):
+    """A finished run.
+
+    Attributes:
+        name: Its row of configs/brown.py.
+        recorded: Its results.json; those here have `processor_seconds` too, of all threads and with the evaluation.
+    """
+
+    name: str
+    recorded: dict[str, Any]
+
+    @property
+    def seconds(self) -> float:
+        """Wall time up to the end of training."""
+        return self.recorded['seconds']
+
+    @property
+    def test(self) -> float:
+        """Test perplexity."""
+        return self.recorded['perplexity']['test']
+
+
+def points(folder: pathlib.Path, others: Mapping[str, Iterable[str]]) -> list[Point]:
+    """Returns all runs on a corpus, the quickest first: those in `folder`, and those of other experiments."""
+    own = [Point(path.stem, results.read(folder, path.stem)) for path in folder.glob('*.json')]
+    elsewhere = [
+        Point(name, results.read(results.folder(other), name)) for other, names in others.items() for name in names
+    ]
+    runs = [point for point in (*own, *elsewhere) if point.name not in ADAPTED]
+    return sorted(runs, key=lambda point: point.seconds)
+
+
+def rows(all_points: Iterable[Point]) -> list[list[Any]]:
+    """Returns a row a run. A calibrated network is compared with the calibrated 5-gram of Brown."""
+    (reference,) = (point.test for point in all_points if point.name == KN5)
+    references = {'-': reference, 'yes': results.read(RESULTS / 'calibration', KN5)['after']['test']}
+    table = []
+    for name, recorded in all_points:
+        numbers = [
+            f'{recorded[key]:,.0f}' if key in recorded else '-'
+            for key in ('parameters', 'epochs', 'seconds', 'processor_seconds')
+        ]
+        calibrated = 'yes' if 'calibration_words' in recorded else '-'
+        perplexities = [recorded['perplexity'][split] for split in ('valid', 'test')]
+        ratio = f'{perplexities[1] / references[calibrated]:.2f}'
+        mixed = recorded.get('mixture', {}).get('by_frequency', {}).get('test', '-')
+        table.append([name, recorded['family'], *numbers, calibrated, *perplexities, ratio, mixed])
+    return table
+
+
+def frontier(sorted_points: list[Point]) -> list[Point]:
+    """Returns the runs that no quicker run beats."""
+    best: list[Point] = []
+    for point in sorted_points:
+        if not best or point.test < best[-1].test:
+            best.append(point)
+    return best
+
+
+def draw(path: pathlib.Path) -> None:
+    """Draws all runs and the frontier, on log axes."""
+    import matplotlib.figure  # noqa: PLC0415 (only --figure needs it)
+
+    all_points = points(RESULTS, BROWN)
+    figure = matplotlib.figure.Figure(figsize=(8, 5.4), layout='constrained')
+    axes = figure.subplots()
+    for family in dict.fromkeys(point.recorded['family'] for point in all_points):
+        some = [point for point in all_points if point.recorded['family'] == family]
+        axes.plot([p.seconds for p in some], [p.test for p in some], 'o', label=family.replace('_', ' '))
+    best = frontier(all_points)
+    axes.plot([p.seconds for p in best], [p.test for p in best], '-', color='gray', linewidth=1, zorder=0)
+    for minutes in MINUTES:
+        axes.axvline(60 * minutes, color='lightgray', linewidth=0.7, zorder=-1)
+    ticks = (140, 150, 175, 200, 225, 250, 275, 300)
+    axes.set(xscale='log', yscale='log', xlabel='training time on 2 CPU cores', ylabel='test perplexity on Brown')
+    axes.set_yticks(ticks, [str(tick) for tick in ticks])
+    axes.minorticks_off()
+    axes.set_xticks([1, 10, *(60 * minutes for minutes in MINUTES)], ['1 s', '10 s', *(f'{m} min' for m in MINUTES)])
+    axes.margins(y=0.12)
+    axes.legend(fontsize=8, frameon=False)
+    axes.spines[['top', 'right']].set_visible(False)
+    _label(axes, all_points)
+    save_figure(figure, path)
+
+
+def _label(axes: Any, all_points: Sequence[Point]) -> None:
+    """Names the runs, those of the frontier first, each beside its mark where the name covers nothing.
+
+    A name without such a place is left out: the table has all runs.
+    """
+    from matplotlib.transforms import Bbox  # noqa: PLC0415 (only --figure needs it)
+
+    axes.figure.draw_without_rendering()  # places the axes, with which sizes in pixels are known
+    taken = [axes.get_legend().get_window_extent()]
+    taken += [
+        Bbox.from_bounds(x - 4, y - 4, 8, 8)
+        for x, y in axes.transData.transform([(p.seconds, p.test) for p in all_points])
+    ]
+    best = frontier(all_points)
+    for point in [*best, *(point for point in all_points if point not in best)]:
+        for x, y in itertools.product((6, -6, 0), (3, -3, 10, -10)):
+            sides = {'ha': {6: 'left', -6: 'right', 0: 'center'}[x], 'va': 'bottom' if y > 0 else 'top'}
+            at = {'xy': (point.seconds, point.test), 'xytext': (x, y), 'textcoords': 'offset points'}
+            name = axes.annotate(point.name.replace('_', ' '), **at, **sides, fontsize=8)
+            extent = name.get_window_extent()
+            is_inside = axes.bbox.containsx(extent.x1) and axes.bbox.containsy(extent.y0)
+            if is_inside and not any(extent.overlaps(other) for other in taken):
+                taken.append(extent)
+                break
+            name.remove()
+
+
+def summarize() -> str:
+    """Returns the table of the README."""
+    table = []
+    for name, (what, folder) in SUMMARY.items():
+        recorded = results.read(folder, name)
+        seconds, (*_, paper) = recorded['seconds'], brown.PAPER.get(name, (0.0,))
+        time = f'{seconds:.0f} s' if seconds < 100 else f'{seconds / 60:.0f} min'
+        words = 'brown' if name == 'default' else f'brown:{name}'
+        cells = [what, f'`{words}`', time, recorded['perplexity']['test'], f'{paper:.0f}' if paper else '-']
+        table.append(cells)
+    return markdown_table(SUMMARY_HEADER, table)
+
+
+def seeds() -> str:
+    """Returns the table of the rows with several seeds, and of what smoothing and calibration gain."""
+    table = []
+    for corpus, folder in {'brown': RESULTS, 'wikitext2': results.folder('wikitext2')}.items():
+        for preset, numbers in FRONTIER[corpus].items():
+            paths = (seed_result(folder, preset, seed) for seed in numbers)
+            found = [results.load(path) for path in paths if path.exists()]
+            tests = [each['perplexity']['test'] for each in found]
+            shares = [1 - each['postprocessing']['after'] / each['postprocessing']['before'] for each in found]
+            means = f'{statistics.mean(tests):.1f}', f'{statistics.mean(shares):.1%}'
+            table.append([corpus, preset, ', '.join(f'{test:.1f}' for test in tests), *means])
+    return markdown_table(['corpus', 'row', 'test, by seed', 'mean', 'smoothing and calibration'], table)
+
+
+def make() -> str:
+    """Returns the tables of the runs on Brown and on WikiText-2, and those of models that adapt."""
+    corpora = points(RESULTS, BROWN), points(RESULTS / 'wikitext2', WIKITEXT2)
+    tables = [markdown_table(HEADER, rows(runs)) for runs in corpora]
+    return '\n\n'.join([*tables, *(adapt.make_table(results.read(RESULTS, name)['rows']) for name in ADAPTED)])
+
+
+def define(parser: study.StudyParser) -> None:
+    """Adds the flags."""
+    parser.add_switch('--summary', 'print the five rows of the README')
+    parser.add_switch('--seeds', 'print the rows with several seeds')
+    parser.add_switch('--figure', 'draw frontier.png too')
+
+
+def show(flags: study.Flags) -> str:
+    """Returns all tables or the summary, and draws the figure if asked to."""
+    if flags.summary:
+        return summarize()
+    if flags.seeds:
+        return seeds()
+    if flags.figure:
+        draw(HERE / 'frontier.png')
+    return make()
+
+
+if __name__ == '__main__':
+    study.run(__doc__, define=define, show=show)

@@ -1,0 +1,169 @@
+"""The ladder from the network of 2003 to the Transformer: each rung is one change to the rung that it names.
+
+    python launch.py --config=experiments/beyond/lineage/ladder.py:lstm             one rung
+    python launch.py --config=experiments/beyond/lineage/ladder.py:lstm,wikitext2   on WikiText-2
+    python -m experiments.runs lineage                                       all of them, with two seeds
+
+Every rung trains for as many updates as fit into five minutes on two cores (`results/updates.json`, measured by
+`python -m experiments.beyond.lineage.updates`), or for fewer where it overfits, so that a rung has one result on a busy
+machine and on an idle one. On WikiText-2 the words have `<text>` and `<p>` before lines (corpus.paragraphs=auto).
+"""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ml_collections import ConfigDict
+
+from configs import brown, rows, wikitext2
+from experiments import results
+from nplm_jax.config import settings as config_lib
+from nplm_jax.config.checked_fields import flatten
+from nplm_jax.config.registry import is_neural
+from nplm_jax.utils.errors import BadInput, require
+from nplm_jax.utils.untrusted import read_json
+
+RESULTS = pathlib.Path(__file__).parent / 'results'  # CORPUS/RUNG-SEED.json
+UPDATES = RESULTS / 'updates.json'  # {corpus: {rung: updates}}
+BROWN, WIKITEXT_2 = CORPORA = 'brown', 'wikitext2'
+VALIDATIONS = 3  # of a rung; the parameters of the best one are the result
+
+
+class Rung(NamedTuple):
+    """A row of the ladder.
+
+    Attributes:
+        parent: The rung that it changes; '' for the first one and for the baseline.
+        idea: What changes, in words.
+        keys: What changes, by flattened key.
+    """
+
+    parent: str
+    idea: str
+    keys: Mapping[str, Any]
+
+
+_OVER_STREAMS: rows.Row = {'model.bptt_length': 16, 'model.variational': True}
+_REGULARISED: rows.Row = {'model.dropout': 0.4, 'optimizer.decay': 0.1}
+RUNGS = {
+    'paper': Rung(
+        '',
+        'the network of 2003 (n=6, m=100, h=200) by its own recipe, one word an update',
+        {**rows.PAPER_RECIPE, 'model.n': 6, 'model.m': 100, 'model.h': 200, 'model.direct': False},
+    ),
+    'batches': Rung(
+        'paper',
+        'gradient descent on 512 words an update, at a rate that falls along a cosine, without weight decay; '
+        'b begins at the log-frequencies',
+        {
+            'optimizer.name': 'sgd',
+            'optimizer.learning_rate': 4.0,
+            'optimizer.decay': 0.0,
+            'train.unigram_bias': True,
+            'train.batch_size': 512,
+            'train.steps_per_execution': 20,
+            'train.log_every': 100,
+            'train.checkpoint_every': 2000,
+        },
+    ),
+    'sampled': Rung('batches', 'a loss over 1,000 sampled words', {'output.kind': 'sampled', 'output.samples': 1000}),
+    'moments': Rung(
+        'sampled',
+        'Adam at 0.003, with one second moment for each row of C and U and twice the rate there; clipped gradients; '
+        'one pass over the words, since it overfits in the second',
+        {**rows.ROWWISE_ADAM, 'train.max_steps': 1600},
+    ),
+    'regularised': Rung(
+        'moments',
+        'dropout of 0.4 and weight decay of 0.1, and all of the five minutes',
+        {**_REGULARISED, 'train.max_steps': 0},
+    ),
+    'residual': Rung(
+        'regularised',
+        'a residual layer with layer normalisation for tanh; the window moves along streams with a dropout mask each',
+        {'model.family': 'residual', 'model.averages': 0, 'model.expansion': 2, **_OVER_STREAMS},
+    ),
+    'tied': Rung('residual', 'the word features are the output matrix too', {'model.tied': True}),
+    'wide': Rung('tied', 'm = h = 320', {'model.m': 320, 'model.h': 320}),
+    'averages': Rung('wide', 'three averages of the 35 words before the window', {'model.averages': 3}),
+    'attention': Rung(
+        'wide',
+        'attention to a word and the 64 before it instead of the concatenation (a Transformer of one layer), with a '
+        'third of the rate and 300 updates of warm-up',
+        {
+            'model.family': 'transformer',
+            'model.expansion': 2,
+            'model.memory': 64,
+            'optimizer.learning_rate': 0.001,
+            'optimizer.warmup': 300,
+        },
+    ),
+    'both': Rung('attention', 'attention above the concatenation (Transformer-N)', {'model.family': 'transformer_n'}),
+    'qrnn': Rung(
+        'wide', 'a gated sum of the past instead of the window (a quasi-recurrent layer)', {'model.family': 'qrnn'}
+    ),
+    'lstm': Rung('qrnn', 'gates that see the state (an LSTM)', {'model.family': 'lstm'}),
+    'mogrifier': Rung(
+        'lstm',
+        'input and state that scale each other (a Mogrifier)',
+        {'model.family': 'mogrifier', 'model.rounds': 2},
+    ),
+    'counts': Rung('', 'the baseline: a modified Kneser-Ney 5-gram', rows.NGRAMS['modified_kneser_ney_5']),
+}
+ON_WIKITEXT_2 = 'tied', 'both', 'lstm', 'mogrifier'  # the rungs that are trained on WikiText-2 too, beside the baseline
+
+
+def get_config(row: str = 'lstm') -> ConfigDict:
+    """Returns the config of a rung on Brown, or on WikiText-2 with `,wikitext2` after its name.
+
+    Raises:
+        BadInput: There is no such rung, or the updates of its five minutes have not been counted.
+    """
+    name, _, corpus = row.partition(',')
+    if name not in RUNGS or corpus not in ('', WIKITEXT_2):
+        allowed = f'must be one of {", ".join(RUNGS)}, alone or with ,{WIKITEXT_2} after it'
+        raise BadInput(f'experiments/beyond/lineage/ladder.py:{row}', allowed)
+    corpus = corpus or BROWN
+    config = without_budget(name, corpus)
+    if is_neural(config.model.family):
+        updates = read_json(UPDATES).get(corpus, {}).get(name)
+        count = 'python -m experiments.beyond.lineage.updates'
+        require(bool(updates), 'experiments/beyond/lineage/ladder.py', row, f'its updates are not counted yet: {count}')
+        updates = config.train.max_steps = min(config.train.max_steps or updates, updates)
+        config.train.evaluate_every = -(-updates // VALIDATIONS)
+        config.train.epochs = config.train.patience = 1000  # neither ends the five minutes
+    return config
+
+
+def row_of(name: str, corpus: str) -> str:
+    """Returns the row that `get_config` takes."""
+    return name if corpus == BROWN else f'{name},{corpus}'
+
+
+def without_budget(name: str, corpus: str) -> ConfigDict:
+    """Returns the config of a rung, which trains for as long as a row of the paper's tables."""
+    by_articles = config_lib.override(wikitext2.get_config(), wikitext2.BY_ARTICLES)
+    config = _apply(name, by_articles if corpus == WIKITEXT_2 else brown.get_config('large'))
+    config.name = f'lineage-{corpus}-{name}'
+    return config
+
+
+def differences(config: ConfigDict, recorded: Mapping[str, Any]) -> list[str]:
+    """Returns the keys whose values in a rung's config are not those of a run, recorded by `experiments.runs`.
+
+    The runs were recorded when a key had one default, that of the default config, whatever component read it.
+    """
+    values, defaults = flatten(config), flatten(config_lib.default_config())
+    others = (
+        key for key, value in results.changed_keys(config).items() if key not in recorded and value != defaults.get(key)
+    )
+    return [*(key for key, value in recorded.items() if values.get(key) != value), *others]
+
+
+def _apply(name: str, config: ConfigDict) -> ConfigDict:
+    rung = RUNGS[name]
+    if rung.parent:
+        config = _apply(rung.parent, config)
+    return config_lib.override(config, rung.keys)

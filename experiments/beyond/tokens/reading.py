@@ -1,0 +1,137 @@
+"""Measures how well the surprisals of this study's runs predict reading times, and writes results/reading_times.json.
+
+    python -m experiments.beyond.tokens.reading --workdir=runs/tokens --data=naturalstories
+
+The data and the regression are those of experiments/use/reading_times. Runs that are not finished are left out.
+"""
+
+from __future__ import annotations
+
+import collections
+import json
+import math
+import pathlib
+import sys
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from experiments import results
+from experiments import study as entry
+from experiments.beyond.tokens import study
+from experiments.beyond.tokens.study import RESULTS, Run
+from experiments.sources import of_module
+from experiments.use.reading_times import measure as reading_times
+from experiments.use.reading_times import natural_stories
+from experiments.use.reading_times.natural_stories import Stories
+from nplm_jax.apps.psycholinguistics import measurement
+from nplm_jax.apps.psycholinguistics import stimuli as stimuli_lib
+from nplm_jax.inference import scoring
+from nplm_jax.runs import loading, process, spelling
+from nplm_jax.utils.io import expand, write_atomically
+
+OUTPUT = 'reading_times.json'
+RARE = 'words, unknown ones as <rare>'  # the same network without the spelling
+
+
+class Texts(NamedTuple):
+    """The stories in the form of a corpus, the same for all systems.
+
+    Attributes:
+        tokens: The words of the corpus of all stories: punctuation is split off as there.
+        story_T: The story of each.
+        words_T: The word of the stories that each is a part of.
+        columns: Length, log frequency, and whether the vocabulary of the words' network has all of a word's parts.
+    """
+
+    tokens: list[str]
+    story_T: np.ndarray
+    words_T: np.ndarray
+    columns: dict[str, np.ndarray]
+
+
+def read_texts(stories: Stories, folder: pathlib.Path) -> Texts:
+    """Cuts the words of the stories as the tokenizer of a words' network cuts the text of a user."""
+    loaded = loading.load(folder)
+    settings, vocabulary = loaded.settings, loaded.vocabulary
+    columns = {'item': stories.story_W.tolist(), 'zone': stories.zone_W.tolist(), 'word': stories.words}
+    uniform = settings, vocabulary, reading_times.Uniform(len(vocabulary))
+    measured = measurement.measure({'uniform': uniform}, stimuli_lib.from_columns(columns, 'the stories'))
+    cut = [tokens.split() for tokens in measured['tokens']]
+    words_T = np.repeat(np.arange(len(cut)), list(map(len, cut)))
+    kept = {name: np.array(measured[name]) for name in ('length', 'log_frequency', 'in_vocabulary')}
+    return Texts([token for tokens in cut for token in tokens], stories.story_W[words_T], words_T, kept)
+
+
+def word_surprisals(folder: pathlib.Path, texts: Texts, is_spelled: bool) -> np.ndarray:
+    """Returns the surprisal of each word of the stories, nats, punctuation included; see `nplm_jax.surprisal`."""
+    zones = [zone + 1 for story in np.unique(texts.story_T) for zone in range((texts.story_T == story).sum())]
+    columns = {'item': texts.story_T.tolist(), 'zone': zones, 'word': texts.tokens}
+    spelled = spelling.load(folder) if is_spelled else None
+    stimuli = stimuli_lib.from_columns(columns, 'the stories')
+    measured = measurement.measure({'run': loading.load(folder)}, stimuli, spelling=spelled)
+    return np.bincount(texts.words_T, np.array(measured['surprisal_run']) * math.log(2))
+
+
+def measure(surprisal_W: np.ndarray, stories: Stories, texts: Texts) -> dict[str, Any]:
+    """Returns perplexity and gains on the words that the words' network knows, and on all words."""
+    measured = {}
+    for name, known_W in {
+        'known': texts.columns['in_vocabulary'],
+        'all': np.ones(len(stories.words), bool),
+    }.items():
+        columns = {**texts.columns, 'in_vocabulary': known_W}
+        read = reading_times.Texts([], scoring.LineStart(), texts.words_T, columns)
+        is_kept_W, _ = reading_times.analysed(stories, read)
+        story_W = stories.story_W[is_kept_W]
+        counts = [int((story_W == story).sum()) for story in np.unique(stories.story_W)]
+        measured[name] = {'counts': counts, **reading_times.measure(surprisal_W, stories, read)}
+    return measured
+
+
+def measure_run(run: Run, workdir: pathlib.Path, stories: Stories, texts: Texts) -> dict[str, Any]:
+    """Returns what a run's surprisals say of the reading times, by system: those of words are two."""
+    folder = workdir / 'runs' / run.name
+    systems = {run.system: run.system == study.WORDS, **({RARE: False} if run.system == study.WORDS else {})}
+    return {
+        system: measure(word_surprisals(folder, texts, is_spelled), stories, texts)
+        for system, is_spelled in systems.items()
+    }
+
+
+def measure_all(workdir: pathlib.Path, data_folder: str) -> dict[str, Any]:
+    """Returns gains by row, corpus, system and seed; those of a run are kept in its folder."""
+    stories = natural_stories.read(data_folder)
+    measured: dict[str, Any] = collections.defaultdict(lambda: collections.defaultdict(dict))
+    texts: dict[str, Texts] = {}
+    for run in study.all_runs():
+        path = workdir / 'runs' / run.name / OUTPUT
+        if not (RESULTS / f'{run.name}.json').exists():
+            print(f'{run.name}: not finished, left out', file=sys.stderr)
+            continue
+        if not path.exists():
+            if run.corpus not in texts:
+                words = workdir / 'runs' / Run(run.row, run.corpus, study.WORDS, 1).name
+                texts[run.corpus] = read_texts(stories, words)
+            write_atomically(path, json.dumps(measure_run(run, workdir, stories, texts[run.corpus])))
+            print(run.name, file=sys.stderr, flush=True)
+        for system, gains in results.load(path).items():
+            measured[f'{run.row}-{run.corpus}'][system][str(run.seed)] = gains
+    return measured
+
+
+def define(parser: entry.StudyParser) -> None:
+    """Adds the flags."""
+    parser.add_argument('--workdir', required=True, help='the folder of the runs')
+    parser.add_argument('--data', required=True, help='a clone of the corpus')
+
+
+def main(flags: entry.Flags) -> None:
+    """Measures all finished runs and writes the results."""
+    process.set_up_process()
+    measured = measure_all(expand('--workdir', flags.workdir), flags.data)
+    results.write(RESULTS / OUTPUT, {'runs': measured, **of_module(__spec__.name)})
+
+
+if __name__ == '__main__':
+    entry.run(__doc__, define=define, measure=main)

@@ -1,0 +1,292 @@
+"""Trains the same network on words, pieces and bytes for the same processor seconds, and writes a file of each run.
+
+    python -m experiments.beyond.tokens.study --workdir=runs/tokens
+
+Runs whose file is there are skipped, so that a start goes on where another ended. The number of updates of a run
+follows from a measured time of an update, which the first start measures for all systems and keeps in the folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import itertools
+import json
+import math
+import os
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+from ml_collections import ConfigDict
+
+from configs import rows, text
+from experiments import results, study
+from experiments.beyond.tokens import texts
+from experiments.sources import of_module
+from nplm_jax.config import settings as config_lib
+from nplm_jax.config.settings import Settings
+from nplm_jax.data import corpora
+from nplm_jax.models.language_model import LanguageModel
+from nplm_jax.models.neural import NeuralLanguageModel
+from nplm_jax.models.open_vocabulary import OpenVocabulary
+from nplm_jax.reporting import provenance
+from nplm_jax.runs import experiment, process, spelling
+from nplm_jax.runs.session import open_session
+from nplm_jax.runs.shared_corpus import SharedCorpus
+from nplm_jax.training import train as train_lib
+from nplm_jax.training.step import execute_steps
+from nplm_jax.training.training_run import ChunkResult, TrainingRun
+from nplm_jax.utils.errors import require
+from nplm_jax.utils.io import expand
+from nplm_jax.utils.untrusted import read_json
+
+HERE = pathlib.Path(__file__).parent
+RESULTS = HERE / 'results'
+SEEDS = (1, 2, 3)
+BUDGETS = {'one_minute': 36.0, 'five_minutes': 170.0}  # row of configs/brown.py -> processor seconds of updates
+CHUNK = 20  # updates that are executed together
+PILOT_CHUNKS = 16  # after the one that compiles
+WORDS = 'words'
+_PIECES = {'corpus.tokens': 'pieces'}
+SYSTEMS: dict[str, dict[str, Any]] = {  # what differs from `make_config`
+    WORDS: {'corpus.tokens': 'whitespace', 'corpus.max_vocabulary': 16384, 'corpus.min_count': 1},
+    'bpe_8192': {**_PIECES, 'corpus.pieces': 8192},
+    'bytes': {'corpus.tokens': 'bytes', 'output.kind': 'full'},
+    'bpe_2048': {**_PIECES, 'corpus.pieces': 2048},
+    'bpe_16384': {**_PIECES, 'corpus.pieces': 16384},
+    'unigram_8192': {**_PIECES, 'corpus.pieces': 8192, 'corpus.piece_model': 'unigram'},
+}
+SPELLING = {'model.family': 'modified_kneser_ney', 'model.n': 8}  # as nplm spell --family=modified_kneser_ney --n=8
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A network to train.
+
+    Attributes:
+        row: A key of BUDGETS.
+        corpus: One of `texts.CORPORA`.
+        system: A key of SYSTEMS.
+        seed: The random seed.
+    """
+
+    row: str
+    corpus: str
+    system: str
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """The name of its folder and of its file of results."""
+        return f'{self.row}-{self.corpus}-{self.system}-{self.seed}'
+
+
+def all_runs(row_names: Iterable[str] = tuple(BUDGETS), corpora_names: Iterable[str] = texts.CORPORA) -> list[Run]:
+    """Returns the runs, in the order in which they are made: row by row, corpus by corpus, seed by seed."""
+    order = itertools.product(row_names, corpora_names, SEEDS, SYSTEMS)
+    return [Run(row, corpus, system, seed) for row, corpus, seed, system in order]
+
+
+def make_config(run: Run, files: dict[str, pathlib.Path]) -> ConfigDict:
+    """Returns the config of a run: the network of its row of configs/brown.py on these files."""
+    c = config_lib.override(text.get_config(), {**rows.BY_GRADIENT_DESCENT[run.row], 'train.epochs': 12})
+    c.name, c.seed = run.name, run.seed
+    c.train.steps_per_execution = CHUNK
+    c.train.evaluate_every = c.train.checkpoint_every = 2**30  # validated and saved at the end alone
+    c.eval.words = 1000  # nothing depends on the validation
+    c.corpus.lowercase = c.corpus.split_possessive = run.corpus == 'brown'
+    c.corpus.paragraphs = 'blank_lines'
+    c.corpus.path, c.corpus.valid_path, c.corpus.test_path = (str(files[split]) for split in texts.SPLITS)
+    return config_lib.override(c, SYSTEMS[run.system])
+
+
+def shorten(run: TrainingRun, num_updates: int) -> TrainingRun:
+    """Returns a run of so many updates, over which its learning rate falls to zero; the last epoch may be a part.
+
+    Updates are executed `train.steps_per_execution` at a time; the rest of an epoch, less than that, is left out.
+    """
+    size = run.schedule.steps_per_execution
+    per_epoch = run.schedule.steps_per_epoch // size * size
+    optimizer = dataclasses.replace(run.program.optimizer, total_steps=num_updates)
+    schedule = dataclasses.replace(run.schedule, steps_per_epoch=per_epoch, total_steps=num_updates)
+    program = dataclasses.replace(run.program, steps_per_epoch=per_epoch, optimizer=optimizer)
+    return dataclasses.replace(run, schedule=schedule, program=program)
+
+
+def time_updates(training: train_lib.Training) -> tuple[list[float], float, train_lib.Trained]:
+    """Trains to the end.
+
+    Returns:
+        The processor seconds of each chunk of updates; those of what followed the last; the result.
+    """
+    seconds, result = [], None
+    while True:
+        started = time.process_time()
+        try:
+            chunk = training.send(result)
+        except StopIteration as stop:
+            return seconds, time.process_time() - started, stop.value
+        result = ChunkResult(*jax.block_until_ready(execute_steps(*chunk)))
+        seconds.append(time.process_time() - started)
+
+
+def train(run: Run, workdir: pathlib.Path, num_updates: int | None) -> dict[str, Any]:
+    """Trains and measures a run; for None only the time of an update.
+
+    Args:
+        run: The run.
+        workdir: The folder of the texts and runs.
+        num_updates: The number of updates, a multiple of CHUNK.
+    """
+    files = texts.write(run.corpus, workdir / 'texts')
+    settings = experiment.load_settings(make_config(run, files))
+    folder = workdir / ('pilots' if num_updates is None else 'runs') / run.name
+    shutil.rmtree(folder, ignore_errors=True)
+    started = time.process_time()
+    corpus = SharedCorpus(settings)
+    data = corpus.data
+    prepare_seconds = time.process_time() - started
+    with open_session(settings, folder, 'python -m experiments.beyond.tokens.study', corpus) as session:
+        assert session.training_run is not None
+        made = shorten(session.training_run, num_updates or CHUNK * (PILOT_CHUNKS + 1))
+        seconds, after, trained = time_updates(train_lib.train(made, session.store, session.reporter))
+        if num_updates is None:
+            shutil.rmtree(folder, ignore_errors=True)
+            return {'seconds_per_update': statistics.median(seconds[1:]) / CHUNK, 'chunks': seconds}
+        memory = provenance.peak_memory()
+        model = NeuralLanguageModel(made.program.network, trained.params)
+    started = time.process_time()
+    log_p_T = model.score(data.tokens_T, data.test)
+    test_seconds = time.process_time() - started
+    sizes = {split: texts.size(file) for split, file in files.items()}
+    trained_share = num_updates * settings.train.batch_size / len(data.train)  # passes over the training text
+    spent = statistics.fmean(seconds[1:]) * len(seconds)  # the first has the compilation as well
+    measured = {
+        **dataclasses.asdict(run),
+        'vocabulary': len(data.vocabulary),
+        'parameters': made.program.network.num_parameters(),
+        'tokens': {split: len(span) for split, span in data.splits.items()},
+        'words': {split: s.words for split, s in sizes.items()},
+        'bytes': {split: s.bytes for split, s in sizes.items()},
+        'updates': num_updates,
+        'passes': trained_share,
+        'seconds': {
+            'prepare': prepare_seconds,
+            'compile': seconds[0],
+            'updates': spent,
+            'after': after,
+            'test': test_seconds,
+        },
+        'train_words_per_second': trained_share * sizes['train'].words / spent,
+        'train_bytes_per_second': trained_share * sizes['train'].bytes / spent,
+        'test_bytes_per_second': sizes['test'].bytes / test_seconds,
+        'peak_memory_megabytes': memory // 2**20,
+        'log_p': float(log_p_T.astype(float).sum()),
+    }
+    if run.system == WORDS:
+        measured |= spell(settings, folder, model, measured['log_p'])
+    return {**measured, **summarize(measured), **of_module(__spec__.name)}
+
+
+def spell(settings: Settings, folder: pathlib.Path, model: LanguageModel, closed: float) -> dict[str, Any]:
+    """Returns log P of the test text with the spelling of the words outside the vocabulary, and their number.
+
+    Args:
+        settings: The settings of the run.
+        folder: Its folder, where the spelling is saved.
+        model: Its network.
+        closed: log P with the symbol <rare> for these words.
+    """
+    started = time.process_time()
+    rare = spelling.read_rare_words(folder)
+    trained = spelling.train(folder, rare, changes=SPELLING)
+    seconds = time.process_time() - started
+    corpus = corpora.load(settings.corpus)
+    words = corpus.words[corpus.test.start : corpus.test.stop]
+    opened = OpenVocabulary(model, rare.vocabulary, trained)
+    return {
+        'log_p': closed + float(opened.log_spellings(words).sum()),
+        'log_p_closed': closed,
+        'rare_test_words': len(rare.words['test']),
+        'spelling_seconds': seconds,
+    }
+
+
+def summarize(measured: dict[str, Any]) -> dict[str, float]:
+    """Returns bits per byte of the test text, and its perplexity per word between white space."""
+    nats = -measured['log_p']
+    return {
+        'bits_per_byte': nats / math.log(2) / measured['bytes']['test'],
+        'perplexity_per_word': math.exp(nats / measured['words']['test']),
+    }
+
+
+def in_process(run: Run, workdir: pathlib.Path, core: int, num_updates: int | None) -> dict[str, Any]:
+    """Calls `train` in a process of its own, on one core: its memory and processor seconds are those of this run."""
+    flags = [f'--workdir={workdir}', f'--core={core}', f'--run={json.dumps(dataclasses.asdict(run))}']
+    if num_updates is not None:
+        flags.append(f'--updates={num_updates}')
+    command = [sys.executable, '-m', 'experiments.beyond.tokens.study', *flags]
+    finished = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(finished.stdout.splitlines()[-1])
+
+
+def pilot(row: str, corpus: str, workdir: pathlib.Path, core: int) -> dict[str, float]:
+    """Returns the processor seconds of an update by system, measured once and kept in the folder."""
+    path = workdir / f'pilot-{row}-{corpus}.json'
+    if not path.exists():
+        measured = {system: in_process(Run(row, corpus, system, 1), workdir, core, None) for system in SYSTEMS}
+        results.write(path, measured)
+    return {system: m['seconds_per_update'] for system, m in read_json(path).items()}
+
+
+def measure_all(flags: study.Flags, workdir: pathlib.Path, output: pathlib.Path) -> None:
+    """Makes the runs that have no file yet, and writes a file and a line of each."""
+    for run in all_runs(flags.rows.split(','), flags.corpora.split(',')):
+        path = output / f'{run.name}.json'
+        if path.exists():
+            continue
+        seconds = pilot(run.row, run.corpus, workdir, flags.core)[run.system]
+        budget = BUDGETS[run.row] * flags.share
+        measured = in_process(run, workdir, flags.core, max(round(budget / seconds / CHUNK), 2) * CHUNK)
+        output.mkdir(parents=True, exist_ok=True)
+        results.write(path, {'budget': budget, **measured})
+        shown = ('updates', 'passes', 'bits_per_byte', 'perplexity_per_word', 'seconds', 'peak_memory_megabytes')
+        print(run.name, json.dumps({key: measured[key] for key in shown}), flush=True)
+
+
+def define(parser: study.StudyParser) -> None:
+    """Adds the flags."""
+    parser.add_argument('--workdir', required=True, help='the folder of texts and runs')
+    parser.add_argument('--corpora', default=','.join(texts.CORPORA), help='corpora between commas')
+    parser.add_argument('--rows', default=','.join(BUDGETS), help='rows between commas')
+    parser.add_argument('--share', type=study.positive(float), default=1.0, help='of the processor seconds')
+    parser.add_argument('--core', type=int, default=0, help='the core that the runs use')
+    parser.add_output_path(RESULTS, folder=True)
+    parser.add_argument('--run', help=argparse.SUPPRESS)
+    parser.add_argument('--updates', type=int, help=argparse.SUPPRESS)
+
+
+def main(flags: study.Flags) -> None:
+    """Makes all runs, or with --run one of them in this process."""
+    workdir = expand('--workdir', flags.workdir)
+    for flag, known in {'corpora': texts.CORPORA, 'rows': BUDGETS}.items():
+        given = getattr(flags, flag)
+        require(set(given.split(',')) <= set(known), f'--{flag}', given, f'must be among {", ".join(known)}')
+    if flags.run is None:
+        measure_all(flags, workdir, flags.output)
+        return
+    os.sched_setaffinity(0, {flags.core})
+    process.set_up_process()
+    print(json.dumps(train(Run(**json.loads(flags.run)), workdir, flags.updates)))
+
+
+if __name__ == '__main__':
+    study.run(__doc__, define=define, measure=main)

@@ -1,0 +1,173 @@
+"""Compiles the update and the evaluation for TPUs and H100s that are not here, and predicts what bounds them.
+
+    python -m experiments.cost.accelerator.compile             compiles what results/ lacks, and prints the table
+    python -m experiments.cost.accelerator.compile --show      prints the table of the committed results
+
+--rows=mlp1,default --topologies=v5e-2x2,H100 compiles these alone; --until=12:30 begins nothing after that time. Needs
+the packages of experiments/cost/accelerator/requirements.txt. README.md says what the columns are.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import pathlib
+import time
+from collections.abc import Mapping
+from importlib import metadata
+from typing import Any, NamedTuple
+
+import jax
+
+from experiments import results, study
+from experiments.cost.accelerator import by_hand, chips, flops, hlo, programs, roofline
+from experiments.cost.accelerator.roofline import STRONG, WEAK
+from experiments.sources import of_module
+from nplm_jax.utils.errors import first_line, is_out_of_memory
+from nplm_jax.utils.progress import progress_bar
+
+RESULTS = pathlib.Path(__file__).parent / 'results'
+SCALED = 'mlp1', 'default', 'mlp10'  # the rows of weak and strong scaling
+SMALL = 'v5e-2x2', 'H100', 'H100-8'  # the topologies for which every row is compiled, in every mesh
+NEWER = 'v6e-2x2', 'v5p-2x2x2'  # chips for which every row is compiled in one mesh
+EVALUATED = 'v5e-2x2', 'H100'  # the topologies on one device of which the evaluation is compiled
+PACKAGES = 'jax', 'jaxlib', 'libtpu', 'jax-cuda12-pjrt'
+
+
+class Case(NamedTuple):
+    """What is compiled: a row for data x model devices of a topology; a batch of 0 is the evaluation."""
+
+    row: str
+    topology: str
+    data: int
+    model: int
+    batch_size: int
+
+    @property
+    def name(self) -> str:
+        """Its key in the results of the topology."""
+        return f'{self.row} {self.data}x{self.model} {self.batch_size or "evaluation"}'
+
+
+def cases() -> list[Case]:
+    """Returns all cases; first those near the beginning of the rows, of the topologies and of the meshes.
+
+    Every row is compiled for each topology of SMALL, with the batch divided over the devices, the words, or both; for
+    NEWER chips with both, and the rows of SCALED with the batch or both for the others.
+    """
+    ranked = []
+    for (i, row), (j, name) in itertools.product(enumerate(programs.ROWS), enumerate(chips.TOPOLOGIES)):
+        topology = chips.TOPOLOGIES[name]
+        n = topology.num_devices
+        both = 2 ** math.ceil(math.log2(n) / 2)
+        if name in SMALL:
+            shares = n, both, 1  # devices that divide the batch
+        elif name in NEWER:
+            shares = (both,)
+        else:
+            shares = (n, both) if row in SCALED else ()
+        for k, data in enumerate(dict.fromkeys(shares)):
+            ranked.append((i + j + 2 * k, Case(row, name, data, n // data, WEAK * n)))
+        if topology.chip == 'v5e' and row in SCALED:
+            ranked.append((i + j + 3, Case(row, name, n, 1, STRONG)))
+        if name in EVALUATED:
+            ranked.append((i + j + 5, Case(row, name, 1, 1, 0)))
+    return list(dict.fromkeys(case for _, case in sorted(ranked, key=lambda each: each[0])))
+
+
+def compile_case(case: Case, sizes: Mapping[str, int] | None = None) -> dict[str, Any]:
+    """Compiles a case. Returns what is known of its program: of an update, or of the words that are evaluated.
+
+    Args:
+        case: The case.
+        sizes: Keys that an update's row changes, for a smaller program.
+    """
+    topology = chips.TOPOLOGIES[case.topology]
+    if case.batch_size:
+        update = programs.trace_update(case.row, topology, (case.data, case.model), case.batch_size, sizes)
+        traced, updates, words = update.traced, programs.NUM_STEPS, case.batch_size
+    else:
+        traced, updates, words = programs.trace_evaluation(case.row, topology), 1, programs.EVALUATED
+    entry = {'row': case.row, 'data': case.data, 'model': case.model, 'batch_size': case.batch_size, 'words': words}
+    found, program = compile_program(traced, topology, case.data * case.model, updates)
+    entry |= found
+    if case.batch_size and program:
+        entry['checks'] = by_hand.check(update, program, entry['collectives'], case.data, case.model)
+    return entry
+
+
+def compile_program(
+    traced: Any, topology: chips.Topology, num_devices: int, updates: int
+) -> tuple[dict[str, Any], hlo.Program | None]:
+    """Compiles what was traced. Returns what is known of it per update, and the program; None where it does not fit."""
+    started = time.monotonic()
+    counted = flops.count(traced.jaxpr.jaxpr, num_devices, chips.CHIPS[topology.chip].tile)
+    entry: dict[str, Any] = {'flops': counted[0] / updates, 'tiled_flops': counted[1] / updates}
+    try:
+        compiled = traced.lower().compile()
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        return {**entry, 'fits': False, 'error': first_line(error)}, None
+    entry['seconds'] = round(time.monotonic() - started, 1)
+    memory, program = compiled.memory_analysis(), hlo.Program(compiled.as_text() or '')
+    sizes = {
+        'arguments': memory.argument_size_in_bytes,
+        'outputs': memory.output_size_in_bytes - memory.alias_size_in_bytes,
+        'temporaries': memory.temp_size_in_bytes,
+    }
+    sent = [{**each, 'count': each['count'] / updates} for each in program.collectives()]
+    entry |= {'memory': sizes, 'fits': sum(sizes.values()) <= chips.CHIPS[topology.chip].figures.memory}
+    return entry | {'bytes': program.moved() / updates, 'collectives': sent}, program
+
+
+def measure(flags: study.Flags) -> None:
+    """Compiles what the results lack, writes each case as it is compiled, and prints the table."""
+    folder = flags.output
+    folder.mkdir(parents=True, exist_ok=True)
+    wanted = [case for case in cases() if case.row in flags.rows and case.topology in flags.topologies]
+    missing = [case for case in wanted if case.name not in read(folder, case.topology).get('entries', {})]
+    with progress_bar(len(missing), 'compiling', ' programs') as bar:
+        for case in missing:
+            if flags.until and time.time() >= flags.until:
+                break
+            bar.set_description(f'{case.topology} {case.name}')
+            entry = compile_case(case)
+            jax.clear_caches()
+            found = read(folder, case.topology)
+            found |= of_module('experiments.cost.accelerator.compile')
+            found['device'] = chips.TOPOLOGIES[case.topology].devices()[0].device_kind
+            found['versions'] = {**found['versions'], **versions()}
+            found['entries'] = {**found.get('entries', {}), case.name: entry}
+            results.write(folder / f'{case.topology}.json', found)
+            bar.update(1)
+    print(show(flags))
+
+
+def versions() -> dict[str, str]:
+    """Returns the versions of the compilers."""
+    return {name: metadata.version(name) for name in PACKAGES}
+
+
+def read(folder: pathlib.Path, topology: str) -> dict[str, Any]:
+    """Returns the results of a topology; {} before there are any."""
+    path = folder / f'{topology}.json'
+    return results.load(path) if path.exists() else {}
+
+
+def show(flags: study.Flags) -> str:
+    """Returns the table of the results that there are."""
+    folder = flags.output
+    return roofline.table(roofline.read(folder))
+
+
+def define(parser: study.StudyParser) -> None:
+    """Adds the flags."""
+    parser.add_names('--rows', programs.ROWS, 'the rows')
+    parser.add_names('--topologies', chips.TOPOLOGIES, 'the topologies')
+    parser.add_until()
+    parser.add_output_path(RESULTS, folder=True)
+
+
+if __name__ == '__main__':
+    study.run(__doc__, define=define, measure=measure, show=show)

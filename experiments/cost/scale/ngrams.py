@@ -1,0 +1,204 @@
+"""Measures a modified Kneser-Ney 5-gram of generated text: seconds, peak memory and disk, beside KenLM's lmplz.
+
+    python -m experiments.cost.scale.ngrams --folder=/a/large/disk --kenlm=/folder/of/lmplz --words=1_000_000,10_600_000
+
+Both programs read the same words; each estimate is a process of its own, and they take turns. nplm-jax reads ids from
+a mapped file, lmplz counts words of text; nplm-jax writes model.safetensors, lmplz an ARPA file. The text is one line
+for lmplz, which puts <s> before it and </s> after it, where nplm-jax has four rare words before it: the tables differ
+by these n-grams, and |V| by the two words <unk> and </s>. The test words are scored without <s> and </s>.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+import numpy as np
+
+from experiments import results, study
+from experiments.cost.scale import generate
+from experiments.sources import of_module
+from nplm_jax.data.stream import Span
+from nplm_jax.ngram import kneser_ney, storage
+from nplm_jax.ngram.counts import count
+from nplm_jax.ngram.shared_scratch import SharedScratch
+from nplm_jax.reporting import provenance
+from nplm_jax.utils.errors import require
+
+ORDER = 5
+TEST_WORDS = 200_000
+MAX_RANK = 65_535  # words of this rank and above are the rare word
+REPEATS = 2  # of each estimate of fewer words than SLOW; the faster one counts
+SLOW = 50_000_000
+RESULTS = pathlib.Path(__file__).parent / 'results' / 'ngrams.json'
+
+
+def prepare(folder: pathlib.Path, words: int) -> dict[str, int]:
+    """Writes ids.bin and, for lmplz, train.txt and test.txt. Returns their sizes and |V|."""
+    ranks_T = np.empty(words + TEST_WORDS, np.int32)
+    at = 0
+    for batch in generate.ranks(len(ranks_T)):
+        ranks_T[at : at + len(batch)] = np.minimum(batch, MAX_RANK)
+        at += len(batch)
+    occurs = np.bincount(ranks_T[:words], minlength=MAX_RANK + 1) > 0
+    occurs[MAX_RANK] = False
+    ranks_T[~occurs[ranks_T]] = MAX_RANK  # a test word that training lacks is the rare word for both programs
+    ids = np.where(occurs, np.cumsum(occurs), 0).astype(np.int32)
+    ids[ranks_T].tofile(folder / 'ids.bin')
+    for name, part_T in (('train', ranks_T[:words]), ('test', ranks_T[words:])):
+        with (folder / f'{name}.txt').open('wb') as file:
+            for start in range(0, len(part_T), 2**22):
+                file.write(generate.to_text(part_T[start : start + 2**22], in_lines=False))
+            file.write(b'\n')
+    return {'vocabulary': int(occurs.sum()) + 1, 'text_bytes': (folder / 'train.txt').stat().st_size}
+
+
+def estimate(folder: pathlib.Path, words: int, vocabulary_size: int) -> dict[str, Any]:
+    """Estimates, saves and reads the model and scores the test words; runs in a process of its own."""
+    tokens_T = np.memmap(folder / 'ids.bin', np.int32, 'r')
+    clock = [time.perf_counter()]
+    model = kneser_ney.fit_modified(
+        count(tokens_T, Span(0, words), ORDER, vocabulary_size, scratch=SharedScratch(folder))
+    )
+    clock.append(time.perf_counter())
+    storage.save(model, folder / 'model.safetensors')
+    clock.append(time.perf_counter())
+    peak = provenance.peak_memory()
+    loaded = storage.load(folder / 'model.safetensors', vocabulary_size)
+    clock.append(time.perf_counter())
+    log_p_T = loaded.score(tokens_T, Span(words, len(tokens_T)))
+    clock.append(time.perf_counter())
+    train_words = min(words, SLOW // 4)
+    loaded.score(tokens_T, Span(0, train_words))
+    clock.append(time.perf_counter())
+    seconds = np.diff(clock).tolist()
+    names = ('estimate_seconds', 'save_seconds', 'load_seconds', 'test_seconds', 'train_score_seconds')
+    return {
+        **dict(zip(names, seconds)),
+        'scored_train_words': train_words,
+        'cpu_seconds': time.process_time(),
+        'peak_bytes': peak,
+        'peak_bytes_with_scoring': provenance.peak_memory(),
+        'ngrams': [model.table.size(k) for k in range(1, ORDER + 1)],
+        'model_bytes': (folder / 'model.safetensors').stat().st_size,
+        'perplexity': float(np.exp(-log_p_T.mean(dtype=np.float64))),
+    }
+
+
+def measure(command: list[str], folder: pathlib.Path) -> dict[str, Any]:
+    """Runs a command. Returns its output, seconds, peak resident memory, and by how much the disk filled meanwhile."""
+    free, done = [shutil.disk_usage(folder).free], threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.2):
+            free.append(shutil.disk_usage(folder).free)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    start = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    output, errors = process.communicate()
+    seconds = time.perf_counter() - start
+    done.set()
+    watcher.join()
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command, output, errors)
+    return {'output': output, 'errors': errors, 'seconds': seconds, 'peak_disk_bytes': free[0] - min(free)}
+
+
+def measure_ours(folder: pathlib.Path, words: int, vocabulary_size: int) -> dict[str, Any]:
+    """Measures `estimate`; `seconds` has the start of the process."""
+    module = ['-m', 'experiments.cost.scale.ngrams', f'--folder={folder}', f'--words={words}']
+    measured = measure([sys.executable, *module, f'--child={vocabulary_size}'], folder)
+    child = json.loads(measured['output'])
+    return {**child, **{key: measured[key] for key in ('seconds', 'peak_disk_bytes')}}
+
+
+def measure_lmplz(folder: pathlib.Path, kenlm: pathlib.Path, memory: str) -> dict[str, Any]:
+    """Measures lmplz, which itself reports its peak memory."""
+    files = ['--text', f'{folder}/train.txt', '--arpa', f'{folder}/model.arpa', '-T', f'{folder}/kenlm']
+    measured = measure([str(kenlm / 'lmplz'), '-o', str(ORDER), '-S', memory, *files], folder)
+    report = dict(re.findall(r'(\w+):([0-9.]+)', measured['errors'].splitlines()[-1]))
+    return {
+        'seconds': measured['seconds'],
+        'cpu_seconds': float(report['CPU']),
+        'peak_bytes': int(report['RSSMax']) * 1024,
+        'peak_disk_bytes': measured['peak_disk_bytes'],
+        'model_bytes': (folder / 'model.arpa').stat().st_size,
+    }
+
+
+def lmplz_perplexity(folder: pathlib.Path, kenlm: pathlib.Path) -> float:
+    """Returns the perplexity of the test words by KenLM's query, each word predicted once, without <s> and </s>."""
+    with (folder / 'test.txt').open() as text:
+        query = [str(kenlm / 'query'), '-n', '-v', 'summary', str(folder / 'model.arpa')]
+        output = subprocess.run(query, stdin=text, capture_output=True, text=True, check=True).stdout
+    return float(re.search(r'Perplexity including OOVs:\s*([0-9.]+)', output)[1])
+
+
+def measure_size(folder: pathlib.Path, words: int, kenlm: pathlib.Path | None, memory: str) -> dict[str, Any]:
+    """Measures one size of text, the two programs in turn."""
+    sizes = prepare(folder, words)
+    ours, lmplz = [], []
+    for _ in range(REPEATS if words < SLOW else 1):
+        ours.append(measure_ours(folder, words, sizes['vocabulary']))
+        if kenlm:
+            lmplz.append(measure_lmplz(folder, kenlm, memory))
+    row = {'words': words, **sizes, 'nplm_jax': _faster(ours)}
+    if kenlm:
+        row['lmplz'] = _faster(lmplz)
+        if words < SLOW:
+            row['lmplz']['perplexity'] = lmplz_perplexity(folder, kenlm)
+    for name in ('ids.bin', 'train.txt', 'test.txt', 'model.safetensors', 'model.arpa'):
+        (folder / name).unlink(missing_ok=True)
+    return row
+
+
+def _faster(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """Returns the run of the fewest seconds, with the seconds of all."""
+    return {**min(runs, key=lambda run: run['seconds']), 'all_seconds': [run['seconds'] for run in runs]}
+
+
+def numbers(text: str) -> list[int]:
+    """Returns numbers above zero between commas."""
+    return [int(study.positive(int)(number)) for number in text.split(',')]
+
+
+def define(parser: study.StudyParser) -> None:
+    """Adds the flags."""
+    parser.add_argument('--folder', type=pathlib.Path, required=True, help='for the text, models and temporary files')
+    parser.add_argument('--words', type=numbers, default='1_000_000,10_600_000,100_000_000', help='numbers of words')
+    parser.add_argument('--kenlm', type=pathlib.Path, help="KenLM's folder with lmplz and query; default: not measured")
+    parser.add_argument('--memory', default='2G', help='of lmplz: its option -S')
+    parser.add_argument('--child', type=int, help=argparse.SUPPRESS)  # |V|: this process is the one that is measured
+
+
+def main(flags: study.Flags) -> None:
+    """Measures the sizes and writes the results after each."""
+    if flags.child:
+        print(json.dumps(estimate(flags.folder, flags.words[0], flags.child)))
+        return
+    require(flags.folder.is_dir(), '--folder', str(flags.folder), 'is no folder')
+    for name in ('lmplz', 'query') if flags.kenlm else ():
+        require((flags.kenlm / name).is_file(), '--kenlm', str(flags.kenlm), f'has no {name}')
+    facts = {**of_module('experiments.cost.scale.ngrams'), 'seed': generate.SEED}
+    facts |= {'lmplz_memory': flags.memory, 'load_before': os.getloadavg()}
+    rows: list[dict[str, Any]] = []
+    for words in flags.words:
+        rows.append(measure_size(flags.folder, words, flags.kenlm, flags.memory))
+        RESULTS.parent.mkdir(exist_ok=True)
+        results.write(RESULTS, {'sizes': rows, **facts})
+        print(json.dumps(rows[-1], indent=2), flush=True)
+
+
+if __name__ == '__main__':
+    study.run(__doc__, define=define, measure=main)

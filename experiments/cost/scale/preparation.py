@@ -1,0 +1,159 @@
+"""Measures how long texts take to become ids, at the first start and at the second, and their memory and disk.
+
+    python -m experiments.cost.scale.preparation TEXT ... [--tokens=pieces] [--output=FILE.json]
+    python -m experiments.cost.scale.preparation [--tokens=pieces]        the table of the committed results
+
+--tokens=pieces learns 8,000 pieces from the first 80% of the words; its results are in results/pieces.json.
+
+Each start is a process of its own with an empty cache in a temporary folder, which the second start finds filled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from typing import Any
+
+from configs import text
+from experiments import results, study
+from experiments.sources import of_module
+from nplm_jax.config.settings import override
+from nplm_jax.data import corpora, encoding
+from nplm_jax.executors import workers
+from nplm_jax.reporting import provenance
+from nplm_jax.reporting.text import markdown_table
+from nplm_jax.runs.experiment import load_settings
+from nplm_jax.utils.errors import require
+
+RESULTS = pathlib.Path(__file__).parent / 'results'
+HEADER = ['words', 'MB of text', 'types', 'first start: s', 'words/s', 'second: s', 'peak MB', 'MB in the cache']
+PIECES_HEADER = ['words', 'MB of text', 'tokens', 'learn: s', 'encode: s', 'words/s', 'second: s', 'peak MB']
+FILES = {'words': 'preparation', 'pieces': 'pieces'}  # of results
+
+
+def start(path: str, tokens: str) -> dict[str, Any]:
+    """Makes the ids of a text, as a run does; runs in a process of its own. Times are after the imports."""
+    settings = load_settings(override(text.get_config(), {'corpus.path': path, 'corpus.tokens': tokens}))
+    peaks: dict[int, int] = {}
+    threading.Thread(target=_watch_helpers, args=(peaks,), daemon=True).start()
+    clock = [time.perf_counter()]
+    corpus = corpora.load(settings.corpus)
+    clock.append(time.perf_counter())
+    data = encoding.build_dataset(corpus, encoding.build_vocabulary(corpus, settings.corpus))
+    clock.append(time.perf_counter())
+    return {
+        'words': len(corpus) if tokens == 'words' else sum(size.words for size in data.sizes.values()),
+        'tokens': len(corpus),
+        'types': len(corpus.stream.types),
+        'vocabulary': len(data.vocabulary),
+        'cut_seconds': clock[1] - clock[0],
+        'encode_seconds': clock[2] - clock[1],
+        'peak_bytes': provenance.peak_memory(),
+        'helper_peak_bytes': max(peaks.values(), default=0),
+    }
+
+
+def _watch_helpers(peaks: dict[int, int]) -> None:
+    """Records the peak resident bytes of each helper process, by its number, as long as this process lives.
+
+    `resource.getrusage` counts what a helper shared with its parent before it began.
+    """
+    while True:
+        for pid in map(int, pathlib.Path(f'/proc/self/task/{os.getpid()}/children').read_text().split()):
+            with contextlib.suppress(OSError):
+                status = pathlib.Path(f'/proc/{pid}/status').read_text()
+                if match := re.search(r'VmHWM:\s+(\d+)', status):
+                    peaks[pid] = int(match[1]) * 1024
+        time.sleep(0.1)
+
+
+def learn(path: str, tokens: str) -> dict[str, Any]:
+    """Learns the tokens alone, with as many processes as `start`; runs in a process of its own."""
+    settings = load_settings(override(text.get_config(), {'corpus.path': path, 'corpus.tokens': tokens}))
+    parts = [part.read for part in corpora.find_parts(settings.corpus)]
+    begin = time.perf_counter()
+    corpora.make_tokenizer(settings.corpus).learn(parts, workers.here(is_large=True).map)
+    return {'learn_seconds': time.perf_counter() - begin, 'peak_bytes': provenance.peak_memory()}
+
+
+def measure(path: str, tokens: str) -> dict[str, Any]:
+    """Measures two starts on a text, and learning its tokens."""
+    starts = []
+    with tempfile.TemporaryDirectory(dir=pathlib.Path(path).parent) as folder:
+        for child in ('start', 'start', *(['learn'] if tokens == 'pieces' else [])):
+            flags = [f'--tokens={tokens}', f'--child={child}']
+            command = [sys.executable, '-m', 'experiments.cost.scale.preparation', path, *flags]
+            env = {**os.environ, 'NPLM_JAX_CACHE': folder}
+            starts.append(json.loads(subprocess.run(command, env=env, stdout=subprocess.PIPE, check=True).stdout))
+        size = sum(file.stat().st_size for file in pathlib.Path(folder).rglob('*') if file.is_file())
+    measured = {'text_bytes': os.path.getsize(path), 'cache_bytes': size, 'first': starts[0], 'second': starts[1]}
+    return measured | ({'learn': starts[2]} if tokens == 'pieces' else {})
+
+
+def make_table(flags: study.Flags) -> str:
+    """Returns the table of words, or that of pieces."""
+    return {'words': table, 'pieces': pieces_table}[flags.tokens]()
+
+
+def table() -> str:
+    """Returns a row for each text; the peak is that of the process and of two helper processes."""
+    rows = []
+    for measured in results.read(RESULTS, 'preparation')['texts']:
+        first, second = measured['first'], measured['second']
+        seconds, again = (s['cut_seconds'] + s['encode_seconds'] for s in (first, second))
+        peak = first['peak_bytes'] + 2 * first['helper_peak_bytes']
+        megabytes = [f'{size / 1e6:,.0f}' for size in (measured['text_bytes'], peak, measured['cache_bytes'])]
+        counts = [f'{number:,}' for number in (first['words'], first['types'], round(first['words'] / seconds))]
+        times = f'{seconds:,.1f}', f'{again:,.2f}'
+        rows.append([counts[0], megabytes[0], counts[1], times[0], counts[2], times[1], *megabytes[1:]])
+    return markdown_table(HEADER, rows)
+
+
+def pieces_table() -> str:
+    """Returns a row for each text in pieces; learning is a part of the first start, measured once more on its own."""
+    rows = []
+    for measured in results.read(RESULTS, 'pieces')['texts']:
+        first, second, learned = measured['first'], measured['second'], measured['learn']['learn_seconds']
+        seconds, again = (s['cut_seconds'] + s['encode_seconds'] for s in (first, second))
+        encoding = seconds - learned
+        peak = first['peak_bytes'] + 2 * first['helper_peak_bytes']
+        sizes = f'{first["words"]:,}', f'{measured["text_bytes"] / 1e6:,.0f}', f'{first["tokens"]:,}'
+        times = f'{learned:,.1f}', f'{encoding:,.1f}', f'{first["words"] / encoding:,.0f}', f'{again:,.2f}'
+        rows.append([*sizes, *times, f'{peak / 1e6:,.0f}'])
+    return markdown_table(PIECES_HEADER, rows)
+
+
+def define(parser: study.StudyParser) -> None:
+    """Adds the flags."""
+    parser.add_argument('texts', nargs='*', metavar='TEXT', help='files')
+    parser.add_argument('--tokens', choices=FILES, default='words', help='tokens of the text')
+    parser.add_output_path(help='the file of the results; default: in results')
+    parser.add_argument('--child', choices=('start', 'learn'), help=argparse.SUPPRESS)
+
+
+def main(flags: study.Flags) -> None:
+    """Measures the texts that are given."""
+    if flags.child:
+        print(json.dumps({'start': start, 'learn': learn}[flags.child](*flags.texts, flags.tokens)))
+        return
+    for file in flags.texts:
+        require(os.path.isfile(file), 'TEXT', file, 'is no file')
+    facts = {**of_module('experiments.cost.scale.preparation'), 'load_before': os.getloadavg()}
+    path = flags.output or RESULTS / f'{FILES[flags.tokens]}.json'
+    texts: list[dict[str, Any]] = []
+    for file in flags.texts:
+        texts.append(measure(file, flags.tokens))
+        results.write(path, {'texts': texts, **facts})
+
+
+if __name__ == '__main__':
+    study.run(__doc__, define=define, measure=main, show=make_table, measure_if='texts')

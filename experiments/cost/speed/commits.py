@@ -1,0 +1,161 @@
+"""Races the training steps of two checkouts, in two processes that take turns on the same words and parameters.
+
+    python -m experiments.cost.speed.commits --base=FOLDER [--rows=mlp1,mlp9] [--precisions=float32] [--rounds=5]
+    python -m experiments.cost.speed.commits --show      the table of the committed results, nothing measured
+
+FOLDER is another checkout, for example of `git worktree add`. Writes results/commits.json and prints the table.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import pathlib
+import statistics
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from configs import brown
+from experiments import study
+from experiments.cost.speed import checkouts, problem
+from experiments.cost.speed.checkouts import Checkout
+from experiments.sources import of_module
+from nplm_jax.reporting.text import markdown_table
+
+HERE = pathlib.Path(__file__).parent
+SIDES = ('base', 'new')
+PAPER = ('mlp1', 'mlp9')  # rows that are raced with each precision, and the last one with each kind
+OWN = ('default', 'one_minute')  # rows that are raced as they are, with their own batch
+KINDS = ('sampled', 'nce', 'two_level')
+LARGEST_DIFFERENCE = 1e-2  # of the losses of two checkouts that train alike, nats a word
+HEADER = [
+    'row',
+    'output',
+    'base words/s',
+    'new words/s',
+    'new / base',
+    'range',
+    'by CPU time',
+    'start: base',
+    'new',
+    'CPU: base',
+    'new',
+]
+
+
+def define(parser: study.StudyParser) -> None:
+    """Adds the flags."""
+    parser.add_argument('--base', default='', metavar='FOLDER', help='the checkout to compare with')
+    parser.add_names('--rows', [*PAPER, *OWN], 'the networks')
+    parser.add_names('--precisions', problem.PRECISIONS, "of the full output's products")
+    parser.add_names('--kinds', KINDS, 'other outputs, raced on the last row')
+    parser.add_count('--batch', 512, 'words of an update')
+    parser.add_count('--steps', 20, 'updates of one execution')
+    parser.add_argument('--seconds', type=float, default=1.0, help='about how long a turn takes')
+    parser.add_count('--rounds', 5, 'turns of each side that are timed')
+    parser.add_count('--starts', 3, 'how often each side compiles each entry')
+    parser.add_output_path(HERE / 'results' / 'commits.json')
+
+
+def entries(flags: study.Flags) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields row and changed keys of each contestant."""
+    of_paper = [row for row in flags.rows if row in PAPER]
+    batch = {'train.batch_size': flags.batch}
+    for row, precision in itertools.product(of_paper, flags.precisions):
+        yield row, {'output.precision': precision, **batch}
+    for row, kind in itertools.product(of_paper[-1:], flags.kinds):
+        yield row, {'output.kind': kind, **batch}
+    yield from ((row, {}) for row in flags.rows if row in OWN)
+
+
+def order(i: int) -> tuple[str, ...]:
+    """Returns the sides in the order of round i: every second round the other one begins."""
+    return SIDES[:: -1 if i % 2 else 1]
+
+
+def race(flags: study.Flags, sides: dict[str, Checkout], row: str, changes: dict[str, Any]) -> dict[str, Any]:
+    """Returns the times of one contestant on both sides. Raises: SystemExit when they do not train alike."""
+    output = ' '.join(value for key, value in changes.items() if key.startswith('output.'))
+    name = f'{row} {output}'.strip()
+    entry = dict(row=row, changes=changes, vocabulary=brown.VOCABULARY, steps=flags.steps)
+    starts: dict[str, list[dict[str, Any]]] = {side: [] for side in SIDES}
+    for i in range(flags.starts):
+        for side in order(i):
+            starts[side].append(sides[side].ask(name=name, compile=entry))
+    nll = {side: np.array([start.pop('nll') for start in starts[side]]) for side in SIDES}
+    difference = float(np.abs(nll['base'] - nll['new']).max())
+    if difference > LARGEST_DIFFERENCE:
+        sys.exit(f'commits.py: {name}: the losses differ by up to {difference:.2g}')
+    executions = max(1, round(flags.seconds / min(start['steady'] for start in starts['base'])))
+    rates: dict[str, list[int]] = {side: [] for side in SIDES}
+    cpu_rates: dict[str, list[int]] = {side: [] for side in SIDES}
+    num_words = executions * flags.steps * starts['base'][0]['batch_size']
+    for i in range(flags.rounds):
+        for side in order(i):
+            turn = sides[side].ask(name=name, executions=executions)
+            rates[side].append(round(num_words / turn['seconds']))
+            cpu_rates[side].append(round(num_words / turn['cpu_seconds']))
+    print(f'{name}: measured', file=sys.stderr)
+    shown = {'row': row, 'output': output, 'executions': executions}
+    rates_of = {'words_per_second': rates, 'words_per_cpu_second': cpu_rates}
+    return {**shown, **rates_of, 'starts': starts, 'largest_difference_of_losses': difference}
+
+
+def make_table(measured: dict[str, Any]) -> str:
+    """Returns one line a contestant: medians over the rounds, and the median of the rounds' ratios.
+
+    A start is the median of the seconds from the settings to the end of the first execution, less what a later
+    execution takes. The CPU time of the process suffers less from other work on the machine than the time that passes.
+    """
+    lines = []
+    for entry in measured['raced']:
+        rates = {side: np.array(entry['words_per_second'][side]) for side in SIDES}
+        ratios = rates['new'] / rates['base']
+        cpu_ratios = np.divide(*(entry['words_per_cpu_second'][side] for side in SIDES[::-1]))
+        starts = [entry['starts'][side] for side in SIDES]
+        wall = [statistics.median(start['prepare'] + start['compile'] for start in side) for side in starts]
+        cpu = [statistics.median(start['cpu_seconds'] for start in side) for side in starts]
+        lines.append(
+            [
+                entry['row'],
+                entry['output'],
+                *(f'{np.median(rates[side]):,.0f}' for side in SIDES),
+                f'{np.median(ratios):.3f}',
+                f'{ratios.min():.2f}-{ratios.max():.2f}',
+                f'{np.median(cpu_ratios):.3f}',
+                *(f'{seconds:.2f}' for seconds in (*wall, *cpu)),
+            ]
+        )
+    about = f'Batch {measured["batch"]}, {measured["steps"]} updates an execution, {measured["rounds"]} rounds, on '
+    about += f'{measured["device"]}, load {measured["load_before"]:.1f} before and {measured["load_after"]:.1f} after.'
+    return f'{markdown_table(HEADER, lines)}\n\n{about}'
+
+
+def measure(flags: study.Flags) -> Iterator[dict[str, Any]]:
+    """Yields everything that commits.json holds, after each contestant."""
+    base = checkouts.find('--base', flags.base)
+    facts = {
+        'base': checkouts.commit_of(base),
+        'batch': flags.batch,
+        'steps': flags.steps,
+        'rounds': flags.rounds,
+        'load_before': os.getloadavg()[0],
+        **of_module('experiments.cost.speed.commits'),
+    }
+    raced = []
+    with contextlib.ExitStack() as stack:
+        sides = {side: Checkout(folder, stack) for side, folder in zip(SIDES, (base, HERE.parents[2]))}
+        for entry in entries(flags):
+            raced.append(race(flags, sides, *entry))
+            yield {**facts, 'load_after': os.getloadavg()[0], 'raced': raced}
+
+
+main, show = problem.commands(measure, make_table)
+
+
+if __name__ == '__main__':
+    study.run(__doc__, define=define, measure=main, show=show)

@@ -1,0 +1,80 @@
+"""Peak memory of one contestant; race.py starts a process for each.
+
+    python -m experiments.cost.speed.memory --row=mlp9 --contestant=ours --precision=float32 --batch=512
+    python -m experiments.cost.speed.memory --row=large --batch=1024    |V| = 262,144, h = 300
+
+Prints one line of JSON, in bytes. `start` is what the process held before the contestant was made: the interpreter, its
+libraries and the problem's arrays. `peak` is the most that it held in a turn after the first. On an accelerator `peak`
+is what the library counts of the accelerator's memory, and `start` is zero.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+
+import jax
+
+from experiments import study
+from experiments.cost.speed import contestants, problem
+from nplm_jax.reporting import provenance
+
+_STATUS = pathlib.Path('/proc/self/status')
+
+
+def define(parser: study.StudyParser) -> None:
+    """Adds the flags."""
+    parser.add_argument('--row', default='mlp9', choices=[*problem.ROWS, problem.LARGE], help='the network')
+    parser.add_argument('--contestant', default='ours', choices=contestants.NAMES, help='the contestant')
+    parser.add_argument('--precision', default='float32', choices=problem.PRECISIONS, help='of its matrix products')
+    parser.add_count('--batch', 512, 'words of an update')
+    parser.add_count('--block_size', 0, "examples whose scores ours holds at once; 0: the config's", least=0)
+
+
+def _memory(field: str) -> int:
+    """Returns the bytes of VmRSS (now) or VmHWM (the most so far).
+
+    Off Linux this is ru_maxrss, which on Linux may be the parent's.
+    """
+    if not _STATUS.exists():
+        return provenance.peak_memory()
+    return int(re.findall(rf'{field}:\s+(\d+) kB', _STATUS.read_text())[0]) * 1024
+
+
+def _reset_peak() -> None:
+    """Sets VmHWM to VmRSS where the system allows it."""
+    try:
+        pathlib.Path('/proc/self/clear_refs').write_text('5')
+    except OSError:
+        pass
+
+
+def measure(name: str, race: problem.Problem, precision: str) -> dict[str, int]:
+    """Returns the bytes at the start and at the peak of this process."""
+    make = contestants.find(name)
+    start = _memory('VmRSS')
+    turn = make(race, precision)
+    turn()
+    _reset_peak()
+    turn()
+    if name.startswith('torch'):
+        import torch  # noqa: PLC0415 (an optional package)
+
+        if torch.cuda.is_available():
+            return {'start': 0, 'peak': torch.cuda.max_memory_allocated()}
+    elif jax.default_backend() != 'cpu':
+        return {'start': 0, 'peak': jax.devices()[0].memory_stats()['peak_bytes_in_use']}
+    return {'start': start, 'peak': _memory('VmHWM')}
+
+
+def main(flags: study.Flags) -> None:
+    """Measures one contestant."""
+    problem.set_up()
+    make_config, V = {**problem.ROWS, problem.LARGE: (problem.large, 2**18)}[flags.row]
+    race = problem.make_problem(make_config(), V, flags.batch, S=4, turns=2, block_size=flags.block_size)
+    print(json.dumps(measure(flags.contestant, race, flags.precision)))
+
+
+if __name__ == '__main__':
+    study.run(__doc__, define=define, measure=main)

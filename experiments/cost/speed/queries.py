@@ -1,0 +1,200 @@
+r"""N-gram queries by `nplm_jax.kenlm` in lines and one by one; its loading and numbers beside KenLM's `query`.
+
+    lmplz -o 5 < train.txt > big.arpa               of KenLM, here of WikiText-2 and Brown: 386 MB
+    nplm prune big.arpa --entropy=1e-8 --output=pruned.arpa
+    nplm mix a b --weights=0.7,0.3 --to=arpa --output=mixed.arpa     of two models of Brown
+    python -m experiments.cost.speed.queries --query=kenlm/build/bin/query --arpa=big.arpa --text=test.txt \
+        --also pruned.arpa mixed.arpa
+    python -m experiments.cost.speed.queries --show      the table of the committed results, nothing measured
+
+Both read the same ARPA file, one after the other in each round; a model is loaded by a process of its own. The time of
+`query` without a text is that of loading: the words of a text add less than that varies. The packed model is made by
+`nplm import` and `nplm pack`, and is unpacked into the cache before it is timed. All seconds are those of the
+processor.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from experiments import study
+from experiments.cost.speed import problem
+from experiments.sources import of_module
+from nplm_jax import kenlm
+from nplm_jax.cli import __main__ as cli
+from nplm_jax.reporting.text import markdown_table
+from nplm_jax.utils.errors import require
+from nplm_jax.utils.io import expand
+
+RESULTS = pathlib.Path(__file__).parent / 'results' / 'queries.json'
+FEW = 50_000  # words that are read one by one
+LOAD = """
+import re, sys, time
+from nplm_jax import kenlm
+before = time.process_time()
+kenlm.Model(sys.argv[1])
+print(time.process_time() - before, re.search(r'VmHWM:\\s*(\\d+)', open('/proc/self/status').read())[1])
+"""
+
+
+def define(parser: study.StudyParser) -> None:
+    """Adds the flags."""
+    parser.add_argument('--query', default='', metavar='PATH', help="KenLM's program")
+    parser.add_argument('--arpa', default='', metavar='FILE', help='the model')
+    parser.add_argument('--text', default='', metavar='FILE', help='the text to score, a sentence per line')
+    parser.add_argument('--also', nargs='*', default=[], metavar='FILE', help='ARPA files that are compared alone')
+    parser.add_count('--rounds', 3, 'turns of each contestant')
+    parser.add_output_path(RESULTS)
+
+
+class Load(NamedTuple):
+    """Processor seconds of loading a model, and the peak of the process's memory, MB."""
+
+    seconds: float
+    megabytes: float
+
+
+def query(program: pathlib.Path, arpa: pathlib.Path) -> Load:
+    """Loads a model by `query`, which gets no text before its memory has been read."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    command = [program, '-v', 'summary', arpa]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        kilobytes, sleeps = 0, False
+        while not sleeps:  # until it waits for the text
+            time.sleep(0.2)
+            status = pathlib.Path(f'/proc/{process.pid}/status').read_text()
+            found = int(re.findall(r'VmHWM:\s*(\d+)', status)[0])
+            kilobytes, sleeps = found, found == kilobytes and 'S (sleeping)' in status
+        process.communicate(b'')
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return Load(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, kilobytes / 1024)
+
+
+def load(path: pathlib.Path) -> Load:
+    """Loads a model here."""
+    done = subprocess.run([sys.executable, '-c', LOAD, str(path)], capture_output=True, check=True, text=True)
+    seconds, kilobytes = map(float, done.stdout.split())
+    return Load(seconds, kilobytes / 1024)
+
+
+def one_by_one(model: kenlm.Model, lines: list[str]) -> int:
+    """Scores words by BaseScore, and returns their number."""
+    state, number = kenlm.State(), 0
+    for line in lines:
+        model.BeginSentenceWrite(state)
+        for word in (*line.split(), '</s>'):
+            model.BaseScore(state, word, state)
+            number += 1
+    return number
+
+
+def differences(model: kenlm.Model, program: pathlib.Path, arpa: pathlib.Path, text: bytes) -> dict[str, Any]:
+    """Returns how far log10 P of single words and the lengths of n-grams are from those that `query` prints."""
+    printed = subprocess.run([program, '-v', 'word', arpa], input=text, capture_output=True, check=True).stdout
+    found = re.findall(rb'=\d+ (\d+) (-?[\d.e+-]+)\t', printed)
+    lengths, log10_p = np.array([int(length) for length, _ in found]), np.array([float(p) for _, p in found])
+    lines = [*model.score_lines(text.decode().splitlines())]
+    ours, our_lengths = (np.concatenate([getattr(x, key) for x in lines]) for key in ('log10_p_T', 'lengths_T'))
+    single = [p for line in text.decode().splitlines() for p, *_ in model.full_scores(line)]
+    return {
+        'words': len(ours),
+        'from_query': float(np.abs(ours - log10_p).max()),
+        'between_lines_and_words': float(np.abs(ours - single).max()),
+        'different_lengths': int((our_lengths != lengths).sum()),
+    }
+
+
+def timed(call: Callable[[], int]) -> float:
+    """Returns the words a processor second of a call that returns their number."""
+    before = time.process_time()
+    return call() / (time.process_time() - before)
+
+
+def measure(flags: study.Flags) -> Iterator[dict[str, Any]]:
+    """Yields all results."""
+    paths = {name: expand(f'--{name}', getattr(flags, name)) for name in ('query', 'arpa', 'text')}
+    for name, path in paths.items():
+        require(path.is_file(), f'--{name}', str(path), 'must be a file')
+    program, arpa, text = paths['query'], paths['arpa'], paths['text'].read_bytes()
+    also = [expand('--also', name) for name in flags.also]
+    for path in also:
+        require(path.is_file(), '--also', str(path), 'must be a file')
+    lines = text.decode().splitlines()
+    words = len(text.split()) + len(lines)
+    few = lines[: max(1, len(lines) * FEW // words)]
+    loads: dict[str, list[Load]] = {'kenlm': [], 'ours': [], 'ours, packed': []}
+    rates: dict[str, list[float]] = {'score_lines': [], 'full_scores': [], 'BaseScore': []}
+    with tempfile.TemporaryDirectory() as folder:
+        run, packed = pathlib.Path(folder) / 'run', pathlib.Path(folder) / 'model.nplm'
+        cli.main(['import', 'arpa', str(arpa), f'--workdir={run}'])
+        cli.main(['pack', str(run), str(packed)])
+        load(packed)
+        model = kenlm.Model(arpa)
+        for _ in range(flags.rounds):
+            loads['kenlm'].append(query(program, arpa))
+            loads['ours'].append(load(arpa))
+            loads['ours, packed'].append(load(packed))
+            rates['score_lines'].append(timed(lambda: sum(len(line.ids_T) for line in model.score_lines(lines))))
+            rates['full_scores'].append(timed(lambda: sum(len([*model.full_scores(line)]) for line in few)))
+            rates['BaseScore'].append(timed(lambda: one_by_one(model, few)))
+        yield {
+            **of_module('experiments.cost.speed.queries'),
+            'order': model.order,
+            'vocabulary': len(model.vocabulary),
+            'arpa_bytes': arpa.stat().st_size,
+            'packed_bytes': packed.stat().st_size,
+            'loads': loads,
+            'words_per_second': rates,
+            'differences': {file.name: differences(kenlm.Model(file), program, file, text) for file in (arpa, *also)},
+        }
+
+
+def make_table(measured: dict[str, Any]) -> str:
+    """Returns the tables: medians over the rounds, and of the ratios in the same round."""
+    rates, loads, differ = measured['words_per_second'], measured['loads'], measured['differences']
+
+    def ratio(one: list[float], other: list[float]) -> str:
+        return f'{statistics.median(a / b for a, b in zip(one, other)):.2f}'
+
+    rows = [[name, f'{statistics.median(x):,.0f}', ratio(x, rates['BaseScore'])] for name, x in rates.items()]
+    table = markdown_table(['queries', 'words/s', 'relative to BaseScore'], rows)
+    seconds = {name: [one[0] for one in x] for name, x in loads.items()}
+    rows = [
+        [name, f'{statistics.median(x):.1f}', ratio(x, seconds['kenlm']), f'{max(one[1] for one in loads[name]):,.0f}']
+        for name, x in seconds.items()
+    ]
+    loading = markdown_table(['loading', 'seconds', 'relative to KenLM', 'peak MB'], rows)
+    rows = [
+        [
+            name,
+            f'{x["words"]:,}',
+            f'{x["from_query"]:.1e}',
+            f'{x["between_lines_and_words"]:.1e}',
+            x['different_lengths'],
+        ]
+        for name, x in differ.items()
+    ]
+    header = ['file', 'words', 'largest difference from query', 'between lines and words', 'different lengths']
+    model = (
+        f'{measured["order"]}-gram model of {measured["vocabulary"]:,} words, an ARPA file of '
+        f'{measured["arpa_bytes"] / 1e6:.0f} MB, packed {measured["packed_bytes"] / 1e6:.0f} MB; {measured["device"]}.'
+    )
+    return '\n\n'.join([table, loading, markdown_table(header, rows), model])
+
+
+main, show = problem.commands(measure, make_table)
+
+
+if __name__ == '__main__':
+    study.run(__doc__, define=define, measure=main, show=show, measure_if='query')

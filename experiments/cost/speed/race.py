@@ -1,0 +1,165 @@
+"""Races our training step against plain JAX and PyTorch, alternating in one run on the same words and parameters.
+
+    python -m experiments.cost.speed.race [--rows=mlp1,mlp9,mlp10] [--batch=512] [--contestants=ours,torch_compile]
+    python -m experiments.cost.speed.race --show      the table of the committed results, nothing measured
+
+Writes results/race.json and prints the table. PyTorch, which requirements.txt leaves out, races where it is installed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import itertools
+import json
+import os
+import pathlib
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from experiments import study
+from experiments.cost.speed import ceiling, contestants, problem
+from experiments.sources import of_module
+from nplm_jax.reporting.text import markdown_table
+from nplm_jax.utils.errors import BadInput
+
+HERE = pathlib.Path(__file__).parent
+HEADER = ['row', 'contestant', 'precision', 'words/s', 'range', 'first / it', 'of ceiling', 'MB', 'start MB']
+
+
+def define(parser: study.StudyParser) -> None:
+    """Adds the flags."""
+    parser.add_names('--rows', problem.ROWS, 'the networks')
+    who = 'who races; the first is compared with each'
+    parser.add_names('--contestants', contestants.NAMES, who, default='all that can race here')
+    parser.add_names('--precisions', problem.PRECISIONS, 'of the matrix products')
+    parser.add_count('--batch', 512, 'words of an update')
+    parser.add_count('--block_size', 0, "examples whose scores ours holds at once; 0: the config's", least=0)
+    parser.add_count('--steps', 10, 'updates of a turn')
+    parser.add_count('--rounds', 5, 'turns of each contestant that are timed')
+    parser.add_output_path(HERE / 'results' / 'race.json')
+    keep = 'keep the peak memory that --output has; default: measure it'
+    parser.add_argument('--no-memory', '--nomemory', dest='memory', action='store_false', help=keep)
+
+
+def entered(named: Sequence[str] | None) -> list[str]:
+    """Returns who races: those that are named, else those that are made for this device and are installed.
+
+    Raises: ModuleNotFoundError when one that is named is not installed.
+    """
+    for name in named or ():
+        importlib.import_module(contestants.package_of(name))
+    made = [name for name in contestants.NAMES if jax.default_backend() == 'gpu' or name not in contestants.GPU_ONLY]
+    missing = [name for name in made if not importlib.util.find_spec(contestants.package_of(name))]
+    if missing and not named:
+        packages = ' '.join(dict.fromkeys(map(contestants.package_of, missing)))
+        print(f'without {", ".join(missing)}, which need: pip install {packages}', file=sys.stderr)
+    return list(named or [name for name in made if name not in missing])
+
+
+def race_row(flags: study.Flags, row: str, names: Sequence[str], earlier: Mapping[Any, Any]) -> dict[str, Any]:
+    """Races contestants on one network. Returns: words a second of each turn, and peak memory unless it is known."""
+    make_config, V = problem.ROWS[row]
+    B, S = flags.batch, flags.steps
+    shared = problem.make_problem(make_config(), V, B, S, flags.rounds + 1, flags.block_size)
+    entries = [(name, precision) for precision in flags.precisions for name in names]
+    memory = {entry: earlier.get((row, *entry)) or peak_memory(flags, row, *entry) for entry in entries}
+    turns = {entry: contestants.find(entry[0])(shared, entry[1]) for entry in entries}
+    seconds = problem.alternate(turns, flags.rounds)
+    raced = [
+        {
+            'contestant': name,
+            'precision': precision,
+            'words_per_second': [round(S * B / s) for s in seconds[name, precision]],
+            'memory': memory[name, precision],
+        }
+        for name, precision in entries
+    ]
+    return {'row': row, 'vocabulary': V, 'flops_a_word': shared.flops_per_word, 'raced': raced}
+
+
+def peak_memory(flags: study.Flags, row: str, name: str, precision: str) -> dict[str, int]:
+    """Returns the bytes that memory.py measures in a new process."""
+    which = [f'--row={row}', f'--contestant={name}', f'--precision={precision}', f'--batch={flags.batch}']
+    which.append(f'--block_size={flags.block_size}')
+    command = [sys.executable, '-m', 'experiments.cost.speed.memory', *which]
+    done = subprocess.run(command, cwd=HERE.parents[2], stdout=subprocess.PIPE, text=True)
+    if done.returncode:  # it has said why
+        sys.exit(f'{" ".join(command[1:])} ended with {done.returncode}')
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def earlier_memory(flags: study.Flags, row: str, name: str, precision: str) -> dict[str, int]:
+    """Returns what an earlier race measured. Raises: BadInput when it had no such contestant."""
+    try:
+        raced = next(r['raced'] for r in problem.recorded(flags)['rows'] if r['row'] == row)
+        return next(r['memory'] for r in raced if (r['contestant'], r['precision']) == (name, precision))
+    except (BadInput, LookupError, TypeError, StopIteration):
+        entry = f'{name} in {precision} on {row}'
+        raise BadInput(
+            '--no-memory', f'{flags.output} has no memory of {entry}; omit it to measure the memory'
+        ) from None
+
+
+def make_table(measured: dict[str, Any]) -> str:
+    """Returns one line a row, contestant and precision: medians over the rounds, and the median of their ratios."""
+    lines = []
+    for row in measured['rows']:
+        # Backwards, so that the first contestant of each precision is the one that stays.
+        first = {r['precision']: np.array(r['words_per_second']) for r in reversed(row['raced'])}
+        for r in row['raced']:
+            rates = np.array(r['words_per_second'])
+            share = np.median(rates) * row['flops_a_word'] / max(measured['ceiling'][r['precision']].values())
+            lines.append(
+                [
+                    row['row'],
+                    r['contestant'],
+                    r['precision'],
+                    f'{np.median(rates):,.0f}',
+                    f'{rates.min():,}-{rates.max():,}',
+                    f'{np.median(first[r["precision"]] / rates):.2f}',
+                    f'{share:.0%}',
+                    *(f'{r["memory"][k] / 1e6:,.0f}' for k in ('peak', 'start')),
+                ]
+            )
+    ceiling = ', '.join(
+        f'{precision} {max(by.values()) / 1e9:,.0f} Gflop/s ({max(by, key=by.get)})'
+        for precision, by in measured['ceiling'].items()
+    )
+    about = f'Batch {measured["batch"]}, {measured["steps"]} updates a turn, {measured["rounds"]} rounds, '
+    about += f'on {measured["device"]}, load {measured["load_before"]:.1f} before.'
+    return f'{markdown_table(HEADER, lines)}\n\n{about}\nCeiling of matrix products: {ceiling}.'
+
+
+def measure(flags: study.Flags) -> Iterator[dict[str, Any]]:
+    """Yields everything that race.json holds, after each row."""
+    problem.set_up()
+    names = entered(flags.contestants)
+    entries = itertools.product(flags.rows, names, flags.precisions)
+    earlier = {} if flags.memory else {entry: earlier_memory(flags, *entry) for entry in entries}
+    measured = {
+        'batch': flags.batch,
+        'steps': flags.steps,
+        'rounds': flags.rounds,
+        'load_before': os.getloadavg()[0],
+        **of_module('experiments.cost.speed.race'),
+        'ceiling': ceiling.flops_per_second(flags.precisions),
+        'rows': [],
+    }
+    if importlib.util.find_spec('torch'):
+        measured['versions']['torch'] = importlib.import_module('torch').__version__
+    for row in flags.rows:
+        measured['rows'].append(race_row(flags, row, names, earlier))
+        yield measured
+
+
+main, show = problem.commands(measure, make_table)
+
+
+if __name__ == '__main__':
+    study.run(__doc__, define=define, measure=main, show=show)

@@ -1,0 +1,125 @@
+"""How the cost of training a word grows with |V| and with the batch: ours against plain JAX, alternating.
+
+    python -m experiments.cost.speed.scaling [--axes=vocabulary,batch] [--rounds=3] [--work=60]
+    python -m experiments.cost.speed.scaling --show   the tables of the committed results, nothing measured
+
+Writes results/scaling.json and .png and prints the tables. The network is MLP9: n=5, h=100, m=30.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from configs import brown
+from experiments import results, study
+from experiments.cost.speed import contestants, problem
+from experiments.sources import of_module
+from nplm_jax.reporting.text import markdown_table, save_figure
+
+HERE = pathlib.Path(__file__).parent
+# What varies, and its values.
+AXES = {'vocabulary': [2**i for i in (10, 12, 14, 16, 18)], 'batch': [1, 8, 32, 128, 512, 2048]}
+FIXED = {'vocabulary': 16_384, 'batch': 512}  # the value of an axis while the other one varies
+RACED = [('ours', 'float32'), ('ours', 'bfloat16'), ('plain_jax', 'float32')]
+LIMIT = 2 * 2**30  # bytes of B x |V| float32 scores; plain JAX is left out above it
+
+
+def define(parser: study.StudyParser) -> None:
+    """Adds the flags."""
+    parser.add_names('--axes', AXES, 'what to vary')
+    parser.add_count('--rounds', 3, 'turns of each contestant that are timed')
+    parser.add_count('--block_size', 0, "examples whose scores ours holds at once; 0: the config's", least=0)
+    work = 'Gflop of matrix products in a turn, which has 2 to 50 updates'
+    parser.add_argument('--work', type=float, default=60.0, help=work)
+    parser.add_output_path(HERE / 'results' / 'scaling.json')
+
+
+def point(flags: study.Flags, V: int, B: int) -> dict[str, list[float]]:
+    """Returns words a second of each turn, by contestant and precision, at one size."""
+    flops = 6 * V * 100 * B
+    S = int(np.clip(flags.work * 1e9 / flops, 2, 50))
+    shared = problem.make_problem(brown.get_config('mlp9'), V, B, S, flags.rounds + 1, flags.block_size)
+    raced = [r for r in RACED if r[0] == 'ours' or 4 * B * V <= LIMIT]
+    turns = {f'{name}, {precision}': contestants.find(name)(shared, precision) for name, precision in raced}
+    seconds = problem.alternate(turns, flags.rounds)
+    return {name: [round(S * B / s, 1) for s in turn_seconds] for name, turn_seconds in seconds.items()}
+
+
+def _names(points: list[dict[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(name for p in points for name in p['words_per_second']))
+
+
+def make_tables(measured: dict[str, Any]) -> str:
+    """Returns a table for each axis, with the medians of microseconds a word and words a second."""
+    tables = []
+    for axis, points in measured['axes'].items():
+        names = _names(points)
+        lines = []
+        for p in points:
+            rates = [np.median(p['words_per_second'].get(name, [np.nan])) for name in names]
+            cells = [f'{1e6 / r:,.0f} ({r:,.0f})' if np.isfinite(r) else '-' for r in rates]
+            lines.append([f'{p[axis]:,}', *cells])
+        tables.append(markdown_table([axis, *(f'{name}: µs a word (words/s)' for name in names)], lines))
+    return '\n\n'.join([*tables, f'On {measured["device"]}, load {measured["load_before"]:.1f} before.'])
+
+
+def draw(measured: dict[str, Any], path: pathlib.Path) -> None:
+    """Draws one panel for each axis, both scales logarithmic: microseconds a word, medians over the rounds."""
+    import matplotlib.figure  # noqa: PLC0415 (slow to import, and only the end needs it)
+    import matplotlib.ticker  # noqa: PLC0415
+
+    figure = matplotlib.figure.Figure(figsize=(5 * len(measured['axes']), 4), layout='constrained')
+    panels = figure.subplots(1, len(measured['axes']), squeeze=False)[0]
+    for panel, (axis, points) in zip(panels, measured['axes'].items()):
+        for name in _names(points):
+            rates = {p[axis]: p['words_per_second'][name] for p in points if name in p['words_per_second']}
+            panel.plot(list(rates), [1e6 / np.median(r) for r in rates.values()], 'o-', label=name, markersize=4)
+        fixed = ', '.join(f'{name} {value:,}' for name, value in FIXED.items() if name != axis)
+        panel.set(xlabel=axis, ylabel='microseconds a word', title=fixed, xscale='log', yscale='log')
+        values = [p[axis] for p in points]
+        panel.set_xticks(values, [f'{v:,}' for v in values])
+        panel.set_xticks([], minor=True)
+        panel.yaxis.set_major_locator(matplotlib.ticker.LogLocator(subs=(1, 2, 5)))
+        panel.yaxis.set_major_formatter('{x:,.0f}')
+        panel.set_yticks([], minor=True)
+        panel.grid(alpha=0.3, which='both')
+        panel.legend()
+    save_figure(figure, path)
+
+
+def measure(flags: study.Flags) -> Iterator[dict[str, Any]]:
+    """Yields everything that scaling.json holds, after each point."""
+    problem.set_up()
+    facts = {'rounds': flags.rounds, 'load_before': os.getloadavg()[0]}
+    facts |= of_module('experiments.cost.speed.scaling')
+    axes: dict[str, list[dict[str, Any]]] = {}
+    for axis in flags.axes:
+        axes[axis] = []
+        for value in AXES[axis]:
+            size = {**FIXED, axis: value}
+            rates = point(flags, size['vocabulary'], size['batch'])
+            axes[axis].append({axis: value, 'words_per_second': rates})
+            print(f'{axis} {value:,} measured', file=sys.stderr)
+            yield {**facts, 'axes': axes}
+
+
+def main(flags: study.Flags) -> None:
+    """Measures, draws the figure, and prints the tables."""
+    results.write_each(flags.output, measure(flags))
+    draw(problem.recorded(flags), flags.output.with_suffix('.png'))
+    print(show(flags))
+
+
+def show(flags: study.Flags) -> str:
+    """Returns the tables of the file of results."""
+    return make_tables(problem.recorded(flags))
+
+
+if __name__ == '__main__':
+    study.run(__doc__, define=define, measure=main, show=show)

@@ -1,0 +1,130 @@
+"""What an update of the paper's example costs on a mesh, as compiled, and what more devices would take.
+
+    python -m experiments.paper.parallel.table                          the tables of this folder's README
+    JAX_NUM_CPU_DEVICES=8 python -m experiments.paper.parallel.table --measure   compiles again, writes compiled.json
+    python -m experiments.paper.parallel.table --figure --flops=1e14 --network=4e11   another machine
+
+Simulated devices show what is sent and computed, and that it is right. They say nothing of speed.
+"""
+
+import dataclasses
+import pathlib
+import shlex
+import sys
+
+import jax
+
+from configs import ap_news
+from experiments import results, study
+from experiments.paper.parallel import counts, program
+from nplm_jax.config import settings as config_lib
+from nplm_jax.reporting import provenance
+from nplm_jax.reporting.text import markdown_table, save_figure
+from nplm_jax.utils.errors import BadInput
+
+HERE = pathlib.Path(__file__).parent
+MODEL = dataclasses.replace(config_lib.from_config(ap_news.get_config()).model, direct=True)  # as section 3.2 counts
+VOCABULARY = 17_964  # the paper's on AP News
+BATCH = 1024
+MESHES = ((1, 1), (8, 1), (1, 8), (4, 2), (2, 4))
+DEVICES = tuple(2**i for i in range(13))
+
+
+def measure() -> None:
+    """Compiles every mesh and writes compiled.json after each."""
+    needed, present = max(d * m for d, m in MESHES), jax.device_count()
+    if needed > present:
+        raise BadInput('--measure', f'needs {needed} devices, there are {present}; set JAX_NUM_CPU_DEVICES={needed}')
+    facts = {'command': shlex.join(['python', *sys.argv]), **provenance.provenance()}
+    meshes: dict[str, dict[str, float]] = {}
+    for d, m in MESHES:
+        meshes[f'{d}x{m}'] = program.measure(MODEL, VOCABULARY, BATCH, d, m)
+        results.write(HERE / 'compiled.json', {'meshes': meshes, **facts})
+
+
+def compiled() -> str:
+    """The table of what was compiled beside the formulas."""
+    by_mesh, rows = results.read(HERE, 'compiled')['meshes'], []
+    for data, model in MESHES:
+        measured = by_mesh[f'{data}x{model}']
+        arguments = (MODEL, VOCABULARY, BATCH, data, model)
+        numbers = (measured['bytes'], counts.sent(*arguments), measured['operations'], counts.operations(*arguments))
+        rows.append([f'{data} x {model}', *(f'{n:,.0f}' for n in numbers)])
+    return markdown_table(['mesh', 'bytes, compiled', 'formula', 'operations, compiled', 'of products, formula'], rows)
+
+
+def predicted(machine: counts.Machine) -> str:
+    """The table of predicted times."""
+    rows = []
+    for p in DEVICES:
+        best = counts.best_mesh(MODEL, VOCABULARY, BATCH, p, machine)
+        times = [_microseconds(d, m, machine) for d, m in ((p, 1), (1, p), best)]
+        rows.append([f'{p:,}', *times, f'{best[0]} x {best[1]}'])
+    return markdown_table(['devices', 'batch only, µs', 'words only, µs', 'best mesh, µs', 'which'], rows)
+
+
+def _microseconds(data: int, model: int, machine: counts.Machine) -> str:
+    if data > BATCH:
+        return '-'
+    return f'{1e6 * counts.seconds(MODEL, VOCABULARY, BATCH, data, model, machine):,.0f}'
+
+
+def draw(path: pathlib.Path, machine: counts.Machine) -> None:
+    """Predicted speed-up over one device."""
+    import matplotlib.figure  # noqa: PLC0415 (only --figure needs it)
+
+    alone = counts.seconds(MODEL, VOCABULARY, BATCH, 1, 1, machine)
+    ways = {
+        'batch only': lambda p: (p, 1),
+        'words only': lambda p: (1, p),
+        'best mesh': lambda p: counts.best_mesh(MODEL, VOCABULARY, BATCH, p, machine),
+    }
+    axes = (figure := matplotlib.figure.Figure(figsize=(7, 4.5), layout='constrained')).subplots()
+    for name, mesh in ways.items():
+        sizes = [p for p in DEVICES if mesh(p)[0] <= BATCH]
+        speed = [alone / counts.seconds(MODEL, VOCABULARY, BATCH, *mesh(p), machine) for p in sizes]
+        axes.loglog(sizes, speed, 'o-', label=name, base=2)
+    axes.loglog(DEVICES, DEVICES, ':', color='grey', label='perfect', base=2)
+    axes.set(xlabel='devices', ylabel='predicted speed-up', title=f'{BATCH:,} words an update, |V| = {VOCABULARY:,}')
+    axes.legend()
+    axes.grid(alpha=0.3)
+    save_figure(figure, path, dpi=110)
+
+
+def make(machine: counts.Machine) -> str:
+    """All that the README shows."""
+    share = counts.share_of_output_layer(MODEL, VOCABULARY)
+    heading = (
+        f'n={MODEL.n} m={MODEL.m} h={MODEL.h}, |V| = {VOCABULARY:,}, {BATCH:,} words per update. '
+        f'The output layer has {share:.1%} of\nthe operations. '
+        f'The paper shares {counts.numbers_a_word(MODEL):,} numbers per word, '
+        f'this implementation {counts.sent_over_words(MODEL, 1) // counts.FLOAT:,}.'
+    )
+    assumed = ', '.join(f'{k} {v:.0e}' for k, v in dataclasses.asdict(machine).items())
+    return f'{heading}\n\n{compiled()}\n\nPredicted with {assumed}:\n\n{predicted(machine)}'
+
+
+def define(parser: study.StudyParser) -> None:
+    """Adds the flags."""
+    parser.add_switch('--measure', 'compile again and write compiled.json')
+    parser.add_switch('--figure', 'draw predicted.png too')
+    for field in dataclasses.fields(counts.Machine):
+        parser.add_argument(f'--{field.name}', type=study.positive(float), default=field.default, help='of a device')
+
+
+def show(flags: study.Flags) -> str:
+    """Returns all tables, and draws the figure if asked to."""
+    machine = counts.Machine(**{f.name: getattr(flags, f.name) for f in dataclasses.fields(counts.Machine)})
+    if flags.figure:
+        draw(HERE / 'predicted.png', machine)
+    return make(machine)
+
+
+def main(flags: study.Flags) -> None:
+    """Measures, and prints all tables."""
+    measure()
+    print(show(flags))
+
+
+if __name__ == '__main__':
+    study.run(__doc__, define=define, measure=main, show=show, measure_if='measure')

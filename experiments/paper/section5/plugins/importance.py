@@ -1,0 +1,137 @@
+"""Importance sampling with a proposal for each context, which follows the network: the paper's section 5.2.
+
+Each example draws L words w_i from Q(. | its last context word), a bigram. The gradient of the log of the normaliser,
+sum over all words of P(w) dy_w, becomes sum_i r_i dy_i / sum_i r_i with r_i = exp(y_i) / Q(w_i): biased, and exact for
+many samples. Dims: V vocabulary, B batch, L words of an example, G entries of the bigram.
+
+References:
+    Bengio and Senecal, Quick training of probabilistic neural nets by importance sampling, AISTATS 2003.
+    Bengio and Senecal, Adaptive importance sampling to accelerate training of a neural probabilistic language model,
+    IEEE Transactions on Neural Networks 19(4), 2008.
+    Kong, A note on importance sampling using standardized weights, 1992 (effective sample size).
+"""
+
+import dataclasses
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.paper.section5.plugins import bigram_proposal
+from experiments.paper.section5.plugins.bigram_proposal import BigramProposal
+from nplm_jax.config.component import Count, NonNegative, key
+from nplm_jax.data.batches import Batch
+from nplm_jax.outputs import softmax
+from nplm_jax.outputs.output_layer import Features, Losses, Rows, SparseOutputLayer, View
+
+REFRESH_EVERY = 50  # updates after which the cumulative sums that words are drawn by follow the counts
+MEAN_DECAY = 0.98  # decay an update of the running mean of the effective sample size
+MASKED = -1e30  # log of a term that is left out of the normaliser
+
+
+@flax.struct.dataclass
+class ProposalState:
+    """What training changes of the proposal.
+
+    Attributes:
+        ess_per_sample: Running mean of the effective sample size as a fraction of L, float32; it begins with 0.
+        step: The number of updates, int32.
+        added_G: Counts added to the bigram, float32; None for a proposal that stays as it is.
+        moved_G: What they have added to its cumulative sums, uint32 modulo 2**32, as of the last refresh; or None.
+    """
+
+    ess_per_sample: jax.Array
+    step: jax.Array
+    added_G: jax.Array | None = None
+    moved_G: jax.Array | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ImportanceSampling(softmax.Softmax, SparseOutputLayer):
+    """The layer.
+
+    Attributes:
+        samples: The number of samples that an example draws.
+    """
+
+    samples: Count = key(100, 'number of words that an example draws')
+    exact_target: bool = key(True, 'samples stand for other words than the target; the paper: for all words')
+    adaptation: NonNegative = key(1.0, "weight of the network's words beside training words in Q; 0: fixed counts")
+
+    def make_extras(self, train_T: np.ndarray, vocabulary_size: int) -> BigramProposal:
+        """See `OutputLayer.make_extras`."""
+        return bigram_proposal.estimate(train_T, vocabulary_size)
+
+    def init_state(self, vocabulary_size: int) -> ProposalState:
+        """See `SparseOutputLayer.init_state`."""
+        state = ProposalState(jnp.zeros(()), jnp.zeros((), jnp.int32))
+        num_entries = bigram_proposal.num_entries(vocabulary_size)
+        if not self.adaptation:
+            return state
+        return dataclasses.replace(
+            state, added_G=jnp.zeros(num_entries), moved_G=jnp.zeros(num_entries + 1, jnp.uint32)
+        )
+
+    def rows(self, batch: Batch, key: jax.Array | None = None, state: ProposalState | None = None) -> Rows:
+        """Returns the rows of each example's target and samples, no shared rows, and the target and samples."""
+        assert key is not None
+        previous_B, proposal = previous_words(batch.ids_SxL, batch.targets_B), adapted(batch.extras, state)
+        samples_BxL = bigram_proposal.draw(key, proposal, previous_B, self.samples)
+        words_BxL = jnp.concatenate([batch.targets_B[:, None], samples_BxL], axis=1)
+        return Rows(words_BxL, jnp.zeros(0, jnp.int32), bigram_proposal.look_up(proposal, previous_B, words_BxL))
+
+    def loss(self, view: View, features: Features, batch: Batch, axis: str | None = None) -> Losses:
+        """See `OutputLayer.loss`. Loss and mean NLL are the estimate whose gradient is the biased one."""
+        assert view.rows is not None
+        y_BxL, draws = softmax.gathered_scores(view.examples, features), view.rows.draws
+        terms_BxL = y_BxL - draws.log_q_BxL - np.log(self.samples)
+        if self.exact_target:
+            is_target_BxL = draws.word_BxL == batch.targets_B[:, None]
+            terms_BxL = jnp.where(is_target_BxL, MASKED, terms_BxL).at[:, 0].set(y_BxL[:, 0])
+        else:
+            terms_BxL = terms_BxL.at[:, 0].set(MASKED)
+        nll = jnp.mean(jax.nn.logsumexp(terms_BxL, axis=1) - y_BxL[:, 0])
+        return nll, nll
+
+    def update_state(self, state: ProposalState, batch: Batch, rows: Rows, bias_grads_BxL: jax.Array) -> ProposalState:
+        """See `SparseOutputLayer.update_state`. Adds the estimated P(w) of each example's words to the counts."""
+        weights_BxL = normalised_weights(bias_grads_BxL)
+        fraction = jnp.mean(effective_sample_size(weights_BxL[:, 1:])) / self.samples
+        mean, step = MEAN_DECAY * state.ess_per_sample + (1 - MEAN_DECAY) * fraction, state.step + 1
+        if state.added_G is None:
+            return ProposalState(mean, step)
+        proposal, previous_B = batch.extras, previous_words(batch.ids_SxL, weights_BxL)
+        weighted = previous_B, rows.draws, self.adaptation * weights_BxL
+        added_G = bigram_proposal.expected_counts(proposal, state.added_G, *weighted)
+        refreshed = lambda: bigram_proposal.add_counts(proposal, added_G).edge_G - proposal.edge_G  # noqa: E731
+        moved_G = jax.lax.cond(step % REFRESH_EVERY == 0, refreshed, lambda: state.moved_G)
+        return ProposalState(mean, step, added_G, moved_G)
+
+
+def previous_words(ids_SxL: jax.Array, examples_B: jax.Array) -> jax.Array:
+    """Returns the word before the target of each example, stream by stream."""
+    num_targets = len(examples_B) // len(ids_SxL)
+    return ids_SxL[:, -num_targets:].reshape(-1)
+
+
+def adapted(proposal: BigramProposal, state: ProposalState | None) -> BigramProposal:
+    """Returns the proposal that the next update draws from."""
+    if state is None or state.moved_G is None:
+        return proposal
+    return dataclasses.replace(proposal, edge_G=proposal.edge_G + state.moved_G)
+
+
+def normalised_weights(bias_grads_BxL: jax.Array) -> jax.Array:
+    """Returns the importance weights of each example's words, target first, with the sum 1, float32.
+
+    Args:
+        bias_grads_BxL: The gradient of the loss with respect to the words' biases: that of -log P(target) is P(w),
+            minus 1 for the target, over B.
+    """
+    return (len(bias_grads_BxL) * bias_grads_BxL).at[:, 0].add(1)
+
+
+def effective_sample_size(weights_BxL: jax.Array) -> jax.Array:
+    """Returns (sum w)**2 / sum w**2 of each example's weights, float32, B: from 1 to L, and 0 where all are 0."""
+    return jnp.sum(weights_BxL, axis=1) ** 2 / jnp.maximum(jnp.sum(weights_BxL**2, axis=1), 1e-30)

@@ -1,0 +1,24 @@
+"""A row of Table 1 again with other seeds: the part of a difference between two rows that is chance.
+
+    python launch.py --config=experiments/paper/table1/seeds.py:mlp9 --sweep
+
+Seed 1 is the row itself, `configs/brown.py:mlp9`; results.json of the others is committed as results/mlp9_seed2.json
+and results/mlp9_seed3.json.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from configs.brown import get_config
+
+__all__ = ['get_config', 'sweep']
+SEEDS = (2, 3)
+SEEDED = ('mlp1', 'mlp9')  # the rows that are run with them
+
+
+def sweep() -> Iterator[dict[str, Any]]:
+    """Yields the seeds other than 1."""
+    for seed in SEEDS:
+        yield {'seed': seed}

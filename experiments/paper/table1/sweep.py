@@ -1,0 +1,43 @@
+"""Prints the table of the sweep over n, m, h and direct connections, from the committed results of its points.
+
+    python launch.py --config=configs/brown.py --sweep --config.train.epochs=1
+    python -m experiments.paper.table1.sweep
+
+results/sweep/POINT.json is the results.json of a point. Other work on the machine made the seconds longer, so they
+only show which points take long.
+"""
+
+import pathlib
+import re
+
+from experiments import results, study
+from nplm_jax.reporting.text import markdown_table
+
+POINTS = pathlib.Path(__file__).parent / 'results' / 'sweep'
+HEADER = ['point', 'parameters', 'train', 'valid', 'test', 'seconds', '']
+
+
+def table() -> str:
+    """Returns one row a point, by n, m, h and direct, with the best on validation marked."""
+    names = sorted(
+        (path.stem for path in POINTS.glob('*.json')), key=lambda name: (*map(int, re.findall(r'\d+', name)), name)
+    )
+    points = [results.read(POINTS, name) for name in names]
+    best = min(points, key=lambda point: point['perplexity']['valid'])
+    return markdown_table(
+        HEADER,
+        [
+            [
+                point['name'],
+                f'{point["parameters"]:,}',
+                *(point['perplexity'][split] for split in ('train', 'valid', 'test')),
+                f'{point["seconds"]:.0f}',
+                'best on validation' if point is best else '',
+            ]
+            for point in points
+        ],
+    )
+
+
+if __name__ == '__main__':
+    study.run(__doc__, show=lambda _: table())

@@ -1,0 +1,1 @@
+"""Models at work: reading times, minimal pairs, similarity of words, decoding."""

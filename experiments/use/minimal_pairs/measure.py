@@ -1,0 +1,166 @@
+"""Accuracy of trained models on BLiMP's 67,000 minimal pairs, by the probability of whole sentences.
+
+    python -m experiments.use.minimal_pairs.measure --runs=runs/ladder       every finished run of the folder
+    python -m experiments.use.minimal_pairs.measure --runs=runs/ladder --models kneser_ney_5 lstm-1
+
+Writes results/NAME.json for each run, and for the mixture of each lstm with modified_kneser_ney_5; a result that exists
+is kept, unless --again. `python -m experiments.use.reading_times.train --runs=FOLDER` trains the runs. BLiMP is
+downloaded, or read from --data=PATH or ../shared/data/blimp.zip. experiments.use.minimal_pairs.table
+prints the tables.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from experiments import results, study
+from experiments.sources import of_module
+from experiments.use.minimal_pairs import pairs as pairs_lib
+from experiments.use.minimal_pairs.pairs import Pair
+from nplm_jax.apps.psycholinguistics import minimal_pairs
+from nplm_jax.apps.psycholinguistics.measurement import Options
+from nplm_jax.apps.psycholinguistics.minimal_pairs import EncodedPairs
+from nplm_jax.data.stream import Span
+from nplm_jax.data.vocabulary import Vocabulary
+from nplm_jax.models import mixture
+from nplm_jax.models.language_model import LanguageModel
+from nplm_jax.reporting import catalog
+from nplm_jax.runs import loading, process, workdir
+from nplm_jax.utils.errors import require
+from nplm_jax.utils.io import expand
+
+RESULTS = pathlib.Path(__file__).parent / 'results'
+START = Options(context='<text> <p>')  # a sentence begins a text
+MIXING_WORDS = 50_000  # validation words that decide the weights of a mixture, as in experiments/use/reading_times
+MIXED, COUNTED = 'lstm', 'modified_kneser_ney_5'  # the families of the mixture
+
+
+class Sentences:
+    """The pairs, encoded once for all models of one vocabulary and one way of cutting words."""
+
+    def __init__(self, pairs: Sequence[Pair]) -> None:
+        """Takes the pairs."""
+        self.pairs = pairs
+        self._stimuli = pairs_lib.to_stimuli(pairs)
+        self._encoded: dict[Any, EncodedPairs] = {}
+
+    def encode(self, vocabulary: Vocabulary) -> EncodedPairs:
+        """Returns the pairs as models of this vocabulary read them."""
+        key = vocabulary.tokenizer, vocabulary.words
+        if key not in self._encoded:
+            self._encoded = {key: minimal_pairs.encode(self._stimuli, vocabulary, START)}
+        return self._encoded[key]
+
+
+def evaluate(model: LanguageModel, vocabulary: Vocabulary, sentences: Sentences) -> dict[str, Any]:
+    """Returns the counts of a model by subset and paradigm, as `minimal_pairs.count` describes them.
+
+    Each sentence begins a text: it stands after <text> <p>, which are not scored.
+    """
+    encoded = sentences.encode(vocabulary)
+    difference_P = minimal_pairs.differences(minimal_pairs.log_p(model, encoded))
+    paradigms = [pair.paradigm for pair in sentences.pairs]
+    counts = {name: minimal_pairs.count(difference_P, paradigms, mask) for name, mask in encoded.subsets.items()}
+    same = int((encoded.rows_Px2[:, 0] == encoded.rows_Px2[:, 1]).sum())
+    return {'counts': counts, 'read_as_one_sentence': same, 'paradigms': pairs_lib.phenomena(sentences.pairs)}
+
+
+def find_runs(folder: pathlib.Path, names: Sequence[str]) -> list[str]:
+    """Returns the names of the finished runs of a folder, or checks the given ones.
+
+    Raises:
+        BadInput: There is none, or a named one is not finished.
+    """
+    finished = sorted(path.name for path in folder.glob('*') if catalog.is_finished(path))
+    require(
+        len(finished) > 0,
+        '--runs',
+        str(folder),
+        'holds no finished run; train them with experiments.use.reading_times.train',
+    )
+    for name in names:
+        require(name in finished, '--models', name, f'is no finished run; {folder} has {", ".join(finished)}')
+    return list(names) or finished
+
+
+def fit_mixture(folder: pathlib.Path, name: str, models: Sequence[LanguageModel]) -> mixture.Mixture:
+    """Returns the mixture of a network and a count-based model, with weights learned on validation words."""
+    paths = [folder / name, folder / COUNTED]
+    data = loading.prepare_recorded(workdir.read_settings(paths[0]), *paths)
+    first = Span(data.valid.start, min(data.valid.start + MIXING_WORDS, data.valid.stop))
+    return mixture.fit(models, data.tokens_T, first)
+
+
+def measured(
+    folder: pathlib.Path, name: str, sentences: Sentences, output: pathlib.Path, again: bool
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields the results of a run, and of its mixture if it has one, that are not there yet, by their names."""
+    family, seed = results.split_name(name)
+    mixed = f'mixture-{seed}' if family == MIXED and catalog.is_finished(folder / COUNTED) else ''
+    missing = [n for n in (name, mixed) if n and (again or not (output / f'{n}.json').exists())]
+    if not missing:
+        return
+    run = loading.load(folder / name)
+    vocabulary = run.vocabulary
+    model = mixture.CachedScores(run.model) if mixed else run.model
+    if name in missing:
+        perplexity = (catalog.finished(folder / name) or {}).get('perplexity', {})
+        yield (
+            name,
+            _timed(model, vocabulary, sentences, {'model': family, 'seed': seed, 'perplexity': perplexity}),
+        )
+    if mixed in missing:
+        run = loading.load(folder / COUNTED)
+        words, counted = run.vocabulary, run.model
+        require(words.words == vocabulary.words, '--runs', COUNTED, f'has another vocabulary than {name}')
+        both = fit_mixture(folder, name, [model, counted])
+        facts = {'model': 'mixture', 'seed': seed, 'of': [name, COUNTED], 'weights': both.weights_QxM[0].tolist()}
+        yield mixed, _timed(both, vocabulary, sentences, facts)
+
+
+def _timed(
+    model: LanguageModel,
+    vocabulary: Vocabulary,
+    sentences: Sentences,
+    facts: Mapping[str, Any],
+) -> dict[str, Any]:
+    started, processor = time.perf_counter(), time.process_time()
+    evaluated = evaluate(model, vocabulary, sentences)
+    times = {'seconds': time.perf_counter() - started, 'processor_seconds': time.process_time() - processor}
+    source = {
+        **{key: round(value, 1) for key, value in times.items()},
+        'load': os.getloadavg()[0],
+        **of_module('experiments.use.minimal_pairs.measure'),
+    }
+    return {**facts, **evaluated, **source}
+
+
+def define(parser: study.StudyParser) -> None:
+    """Adds the flags."""
+    parser.add_argument('--runs', required=True, help='the folder of the trained models')
+    parser.add_argument('--models', nargs='+', default=[], help='names of runs; default: all that are finished')
+    parser.add_argument('--data', default='', help='BLiMP.zip; default: ../shared/data/blimp.zip, else a download')
+    parser.add_output_path(RESULTS, folder=True)
+    parser.add_switch('--again', 'measure what has been measured too')
+
+
+def main(flags: study.Flags) -> None:
+    """Measures what is missing."""
+    process.set_up_process()
+    folder, output = expand('--runs', flags.runs), flags.output
+    names = find_runs(folder, flags.models)
+    sentences = Sentences(pairs_lib.load(flags.data))
+    output.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        for result, facts in measured(folder, name, sentences, output, flags.again):
+            results.write(output / f'{result}.json', facts)
+            print(f'{result}: {facts["seconds"]:.0f} s', file=sys.stderr, flush=True)
+
+
+if __name__ == '__main__':
+    study.run(__doc__, define=define, measure=main)

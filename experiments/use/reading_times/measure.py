@@ -1,0 +1,256 @@
+"""Measures what the surprisals of the models say of the reading times, and writes results/gains.json.
+
+    python -m experiments.use.reading_times.measure --runs=runs/ladder --data=naturalstories
+
+The runs are those of experiments.use.reading_times.train, in one folder or several; those that are not finished
+are left out and named. The data are a clone of the corpus (natural_stories.py says how). --cache keeps the surprisals:
+another start measures the new runs alone.
+"""
+
+from __future__ import annotations
+
+import collections
+import hashlib
+import json
+import math
+import pathlib
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from experiments import results, study
+from experiments.sources import of_module
+from experiments.use.reading_times import natural_stories, train
+from experiments.use.reading_times.natural_stories import Stories
+from nplm_jax.apps.adaptive.dynamic_evaluation import DynamicEvaluation, root_mean_square_gradients
+from nplm_jax.apps.psycholinguistics import gains, measurement
+from nplm_jax.apps.psycholinguistics import stimuli as stimuli_lib
+from nplm_jax.data.dataset import Dataset
+from nplm_jax.data.stream import Span
+from nplm_jax.inference import scoring
+from nplm_jax.inference.loaded_model import LoadedModel
+from nplm_jax.models import mixture
+from nplm_jax.models.language_model import LanguageModel
+from nplm_jax.reporting import catalog
+from nplm_jax.runs import loading, process
+from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.io import expand, write_atomically
+from nplm_jax.utils.untrusted import read_bytes, read_json
+
+HERE = pathlib.Path(__file__).parent
+RESULTS = HERE / 'results'
+GPT3, CONTROL = 'GPT-3', 'GPT-3, shuffled'
+ADAPTED, MIXED = 'lstm, adapted', 'lstm + modified_kneser_ney_5'
+RATE, DECAY, SEGMENT, NUM_SEGMENTS = 3e-3, 1e-3, 20, 1000  # of dynamic evaluation, as chosen on Brown
+WEIGHT_WORDS = 50_000  # validation words that the weights of the mixture are learned on
+MEASURES = {'log': 'log_rt_W', 'mean': 'mean_rt_W'}  # of reading time
+
+
+class Uniform(LanguageModel):
+    """P = 1 / |V|: a model for columns that need none."""
+
+    n = 1
+
+    def __init__(self, vocabulary_size: int) -> None:
+        self._size = vocabulary_size
+
+    def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
+        """See `LanguageModel.score_span`."""
+        return np.full(len(span), -math.log(self._size), np.float32)
+
+    def next_word(self, contexts_BxN: np.ndarray) -> np.ndarray:
+        """See `LanguageModel.next_word`."""
+        return np.full((len(contexts_BxN), self._size), -math.log(self._size), np.float32)
+
+
+class Texts(NamedTuple):
+    """The stories as the models read them.
+
+    Attributes:
+        lines: The ids of the tokens of each story, int32.
+        start: What stands before a story.
+        words_T: The word of each token.
+        columns: The columns of `nplm_jax.surprisal` that need no model, float64 or bool.
+    """
+
+    lines: list[np.ndarray]
+    start: scoring.LineStart
+    words_T: np.ndarray
+    columns: dict[str, np.ndarray]
+
+
+def read_texts(stories: Stories, loaded: LoadedModel) -> Texts:
+    """Cuts the words of the stories into tokens. The model, any of Brown, has the vocabulary."""
+    columns = {'item': stories.story_W.tolist(), 'zone': stories.zone_W.tolist(), 'word': stories.words}
+    vocabulary = loaded.vocabulary
+    uniform = LoadedModel(loaded.settings, vocabulary, Uniform(len(vocabulary)))
+    measured = measurement.measure({'uniform': uniform}, stimuli_lib.from_columns(columns, 'the stories'))
+    cut = [vocabulary.encode(tokens.split()) for tokens in measured['tokens']]
+    lines = [np.concatenate([cut[i] for i in np.flatnonzero(stories.story_W == s)]) for s in np.unique(stories.story_W)]
+    kept = {name: np.array(measured[name]) for name in ('length', 'log_frequency', 'in_vocabulary')}
+    marks = tuple(vocabulary.ids[mark] for mark in measured['starts_after'][0].split())
+    return Texts(lines, scoring.LineStart(marks), np.repeat(np.arange(len(cut)), list(map(len, cut))), kept)
+
+
+def word_surprisals(model: LanguageModel, texts: Texts) -> np.ndarray:
+    """Returns the surprisal of each word of the stories, nats."""
+    scored = scoring.score(model, texts.lines, texts.start)
+    nats_T = -scoring.LOG_10 * np.concatenate([line.log10_p_T for line in scored])
+    return np.bincount(texts.words_T, nats_T)
+
+
+def adapted(model: Any, data: Dataset) -> LanguageModel:
+    """Returns a network under dynamic evaluation."""
+    rms = root_mean_square_gradients(model, data.tokens_T, data.train, SEGMENT, NUM_SEGMENTS)
+    return DynamicEvaluation(model, rms, RATE, DECAY, SEGMENT)
+
+
+def mixed(models: Sequence[LanguageModel], data: Dataset) -> LanguageModel:
+    """Returns the mixture of models whose weights fit the first validation words."""
+    return mixture.fit(models, data.tokens_T, Span(data.valid.start, data.valid.start + WEIGHT_WORDS))
+
+
+def measure(surprisal_W: np.ndarray, stories: Stories, texts: Texts) -> dict[str, Any]:
+    """Returns perplexity, gains by measure of reading time, and slopes."""
+    is_kept_W, baseline_WxB = analysed(stories, texts)
+    known_W = texts.columns['in_vocabulary'] & (stories.zone_W > 1)
+    added_WxA = gains.with_words_before(surprisal_W, stories.story_W)[is_kept_W]
+    measured: dict[str, Any] = {'perplexity': math.exp(surprisal_W[known_W].mean())}
+    for name, attribute in MEASURES.items():
+        arguments = getattr(stories, attribute)[is_kept_W], stories.story_W[is_kept_W], baseline_WxB, added_WxA
+        gain = gains.gain(*arguments)
+        measured[name] = {'gain': gain.per_word, 'sums': gain.sums_S.tolist(), 'slopes': gains.slopes(*arguments)}
+    return measured
+
+
+def analysed(stories: Stories, texts: Texts) -> tuple[np.ndarray, np.ndarray]:
+    """Returns which words are analysed, bool, W, and their columns of the baseline."""
+    columns, of_word = texts.columns, (stories.words, stories.story_W, stories.zone_W)
+    is_kept_W = gains.choose_words(*of_word, columns['in_vocabulary'])
+    return is_kept_W, gains.make_baseline(*of_word, columns['length'], columns['log_frequency'])[is_kept_W]
+
+
+def shuffled(surprisal_W: np.ndarray, story_W: np.ndarray) -> np.ndarray:
+    """Returns surprisals in random order within each story; a first word without one stays."""
+    generator, order_W = np.random.default_rng(0), np.arange(len(story_W))
+    for story in np.unique(story_W):
+        places = np.flatnonzero((story_W == story) & np.isfinite(surprisal_W))
+        order_W[places] = generator.permutation(places)
+    return surprisal_W[order_W]
+
+
+class Surprisals:
+    """The surprisals of runs, kept in files."""
+
+    def __init__(self, texts: Texts, data: Callable[[], Dataset], cache: pathlib.Path) -> None:
+        """Takes the stories, what reads Brown, and the folder of the files."""
+        self._texts, self._data, self._cache = texts, data, cache
+
+    def of(self, name: str, folders: Sequence[pathlib.Path]) -> list[float]:
+        """Returns those of a run, of ADAPTED, or of MIXED, whose folders are two."""
+        digest = hashlib.sha256(b''.join(read_bytes(str(f), f / 'results.json') for f in folders)).hexdigest()
+        path = self._cache / f'{name.replace(" ", "")}-{digest[:16]}.json'
+        if path.exists():
+            return read_json(path)['surprisals']
+        print(f'{name}: {folders[0].name}', file=sys.stderr, flush=True)
+        models = [loading.load(folder).model for folder in folders]
+        if name == ADAPTED:
+            models = [adapted(models[0], self._data())]
+        elif name == MIXED:
+            models = [mixed(models, self._data())]
+        surprisal_W = word_surprisals(models[0], self._texts)
+        self._cache.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, json.dumps({'surprisals': surprisal_W.tolist()}))
+        return surprisal_W.tolist()
+
+
+def find(run: train.Run, folders: Sequence[pathlib.Path]) -> pathlib.Path | None:
+    """Returns the folder of a finished run, in the first of some folders that has it."""
+    return next((f / run.folder for f in folders if catalog.finished(f / run.folder) is not None), None)
+
+
+def variants(folders: Sequence[pathlib.Path]) -> Iterator[tuple[str, train.Run, list[pathlib.Path]]]:
+    """Yields each model with its run and the folders that it needs; names the runs on all words that are missing."""
+    counts = find(train.Run('modified_kneser_ney_5', 1, train.ALL_WORDS), folders)
+    for run in train.runs(list(train.ROWS), train.SEEDS, train.SIZES):
+        folder = find(run, folders)
+        if folder is None:
+            if run.words == train.ALL_WORDS:
+                print(f'{run.folder}: not finished, left out', file=sys.stderr)
+            continue
+        yield run.row, run, [folder]
+        if run.row == 'lstm' and run.words == train.ALL_WORDS:
+            yield ADAPTED, run, [folder]
+            if counts:
+                yield MIXED, run, [folder, counts]
+
+
+def measure_all(folders: Sequence[pathlib.Path], data_folder: str, cache: pathlib.Path) -> dict[str, Any]:
+    """Returns what results/gains.json holds."""
+    stories = natural_stories.read(data_folder)
+    named_runs = sorted(variants(folders), key=lambda variant: variant[0] == ADAPTED)  # which takes minutes, last
+    if not named_runs:
+        raise BadInput(
+            '--runs', 'no finished run; train them with experiments.use.reading_times.train', value=folders[0]
+        )
+    texts = read_texts(stories, loading.load(named_runs[0][2][0]))
+    held: list[Dataset] = []
+
+    def data() -> Dataset:
+        held[:] = held or [loading.load_dataset(loading.load(named_runs[0][2][0]).settings)]
+        return held[0]
+
+    surprisals = Surprisals(texts, data, cache)
+    models: dict[str, Any] = collections.defaultdict(lambda: collections.defaultdict(dict))
+    for name, run, run_folders in named_runs:
+        measured = measure(np.array(surprisals.of(name, run_folders)), stories, texts)
+        recorded = catalog.finished(run_folders[0]) or {}
+        own = {'valid': recorded['perplexity']['valid']} if name == run.row else {}
+        models[name][str(run.words)][str(run.seed)] = {**measured, **own, 'train_words': recorded['words']['train']}
+    anchors = {GPT3: stories.gpt3_W, CONTROL: shuffled(stories.gpt3_W, stories.story_W)}
+    is_kept_W, baseline_WxB = analysed(stories, texts)
+    return {
+        'stories': _describe(stories, texts, is_kept_W, baseline_WxB),
+        'models': models,
+        'anchors': {name: measure(surprisal_W, stories, texts) for name, surprisal_W in anchors.items()},
+    }
+
+
+def _describe(stories: Stories, texts: Texts, is_kept_W: np.ndarray, baseline_WxB: np.ndarray) -> dict[str, Any]:
+    """Returns how many words there are, and which share of the variance within stories the baseline explains."""
+    story_W = stories.story_W[is_kept_W]
+    explained = {
+        name: gains.explained_variance(getattr(stories, attribute)[is_kept_W], story_W, baseline_WxB)
+        for name, attribute in MEASURES.items()
+    }
+    return {
+        'words': len(stories.words),
+        'in_vocabulary': int(texts.columns['in_vocabulary'].sum()),
+        'analysed': int(is_kept_W.sum()),
+        'counts': [int((story_W == story).sum()) for story in np.unique(story_W)],
+        'baseline_r2': explained,
+    }
+
+
+def define(parser: study.StudyParser) -> None:
+    """Adds the flags."""
+    parser.add_argument('--runs', nargs='+', required=True, help='the folders of the runs')
+    parser.add_argument('--data', required=True, help='a clone of the corpus')
+    parser.add_argument('--cache', default='', help='the folder of the surprisals; default: .natural_stories in --runs')
+    parser.add_output_path(RESULTS / 'gains.json')
+
+
+def main(flags: study.Flags) -> None:
+    """Measures all finished runs and writes the results."""
+    process.set_up_process()
+    source = of_module(__spec__.name)
+    folders = [expand('--runs', folder) for folder in flags.runs]
+    cache = expand('--cache', flags.cache) if flags.cache else folders[0] / '.natural_stories'
+    measured: Mapping[str, Any] = measure_all(folders, flags.data, cache)
+    results.write(flags.output, {**measured, **source})
+
+
+if __name__ == '__main__':
+    study.run(__doc__, define=define, measure=main)

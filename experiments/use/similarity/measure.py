@@ -1,0 +1,121 @@
+"""Measures the word features of trained networks, and of word2vec on the same words, by similarity and analogies.
+
+    python -m experiments.use.similarity.measure --runs=runs/ladder                every finished network of the folder
+    python -m experiments.use.similarity.measure --runs=runs/ladder --word2vec     word2vec too, trained by gensim
+
+Writes results/NAME.json; a result that exists is kept, unless --again. Needs gensim: pip install "nplm-jax[studies]".
+`python -m experiments.use.reading_times.train --runs=FOLDER` trains the networks.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from experiments import results, study
+from experiments.sources import of_module
+from experiments.use.similarity import tasks
+from nplm_jax.data.dataset import Dataset
+from nplm_jax.data.stream import PARAGRAPH_BOUNDARY, TEXT_BOUNDARY
+from nplm_jax.models.neural import NeuralLanguageModel
+from nplm_jax.outputs.output_layer import EMBEDDING
+from nplm_jax.reporting import catalog
+from nplm_jax.runs import experiment, loading, process
+from nplm_jax.runs.command_line import load_config
+from nplm_jax.utils.errors import require
+from nplm_jax.utils.io import expand
+
+RESULTS = pathlib.Path(__file__).parent / 'results'
+KINDS = {'cbow': 0, 'skipgram': 1}
+DIMENSIONS = (30, 60, 200, 320)
+WORD2VEC = {'window': 5, 'negative': 5, 'min_count': 1, 'sample': 1e-3, 'epochs': 10, 'seed': 1, 'workers': 1}
+
+
+def vectors(model: NeuralLanguageModel) -> dict[str, np.ndarray]:
+    """Returns C, and the output matrices that have a row a word and are not C, by name; V x D."""
+    names = [EMBEDDING, *(name for name in model.network.body.widths if name != EMBEDDING)]
+    arrays = {name: np.asarray(model.params[name]) for name in names if name in model.params}
+    return {name: array for name, array in arrays.items() if len(array) == model.network.vocabulary_size}
+
+
+def paragraphs(data: Dataset) -> list[list[str]]:
+    """Returns the training words by paragraph, without the marks."""
+    marks = {data.vocabulary.ids[m] for m in (TEXT_BOUNDARY, PARAGRAPH_BOUNDARY) if m in data.vocabulary.ids}
+    ids_T = np.asarray(data.train_words)
+    parts = np.split(ids_T, np.flatnonzero(np.isin(ids_T, list(marks))))
+    lines = [data.vocabulary.decode([i for i in part.tolist() if i not in marks]) for part in parts]
+    return [list(line) for line in lines if len(line)]
+
+
+def train_word2vec(sentences: Sequence[Sequence[str]], kind: str, dimension: int) -> tuple[np.ndarray, list[str]]:
+    """Trains word2vec. Returns the vectors, V x D, and their words."""
+    from gensim.models import Word2Vec  # noqa: PLC0415 (only word2vec needs it)
+
+    vectors = Word2Vec(sentences, vector_size=dimension, sg=KINDS[kind], **WORD2VEC).wv
+    return vectors.vectors, list(vectors.index_to_key)
+
+
+def measure_run(folder: pathlib.Path, data: pathlib.Path) -> dict[str, Any] | None:
+    """Returns the results of a run; None if it is no network."""
+    loaded = loading.load(folder)
+    vocabulary, model = loaded.vocabulary, loaded.model
+    if not isinstance(model, NeuralLanguageModel):
+        return None
+    family, seed = results.split_name(folder.name)
+    measured = {name: tasks.measure(array, vocabulary.words, data) for name, array in vectors(model).items()}
+    return {'model': family, 'seed': seed, 'vectors': measured}
+
+
+def save(name: str, measured: Mapping[str, Any], started: float, output: pathlib.Path) -> None:
+    """Writes the results of a model with where they are from."""
+    seconds = round(time.perf_counter() - started, 1)
+    source = of_module('experiments.use.similarity.measure')
+    results.write(output / f'{name}.json', {**measured, 'seconds': seconds, **source})
+    print(f'{name}: {seconds:.0f} s', file=sys.stderr, flush=True)
+
+
+def measure_word2vec(output: pathlib.Path, data: pathlib.Path, again: bool) -> None:
+    """Trains and measures word2vec of each kind and dimension on Brown's training words."""
+    named = {f'{kind}-{size}': (kind, size) for kind in KINDS for size in DIMENSIONS}
+    missing = [name for name in named if again or not (output / f'{name}.json').exists()]
+    if not missing:
+        return
+    sentences = paragraphs(loading.load_dataset(experiment.load_settings(load_config('configs/brown.py'))))
+    for name in missing:
+        started, (kind, size) = time.perf_counter(), named[name]
+        array_VxD, words = train_word2vec(sentences, kind, size)
+        measured = {'vectors': {'': tasks.measure(array_VxD, words, data)}}
+        save(name, {'model': kind, 'seed': WORD2VEC['seed'], 'word2vec': WORD2VEC, **measured}, started, output)
+
+
+def define(parser: study.StudyParser) -> None:
+    """Adds the flags."""
+    parser.add_argument('--runs', required=True, help='the folder of the trained networks')
+    parser.add_switch('--word2vec', 'train and measure word2vec on the training words')
+    parser.add_output_path(RESULTS, folder=True)
+    parser.add_switch('--again', 'measure what has been measured too')
+
+
+def main(flags: study.Flags) -> None:
+    """Measures what is missing."""
+    process.set_up_process()
+    folder, output, data = expand('--runs', flags.runs), flags.output, tasks.data_folder()
+    runs = sorted(path for path in folder.glob('*') if catalog.is_finished(path))
+    require(len(runs) > 0, '--runs', str(folder), 'holds no finished run')
+    output.mkdir(parents=True, exist_ok=True)
+    for run in runs:
+        started = time.perf_counter()
+        if flags.again or not (output / f'{run.name}.json').exists():
+            if measured := measure_run(run, data):
+                save(run.name, measured, started, output)
+    if flags.word2vec:
+        measure_word2vec(output, data, flags.again)
+
+
+if __name__ == '__main__':
+    study.run(__doc__, define=define, measure=main)

@@ -1,0 +1,273 @@
+"""Serves the explorer to many visitors, beside a training or not, and looks at both processes all the while.
+
+    python -m tools.soak.soak --minutes=60 --visitors=20        the soak: a training saves every few seconds
+    python -m tools.soak.soak --minutes=10 --visitors=50 --no_training --output=tools/soak/results/load.json
+    python -m tools.soak.soak                                   the tables of the committed results
+
+Needs pip install '.[explore]' and Linux, whose /proc it reads. All of it runs on this machine; --workdir keeps the
+runs' folders, which are else temporary. A text of 200,000 words is made by a fixed rule, and two models are trained on
+it before the clock starts: a network of two epochs and a modified Kneser-Ney trigram, which the explorer shows mixed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pathlib
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from experiments import results, study
+from experiments.cost.scale import generate
+from experiments.sources import of_module
+from nplm_jax.reporting.text import markdown_table
+
+RESULTS = pathlib.Path(__file__).parent / 'results'
+ROOT = pathlib.Path(__file__).parents[2]
+WORDS = 200_000
+NETWORK = (
+    '--config=configs/text.py', '--config.corpus.max_vocabulary=5000', '--config.corpus.boundary_tokens=False',
+    '--config.model.n=4', '--config.model.m=60', '--config.model.h=100', '--config.train.batch_size=256',
+    '--config.optimizer.learning_rate=0.05', '--config.train.steps_per_execution=10', '--config.train.log_every=50',
+    '--config.eval.train_words=2000',
+)  # fmt: skip
+COUNTS = ('--config=configs/text.py:modified_kneser_ney', *NETWORK[1:3], '--config.model.n=3')
+SAVE_EVERY = 100
+ENDLESS = (
+    '--config.train.epochs=1000000', '--config.train.patience=1000000',
+    f'--config.train.checkpoint_every={SAVE_EVERY}', '--config.train.evaluate_every=5000',
+)  # fmt: skip
+LOOKS = 120  # at each process, spread over the time
+PARTS = ('start', 'middle', 'end')
+
+
+def define(parser: study.StudyParser) -> None:
+    """Adds the flags."""
+    parser.add_argument('--minutes', type=study.positive(float), help='how long; default: print the committed results')
+    parser.add_argument('--visitors', type=study.positive(int), default=20, help='visitors of the explorer at once')
+    parser.add_switch('--no_training', 'no training beside the explorer')
+    parser.add_argument('--workdir', default='', help='where the runs are kept; default: nowhere')
+    parser.add_output_path(RESULTS / 'soak.json')
+
+
+def main(flags: study.Flags) -> None:
+    """Measures and writes the results."""
+    from tools.soak import visitors  # noqa: F401, PLC0415 (says before the trainings if a package is missing)
+
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(flags.workdir or temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        measured = measure(folder, flags.minutes, flags.visitors, not flags.no_training)
+    results.write(flags.output, measured)
+
+
+def tables() -> str:
+    """Returns the tables of all committed measurements."""
+    return '\n\n'.join(make_table(path.stem) for path in sorted(RESULTS.glob('*.json')))
+
+
+def measure(folder: pathlib.Path, minutes: float, num_visitors: int, trains: bool) -> dict[str, Any]:
+    """Measures that long. Returns what the file of results holds."""
+    words = _write_text(folder / 'text')
+    _train(folder, 'network', *NETWORK, '--config.train.epochs=2')
+    _train(folder, 'counts', *COUNTS)
+    environment = {**os.environ, 'PYTHONWARNINGS': 'ignore', 'PYTHONUNBUFFERED': '1'}
+    log = (folder / 'explorer.log').open('w')
+    line = [sys.executable, '-m', 'nplm_jax.cli', 'explore', *(str(folder / name) for name in ('network', 'counts'))]
+    explorer = subprocess.Popen(
+        [*line, '--port=0', '--no_browser'], cwd=ROOT, env=environment, text=True, stdout=subprocess.PIPE, stderr=log
+    )
+    processes = {'explorer': explorer}
+    try:
+        assert explorer.stdout is not None
+        address = explorer.stdout.readline().split()[0]
+        time.sleep(3)  # it listens a moment after it has said so
+        if trains:
+            processes['training'] = _start(folder, 'training', *NETWORK, *ENDLESS, stderr=log)
+            _wait_for(lambda: len(_saves(folder)) >= 2, 600)
+        looks, answers = asyncio.run(_run(address, words, folder, processes, 60 * minutes, num_visitors))
+        ends = {name: _end(process) for name, process in processes.items()}
+    finally:
+        for process in processes.values():
+            process.kill()
+            process.communicate()
+    return _summary(folder, looks, answers, num_visitors, ends)
+
+
+async def _run(
+    address: str,
+    words: Sequence[str],
+    folder: pathlib.Path,
+    processes: dict[str, subprocess.Popen[str]],
+    seconds: float,
+    num_visitors: int,
+) -> tuple[list[dict[str, Any]], list[Any]]:
+    """Lets visitors come and looks at the processes meanwhile."""
+    from tools.soak import visitors  # noqa: PLC0415 (needs the explorer's packages)
+
+    answers: list[visitors.Answer] = []
+    looks: list[dict[str, Any]] = []
+    began = time.monotonic()
+    visits = [
+        asyncio.create_task(visitors.visit(address, number, words, began + seconds, answers))
+        for number in range(num_visitors)
+    ]
+    for number in range(LOOKS + 1):
+        await asyncio.sleep(max(0, began + number * seconds / LOOKS - time.monotonic()))
+        ended = {name: process.poll() for name, process in processes.items() if process.poll() is not None}
+        if ended:
+            raise SystemExit(f'a process has ended: {ended}; see explorer.log in --workdir')
+        row: dict[str, Any] = {'seconds': round(time.monotonic() - began, 1)}
+        row |= {name: _look(process.pid) for name, process in processes.items()}
+        looks.append({**row, 'disk_kilobytes': _kilobytes(folder), 'newest_save': max(_saves(folder), default=0)})
+    await asyncio.gather(*visits)
+    return looks, [answer._replace(at=answer.at - began) for answer in answers]
+
+
+def _look(pid: int) -> dict[str, float]:
+    """Returns resident memory, open files, threads and processor seconds of a process."""
+    times = pathlib.Path(f'/proc/{pid}/stat').read_text().rpartition(')')[2].split()[11:13]
+    status = dict(line.split(':', 1) for line in pathlib.Path(f'/proc/{pid}/status').read_text().splitlines())
+    files = len(os.listdir(f'/proc/{pid}/fd'))
+    return {
+        'resident_kilobytes': int(status['VmRSS'].split()[0]),
+        'open_files': files,
+        'threads': int(status['Threads']),
+        'cpu_seconds': sum(map(int, times)) / os.sysconf('SC_CLK_TCK'),
+    }
+
+
+def _kilobytes(folder: pathlib.Path) -> int:
+    return int(subprocess.run(['du', '-sk', folder], capture_output=True, text=True, check=False).stdout.split()[0])
+
+
+def _saves(folder: pathlib.Path) -> list[int]:
+    return [int(path.name) for path in (folder / 'training' / 'checkpoints').glob('[0-9]*') if path.name.isdigit()]
+
+
+def _summary(
+    folder: pathlib.Path, looks: list[dict[str, Any]], answers: list[Any], num_visitors: int, ends: dict[str, Any]
+) -> dict[str, Any]:
+    """Returns medians of a tenth of the time at the start, in the middle and at the end, and all looks."""
+    size = max(len(looks) // 10, 1)
+    middle = len(looks) // 2
+    places = {'start': slice(0, size), 'middle': slice(middle, middle + size), 'end': slice(-size, None)}
+    parts = {}
+    for name, place in places.items():
+        rows = looks[place]
+        first, last = rows[0]['seconds'], rows[-1]['seconds'] + looks[1]['seconds'] - looks[0]['seconds']
+        parts[name] = {
+            'minute': round(statistics.median(row['seconds'] for row in rows) / 60, 1),
+            **{process: _medians([row[process] for row in rows]) for process in ends},
+            'disk_kilobytes': statistics.median(row['disk_kilobytes'] for row in rows),
+            'answers': _latencies([answer for answer in answers if first <= answer.at < last], last - first),
+        }
+    saves = (looks[-1]['newest_save'] - looks[0]['newest_save']) // SAVE_EVERY
+    log = (folder / 'explorer.log').read_text()
+    return {
+        'minutes': round(looks[-1]['seconds'] / 60, 1),
+        'visitors': num_visitors,
+        'checkpoints': saves,
+        'parts': parts,
+        'all_answers': _latencies(answers, looks[-1]['seconds']),
+        'explorer_cpu_seconds': round(looks[-1]['explorer']['cpu_seconds'] - looks[0]['explorer']['cpu_seconds'], 1),
+        'load_average': round(os.getloadavg()[1], 1),
+        'errors': sorted({answer.note for answer in answers if answer.kind == 'error'})[:10],
+        'ends': ends,
+        'lines_on_stderr': len(log.splitlines()),
+        'tracebacks': log.count('Traceback'),
+        **of_module('tools.soak.soak'),
+        'looks': looks,
+    }
+
+
+def _medians(rows: Sequence[dict[str, float]]) -> dict[str, float]:
+    return {key: statistics.median(row[key] for row in rows) for key in rows[0]}
+
+
+def _latencies(answers: Sequence[Any], seconds: float) -> dict[str, Any]:
+    """Returns the requests a second and the median and 99th percentile of their milliseconds, by kind."""
+    summary: dict[str, Any] = {'per_second': round(len(answers) / seconds, 2)}
+    for kind in ('page', 'text', 'busy', 'error'):
+        times = [1000 * answer.seconds for answer in answers if answer.kind == kind]
+        summary[kind] = {'requests': len(times)}
+        if times:
+            summary[kind] |= {f'p{q}_ms': round(float(np.percentile(times, q)), 1) for q in (50, 99)}
+    return summary
+
+
+def _write_text(path: pathlib.Path) -> list[str]:
+    """Writes the text. Returns words that visitors type, some of them outside the vocabulary."""
+    ranks_T = np.concatenate(list(generate.ranks(WORDS)))
+    path.write_text(' '.join(f'w{rank}' for rank in ranks_T))
+    return [f'w{rank}' for rank in dict.fromkeys(ranks_T[:5000].tolist())]
+
+
+def _train(folder: pathlib.Path, name: str, *flags: str) -> None:
+    if (folder / name / 'results.json').exists():  # by an earlier measurement in this folder
+        return
+    process = _start(folder, name, *flags, stderr=subprocess.PIPE)
+    _, stderr = process.communicate()
+    if process.returncode:
+        raise SystemExit(f'{name}: {stderr}')
+
+
+def _start(folder: pathlib.Path, name: str, *flags: str, stderr: Any) -> subprocess.Popen[str]:
+    line = [sys.executable, 'launch.py', *flags, f'--config.corpus.path={folder / "text"}']
+    return subprocess.Popen(
+        [*line, f'--workdir={folder / name}'], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=stderr, text=True
+    )
+
+
+def _wait_for(is_so: Any, seconds: float) -> None:
+    stop = time.monotonic() + seconds
+    while not is_so():
+        if time.monotonic() > stop:
+            raise SystemExit('the training saves nothing')
+        time.sleep(1)
+
+
+def _end(process: subprocess.Popen[str]) -> dict[str, Any]:
+    """Ends a process as Ctrl-C does. Returns its exit code and how long that took."""
+    began = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=300)
+    return {'exit_code': process.returncode, 'seconds': round(time.monotonic() - began, 2)}
+
+
+def make_table(name: str) -> str:
+    """Returns the table of a committed measurement: what each process held, and how fast visitors were answered."""
+    measured = results.read(RESULTS, name)
+    header = ['', 'minute']
+    for process in measured['ends']:
+        header += [f'{process}: resident MB', 'open files', 'threads']
+    header += ['disk, KB', 'requests/s', 'page p50 / p99, ms', 'text p50 / p99, ms', 'busy', 'errors']
+    rows = []
+    for part in PARTS:
+        numbers = measured['parts'][part]
+        row = [part, f'{numbers["minute"]:.1f}']
+        for process in measured['ends']:
+            held = numbers[process]
+            row += [f'{held["resident_kilobytes"] / 1024:,.1f}', f'{held["open_files"]:g}', f'{held["threads"]:g}']
+        row += [f'{numbers["disk_kilobytes"]:,.0f}', f'{numbers["answers"]["per_second"]:.1f}']
+        answers = numbers['answers']
+        row += [_cell(answers[kind]) for kind in ('page', 'text')]
+        row += [f'{answers[kind]["requests"]:,}' if kind in answers else '-' for kind in ('busy', 'error')]
+        rows.append(row)
+    return markdown_table(header, rows)
+
+
+def _cell(latencies: dict[str, float]) -> str:
+    return f'{latencies["p50_ms"]:,.0f} / {latencies["p99_ms"]:,.0f}' if latencies['requests'] else '-'
+
+
+if __name__ == '__main__':
+    study.run(__doc__, define=define, measure=main, show=lambda _: tables(), measure_if='minutes')
