@@ -11,16 +11,20 @@ stops the server.
 --tour shows the computation of the paper's network instead: the features, hidden units, scores and softmax for a
 context that you type, and the training curve, also during training. An n-gram run is shown for comparison if given.
 
+--tour --output=FILE.html writes the tour of one finished run as a file for any browser, which needs neither this
+program nor a server.
+
 The server accepts only the host names of this machine and --host. It has no password.
 """
 
 import argparse
 
-from nplm_jax.apps.explorer import server
+from nplm_jax.apps.explorer import server, static_tour
 from nplm_jax.apps.explorer.tour import Tour
 from nplm_jax.cli.parser import CONTEXT, Parser
 from nplm_jax.runs.command_models import load_models
 from nplm_jax.utils.errors import require
+from nplm_jax.utils.io import expand, write_atomically
 from nplm_jax.utils.packages import require_package
 
 
@@ -36,16 +40,23 @@ def define(parser: Parser) -> None:
         'show the tour of one run of model.family=nplm, finished or in training, with at most one n-gram run beside it'
     )
     parser.add_switch('--tour', what)
+    parser.add_output('write --tour as one HTML file instead of serving it', metavar='FILE.html')
 
 
 def main(flags: argparse.Namespace) -> None:
     """Loads the models and serves the page until Ctrl-C."""
     require(0 <= flags.port < 2**16, '--port', flags.port, 'must be 0 to 65535')
+    mixed = 'must not be given with --tour, which mixes no models'
+    require(not (flags.tour and flags.weights), '--weights', flags.weights, mixed)
+    if flags.output:
+        require(flags.tour, '--output', flags.output, 'must be given with --tour')
+        path, page = expand('--output', flags.output), static_tour.render(Tour.load(flags.runs))
+        write_atomically(path, page)
+        print(f'{path}: {len(page.encode()):,} bytes')
+        return
     with server.listen(flags.host, flags.port) as listener:  # first: a port that is taken is soon named
         require_package('nicegui', server.EXTRA)
         if flags.tour:
-            mixed = 'must not be given with --tour, which mixes no models'
-            require(not flags.weights, '--weights', flags.weights, mixed)
             tour = Tour.load(flags.runs)
             app, shows = server.tour_app(tour, flags.tokens), f'the tour of {tour.name}'
         else:

@@ -95,7 +95,7 @@ function drawNgram() {
 
 // All that the page asks: the numbers of a context, the words that the units raise, and the state of the training.
 const get = async (path) => (await fetch(path)).json();
-const tour = {
+const tour = globalThis.tour ?? {  // static.js has its own
   network: (text) => get(`network?${new URLSearchParams({ text })}`), units: () => get("units"), training: () => get("training"),
 };
 const silence = { error: "The tour does not answer; is it still running?" };

@@ -1,0 +1,62 @@
+"""The tour as one HTML file, which computes the network in the browser and needs no server.
+
+The file holds the page, the vocabulary and the arrays of the network as float16, so probabilities agree with those of
+the server to about three digits. `web/static.js` computes what `Tour.show` does.
+"""
+
+import base64
+import json
+import re
+
+import numpy as np
+
+from nplm_jax.apps.explorer.parts import WEB
+from nplm_jax.apps.explorer.tour import NUM_WORDS, Tour
+from nplm_jax.data.stream import RARE_ID
+from nplm_jax.utils.errors import require
+
+
+def render(tour: Tour) -> str:
+    """Returns the page.
+
+    Args:
+        tour: A network that is trained, without an n-gram model.
+
+    Raises:
+        BadInput: The run is in training, its tokens are not words, or there is an n-gram model.
+    """
+    training = tour.training()
+    require(not tour.ngram, '--tour', tour.ngram and tour.ngram[0], 'must be one run with --output: the network')
+    require(training['finished'], 'RUN', str(tour.folder), 'must be finished for a tour in one file')
+    tokenizer, network = tour.models.vocabulary.tokenizer, tour.snapshot.network
+    are_words = tokenizer.tokens is None and not tokenizer.is_lossless
+    require(are_words, 'corpus.tokens', tokenizer.kind, 'must be words for a tour in one file')
+    prefix_L, line_end = tour.models.encode_prompt([]), network.network.line_end
+    model = {
+        'words': list(tour.models.vocabulary.words),
+        'shown': list(tour.models.vocabulary.shown),
+        'rare': RARE_ID,
+        'prefix': [RARE_ID if i == line_end else int(i) for i in prefix_L],
+        'reach': network.network.body.reach,
+        'listed': NUM_WORDS,
+        'step': tour.snapshot.step,
+        'best_step': tour.snapshot.best_step,
+        'arrays': {name: _encode(np.asarray(array)) for name, array in network.params.items()},
+        'units': tour.units(),
+        'training': training,
+    }
+    data = json.dumps(model, allow_nan=False).replace('<', '\\u003c')  # no tag can end the script
+    script = f'globalThis.model = {data};\n{_read("static.js")}\n{_read("tour.js")}'
+    page = re.sub(
+        r'<link rel="stylesheet" href="(\w+\.css)">', lambda m: f'<style>\n{_read(m[1])}</style>', _read('index.html')
+    )
+    return page.replace('<script src="tour.js" type="module"></script>', f'<script type="module">\n{script}</script>')
+
+
+def _read(name: str) -> str:
+    return (WEB / name).read_text()
+
+
+def _encode(x: np.ndarray) -> dict[str, object]:
+    """Returns the shape of an array, and its values as little-endian float16 in base64."""
+    return {'shape': x.shape, 'values': base64.b64encode(x.astype('<f2').tobytes()).decode()}

@@ -1,0 +1,54 @@
+// The tour in one file: computes the network of nplm_jax/models/nplm.py from `model`, the arrays in the page.
+const { model } = globalThis;
+const single = Float32Array.from({ length: 65536 }, (_, half) => {  // of each float16, by its bits
+  const sign = half >> 15 ? -1 : 1, exponent = (half >> 10) & 31, fraction = half & 1023;
+  return exponent ? sign * 2 ** (exponent - 15) * (1 + fraction / 1024) : sign * 2 ** -24 * fraction;
+});
+const arrays = Object.fromEntries(Object.entries(model.arrays).map(([name, { values }]) => {
+  const bytes = Uint8Array.from(atob(values), (char) => char.charCodeAt(0));
+  return [name, Float32Array.from(new Uint16Array(bytes.buffer), (half) => single[half])];
+}));
+const [V, M] = model.arrays.C_VxM.shape, N = model.reach, ids = new Map(model.words.map((word, i) => [word, i]));
+
+// The matrix times x, for each row: rows x columns.
+const times = (matrix, x) => Float32Array.from({ length: matrix.length / x.length }, (_, row) => {
+  let sum = 0;
+  for (let i = 0, at = row * x.length; i < x.length; i++, at++) sum += matrix[at] * x[i];
+  return sum;
+});
+
+const find = (word) => ids.get(word) ?? ids.get(word.toLowerCase());
+
+// Words of a text: what spaces separate, without the punctuation around it where that is no word of the vocabulary.
+const tokenize = (text) => text.normalize("NFC").split(/\s+/).filter(Boolean).flatMap((part) =>
+  find(part) !== undefined ? [part] : part.match(/[\p{L}\p{M}\p{N}]+(?:['’-][\p{L}\p{M}\p{N}]+)*|./gu));
+
+function network(text) {
+  const words = tokenize(text);
+  if (!words.length) return { error: "Type at least one word." };
+  const unknown = [...new Set(words.filter((word) => find(word) === undefined))];
+  const note = unknown.length ? `not in the vocabulary, read as <rare>: ${unknown.join(" ")}` : "";
+  const read = [...Array(N).fill(model.rare), ...model.prefix, ...words.map((word) => find(word) ?? model.rare)].slice(-N);
+  const features = read.map((id) => [...arrays.C_VxM.subarray(id * M, (id + 1) * M)]);
+  const x = Float32Array.from([...features].reverse().flat());  // begins with the last word
+  const y = Float32Array.from(arrays.b_V), add = (name, input) => times(arrays[name], input).forEach((value, i) => { y[i] += value; });
+  let hidden = [], drives = [];
+  if (arrays.H_KxP) {
+    hidden = [...times(arrays.H_KxP, x)].map((value, k) => Math.tanh(arrays.d_K[k] + value));
+    drives = hidden.map((_, k) => features.map((e, n) => {
+      const at = k * N * M + (N - 1 - n) * M;
+      return e.reduce((sum, value, i) => sum + value * arrays.H_KxP[at + i], 0);
+    }));
+    add("U_VxK", hidden);
+  }
+  if (arrays.W_VxP) add("W_VxP", x);
+  const highest = y.reduce((a, b) => Math.max(a, b)), sum = y.reduce((total, value) => total + Math.exp(value - highest), 0);
+  const best = [...y.keys()].sort((i, j) => y[j] - y[i]).slice(0, model.listed);
+  return {
+    note, step: model.step, best_step: model.best_step, hidden, drives, direct: "W_VxP" in arrays,
+    words: read.map((id, n) => ({ word: model.shown[id], features: features[n] })),
+    next: best.map((i) => ({ word: model.shown[i], score: y[i], p: Math.exp(y[i] - highest) / sum })),
+  };
+}
+
+globalThis.tour = { network: async (text) => network(text), units: async () => model.units, training: async () => model.training };
