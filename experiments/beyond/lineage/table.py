@@ -121,12 +121,14 @@ def draw() -> None:
         gained = gain(measured, rung)
         label = f'{test:.0f}' if gained is None else f'{test:.0f}\n{-gained:+.0%}'
         side = {'xytext': (0, -9), 'va': 'top'} if column[rung] else {'xytext': (0, 9), 'va': 'bottom'}
-        axes.annotate(label, (column[rung], test), textcoords='offset points', ha='center', fontsize=9, **side)
+        covers = {'bbox': {'facecolor': 'white', 'edgecolor': 'none', 'pad': 0.5}, 'zorder': 2}  # lines, not points
+        at = {'textcoords': 'offset points', 'ha': 'center', 'fontsize': 11, **side}
+        axes.annotate(label, (column[rung], test), **at, **covers)
     baseline = measured[BASELINE].perplexity('test')
     axes.axhline(baseline, color='tab:red', linestyle='--', linewidth=1)
     axes.annotate(
         f'modified Kneser-Ney 5-gram, {baseline:.0f}', (len(networks) - 1, baseline), xytext=(0, 5),
-        textcoords='offset points', ha='right', color='tab:red', fontsize=9,
+        textcoords='offset points', ha='right', color='tab:red', fontsize=11,
     )  # fmt: skip
     axes.set_yscale('log')
     axes.set_xticks(range(len(networks)), networks, rotation=40, ha='right')
