@@ -1,4 +1,4 @@
-"""Speech and translation: CTC beam search, and re-ranking of n-best lists."""
+"""CTC beam search for speech recognition, and re-ranking of n-best lists."""
 
 COMMANDS = {
     'decode': ('decode', 'decode CTC emissions into words by beam search with trained models'),

@@ -1,4 +1,4 @@
-"""What a CTC beam search adds to the log-probabilities of labels: the scores of a model and of hotwords."""
+"""Word-level scores of CTC beam search: language models and hotwords."""
 
 from __future__ import annotations
 
@@ -15,25 +15,26 @@ from nplm_jax.utils.errors import require
 
 END = '</s>'
 _MARKS = {'<unk>', '<s>', END}
-_LENGTH = 6  # characters beyond which a part of an unknown word costs more
+_FREE_LENGTH = 6  # characters; the penalty of a longer partial unknown word grows with its length
 _LOG_10 = math.log(10)
 
 
 def check_number(name: str, value: Any, most: float = math.inf) -> None:
-    """Raises BadInput, which begins with `name`, if a value is no number or above `most`."""
+    """Raises BadInput with the key `name` unless `value` is a number and at most `most`."""
     is_number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
     allowed = 'must be a number' if most == math.inf else f'must be a number, at most {most}'
     require(is_number and value <= most, name, value, allowed)
 
 
 class WordScorer:
-    """A model that scores the words of a text, and whether a part of a word can become one.
+    """A language model that scores complete words, with a penalty for partial words that no known word begins with.
 
     Attributes:
-        alpha: Weight of log P.
-        beta: Added for each word.
-        unk_score_offset: Added to log10 P of an unknown word, and to the score of a part of one.
-        score_boundary: Whether texts begin and end as sentences do.
+        model: The language model.
+        alpha: The weight of log P.
+        beta: The score added for each word.
+        unk_score_offset: The score added to log10 P of an unknown word, and to the score of a partial unknown word.
+        score_boundary: Whether texts start in the sentence-initial state and the end of sentence is scored.
         words: The known words.
     """
 
@@ -51,38 +52,42 @@ class WordScorer:
         unk_score_offset: float = -10.0,
         score_boundary: bool = True,
     ) -> None:
-        """See `build_ctcdecoder` for the arguments."""
+        """See `build_ctcdecoder`; `score_boundary` is its `lm_score_boundary`."""
         self.model = model
         is_list = unigrams is None or (isinstance(unigrams, Iterable) and not isinstance(unigrams, str))
         require(is_list, 'unigrams', unigrams, 'must be strings')
         known_words = list(model.vocabulary if unigrams is None else unigrams)
         require(all(isinstance(word, str) for word in known_words), 'unigrams', unigrams, 'must be strings')
-        is_read = isinstance(unigrams, Iterable) and not isinstance(unigrams, Collection) and not known_words
-        require(not is_read, 'unigrams', unigrams, 'has no word left: an iterator can be read once')
+        is_exhausted = isinstance(unigrams, Iterable) and not isinstance(unigrams, Collection) and not known_words
+        require(not is_exhausted, 'unigrams', unigrams, 'is an exhausted iterator; pass a list')
         words = {*known_words} - _MARKS
         self._known = sorted(word for word in words if word in model)
         known = bool(self._known) or not words
-        require(known, 'unigrams', next(iter(words), ''), 'no word of them is in the vocabulary of the model')
+        require(known, 'unigrams', next(iter(words), ''), 'none of the words is in the vocabulary of the model')
         self.words = frozenset(self._known)
         for name, value in {'alpha': alpha, 'beta': beta, 'unk_score_offset': unk_score_offset}.items():
-            check_number(name, value)  # None changes nothing in `set_weights`
+            check_number(name, value)  # `set_weights` ignores None
         require(score_boundary is not None, 'lm_score_boundary', score_boundary, 'must be True or False')
         self.set_weights(alpha, beta, unk_score_offset, score_boundary)
 
     @property
     def order(self) -> int | None:
-        """A word is predicted from the `order` - 1 words before it, or from all if None."""
+        """The order n of the model, which predicts a word from the last n - 1 words; None for unlimited context."""
         return self.model.order
 
     @property
     def is_network(self) -> bool:
-        """Whether scores are computed by JAX."""
+        """Whether the model is a neural network, evaluated with JAX."""
         return not isinstance(self.model._reader, NgramReader)
 
     def set_weights(
         self, alpha: float | None, beta: float | None, unk_score_offset: float | None, boundary: bool | None
     ) -> None:
-        """Changes those that are not None. Raises BadInput if one is no number, or the model has no end."""
+        """Sets the weights that are not None.
+
+        Raises:
+            BadInput: A weight is not a finite number, or `boundary` is True and the model has no end-of-sentence token.
+        """
         given = {'alpha': alpha, 'beta': beta, 'unk_score_offset': unk_score_offset}
         for name, value in given.items():
             if value is not None:
@@ -91,66 +96,66 @@ class WordScorer:
                 setattr(self, name, float(value))
         if boundary is not None:
             require(isinstance(boundary, bool), 'lm_score_boundary', boundary, 'must be True or False')
-            allowed = 'the model has no mark at the end of sentences: give lm_score_boundary=False'
+            allowed = 'the model has no end-of-sentence token; pass lm_score_boundary=False'
             require(not boundary or END in self.model, 'lm_score_boundary', boundary, allowed)
             self.score_boundary = boundary
 
     def get_start_state(self) -> kenlm.State:
-        """Returns the state before a text."""
+        """Returns the state at the beginning of a text."""
         state = kenlm.State()
         begin = self.model.BeginSentenceWrite if self.score_boundary else self.model.NullContextWrite
         begin(state)
         return state
 
     def prefetch(self, states: Sequence[kenlm.State]) -> None:
-        """Computes a network's predictions after several states in one pass."""
+        """Computes the next-word predictions of a network for several states in one batch."""
         if self.is_network and len(states) > 1:
             self.model.next_words(states)
 
     def log_p(self, state: kenlm.State, word: str) -> tuple[float, kenlm.State]:
-        """Returns natural log P of a word after a state, and the state after it."""
+        """Returns log P (nats) of a word in a state, and the next state."""
         after = kenlm.State()
-        log10_p = max(self.model.BaseScore(state, word, after), -1e30)  # alpha may be 0
+        log10_p = max(self.model.BaseScore(state, word, after), -1e30)  # finite, because alpha may be 0
         if (self.words and word not in self.words) or word not in self.model:
             log10_p += self.unk_score_offset
         return log10_p * _LOG_10, after
 
     def end_log_p(self, state: kenlm.State) -> float:
-        """Returns natural log P of the end of a text."""
+        """Returns log P (nats) of the end of sentence; 0 if boundaries are not scored."""
         if not self.score_boundary:
             return 0.0
         return max(self.model.BaseScore(state, END, kenlm.State()), -1e30) * _LOG_10
 
     def score_partial_token(self, partial: str) -> float:
-        """Returns the score of a part of a word: below zero if no known word begins so."""
+        """Returns the score of a partial word: 0 if a known word begins with it, otherwise the penalty."""
         place = bisect.bisect_left(self._known, partial)
         if place < len(self._known) and self._known[place].startswith(partial):
             return 0.0
-        return self.unk_score_offset * max(1.0, len(partial) / _LENGTH)
+        return self.unk_score_offset * max(1.0, len(partial) / _FREE_LENGTH)
 
 
 class WordCounter:
-    """The scores of a search without a model: a number for each word.
+    """The scorer of a search without a language model: a constant score for each word.
 
     Attributes:
-        beta: Added for each word.
+        beta: The score added for each word.
     """
 
     alpha, order, is_network = 0.0, 1, False
 
     def __init__(self, beta: float = 0.0) -> None:
-        """Takes what is added for each word."""
+        """Creates the scorer."""
         self.beta = beta
 
     def get_start_state(self) -> Any:
-        """Returns no state."""
+        """Returns None, the only state."""
         return None
 
     def prefetch(self, states: Sequence[Any]) -> None:
-        """Computes nothing."""
+        """Does nothing."""
 
     def log_p(self, state: Any, word: str) -> tuple[float, Any]:
-        """Returns zero and no state."""
+        """Returns 0 and None, the only state."""
         return 0.0, None
 
     def end_log_p(self, state: Any) -> float:
@@ -166,16 +171,20 @@ Scorer = WordScorer | WordCounter
 
 
 class Hotwords:
-    """Words that are worth more, or with a negative weight less.
+    """Words whose score is raised, or lowered if the weight is negative.
 
     Attributes:
         words: The words.
-        lent: What each beginning of a word is lent, none if the weight is negative: the share of the shortest one's
-            characters, times the weight.
+        prefix_boosts: Prefix of a hotword -> its provisional boost: the weight, times the fraction of the characters of
+            the shortest such hotword. Empty if the weight is not positive.
     """
 
     def __init__(self, hotwords: Iterable[str] | None = None, weight: float = 10.0) -> None:
-        """Takes the words, also of phrases. Raises BadInput if they are no strings, or the weight is no number."""
+        """Splits the hotwords, which may be phrases, into words.
+
+        Raises:
+            BadInput: `hotwords` is not a list of strings, or `weight` is not a finite number.
+        """
         words = [] if hotwords is None else hotwords
         is_list = isinstance(words, Iterable) and not isinstance(words, (str, bytes))
         require(is_list, 'hotwords', hotwords, 'must be a list of strings')
@@ -186,10 +195,10 @@ class Hotwords:
         require(math.isfinite(weight), 'hotword_weight', weight, 'must be finite')
         self._weight = weight
         self.words = {word: None for phrase in phrases for word in phrase.split()}
-        self.lent: dict[str, float] = {}
+        self.prefix_boosts: dict[str, float] = {}
         for word in sorted(self.words, key=len) if weight > 0 else ():
             for length in range(1, len(word) + 1):
-                self.lent.setdefault(word[:length], weight * length / len(word))
+                self.prefix_boosts.setdefault(word[:length], weight * length / len(word))
 
     def score(self, word: str) -> float:
         """Returns the score of a complete word."""

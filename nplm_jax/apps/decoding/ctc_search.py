@@ -1,6 +1,6 @@
-"""A prefix beam search over the labels of a CTC model, whose complete words a language model scores.
+"""Prefix beam search over the labels of a CTC model, with word-level language model scores.
 
-Dims: F frames, N labels, B hypotheses, C candidates, G different ones, S results.
+Dims: F frames, N labels, B hypotheses, C candidates, G distinct candidates, S results.
 """
 
 from __future__ import annotations
@@ -16,21 +16,26 @@ from nplm_jax.apps.decoding.prefixes import Beams, Limits, Prefixes, Text
 
 
 class Step(NamedTuple):
-    """The last step of the most probable alignment of each hypothesis: its place one frame before, and its label."""
+    """Back-pointers of a frame.
 
-    before_B: np.ndarray
+    Attributes:
+        parent_B: The index of the parent of each hypothesis in the previous frame.
+        label_B: The label of the most probable alignment of each hypothesis in this frame.
+    """
+
+    parent_B: np.ndarray
     label_B: np.ndarray
 
 
 class Result(NamedTuple):
-    """A text that the search ends with.
+    """A text found by the search.
 
     Attributes:
         text: The text.
-        path: The labels of its most probable alignment, one for each frame.
-        logit_score: Log-probability of its alignments.
-        log_p: Log P of its words and of the end by the model.
-        score: The total.
+        path: The labels of the most probable alignment, one per frame.
+        logit_score: The log-probability of all alignments, nats.
+        log_p: Log P of the words and of the end of sentence by the language model, nats.
+        score: The total score.
     """
 
     text: Text
@@ -41,12 +46,15 @@ class Result(NamedTuple):
 
 
 def search(log_p_FxN: np.ndarray, prefixes: Prefixes, limits: Limits) -> list[Result]:
-    """Returns what the search ends with, different texts, best first.
+    """Searches for the best texts.
 
     Args:
-        log_p_FxN: Log-probabilities of the labels in each frame.
-        prefixes: What labels spell, before the first frame.
-        limits: What is kept.
+        log_p_FxN: Log-probabilities of the labels in each frame, nats.
+        prefixes: The prefix table before the first frame; the search adds to it.
+        limits: The pruning thresholds.
+
+    Returns:
+        Distinct texts, best first.
     """
     lm = prefixes.lm
     beams = Beams(np.zeros(1, np.int64), np.zeros(1, np.int64), np.full(1, prefixes.blank), np.zeros(1), np.zeros(1))
@@ -58,11 +66,11 @@ def search(log_p_FxN: np.ndarray, prefixes: Prefixes, limits: Limits) -> list[Re
             kept = prefixes.distinct(beams, history)
             beams, step = Beams(*(x_B[kept] for x_B in beams)), Step(*(x_B[kept] for x_B in step))
         steps.append(step)
-    found: dict[Text, tuple[float, float, int]] = {}  # log P, that of the best alignment, its place
-    for text, place in prefixes.ends(beams):
-        total, best, best_place = found.get(text, (-math.inf, -math.inf, 0))
-        logit, path = float(beams.logit_B[place]), float(beams.path_B[place])
-        found[text] = float(np.logaddexp(total, logit)), *max((best, best_place), (path, place))
+    found: dict[Text, tuple[float, float, int]] = {}  # log P of all alignments, log P of the best one, index
+    for text, index in prefixes.final_texts(beams):
+        total, best, best_index = found.get(text, (-math.inf, -math.inf, 0))
+        logit, path = float(beams.logit_B[index]), float(beams.path_B[index])
+        found[text] = float(np.logaddexp(total, logit)), *max((best, best_index), (path, index))
     lm.prefetch([text.state for text in found])
     ends = {text: lm.end_log_p(text.state) for text in found}
     scores = {text: row[0] + text.score + text.bonus + lm.alpha * ends[text] for text, row in found.items()}
@@ -76,11 +84,11 @@ def search(log_p_FxN: np.ndarray, prefixes: Prefixes, limits: Limits) -> list[Re
 
 
 def _advance(prefixes: Prefixes, beams: Beams, log_p_N: np.ndarray, limits: Limits) -> tuple[Beams, Step]:
-    """Returns the hypotheses after one more frame."""
-    before_C, label_C, text_C, part_C = prefixes.extend(beams, log_p_N, limits)
-    logit_C, path_C = (x_B[before_C] + log_p_N[label_C] for x_B in (beams.logit_B, beams.path_B))
+    """Extends the hypotheses by one frame."""
+    parent_C, label_C, text_C, part_C = prefixes.extend(beams, log_p_N, limits)
+    logit_C, path_C = (x_B[parent_C] + log_p_N[label_C] for x_B in (beams.logit_B, beams.path_B))
     key_C = (text_C * len(prefixes.part_scores) + part_C) * prefixes.num_labels + label_C
-    order_C = np.lexsort((-path_C, key_C))  # of each key, the most probable alignment is first
+    order_C = np.lexsort((-path_C, key_C))  # the most probable alignment of each key comes first
     starts_G = np.flatnonzero(np.diff(key_C[order_C], prepend=-1))
     best_G, logit_G = order_C[starts_G], np.logaddexp.reduceat(logit_C[order_C], starts_G)
     text_G, part_G = text_C[best_G], part_C[best_G]
@@ -89,43 +97,44 @@ def _advance(prefixes: Prefixes, beams: Beams, log_p_N: np.ndarray, limits: Limi
     kept = kept[np.argsort(-score_G[kept], kind='stable')[: limits.beam_width]]
     if prefixes.hotwords.words:
         total_G = score_G + np.frombuffer(prefixes.text_bonuses)[text_G]
-        if prefixes.hotwords.lent:
-            lifted_G = total_G + np.frombuffer(prefixes.part_bonuses)[part_G]
-            kept = np.union1d(kept, _lifted(score_G, lifted_G, limits))
+        if prefixes.hotwords.prefix_boosts:
+            boosted_G = total_G + np.frombuffer(prefixes.part_bonuses)[part_G]
+            kept = np.union1d(kept, _boosted(score_G, boosted_G, limits))
         kept = kept[np.argsort(-total_G[kept], kind='stable')]
     best_B = best_G[kept]
     label_B = label_C[best_B]
-    return Beams(text_G[kept], part_G[kept], label_B, logit_G[kept], path_C[best_B]), Step(before_C[best_B], label_B)
+    return Beams(text_G[kept], part_G[kept], label_B, logit_G[kept], path_C[best_B]), Step(parent_C[best_B], label_B)
 
 
-def _lifted(score_G: np.ndarray, lifted_G: np.ndarray, limits: Limits) -> list[int]:
-    """Returns the places of the hypotheses that hotwords keep, at most `beam_width`.
+def _boosted(score_G: np.ndarray, boosted_G: np.ndarray, limits: Limits) -> list[int]:
+    """Returns the indices of the hypotheses kept because of hotwords, at most `beam_width`.
 
-    A hypothesis gives way only to hypotheses that are better both with and without hotwords: to one that is better by
-    more than `beam_prune_logp`, or to `beam_width` of them.
+    Only hypotheses that are better both with and without boosts can displace a hypothesis: a single one that is better
+    by more than `beam_prune_logp`, or `beam_width` of them.
 
     Args:
         score_G: The scores without hotwords.
-        lifted_G: The scores with hotwords and with what is lent.
-        limits: What is kept.
+        boosted_G: The scores with hotwords, including provisional boosts.
+        limits: The pruning thresholds.
     """
     prune, order_G = limits.beam_prune_logp, np.argsort(-score_G, kind='stable')
-    ahead_G = np.searchsorted(-score_G[order_G], prune - score_G)  # how many have a score that is better by more
-    is_near_G = (ahead_G == 0) | (np.maximum.accumulate(lifted_G[order_G])[ahead_G - 1] + prune <= lifted_G)
+    ahead_G = np.searchsorted(-score_G[order_G], prune - score_G)  # number of scores that are better by more
+    is_near_G = (ahead_G == 0) | (np.maximum.accumulate(boosted_G[order_G])[ahead_G - 1] + prune <= boosted_G)
     near = order_G[is_near_G[order_G]]
-    near = near[lifted_G[near] >= lifted_G[near[: limits.beam_width]].min()]  # others give way to these `beam_width`
-    better: list[tuple[int, int]] = []  # for each place how many are better in both
-    lifted: list[float] = []  # of those with a better score, sorted
-    for place in near.tolist():
-        better.append((len(lifted) - bisect.bisect_right(lifted, lifted_G[place]), place))
-        bisect.insort(lifted, lifted_G[place])
-    return [place for count, place in sorted(better)[: limits.beam_width] if count < limits.beam_width]
+    # The first `beam_width` displace all hypotheses with lower boosted scores.
+    near = near[boosted_G[near] >= boosted_G[near[: limits.beam_width]].min()]
+    better: list[tuple[int, int]] = []  # number of hypotheses better in both scores, and index
+    boosted: list[float] = []  # boosted scores of the hypotheses with a better score, sorted
+    for index in near.tolist():
+        better.append((len(boosted) - bisect.bisect_right(boosted, boosted_G[index]), index))
+        bisect.insort(boosted, boosted_G[index])
+    return [index for count, index in sorted(better)[: limits.beam_width] if count < limits.beam_width]
 
 
-def _paths(steps: Sequence[Step], places_S: np.ndarray) -> np.ndarray:
-    """Returns the labels of the alignments that end at these places, F x S."""
-    path_FxS = np.empty((len(steps), len(places_S)), np.int64)
+def _paths(steps: Sequence[Step], indices_S: np.ndarray) -> np.ndarray:
+    """Returns the labels of the alignments that end in these hypotheses, F x S."""
+    path_FxS = np.empty((len(steps), len(indices_S)), np.int64)
     for frame in range(len(steps) - 1, -1, -1):
-        before_B, label_B = steps[frame]
-        path_FxS[frame], places_S = label_B[places_S], before_B[places_S]
+        parent_B, label_B = steps[frame]
+        path_FxS[frame], indices_S = label_B[indices_S], parent_B[indices_S]
     return path_FxS

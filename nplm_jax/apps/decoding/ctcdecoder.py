@@ -1,29 +1,35 @@
-"""CTC beam search without a lexicon, with the interface of pyctcdecode and any model.
+"""CTC beam search without a lexicon, with the interface of pyctcdecode and any language model.
 
     from nplm_jax.decoding import build_ctcdecoder
 
-    decoder = build_ctcdecoder(labels, 'lm.arpa', alpha=0.5, beta=1.5)  # or a run, a packed model, several to mix
+    decoder = build_ctcdecoder(labels, 'lm.arpa', alpha=0.5, beta=1.5)  # or a run, a packed model or a mixture
     text = decoder.decode(logits)
 
-The score of a hypothesis is the log-probability of all its alignments, plus for each word `alpha` times its natural
-log P and `beta`, plus `alpha` times log P of the end. `unk_score_offset`,
-a negative number, is added to log10 P of a word outside `unigrams`. It is also added to the total while the last,
-incomplete word is a prefix of no word in `unigrams`, times its length / 6 beyond six characters.
+The score of a hypothesis is the log-probability of all its alignments, plus `alpha` times log P (nats) of its words and
+of the end of sentence, plus `beta` for each word. `unk_score_offset`, a negative number, is added to log10 P of words
+outside `unigrams`. It is also added to the score of a hypothesis whose last, partial word is not a prefix of a word in
+`unigrams`; beyond six characters, the penalty grows in proportion to the length.
 
-Each complete hotword adds `hotword_weight` to the score. While it is being spelled, its beginning is lent a share of
-the weight, that of its characters. This keeps hypotheses in addition to those kept without hotwords: a hypothesis
-gives way only to hypotheses that are better both with and without hotwords. What is lent never counts in a result, so
-a text changes only if more hotwords are found. A negative weight lends nothing: among the texts kept without hotwords,
-those with fewer of them rank higher.
+Each complete hotword adds `hotword_weight` to the score. A partial hotword gets a provisional boost: the weight, times
+the fraction of its characters. Boosts keep hypotheses in addition to those kept without hotwords: only hypotheses that
+are better both with and without hotwords displace others. Provisional boosts never count in a result, so a text changes
+only if more hotwords are found. With a negative weight there are no provisional boosts: the search keeps the same texts
+as without hotwords and ranks those with fewer hotwords higher.
 
-Differences: the vocabulary of every model is known, not that of ARPA files alone; a text that ends with a space is not
-followed by an unknown word; `▁⁇▁` ends a word in each hypothesis on its own; the frames of words are those of the most
-probable alignment of the text; hotwords displace no other hypotheses; values within [0, 1] are never read as logits.
+Differences from pyctcdecode:
+
+* The vocabulary of every model is known, not only that of ARPA files.
+* A text that ends with a space is not followed by an unknown word.
+* `▁⁇▁` ends the word of each hypothesis separately.
+* The frames of words come from the most probable alignment of the text.
+* Hotwords displace no other hypotheses.
+* Values in [0, 1] are never interpreted as logits.
 
 Dims: F frames, N labels.
 
 References:
-    Hannun et al., First-pass large vocabulary continuous speech recognition using bi-directional recurrent DNNs, 2014.
+    Hannun et al., First-pass large vocabulary continuous speech recognition using bi-directional recurrent DNNs, 2014,
+    https://arxiv.org/abs/1408.2873.
     https://github.com/kensho-technologies/pyctcdecode
 """
 
@@ -53,18 +59,18 @@ from nplm_jax.utils.errors import BadInput, require
 
 DEFAULT_BEAM_WIDTH, DEFAULT_HOTWORD_WEIGHT = 100, 10.0  # names of pyctcdecode
 DEFAULT_PRUNE_LOGP, DEFAULT_MIN_TOKEN_LOGP = -10.0, -5.0
-WordFrames = tuple[str, tuple[int, int]]  # a word, its first frame and the frame after its last one
+WordFrames = tuple[str, tuple[int, int]]  # word, (first frame, last frame + 1)
 
 
 class OutputBeam(NamedTuple):
     """A result of the search.
 
     Attributes:
-        text: Its words.
-        last_lm_state: The state of the model after them; None without a model.
+        text: The words, separated by spaces.
+        last_lm_state: The state of the language model after the words; None without a model.
         text_frames: The frames of each word.
-        logit_score: Log-probability of its alignments.
-        lm_score: The total.
+        logit_score: The log-probability of all alignments, nats.
+        lm_score: The total score, named as in pyctcdecode.
     """
 
     text: str
@@ -75,7 +81,7 @@ class OutputBeam(NamedTuple):
 
 
 class BatchBeam(NamedTuple):
-    """An `OutputBeam` without the state."""
+    """An `OutputBeam` without the language model state."""
 
     text: str
     text_frames: list[WordFrames]
@@ -84,11 +90,11 @@ class BatchBeam(NamedTuple):
 
 
 class BeamSearchDecoderCTC:
-    """A prefix beam search over labels, whose words a model scores.
+    """A CTC beam search decoder with an optional language model.
 
     Attributes:
-        model_container: The models of all decoders, so that the processes of a pool share them. A model stays until
-            its decoder is deleted.
+        model_container: The models of all decoders, shared with the processes of a pool. A model is removed when its
+            decoder is deleted.
     """
 
     _ALPHABET_SERIALIZED_FILENAME: ClassVar[str] = decoder_folders.ALPHABET
@@ -96,7 +102,7 @@ class BeamSearchDecoderCTC:
     model_container: ClassVar[dict[bytes, WordScorer | None]] = {}
 
     def __init__(self, alphabet: Alphabet, language_model: WordScorer | None = None) -> None:
-        """Takes the labels and the model. `build_ctcdecoder` makes both."""
+        """Creates a decoder; see `build_ctcdecoder`, which also creates the arguments."""
         self._alphabet, self._model_key = alphabet, os.urandom(16)
         self.model_container[self._model_key] = language_model
         weakref.finalize(self, self.model_container.pop, self._model_key, None)
@@ -105,40 +111,43 @@ class BeamSearchDecoderCTC:
         return type(self)(self._alphabet, self._language_model)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> BeamSearchDecoderCTC:
-        return copy.copy(self)  # of the same model
+        return copy.copy(self)  # shares the model
 
     @property
     def _language_model(self) -> WordScorer | None:
         if self._model_key not in self.model_container:
-            reason = 'cleanup() was called, or the pool was made before the decoder'
-            raise BadInput('decoder', f'its model is not in this process: {reason}')
+            reason = 'cleanup() was called, or the pool was created before the decoder'
+            raise BadInput('decoder', f'the model is not in this process: {reason}')
         return self.model_container[self._model_key]
 
     def cleanup(self) -> None:
-        """Forgets the model."""
+        """Removes the model from `model_container`."""
         self.model_container.pop(self._model_key, None)
 
     def save_to_dir(self, filepath: str | os.PathLike) -> None:
-        """Writes `alphabet.json`, and for a model `language_model/` with its unigrams, weights and ARPA file or run.
+        """Saves the decoder in pyctcdecode's format.
+
+        Writes `alphabet.json` and, if there is a language model, the folder `language_model/` with the unigrams, the
+        weights and a copy of the ARPA file or run.
 
         Args:
-            filepath: The folder, which may exist.
+            filepath: The folder; created if it does not exist.
 
         Raises:
-            BadInput: The model is a mixture, which has no file of its own.
+            BadInput: The language model is a mixture, which has no single file.
         """
         decoder_folders.write(pathlib.Path(filepath), self._alphabet, self._language_model)
 
     @classmethod
     def load_from_dir(cls, filepath: str | os.PathLike, unigram_encoding: str = 'utf-8') -> BeamSearchDecoderCTC:
-        """Returns the decoder that `save_to_dir`, also that of pyctcdecode, wrote.
+        """Loads a decoder saved by `save_to_dir`, or by pyctcdecode.
 
         Args:
             filepath: The folder.
             unigram_encoding: The encoding of `unigrams.txt`.
 
         Raises:
-            BadInput: A file is missing or damaged; or the model is a binary file of KenLM.
+            BadInput: A file is missing or damaged, or the model is a KenLM binary file.
         """
         return cls(*decoder_folders.read(pathlib.Path(filepath), unigram_encoding))
 
@@ -149,7 +158,11 @@ class BeamSearchDecoderCTC:
         unk_score_offset: float | None = None,
         lm_score_boundary: bool | None = None,
     ) -> None:
-        """Changes those that are not None. Without a model it does nothing. Raises BadInput as `build_ctcdecoder`."""
+        """Sets the parameters that are not None; see `build_ctcdecoder`. Does nothing without a language model.
+
+        Raises:
+            BadInput: A number is not finite, or the model has no end-of-sentence token to score.
+        """
         if self._language_model:
             self._language_model.set_weights(alpha, beta, unk_score_offset, lm_score_boundary)
 
@@ -163,7 +176,7 @@ class BeamSearchDecoderCTC:
         hotword_weight: float = DEFAULT_HOTWORD_WEIGHT,
         lm_start_state: kenlm.State | None = None,
     ) -> str:
-        """Returns the best text; see `decode_beams`, of which it is the first with `prune_history`."""
+        """Returns the best text: the first result of `decode_beams` with `prune_history=True`."""
         limits = Limits(beam_width, beam_prune_logp, token_min_logp, True)
         return ' '.join(self._search(logits, limits, hotwords, hotword_weight, lm_start_state)[0].text.words())
 
@@ -178,24 +191,27 @@ class BeamSearchDecoderCTC:
         hotword_weight: float = DEFAULT_HOTWORD_WEIGHT,
         lm_start_state: kenlm.State | None = None,
     ) -> list[OutputBeam]:
-        """Returns what the search ends with, different texts, best first.
+        """Decodes an utterance.
 
         Args:
-            logits: Probabilities, log-probabilities or logits of the labels, F x N. Values within [0, 1] are
-                probabilities, and each frame must sum to one, apart from rounding in float16, bfloat16 or uint8. Frames
-                are normalised.
-            beam_width: The most hypotheses that are kept after each frame.
-            beam_prune_logp: How far below the best one others are kept, as a negative number.
-            token_min_logp: Labels with a smaller log-probability are skipped, except the best of the frame.
-            prune_history: Keep only the best of hypotheses that the model cannot distinguish.
-            hotwords: Words that are worth more, also as phrases. The model need not know them. A warning names those
-                that the labels cannot spell. They keep up to `beam_width` hypotheses more.
-            hotword_weight: Added for each of them that is complete.
-            lm_start_state: `last_lm_state` of what was said before.
+            logits: Probabilities, log-probabilities or logits of the labels, F x N; each frame is normalised. If all
+                values are in [0, 1], they are probabilities, and each frame must sum to one up to rounding in float16,
+                bfloat16 or uint8.
+            beam_width: The maximum number of hypotheses to keep after each frame.
+            beam_prune_logp: The score of the worst hypothesis to keep, relative to the best; negative.
+            token_min_logp: The minimum log-probability of a label; the best label of a frame is always used.
+            prune_history: Whether to keep only the best of the hypotheses that the model cannot distinguish.
+            hotwords: Words or phrases to boost, known to the model or not. A warning lists words that the labels cannot
+                spell. Hotwords keep up to `beam_width` additional hypotheses.
+            hotword_weight: The score added for each complete hotword.
+            lm_start_state: The `last_lm_state` of the preceding utterance.
+
+        Returns:
+            Distinct texts, best first.
 
         Raises:
-            BadInput: The logits have another shape, are no numbers, or are probabilities of which a frame does not sum
-                to one; or an option is none that is allowed.
+            BadInput: The logits have the wrong shape or type, the probabilities of a frame do not sum to one, or an
+                option has an invalid value.
         """
         limits = Limits(beam_width, beam_prune_logp, token_min_logp, prune_history)
         beams, labels = [], self._alphabet.parsed_labels()
@@ -210,13 +226,13 @@ class BeamSearchDecoderCTC:
         return self._map(pool, functools.partial(self.decode, **options), logits_list)
 
     def decode_beams_batch(self, pool: Any, logits_list: Iterable[np.ndarray], **options: Any) -> list[list[BatchBeam]]:
-        """Returns what `decode_beams` does for each utterance, without states.
+        """Returns the results of `decode_beams` for each utterance, without language model states.
 
         Args:
-            pool: A pool of processes that were forked after the decoder was built; None for none. A network, which a
-                forked process cannot run, decodes here.
+            pool: A pool of processes forked after the decoder was built; None to decode in this process. Decoders with
+                a network always run in this process, because forked processes cannot use JAX.
             logits_list: The logits of each utterance.
-            **options: Those of `decode_beams`, by name.
+            **options: Keyword arguments of `decode_beams`.
         """
         return self._map(pool, functools.partial(self._batch_beams, **options), logits_list)
 
@@ -239,13 +255,13 @@ class BeamSearchDecoderCTC:
         hotword_weight: float,
         state: kenlm.State | None,
     ) -> list[Result]:
-        """Checks what `decode` and `decode_beams` are given, and searches."""
+        """Validates the arguments of `decode` and `decode_beams`, and searches."""
         limits.check()
-        lm, allowed = self._language_model, 'must be None, or with a model the last_lm_state of an earlier result'
+        lm, allowed = self._language_model, 'must be None or, with a model, the last_lm_state of a result'
         require(state is None or (lm is not None and isinstance(state, kenlm.State)), 'lm_start_state', state, allowed)
         words = Hotwords(hotwords, hotword_weight)
         if unspellable := self._alphabet.unspellable(words.words):
-            warnings.warn(f'hotwords={unspellable}: ignored, the labels cannot spell them', stacklevel=3)
+            warnings.warn(f'hotwords={unspellable}: ignored, because the labels cannot spell them', stacklevel=3)
         log_p_FxN = log_probabilities(logits, len(self._alphabet.labels))
         scorer = lm or WordCounter()
         begin = scorer.get_start_state() if state is None else state
@@ -263,25 +279,29 @@ def build_ctcdecoder(
     *,
     kenlm_model_path: kenlm.Path | None = None,
 ) -> BeamSearchDecoderCTC:
-    """Builds a decoder.
+    """Builds a CTC beam search decoder.
 
     Args:
-        labels: The labels of the acoustic model, in the order of its outputs: characters, or subwords. The space is ' '
-            or `|`. The blank is '', `<pad>`, `[PAD]` or `_`; else it is the column after the last label.
-        kenlm_model: What `nplm_jax.kenlm.Model` takes, or such a model; None for none.
-        unigrams: The known words; by default the vocabulary of the model.
-        alpha: Weight of log P of the words.
-        beta: Added for each word.
-        unk_score_offset: Added to log10 P of an unknown word.
-        lm_score_boundary: Whether texts begin and end as sentences do.
-        kenlm_model_path: pyctcdecode's name of `kenlm_model`.
+        labels: The labels of the acoustic model in the order of its outputs, characters or subwords. The space is ' '
+            or `|`. The blank is '', `<pad>`, `[PAD]` or `_`; if there is none, it is the column after the last label.
+        kenlm_model: An `nplm_jax.kenlm.Model`, or its first argument; None to decode without a language model.
+        unigrams: The known words; default: the vocabulary of the model.
+        alpha: The weight of log P of the words.
+        beta: The score added for each word.
+        unk_score_offset: The score added to log10 P of unknown words.
+        lm_score_boundary: Whether texts start in the sentence-initial state and the end of sentence is scored.
+        kenlm_model_path: An alias of `kenlm_model`, as in pyctcdecode.
+
+    Returns:
+        The decoder.
 
     Raises:
-        BadInput: The labels are not different or spell no known word, no model can be loaded, or a number is none.
+        BadInput: A label is repeated, the labels cannot spell any known word, the model cannot be loaded, or a weight
+            is not a finite number.
     """
     alphabet = Alphabet.build_alphabet(labels)
     both = kenlm_model is not None and kenlm_model_path is not None
-    require(not both, 'kenlm_model_path', kenlm_model_path, 'is another name of kenlm_model: give one of them')
+    require(not both, 'kenlm_model_path', kenlm_model_path, 'is an alias of kenlm_model; pass only one of them')
     given = kenlm_model if kenlm_model_path is None else kenlm_model_path
     if given is None:
         require(unigrams is None, 'unigrams', unigrams, 'requires kenlm_model')
@@ -291,6 +311,6 @@ def build_ctcdecoder(
     characters = {*''.join(alphabet.labels)}
     can_spell = not lm.words or any(characters.issuperset(word) for word in lm.words)
     example = next(iter(sorted(lm.words)), '')
-    allowed = f'no word that the model knows, such as {example!r}, can be spelled in them: upper and lower case differ'
+    allowed = f'cannot spell any word of the model, such as {example!r}; do upper and lower case match?'
     require(can_spell, 'labels', labels, allowed)
     return BeamSearchDecoderCTC(alphabet, lm)

@@ -3,13 +3,15 @@
     nplm decode runs/brown-lstm runs/brown-kneser_ney_5 --emissions=test.npz --labels=labels.txt --lexicon=lexicon.txt
     nplm decode runs/brown-lstm --emissions=valid.npz --labels=... --lexicon=... --references=valid.txt --tune
 
-The file of --emissions has an array for each utterance, frames x labels: natural log-probabilities; the probabilities
-of each frame must sum to one. The file of --labels has one label per line, in the order of the columns, including the
-CTC blank and the label between words. The file of --lexicon has lines `word l a b e l s |`; a word may have several
-lines. Out-of-vocabulary words are scored as <rare>. Without --lexicon the search finds any words that the labels spell
-and penalizes out-of-vocabulary words. The file of --references has lines `UTTERANCE words` and requires the package
-rapidfuzz. RUN may also be an ARPA file. Prints `UTTERANCE words`, separated by a tab; with --references, the word error
-rate on stderr; with --tune, the best weights as flags.
+RUN may also be an ARPA file. Input files:
+    --emissions   one array per utterance, frames x labels: natural log-probabilities, normalised in each frame
+    --labels      one label per line, in the order of the columns, including the CTC blank and the label between words
+    --lexicon     lines `word l a b e l s |`; a word may have several lines
+    --references  lines `UTTERANCE words`; requires the package rapidfuzz
+
+With --lexicon, out-of-vocabulary words are scored as <rare>. Without it, the search finds any words that the labels
+spell and penalizes out-of-vocabulary words. Prints `UTTERANCE words`, separated by a tab; with --references, the word
+error rate on stderr; with --tune, the best weights as flags.
 """
 
 import argparse
@@ -34,39 +36,41 @@ from nplm_jax.utils.io import expand
 from nplm_jax.utils.untrusted import open_regular, read_lines
 
 _MAX_UTTERANCES = 100_000
-_TOLERANCE = 0.05  # of the sum of the probabilities of a frame: rounding in bfloat16
+_TOLERANCE = 0.05  # of the sum of the probabilities of a frame; allows rounding to bfloat16
 _SILENCE = '|'
-_ROUNDS = 2  # of --tune: search, tune on what was found, search again
+_ROUNDS = 2  # of --tune: tune on the results of the search, then search again
 
 
 def define(parser: Parser) -> None:
     """Adds the flags."""
     parser.add_runs()
-    parser.add_argument('--emissions', required=True, metavar='FILE.npz', help='emissions; required')
+    emissions = 'one array (frames x labels) of log-probabilities per utterance; required'
+    parser.add_argument('--emissions', required=True, metavar='FILE.npz', help=emissions)
     labels = 'labels of the acoustic model, one per line; required'
     parser.add_argument('--labels', required=True, metavar='FILE', help=labels)
-    parser.add_argument('--lexicon', default='', metavar='FILE', help='words and their spellings; default: any words')
+    parser.add_argument('--lexicon', default='', metavar='FILE', help='spellings of words; default: any words')
     parser.add_argument('--references', default='', metavar='FILE', help='reference transcripts; default: none')
     parser.add_owned('references', '--tune', action='store_true', help='print weights tuned on the references')
     weights = 'mixture weights of several runs, as in nplm score; default: equal'
     parser.add_argument('--weights', default='', help=weights)
-    parser.add_argument('--lm_weight', type=float, default=1.0, help='weight of log P of the words')
-    parser.add_argument('--word_score', type=float, default=0.0, help='added for each word')
+    parser.add_argument('--lm_weight', type=float, default=1.0, help='weight of the log-probability of the words')
+    parser.add_argument('--word_score', type=float, default=0.0, help='score added for each word')
     parser.add_argument('--blank', default='-', help="CTC's blank label")
-    parser.add_argument('--silence', default=_SILENCE, help='label between words')
+    parser.add_argument('--silence', default=_SILENCE, help='label that separates words')
     parser.add_argument('--beam_width', type=int, default=50, help='number of hypotheses to keep')
     parser.add_output('file to write the words or the weights to; default: stdout')
 
 
 def main(flags: argparse.Namespace) -> None:
-    """Decodes."""
+    """Decodes the utterances, or tunes the weights."""
     require(flags.beam_width > 0, '--beam_width', flags.beam_width, 'must be 1 or more')
     require(not flags.weights or len(flags.runs) > 1, '--weights', flags.weights, 'requires two or more runs')
 
     labels = [line.rstrip('\n') for _, line in read_lines(expand('--labels', flags.labels))]
     allowed = f'must be one of the {len(labels)} labels of --labels'
     require(flags.blank in labels, '--blank', flags.blank, allowed)
-    may_be_missing = flags.silence == _SILENCE and not flags.lexicon  # labels such as subwords show where words begin
+    # Subwords mark the beginnings of words, so they need no silence.
+    may_be_missing = flags.silence == _SILENCE and not flags.lexicon
     require(flags.silence in labels or may_be_missing, '--silence', flags.silence, allowed)
     lexicon = read_lexicon(flags.lexicon, labels) if flags.lexicon else None
     emissions = read_emissions(flags, len(labels))
@@ -75,7 +79,7 @@ def main(flags: argparse.Namespace) -> None:
     mixed = read_weights(flags.weights, flags.runs)[0].tolist() if len(flags.runs) > 1 else None
     model = Model(flags.runs if mixed else flags.runs[0], mixed)
     if lexicon and (unknown := sum(word not in model for word in lexicon)):
-        words = f'{unknown:,} of {len(lexicon):,} words of the lexicon are not in the vocabulary, read as {RARE}'
+        words = f'{unknown:,} of {len(lexicon):,} words of the lexicon are unknown and are scored as {RARE}'
         print(words, file=sys.stderr)
     chosen = decoder.Weights(flags.lm_weight, flags.word_score)
 
@@ -103,22 +107,44 @@ def main(flags: argparse.Namespace) -> None:
 
 
 def read_lexicon(path: str, labels: Sequence[str]) -> dict[str, list[list[str]]]:
-    """Returns the spellings of each word. Raises BadInput, which names the line, for one that is not in the labels."""
+    """Reads a lexicon.
+
+    Args:
+        path: The value of --lexicon.
+        labels: The labels.
+
+    Returns:
+        Word -> its spellings, each a list of labels.
+
+    Raises:
+        BadInput: The file cannot be read, is empty, or a line is malformed or has an unknown label.
+    """
     lexicon: dict[str, list[list[str]]] = {}
     known, file = set(labels), expand('--lexicon', path)
     for number, line in read_lines(file):
         word, *spelling = line.split() or ['']
         if not spelling:
-            raise BadInput(f'{file}:{number}', 'no word and spelling')
+            raise BadInput(f'{file}:{number}', 'expected a word and its labels')
         if strange := [label for label in spelling if label not in known]:
             raise BadInput(f'{file}:{number}', f'{strange[0]!r} is not one of the {len(known)} labels of --labels')
         lexicon.setdefault(word, []).append(spelling)
-    require(bool(lexicon), '--lexicon', path, 'holds no words')
+    require(bool(lexicon), '--lexicon', path, 'contains no words')
     return lexicon
 
 
 def read_emissions(flags: argparse.Namespace, num_labels: int) -> dict[str, np.ndarray]:
-    """Returns the emissions by utterance. Raises BadInput for a file that is damaged, empty or of other labels."""
+    """Reads the file of --emissions.
+
+    Args:
+        flags: The flags of `nplm decode`.
+        num_labels: The number of labels.
+
+    Returns:
+        Utterance -> natural log-probabilities, float64, frames x labels.
+
+    Raises:
+        BadInput: The file is damaged or empty, or an array does not fit the labels.
+    """
     arrays: dict[str, np.ndarray] = {}
     name, path = f'--emissions={flags.emissions!r}', expand('--emissions', flags.emissions)
     with open_regular(name, path) as file, open_zip(name, 'cannot be read', file, _MAX_UTTERANCES) as archive:
@@ -131,36 +157,47 @@ def read_emissions(flags: argparse.Namespace, num_labels: int) -> dict[str, np.n
                     raise BadInput(name, f'{utterance!r} cannot be read ({first_line(error)})') from None
             _check_frames(f'--emissions: {utterance}', array, num_labels)
             arrays[utterance] = log_probabilities(array, num_labels, f'--emissions: {utterance}')
-    require(bool(arrays), '--emissions', flags.emissions, 'holds no utterance')
+    require(bool(arrays), '--emissions', flags.emissions, 'contains no utterances')
     return arrays
 
 
 def _check_frames(name: str, emissions_FxN: np.ndarray, num_labels: int) -> None:
     """Raises BadInput unless each frame has log-probabilities of all labels.
 
-    Scores, padding and a transposed array would be decoded into words without a hint that they are wrong.
+    Without this check, logits, padding and transposed arrays would be decoded into wrong words without a warning.
     """
     shape = emissions_FxN.shape
     is_matrix = emissions_FxN.ndim == 2 and emissions_FxN.dtype.kind == 'f' and len(emissions_FxN) > 0
-    require(is_matrix, name, f'{emissions_FxN.dtype} {shape}', 'must be floats, frames x labels')
+    require(is_matrix, name, f'{emissions_FxN.dtype} {shape}', 'must be a float array, frames x labels')
     transposed = '; is the array transposed?' if len(emissions_FxN) == num_labels else ''
-    require(shape[1] == num_labels, name, shape, f'must have {num_labels} columns, one a label{transposed}')
+    require(shape[1] == num_labels, name, shape, f'must have {num_labels} columns, one per label{transposed}')
     with np.errstate(over='ignore', invalid='ignore'):
         sums_F = np.exp(emissions_FxN.astype(np.float64)).sum(axis=1)
     if (wrong_F := ~(np.abs(sums_F - 1) <= _TOLERANCE)).any():  # or NaN
         frame = int(wrong_F.argmax())
-        problem = f'the probabilities of frame {frame} sum to {sums_F[frame]:.4g}, must sum to 1{transposed}'
-        raise BadInput(name, f'{problem}; give natural log-probabilities (log_softmax)', value=shape)
+        problem = f'the probabilities of frame {frame} sum to {sums_F[frame]:.4g}, not to 1{transposed}'
+        raise BadInput(name, f'{problem}; expected natural log-probabilities (log_softmax)', value=shape)
 
 
 def read_references(flags: argparse.Namespace, utterances: dict[str, np.ndarray]) -> dict[str, list[str]]:
-    """Returns the words of each utterance, in the order of the emissions. Raises BadInput where one is missing."""
+    """Reads the file of --references.
+
+    Args:
+        flags: The flags of `nplm decode`.
+        utterances: The emissions of each utterance.
+
+    Returns:
+        Utterance -> words, in the order of the emissions; empty without --references.
+
+    Raises:
+        BadInput: The file cannot be read, lacks an utterance, or has no words.
+    """
     if not flags.references:
         return {}
     rows = (line.split() for _, line in read_lines(expand('--references', flags.references)))
     words = {row[0]: row[1:] for row in rows if row}
     for name in utterances:
-        require(name in words, '--references', flags.references, f'has no line of the utterance {name!r}')
+        require(name in words, '--references', flags.references, f'has no line for the utterance {name!r}')
     references = {name: words[name] for name in utterances}
     require(any(references.values()), '--references', flags.references, 'has no words; the error rate is undefined')
     return references

@@ -1,16 +1,16 @@
-"""CTC beam search with any model, over the words of a lexicon or without one.
+"""CTC beam search with any language model, with or without a lexicon.
 
     from nplm_jax import decoding, kenlm
 
     decoder = decoding.Decoder(kenlm.Model('runs/brown-lstm'), tokens, lexicon, decoding.Weights(1.5, 0.5))
     best = decoder.decode(emissions)[0]
 
-The score of a hypothesis is the log-probability of all its alignments, plus `lm_weight` times that of its words and of
-the end of the sentence, plus `word_score` for each word; all logarithms are natural.
+The score of a hypothesis is the log-probability of all its alignments, plus `lm_weight` times the log-probability of
+its words and of the end of sentence, plus `word_score` for each word. All logarithms are natural.
 
-With a lexicon, a hypothesis inside a word has the score of the best word that it can become, by log P at the beginning
-of a sentence. Without one, words are what stands between silences, or between subwords that begin with `▁`, and a word
-that the model does not know costs what it does in `build_ctcdecoder`.
+With a lexicon, a partial word is scored as its best completion, by log P at the beginning of a sentence. Without a
+lexicon, silences separate words, or subwords starting with `▁` begin them, and unknown words get the penalty of
+`build_ctcdecoder`.
 
 Dims: F frames, N tokens, A hypotheses of all lists.
 """
@@ -36,11 +36,11 @@ from nplm_jax.utils.errors import require
 
 @dataclasses.dataclass(frozen=True)
 class Weights:
-    """What is added to the emissions.
+    """Weights of the language model and of the number of words, relative to the emissions.
 
     Attributes:
-        lm_weight: Weight of log P of the words.
-        word_score: Added for each word.
+        lm_weight: The weight of log P of the words.
+        word_score: The score added for each word.
     """
 
     lm_weight: float = 1.0
@@ -52,10 +52,10 @@ class Hypothesis:
     """A result of the search.
 
     Attributes:
-        words: Its words.
-        score: The total.
-        emission: Log-probability of its alignments.
-        log_p: Log P of its words and of the end, by the model.
+        words: The words.
+        score: The total score.
+        emission: The log-probability of all alignments, nats.
+        log_p: Log P of the words and of the end of sentence by the language model, nats.
     """
 
     words: tuple[str, ...]
@@ -65,7 +65,7 @@ class Hypothesis:
 
 
 class Decoder:
-    """A beam search whose words a model scores."""
+    """A CTC beam search decoder with an optional language model and lexicon."""
 
     def __init__(
         self,
@@ -80,54 +80,58 @@ class Decoder:
         beam_prune_logp: float = -25.0,
         token_min_logp: float = -10.0,
     ) -> None:
-        """Prepares the search.
+        """Creates a decoder.
 
         Args:
-            model: The model, also what `nplm_jax.load` returned; None for none.
+            model: The language model; None to decode without one.
             tokens: The tokens of the acoustic model, in the order of its outputs.
-            lexicon: The spellings of each word. Words that the model does not know are `<unk>` to it. None for any
-                words that the tokens spell.
-            weights: The weights of the model and of the number of words.
-            blank: The token of no output.
-            silence: The token between words.
-            beam_width: The most hypotheses that are kept after each frame.
-            beam_prune_logp: How far below the best hypothesis others are kept, as a negative number.
-            token_min_logp: Tokens with a smaller log-probability continue no hypothesis.
+            lexicon: The spellings of each word in tokens. Words unknown to the model are scored as `<unk>`. None allows
+                any words that the tokens spell.
+            weights: The weights of the language model and of the number of words.
+            blank: The CTC blank.
+            silence: The token that separates words.
+            beam_width: The maximum number of hypotheses to keep after each frame.
+            beam_prune_logp: The score of the worst hypothesis to keep, relative to the best; negative.
+            token_min_logp: The minimum log-probability of a token.
 
         Raises:
-            BadInput: A token is missing, or the model has no end of sentences; or the lexicon is empty, or has other
-                tokens; or a number is none that is allowed.
+            BadInput: The tokens lack the blank or the silence, the model has no end-of-sentence token, the lexicon is
+                empty or has unknown tokens, or a number is out of range.
         """
         model = kenlm.Model(model) if isinstance(model, LoadedModel) else model
-        places = {token: i for i, token in enumerate(tokens)}
-        require(len(places) == len(tokens), 'tokens', len(tokens), 'must be different')
-        require(blank in places, 'blank', blank, 'must be one of the tokens')
-        require(model is None or END in model, 'model', model, 'has no mark at the end of sentences, which is scored')
+        indices = {token: i for i, token in enumerate(tokens)}
+        require(len(indices) == len(tokens), 'tokens', len(tokens), 'must be distinct')
+        require(blank in indices, 'blank', blank, 'must be one of the tokens')
+        require(model is None or END in model, 'model', model, 'has no end-of-sentence token')
         self._limits = Limits(beam_width, beam_prune_logp, token_min_logp, prune_history=lexicon is None)
         self._limits.check()
         self._lm: Scorer = WordCounter(weights.word_score)
         if model is not None:
             options: dict[str, Any] = {} if lexicon is None else {'unigrams': [], 'unk_score_offset': 0.0}
             self._lm = WordScorer(model, alpha=weights.lm_weight, beta=weights.word_score, **options)
-        self._blank, self._num_tokens, self._trie = places[blank], len(tokens), None
+        self._blank, self._num_tokens, self._trie = indices[blank], len(tokens), None
         if lexicon is None:
             marks = {blank: '', silence: ' '}
             self._labels = Alphabet.build_alphabet(marks.get(token, token) for token in tokens).parsed_labels()
             return
-        require(silence in places, 'silence', silence, 'must be one of the tokens')
-        require(bool(lexicon), 'lexicon', '', 'must have a word')
+        require(silence in indices, 'silence', silence, 'must be one of the tokens')
+        require(bool(lexicon), 'lexicon', '', 'must contain a word')
         known_word = model is None or any(word in model for word in lexicon)
-        require(known_word, 'lexicon', next(iter(lexicon)), 'no word of it is in the vocabulary of the model')
-        self._trie = Trie(lexicon, places, places[silence], self._lm)
+        require(known_word, 'lexicon', next(iter(lexicon)), 'none of its words is in the vocabulary of the model')
+        self._trie = Trie(lexicon, indices, indices[silence], self._lm)
 
     def decode(self, emissions_FxN: np.ndarray) -> list[Hypothesis]:
-        """Returns the hypotheses that the search ends with, different in their words, best first.
+        """Decodes an utterance.
 
         Args:
-            emissions_FxN: Log-probabilities of the tokens in each frame, or what `decode_beams` takes.
+            emissions_FxN: Log-probabilities (nats), probabilities or logits of the tokens in each frame; see
+                `ctcdecoder.BeamSearchDecoderCTC.decode_beams`.
+
+        Returns:
+            Hypotheses with distinct words, best first.
 
         Raises:
-            BadInput: They have another shape, or numbers that are none of these.
+            BadInput: The array has the wrong shape or type, or the probabilities of a frame do not sum to one.
         """
         results = search(log_probabilities(emissions_FxN, self._num_tokens), self._prefixes(), self._limits)
         return [Hypothesis(tuple(r.text.words()), r.score, r.logit_score, r.log_p) for r in results]
@@ -139,14 +143,14 @@ class Decoder:
 
 
 def tune(lists: Sequence[Sequence[Hypothesis]], references: Sequence[Sequence[str]]) -> tuple[Weights, float]:
-    """Finds weights that put hypotheses with few word errors first, by `reranking.tune`.
+    """Tunes the weights to minimise the word error rate of the best hypotheses; see `reranking.tune`.
 
     Args:
         lists: The hypotheses of each utterance.
-        references: Its words.
+        references: The reference words of each utterance.
 
     Returns:
-        The weights, and the word error rate of these lists with them.
+        The weights, and the word error rate of these lists with the tuned weights.
     """
     rows = [(h, reference) for hypotheses, reference in zip(lists, references) for h in hypotheses]
     log_p_A = reranking.finite([h.log_p for h, _ in rows])
@@ -155,12 +159,12 @@ def tune(lists: Sequence[Sequence[Hypothesis]], references: Sequence[Sequence[st
     groups = np.split(np.arange(len(rows)), np.cumsum([len(hypotheses) for hypotheses in lists])[:-1])
     start_F, num_words = np.array([1.0, 1.0, 0.0]), sum(map(len, references))
     (emission, lm, word), edits = reranking.tune(scores_AxF, groups, edits_A, start_F)
-    if emission <= 0:  # no search has a negative weight of the emissions
+    if emission <= 0:  # a search cannot use a negative weight of the emissions
         return Weights(), reranking.first_edits(scores_AxF @ start_F, groups, edits_A) / num_words
     return Weights(lm / emission, word / emission), edits / num_words
 
 
 def word_error_rate(hypotheses: Iterable[Sequence[str]], references: Iterable[Sequence[str]]) -> float:
-    """Returns the insertions, deletions and substitutions of words over the words of the references."""
+    """Returns the word error rate: word insertions, deletions and substitutions per reference word."""
     pairs = list(zip(hypotheses, references))
     return sum(reranking.word_edits(*pair) for pair in pairs) / sum(len(reference) for _, reference in pairs)

@@ -1,4 +1,4 @@
-"""The folders of pyctcdecode: `alphabet.json`, and `language_model/` with unigrams, weights and an ARPA file or run."""
+"""Saving and loading of decoders in pyctcdecode's format."""
 
 import dataclasses
 import json
@@ -14,19 +14,19 @@ from nplm_jax.utils.errors import BadInput, first_line, require
 from nplm_jax.utils.io import write_atomically
 
 ALPHABET, LANGUAGE_MODEL = 'alphabet.json', 'language_model'
-_UNIGRAMS, _ATTRS = 'unigrams.txt', 'attrs.json'  # of language_model
+_UNIGRAMS, _ATTRS = 'unigrams.txt', 'attrs.json'  # files of language_model/
 _WEIGHTS = 'alpha', 'beta', 'unk_score_offset', 'score_boundary'  # in the order of WordScorer's arguments
 
 
 def write(folder: pathlib.Path, alphabet: Alphabet, lm: WordScorer | None) -> None:
-    """Writes a folder, which may exist. Raises BadInput for a mixture, which has no file of its own."""
+    """Saves a decoder; see `BeamSearchDecoderCTC.save_to_dir`. Raises BadInput for a mixture."""
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / ALPHABET, json.dumps(dataclasses.asdict(alphabet)))
     if lm is None:
         return
     path, target = lm.model.path, folder / LANGUAGE_MODEL
     if isinstance(path, list):
-        raise BadInput('kenlm_model', 'is a mixture, which has no file of its own', value=path)
+        raise BadInput('kenlm_model', 'is a mixture, which has no single file to save', value=path)
     source = pathlib.Path(os.fsdecode(path))
     target.mkdir(exist_ok=True)
     write_atomically(target / _UNIGRAMS, '\n'.join(sorted(lm.words)))
@@ -38,21 +38,21 @@ def write(folder: pathlib.Path, alphabet: Alphabet, lm: WordScorer | None) -> No
 
 
 def read(folder: pathlib.Path, unigram_encoding: str) -> tuple[Alphabet, WordScorer | None]:
-    """Returns the labels and the model of a folder. Raises BadInput if a file is missing or damaged."""
+    """Loads the labels and the language model of a decoder. Raises BadInput if a file is missing or damaged."""
     alphabet = Alphabet(**_read_object(folder / ALPHABET, {'labels': list, 'is_bpe': bool}))
     target = folder / LANGUAGE_MODEL
     if not target.is_dir():
         return alphabet, None
     weights = _read_object(target / _ATTRS, dict.fromkeys(_WEIGHTS, object))
     models = [path for path in target.iterdir() if path.name not in (_UNIGRAMS, _ATTRS)]
-    require(len(models) == 1, 'filepath', str(target), 'must hold one model beside unigrams.txt and attrs.json')
+    require(len(models) == 1, 'filepath', str(target), 'must contain one model, besides unigrams.txt and attrs.json')
     unigrams = target / _UNIGRAMS
     words = unigrams.read_text(unigram_encoding).splitlines() if unigrams.is_file() else None
     return alphabet, WordScorer(kenlm.Model(models[0]), words, *(weights[name] for name in _WEIGHTS))
 
 
 def _read_object(file: pathlib.Path, types: dict[str, type]) -> dict[str, Any]:
-    """Returns a JSON object. Raises BadInput, which names the file, if it has other keys or types."""
+    """Reads a JSON object. Raises BadInput if its keys or types differ from `types`."""
     try:
         read = json.loads(file.read_bytes())
     except (OSError, ValueError) as error:

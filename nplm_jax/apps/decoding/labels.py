@@ -1,6 +1,6 @@
-"""The labels of a CTC model: characters, or subwords of which `▁` or the absence of `##` marks the beginning of a word.
+"""Labels of a CTC model: characters, or subwords that mark word beginnings by `▁` or continuations by `##`.
 
-The rules are those of pyctcdecode, so that labels of NeMo and of transformers are read alike.
+The rules are those of pyctcdecode, for labels of NeMo and of transformers.
 """
 
 import dataclasses
@@ -10,20 +10,20 @@ from collections.abc import Iterable
 from nplm_jax.utils.errors import require
 
 BEGIN, INSIDE, UNK_TOKEN = '▁', '##', '⁇'
-BLANK_TOKEN_PTN = re.compile(r'^[<\[]pad[>\]]$', re.IGNORECASE)  # names of pyctcdecode, which transformers imports
+BLANK_TOKEN_PTN = re.compile(r'^[<\[]pad[>\]]$', re.IGNORECASE)  # names as in pyctcdecode; transformers imports them
 UNK_TOKEN_PTN = re.compile(r'^[<\[]unk[>\]]$', re.IGNORECASE)
 _SPECIAL = re.compile(r'[<\[].+[>\]]')
 
 
 @dataclasses.dataclass(frozen=True)
 class Label:
-    """What a label does to a text.
+    """The effect of a label on a text.
 
     Attributes:
-        text: The characters that it appends.
-        begins_word: Whether it ends the word before it.
-        ends_word: Whether the label after it begins a word.
-        is_blank: Whether it is CTC's blank, which appends nothing.
+        text: The characters to append.
+        begins_word: Whether the label begins a new word.
+        ends_word: Whether the next label begins a new word.
+        is_blank: Whether the label is the CTC blank, which appends nothing.
     """
 
     text: str
@@ -34,11 +34,11 @@ class Label:
 
 @dataclasses.dataclass(frozen=True)
 class Alphabet:
-    """Labels in one form: the blank is '', the space ' '; subwords have `▁` at the beginning of a word.
+    """Normalised labels: the blank is '', the space is ' ', and `▁` marks subwords that begin a word.
 
     Attributes:
         labels: The labels, in the order of the columns.
-        is_bpe: Whether they are subwords.
+        is_bpe: Whether the labels are subwords.
     """
 
     labels: list[str]
@@ -46,14 +46,17 @@ class Alphabet:
 
     @classmethod
     def build_alphabet(cls, labels: Iterable[str]) -> 'Alphabet':
-        """Brings labels into this form. A blank is appended where there is none.
+        """Normalises labels, and appends a blank if there is none.
 
         Args:
-            labels: The labels. `<pad>` and `[PAD]` are blanks, and so is `_` if there is no other; `|` is a space if
-                there is no other.
+            labels: The labels. `<pad>` and `[PAD]` are blanks. `_` is the blank if there is no other, and `|` is the
+                space if there is no other.
+
+        Returns:
+            The normalised labels.
 
         Raises:
-            BadInput: They are no strings, not different, or a space is one of several subwords.
+            BadInput: The labels are not distinct strings, or a subword contains a space.
         """
         given = list(labels) if isinstance(labels, Iterable) and not isinstance(labels, str) else []
         are_strings = bool(given) and all(isinstance(label, str) for label in given)
@@ -70,17 +73,18 @@ class Alphabet:
             for mark, meant in (('|', ' '), ('_', '')):
                 read = [meant if label == mark and meant not in read else label for label in read]
         twice = sorted({label for label in read if read.count(label) > 1}) if len({*read}) < len(read) else []
-        require(not twice, 'labels', twice, 'must be different')
+        require(not twice, 'labels', twice, 'must be distinct')
         spaced = [label for label in read if is_bpe and ' ' in label]
-        require(not spaced, 'labels', spaced, f'must be without spaces: other labels have the mark {BEGIN} or {INSIDE}')
+        allowed = f'must not contain spaces, because other labels have the marker {BEGIN} or {INSIDE}'
+        require(not spaced, 'labels', spaced, allowed)
         return cls(read if '' in read else [*read, ''], is_bpe)
 
     def parsed_labels(self) -> list[Label]:
-        """Returns what each label does."""
+        """Returns the effect of each label."""
         return [self._rule(label) for label in self.labels]
 
     def unspellable(self, words: Iterable[str]) -> list[str]:
-        """Returns the words that no sequence of labels spells."""
+        """Returns the words that the labels cannot spell."""
         rules = [rule for rule in self.parsed_labels() if rule.text]
         first, later = {rule.text for rule in rules}, {rule.text for rule in rules if not rule.begins_word}
         longest = max(map(len, first), default=0)
@@ -107,7 +111,7 @@ class Alphabet:
 
 
 def _to_begin_mark(label: str) -> str:
-    """Returns a label of an alphabet with `##` inside words in one with `▁` at their beginning."""
+    """Converts a label from the `##` convention (continuations) to the `▁` convention (word beginnings)."""
     if label.startswith(INSIDE):
         return label.removeprefix(INSIDE)
     is_special = _SPECIAL.fullmatch(label) or label in ('', BEGIN, BEGIN + UNK_TOKEN + BEGIN)

@@ -1,7 +1,10 @@
-"""Alternatives in the n-best formats of Moses and Kaldi, re-ranked by a model and the scores that they come with.
+"""Re-ranking of n-best lists in the formats of Moses and Kaldi.
 
 Moses: `id ||| words ||| scores ||| ...`. Spaces around the separators are not part of a field. An empty second field is
-an empty sentence. Kaldi: `UTTERANCE-N words`, and files of `UTTERANCE-N cost`, as `nbest-to-linear` writes them.
+an empty sentence. Kaldi: lines `UTTERANCE-N words`, and files with lines `UTTERANCE-N cost`, as written by
+`nbest-to-linear`.
+
+Dims: A alternatives of all lists, F scores of each.
 """
 
 import argparse
@@ -28,14 +31,14 @@ _SEPARATOR = re.compile(rf'[{_BLANKS}]*\|\|\|[{_BLANKS}]*')
 
 @dataclasses.dataclass(frozen=True)
 class Alternative:
-    """A line of an n-best list.
+    """A hypothesis of an n-best list.
 
     Attributes:
-        fields: the id, the words and the other fields of the line; of Kaldi's the place in the list is one.
-        scores: the numbers that are weighed in.
-        reference: the words that are right, with --tune.
-        log10_p: log10 P of its words by the model.
-        total: what it is ranked by.
+        fields: The id, the words and the other fields of the line. For Kaldi, the third field is N.
+        scores: The scores from the list, in the order of the score weights.
+        reference: The reference words; empty without --tune.
+        log10_p: Log10 P of the words by the model.
+        total: The weighted sum by which alternatives are ranked.
     """
 
     fields: Sequence[str]
@@ -46,18 +49,18 @@ class Alternative:
 
     @property
     def words(self) -> str:
-        """The text of the alternative."""
+        """The words of the alternative, separated by spaces."""
         return self.fields[1]
 
 
 @dataclasses.dataclass(frozen=True)
 class Weights:
-    """The weights of what is added up for the total of an alternative.
+    """The weights of the terms of an alternative's total.
 
     Attributes:
-        model: Of log10 P.
-        word: Of the number of words.
-        scores: Of the scores of the list.
+        model: The weight of log10 P.
+        word: The weight of the number of words.
+        scores: The weights of the scores from the list.
     """
 
     model: float = 1.0
@@ -66,26 +69,33 @@ class Weights:
 
     @classmethod
     def of(cls, flags: argparse.Namespace) -> Self:
-        """Reads the flags of `nplm rescore`. Raises BadInput if they are no weights or stand beside --tune."""
-        text, problem = flags.score_weights, 'must be finite numbers with commas between them'
+        """Returns the weights given by the flags of `nplm rescore`.
+
+        Raises:
+            BadInput: A weight is not a finite number, or weights are combined with --tune.
+        """
+        text, problem = flags.score_weights, 'must be comma-separated finite numbers'
         scores = finite_numbers(text.split(',') if text else (), '--score_weights', problem, text)
         weights = cls(flags.model_weight, flags.word_weight, tuple(scores))
-        require(not flags.tune or weights == cls(), '--tune', flags.tune, 'finds the weights; no weight may be given')
+        require(not flags.tune or weights == cls(), '--tune', flags.tune, 'cannot be combined with given weights')
         return weights
 
     def to_flags(self) -> str:
-        """Returns the flags that give these weights."""
+        """Returns the flags of `nplm rescore` for these weights."""
         scores = [f'--score_weights={",".join(f"{w:.6g}" for w in self.scores)}'] if self.scores else []
         return ' '.join([f'--model_weight={self.model:.6g}', f'--word_weight={self.word:.6g}', *scores])
 
 
 def read(flags: argparse.Namespace, lines: Sequence[str], weights: Weights) -> list[Alternative]:
-    """Reads alternatives, and the files that the flags name. Raises BadInput, which names the line, if they are none.
+    """Parses n-best lists, and reads the score and reference files named by the flags.
 
     Args:
         flags: The flags of `nplm rescore`.
         lines: The lines of stdin.
-        weights: The weights, of which a list needs as many scores.
+        weights: The weights, which determine the number of scores in each line.
+
+    Raises:
+        BadInput: A line is malformed, or lacks a score or a reference; the key names the file and line.
     """
     files = [expand('--score_files', name) for name in flags.score_files.split(',') if name]
     if flags.format == 'moses':
@@ -94,24 +104,24 @@ def read(flags: argparse.Namespace, lines: Sequence[str], weights: Weights) -> l
         alternatives = [_parse_moses(number, line, num_scores) for number, line in enumerate(lines, start=1)]
     else:
         fit = bool(flags.tune) or len(weights.scores) == len(files)
-        require(fit, '--score_weights', flags.score_weights, f'must be as many as --score_files, {len(files)}')
+        require(fit, '--score_weights', flags.score_weights, f'must be {len(files)} numbers, one per score file')
         tables = {path: _read_table(path) for path in files}
         alternatives = [_parse_kaldi(number, line, tables) for number, line in enumerate(lines, start=1)]
     return _with_references(flags, alternatives) if flags.tune else alternatives
 
 
 def _split_moses(line: str) -> list[str]:
-    """Returns the fields of a line of Moses, without the spaces around them."""
+    """Splits a line in Moses format into fields, without the spaces around them."""
     return _SEPARATOR.split(line.strip(_BLANKS))
 
 
 def _score_texts(fields: Sequence[str]) -> list[str]:
-    """Returns the numbers of the third field of Moses, without names such as `LM0=`."""
+    """Returns the numbers in the third field of a Moses line, without names such as `LM0=`."""
     return [text for text in (fields[2].split() if len(fields) > 2 else []) if not text.endswith('=')]
 
 
 def _parse_moses(number: int, line: str, num_scores: int) -> Alternative:
-    """Reads a line of Moses; the third field is left unread if there are to be no scores."""
+    """Parses a line in Moses format. Ignores the third field if `num_scores` is 0."""
     fields = _split_moses(line)
     if len(fields) < 2 or not fields[0]:
         raise BadInput(f'stdin:{number}', f'expected id{SEPARATOR}words')
@@ -124,7 +134,7 @@ def _parse_moses(number: int, line: str, num_scores: int) -> Alternative:
 
 
 def _parse_kaldi(number: int, line: str, tables: dict[pathlib.Path, dict[str, tuple[int, str]]]) -> Alternative:
-    """Reads a line of Kaldi, which may have no words, and its scores from the tables."""
+    """Parses a line in Kaldi format, which may have no words, and looks up its scores in the tables."""
     key, _, words = line.strip().replace('\t', ' ').partition(' ')
     utterance, _, place = key.rpartition('-')
     if not utterance or not place.isdecimal():
@@ -132,36 +142,36 @@ def _parse_kaldi(number: int, line: str, tables: dict[pathlib.Path, dict[str, tu
     scores = []
     for path, table in tables.items():
         if key not in table:
-            raise BadInput(f'stdin:{number}', f'{path} has no score of {key}')
+            raise BadInput(f'stdin:{number}', f'{path} has no score for {key}')
         line_number, text = table[key]
         scores += finite_numbers([text], f'{path}:{line_number}', 'expected UTTERANCE-N and a number')
     return Alternative((utterance, words.strip(), place), scores)
 
 
 def _read_table(path: pathlib.Path) -> dict[str, tuple[int, str]]:
-    """Returns what stands after the first word of each line of a file, by that word, with the number of the line."""
+    """Reads lines `KEY rest` of a file. Returns key -> (line number, rest)."""
     table: dict[str, tuple[int, str]] = {}
     for number, line in read_lines(path):
         key, *rest = line.split(None, 1) or ['']
         if key in table:
-            raise BadInput(f'{path}:{number}', f'{key} stands in line {table[key][0]} already')
+            raise BadInput(f'{path}:{number}', f'{key} is repeated; it is also in line {table[key][0]}')
         if key:
             table[key] = number, ''.join(rest).strip()
     return table
 
 
 def _with_references(flags: argparse.Namespace, alternatives: Sequence[Alternative]) -> list[Alternative]:
-    """Returns the alternatives with their references, from the file of --tune."""
+    """Returns the alternatives with their references from the file of --tune."""
     path = expand('--tune', flags.tune)
     if flags.format == 'kaldi':
-        what = 'lines that begin with the utterance'
+        what = 'one line UTTERANCE words per utterance'
         references = {key: words.split() for key, (_, words) in _read_table(path).items()}
     else:
-        what = 'the line of an id, from 0'
+        what = 'the reference of id N in line N + 1'
         references = {str(number - 1): line.split() for number, line in read_lines(path)}
     for number, alternative in enumerate(alternatives, start=1):
         if (key := alternative.fields[0]) not in references:
-            raise BadInput(f'stdin:{number}', f'{path} has no reference of {key!r}; it needs {what}')
+            raise BadInput(f'stdin:{number}', f'{path} has no reference for {key!r}; expected {what}')
     found = [dataclasses.replace(a, reference=references[a.fields[0]]) for a in alternatives]
     require(any(a.reference for a in found), '--tune', flags.tune, 'has no words; the error rate is undefined')
     return found
@@ -170,13 +180,16 @@ def _with_references(flags: argparse.Namespace, alternatives: Sequence[Alternati
 def show(
     flags: argparse.Namespace, alternatives: Sequence[Alternative], log10_p: Sequence[float], weights: Weights
 ) -> str:
-    """Returns the alternatives in their new order; with --tune weights, and prints on stderr what they gain.
+    """Re-ranks the alternatives; with --tune, tunes the weights and prints the word error rates to stderr.
 
     Args:
         flags: The flags of `nplm rescore`.
         alternatives: The alternatives.
-        log10_p: log10 P of each by the model.
-        weights: What is added up for their totals, without --tune.
+        log10_p: Log10 P of each alternative by the model.
+        weights: The weights of the totals; unused with --tune.
+
+    Returns:
+        The re-ranked alternatives or, with --tune, the weights, in the format given by the flags.
     """
     if not flags.tune:
         ranked = rank(alternatives, log10_p, weights)
@@ -192,14 +205,15 @@ def show(
 
 
 def tune(alternatives: Sequence[Alternative], log10_p: Sequence[float]) -> tuple[Weights, dict[str, float]]:
-    """Finds weights whose first alternatives have few word errors; `reranking.tune` says how.
+    """Tunes the weights to minimise the word error rate of the best alternatives; see `reranking.tune`.
 
     Args:
         alternatives: The alternatives, with their references.
-        log10_p: log10 P of each by the model.
+        log10_p: Log10 P of each alternative by the model.
 
     Returns:
-        The weights, and for each way to choose an alternative its word error rate.
+        The weights, and the word error rates of four selections: the first alternatives (`1-best`), the most likely by
+        the model (`LM only`), the best by the tuned weights (`tuned`), and those with the fewest errors (`oracle`).
     """
     rows: dict[str, list[int]] = {}
     for row, alternative in enumerate(alternatives):
@@ -221,14 +235,14 @@ def tune(alternatives: Sequence[Alternative], log10_p: Sequence[float]) -> tuple
 
 
 def rank(alternatives: Sequence[Alternative], log10_p: Sequence[float], weights: Weights) -> list[Alternative]:
-    """Returns the alternatives of each id together, best first; the ids keep the order of their first lines.
+    """Sorts the alternatives of each id by their totals, best first. Ids keep the order of their first lines.
 
-    An alternative with probability zero counts as one far less probable than all others, by `reranking.finite`.
+    Alternatives with probability zero rank as if far less likely than all others; see `reranking.finite`.
 
     Args:
         alternatives: The alternatives.
-        log10_p: log10 P of each by the model.
-        weights: What `total` adds up.
+        log10_p: Log10 P of each alternative by the model.
+        weights: The weights of the totals.
     """
     scored = []
     for alternative, p, finite in zip(alternatives, log10_p, reranking.finite(log10_p).tolist()):
@@ -240,7 +254,7 @@ def rank(alternatives: Sequence[Alternative], log10_p: Sequence[float], weights:
 
 
 def to_text(alternatives: Sequence[Alternative], format: str, weights: Weights) -> str:
-    """Returns the lines; those of Moses with log10 P, and the total where more was weighed in, appended."""
+    """Formats the alternatives. Appends log10 P to Moses lines, and the total unless the weights are the default."""
     if format == 'kaldi':
         return '\n'.join(f'{a.fields[0]}-{a.fields[2]} {a.words}'.rstrip() for a in alternatives)
     totals = [[a.log10_p] if weights == Weights() else [a.log10_p, a.total] for a in alternatives]
@@ -248,5 +262,5 @@ def to_text(alternatives: Sequence[Alternative], format: str, weights: Weights) 
 
 
 def to_dict(a: Alternative) -> dict[str, object]:
-    """Returns an alternative for JSON."""
+    """Returns an alternative as JSON-serialisable values."""
     return {'id': a.fields[0], 'words': a.words, 'fields': list(a.fields[2:]), 'log10_p': a.log10_p, 'total': a.total}

@@ -1,4 +1,4 @@
-"""What a CTC beam search has met: complete words with their scores, and the parts of words that follow them.
+"""The prefix table of a CTC beam search: texts of complete words, and partial words, with their scores.
 
 Dims: N labels, B hypotheses, C candidates.
 """
@@ -18,7 +18,7 @@ from nplm_jax.utils.errors import require
 
 
 class Limits(NamedTuple):
-    """What the search keeps; see `decode_beams`."""
+    """Pruning thresholds; see `ctcdecoder.BeamSearchDecoderCTC.decode_beams`."""
 
     beam_width: int
     beam_prune_logp: float
@@ -26,7 +26,7 @@ class Limits(NamedTuple):
     prune_history: bool
 
     def check(self) -> None:
-        """Raises BadInput if one is none that is allowed."""
+        """Raises BadInput if a threshold is out of range."""
         is_count = isinstance(self.beam_width, (int, np.integer)) and self.beam_width > 0
         require(is_count, 'beam_width', self.beam_width, 'must be 1 or more')
         check_number('beam_prune_logp', self.beam_prune_logp, most=0)
@@ -37,11 +37,11 @@ class Beams(NamedTuple):
     """Hypotheses, best first.
 
     Attributes:
-        text_B: Their texts.
-        part_B: Their parts of words.
-        last_B: Their labels in the last frame.
-        logit_B: Log-probabilities of all their alignments.
-        path_B: Log-probabilities of the most probable ones.
+        text_B: The index of the text of each hypothesis, int64.
+        part_B: The index of its partial word, int64.
+        last_B: Its label in the last frame.
+        logit_B: The log-probability of all its alignments, nats.
+        path_B: The log-probability of its most probable alignment, nats.
     """
 
     text_B: np.ndarray
@@ -52,68 +52,68 @@ class Beams(NamedTuple):
 
 
 class Candidates(NamedTuple):
-    """Hypotheses with one more label.
+    """Hypotheses extended by one frame; several candidates may be equal.
 
     Attributes:
-        before_C: The places of the hypotheses that they continue.
-        label_C: Their labels in the next frame.
-        text_C: Their texts.
-        part_C: Their parts of words.
+        parent_C: The index of the parent hypothesis of each candidate.
+        label_C: Its label in the new frame.
+        text_C: The index of its text.
+        part_C: The index of its partial word.
     """
 
-    before_C: np.ndarray
+    parent_C: np.ndarray
     label_C: np.ndarray
     text_C: np.ndarray
     part_C: np.ndarray
 
 
 class Text:
-    """Complete words: `before`, then `word`.
+    """A text of complete words, as a node of a tree.
 
     Attributes:
-        number: Its place in `Prefixes.texts`.
-        before: The words before the last one; None of no words.
+        number: The index in `Prefixes.texts`.
+        parent: The text without its last word; None for the empty text.
         word: The last word.
-        log_p: Log P of the words.
-        score: Their score by the model, `alpha` times log P and `beta` for each word.
-        bonus: Their score by the hotwords.
-        state: The state of the model after them.
-        after: The texts with one more word.
+        log_p: Log P of the words by the language model, nats.
+        score: The score by the language model: `alpha` times log P plus `beta` for each word.
+        bonus: The score by hotwords.
+        state: The state of the language model after the words.
+        children: Word -> the text extended by this word.
     """
 
-    __slots__ = ('after', 'before', 'bonus', 'log_p', 'number', 'score', 'state', 'word')
+    __slots__ = ('bonus', 'children', 'log_p', 'number', 'parent', 'score', 'state', 'word')
 
     def __init__(
-        self, number: int, before: Text | None, word: str, log_p: float, score: float, bonus: float, state: Any
+        self, number: int, parent: Text | None, word: str, log_p: float, score: float, bonus: float, state: Any
     ) -> None:
-        self.number, self.before, self.word, self.log_p, self.score = number, before, word, log_p, score
-        self.bonus, self.state, self.after = bonus, state, dict[str, Text]()
+        self.number, self.parent, self.word, self.log_p, self.score = number, parent, word, log_p, score
+        self.bonus, self.state, self.children = bonus, state, dict[str, Text]()
 
     def words(self, most: float = math.inf) -> list[str]:
-        """Returns the last words, in reading order."""
+        """Returns the last words, at most `most`, in reading order."""
         words: list[str] = []
         text = self
-        while text.before is not None and len(words) < most:
+        while text.parent is not None and len(words) < most:
             words.append(text.word)
-            text = text.before
+            text = text.parent
         return words[::-1]
 
 
 class Prefixes(abc.ABC):
-    """What a search has met, by number: complete words, and the parts of words that follow them.
+    """The texts and partial words of a search, by index.
 
-    What follows a part, and its score, do not depend on the words before it.
+    The score and the extensions of a partial word do not depend on the preceding words.
 
     Attributes:
-        lm: The scores of words.
+        lm: The scorer of words.
         hotwords: The hotwords.
-        blank: The number of CTC's blank.
+        blank: The index of the CTC blank.
         num_labels: The number of labels.
-        texts: The complete words.
-        text_scores: The score of each by the model.
-        text_bonuses: The score of each by the hotwords.
-        part_scores: The score of each part of a word by the model; the first part is empty.
-        part_bonuses: What the hotwords lend to each.
+        texts: The texts of complete words; the first one is empty.
+        text_scores: The score of each text by the language model.
+        text_bonuses: The score of each text by hotwords.
+        part_scores: The score of each partial word by the language model; the first partial word is empty.
+        part_bonuses: The provisional boost of each partial word by hotwords.
     """
 
     part_scores: array.array[float] | np.ndarray
@@ -126,33 +126,49 @@ class Prefixes(abc.ABC):
 
     @abc.abstractmethod
     def extend(self, beams: Beams, log_p_N: np.ndarray, limits: Limits) -> Candidates:
-        """Returns the hypotheses after each label of the next frame that `limits` allows."""
+        """Extends hypotheses by the labels of the next frame.
+
+        Args:
+            beams: The hypotheses.
+            log_p_N: Log-probabilities of the labels, nats.
+            limits: The pruning thresholds.
+
+        Returns:
+            The candidates, including hypotheses that stay unchanged by a blank or a repeated label.
+        """
 
     @abc.abstractmethod
-    def ends(self, beams: Beams) -> list[tuple[Text, int]]:
-        """Returns the texts of hypotheses at the end of the frames, with the places of these."""
+    def final_texts(self, beams: Beams) -> list[tuple[Text, int]]:
+        """Returns the texts of hypotheses after the last frame, each with the index of its hypothesis."""
 
     def complete(self, text: Text, word: str) -> Text:
-        """Returns the text with one more word, or itself if the word is empty."""
+        """Returns the text extended by a word; the text itself if the word is empty."""
         if not word:
             return text
-        if word not in text.after:
+        if word not in text.children:
             log_p, state = self.lm.log_p(text.state, word)
             score, bonus = text.score + self.lm.alpha * log_p + self.lm.beta, text.bonus + self.hotwords.score(word)
-            text.after[word] = Text(len(self.texts), text, word, text.log_p + log_p, score, bonus, state)
-            self.texts.append(text.after[word])
+            text.children[word] = Text(len(self.texts), text, word, text.log_p + log_p, score, bonus, state)
+            self.texts.append(text.children[word])
             self.text_scores.append(score)
             self.text_bonuses.append(bonus)
-        return text.after[word]
+        return text.children[word]
 
     def complete_all(self, pairs: Sequence[tuple[Text, str]]) -> list[int]:
-        """Returns the numbers of texts with one more word each, whose states are computed together."""
-        self.lm.prefetch([text.state for text, word in pairs if word and word not in text.after])
+        """Extends each text by its word, with one batch of language model states. Returns the indices of the texts."""
+        self.lm.prefetch([text.state for text, word in pairs if word and word not in text.children])
         return [self.complete(*pair).number for pair in pairs]
 
     def distinct(self, beams: Beams, words: int) -> list[int]:
-        """Returns the places of the first hypotheses with the same last words, part of a word and last label."""
+        """Returns the indices of hypotheses that differ in the last words, the partial word or the last label.
+
+        Keeps the first hypothesis, which is the best, of those that agree in all three.
+
+        Args:
+            beams: The hypotheses.
+            words: The number of last words to compare.
+        """
         first: dict[Any, int] = {}
-        for place, (text, part, last) in enumerate(zip(beams.text_B.tolist(), beams.part_B, beams.last_B)):
-            first.setdefault((*self.texts[text].words(words), part, last), place)
+        for index, (text, part, last) in enumerate(zip(beams.text_B.tolist(), beams.part_B, beams.last_B)):
+            first.setdefault((*self.texts[text].words(words), part, last), index)
         return list(first.values())

@@ -1,11 +1,12 @@
-"""Weights of the scores of n-best lists, tuned on references by the word edits of the alternatives that they put first.
+"""Minimum error rate training: tunes the weights of n-best scores to minimise word errors (Och, 2003).
 
-The total of an alternative is the sum of its scores times the weights. As a function of one weight it is a line, and
-the first alternative of a list changes only where two lines of the upper envelope meet. So the edits are known exactly
-for all values of this weight, and a search goes from weight to weight (Och, 2003). It is repeated from several starts,
-since it ends where no single weight helps.
+The total of an alternative is the weighted sum of its scores, which is linear in each weight. As one weight varies, the
+best alternative of a list changes only where two lines of the upper envelope intersect. The number of errors is
+therefore known exactly for all values of the weight. The search optimises one weight after another until none improves,
+from several starting points because it may end in a local optimum.
 
-Dims: A alternatives of all lists, F scores of each, I intervals of a weight, R random starts.
+Dims: A alternatives of all lists, K alternatives of one list, F scores of each, I intervals of a weight, R random
+starts.
 
 References:
     Och, Minimum error rate training in statistical machine translation, ACL 2003.
@@ -18,14 +19,14 @@ import numpy as np
 
 from nplm_jax.utils.errors import BadInput
 
-MAX_STEP = 10.0  # how far a search goes beyond the outermost meeting point, in units of the weights
-_IMPOSSIBLE = -1e20  # a smaller log P is one of zero: -inf, or -1e30 in a search
-_PENALTY = 100.0  # of an alternative with probability zero, below the smallest log P of the others
-_RANDOM_STARTS = 4  # searches beside the one from the given weights
+MAX_STEP = 10.0  # width of the outermost intervals, in units of the weights
+_IMPOSSIBLE = -1e20  # smaller log P stand for probability zero: -inf, or -1e30 in a search
+_PENALTY = 100.0  # log P of probability zero, relative to the smallest finite log P
+_RANDOM_STARTS = 4  # searches besides the one from the given weights
 
 
 def word_edits(words: Sequence[str], reference: Sequence[str]) -> int:
-    """Returns the insertions, deletions and substitutions of words, at least. Raises BadInput without rapidfuzz."""
+    """Returns the word-level edit distance. Raises BadInput if rapidfuzz is not installed."""
     try:
         from rapidfuzz.distance import Levenshtein
     except ImportError:
@@ -34,7 +35,7 @@ def word_edits(words: Sequence[str], reference: Sequence[str]) -> int:
 
 
 def finite(log_p_A: Sequence[float] | np.ndarray) -> np.ndarray:
-    """Returns log P of alternatives, for those with probability zero a finite number below that of all others."""
+    """Replaces log P of probability zero by a finite number below all others."""
     log_p_A = np.asarray(log_p_A, np.float64)
     is_possible_A = log_p_A > _IMPOSSIBLE
     return np.where(is_possible_A, log_p_A, log_p_A.min(initial=0, where=is_possible_A) - _PENALTY)
@@ -43,20 +44,20 @@ def finite(log_p_A: Sequence[float] | np.ndarray) -> np.ndarray:
 def tune(
     scores_AxF: np.ndarray, lists: Sequence[np.ndarray], edits_A: np.ndarray, start_F: np.ndarray
 ) -> tuple[np.ndarray, int]:
-    """Finds weights by searches along single weights.
+    """Tunes weights by coordinate-wise line searches.
 
     Args:
         scores_AxF: The scores of the alternatives.
         lists: The rows of the alternatives of each list.
         edits_A: The word edits of the alternatives.
-        start_F: The weights from which the first search starts; the others start from random ones.
+        start_F: The weights at which the first search starts; the others start at random weights.
 
     Returns:
-        The best weights, whose absolute values sum to one, and the edits of the alternatives that they put first; those
-        of `start_F` if none are better.
+        The best weights, normalised to absolute values that sum to one, and the total edits of the best alternatives.
+        These are `start_F` and its edits if the search finds nothing better.
     """
     std_F = scores_AxF.std(axis=0)
-    scale_F = np.where(std_F > 0, std_F, 1)  # steps of one size for all scores
+    scale_F = np.where(std_F > 0, std_F, 1)  # scores of equal variance
     scaled_AxF = scores_AxF / scale_F[None, :]
     random_RxF = np.random.default_rng(0).normal(size=(_RANDOM_STARTS, len(start_F))) * (std_F > 0)
     starts = [start_F * scale_F, *random_RxF]
@@ -78,17 +79,23 @@ def tune(
 
 
 def first_edits(totals_A: np.ndarray, lists: Sequence[np.ndarray], edits_A: np.ndarray) -> int:
-    """Returns the edits of the alternatives with the largest totals, the earlier one of two equal ones."""
+    """Returns the summed edits of the alternatives with the largest totals; ties favour earlier alternatives."""
     return int(sum(edits_A[rows[np.argmax(totals_A[rows])]] for rows in lists))
 
 
 def search_line(
     offsets_A: np.ndarray, slopes_A: np.ndarray, lists: Sequence[np.ndarray], edits_A: np.ndarray
 ) -> tuple[float, int]:
-    """Finds the best t for the totals offset + t * slope.
+    """Finds the t that minimises the edits for the totals offset + t * slope.
+
+    Args:
+        offsets_A: The totals at t = 0.
+        slopes_A: The slopes of the totals.
+        lists: The rows of the alternatives of each list.
+        edits_A: The word edits of the alternatives.
 
     Returns:
-        The middle of the widest interval of t with the fewest edits, and these. An interval without an end counts as
+        The centre of the widest interval of t with the fewest edits, and the edits. Unbounded intervals count as
         `MAX_STEP` wide.
     """
     first = 0
@@ -110,7 +117,7 @@ def search_line(
 
 
 def upper_envelope(offsets_K: np.ndarray, slopes_K: np.ndarray) -> list[tuple[float, int]]:
-    """Returns the lines that are the highest for some t, by rising t: (the t from which on it is, its index)."""
+    """Returns the upper envelope of lines offset + t * slope: (start t, index) of each highest line, by rising t."""
     envelope: list[tuple[float, int]] = []
     for i in np.lexsort((-np.arange(len(offsets_K)), offsets_K, slopes_K)).tolist():
         start = -math.inf

@@ -1,6 +1,6 @@
-"""The words that labels spell, without a lexicon.
+"""Lexicon-free decoding: a prefix table of any words that labels spell.
 
-Dims: N labels, B hypotheses, U different parts of words, K labels of a frame.
+Dims: N labels, B hypotheses, U distinct partial words, K labels of a frame.
 """
 
 from __future__ import annotations
@@ -15,17 +15,28 @@ from nplm_jax.apps.decoding.ctc_scores import Hotwords, Scorer
 from nplm_jax.apps.decoding.labels import Label
 from nplm_jax.apps.decoding.prefixes import Beams, Candidates, Limits, Prefixes, Text
 
-_ROWS = 1000  # of parts outside the beam; a row that is dropped is computed again
+_ROWS = 1000  # maximum number of cached transition rows of partial words outside the beam
 
 
 class SpelledPrefixes(Prefixes):
-    """The words that labels spell. A part is a string and whether the next label begins a word."""
+    """A prefix table without a lexicon.
+
+    Attributes:
+        parts: The partial words: the characters, and whether the next label begins a new word.
+    """
 
     part_scores: array.array[float]
     part_bonuses: array.array[float]
 
     def __init__(self, labels: Sequence[Label], lm: Scorer, hotwords: Hotwords, state: Any) -> None:
-        """Takes what each label does, and the state of the model before the text."""
+        """Creates the table.
+
+        Args:
+            labels: The effect of each label.
+            lm: The scorer of words.
+            hotwords: The hotwords.
+            state: The state of the language model before the text.
+        """
         blank = next(i for i, label in enumerate(labels) if label.is_blank)
         super().__init__(lm, hotwords, state, blank, len(labels))
         self._labels = labels
@@ -33,14 +44,15 @@ class SpelledPrefixes(Prefixes):
         self.parts = [('', False)]
         self.part_scores, self.part_bonuses = array.array('d', [0.0]), array.array('d', [0.0])
         self._numbers = {('', False): 0}
-        self._rows: dict[int, np.ndarray] = {}  # of a part, the part after each label; -1 before it is needed
+        # Partial word -> the partial word after each label, or -1 if it is not computed yet.
+        self._rows: dict[int, np.ndarray] = {}
 
     def extend(self, beams: Beams, log_p_N: np.ndarray, limits: Limits) -> Candidates:
-        """Returns the hypotheses after each label of the next frame that `limits` allows."""
+        """See `Prefixes.extend`."""
         is_used_N = log_p_N >= limits.token_min_logp
         is_used_N[log_p_N.argmax()] = True
         labels_K = np.flatnonzero(is_used_N)
-        parts_U, place_B = np.unique(beams.part_B, return_inverse=True)
+        parts_U, inverse_B = np.unique(beams.part_B, return_inverse=True)
         parts, labels = parts_U.tolist(), labels_K.tolist()
         if len(self._rows) >= _ROWS + len(parts):
             self._rows = {part: self._row(part) for part in parts}
@@ -48,20 +60,20 @@ class SpelledPrefixes(Prefixes):
         for u, k in np.argwhere(after_UxK < 0).tolist():
             after_UxK[u, k] = self._rows[parts[u]][labels[k]] = self._append(parts[u], self._labels[labels[k]])
         stays_BxK = (labels_K == self.blank) | (labels_K == beams.last_B[:, None])
-        part_BxK = np.where(stays_BxK, beams.part_B[:, None], after_UxK[place_B])
+        part_BxK = np.where(stays_BxK, beams.part_B[:, None], after_UxK[inverse_B])
         is_ended_U = np.array([self.parts[part][1] for part in parts])
-        ends_BxK = ~stays_BxK & (self._begins_N[labels_K] | is_ended_U[place_B, None])
+        ends_BxK = ~stays_BxK & (self._begins_N[labels_K] | is_ended_U[inverse_B, None])
         ending, after_B = np.flatnonzero(ends_BxK.any(axis=1)), beams.text_B.copy()
         words = [(self.texts[t], self.parts[p][0]) for t, p in zip(beams.text_B[ending], beams.part_B[ending])]
         after_B[ending] = self.complete_all(words)
         text_BxK = np.where(ends_BxK, after_B[:, None], beams.text_B[:, None])
-        before_BxK, label_BxK = np.broadcast_arrays(np.arange(len(after_B))[:, None], labels_K)
-        return Candidates(*(x_BxK.ravel() for x_BxK in (before_BxK, label_BxK, text_BxK, part_BxK)))
+        parent_BxK, label_BxK = np.broadcast_arrays(np.arange(len(after_B))[:, None], labels_K)
+        return Candidates(*(x_BxK.ravel() for x_BxK in (parent_BxK, label_BxK, text_BxK, part_BxK)))
 
-    def ends(self, beams: Beams) -> list[tuple[Text, int]]:
-        """Returns the texts of all hypotheses; the part of a word that is last is a word."""
+    def final_texts(self, beams: Beams) -> list[tuple[Text, int]]:
+        """Returns the texts of all hypotheses, whose partial words become complete."""
         numbers = zip(beams.text_B.tolist(), beams.part_B.tolist())
-        return [(self.complete(self.texts[t], self.parts[p][0]), place) for place, (t, p) in enumerate(numbers)]
+        return [(self.complete(self.texts[t], self.parts[p][0]), index) for index, (t, p) in enumerate(numbers)]
 
     def _row(self, part: int) -> np.ndarray:
         if part not in self._rows:
@@ -69,7 +81,7 @@ class SpelledPrefixes(Prefixes):
         return self._rows[part]
 
     def _append(self, part: int, label: Label) -> int:
-        """Returns the part of a word after a label, which is scored when it is new."""
+        """Returns the index of a partial word extended by a label, and scores it if it is new."""
         partial, is_ended = self.parts[part]
         if label.is_blank:
             return part
@@ -80,12 +92,12 @@ class SpelledPrefixes(Prefixes):
             self._numbers[key] = len(self.parts)
             self.parts.append(key)
             self.part_scores.append(unknown)
-            self.part_bonuses.append(self.hotwords.lent.get(partial, unknown) - unknown)
+            self.part_bonuses.append(self.hotwords.prefix_boosts.get(partial, unknown) - unknown)
         return self._numbers[key]
 
 
 def word_frames(path: Sequence[int], labels: Sequence[Label]) -> list[tuple[int, int]]:
-    """Returns the first frame of each word of an alignment, and the frame after its last label."""
+    """Returns the frames of each word of an alignment: (first frame, last frame + 1)."""
     found: list[tuple[int, int]] = []
     is_open, last, before = False, -1, Label('')
     for frame, number in enumerate(path):
