@@ -1,4 +1,4 @@
-"""Psycholinguistics: surprisal of stimuli, minimal pairs, reading times."""
+"""Tools for psycholinguistics: surprisal of stimuli, minimal pairs and reading times."""
 
 COMMANDS = {
     'surprisal': ('surprisal', 'compute surprisal, entropy and rank of the words of an experiment'),

@@ -1,7 +1,7 @@
-"""Figures: the surprisal of each word, in panels that read as lines of text, and the gain of each model.
+"""Figures of word surprisals and of the gains of models.
 
-In a panel a word is as wide as its letters, so that the words stand below the lines as a sentence does on paper, and
-equal beginnings of two items stand below each other.
+Surprisal panels read like lines of text: the width of a word on the axis is proportional to its number of characters,
+and items that begin with the same words are aligned.
 """
 
 import itertools
@@ -17,9 +17,9 @@ from nplm_jax.apps.psycholinguistics.stimuli import Stimuli
 from nplm_jax.reporting.text import COLORS, save_figure, style_axes
 
 MAX_PANELS = 12
-MAX_CHARACTERS = 96  # of a panel, in which the last word ends later; a longer item goes on in the next one
+MAX_CHARACTERS = 96  # per panel, before its last word; longer items continue in the next panel
 
-_MIN_WIDTH = 4  # of a word, in characters
+_MIN_WIDTH = 4  # of a word (characters)
 _UNKNOWN = '#999999'
 
 
@@ -30,12 +30,12 @@ def draw_surprisal(
 
     Args:
         stimuli: The words.
-        surprisals: By the name of the model, the surprisal of each word, bits.
-        in_vocabulary: Whether each word is in the vocabulary; the others are grey.
+        surprisals: Model name -> surprisal of each word, bits.
+        in_vocabulary: Whether each word is in the vocabulary; other words are grey.
         path: The PNG file to write.
 
     Returns:
-        A note that says what is left out; empty if nothing is.
+        A note about omitted words; empty if the figure shows all words.
     """
     panels = list(itertools.islice(_panels(stimuli), MAX_PANELS))
     rows = [row for _, panel in panels for row in panel]
@@ -74,7 +74,7 @@ def draw_surprisal(
 
 
 def _panels(stimuli: Stimuli) -> Iterator[tuple[str, list[int]]]:
-    """Yields the title and the rows of each panel: an item, or a part of a long one."""
+    """Yields the title and the rows of each panel: an item, or a segment of a long item."""
     for item in stimuli.items:
         title = ', '.join(f'{column} {stimuli.columns[column][item.start]}' for column in stimuli.names.item)
         before = [0, *np.cumsum([_width(stimuli.words[row]) for row in item])]  # characters before each word
@@ -87,13 +87,13 @@ def _width(word: str) -> int:
 
 
 def draw_gains(models: Mapping[str, Mapping[str, Any]], path: pathlib.Path) -> None:
-    """Draws a point and a line of the 95% interval per model.
+    """Draws the gain of each model as a point with its 95% interval.
 
     Args:
-        models: By name the gain and its interval, nats per word.
+        models: Name -> `gain` and `interval`, nats per word.
         path: The PNG file to write.
     """
-    width = 5 + 0.1 * max(map(len, models))  # inches: the names stand left of the axes, whose label is 4 inches wide
+    width = 5 + 0.1 * max(map(len, models))  # inches; the names are left of the axes, whose label is 4 inches wide
     figure = Figure(figsize=(width, 1.4 + 0.4 * len(models)), layout='constrained')
     axes = figure.subplots()
     style_axes(axes, grid='x')
@@ -103,5 +103,5 @@ def draw_gains(models: Mapping[str, Mapping[str, Any]], path: pathlib.Path) -> N
     axes.axvline(0, color='black', linewidth=0.8)
     axes.set_yticks(range(len(models)), list(models), parse_math=False)
     axes.set_ylim(len(models) - 0.5, -0.5)
-    figure.supxlabel('gain, thousandths of a nat per word, and its 95% interval', fontsize='medium')
+    figure.supxlabel('gain and 95% interval (thousandths of a nat per word)', fontsize='medium')
     save_figure(figure, path)

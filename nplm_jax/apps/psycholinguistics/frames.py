@@ -1,7 +1,4 @@
-"""Surprisal of the words of a pandas or Polars frame, or of a list.
-
-`nplm_jax.surprisal` is the function of this module.
-"""
+"""Surprisal of the words in a pandas or Polars data frame, or in a list: `nplm_jax.surprisal`."""
 
 import sys
 import warnings
@@ -35,33 +32,35 @@ def surprisal(
     word_probability: str = 'corrected',
     spelling: Spelling | None = None,
 ) -> Any:
-    """Adds surprisal, entropy and other columns to the words of an experiment; docs/reference/surprisal.md has all.
+    """Adds surprisal, entropy and other columns to the words of an experiment.
+
+    docs/reference/surprisal.md defines the columns.
 
     Args:
-        model: What `nplm_jax.load` returns, whose columns have the name of its folder, as those of `nplm surprisal`; or
-            several of these by the names that the columns are to have. They must have one vocabulary.
-        frame: A pandas or a Polars frame with one row a word, the rows of an item together and in the order of their
-            zones; or a list of words, which are one item.
-        item: The column of items, texts that do not depend on one another; or the columns that together identify them.
-        zone: The column of the places of the words in their item.
-        word: The column of words, with their punctuation.
-        sentence: The column of sentences of a frame with one row an item. The result has one row a word, in more
-            columns named as `zone` and `word` say.
-        weights: The weights of several models in their mixture, one a model, which is measured too, as `mixture`.
-        punctuation: See `Options`, as for the five that follow.
-        context: The words before each item.
-        tokens: How a word is cut.
-        hyphens: Whether unknown words are cut at hyphens.
-        spillover: How many words before each have columns.
-        word_probability: Of models of pieces, characters or bytes: `corrected` or `sum`.
-        spelling: What `nplm_jax.spelling.load` returns, to spell the words outside the vocabulary; by default they are
-            scored as the one word <rare>.
+        model: A loaded model, whose columns are named after its folder as in `nplm surprisal`; or name -> loaded model,
+            for several models with the same vocabulary.
+        frame: A pandas or Polars data frame with one row per word, in which the rows of an item are adjacent and
+            ordered by zone; or a list of words that form one item.
+        item: The column of items, which are scored independently, or several columns that together identify an item.
+        zone: The column of the positions of words in their item.
+        word: The column of words, including their punctuation.
+        sentence: The column of sentences, for a data frame with one row per item. The result has one row per word, with
+            the additional columns `zone` and `word`.
+        weights: The mixture weights of several models, one per model. The mixture is added as the model `mixture`.
+        punctuation: `attached` or `word`; see `Options`.
+        context: The text before each item; see `Options`.
+        tokens: How to tokenize words; see `Options`.
+        hyphens: `keep` or `split`; see `Options`.
+        spillover: The number of preceding words whose columns are repeated beside each word; see `Options`.
+        word_probability: `corrected` or `sum`, for models of subwords, characters or bytes; see `Options`.
+        spelling: The spelling model of out-of-vocabulary words, from `nplm_jax.spelling.load`; None scores all of them
+            as the token <rare>.
 
     Returns:
-        A frame of the same kind, with more columns; of a list a list of dicts, one a word.
+        A data frame of the same type with additional columns; for a list, a list of dictionaries, one per word.
 
     Raises:
-        BadInput: The model is no loaded model, or the frame is not as described; the message names row and column.
+        BadInput: The model is not a loaded model, or the frame is invalid; the message names the row and column.
     """
     if isinstance(model, Mapping):
         models = dict(model)
@@ -75,7 +74,7 @@ def surprisal(
     names = ColumnNames((item,) if isinstance(item, str) else tuple(item), zone, word)
 
     def measure_columns(columns: Columns) -> tuple[dict[str, Sequence[Any]], Sequence[int]]:
-        """Returns the columns that are added to those of a frame, and for each of their rows the row of the frame."""
+        """Returns the additional columns, and the row of the frame for each of their rows."""
         rows: Sequence[int] = range(len(frame))
         if sentence:
             stimuli, rows = stimuli_lib.from_sentences(columns, sentence, 'the frame', names)
@@ -85,7 +84,7 @@ def surprisal(
         return new | measure_words(stimuli), rows
 
     def measure_words(stimuli: Stimuli) -> dict[str, list[Any]]:
-        """Returns the columns that are added to the words."""
+        """Returns the additional columns of the words."""
         measured = measure(models, stimuli, options, spelling)
         share = 1 - sum(measured['in_vocabulary']) / len(stimuli.words)
         loaded = next(iter(models.values()))
@@ -94,9 +93,10 @@ def surprisal(
             warnings.warn(warning.removeprefix('warning: '), stacklevel=3)
         return measured
 
-    pandas, polars = sys.modules.get('pandas'), sys.modules.get('polars')  # whose frame it is has been imported
+    # A data frame exists only if its package is already imported.
+    pandas, polars = sys.modules.get('pandas'), sys.modules.get('polars')
     if pandas is not None and isinstance(frame, pandas.DataFrame):
-        require(frame.columns.is_unique, 'frame', list(frame.columns), 'has two columns of one name')
+        require(frame.columns.is_unique, 'frame', list(frame.columns), 'has two columns with the same name')
         cells = {c: frame[c].astype(object).where(frame[c].notna(), None).tolist() for c in frame}
         added, rows = measure_columns(cells)
         frame = frame.iloc[rows].reset_index(drop=True) if sentence else frame
@@ -106,7 +106,7 @@ def surprisal(
         frame = frame[rows] if sentence else frame
         return frame.with_columns(polars.Series(name, _with_none(column)) for name, column in added.items())
     is_list = isinstance(frame, (list, tuple))
-    allowed = 'must be a pandas or a Polars frame, or a list of words; split a string into words first'
+    allowed = 'must be a pandas or Polars data frame, or a list of words; split a string into words first'
     require(is_list, 'frame', type(frame).__name__, allowed)
     columns = {'item': [1] * len(frame), 'zone': list(range(1, len(frame) + 1)), 'word': list(frame)}
     columns |= measure_words(stimuli_lib.from_columns(columns, 'the list'))
@@ -114,5 +114,5 @@ def surprisal(
 
 
 def _with_none(column: Sequence[Any]) -> list[Any]:
-    """Returns a column with None in place of nan."""
+    """Replaces nan by None in a column."""
     return [None if is_missing(cell) else cell for cell in column]

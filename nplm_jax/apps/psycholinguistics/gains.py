@@ -1,8 +1,8 @@
-"""How much better reading times are predicted with a model's surprisals than without, by linear regression.
+"""Predictive gain of a model's surprisals for reading times, by linear regression and cross-validation.
 
-A story is a text that does not depend on others, such as an item of an experiment.
+A story is an independent text, such as an item of an experiment.
 
-Dims: W words, S stories, B columns of the baseline, A columns of a model, C of both, R resamples.
+Dims: W words, S stories, B baseline predictors, A predictors of a model, C predictors of both, R resamples.
 
 References:
     Goodkind and Bicknell, Predictive power of word surprisal for reading times is a linear function of language model
@@ -18,7 +18,7 @@ from scipy import stats
 
 from nplm_jax.apps.psycholinguistics.stimuli import shift
 
-NUM_BEFORE = 2  # words before a word whose columns are beside it
+NUM_BEFORE = 2  # preceding words whose predictors are included
 RESAMPLES = 10_000
 NO_SENTENCE_END = ('mr.', 'mrs.', 'ms.', 'dr.', 'st.')
 _CLOSING = '\'"”’)]」』）'
@@ -26,12 +26,12 @@ _CLOSING = '\'"”’)]」』）'
 
 @dataclasses.dataclass(frozen=True)
 class Gain:
-    """What a model adds to the baseline.
+    """The gain of a model over the baseline.
 
     Attributes:
-        sums_S: The log-likelihood of the words of each story with the model minus that without, nats; the story, or
-            the fold that it is in, was left out of the fit.
-        counts_S: The words of each story.
+        sums_S: The held-out log-likelihood of each story with the model minus the log-likelihood without it, nats. The
+            regressions are fitted without the fold of the story.
+        counts_S: The number of words of each story.
     """
 
     sums_S: np.ndarray
@@ -44,19 +44,24 @@ class Gain:
 
 
 def with_words_before(values_W: np.ndarray, story_W: np.ndarray) -> np.ndarray:
-    """Returns the values of each word and of the words before it in the story, W x (1 + NUM_BEFORE); nan for none."""
+    """Returns the values of each word and its preceding words, W x (1 + NUM_BEFORE); nan before the story."""
     return np.stack([shift(values_W, story_W, distance) for distance in range(NUM_BEFORE + 1)], axis=1)
 
 
 def ends_sentence(word: str) -> bool:
-    """Returns whether a sentence ends with this word."""
+    """Returns whether a word ends a sentence, according to its punctuation."""
     return word.rstrip(_CLOSING).endswith(tuple('.?!。？！｡')) and word.lower() not in NO_SENTENCE_END
 
 
 def sentence_places(words: list[str], story_W: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns the place of each word in its sentence, from 1, and whether it is the first and the last one.
+    """Locates words in sentences.
 
-    A story ends its last sentence.
+    Args:
+        words: The words, with their punctuation.
+        story_W: The story of each word; the end of a story ends a sentence.
+
+    Returns:
+        The position of each word in its sentence, from 1; whether it is the first word; and whether it is the last.
     """
     last_W = np.array([ends_sentence(word) for word in words])
     last_W |= np.append(story_W[1:] != story_W[:-1], True)
@@ -69,7 +74,18 @@ def sentence_places(words: list[str], story_W: np.ndarray) -> tuple[np.ndarray, 
 def make_baseline(
     words: list[str], story_W: np.ndarray, zone_W: np.ndarray, length_W: np.ndarray, log_frequency_W: np.ndarray
 ) -> np.ndarray:
-    """Returns the columns of the baseline, W x B; nan where there is no word before."""
+    """Returns the baseline predictors, W x B; nan if there are too few preceding words.
+
+    They are length, log frequency and their product, each of the word and of its preceding words; punctuation of the
+    word and of the preceding word; the position in the sentence and in the story, and the logarithm of the latter.
+
+    Args:
+        words: The words, with their punctuation.
+        story_W: The story of each word.
+        zone_W: The position of each word in its story, from 1.
+        length_W: The length of each word (characters).
+        log_frequency_W: The log frequency of each word.
+    """
     place_W, _, _ = sentence_places(words, story_W)
     punctuation_W = np.array([not (_is_letter(word[0]) and _is_letter(word[-1])) for word in words])
     return np.column_stack(
@@ -84,19 +100,23 @@ def make_baseline(
 
 
 def _is_letter(character: str) -> bool:
-    """Tells whether a character is a letter, a digit or a combining mark, with which Thai words end."""
+    """Returns whether a character is a letter, a digit or a combining mark; Thai words may end with the latter."""
     return character.isalnum() or unicodedata.category(character).startswith('M')
 
 
 def choose_words(words: list[str], story_W: np.ndarray, zone_W: np.ndarray, in_vocabulary_W: np.ndarray) -> np.ndarray:
-    """Returns which words are analysed."""
+    """Returns the mask of the words to analyse.
+
+    Excludes the first and last word of each sentence, the first words of each story, and words that are unknown or
+    follow an unknown word.
+    """
     _, first_W, last_W = sentence_places(words, story_W)
     known_W = in_vocabulary_W & np.append(True, in_vocabulary_W[:-1])
-    return known_W & ~first_W & ~last_W & (zone_W > NUM_BEFORE + 1)  # GPT-3 has no surprisal of a first word
+    return known_W & ~first_W & ~last_W & (zone_W > NUM_BEFORE + 1)  # GPT-3 has no surprisal for the first word
 
 
 def centre(values: np.ndarray, story_W: np.ndarray) -> np.ndarray:
-    """Subtracts from each column the mean of its story."""
+    """Subtracts the mean of each story from each column."""
     _, index_W, counts_S = np.unique(story_W, return_inverse=True, return_counts=True)
     values = np.asarray(values, float)
     sums = np.zeros((len(counts_S), *values.shape[1:]))
@@ -112,15 +132,19 @@ def gain(
     unit_W: np.ndarray | None = None,
     num_folds: int = 0,
 ) -> Gain:
-    """Returns the gain of columns over a baseline, each story predicted from the others.
+    """Returns the cross-validated gain of a model's predictors over the baseline.
 
     Args:
-        times_W: The reading times.
-        story_W: The stories, whose means are subtracted.
-        baseline_WxB: The columns of the baseline.
-        added_WxA: The columns of the model, finite.
-        unit_W: What is left out as a whole, and summed: an item, whose conditions are stories; by default the story.
-        num_folds: The folds that the units are dealt to in turn; by default each unit is a fold.
+        times_W: The reading times, or their logarithms.
+        story_W: The story of each word; the mean of each story is subtracted.
+        baseline_WxB: The baseline predictors.
+        added_WxA: The predictors of the model, finite.
+        unit_W: The cross-validation unit of each word, such as an item whose conditions are stories; default: the
+            story.
+        num_folds: The number of folds, to which units are assigned in turn; 0 for one fold per unit.
+
+    Returns:
+        The gain, with one entry per unit.
     """
     units, unit_W = np.unique(story_W if unit_W is None else unit_W, return_inverse=True)
     fold_W = unit_W % (num_folds or len(units))
@@ -132,9 +156,13 @@ def gain(
 def held_out(
     times_W: np.ndarray, story_W: np.ndarray, columns_WxC: np.ndarray, fold_W: np.ndarray | None = None
 ) -> np.ndarray:
-    """Returns the log-likelihood of each time, nats, under the regression that was fitted to the other folds.
+    """Returns the log-likelihood of each time (nats) under the regression fitted to the other folds.
 
-    By default each story is a fold.
+    Args:
+        times_W: The reading times, or their logarithms.
+        story_W: The story of each word; the mean of each story is subtracted.
+        columns_WxC: The predictors.
+        fold_W: The fold of each word; default: the story.
     """
     times_W, columns_WxC = centre(times_W, story_W), centre(columns_WxC, story_W)
     fold_W = story_W if fold_W is None else fold_W
@@ -149,29 +177,32 @@ def held_out(
 
 
 def _fit(times_W: np.ndarray, columns_WxC: np.ndarray) -> np.ndarray:
-    """Returns the slopes of the least squares, those of the smallest norm where columns depend on one another."""
+    """Returns the least-squares slopes, of minimum norm if the predictors are collinear."""
     return np.linalg.lstsq(columns_WxC, times_W)[0]
 
 
 def explained_variance(times_W: np.ndarray, story_W: np.ndarray, columns_WxC: np.ndarray) -> float:
-    """Returns the share of the variance within stories that a regression on all stories explains."""
+    """Returns R^2 within stories of a regression on all stories."""
     times_W, columns_WxC = centre(times_W, story_W), centre(columns_WxC, story_W)
     return float(1 - np.sum((times_W - columns_WxC @ _fit(times_W, columns_WxC)) ** 2) / np.sum(times_W**2))
 
 
 def slopes(times_W: np.ndarray, story_W: np.ndarray, baseline_WxB: np.ndarray, added_WxA: np.ndarray) -> list[float]:
-    """Returns the slopes of the model's columns, fitted to all stories."""
+    """Returns the slopes of the model's predictors in a regression on all stories."""
     columns_WxC = centre(np.column_stack([baseline_WxB, added_WxA]), story_W)
     return _fit(centre(times_W, story_W), columns_WxC)[baseline_WxB.shape[1] :].tolist()
 
 
 def interval(statistic: Callable[[np.ndarray], np.ndarray], num_stories: int, seed: int = 0) -> tuple[float, float]:
-    """Returns the 95% interval of a statistic over resamples of the stories, by the percentiles of the bootstrap.
+    """Returns the 95% percentile bootstrap interval of a statistic over stories.
 
     Args:
-        statistic: Returns its value for each resample, R, from the stories in it, R x S.
+        statistic: A function from the indices of the stories in each resample, R x S, to the statistic, R.
         num_stories: S.
-        seed: Of the resamples.
+        seed: The random seed of the resamples.
+
+    Returns:
+        The lower and upper end of the interval.
     """
     found = stats.bootstrap(
         (np.arange(num_stories),),
@@ -187,5 +218,5 @@ def interval(statistic: Callable[[np.ndarray], np.ndarray], num_stories: int, se
 
 
 def mean_gain(sums_S: np.ndarray, counts_S: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """Returns the statistic of `interval` that is the gain per word."""
+    """Returns the gain per word as a statistic for `interval`."""
     return lambda stories_RxS: sums_S[stories_RxS].sum(1) / counts_S[stories_RxS].sum(1)

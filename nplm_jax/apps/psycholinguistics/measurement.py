@@ -1,8 +1,8 @@
-"""Surprisal, entropy and rank of the words of an experiment, by one or several models of one vocabulary.
+"""Surprisal, entropy and rank of the words of an experiment, for models with the same vocabulary.
 
-A word may be cut into several tokens. Their log-probabilities add up to that of the word, by the chain rule.
+If a word has several tokens, its log-probability is the sum over its tokens, by the chain rule.
 
-Dims: T tokens of all items, W words.
+Dims: T tokens of all items, W words, C counted tokens, H head tokens, V vocabulary.
 """
 
 import dataclasses
@@ -40,24 +40,25 @@ CHOICES = {
     'word_probability': ('corrected', 'sum'),
 }
 WORD_COLUMNS = ('tokens', 'num_tokens', 'length', 'log_frequency', 'in_vocabulary', 'scored_as', 'starts_after')
-MIXTURE = 'mixture'  # its name
+MIXTURE = 'mixture'  # the name of the mixture among the models
 MODEL_COLUMNS = ('surprisal', 'entropy', 'entropy_reduction', 'rank')
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """How words are measured.
+    """Measurement options.
 
     Attributes:
-        punctuation: `attached` counts the punctuation tokens of a word in its surprisal; `word` leaves them out, and
-            reads them as context all the same.
-        context: The text before each item, which is read and not scored. By default it is
-            that of every text that is scored: <p> if the corpus of the models has this mark, see `LineStart`.
-        tokens: How a word is cut, see `words.reading`.
-        hyphens: `split` cuts a word outside the vocabulary at its hyphens if the vocabulary has all parts.
-        spillover: The number of words before each word whose columns are repeated beside it.
-        word_probability: Of models of pieces, characters or bytes: `corrected` for P(word), `sum` for that of its
-            tokens alone, see `word_probability.correct`.
+        punctuation: `attached` includes the punctuation of a word in its surprisal; `word` excludes it, but still reads
+            it as context.
+        context: The unscored text before each item. None for the same context as in `nplm score`: <p> if the corpus of
+            the models has paragraph marks, see `LineStart`.
+        tokens: How to tokenize words: `words`, `whitespace`, or '' as in the corpus of the models; see `words.reading`.
+        hyphens: `split` splits an out-of-vocabulary word at its hyphens if all parts are in the vocabulary; `keep` does
+            not.
+        spillover: The number of preceding words whose columns are repeated beside each word.
+        word_probability: For models of subwords, characters or bytes: `corrected` for P(word), `sum` for P(tokens); see
+            `word_probability.correct`.
     """
 
     punctuation: str = 'attached'
@@ -68,27 +69,27 @@ class Options:
     word_probability: str = 'corrected'
 
     def __post_init__(self) -> None:
-        """Raises BadInput for a value that is not allowed."""
+        """Raises BadInput if an option has an invalid value."""
         for key, values in CHOICES.items():
             if getattr(self, key) != getattr(Options, key):
                 require_one_of(key, getattr(self, key), values)
         is_count = isinstance(self.spillover, int) and self.spillover >= 0
-        require(is_count, 'spillover', self.spillover, 'must be 0 or a larger whole number')
+        require(is_count, 'spillover', self.spillover, 'must be an integer, 0 or more')
 
 
 def add_mixture(models: Mapping[str, LoadedModel], weights: Sequence[float]) -> dict[str, LoadedModel]:
-    """Returns the models, and their mixture under the name `mixture`.
+    """Returns the models together with their mixture, named `mixture`.
 
     Args:
-        models: Two models or more by name; they must have one vocabulary.
+        models: Name -> model, for two or more models with the same vocabulary.
         weights: The weight of each model; they sum to one.
 
     Raises:
-        BadInput: The models or the weights are not as described.
+        BadInput: The vocabularies differ, or the weights are invalid.
     """
-    require(len(models) > 1, 'weights', list(weights), 'belong to two models or more')
-    require(MIXTURE not in models, 'model', MIXTURE, 'is the name of the mixture; give another')
-    require(len(weights) == len(models), 'weights', list(weights), f'must be {len(models)} numbers, one a model')
+    require(len(models) > 1, 'weights', list(weights), 'requires two or more models')
+    require(MIXTURE not in models, 'model', MIXTURE, 'is reserved for the mixture; choose another name')
+    require(len(weights) == len(models), 'weights', list(weights), f'must be {len(models)} numbers, one per model')
     vocabulary, first = _check_models(models), next(iter(models.values()))
     weights_1xM = normalize_weights('weights', list(weights), weights)
     mixture = Mixture([loaded.model for loaded in models.values()], weights_1xM, ContextBins())
@@ -98,17 +99,20 @@ def add_mixture(models: Mapping[str, LoadedModel], weights: Sequence[float]) -> 
 def measure(
     models: Mapping[str, LoadedModel], stimuli: Stimuli, options: Options = Options(), spelling: Spelling | None = None
 ) -> dict[str, list[Any]]:
-    """Returns the columns that models add to stimuli; a missing number is nan.
+    """Measures the words of stimuli with one or more models.
 
     Args:
-        models: The models by name; they must have one vocabulary.
+        models: Name -> model, for models with the same vocabulary.
         stimuli: The words.
-        options: How they are measured.
-        spelling: The spelling of the words outside the vocabulary; without it they are scored as <rare>.
+        options: The measurement options.
+        spelling: The spelling model of out-of-vocabulary words; None scores them as <rare>.
+
+    Returns:
+        Name -> values of the additional columns, one value per word. Missing numbers are nan.
 
     Raises:
-        BadInput: The models differ in their vocabularies or tokenizers; a word has no token; or the stimuli have a
-            column of a name that is added.
+        BadInput: The vocabularies or tokenizers of the models differ, a word has no tokens, or the stimuli already have
+            a column with the name of an additional column.
         NonFiniteError: A log-probability is not a number.
     """
     vocabulary = _check_models(models)
@@ -122,7 +126,7 @@ def measure(
     groups = [] if is_sum else word_probability.find_groups(vocabulary, options.punctuation)
     log_spellings_T: np.ndarray | None = None
     keys = [(prefix.tobytes(), line.tobytes()) for prefix, line in zip(prefixes, lines)]
-    texts = dict(zip(keys, zip(lines, prefixes)))  # an item that several readers read is measured once
+    texts = dict(zip(keys, zip(lines, prefixes)))  # an item with several readers is measured once
     read = functools.partial(next_word_statistics, vocabulary_size=len(vocabulary), groups=groups)
     for name, model in ((name, loaded.model) for name, loaded in models.items()):
         found = dict(zip(texts, remote_scoring.map_lines(model, read, *map(list, zip(*texts.values())))))
@@ -136,11 +140,11 @@ def measure(
 
 
 def to_long(columns: tables.Columns, models: Sequence[str], spillover: int) -> dict[str, list[Any]]:
-    """Returns a table with one row a word as one with one row per word and model, model by model.
+    """Converts a table with one row per word to long format: one row per word and model, ordered by model.
 
     Args:
-        columns: The columns, with those that `measure` adds.
-        models: The names of the models, which move from the names of the columns to the cells of a column `model`.
+        columns: The columns, including those from `measure`.
+        models: The names of the models, which become the values of a column `model`.
         spillover: See `Options`.
     """
     parts = model_columns(spillover)
@@ -153,49 +157,58 @@ def to_long(columns: tables.Columns, models: Sequence[str], spillover: int) -> d
 
 
 def model_columns(spillover: int) -> list[tuple[str, str]]:
-    """Returns the columns of a model, each as what stands before and what after its name."""
+    """Returns the prefix and the suffix of the model name in each column of a model."""
     return [(key, '') for key in MODEL_COLUMNS] + [('surprisal', f'_prev{d}') for d in range(1, spillover + 1)]
 
 
 def _added_columns(models: Iterable[str], options: Options) -> list[str]:
-    """Returns the names of the columns that `measure` adds."""
+    """Returns the names of the columns from `measure`."""
     of_models = [f'{key}_{name}' for name in models for key in MODEL_COLUMNS]
     before = [f'{key}_prev{distance}' for key, distance in _spillover(models, options)]
     return [*WORD_COLUMNS, *of_models, *before]
 
 
 def _spillover(models: Iterable[str], options: Options) -> list[tuple[str, int]]:
-    """Returns the columns that are repeated, and from how many words before."""
+    """Returns the columns of preceding words: the name of the repeated column, and the distance in words."""
     repeated = ['length', 'log_frequency', *(f'surprisal_{name}' for name in models)]
     return [(key, distance) for distance in range(1, options.spillover + 1) for key in repeated]
 
 
 def _check_models(models: Mapping[str, LoadedModel]) -> Vocabulary:
-    """Returns the vocabulary of all models."""
-    require(len(models) > 0, 'model', dict(models), 'give one or more')
+    """Returns the common vocabulary of the models. Raises BadInput if they differ."""
+    require(len(models) > 0, 'model', dict(models), 'must be one or more models')
     vocabularies = {name: loaded.vocabulary for name, loaded in models.items()}
     first, vocabulary = next(iter(vocabularies.items()))
     for name, other in vocabularies.items():
         difference = other.difference(vocabulary, repr(first))
-        require(not difference, 'model', name, f'{difference}; measure them one after the other')
+        require(not difference, 'model', name, f'{difference}; measure the models separately')
     return vocabulary
 
 
 def cut_items(
     vocabulary: Vocabulary, stimuli: Stimuli, options: Options
 ) -> tuple[TokenTable, list[np.ndarray], list[list[str]]]:
-    """Returns the tokens of all items, the ids of each item, and the tokens before each item.
+    """Tokenizes the items of stimuli.
+
+    Args:
+        vocabulary: The vocabulary of the models.
+        stimuli: The words.
+        options: The measurement options.
+
+    Returns:
+        The tokens of all items, the ids of each item, and the context tokens of each item.
 
     Raises:
-        BadInput: A word has no token, or an option does not apply to the models of this vocabulary.
+        BadInput: A word has no tokens, or an option does not apply to models with this vocabulary.
     """
     tokenizer = reading(vocabulary.tokenizer, options.tokens, options.hyphens)
     is_lossless = vocabulary.tokenizer.is_lossless
     is_default = options.word_probability == Options.word_probability
-    allowed = f'does not apply to a model of corpus.tokens={vocabulary.tokenizer.kind}'
+    allowed = f'does not apply to models with corpus.tokens={vocabulary.tokenizer.kind}'
     require(is_default or is_lossless, 'word_probability', options.word_probability, allowed)
     is_cut_by_word = is_lossless or tokenizer.tokens is None
-    require(is_cut_by_word, 'corpus.tokens', tokenizer.kind, 'cuts whole lines: its tokens cannot be assigned to words')
+    allowed = 'tokenizes whole lines; its tokens cannot be assigned to words'
+    require(is_cut_by_word, 'corpus.tokens', tokenizer.kind, allowed)
     (text,) = unspaced_scripts.join(vocabulary, [(options.context or '').rstrip(' ')])
     before = '' if not text.strip() or text[-1] in '\r\n' else text
     table = TokenTable.of(tokenizer, vocabulary, stimuli, options.punctuation, before)
@@ -213,7 +226,7 @@ def cut_items(
 def _describe_words(
     stimuli: Stimuli, table: TokenTable, vocabulary: Vocabulary, options: Options, is_spelled: bool
 ) -> dict[str, list[Any]]:
-    """Returns the columns that no model is needed for."""
+    """Returns the columns that do not depend on the models."""
     num_words, words_T = len(stimuli.words), table.words_T
     sizes_W = np.bincount(words_T, minlength=num_words)
     tokens = np.split(np.array(table.tokens_T, object), np.cumsum(sizes_W)[:-1])
@@ -222,8 +235,8 @@ def _describe_words(
     log_f_T = np.where(table.ids_T == RARE_ID, unseen, log_f_V[table.ids_T])
     rare_T = (table.ids_T == RARE_ID) & table.counted_T
     is_known_W = np.bincount(words_T[rare_T], minlength=num_words) == 0
-    is_lossless = vocabulary.tokenizer.is_lossless  # then the vocabulary counts no words
-    has_counts = not is_lossless and any(vocabulary.counts)  # that of an ARPA file has none
+    is_lossless = vocabulary.tokenizer.is_lossless  # its vocabulary has no word counts
+    has_counts = not is_lossless and any(vocabulary.counts)  # the vocabulary of an ARPA file has no counts
     scored = options.word_probability if is_lossless else 'word'
     is_attached = options.punctuation == 'attached'
     log_f_W = _sum_by_word(log_f_T, words_T, table.is_head_T, num_words)
@@ -248,7 +261,7 @@ def _measure_words(
     log_spellings_T: np.ndarray | None,
     groups: Sequence[np.ndarray],
 ) -> dict[str, list[Any]]:
-    """Returns the columns of a model."""
+    """Returns the columns of a model from the statistics of each item."""
     log_p_T, rank_T, before_T, after_T = (np.concatenate(parts) for parts in zip(*(line[:4] for line in statistics)))
     counted_C = np.flatnonzero(table.counted_T)
     words_C = table.words_T[counted_C]

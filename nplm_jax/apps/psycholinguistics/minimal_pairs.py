@@ -1,6 +1,6 @@
-"""Minimal pairs as models read them: log P of whole sentences, correct pairs and ties, surprisal of regions.
+"""Evaluation of minimal pairs: log P of sentences, accuracy with ties, and surprisal of regions.
 
-Dims: P pairs, L different sentences.
+Dims: P pairs, L distinct sentences.
 
 References:
     Warstadt et al., BLiMP: the benchmark of linguistic minimal pairs for English, TACL 8, 2020.
@@ -25,21 +25,20 @@ from nplm_jax.inference.scoring import LineStart
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.utils.errors import require
 
-TIE = 1e-5  # nats: rounding of float32 in two orders of the same sum
-TIES = {'half': 0.5, 'wrong': 0.0, 'right': 1.0}  # what a tie counts; the first is the default
+TIE = 1e-5  # nats; covers float32 rounding of the same sum in two orders
+TIES = {'half': 0.5, 'wrong': 0.0, 'right': 1.0}  # correct pairs per tie; the first is the default
 SUBSETS = ('all', 'differing', 'full')
 
 
 class EncodedPairs(NamedTuple):
-    """Pairs as a model reads them.
+    """Tokenized pairs.
 
     Attributes:
-        lines: The ids of each different sentence, int32, without marks.
-        rows_Px2: The lines of the good and of the bad sentence of each pair.
-        start: What stands before a sentence and is not scored.
-        subsets: The pairs that count, a mask by each of SUBSETS: all; those whose differing words are in the
-            vocabulary, which are those between the beginning and the end that both sentences share; those with all
-            words in it.
+        lines: The ids of each distinct sentence, int32, without boundary tokens.
+        rows_Px2: The indices in `lines` of the good and the bad sentence of each pair.
+        start: The unscored context of each sentence.
+        subsets: Name in SUBSETS -> mask of pairs, P: `all`; `differing`, whose `differing_words` are in the vocabulary;
+            and `full`, whose words are all in the vocabulary.
     """
 
     lines: list[np.ndarray]
@@ -49,14 +48,14 @@ class EncodedPairs(NamedTuple):
 
 
 def to_stimuli(pairs: Sequence[tuple[str, str]], place: Place) -> Stimuli:
-    """Returns the sentences as items, the good one of each pair before the bad one.
+    """Converts pairs to stimuli, in which each sentence is an item: good, bad, good, bad, ...
 
     Args:
         pairs: The good and the bad sentence of each pair.
-        place: Returns the beginning of an error message on a pair, from 0.
+        place: A function from the index of a pair to its location in error messages.
 
     Raises:
-        BadInput: A sentence is empty or not allowed.
+        BadInput: A sentence is empty or invalid.
     """
     sentences = [sentence for pair in pairs for sentence in pair]
     columns = {'sentence': sentences}
@@ -64,10 +63,15 @@ def to_stimuli(pairs: Sequence[tuple[str, str]], place: Place) -> Stimuli:
 
 
 def encode(stimuli: Stimuli, vocabulary: Vocabulary, options: Options) -> EncodedPairs:
-    """Cuts the sentences as `nplm surprisal` does, and numbers the different ones.
+    """Tokenizes the sentences as in `nplm surprisal`, and merges equal sentences.
+
+    Args:
+        stimuli: The sentences, from `to_stimuli`.
+        vocabulary: The vocabulary of the model.
+        options: The measurement options.
 
     Raises:
-        BadInput: A word has no token.
+        BadInput: A word has no tokens.
     """
     table, encoded, contexts = measurement.cut_items(vocabulary, stimuli, options)
     numbers: dict[bytes, int] = {}
@@ -85,7 +89,7 @@ def encode(stimuli: Stimuli, vocabulary: Vocabulary, options: Options) -> Encode
 
 
 def differing_words(good: Sequence[str], bad: Sequence[str]) -> list[str]:
-    """Returns the words of two sentences between the beginning and the end that both share.
+    """Returns the words of two sentences between their common prefix and their common suffix.
 
     Examples:
         >>> differing_words('the cats sleep .'.split(), 'the cats sleeps .'.split())
@@ -100,19 +104,22 @@ def differing_words(good: Sequence[str], bad: Sequence[str]) -> list[str]:
 
 
 def log_p(model: LanguageModel, encoded: EncodedPairs) -> np.ndarray:
-    """Returns log P of the good and of the bad sentence of each pair, float64, P x 2, nats."""
+    """Returns log P of the good and the bad sentence of each pair, float64, P x 2, nats."""
     scored = scoring.score(model, encoded.lines, encoded.start)
     log_p_L = np.array([line.log10_p_T.sum() for line in scored]) * scoring.LOG_10
     return log_p_L[encoded.rows_Px2]
 
 
 def differences(log_p_Px2: np.ndarray) -> np.ndarray:
-    """Returns log P of the good minus that of the bad sentence; 0 where both are impossible.
+    """Returns log P(good) - log P(bad) of each pair; 0 if both sentences have probability zero.
+
+    Args:
+        log_p_Px2: Log P of the good and the bad sentence of each pair.
 
     Raises:
         BadInput: A log-probability is not a number.
     """
-    require(not np.isnan(log_p_Px2).any(), 'log P', 'nan', 'the model gives a sentence no probability')
+    require(not np.isnan(log_p_Px2).any(), 'log P', 'nan', 'must be a number')
     with np.errstate(invalid='ignore'):
         difference_P = log_p_Px2[:, 0] - log_p_Px2[:, 1]
     return np.where(log_p_Px2[:, 0] == log_p_Px2[:, 1], 0, difference_P)
@@ -121,13 +128,16 @@ def differences(log_p_Px2: np.ndarray) -> np.ndarray:
 def count(
     difference_P: np.ndarray, groups: Sequence[str], subset_P: np.ndarray, tie: float = TIE
 ) -> dict[str, list[int]]:
-    """Returns for each group the numbers of pairs, of good sentences that are likelier, and of ties.
+    """Counts pairs by group.
 
     Args:
-        difference_P: What `differences` returns, nats.
+        difference_P: The result of `differences`, nats.
         groups: The group of each pair, such as its paradigm.
-        subset_P: The pairs that count.
-        tie: The difference up to which two sentences are equally likely, nats.
+        subset_P: The mask of the pairs to count.
+        tie: The maximum absolute difference of a tie, nats.
+
+    Returns:
+        Group -> the numbers of pairs, of correct pairs and of ties.
     """
     counts: dict[str, list[int]] = collections.defaultdict(lambda: [0, 0, 0])
     for group, difference, is_in in zip(groups, difference_P.tolist(), subset_P.tolist()):
@@ -139,25 +149,25 @@ def count(
 
 
 def accuracy(counts: Sequence[float], ties: str = 'half') -> float:
-    """Returns the share of correct pairs; nan without pairs.
+    """Returns the fraction of correct pairs; nan if there are no pairs.
 
     Args:
-        counts: The numbers of pairs, of good sentences that are likelier, and of ties, as `count` returns them.
-        ties: A value of TIES. `half` gives a model that cannot tell the sentences apart 50%, which is chance;
-            lm-evaluation-harness counts a tie as `right`.
+        counts: The numbers of pairs, of correct pairs and of ties, from `count`.
+        ties: A key of TIES. With `half`, a model that assigns equal probabilities to all sentences is at chance (50%);
+            lm-evaluation-harness counts ties as `right`.
     """
     num_pairs, num_correct, num_ties = counts
     return (num_correct + TIES[ties] * num_ties) / num_pairs if num_pairs else math.nan
 
 
 def region_surprisals(loaded: LoadedModel, stimuli: Stimuli, regions: Sequence[slice], options: Options) -> np.ndarray:
-    """Returns the surprisal of the region of each sentence, the sum over its words, float64, P x 2, bits.
+    """Returns the total surprisal of the region of each sentence, float64, P x 2, bits.
 
     Args:
-        loaded: A model.
+        loaded: The model.
         stimuli: The sentences, from `to_stimuli`.
-        regions: The words of the region in each sentence.
-        options: As of `nplm surprisal`.
+        regions: The slice of words of each sentence that forms its region.
+        options: The measurement options.
     """
     bits_W = measurement.measure({'model': loaded}, stimuli, options)['surprisal_model']
     sums = [sum(bits_W[rows.start : rows.stop][region]) for rows, region in zip(stimuli.items, regions)]

@@ -1,8 +1,8 @@
-"""Log-probability and rank of each token of a text, and the entropy of the next token before and after it.
+"""Log-probability and rank of each token, and the entropy of the next-token distribution before and after it.
 
-All come from the whole distribution over the vocabulary, which is held for a few contexts at a time.
+The statistics use full distributions over the vocabulary, which are held for a few contexts at a time.
 
-Dims: T tokens of a line, S lines side by side, L tokens of each that are read at once, V vocabulary.
+Dims: T tokens of a line, S lines of a batch, L tokens per line and step, V vocabulary, G groups of tokens.
 """
 
 import itertools
@@ -16,8 +16,8 @@ from nplm_jax.data.stream import RARE_ID
 from nplm_jax.inference.perplexity import check_not_nan
 from nplm_jax.models.language_model import LanguageModel, State, reorder
 
-MAX_SCORES = 2**21  # probabilities held at once, unless there are more words
-MAX_TOKENS = 256  # read at once
+MAX_SCORES = 2**21  # maximum number of probabilities held at once, unless the vocabulary is larger
+MAX_TOKENS = 256  # maximum number of tokens per step
 
 _NO_TOKEN = -1  # the target after the last token of a line
 
@@ -26,11 +26,12 @@ class LineStatistics(NamedTuple):
     """The statistics of one line.
 
     Attributes:
-        log_p_T: log P of each token after those before it, float64, nats.
-        rank_T: 1 plus the number of words that were likelier, int64.
-        entropy_before_T: The entropy of the next token before each token, float64, nats; it includes all words.
-        entropy_after_T: The entropy after each token.
-        log_groups_GxT1: log P that the next token is one of each group, before each token and after the last, float64.
+        log_p_T: Log P of each token given the previous tokens, float64, nats.
+        rank_T: The rank of each token: 1 plus the number of more likely tokens, int64.
+        entropy_before_T: The entropy of the distribution that predicts each token, float64, nats.
+        entropy_after_T: The entropy of the distribution after each token, float64, nats.
+        log_groups_GxT1: Log P that the next token belongs to each group, before each token and after the last one,
+            float64, G x (T + 1), nats.
     """
 
     log_p_T: np.ndarray
@@ -47,14 +48,17 @@ def next_word_statistics(
     vocabulary_size: int,
     groups: Sequence[np.ndarray] = (),
 ) -> list[LineStatistics]:
-    """Returns the statistics of lines, none of which depends on another. A prefix that lines share is read once.
+    """Computes the statistics of independent lines. A prefix shared by several lines is processed once.
 
     Args:
-        model: Any model.
-        lines: The ids of each line, int32.
-        prefixes: The ids that stand before each line and have no statistics, int32.
-        vocabulary_size: |V|, which bounds how many tokens are read at once.
-        groups: Sets of tokens: the ids of each, int.
+        model: Any language model.
+        lines: The token ids of each line, int32.
+        prefixes: The ids of the unscored context of each line, int32.
+        vocabulary_size: V, which limits the number of tokens per step.
+        groups: The token ids of each group.
+
+    Returns:
+        The statistics of each line.
 
     Raises:
         NonFiniteError: A log-probability is not a number.
@@ -78,7 +82,7 @@ def entropy(log_p_BxV: np.ndarray) -> np.ndarray:
     """Returns the entropy of each distribution, float64, B, nats.
 
     Args:
-        log_p_BxV: Log-probabilities; a word of probability zero adds nothing.
+        log_p_BxV: Log-probabilities, nats; may contain -inf.
 
     Examples:
         >>> entropy(np.log(np.array([[0.25, 0.25, 0.25, 0.25]]))) / np.log(2)
@@ -92,10 +96,18 @@ def entropy(log_p_BxV: np.ndarray) -> np.ndarray:
 def _measure(
     model: LanguageModel, state: State, lines: Sequence[np.ndarray], L: int, groups: Sequence[np.ndarray]
 ) -> list[LineStatistics]:
-    """Returns the statistics of lines that begin in these states, which may be more; reads L tokens of each at once."""
+    """Computes the statistics of a batch of lines, L tokens per step.
+
+    Args:
+        model: The language model.
+        state: The states before the lines, one or more per line.
+        lines: The ids of each line.
+        L: The number of tokens of each line per step.
+        groups: The token ids of each group.
+    """
     log_p_SxV = np.asarray(model.predict(state))
     longest = max(map(len, lines))
-    # After its end each line is filled up, so that all parts have one shape and a network is compiled once.
+    # Padding gives all steps the same shape, so a network is compiled once.
     ids_SxT = np.full((len(log_p_SxV), -(-longest // L) * L + 1), _NO_TOKEN, np.int32)
     for ids_T, line in zip(ids_SxT, lines):
         ids_T[: len(line)] = line
@@ -114,9 +126,9 @@ def _measure(
 
 
 def _summarize(log_p_SxLxV: np.ndarray, ids_SxL: np.ndarray, groups: Sequence[np.ndarray]) -> np.ndarray:
-    """Returns log P of each id, its rank, the entropy and log P of each group, float64, (3 + G) x S x L.
+    """Returns log P and rank of each id, the entropy, and log P of each group, float64, (3 + G) x S x L.
 
-    Where there is no id, the first two are of no use.
+    Log P and rank are undefined at positions without an id.
     """
     of_ids_SxLx1 = np.take_along_axis(log_p_SxLxV, np.maximum(ids_SxL, 0)[:, :, None], axis=2)
     ranks_SxL = 1 + (log_p_SxLxV > of_ids_SxLx1).sum(axis=2)

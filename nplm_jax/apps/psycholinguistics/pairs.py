@@ -1,18 +1,19 @@
-"""Evaluates models on minimal pairs: the share of pairs whose good sentence is more likely than the bad one.
+"""Evaluates models on minimal pairs: the fraction of pairs whose good sentence is more likely than the bad one.
 
     nplm pairs runs/brown-mlp9 runs/brown-kneser_ney_5 --table=pairs.csv --output=scored.csv
     nplm pairs runs/brown-mlp9 --table=adjunct_island.jsonl --group=UID
     nplm pairs runs/brown-mlp9 --table=pairs.tsv --region_good=verb_good --region_bad=verb_bad
 
-The table is .csv, .tsv, .parquet or .jsonl with one row per pair: columns good and bad, or BLiMP's sentence_good and
-sentence_bad. A pair is correct if the good sentence, as a whole, has the higher probability (BLiMP's rule). Two
-sentences whose log-probabilities differ by at most 1e-5 nats are a tie, which counts as half a correct pair unless
---ties says otherwise.
+The table is .csv, .tsv, .parquet or .jsonl with one row per pair and the columns good and bad, or BLiMP's sentence_good
+and sentence_bad. A pair is correct if the good sentence as a whole has the higher probability (BLiMP's rule). Sentences
+whose log-probabilities differ by at most 1e-5 nats are a tie, which counts as half a correct pair unless --ties is
+given.
 
-Prints for each run and group the pairs, the correct ones and the ties, for all pairs and for those whose words are all
-in the vocabulary (known). With columns of regions it prints the mean surprisal of the bad region minus that of the good
-one, in bits, as in `nplm surprisal`. --output has one row per pair: the columns of the table, and for each run the
-surprisal of both sentences and regions, the differences, and whether the pair is correct, wrong or a tie.
+Prints the numbers of pairs, correct pairs and ties for each run and group: for all pairs, and for known pairs, whose
+words are all in the vocabulary. With columns of regions, it also prints the mean difference of surprisals between the
+bad and the good region in bits, as in `nplm surprisal`. --output has one row per pair: the columns of the table and,
+for each run, the surprisals of both sentences and regions, their differences, and whether the pair is correct, wrong or
+a tie.
 """
 
 import argparse
@@ -38,27 +39,27 @@ def define(parser: Parser) -> None:
     parser.add_runs()
     parser.add_argument('--table', required=True, help='.csv, .tsv, .parquet or .jsonl with one row per pair; required')
     for name in ('good', 'bad'):
-        help = f'the column of the {name} sentences; default: {name}, or sentence_{name}'
+        help = f'column of the {name} sentences; default: {name}, or sentence_{name}'
         parser.add_argument(f'--{name}', default='', metavar='COLUMN', help=help)
-    group = 'the column of the groups, such as paradigms or phenomena; default: all pairs are one group'
+    group = 'column of groups, such as paradigms or phenomena; default: one group'
     parser.add_argument('--group', default='', metavar='COLUMN', help=group)
     for name in ('good', 'bad'):
-        help = f'the column of the critical words of the {name} sentences, as they stand there; default: none'
+        help = f'column of the critical words of the {name} sentences, as written there; default: none'
         parser.add_argument(f'--region_{name}', default='', metavar='COLUMN', help=help)
-    ties = 'what a tie counts: half a correct pair, as chance would; wrong; or right, as in lm-evaluation-harness'
+    ties = 'how to count ties: half a correct pair (chance), wrong, or right (as in lm-evaluation-harness)'
     parser.add_argument('--ties', default='half', choices=tuple(minimal_pairs.TIES), help=ties)
     parser.add_context('sentence')
-    parser.add_output('.csv, .tsv or .parquet with one row a pair; default: none')
+    parser.add_output('.csv, .tsv or .parquet with one row per pair; default: none')
     parser.add_json()
 
 
 def main(flags: argparse.Namespace) -> None:
-    """Prints the table of accuracies, and writes the rows of the pairs."""
+    """Prints the accuracies, and writes the table of pairs."""
     runs = flags.runs
     check_models(runs)
     output = tables.find_output(flags.output)
     regions = flags.region_good, flags.region_bad
-    require(all(regions) or not any(regions), '--region_good', regions[0], 'requires --region_bad, and the reverse')
+    require(all(regions) or not any(regions), '--region_good', regions[0], 'must be given together with --region_bad')
     pairs = pair_table.read(flags.table, (flags.good, flags.bad), flags.group, regions)
 
     columns: dict[str, Sequence[Any]] = dict(pairs.columns)
@@ -79,7 +80,7 @@ def main(flags: argparse.Namespace) -> None:
 def _measure(
     name: str, loaded: LoadedModel, pairs: PairTable, options: Options, ties: str
 ) -> tuple[dict[str, Any], dict[str, list[Any]]]:
-    """Returns the results of a model by group, and the columns that it adds to the pairs."""
+    """Returns the results of a model by group, and its additional columns."""
     encoded = minimal_pairs.encode(pairs.stimuli, loaded.vocabulary, options)
     log_p_Px2 = minimal_pairs.log_p(loaded.model, encoded)
     difference_P = minimal_pairs.differences(log_p_Px2)
@@ -126,5 +127,5 @@ def _table(results: dict[str, Any], has_regions: bool, ties: str) -> str:
             cells = [f'{row[key]:,}' for key in ('pairs', 'correct', 'ties')]
             region = [f'{row["region_difference"]:.2f}'] if has_regions else []
             rows.append([name, group, *cells, shares[0], f'{row["known"]["pairs"]:,}', shares[1], *region])
-    note = f'ties: pairs of sentences with equal probabilities, counted as {ties}{" right" * (ties == "half")}'
+    note = f'ties: pairs with equal probabilities, counted as {ties}{" right" * (ties == "half")}'
     return f'{markdown_table([*header, *(["region, bits"] if has_regions else [])], rows)}\n{note}'

@@ -6,16 +6,17 @@
 The table is .csv, .tsv, .parquet or .jsonl with one row per word: its item, zone, word and mean reading time. The rows
 of an item are adjacent and in reading order. An empty time or NA is missing.
 
-A linear regression predicts the (log) time of a word from its length, its log frequency, their product, all three for
-the two words before, punctuation, and the position in sentence and item; a second regression also uses the surprisals
-of the word and of the two words before. Both predict the items of each fold from the other folds, with the mean of each
-item subtracted. The gain is the difference in log-likelihood per word, in thousandths of a nat, with a 95% interval
-over resamples of the items. The analysis covers words with a time that are not among the first three of their item, are
-not first or last in a sentence, and are in the vocabulary together with the preceding word.
+The baseline is a linear regression of the (log) reading time on the length, the log frequency and their product for the
+word and the two preceding words, on punctuation, and on the positions in the sentence and in the item. A second
+regression adds the surprisals of the word and of the two preceding words. Both are cross-validated over items, with the
+mean of each item subtracted. The gain is their difference in log-likelihood per word, in thousandths of a nat, with a
+95% bootstrap interval over items. The analysis excludes words without a time, the first three words of each item, the
+first and last word of each sentence, and words that are unknown or follow an unknown word.
 
-With --item=item,condition each condition is a separate text, and the conditions of an item are in the same fold and
-resampled together. --item=item,reader reads a table with one row per word and reader, without averaging. --output has
-the rows of the table with all predictors and the column `analysed`, for R. docs/howto/reading_times.md has an example.
+With --item=item,condition, each condition is a separate text, and the conditions of an item are in the same fold and
+resampled together. With --item=item,reader, the table has one row per word and reader and is not averaged. --output
+has the rows of the table with all predictors and the column `analysed`, for R. docs/howto/reading_times.md has an
+example.
 """
 
 import argparse
@@ -37,21 +38,21 @@ def define(parser: Parser) -> None:
     """Adds the flags."""
     parser.add_runs()
     parser.add_argument('--table', required=True, help='.csv, .tsv, .parquet or .jsonl with one row per word; required')
-    parser.add_argument('--time', default='time', metavar='COLUMN', help='the column of reading times')
-    scale = 'whether the logarithm of the time is predicted or the time itself'
+    parser.add_argument('--time', default='time', metavar='COLUMN', help='column of reading times')
+    scale = 'whether to predict the logarithm of the time, or the time in milliseconds'
     parser.add_argument('--scale', default='log', choices=('log', 'ms'), help=scale)
     parser.add_columns()
-    frequency = 'the column of log frequencies; default: those of the training text of the run'
+    frequency = 'column of log frequencies; default: frequencies in the training text'
     parser.add_argument('--frequency', default='', metavar='COLUMN', help=frequency)
     parser.add_context()
-    parser.add_argument('--folds', type=int, default=10, metavar='K', help='folds of the cross-validation over items')
-    parser.add_output('.csv, .tsv or .parquet with the predictors; default: none')
-    parser.add_figure('draw the gains with their intervals into this file; default: no figure')
+    parser.add_argument('--folds', type=int, default=10, metavar='K', help='cross-validation folds over items')
+    parser.add_output('.csv, .tsv or .parquet to write the predictors to; default: none')
+    parser.add_figure('figure of the gains with their intervals; default: no figure')
     parser.add_json()
 
 
 def main(flags: argparse.Namespace) -> None:
-    """Prints the gain of each model, draws the figure, and writes the predictors."""
+    """Prints the gains of the models, draws the figure and writes the predictors."""
     runs = flags.runs
     check_models(runs)
     output = tables.find_output(flags.output)
@@ -78,13 +79,13 @@ def main(flags: argparse.Namespace) -> None:
     print(to_json(results) if flags.json else _describe(results))
 
 
-_ADDED = ('position', 'place_in_sentence', 'analysed')  # columns of the output besides those of `nplm surprisal`
+_ADDED = ('position', 'place_in_sentence', 'analysed')  # columns of the output besides those from `measure`
 
 
 def _analyse(
     table: WordTable, predictors: Predictors, measured: dict[str, list[Any]], flags: argparse.Namespace
 ) -> dict[str, Any]:
-    """Returns what --json prints."""
+    """Returns the results as printed by --json."""
     is_kept_W = predictors.is_kept_W
     times_W, item_W, unit_W = table.times_W[is_kept_W], table.item_W[is_kept_W], table.unit_W[is_kept_W]
     known_W = np.array(measured['in_vocabulary']) & (table.position_W > 1)
@@ -114,7 +115,7 @@ def _analyse(
 
 
 def _describe(results: dict[str, Any]) -> str:
-    """Returns the table for readers."""
+    """Formats the results as a Markdown table with notes."""
     unit = 'log ms' if results['scale'] == 'log' else 'ms'
     header = ['run', 'perplexity', 'gain', '95%', f'slope, {unit}/bit', 'word before', 'two before']
     rows = []

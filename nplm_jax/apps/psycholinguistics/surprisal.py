@@ -1,4 +1,4 @@
-"""Computes the surprisal in bits, entropy and rank of the words of an experiment.
+"""Computes surprisal, entropy (both in bits) and rank of the words of an experiment.
 
     nplm surprisal runs/brown-mlp9 runs/brown-kneser_ney_5 --table=stimuli.tsv --spillover=2 --output=surprisal.tsv
     nplm surprisal runs/brown-mlp9 --table=items.csv --sentence=sentence --item=item,condition --figure=surprisal.png
@@ -11,11 +11,10 @@ items separated by empty lines. Items are scored independently. For a table with
 --item=item,reader names both columns.
 
 Writes the table with additional columns: the tokens of the word, its length, its log frequency, whether it is in the
-vocabulary, and how it was scored; for each run surprisal_RUN (the sum over the word's tokens), entropy_RUN (of the
+vocabulary, and how it was scored; and for each run surprisal_RUN (the sum over the word's tokens), entropy_RUN (of the
 distribution that predicts the word), entropy_reduction_RUN and rank_RUN. docs/reference/surprisal.md defines the
-columns.
---long writes one row per word and run instead, with the columns model, surprisal, entropy, entropy_reduction and rank.
---figure=FILE.png draws the surprisal of each word, one panel per item.
+columns. --long writes one row per word and run instead, with the columns model, surprisal, entropy, entropy_reduction
+and rank. --figure=FILE.png draws the surprisal of each word, with one panel per item.
 """
 
 import argparse
@@ -37,19 +36,19 @@ def define(parser: Parser) -> None:
     """Adds the flags."""
     parser.add_runs()
     helps = {
-        'weights': 'measure the mixture of the runs too, as one more model named mixture: numbers such as 0.7,0.3, '
-        'or a file of `nplm mix --output=FILE`; default: no mixture',
-        'punctuation': 'whether the punctuation of a word counts in its surprisal and length, or the word alone',
-        'sentence': 'the column of sentences of a table with one row an item; they are cut into words at blanks, and '
-        'the columns zone and word are added; default: one row a word',
-        'figure': 'draw the surprisal of each word into this file; default: no figure',
-        'tokens': 'how a word is cut: at punctuation, or not at all; default: as the corpus of the runs was, '
-        'punctuation split off where the vocabulary needs it',
-        'word_probability': 'of pieces, characters or bytes: that of the word (corrected), or of its tokens with the '
-        'blank before it and without the end after it (sum), as minicons has it',
-        'hyphens': 'split cuts an unknown word at its hyphens if all parts are known',
+        'weights': 'also measure a mixture of the runs, as a model named mixture: numbers such as 0.7,0.3, or a file '
+        'written by `nplm mix --output=FILE`; default: no mixture',
+        'punctuation': 'whether surprisal and length include the punctuation of a word (attached) or not (word)',
+        'sentence': 'column of sentences, for a table with one row per item; splits them into words at whitespace and '
+        'adds the columns zone and word; default: one row per word',
+        'figure': 'figure of the surprisal of each word; default: no figure',
+        'tokens': 'how to tokenize words: words splits off punctuation, whitespace does not; default: like the corpus '
+        'of the runs, with punctuation split off if the vocabulary requires it',
+        'word_probability': 'for models of subwords, characters or bytes: probability of the word (corrected), or of '
+        'its tokens including the preceding space (sum), as in minicons',
+        'hyphens': 'split: split an unknown word at its hyphens if all parts are known',
         'long': 'write one row per word and run, with the name of the run in the column model',
-        'open': 'score unknown words with the spelling model of `nplm spell RUN`',
+        'open': 'score unknown words with the spelling model trained by `nplm spell RUN`',
     }
     parser.add_argument('--table', default='', help='table of words; default: text on stdin')
     parser.add_columns()
@@ -58,7 +57,7 @@ def define(parser: Parser) -> None:
     for key, values in measurement.CHOICES.items():
         parser.add_argument(f'--{key}', default=getattr(measurement.Options, key), choices=values, help=helps[key])
     parser.add_context()
-    parser.add_argument('--spillover', type=int, default=0, metavar='K', help='add the columns of the K words before')
+    parser.add_argument('--spillover', type=int, default=0, metavar='K', help='add columns of the K preceding words')
     parser.add_switch('--long', helps['long'])
     parser.add_switch('--open', helps['open'])
     parser.add_argument('--weights', default='', help=helps['weights'])
@@ -67,8 +66,8 @@ def define(parser: Parser) -> None:
 
 
 def main(flags: argparse.Namespace) -> None:
-    """Writes the table, and draws the figure."""
-    check_models(flags.runs)  # before stdin is waited for
+    """Writes the table and draws the figure."""
+    check_models(flags.runs)  # before waiting for stdin
     output = tables.find_output(flags.output)
     stimuli, rule = _read_stimuli(flags)
     if flags.long:
@@ -105,7 +104,7 @@ def main(flags: argparse.Namespace) -> None:
 
 
 def _read_stimuli(flags: argparse.Namespace) -> tuple[Stimuli, str]:
-    """Returns the words, and of those on stdin how they are divided into items."""
+    """Returns the stimuli and, for stdin, a note on how the text is divided into items."""
     if flags.table:
         names = stimuli.ColumnNames(tuple(flags.item.split(',')), flags.zone, flags.word)
         return stimuli.read(flags.table, names, flags.sentence, sentence_flag='--sentence='), ''

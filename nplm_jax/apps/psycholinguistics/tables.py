@@ -1,4 +1,4 @@
-"""Tables of all commands of the app: TSV, CSV, JSON lines and Parquet in; TSV, CSV and Parquet out."""
+"""Input and output of tables: reads TSV, CSV, JSON Lines and Parquet; writes TSV, CSV and Parquet."""
 
 import csv
 import io
@@ -16,7 +16,7 @@ from nplm_jax.utils.names import did_you_mean
 from nplm_jax.utils.untrusted import open_regular, read_lines
 
 Columns = Mapping[str, Sequence[Any]]
-Place = Callable[[int], str]  # the beginning of an error message on a row, from 0
+Place = Callable[[int], str]  # a function from a row index to its location in error messages
 
 WRITTEN = ('.tsv', '.csv', '.parquet')
 READ = (*WRITTEN, '.jsonl')
@@ -26,7 +26,7 @@ _SNIFFED_CHARACTERS = 2**16
 
 
 def find_output(output: str) -> pathlib.Path | None:
-    """Returns the path of --output, None if it is empty. Raises BadInput if its suffix is none of WRITTEN."""
+    """Returns the path of --output, or None if it is empty. Raises BadInput unless its suffix is in WRITTEN."""
     return _find('--output', output, WRITTEN) if output else None
 
 
@@ -37,45 +37,45 @@ def _find(flag: str, file: str, suffixes: Sequence[str]) -> pathlib.Path:
 
 
 def check_new(columns: Columns, added: Iterable[str]) -> None:
-    """Raises BadInput if a table has a column of a name that is added."""
+    """Raises BadInput if a table already has one of the columns to add."""
     taken = next((key for key in added if key in columns), None)
-    require(taken is None, 'column', taken, 'is the name of a column that is added; rename it')
+    require(taken is None, 'column', taken, 'is also the name of an additional column; rename it')
 
 
 def check_has(columns: Columns, name: str, key: str, column: str, advice: str = '') -> None:
-    """Raises BadInput(key, column, ...) if a table has no such column; the message lists its columns.
+    """Raises BadInput if a table lacks a column. The message lists its columns and suggests the nearest name.
 
     Args:
-        columns: The columns.
-        name: The table, for the message.
-        key: The role of the column, or its flag.
-        column: The column.
-        advice: The end of the message; the nearest name comes before it.
+        columns: The columns of the table.
+        name: The name of the table in the message.
+        key: The key of the error: the role of the column, or its flag.
+        column: The name of the column.
+        advice: The end of the message.
     """
     has = ', '.join(map(repr, columns)) or 'none'
     near = did_you_mean(column, map(str, columns))
-    require(column in columns, key, column, f'{name} has no such column; it has {has}{near}{advice}')
+    require(column in columns, key, column, f'is not a column of {name}; its columns are {has}{near}{advice}')
 
 
 def is_missing(cell: Any) -> bool:
-    """Tells whether a cell is None or nan."""
+    """Returns whether a cell is None or nan."""
     return cell is None or (isinstance(cell, float) and math.isnan(cell))
 
 
 def read(table: str | pathlib.Path) -> tuple[dict[str, list[Any]], Place, str]:
     """Reads the columns of a table.
 
-    The suffix of the file tells its format. The first line of a TSV or CSV file has the names of its columns, and tabs,
-    commas or semicolons separate its cells, which stay text. JSON lines have one object a row.
+    The suffix of the file determines its format. A TSV or CSV file has a header, and its cells are separated by tabs,
+    commas or semicolons and remain text. A JSON Lines file has one object per row.
 
     Args:
         table: The file, the value of --table.
 
     Returns:
-        The columns; the function that returns the beginning of an error message on a row; the path, for other messages.
+        The columns, a function from a row index to its location in error messages, and the path as a string.
 
     Raises:
-        BadInput: The file cannot be read or is no such table, or two columns have one name.
+        BadInput: The file cannot be read or parsed, or two columns have the same name.
     """
     path = _find('--table', str(table), READ)
     if path.suffix.lower() == '.parquet':
@@ -88,12 +88,12 @@ def read(table: str | pathlib.Path) -> tuple[dict[str, list[Any]], Place, str]:
         return f'{path}:{lines[row]}' if lines else f'{path}, row {row + 1:,}'
 
     repeated = next((name for i, name in enumerate(header) if name in header[:i]), None)
-    require(repeated is None, 'column', repeated, f'{path} has two of this name')
+    require(repeated is None, 'column', repeated, f'occurs twice in {path}')
     return dict(zip(header, cells)), place, str(path)
 
 
 def _read_jsonl(path: pathlib.Path) -> tuple[list[str], dict[int, list[Any]]]:
-    """Returns the keys of all objects, and the cells of each row by its line, None where an object lacks a key."""
+    """Returns the keys of all objects, and line number -> cells. Missing keys become None."""
     objects: dict[int, dict[str, Any]] = {}
     for number, line in read_lines(path):
         if line.strip():
@@ -109,9 +109,9 @@ def _read_jsonl(path: pathlib.Path) -> tuple[list[str], dict[int, list[Any]]]:
 
 
 def _read_text(path: pathlib.Path) -> tuple[list[str], dict[int, list[str]]]:
-    """Returns the header of a TSV or CSV file, and the cells of each row by its line; blank lines are left out.
+    """Returns the header of a TSV or CSV file, and line number -> cells. Skips blank lines.
 
-    In TSV a cell between two quotation marks is a quoted one, and other quotation marks belong to the cell.
+    In TSV files, only quotation marks that enclose a whole cell are special.
     """
     text = ''.join(line for _, line in read_lines(path))
     separator = _find_separator(text, default=',' if path.suffix.lower() == '.csv' else '\t')
@@ -128,15 +128,15 @@ def _read_text(path: pathlib.Path) -> tuple[list[str], dict[int, list[str]]]:
     header = rows.pop(min(rows)) if rows else []
     for line, cells in rows.items():
         if len(cells) != len(header):
-            raise BadInput(f'{path}:{line}', f'{len(cells)} cells; the header has {len(header)}')
+            raise BadInput(f'{path}:{line}', f'has {len(cells)} cells, but the header has {len(header)}')
     return header, rows
 
 
 def _find_separator(text: str, default: str) -> str:
-    """Returns what separates the cells of a table: of the separators in the header, the one that cuts most rows alike.
+    """Detects the separator of a table: among those in the header, the one with the same count in the most rows.
 
-    Decides by the first lines. Separators between quotation marks do not count. Without one in the header it is the
-    default, as for a table of one column.
+    Considers the first lines, without quoted text. Returns the default if the header has no separator, as in a table
+    with one column.
     """
     lines = [re.sub(r'"[^"]*"', '', line) for line in text[:_SNIFFED_CHARACTERS].split('\n') if line.strip()]
     counts = {s: [line.count(s) for line in lines] for s in _SEPARATORS if lines and s in lines[0]}
@@ -149,7 +149,7 @@ def _unquote(cell: str) -> str:
 
 
 def _read_parquet(path: pathlib.Path) -> tuple[list[str], list[list[Any]]]:
-    """Returns the names and the columns of a Parquet file; those of dictionaries as their values."""
+    """Returns the names and the columns of a Parquet file; dictionary-encoded columns are decoded."""
     pyarrow = import_pyarrow(str(path))
     try:
         with open_regular(str(path), path) as file:
@@ -162,12 +162,14 @@ def _read_parquet(path: pathlib.Path) -> tuple[list[str], list[list[Any]]]:
 
 
 def to_text(columns: Columns, separator: str = '\t', own_columns: Collection[str] = ()) -> str:
-    """Returns a table of text with a header. A missing number is an empty cell, a bool TRUE or FALSE, which R reads.
+    """Formats a table as text with a header.
+
+    Missing numbers are empty cells, and booleans are TRUE or FALSE, as in R.
 
     Args:
-        columns: The columns, of one length.
-        separator: What separates the cells.
-        own_columns: The columns of the user, whose floats keep all digits; those of other columns have 9.
+        columns: The columns, of equal length.
+        separator: The separator of cells.
+        own_columns: The user's columns, whose floats keep all digits. Floats of other columns have 9 digits.
     """
     text = io.StringIO()
     writer = csv.writer(text, delimiter=separator, lineterminator='\n')
@@ -181,21 +183,21 @@ def _format(cell: Any, is_exact: bool = True) -> str:
     if is_missing(cell):
         return ''
     if isinstance(cell, bool):
-        return str(cell).upper()  # base R reads True as text
+        return str(cell).upper()  # base R would read True as text
     return f'{cell:.9g}' if isinstance(cell, float) and not is_exact else str(cell)
 
 
 def write(path: pathlib.Path, columns: Columns, own_columns: Collection[str] = ()) -> None:
-    """Writes a table into a file of one of the suffixes WRITTEN.
+    """Writes a table to a file, in the format of its suffix, which must be in WRITTEN.
 
     Args:
         path: The file.
-        columns: The columns, of one length.
-        own_columns: The columns of the user, as in `to_text`.
+        columns: The columns, of equal length.
+        own_columns: The user's columns; see `to_text`.
 
     Raises:
-        BadInput: pyarrow is missing or refuses the table.
-        OSError: The disk refuses.
+        BadInput: pyarrow is not installed, or rejects the table.
+        OSError: The file cannot be written.
     """
     if path.suffix.lower() != '.parquet':
         write_atomically(path, to_text(columns, ',' if path.suffix.lower() == '.csv' else '\t', own_columns))
@@ -211,7 +213,7 @@ def write(path: pathlib.Path, columns: Columns, own_columns: Collection[str] = (
 
 
 def _to_array(pyarrow: Any, column: Sequence[Any]) -> Any:
-    """Returns a column of Parquet; one of cells of several types, or of a type that Parquet lacks, as text."""
+    """Converts a column for Parquet. Columns with mixed or unsupported types become text."""
     try:
         array = pyarrow.array(column, from_pandas=True)
         pyarrow.parquet.write_table(pyarrow.table({'': array[:0]}), io.BytesIO())

@@ -1,4 +1,4 @@
-"""The tokens of the words of an experiment, in one stream, and which of them count in the surprisal of their word.
+"""The tokens of stimuli as one stream, with the mask of tokens that contribute to the surprisal of their word.
 
 Dims: T tokens of all items, W words.
 """
@@ -22,13 +22,13 @@ class TokenTable(NamedTuple):
 
     Attributes:
         tokens_T: The tokens.
-        ids_T: Their ids, int32.
+        ids_T: The token ids, int32.
         words_T: The row of the word of each token.
-        is_head_T: Whether a token is no punctuation, or its word has nothing else.
-        counted_T: Whether the surprisal of a token counts in that of its word.
-        lines: The tokens of each item.
-        joins_before_W: Whether a word follows the one before without a blank, in a script that is written so.
-        joins_after_W: Whether no blank ends a word, for the same reason.
+        is_head_T: Whether each token is not punctuation; all tokens of a word that is only punctuation are heads.
+        counted_T: Whether the surprisal of each token contributes to the surprisal of its word.
+        lines: The slice of tokens of each item.
+        joins_before_W: Whether no space precedes a word, in scripts without spaces between words.
+        joins_after_W: Whether no space follows a word, in such scripts.
     """
 
     tokens_T: list[str]
@@ -49,21 +49,22 @@ class TokenTable(NamedTuple):
         punctuation: str = 'attached',
         before: str = '',
     ) -> Self:
-        """Cuts the words of stimuli.
+        """Tokenizes the words of stimuli.
 
         Args:
-            tokenizer: That of the models.
+            tokenizer: The tokenizer of the models.
             vocabulary: The vocabulary of the models.
             stimuli: The words.
-            punctuation: `attached` if all tokens of a word count, `word` if its punctuation does not.
-            before: The text before each item on its line, which a blank separates from the first word as from others.
+            punctuation: `attached` to count all tokens of a word, `word` to exclude its punctuation.
+            before: The text before each item on the same line. A space separates it from the first word, except in
+                scripts without spaces.
 
         Raises:
-            BadInput: A word has no token.
+            BadInput: A word has no tokens.
         """
         strings = list(stimuli.words)
         joins_before, joins_after = [False] * len(strings), [False] * len(strings)
-        if tokenizer.is_lossless:  # the blank before a word is a part of its tokens
+        if tokenizer.is_lossless:  # the tokens of a word include the space before it
             joins_before, joins_after = unspaced_scripts.find_joined(vocabulary, stimuli.words_by_item, before)
             bare = {row for row, joins in enumerate(joins_before) if joins}
             bare |= set() if before else {rows.start for rows in stimuli.items}
@@ -72,7 +73,7 @@ class TokenTable(NamedTuple):
         cut = dict(zip(words, cutting.tokenize(tokenizer, words, vocabulary.ids, keep_marks=True)))
         for row, word in enumerate(strings):
             if not cut[word]:
-                raise BadInput(stimuli.place_word(row), f'{word!r} has no token')
+                raise BadInput(stimuli.place_word(row), f'{word!r} has no tokens')
         heads = {word: _find_heads(tokenizer, tokens) for word, tokens in cut.items()}
         tokens_T = [token for word in strings for token in cut[word]]
         is_head_T = np.array([head for word in strings for head in heads[word]])
@@ -86,16 +87,16 @@ class TokenTable(NamedTuple):
 
 
 def is_head(tokenizer: Tokenizer, token: str) -> bool:
-    """Tells whether a token is something else than punctuation marks with white space around them."""
+    """Returns whether a token is not just punctuation, apart from whitespace around it."""
     text = tokenizer.decode([token]).strip()
     return not text or not is_punctuation(text)
 
 
 def _find_heads(tokenizer: Tokenizer, tokens: Sequence[str]) -> list[bool]:
-    """Returns which tokens of a word are no punctuation; all if it has nothing else.
+    """Returns the mask of the tokens of a word that are not punctuation; all True if the word is only punctuation.
 
-    Of a lossless tokenizer a word is a part of a text without gaps: marks and blanks between its other tokens belong to
-    it, and so does the blank before them.
+    For a lossless tokenizer, the mask is contiguous: it includes punctuation and whitespace between the other tokens,
+    and the whitespace before them.
     """
     texts = [tokenizer.decode([token]).strip() for token in tokens]
     heads = [i for i, text in enumerate(texts) if text and not is_punctuation(text)] or range(len(tokens))

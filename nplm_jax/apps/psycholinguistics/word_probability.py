@@ -1,4 +1,4 @@
-"""P(word) from the tokens of a lossless tokenizer, which do not say where a word ends.
+"""Word probabilities for lossless tokenizers, whose tokens do not mark where a word ends.
 
 Dims: T tokens of all items, W words, G groups of tokens.
 """
@@ -14,11 +14,13 @@ from nplm_jax.data.vocabulary import Vocabulary
 
 
 def find_groups(vocabulary: Vocabulary, punctuation: str) -> list[np.ndarray]:
-    """Returns the ids of tokens: that begin with white space, all others, that end a word, all others.
+    """Returns the token ids of four groups.
+
+    They are the tokens that begin with whitespace, all others, the tokens that end a word, and all others.
 
     Args:
-        vocabulary: That of a lossless tokenizer.
-        punctuation: `attached` if white space alone ends a word, `word` if a punctuation mark does as well.
+        vocabulary: The vocabulary of a lossless tokenizer.
+        punctuation: `attached` if only whitespace ends a word, `word` if punctuation does so too.
     """
     tokenizer = vocabulary.tokenizer
     begins_blank_V = np.array([token_text.size(tokenizer, token).begins_blank for token in vocabulary.words])
@@ -35,26 +37,29 @@ def correct(
     start_W: np.ndarray,
     table: TokenTable,
 ) -> np.ndarray:
-    """Returns what is added to the sum of log P of a word's tokens to get log P(word), float64, W.
+    """Returns the corrections to add to log P of the tokens of each word to obtain log P(word), float64, W, nats.
 
-    A piece holds the blank before it, so that its probability says that the word before has ended, and no token says
-    that this word ends. With B for `the next token begins with white space`,
+    Subwords include the preceding space. Their probability therefore includes the end of the previous word, but not the
+    end of the word itself. Let B be the event that the next token begins with whitespace. Then
 
-        P(word | c) = P(tokens | c) P(B | c, tokens) / P(B | c)
+        P(word | c) = P(tokens | c) P(B | c, tokens) / P(B | c).
 
-    (Pimentel and Meister, 2024, How to compute the probability of a word; Oh and Schuler, 2024, Leading whitespaces of
-    language models' subword vocabulary pose a confound for calculating word probabilities). The first word of an item
-    has no blank: it is divided by 1 - P(B | c). Where a word is measured without its punctuation, a mark ends it as a
-    blank does, and what follows a mark is divided by P(neither a blank nor a mark | c). Thus the probabilities of all
-    words that begin alike sum to one. Where the text has no blank between two words, nothing says that one of them
-    ends, and neither is corrected there.
+    The first word of an item has no preceding space, and is divided by 1 - P(B | c). If words are measured without
+    their punctuation, punctuation ends a word too, and a word that follows punctuation is divided by
+    P(neither whitespace nor punctuation | c). The probabilities of all words with the same type of beginning thus sum
+    to one. If no space separates two words, there is no correction at their boundary.
 
     Args:
-        statistics: Of each item, with the groups of `find_groups`.
-        first_W: The place of the first token of each word.
-        last_W: That of its last token.
-        start_W: The number of the group that its first token is one of.
-        table: The tokens of all words, and which words are joined.
+        statistics: The statistics of each item, with the groups of `find_groups`.
+        first_W: The index of the first token of each word.
+        last_W: The index of the last token of each word.
+        start_W: The index of the group of the first token of each word.
+        table: The tokens of all words.
+
+    References:
+        Pimentel and Meister, How to compute the probability of a word, EMNLP 2024.
+        Oh and Schuler, Leading whitespaces of language models' subword vocabulary pose a confound for calculating word
+        probabilities, EMNLP 2024.
     """
     before_GxT = np.concatenate([line.log_groups_GxT1[:, :-1] for line in statistics], axis=1)
     after_GxT = np.concatenate([line.log_groups_GxT1[:, 1:] for line in statistics], axis=1)

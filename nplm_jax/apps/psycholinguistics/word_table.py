@@ -1,6 +1,6 @@
-"""Words in reading order with their reading times, and the predictors of these.
+"""Reading times of words in reading order, and their predictors.
 
-Dims: W words, B columns of the baseline, A columns of a model.
+Dims: W words, B baseline predictors, A predictors of a model.
 """
 
 import math
@@ -18,14 +18,14 @@ _MISSING = ('', 'na', 'nan', 'none', 'null')
 
 
 class WordTable(NamedTuple):
-    """A table with one row a word.
+    """A table of reading times with one row per word.
 
     Attributes:
         stimuli: The words.
-        times_W: The reading times, or their logarithms; nan where a word has none.
-        unit_W: The number of what the first of the columns of items says.
-        position_W: The place of each word in its item, from 1.
-        log_frequency_W: The log frequencies of the table; None without a column of them.
+        times_W: The reading times, or their logarithms; nan if missing.
+        unit_W: The index of the cross-validation unit of each word, from the first column of items.
+        position_W: The position of each word in its item, from 1.
+        log_frequency_W: The log frequencies in the table; None if there is no column of them.
     """
 
     stimuli: Stimuli
@@ -36,22 +36,22 @@ class WordTable(NamedTuple):
 
     @property
     def words(self) -> list[str]:
-        """The words without blanks around them."""
+        """The words without surrounding whitespace."""
         return [word.strip() for word in self.stimuli.words]
 
     @property
     def item_W(self) -> np.ndarray:
-        """The number of the item of each word, from 0."""
+        """The index of the item of each word, W."""
         return self.stimuli.item_W
 
 
 class Predictors(NamedTuple):
-    """What predicts the reading times of the words that are analysed.
+    """The predictors of the reading times of the analysed words.
 
     Attributes:
-        is_kept_W: Which words are analysed.
-        baseline_WxB: The columns of the baseline, of the analysed words alone.
-        added_WxA: By model its surprisals of the word and of the words before, bits, of the analysed words alone.
+        is_kept_W: The mask of the analysed words among all words.
+        baseline_WxB: The baseline predictors of the analysed words.
+        added_WxA: Model name -> surprisals of each analysed word and its preceding words, bits.
     """
 
     is_kept_W: np.ndarray
@@ -65,21 +65,21 @@ def read(table: str, names: ColumnNames, time: str, scale: str, frequency: str =
     Args:
         table: The file, the value of --table.
         names: The names of the columns of items, zones and words.
-        time: The column of reading times; an empty cell or NA is a missing one.
-        scale: `log` for logarithms of the times, `ms` for the times.
+        time: The column of reading times; an empty cell or NA is missing.
+        scale: `log` for the logarithms of the times, `ms` for the times.
         frequency: The column of log frequencies; empty for none.
 
     Raises:
-        BadInput: `stimuli.read` refuses the file, a column is missing, there is no reading time, or a cell is no
-            number; the message names file, row and column.
+        BadInput: `stimuli.read` rejects the file, a column is missing, there are no reading times, or a cell is not a
+            number. The key names the file, row and column.
     """
     stimuli = stimuli_lib.read(table, names)
     times_W = _numbers(stimuli, table, '--time', time)
-    require(not np.isnan(times_W).all(), '--time', time, f'{table} has no reading time in this column')
+    require(not np.isnan(times_W).all(), '--time', time, f'has no reading times in {table}')
     if scale == 'log':
         if (times_W <= 0).any():
             row = int(np.argmax(times_W <= 0))
-            problem = f'{times_W[row]:g} has no logarithm; see --scale=ms'
+            problem = f'{times_W[row]:g} has no logarithm; use --scale=ms'
             raise BadInput(f'{stimuli.place(row)}, column {time!r}', problem)
         times_W = np.log(times_W)
     units: dict[Any, int] = {}
@@ -90,7 +90,7 @@ def read(table: str, names: ColumnNames, time: str, scale: str, frequency: str =
 
 
 def _numbers(stimuli: Stimuli, name: str, flag: str, column: str) -> np.ndarray:
-    """Returns the numbers of a column, nan for missing ones."""
+    """Returns a column as numbers; nan for missing values."""
     tables.check_has(stimuli.columns, name, flag, column, f'; {flag}=COLUMN names another')
     numbers = []
     for row, cell in enumerate(stimuli.columns[column]):
@@ -105,20 +105,20 @@ def _numbers(stimuli: Stimuli, name: str, flag: str, column: str) -> np.ndarray:
 
 
 def make_predictors(table: WordTable, measured: Mapping[str, Sequence[Any]], models: Sequence[str]) -> Predictors:
-    """Returns the predictors of the words that are analysed: those that `gains.choose_words` keeps and that have all.
+    """Returns the predictors of the words selected by `gains.choose_words` that have no missing values.
 
     Args:
         table: The words.
-        measured: The columns that `measurement.measure` added to them.
+        measured: The columns from `measurement.measure`.
         models: The names of the models.
 
     Raises:
-        BadInput: There is no log frequency.
+        BadInput: There are no log frequencies.
     """
     log_frequency_W = table.log_frequency_W
     if log_frequency_W is None:
         log_frequency_W = np.array(measured['log_frequency'], float)
-    allowed = 'expected the column of log frequencies: pieces, characters, bytes and ARPA files have no counts of words'
+    allowed = 'required, because models of subwords, characters or bytes and ARPA files have no word counts'
     require(not np.isnan(log_frequency_W).all(), '--frequency', '', allowed)
     of_word = table.words, table.item_W, table.position_W
     is_kept_W = gains.choose_words(*of_word, np.array(measured['in_vocabulary'], bool)) & np.isfinite(table.times_W)
@@ -133,19 +133,19 @@ def make_predictors(table: WordTable, measured: Mapping[str, Sequence[Any]], mod
 
 
 def check_sizes(table: WordTable, predictors: Predictors, num_folds: int) -> None:
-    """Raises BadInput unless the analysed words fill the folds, and are enough for the regression of each."""
+    """Raises BadInput unless each fold has analysed words, and its regression has enough of them."""
     is_kept_W = predictors.is_kept_W
     unit_W, item_W = table.unit_W[is_kept_W], table.item_W[is_kept_W]
     num_words, units = len(unit_W), np.unique(unit_W, return_inverse=True)
-    check_folds(num_folds, len(units[0]), 'with words that are analysed')
+    check_folds(num_folds, len(units[0]), 'with analysed words')
     coefficients = predictors.baseline_WxB.shape[1] + gains.NUM_BEFORE + 1
     fitted = num_words - np.bincount(units[1] % num_folds).max() - len(np.unique(item_W))
-    allowed = f'too few: the regression has {coefficients} coefficients, and a mean of each item'
-    require(fitted > coefficients, 'words that are analysed', num_words, allowed)
+    allowed = f'too few for a regression with {coefficients} coefficients and a mean per item'
+    require(fitted > coefficients, 'analysed words', num_words, allowed)
 
 
 def check_folds(num_folds: int, num_units: int, which: str = '') -> None:
-    """Raises BadInput unless each fold has an item."""
+    """Raises BadInput unless there are at least two items and each fold has one."""
     require(num_units > 1, 'items', num_units, f'expected 2 or more items {which}'.rstrip())
     allowed = f'must be from 2 to {num_units:,}, the number of items {which}'.rstrip()
     require(2 <= num_folds <= num_units, '--folds', num_folds, allowed)

@@ -168,7 +168,7 @@ WRONG = [
     (['--table=taken.tsv', '--item=story'], "column='length':"),
     (['--table=long.tsv', '--item=story', '--long'], "column='model':"),
     (['--table=in.tsv'], "item column='item':"),
-    (['--table=in.tsv', '--item=story', '--word=rt'], "in.tsv:4, column 'rt': empty"),
+    (['--table=in.tsv', '--item=story', '--word=rt'], "in.tsv:4, column 'rt': is empty"),
     (['--table=crossed.tsv'], "zone column='zone':"),
     (['--table=nowhere.csv'], 'nowhere.csv:'),
     (['--output=x.txt'], "--output='x.txt':"),
