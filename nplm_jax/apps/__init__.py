@@ -1,1 +1,1 @@
-"""What people do with a trained model: each package stands alone on the core, which imports none of them."""
+"""Applications of trained models. Each is a self-contained package on top of the core."""

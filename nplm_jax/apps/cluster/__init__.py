@@ -1,3 +1,3 @@
-"""The workers of a Dask scheduler, for preparation, counting and scoring: `--scheduler=tcp://HOST:PORT`."""
+"""Distributed preparation, counting and scoring with Dask: `--scheduler=tcp://HOST:PORT`."""
 
 CLUSTER = 'dask_cluster:DaskCluster'  # see `cli.scheduler.use`

@@ -1,6 +1,6 @@
-"""A cluster of Dask's workers, which somebody has started: `dask scheduler`, `dask worker`, or Dask-Jobqueue for SLURM.
+"""An executor on an existing Dask cluster, started with `dask scheduler` and `dask worker`, or Dask-Jobqueue for SLURM.
 
-The scheduler keeps nothing that is not also in files, see `executors.jobs`: tasks take paths and return nothing.
+Tasks take paths and return nothing. All results are in files, so the scheduler keeps no state; see `executors.jobs`.
 """
 
 import asyncio
@@ -17,37 +17,44 @@ try:
     from distributed import Client, Future, KilledWorker
     from distributed.comm import CommClosedError, connect
 except ImportError:
-    raise BadInput('--scheduler', 'needs Dask: pip install "nplm-jax[cluster]"') from None
+    raise BadInput('--scheduler', 'requires Dask: pip install "nplm-jax[cluster]"') from None
 
-_TIMEOUT = 10  # seconds in which the scheduler answers
-_RESTART = 30  # seconds in which a worker that died is replaced
-_MAX_KILLED = 10  # times that the scheduler may give up a task whose workers died
-_SILENCE = 60  # seconds after which a task that says nothing is looked after
-_MAX_SILENT = 5  # times that there are no workers then
-_AHEAD = 4  # tasks a thread that the scheduler knows of
+_TIMEOUT = 10  # seconds to wait for an answer of the scheduler
+_RESTART = 30  # seconds to wait for the replacement of a dead worker
+_MAX_KILLED = 10  # maximum number of KilledWorker errors per task
+_SILENCE = 60  # seconds between checks that a running task has workers
+_MAX_SILENT = 5  # maximum number of consecutive checks without workers
+_AHEAD = 4  # tasks submitted ahead, per worker thread
 
 
 async def _shake_hands(address: str) -> None:
-    """Connects to an address once. Raises OSError unless Dask answers: its client waits for ever for another server."""
+    """Raises OSError unless Dask answers at an address; Dask's client would wait forever for any other server."""
     comm = await asyncio.wait_for(connect(address, timeout=_TIMEOUT), _TIMEOUT)
     await comm.close()
 
 
 class DaskCluster:
-    """The workers of a scheduler; see `executors.workers.Workers`."""
+    """An executor on the workers of a Dask scheduler; see `executors.workers.Workers`."""
 
     are_remote: ClassVar[bool] = True
 
     def __init__(self, address: str) -> None:
-        """Connects to the scheduler at `tcp://HOST:PORT`. Raises: BadInput when it does not answer."""
+        """Connects to a scheduler.
+
+        Args:
+            address: The address, `tcp://HOST:PORT`.
+
+        Raises:
+            BadInput: The address is invalid, or the scheduler does not answer.
+        """
         self._address, self._flag = address, f'--scheduler={address}'
         allowed = 'must be tcp://HOST:PORT of a running `dask scheduler`'
         if not address.startswith('tcp://'):
             raise BadInput(self._flag, allowed)
-        for name in ('distributed', 'distributed.client'):  # a lost scheduler is told in one line
+        for name in ('distributed', 'distributed.client'):  # a lost scheduler is reported in one line
             logging.getLogger(name).setLevel(logging.CRITICAL)
         try:
-            # In a thread of its own: there may be an event loop in this one, as in a notebook.
+            # In a separate thread, because this one may have an event loop, as in a notebook.
             concurrent.futures.ThreadPoolExecutor(1).submit(asyncio.run, _shake_hands(address)).result()
             self._client = Client(address, timeout=_TIMEOUT, set_as_default=False)
         except (OSError, ValueError) as error:
@@ -58,15 +65,15 @@ class DaskCluster:
         return self
 
     def __exit__(self, *error: object) -> None:
-        with contextlib.suppress(OSError, RuntimeError):  # of a scheduler that is lost
+        with contextlib.suppress(OSError, RuntimeError):  # the scheduler may be lost
             self._client.close(timeout=_TIMEOUT)
 
     def map(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
         """See `Workers.map`.
 
         Raises:
-            BadInput: The scheduler or all workers are lost, or the workers of a task die again and again.
-            Exception: What `function` raises.
+            BadInput: The scheduler or all workers are lost, or the workers of a task die repeatedly.
+            Exception: Any exception that `function` raises.
         """
         pending: collections.deque[tuple[Any, Future]] = collections.deque()
         for item in items:
@@ -77,19 +84,26 @@ class DaskCluster:
             yield self._result(function, *pending.popleft())
 
     def on_each(self, function: Callable[[], Any]) -> Iterable[Any]:
-        """See `Workers.on_each`. Raises: BadInput, also when there are no workers, or one lacks this package."""
+        """See `Workers.on_each`.
+
+        Raises:
+            BadInput: The scheduler is lost, there are no workers, or a worker lacks this package.
+            Exception: Any exception that `function` raises, except an OSError of a worker that died.
+        """
         self._wait_for_workers()
         with self._connected():
-            answers = self._client.run(function, on_error='return').values()
-        for error in answers:
-            if isinstance(error, (ImportError, AttributeError)):
-                raise BadInput(self._flag, f'a worker lacks this package ({first_line(error)})')
-            if isinstance(error, Exception) and not isinstance(error, OSError):  # of a worker that has died meanwhile
-                raise error
-        return answers
+            results = self._client.run(function, on_error='return').values()
+        for result in results:
+            if isinstance(result, (ImportError, AttributeError)):
+                raise BadInput(self._flag, f'a worker lacks this package ({first_line(result)})')
+            if isinstance(result, Exception) and not isinstance(
+                result, OSError
+            ):  # an OSError means that the worker died
+                raise result
+        return results
 
     def _wait_for_workers(self) -> None:
-        """Returns when there is a worker: all of them may have died a moment ago. Raises: BadInput if none comes."""
+        """Waits for a worker, because dead workers may be about to be replaced. Raises BadInput if there is none."""
         with self._connected():
             try:
                 self._client.wait_for_workers(1, timeout=_RESTART)
@@ -105,7 +119,7 @@ class DaskCluster:
             return sum(self._client.nthreads().values())
 
     def _result(self, function: Callable[[Any], Any], item: Any, future: Future) -> Any:
-        """Returns the result of a task; submits it again where the scheduler blames it for workers that died."""
+        """Returns the result of a task. Resubmits it if the scheduler gave up on it because its workers died."""
         num_killed = silent = 0
         while num_killed < _MAX_KILLED and silent < _MAX_SILENT:
             with self._connected():
@@ -118,7 +132,7 @@ class DaskCluster:
                     silent = 0 if self._num_threads() else silent + 1
         if silent:
             raise self._no_workers()
-        raise BadInput(self._flag, 'the workers of one task died again and again; give them more memory')
+        raise BadInput(self._flag, 'the workers of a task died repeatedly; give them more memory')
 
     @contextlib.contextmanager
     def _connected(self) -> Iterator[None]:
@@ -127,7 +141,7 @@ class DaskCluster:
             yield
         except (OSError, RuntimeError, concurrent.futures.CancelledError) as error:
             if isinstance(error, (concurrent.futures.CancelledError, CommClosedError)) or not self._answers():
-                advice = 'the same command goes on with what is missing'
+                advice = 'run the same command again to resume'
                 raise BadInput(self._flag, f'the scheduler was lost; {advice}') from None
             raise
 

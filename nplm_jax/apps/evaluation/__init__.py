@@ -1,1 +1,1 @@
-"""Models in lm-evaluation-harness."""
+"""Integration with lm-evaluation-harness."""

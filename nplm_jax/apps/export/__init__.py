@@ -1,4 +1,4 @@
-"""Models as files of other tools."""
+"""Export of models to the formats of other tools."""
 
 COMMANDS = {
     'export': ('command', 'export a model as ARPA, word2vec, npz, safetensors, ONNX or Hugging Face transformers')

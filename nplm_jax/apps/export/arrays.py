@@ -1,4 +1,4 @@
-"""A model's arrays in files of other tools: npz, safetensors. Other formats have their own modules."""
+"""Export of arrays: npz and safetensors."""
 
 import io
 import json
@@ -15,29 +15,33 @@ from nplm_jax.runs.packing import arrays_of
 from nplm_jax.utils.io import write_atomically
 from nplm_jax.utils.packages import require_package
 
-WORDS, CONFIG = 'words', 'config'  # what files hold beside the arrays
+WORDS, CONFIG = 'words', 'config'  # keys of the metadata
 
 
 def write_npz(model: LanguageModel, vocabulary: Vocabulary, settings: Settings, path: pathlib.Path) -> None:
-    """Writes all arrays, the words in the order of their ids as `words`, and the config as JSON text."""
+    """Writes an npz file: all arrays, the words in the order of their ids as `words`, and the config as JSON text."""
     texts = {WORDS: np.array(vocabulary.words), CONFIG: np.array(json.dumps(to_dict(settings)))}
     np.savez(file := io.BytesIO(), **arrays_of(model), **texts)  # type: ignore[arg-type]
     write_atomically(path, file.getvalue())
 
 
 def write_safetensors(model: LanguageModel, vocabulary: Vocabulary, settings: Settings, path: pathlib.Path) -> None:
-    """Writes all arrays as tensors, and words and config as JSON in the metadata. Needs the package safetensors."""
+    """Writes a safetensors file: all arrays, with words and config as JSON in the metadata.
+
+    Raises:
+        BadInput: The package safetensors is not installed.
+    """
     safetensors = require_package('safetensors.numpy', 'export')
     tensors = {name: np.ascontiguousarray(array) for name, array in arrays_of(model).items()}
     write_atomically(path, safetensors.save(tensors, metadata(vocabulary, settings)))
 
 
 def describe_softmax() -> str:
-    """Returns words for the output layers whose scores are those of a softmax over all words."""
+    """Describes the supported output layers in an error message: those that compute a softmax over all words."""
     kinds = (kind for kind in KINDS['output.kind'].paths if issubclass(component_class('output.kind', kind), Softmax))
     return f'a softmax over all words (output.kind={", ".join(kinds)})'
 
 
 def metadata(vocabulary: Vocabulary, settings: Settings) -> dict[str, str]:
-    """Returns the words in the order of their ids, and the config, as JSON."""
+    """Returns the metadata: the words in the order of their ids and the config, each as JSON."""
     return {WORDS: json.dumps(vocabulary.words), CONFIG: json.dumps(to_dict(settings))}

@@ -1,9 +1,9 @@
 """Window and recurrent bodies of nplm-jax in PyTorch; see modeling_nplm.py for the dims.
 
-A body reads texts word by word, and hands a state on: a tuple of tensors with one row for each text. It has three
-members: `width`, the number D of its features; `start`, the state before the first word; and `forward`, which maps the
-features of T words to those of the predictions of the words after each of them. The first call reads N rare-word
-symbols before each text. Later calls, with the state of an earlier one, read new words alone.
+A body processes texts incrementally. Its state is a tuple of tensors with one row per text. It has three members:
+`width`, the number D of output features; `start`, the initial state; and `forward`, which maps the features of T words
+to output features for the prediction of the word after each of them. The first call must include the N rare-word
+symbols before each text. Later calls continue from a state and receive only new words.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ State = tuple[Tensor, ...]
 
 
 def read_on(old: Tensor, new: Tensor, num_words: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """Puts the values of new words after those of older ones.
+    """Appends the values of new words to those of older words.
 
     Args:
-        old: The values of older words, B x S x ...
-        new: Those of T new words, B x T x ...
-        num_words: How many of the new words of each text are words, and not the padding after them, B.
-        size: How many values the next state has, if there are as many.
+        old: The values of S older words, B x S x ...
+        new: The values of T new words, B x T x ...
+        num_words: The number of new words of each text, without the padding after them, B.
+        size: The maximum number of values in the next state.
 
     Returns:
-        All values, B x (S + T) x ..., and the last ones before the padding, B x min(size, S + T) x ... A text that is
-        shorter than others has in the first places some that are not its last ones.
+        All values, B x (S + T) x ..., and the last values before the padding, B x min(size, S + T) x ... For shorter
+        texts, the first entries of the latter may be invalid.
     """
     values = torch.cat([old, new], dim=1)
     places = torch.arange(-min(size, values.shape[1]), 0, device=new.device) + old.shape[1] + num_words[:, None]
@@ -39,19 +39,23 @@ def read_on(old: Tensor, new: Tensor, num_words: Tensor, size: int) -> tuple[Ten
 
 
 def concatenate(e: Tensor, num_words: int) -> Tensor:
-    """Returns the features of the last words of each place, the most recent word first, B x T x P.
+    """Concatenates the features of the last words at each position, most recent word first.
 
     Args:
-        e: Features of words, B x (T + num_words - 1) x M.
-        num_words: P / M.
+        e: Word features, B x (T + num_words - 1) x M.
+        num_words: The number of words to concatenate.
+
+    Returns:
+        The concatenated features, B x T x P, where P = num_words * M.
     """
     return e.unfold(1, num_words, 1).flip(3).transpose(2, 3).flatten(2)
 
 
 class Window(nn.Module):
-    """The paper's network: x = (C(w_{t-1}), ..., C(w_{t-N})), a = tanh(d + H x). Returns (a, x), or one of them.
+    """The hidden layer of the paper's network: x = (C(w_{t-1}), ..., C(w_{t-N})), a = tanh(d + H x).
 
-    The state is the features of the last N - 1 words, B x (N - 1) x M.
+    The output features are a, followed by x if there are direct connections. The state contains the features of the
+    last N - 1 words, B x (N - 1) x M.
     """
 
     def __init__(self, config: NplmConfig) -> None:
@@ -62,7 +66,7 @@ class Window(nn.Module):
         self.width = config.h + (P if config.direct else 0)
 
     def start(self, e: Tensor) -> State:
-        """Returns the state before the first word of texts; e are features of words, B x T x M."""
+        """Returns the initial state of texts with word features e, B x T x M."""
         return (e.new_zeros(len(e), self.num_context - 1, e.shape[2]),)
 
     def forward(self, e: Tensor, state: State, num_words: Tensor) -> tuple[Tensor, State]:
@@ -71,10 +75,10 @@ class Window(nn.Module):
         Args:
             e: The features of the words, B x T x M.
             state: The state before these words.
-            num_words: How many of each text are words, and not the padding after them, B.
+            num_words: The number of words of each text, without the padding after them, B.
 
         Returns:
-            The features after each word, B x T x D, and the state after the last one before the padding.
+            The output features after each word, B x T x D, and the state after the last word before the padding.
         """
         e, before = read_on(state[0], e, num_words, self.num_context - 1)
         x = concatenate(e, self.num_context)
@@ -83,7 +87,7 @@ class Window(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """Layers of a cell of PyTorch. The state is B x L x K, of an LSTM two of these: h and c."""
+    """A recurrent network of PyTorch. The state is h, and for an LSTM also c, each B x L x K."""
 
     cell_class: Callable[..., nn.Module]
     num_states = 1
@@ -100,7 +104,7 @@ class Recurrent(nn.Module):
     def forward(self, e: Tensor, state: State, num_words: Tensor) -> tuple[Tensor, State]:
         """See `Window.forward`."""
         is_padded = bool((num_words < e.shape[1]).any())
-        lengths = num_words.clamp(min=1).cpu()  # PyTorch refuses a text without words
+        lengths = num_words.clamp(min=1).cpu()  # PyTorch rejects lengths of zero
         x = rnn.pack_padded_sequence(e, lengths, batch_first=True, enforce_sorted=False) if is_padded else e
         before = tuple(value.transpose(0, 1).contiguous() for value in state)
         h, after = self.cell(x, before if self.num_states > 1 else before[0])
@@ -112,26 +116,26 @@ class Recurrent(nn.Module):
 
 
 class Rnn(Recurrent):
-    """h_t = tanh(W_e e_t + W_h h_{t-1} + b)."""
+    """A simple recurrent network: h_t = tanh(W_e e_t + W_h h_{t-1} + b)."""
 
     cell_class = nn.RNN
 
 
 class Gru(Recurrent):
-    """Gated recurrent units."""
+    """A network of gated recurrent units (GRU)."""
 
     cell_class = nn.GRU
 
 
 class Lstm(Recurrent):
-    """Long short-term memory."""
+    """A long short-term memory network (LSTM)."""
 
     cell_class = nn.LSTM
     num_states = 2
 
 
 class WindowLstm(nn.Module):
-    """An LSTM that reads each window of N words from zeros. The state is that of Window."""
+    """An LSTM that processes each window of N words from a zero state. The state is the same as for `Window`."""
 
     def __init__(self, config: NplmConfig) -> None:
         super().__init__()
@@ -151,9 +155,12 @@ class WindowLstm(nn.Module):
 
 
 class Mogrifier(nn.Module):
-    """LSTM layers; before each word the input x and the state h of a layer scale each other, in rounds.
+    """A Mogrifier LSTM: before each step of a layer, its input x and state h gate each other for several rounds.
 
-    The state is h and c of each layer, B x L x K.
+    The state is h and c of each layer, each B x L x K.
+
+    References:
+        Melis et al., Mogrifier LSTM, ICLR 2020.
     """
 
     def __init__(self, config: NplmConfig) -> None:
@@ -196,16 +203,19 @@ class Mogrifier(nn.Module):
 
 
 class Qrnn(nn.Module):
-    """Quasi-recurrent layers: (z, f, o) = (tanh, sigmoid, sigmoid)(W x_t + b), c := f c + (1 - f) z, h = o c.
+    """A quasi-recurrent network: (z, f, o) = (tanh, sigmoid, sigmoid)(W x_t + b), c := f c + (1 - f) z, h = o c.
 
-    The first layer also has W' x_{t-1} in its sums. The state is c of each layer, B x L x K, and the features of the
-    last word, B x 1 x M.
+    The first layer adds W' x_{t-1} to its pre-activations. The state is c of each layer, B x L x K, and the features of
+    the last word, B x 1 x M.
+
+    References:
+        Bradbury et al., Quasi-recurrent neural networks, ICLR 2017.
     """
 
     def __init__(self, config: NplmConfig) -> None:
         super().__init__()
         widths = [config.m] + [config.h] * (config.layers - 1)
-        self.W = nn.ModuleList(nn.Linear(width, 3 * config.h) for width in widths)  # their biases are b
+        self.W = nn.ModuleList(nn.Linear(width, 3 * config.h) for width in widths)  # with biases b
         self.W_before = nn.Linear(config.m, 3 * config.h, bias=False)
         self.width = config.h
 

@@ -4,17 +4,17 @@
     nplm export runs/brown-mlp9 --to=onnx --output=mlp9.onnx
 
 Formats:
-    arpa         back-off models of n-grams, for KenLM and SRILM: seven digits, <rare> as <unk>, <p> as </s> and <s>:
-                 KenLM's score of a line is that of `nplm score --end`
-    word2vec     the word features of a network: text, or binary where FILE ends in .bin
-    npz          all arrays by the paper's letters (C_VxM, H_KxP, ...), words and config, for NumPy
-    safetensors  the same, with words and config as metadata (pip install safetensors)
-    onnx         a network for any ONNX runtime: the next word of each stream and a state give the log-probabilities of
-                 all words and the next state (see docs/howto/export.md for its packages; --int8: matrices of 8 bits)
-    hf           a folder for Hugging Face transformers, as a causal language model with its tokenizer and a model
-                 card: of all families of networks in nplm_jax, whose `generate` reads each word once (pip install
-                 safetensors tokenizers); where line ends are tokens, a text begins with bos_token_id of
-                 generation_config.json
+    arpa         back-off n-gram models, for KenLM and SRILM, with seven digits, <rare> as <unk>, and <p> as <s> and
+                 </s>; KenLM's score of a line equals that of `nplm score --end`
+    word2vec     word features of a network as text, or binary if FILE ends in .bin
+    npz          all arrays, named by the paper's letters (C_VxM, H_KxP, ...), with words and config, for NumPy
+    safetensors  the same arrays, with words and config as metadata (pip install safetensors)
+    onnx         a network for any ONNX runtime, which maps the next word of each stream and a state to the
+                 log-probabilities of all words and the next state; --int8 rounds its matrices to 8 bits (see
+                 docs/howto/export.md for the required packages)
+    hf           a folder for Hugging Face transformers: a causal language model of any network family of nplm_jax, with
+                 an incremental `generate`, a tokenizer and a model card (pip install safetensors tokenizers); if line
+                 ends are tokens, start a text with bos_token_id of generation_config.json
 
 Prints the file and its size.
 """
@@ -40,13 +40,13 @@ def define(parser: Parser) -> None:
     """Adds the flags."""
     parser.add_runs(1)
     parser.add_argument('--to', choices=FORMATS, required=True, help='format; required')
-    parser.add_output('file to write, or folder for hf; required', metavar='FILE', required=True, may_be_folder=True)
-    parser.add_switch('--int8', "of --to=onnx: round the matrices to 8 bits by ONNX Runtime's dynamic quantization")
+    parser.add_output('file, or folder for hf; required', metavar='FILE', required=True, may_be_folder=True)
+    parser.add_switch('--int8', "for --to=onnx: round matrices to 8 bits with ONNX Runtime's dynamic quantization")
 
 
 def main(flags: argparse.Namespace) -> None:
-    """Writes the file."""
-    require(not flags.int8 or flags.to == 'onnx', '--int8', True, 'must be with --to=onnx')
+    """Exports the model."""
+    require(not flags.int8 or flags.to == 'onnx', '--int8', True, 'requires --to=onnx')
     path = expand('--output', flags.output)
     require_new('--output', flags, path)
     require_writable('--output', flags.output, is_folder=flags.to == 'hf')
@@ -60,7 +60,7 @@ def main(flags: argparse.Namespace) -> None:
         'hf': huggingface.write_folder,
     }
     reads_lines = getattr(getattr(model, 'network', None), 'line_end', None) is not None
-    allowed = 'must be npz, safetensors or word2vec for a network with corpus.context=line'
+    allowed = 'must be npz, safetensors or word2vec for networks with corpus.context=line'
     require(not (reads_lines and flags.to in ('onnx', 'hf')), '--to', flags.to, allowed)
     try:
         if flags.to in writers:
@@ -70,7 +70,7 @@ def main(flags: argparse.Namespace) -> None:
                 write_atomically(path / card.FILE, card.make(run, hugging_face=True))
         elif flags.to == 'word2vec':
             features = models.word_features()
-            require(bool(features), '--to', flags.to, f'a model of family {settings.model.name} has no word features')
+            require(bool(features), '--to', flags.to, f'models of family {settings.model.name} have no word features')
             embeddings.write_word2vec(vocabulary, features[0][1], path, path.suffix == '.bin')
         else:
             [backoff] = models.backoff_models('--to=arpa')

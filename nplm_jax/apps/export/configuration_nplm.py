@@ -8,25 +8,25 @@ from transformers import PretrainedConfig
 
 
 class NplmConfig(PretrainedConfig):
-    """The shape of a network.
+    """The hyperparameters of a network.
 
     Attributes:
-        family: The name of the body: a key of BODIES.
-        vocab_size: V. The padding symbol of the tokenizer has id V and no row in any matrix.
-        num_context: N; 1 for a network that reads the text as a stream.
-        m: Features per word.
-        h: Hidden units; 0 for none.
-        direct: Of nplm: direct connections from x to the output.
-        tied: The word features are the output matrix too.
-        projected: Of a tied network: the features of the body are projected to the width of the word features.
-        layers: Of all but nplm: layers.
-        window: Of residual: the last words whose features are inputs.
-        averages: Of residual: scaled sums of older words that are inputs.
-        expansion: Of residual, transformer and transformer_n: units inside a layer, as a multiple of h.
-        rounds: Of mogrifier: rounds before a word.
-        heads: Of transformer and transformer_n: H.
-        memory: Of these: R.
-        n: Of transformer_n: the last n - 1 words are inputs of the first layer.
+        family: The name of the body; a key of BODIES.
+        vocab_size: The vocabulary size V. The padding token of the tokenizer has id V and no row in any matrix.
+        num_context: The number N of context words; 1 for a network that reads the text as a stream.
+        m: The number of features per word.
+        h: The number of hidden units; 0 for none.
+        direct: For nplm, whether there are direct connections from x to the output.
+        tied: Whether the word features are also the output matrix.
+        projected: For tied networks, whether the output features are projected to the width of the word features.
+        layers: The number of layers; unused by nplm.
+        window: For residual, the number of last words whose features are inputs.
+        averages: For residual, the number of scaled averages of older words that are inputs.
+        expansion: For residual, transformer and transformer_n, the inner width of a layer, as a multiple of h.
+        rounds: For mogrifier, the number of gating rounds before each word.
+        heads: For transformer and transformer_n, the number H of attention heads.
+        memory: For transformer and transformer_n, the number R of previous words in the attention window.
+        n: For transformer_n, the order: the first layer receives the last n - 1 words.
     """
 
     model_type = 'nplm-jax'
@@ -56,5 +56,5 @@ class NplmConfig(PretrainedConfig):
         self.layers, self.window, self.averages = layers, window, averages
         self.expansion, self.rounds = expansion, rounds
         self.heads, self.memory, self.n = heads, memory, n
-        self.hidden_size, self.num_hidden_layers = h, layers  # by the names of transformers
+        self.hidden_size, self.num_hidden_layers = h, layers  # names required by transformers
         super().__init__(**{'tie_word_embeddings': False, **kwargs})

@@ -15,7 +15,7 @@ ROTARY_BASE = 10_000.0
 
 
 class Layer(nn.Module):
-    """z + B activation(A norm(z) + a)."""
+    """A residual feed-forward layer: z + B activation(A norm(z) + a)."""
 
     def __init__(self, K: int, F: int, activation: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
@@ -29,17 +29,17 @@ class Layer(nn.Module):
 
 
 class Residual(nn.Module):
-    """Residual layers over x = (the last words, the mean of as many before these, of twice as many before those, ...).
+    """Residual layers over x = (the last words, the mean of as many words before them, of twice as many before, ...).
 
-    A mean of n words is multiplied by the root of n. The state is the features of the words before the next one that
-    x reaches, B x (window * 2**averages - 1) x M.
+    A mean over n words is multiplied by sqrt(n). The state contains the features of the previous words in x,
+    B x (window * 2**averages - 1) x M.
     """
 
     def __init__(self, config: NplmConfig) -> None:
         super().__init__()
         self.window, self.averages = config.window, config.averages
         self.num_before = config.window * 2**config.averages - 1
-        self.H = nn.Linear((config.window + config.averages) * config.m, config.h)  # its bias is d
+        self.H = nn.Linear((config.window + config.averages) * config.m, config.h)  # with bias d
         F = config.h * config.expansion
         self.layers = nn.ModuleList(Layer(config.h, F, functional.relu) for _ in range(config.layers))
         self.norm = nn.LayerNorm(config.h, bias=False)
@@ -66,7 +66,7 @@ class Residual(nn.Module):
 
 
 class Attention(nn.Module):
-    """z + O attention(norm(z)) of H heads, each of K / H numbers, to a word and the R words before it."""
+    """Residual causal self-attention over the last R + 1 words, with H heads: z + O attention(norm(z))."""
 
     def __init__(self, config: NplmConfig) -> None:
         super().__init__()
@@ -81,13 +81,13 @@ class Attention(nn.Module):
 
         Args:
             z: The inputs, B x T x K.
-            keys: The keys of the words before, B x S x H x (K / H); before rotation, so that angles stay small.
-            values: Their values.
-            seen: Which of the S + T words each word attends to, B x T x (S + T).
-            num_words: How many of each text are words, B.
+            keys: The keys of S previous words without rotary embedding, which keeps angles small, B x S x H x (K / H).
+            values: The values of these words, B x S x H x (K / H).
+            seen: The attention mask, B x T x (S + T).
+            num_words: The number of words of each text, without the padding after them, B.
 
         Returns:
-            The next z, and the keys and values of the next state.
+            The outputs, B x T x K, and the keys and values of the next state.
         """
         q, k, v = self.QKV(self.norm(z)).unflatten(2, (3, self.heads, -1)).unbind(2)
         k, next_keys = read_on(keys, k, num_words, self.memory)
@@ -100,11 +100,14 @@ class Attention(nn.Module):
 
 
 def rotate(x: Tensor, places: Tensor) -> Tensor:
-    """Rotates pairs of numbers by angles that grow with the place; of an odd number the last is left as it is.
+    """Applies rotary position embeddings. If the head size is odd, the last unit is unchanged.
 
     Args:
         x: Queries or keys, B x T x H x (K / H).
-        places: The place of each word, T.
+        places: The position of each word, T.
+
+    References:
+        Su et al., RoFormer: enhanced Transformer with rotary position embedding, 2021.
     """
     pairs = x.shape[3] // 2
     rates = ROTARY_BASE ** (-torch.arange(pairs, device=x.device) / max(pairs, 1))
@@ -115,15 +118,16 @@ def rotate(x: Tensor, places: Tensor) -> Tensor:
 
 
 def gelu(x: Tensor) -> Tensor:
-    """Returns x times the normal distribution function, as approximated with tanh."""
+    """Applies GELU in its tanh approximation."""
     return functional.gelu(x, approximate='tanh')
 
 
 class Transformer(nn.Module):
-    """transformer and transformer_n: attention and feed-forward layers over z_0 = E x, x the last n - 1 words.
+    """The families transformer and transformer_n: attention and feed-forward layers over z_0 = E x.
 
-    The state is the number of words in it that belong to each text, B; the features of the last n - 2 words,
-    B x (n - 2) x M; and the keys and values of each layer, B x S x H x (K / H), the first layer's first.
+    x contains the features of the last n - 1 words. The state is the number of valid words of each text, B; the
+    features of the last n - 2 words, B x (n - 2) x M; and for each layer the keys and the values of the S last words,
+    each B x S x H x (K / H).
     """
 
     def __init__(self, config: NplmConfig) -> None:
@@ -154,12 +158,12 @@ class Transformer(nn.Module):
         return self.norm(z), ((num_kept + num_words).clamp(max=self.memory), before, *kept)
 
     def visible(self, num_kept: Tensor, S: int, T: int) -> Tensor:
-        """Returns which of the S + T words each of the T words attends to, B x T x (S + T).
+        """Returns the attention mask of new words, B x T x (S + T).
 
         Args:
-            num_kept: How many of the S words, the last ones, belong to each text, B.
-            S: Words in the state.
-            T: New words.
+            num_kept: The number of valid words in the state of each text, which are its last ones, B.
+            S: The number of words in the state.
+            T: The number of new words.
         """
         places = torch.arange(-S, T, device=num_kept.device)
         new = places[S:, None]

@@ -1,7 +1,7 @@
-"""A network as a folder that Hugging Face transformers loads: config, weights, tokenizer and the model in PyTorch.
+"""Export to Hugging Face transformers: a folder with config, weights, tokenizer and the model code in PyTorch.
 
-Dims: V words, M features a word, K hidden units, P inputs of the hidden layer, F units inside a layer, D inputs of a
-cell.
+Dims: V words, M features per word, K hidden units, P inputs of the hidden layer, F inner units of a layer, D inputs of
+a cell, G gate units.
 """
 
 import json
@@ -29,46 +29,47 @@ from nplm_jax.utils.packages import require_package
 
 _MODULES = ('configuration_nplm', 'modeling_nplm', 'bodies_nplm', 'deep_bodies_nplm')
 MODEL_FILES = tuple(pathlib.Path(__file__).with_name(f'{name}.py') for name in _MODULES)
-_GATES = {'gru': 'rzn', 'lstm': 'ifgo', 'window_lstm': 'ifgo', 'mogrifier': 'ifgo'}  # in the order of PyTorch's cells
+_GATES = {'gru': 'rzn', 'lstm': 'ifgo', 'window_lstm': 'ifgo', 'mogrifier': 'ifgo'}  # in PyTorch's order
 
 Arrays = Mapping[str, np.ndarray]
 
 
 def write_folder(model: LanguageModel, vocabulary: Vocabulary, settings: Settings, folder: pathlib.Path) -> None:
-    """Writes the folder, config.json last.
+    """Writes the folder, with config.json last.
 
     Args:
-        model: A network whose output is a softmax over all words.
-        vocabulary: Its words.
+        model: A network with a softmax over all words.
+        vocabulary: The vocabulary of the model.
         settings: The settings of its run.
-        folder: The folder, which is made if it does not exist; files of the same names are replaced.
+        folder: The folder; created if it does not exist. Existing files are replaced.
 
     Raises:
-        BadInput: The format cannot hold this model, or a package is missing.
-        OSError: The disk refuses.
+        BadInput: The format does not support the model or its tokenizer, or a package is not installed.
+        OSError: A file cannot be written.
     """
     family = settings.model.name
     network = model.network if isinstance(model, NeuralLanguageModel) else None
     if network is None or family not in _BODIES or not isinstance(network.output, Softmax):
         allowed = f'{", ".join(_BODIES)} with {describe_softmax()}'
         has = f'model.family={family}' + (f' with output.kind={settings.output.name}' if network else '')
-        raise BadInput('--to', f'writes model.family={allowed}, not {has}', value='hf')
+        raise BadInput('--to', f'supports model.family={allowed}, not {has}', value='hf')
     ours, ids = vocabulary.tokenizer, vocabulary.ids
     if not isinstance(ours, WordTokenizer | ByteTokenizer | FileTokenizer):
-        raise BadInput('--to', f'cannot write a tokenizer of corpus.tokens={ours.kind}', value='hf')
+        raise BadInput('--to', f'does not support the tokenizer of corpus.tokens={ours.kind}', value='hf')
     safetensors = require_package('safetensors.numpy', 'export')
     tokenizer = word_tokenizer(ours, ids) if isinstance(ours, WordTokenizer) else ours.to_hf(ids)
     arrays = arrays_of(model)
     tensors = {name: np.ascontiguousarray(array) for name, array in _tensors(arrays, family).items()}
     words, ends = special_tokens(ids), {}
     if ours.is_lossless:
-        # Only ids: a special token would be left out of decoded texts, and be found in texts as it is spelled.
+        # Only ids, since special tokens would be dropped from decoded texts and recognised in ordinary text.
         del words['bos_token']
         (line_end,) = LineStart.of(vocabulary).prefix
         ends = {'bos_token_id': line_end, 'eos_token_id': line_end}
     known = {**ids, PAD: len(vocabulary)}
     special_ids = {f'{role}_id': known[word] for role, word in words.items() if role != 'unk_token'} | ends
-    choices = {'clean_up_tokenization_spaces': False, 'split_special_tokens': True}  # a text that spells one is text
+    # Special tokens that are spelled in a text are ordinary text.
+    choices = {'clean_up_tokenization_spaces': False, 'split_special_tokens': True}
     tokenizer_config = {'tokenizer_class': 'PreTrainedTokenizerFast', **choices, **words}
     folder.mkdir(exist_ok=True)
     write_atomically(folder / 'model.safetensors', safetensors.save(tensors, {'format': 'pt'}))
@@ -85,7 +86,7 @@ def _to_json(values: Mapping[str, Any]) -> str:
 
 
 def _config(network: Any, arrays: Arrays, family: str) -> dict[str, Any]:
-    """Returns what config.json says of the model: the attributes of NplmConfig, and where its classes are."""
+    """Returns the content of config.json: the attributes of NplmConfig, and the modules of its classes."""
     configuration, modeling, *_ = _MODULES
     body = network.body
     shape = ('m', 'h', 'n', 'direct', 'tied', 'layers', 'window', 'averages', 'expansion', 'rounds')
@@ -107,7 +108,7 @@ def _config(network: Any, arrays: Arrays, family: str) -> dict[str, Any]:
 
 
 def _tensors(arrays: Arrays, family: str) -> dict[str, np.ndarray]:
-    """Returns the parameters by their names in the model file; matrices as they multiply columns, outputs x inputs."""
+    """Returns the parameters by their names in PyTorch, with matrices in the layout outputs x inputs."""
     outputs = [arrays[name] for name in ('U_VxK', 'W_VxP') if name in arrays]
     tensors = {'C.weight': arrays['C_VxM'], 'b': arrays['b_V']}
     if outputs:
@@ -130,7 +131,7 @@ def _transformer(arrays: Arrays, family: str) -> dict[str, np.ndarray]:
 
 
 def _layers(arrays: Arrays) -> dict[str, np.ndarray]:
-    """Returns the parameters of layers that are named layers.layer_I.LETTER."""
+    """Returns the parameters named layers.layer_I.LETTER."""
     tensors = {}
     for name, array in arrays.items():
         if name.startswith('layers.'):
@@ -151,7 +152,7 @@ _LAYER = {
 
 
 def _recurrent(arrays: Arrays, family: str) -> dict[str, np.ndarray]:
-    """Returns the parameters of PyTorch's cells, whose gates are rows of one matrix of x and of one of h."""
+    """Returns the parameters of PyTorch's cells, which stack the gates in one matrix for x and one for h."""
     tensors: dict[str, np.ndarray] = {}
     for i, cell in enumerate(_cells(arrays)):
         if family == 'rnn':
@@ -165,7 +166,7 @@ def _recurrent(arrays: Arrays, family: str) -> dict[str, np.ndarray]:
 
 
 def _cells(arrays: Arrays) -> list[str]:
-    """Returns the names of the layers' cells in their order: cell, cell_1, ..."""
+    """Returns the names of the cells in layer order: cell, cell_1, ..."""
     cells = {name.split('.')[0] for name in arrays if name.startswith('cell')}
     return sorted(cells, key=lambda cell: (len(cell), cell))
 
@@ -178,7 +179,7 @@ def _qrnn(arrays: Arrays, family: str) -> dict[str, np.ndarray]:
 
 
 def _mogrifier(arrays: Arrays, family: str) -> dict[str, np.ndarray]:
-    """Returns the parameters of a cell of PyTorch for each layer, and Q_i and R_i by layer and round, both from 0."""
+    """Returns the parameters of one PyTorch cell per layer, and Q_i and R_i by layer and round, both from 0."""
     tensors = {}
     for name, array in _recurrent(arrays, family).items():
         matrix, layer = name.removeprefix('cell.').rsplit('_l', 1)
@@ -192,7 +193,7 @@ def _mogrifier(arrays: Arrays, family: str) -> dict[str, np.ndarray]:
 
 
 def _gates(arrays: Arrays, cell: str, gates: str) -> list[np.ndarray]:
-    """Returns the matrices of x and of h and the biases of both; Flax's cell has some of these biases, others are 0."""
+    """Returns the matrices for x and h, then the biases of both. Biases that Flax's cell lacks are 0."""
     K = arrays[f'{cell}.h{gates[0]}.kernel'].shape[0]
     zeros_K = np.zeros(K, np.float32)
     kernels = [np.concatenate([arrays[f'{cell}.{side}{gate}.kernel'].T for gate in gates]) for side in 'ih']

@@ -1,11 +1,11 @@
 """Networks of nplm-jax in PyTorch, for Hugging Face transformers.
 
-`nplm export RUN --to=hf` copies this file and those that it imports, which need only PyTorch and transformers. There is
-no dropout: further training is without it.
+`nplm export RUN --to=hf` copies this file and its imports, which require only PyTorch and transformers. The networks
+have no dropout, in further training either.
 
-Dims: B texts, T words of a text, V vocabulary, N words before a text that a network reads (<rare>), M features per word
-(m), K hidden units (h), P inputs of the first layer, D features of the output matrix, F units inside a layer, L layers,
-H heads, R words before a word that a Transformer attends to, S words whose keys and values are in its state, at most R.
+Dims: B texts, T words of a text, V vocabulary, N context words (filled with <rare> before a text), M features per word
+(m), K hidden units (h), P inputs of the first layer, D output features, F inner units of a layer, L layers, H attention
+heads, R previous words in the attention window, S words in the state of a Transformer, at most R.
 
 References:
     Bengio et al., A neural probabilistic language model, JMLR 3, 2003, equation 1: y = b + W x + U tanh(d + H x).
@@ -26,7 +26,7 @@ from .bodies_nplm import Gru, Lstm, Mogrifier, Qrnn, Rnn, State, Window, WindowL
 from .configuration_nplm import NplmConfig
 from .deep_bodies_nplm import Residual, Transformer
 
-RARE_ID = 0  # the word <rare>, which stands for all words outside the vocabulary
+RARE_ID = 0  # the id of <rare>, the symbol for out-of-vocabulary words
 BODIES: dict[str, Callable[[NplmConfig], Any]] = {
     'nplm': Window,
     'residual': Residual,
@@ -42,14 +42,14 @@ BODIES: dict[str, Callable[[NplmConfig], Any]] = {
 
 
 class NplmForCausalLM(PreTrainedModel, GenerationMixin):
-    """Predicts the next word: y = b + U times the features of the body, or b + C times P times them if it is tied.
+    """A causal language model with logits y = b + U f, or y = b + C P f if tied, where f are the output features.
 
-    With direct connections U has the columns of the paper's U, then those of its W. `generate` reads each word once.
+    With direct connections, U consists of the columns of the paper's U and W. `generate` reads each word once.
     """
 
     config_class = NplmConfig
-    accepts_loss_kwargs = False  # the loss is a mean over the words of this batch alone
-    _is_stateful = True  # a state cannot be taken back by some words, as assisted generation would
+    accepts_loss_kwargs = False  # the loss is a mean over the words of this batch only
+    _is_stateful = True  # states cannot be rolled back, as assisted generation requires
 
     def __init__(self, config: NplmConfig) -> None:
         super().__init__(config)
@@ -75,24 +75,25 @@ class NplmForCausalLM(PreTrainedModel, GenerationMixin):
         past_key_values: State | None = None,
         **kwargs: Any,
     ) -> CausalLMOutputWithPast | tuple[Any, ...]:
-        """Computes the scores of the word after each word.
+        """Computes the logits of the word after each word.
 
         Args:
             input_ids: Word ids, B x T.
-            attention_mask: 0 for padding on the left or on the right, B x T; by default the id V is padding. Padding on
-                the left changes nothing: there the scores are those of the first word. With a state there may be
-                columns for the words before, which are not read; scores after padding on the left mean nothing then.
-            labels: The ids of the same words, or -100 for words that do not count in the loss. The first word of a text
-                never counts.
-            return_dict: Whether an object or a tuple is returned.
-            use_cache: Whether the state after the last word of each text is returned.
-            cache: The state that an earlier call returned; `input_ids` are the words that follow.
-            past_key_values: The same, by its name in versions of transformers before `cache`.
-            kwargs: Not used; others of transformers' models.
+            attention_mask: 0 for padding on the left or on the right, B x T; by default, the id V is padding. Left
+                padding does not affect the words; its own logits are those before the first word. With a state, the
+                mask may include columns for previous words, which are ignored, and logits after left padding are
+                undefined.
+            labels: The ids of the same words, or -100 to exclude a word from the loss, B x T. The first word of a text
+                is always excluded.
+            return_dict: Whether to return an object or a tuple.
+            use_cache: Whether to return the state after the last word of each text.
+            cache: The state returned by a previous call, which `input_ids` continue.
+            past_key_values: An alias of `cache`, for older versions of transformers.
+            kwargs: Ignored arguments of other models.
 
         Returns:
-            `logits`, B x T x V, whose softmax is P(next word); with labels `loss`, nats a word; with `use_cache` the
-            state, by the name that this version of transformers has for it: `cache` or `past_key_values`.
+            `logits`, B x T x V, whose softmax is P(next word); with labels, `loss`, nats per word; with `use_cache`,
+            the state, as `cache` or `past_key_values` depending on the version of transformers.
         """
         V, T = self.config.vocab_size, input_ids.shape[1]
         state = past_key_values if cache is None else cache
@@ -101,7 +102,7 @@ class NplmForCausalLM(PreTrainedModel, GenerationMixin):
         if attention_mask is not None:
             is_word = is_word & attention_mask[:, -T:].bool()
         positions = torch.arange(T, device=input_ids.device)[None, :]
-        first = is_word.int().argmax(dim=1, keepdim=True)  # of each text, from which its words are read
+        first = is_word.int().argmax(dim=1, keepdim=True)  # position of the first word of each text
         num_words = num_before + ((positions + 1) * is_word).amax(dim=1) - first[:, 0]
         ids = input_ids.masked_fill(~is_word, RARE_ID).gather(1, (positions + first) % T)
         e = self.C(functional.pad(ids, (num_before, 0), value=RARE_ID))
@@ -115,7 +116,8 @@ class NplmForCausalLM(PreTrainedModel, GenerationMixin):
             does_not_count = (labels >= V) | (positions == first)
             targets = labels.masked_fill(does_not_count, -100)[:, 1:]
             loss = functional.cross_entropy(logits[:, :-1].flatten(0, 1).float(), targets.flatten())
-        output = CausalLMOutputWithPast(loss, logits, state if use_cache else None)  # by place: see `cache`
+        # Positional, since the name of the state depends on the version of transformers.
+        output = CausalLMOutputWithPast(loss, logits, state if use_cache else None)
         return output.to_tuple() if return_dict is False else output
 
     def prepare_inputs_for_generation(
@@ -127,16 +129,16 @@ class NplmForCausalLM(PreTrainedModel, GenerationMixin):
         past_key_values: State | None = None,
         **kwargs: Any,
     ) -> dict[str, Any]:
-        """Returns the arguments of `forward`: the last word with the state before it, or the whole text without."""
+        """Returns the arguments of `forward`: the last word and its state, or the whole text if there is no state."""
         state = past_key_values if cache is None else cache
         ids = input_ids if state is None else input_ids[:, -1:]
         return {'input_ids': ids, 'attention_mask': attention_mask, 'use_cache': use_cache, 'cache': state}
 
     def _reorder_cache(self, state: State, beam_idx: Tensor) -> State:
-        """Returns the states of the texts that beam search goes on with."""
+        """Selects the states of the texts that beam search continues."""
         return tuple(value.index_select(0, beam_idx) for value in state)
 
     @classmethod
     def _supports_default_dynamic_cache(cls) -> bool:
-        """Returns that `generate` does not make a cache: `forward` makes the state."""
+        """Returns False: `forward` creates the initial state, not `generate`."""
         return False

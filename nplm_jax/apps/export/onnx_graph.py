@@ -1,7 +1,9 @@
-"""Any network as an ONNX graph that reads one word of each stream a call and carries its state.
+"""Export of networks as ONNX graphs that read one word of each stream per call, with an explicit state.
 
-The graph is that of the functions which every command evaluates (`network_reading.read` and the output layer's
-`log_probabilities`), converted by the package jax2onnx. Dims: V words, S streams, I inputs of a matrix, O its outputs.
+jax2onnx converts the functions that all commands use: `network_reading.read` and the output layer's
+`log_probabilities`.
+
+Dims: V words, S streams, I inputs of a matrix, O outputs of a matrix.
 """
 
 import contextlib
@@ -33,32 +35,33 @@ from nplm_jax.utils.packages import OptionalPackage, require_package
 onnx, onnxruntime = OptionalPackage('onnx', 'export'), OptionalPackage('onnxruntime', 'export')
 quantization = OptionalPackage('onnxruntime.quantization', 'export')
 IDS, LOG_PROBABILITIES = 'ids', 'log_probabilities'
-STATE, NEXT = 'state', 'next'  # what the names of states begin with; STATE also names the start states in the metadata
+STATE, NEXT = 'state', 'next'  # prefixes of state names; STATE is also the metadata key of the initial states
 OPSET = 18
 
 
 def write_onnx(
     model: LanguageModel, vocabulary: Vocabulary, settings: Settings, path: pathlib.Path, int8: bool = False
 ) -> None:
-    """Writes a network as an ONNX graph. Needs the package jax2onnx.
+    """Writes a network as an ONNX graph. Requires the package jax2onnx.
 
-    The graph takes `ids`, int64, S: the next word of each stream; and the arrays `state.*`. It gives
-    `log_probabilities`, float32, S x V, nats, and the arrays `next.*`, which are `state.*` in the next call; any S. The
-    first word of a text is the rare-word symbol, id 0. The metadata hold words and config, and as `state` the start of
-    each state array: its shape, type and the number that fills it, all as JSON.
+    The inputs are `ids`, int64, S, the next word of each stream, and the arrays `state.*`. The outputs are
+    `log_probabilities`, float32, S x V, nats, and the arrays `next.*`, the inputs `state.*` of the next call. S is
+    dynamic. A text starts with the rare-word symbol, id 0. The metadata contain, as JSON, `words`, `config`, and
+    `state`: the shape, type and fill value of each initial state.
 
     Args:
         model: The network.
-        vocabulary: Its words.
+        vocabulary: The vocabulary of the network.
         settings: The settings of its run.
         path: The file.
-        int8: Whether the matrices are rounded to 8 bits. Needs the package onnxruntime.
+        int8: Whether to round the matrices to 8 bits, which requires the package onnxruntime.
 
     Raises:
-        BadInput: The model is not a network, jax2onnx cannot convert it, or a package is missing.
+        BadInput: The model is not a network, jax2onnx cannot convert it, or a package is not installed.
     """
     if not isinstance(model, NeuralLanguageModel):
-        raise BadInput('--to', f'writes networks, and model.family={settings.model.name} is none', value='onnx')
+        problem = f'requires a network, not model.family={settings.model.name}; for back-off models use --to=arpa'
+        raise BadInput('--to', problem, value='onnx')
     try:
         proto, starts = convert(model.network, model.params)
     except BadInput:
@@ -76,13 +79,13 @@ def write_onnx(
 
 
 def convert(network: Network, params: Params) -> tuple[Any, dict[str, dict[str, Any]]]:
-    """Returns the graph as onnx.ModelProto, and by the name of each state input its shape, type and start value."""
+    """Converts a network. Returns the onnx.ModelProto, and state input -> its shape, type and initial value."""
     jax2onnx = require_package('jax2onnx', 'export', 'pip install --no-deps jax2onnx')
     step, start = _make_step(network, params)
     S = jax.export.symbolic_shape('S')[0]
     shapes = [jax.ShapeDtypeStruct((S, *x.shape[1:]), x.dtype) for x in start.values()]
     names = {kind: [f'{kind}.{name}' for name in start] for kind in (STATE, NEXT)}
-    # Not the warnings of constants without a type, nor of optional packages that are missing.
+    # Hides warnings about untyped constants and missing optional packages.
     with _errors_only('onnx_ir'), _errors_only('jax2onnx'):
         proto = jax2onnx.to_onnx(
             step,
@@ -93,7 +96,7 @@ def convert(network: Network, params: Params) -> tuple[Any, dict[str, dict[str, 
             output_names=[LOG_PROBABILITIES, *names[NEXT]],
         )
     graph_ids = proto.graph.input[0]
-    graph_ids.name, graph_ids.type.tensor_type.elem_type = IDS, onnx.TensorProto.INT64  # as of all tokenizers
+    graph_ids.name, graph_ids.type.tensor_type.elem_type = IDS, onnx.TensorProto.INT64  # as from tokenizers
     proto.graph.node.insert(0, onnx.helper.make_node('Cast', [IDS], ['ids_int32'], to=onnx.TensorProto.INT32))
     _move_matrices_right(proto.graph)
     proto.producer_name = 'nplm-jax'
@@ -105,13 +108,13 @@ def convert(network: Network, params: Params) -> tuple[Any, dict[str, dict[str, 
 
 
 def _make_step(network: Network, params: Params) -> tuple[Callable[..., Any], dict[str, np.ndarray]]:
-    """Returns the function that reads one word of each stream, and the arrays of the state of one stream before it.
+    """Returns the function that reads one word of each stream, and the initial state arrays of one stream.
 
-    The function takes the ids, S, and these arrays of S streams, and returns log P, S x V, and the arrays after the
-    word. Arrays that are empty or that no word changes are not among them.
+    The function takes ids, S, and the state arrays of S streams. It returns log P, S x V, and the next state arrays.
+    Arrays that are empty or that never change are not part of the state.
 
     Raises:
-        ValueError: A start state is not one number in all places of an array.
+        ValueError: The values of an initial state array are not all equal.
     """
     params = jax.tree.map(jnp.asarray, params)
     paths, structure = jax.tree.flatten_with_path(start_state(network, 1))
@@ -119,7 +122,7 @@ def _make_step(network: Network, params: Params) -> tuple[Callable[..., Any], di
     leaves = [np.asarray(leaf) for _, leaf in paths]
 
     def step_all(ids_S: jax.Array, *state: jax.Array) -> tuple[jax.Array, ...]:
-        with jax.disable_jit(), jax.default_matmul_precision('float32'):  # the first makes no loop over one word
+        with jax.disable_jit(), jax.default_matmul_precision('float32'):  # without jit, one word needs no loop
             before: ReadState = jax.tree.unflatten(structure, state)
             features, after = read(network, params, before, ids_S[:, None])
             return network.output.log_probabilities(params, by_example(features)), *jax.tree.leaves(after)
@@ -129,7 +132,7 @@ def _make_step(network: Network, params: Params) -> tuple[Callable[..., Any], di
     is_carried = [leaf.size > 0 and before is not after for leaf, before, after in pairs]
     carried = {name: leaf for name, leaf, kept in zip(names, leaves, is_carried) if kept}
     if several := [name for name, leaf in carried.items() if np.any(leaf != leaf.flat[0])]:
-        raise ValueError(f'the start state {several[0]} has different numbers')
+        raise ValueError(f'the values of the initial state {several[0]} are not all equal')
 
     def step(ids_S: jax.Array, *state: jax.Array) -> tuple[jax.Array, ...]:
         given = iter(state)
@@ -141,21 +144,21 @@ def _make_step(network: Network, params: Params) -> tuple[Callable[..., Any], di
 
 
 def quantize(proto: Any) -> Any:
-    """Returns a graph with 8-bit integers in place of its matrices, by ONNX Runtime's dynamic quantization.
+    """Quantizes the matrices of a graph to 8-bit integers with ONNX Runtime's dynamic quantization.
 
-    Weights have 7 bits: products with 8 bits overflow on CPUs without VNNI instructions, such as those with AVX2 only.
-    A tied C is in the graph twice, as rows and as columns.
+    Weights use only 7 bits, because 8-bit products overflow on CPUs without VNNI instructions, such as those with AVX2
+    only. A tied C is stored twice, for the input and for the output.
     """
     with tempfile.TemporaryDirectory() as folder:
         folded, written = f'{folder}/folded.onnx', f'{folder}/int8.onnx'
         session = onnxruntime.SessionOptions()
-        session.optimized_model_filepath = folded  # with matrices in place of operations on parameters alone
+        session.optimized_model_filepath = folded  # with constant subexpressions folded into matrices
         session.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
         session.log_severity_level = 3  # errors
-        keep = ['MatMulAddFusion']  # it would make Gemm, which is not quantized
+        disabled = ['MatMulAddFusion']  # its Gemm would not be quantized
         providers = ['CPUExecutionProvider']
-        onnxruntime.InferenceSession(proto.SerializeToString(), session, providers, disabled_optimizers=keep)
-        with _errors_only(''):  # not the advice to fold constants, nor of comparisons that stay as they are
+        onnxruntime.InferenceSession(proto.SerializeToString(), session, providers, disabled_optimizers=disabled)
+        with _errors_only(''):  # hides advice about constants and unquantized comparisons
             options = {'weight_type': quantization.QuantType.QInt8, 'per_channel': True, 'reduce_range': True}
             quantization.quantize_dynamic(folded, written, **options)
         return onnx.load(written)
@@ -164,8 +167,8 @@ def quantize(proto: Any) -> Any:
 def _move_matrices_right(graph: Any) -> None:
     """Rewrites products as MatMul with the matrix on the right, I x O.
 
-    jax2onnx makes most products of Gemm, op(a) op(b) + c, and those of output layers of matrix times features, O x S.
-    ONNX Runtime quantizes matrices on the right alone, and is faster with them in float32 too. It transposes stored
+    jax2onnx emits most products as Gemm, op(a) op(b) + c, and those of output layers as matrix times features, O x S.
+    ONNX Runtime quantizes only matrices on the right, and is also faster with them in float32. It transposes stored
     matrices when it loads the graph, so a tied C is stored once.
     """
     helper, numpy_helper = onnx.helper, onnx.numpy_helper
@@ -191,7 +194,7 @@ def _move_matrices_right(graph: Any) -> None:
             nodes.append(node)
             continue
         (left, right, *added), result = node.input, node.output[0]
-        on_left = is_matrix[0]  # then a b = (b^T a^T)^T
+        on_left = is_matrix[0]  # uses a b = (b^T a^T)^T
         matrix, inputs = (left, right) if on_left else (right, left)
         of_matrix, of_inputs = ('transA', 'transB') if on_left else ('transB', 'transA')
         matrix_turns, inputs_turn = (bool(options.get(name)) != on_left for name in (of_matrix, of_inputs))
@@ -218,7 +221,7 @@ def _move_matrices_right(graph: Any) -> None:
 
 
 def _inputs(nodes: Iterable[Any]) -> Iterator[str]:
-    """Yields the names of the arrays that nodes take, those inside loops and conditions among them."""
+    """Yields the names of the inputs of nodes, including nodes inside loops and conditions."""
     for node in nodes:
         yield from node.input
         for option in node.attribute:
@@ -227,7 +230,7 @@ def _inputs(nodes: Iterable[Any]) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _errors_only(name: str) -> Iterator[None]:
-    """A context in which a logger passes on errors alone."""
+    """Silences the messages of a logger below the level ERROR."""
     logger = logging.getLogger(name)
     level = logger.level
     logger.setLevel(logging.ERROR)

@@ -1,4 +1,4 @@
-"""Tokenizers of words as tokenizers of Hugging Face's `tokenizers`."""
+"""Conversion of word tokenizers to Hugging Face's `tokenizers`."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -10,11 +10,11 @@ from nplm_jax.data.stream import PARAGRAPH_BOUNDARY, RARE, SKIPPED
 from nplm_jax.data.tokenizers.words import WORD, WordTokenizer
 from nplm_jax.utils.errors import BadInput
 
-PAD = '<pad>'  # its id is V, which no token has
+PAD = '<pad>'  # has the id V, one above the largest token id
 
-# In the syntax of Oniguruma, whose \w lacks the two joiners, which write Persian and the scripts of India.
+# In Oniguruma's syntax, whose \w lacks the two joiners used by Persian and Indic scripts.
 _LETTER = '[\\w\\p{M}\u200c\u200d]'
-_S = "['’][sS]"  # of a possessive
+_S = "['’][sS]"  # the possessive suffix
 _SUFFIX = '(?i:st|nd|rd|th|s)?'
 _NUMBER = rf'[-+$£€]?\.?\d+(?:[-.,:/]\d+)*{_SUFFIX}%?'
 _NUMBER_OF_WORDS = (  # lookbehind, number, lookahead
@@ -25,10 +25,10 @@ _NUMBER_OF_WORDS = (  # lookbehind, number, lookahead
 
 
 def special_tokens(known: Collection[str]) -> dict[str, str]:
-    """Returns the special tokens by their role in a tokenizer.
+    """Returns role -> special token of a tokenizer.
 
-    A text begins after the paragraph mark, as a line does in every command, and where there is none after <rare>, which
-    is what networks read before the first word. The end of a text is the next paragraph mark.
+    A text starts and ends with the paragraph mark, as a line does in all commands. If the vocabulary has none, a text
+    starts with <rare>, which fills the context of the first word.
 
     Args:
         known: The tokens of the vocabulary.
@@ -39,22 +39,21 @@ def special_tokens(known: Collection[str]) -> dict[str, str]:
 
 
 def word_tokenizer(ours: WordTokenizer, ids: Mapping[str, int]) -> tokenizers.Tokenizer:
-    """Returns a tokenizer that cuts a text as `ours` does; kind `whitespace` expects punctuation to be split off.
+    """Returns a tokenizer equivalent to `ours`. The kind `whitespace` expects text with punctuation split off.
 
-    Boundary tokens that are written in a text are left out, as by `ours`, except `bos_token` at its beginning and
-    `eos_token` at its end: callers of transformers add these to a text, with no blank between.
-
-    It cannot know proper nouns: a text has to have <proper> in their place already.
+    Like `ours`, it drops boundary tokens in a text, except `bos_token` at its beginning and `eos_token` at its end,
+    which users of transformers add without a space. It does not recognise proper nouns: a text must already have
+    <proper> in their place.
 
     Args:
         ours: The tokenizer of the run.
-        ids: The id of each token of the vocabulary.
+        ids: Token -> id.
 
     Raises:
-        BadInput: The vocabulary has the word <pad>.
+        BadInput: The vocabulary contains <pad>.
     """
     if PAD in ids:
-        raise BadInput('--to', f'the vocabulary has the word {PAD}, which is reserved for padding', value='hf')
+        raise BadInput('--to', f'the vocabulary contains {PAD}, which is reserved for padding', value='hf')
     word, blank = WORD.replace(r'[\w\p{M}]', _LETTER), r'\0 \t\n\r' if ours.is_verbatim else r'\s'
     is_words, begin, end = ours.kind == 'words', f'(?<![^{blank}])', f'(?![^{blank}])'
     roles, marks = special_tokens(ids), '|'.join(SKIPPED)
@@ -90,9 +89,9 @@ def word_tokenizer(ours: WordTokenizer, ids: Mapping[str, int]) -> tokenizers.To
 
 
 def _quotes(known: Collection[str], kind: str) -> dict[str, str]:
-    """Returns replacements for apostrophes and quotation marks that no word of the vocabulary has.
+    """Returns replacements for apostrophes and quotation marks that do not occur in the vocabulary.
 
-    As `words.match_quotes`, for vocabularies that write them in one way.
+    Equivalent to `words.match_quotes` for vocabularies with a single form of each mark.
     """
     characters = {c for word in known for c in word}
     has_brown = kind == 'whitespace' and '``' in known and '"' not in known

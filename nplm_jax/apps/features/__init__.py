@@ -1,3 +1,3 @@
-"""The learned word features: neighbours, maps, files for other tools."""
+"""Exploration of learned word features: neighbours, maps and export."""
 
-COMMANDS = {'features': ('command', 'print neighbours of word features, draw maps, export to other tools')}
+COMMANDS = {'features': ('command', 'print neighbours of words, draw maps of word features, export them')}

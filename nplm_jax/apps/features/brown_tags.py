@@ -1,11 +1,11 @@
-"""Parts of speech of words, by the tags of the Brown corpus."""
+"""Parts of speech from the tags of the Brown corpus."""
 
 import collections
 import re
 
 from nplm_jax.data import brown
 
-_TAG_PREFIXES = {  # part of speech -> pattern of the beginning of its tags
+_TAG_PREFIXES = {  # part of speech -> pattern of tag prefixes
     'noun': 'nn|nr',
     'name': 'np',
     'verb': 'vb|be|do|hv|md',
@@ -20,9 +20,9 @@ _TAG_PREFIXES = {  # part of speech -> pattern of the beginning of its tags
 
 
 def parts_of_speech() -> dict[str, str]:
-    """Returns for each word of Brown, in lower case, its most frequent part of speech.
+    """Returns word -> most frequent part of speech, for all lower-cased words of the Brown corpus.
 
-    A possessive counts for its noun, a foreign word for the part of speech that its tag names.
+    Possessives count as their noun. Foreign words have the part of speech in their tag.
     """
     counts: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     for token in ' '.join(brown.tagged_texts()).split():

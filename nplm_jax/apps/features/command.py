@@ -1,13 +1,14 @@
-"""Shows the word features of a trained network: neighbours of words, maps, files for other tools.
+"""Shows the word features of a trained network: prints neighbours of words, draws maps, exports the features.
 
     nplm features runs/brown-mlp9 --words="house love"      # prints their neighbours
     nplm features runs/brown-mlp9 --maps                    # draws pca.png and tsne.png, or plane.png for two features
     nplm features runs/brown-mlp9 --export --output=DIR     # features.txt and features.bin (word2vec), projector/
 
-By default the words are the five most frequent nouns, verbs, adjectives and adverbs by Brown's tags, and the twenty
-most frequent words of other corpora; special tokens such as <p> are omitted, also from the maps. For a run with pieces,
---words are pieces: `house` means ` house` if there is no piece `house`, and `␣house` always means ` house`. Files are
-written to the current folder or to --output=DIR; projector/ is for TensorBoard. Maps require scikit-learn.
+The default words are the five most frequent nouns, verbs, adjectives and adverbs according to Brown's tags, or the
+twenty most frequent words of other corpora. Special tokens such as <p> are omitted here and in maps. For runs with
+subwords, --words are subwords: `house` means ` house` if there is no subword `house`, and `␣house` always means
+` house`. Files are written to the current folder or to --output=DIR; projector/ is for TensorBoard. Maps require
+scikit-learn.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ from nplm_jax.utils.io import expand
 KINDS = ('noun', 'verb', 'adjective', 'adverb')
 WORDS_PER_KIND = 5
 NUM_NEIGHBOURS = 8
-NUM_POINTS, NUM_LABELS = 1000, 250  # words on a map, and how many of them are written beside their points
+NUM_POINTS, NUM_LABELS = 1000, 250  # points on a map, and the number of labelled points
 
 
 def define(parser: Parser) -> None:
     """Adds the flags."""
     parser.add_model_flags(mixed=False)
-    parser.add_argument('--words', default='', help='words to print the neighbours of; default: frequent words')
+    parser.add_argument('--words', default='', help='words whose neighbours to print; default: frequent words')
     parser.add_switch('--maps', 'draw maps of the features')
-    parser.add_switch('--export', 'write the features in the formats of other tools')
-    parser.add_argument('-o', '--output', default='', help='folder for maps and files; default: the current folder')
+    parser.add_switch('--export', 'export the features to word2vec and TensorBoard')
+    parser.add_argument('-o', '--output', default='', help='folder for the files; default: the current folder')
     parser.add_overwrite('export', 'maps')
     parser.add_json()
 
@@ -60,14 +61,14 @@ def main(flags: argparse.Namespace) -> None:
     models = load_models(flags.runs)
     family, corpus, vocabulary = models.settings[0].model.name, models.settings[0].corpus.name, models.vocabulary
     networks = models.word_features()
-    require(bool(networks), 'RUN', flags.runs[0], f'a model of family {family} has no word features')
+    require(bool(networks), 'RUN', flags.runs[0], f'models of family {family} have no word features')
     [(_, features_VxM)] = networks
     kinds = brown_tags.parts_of_speech() if corpus == 'brown' else {}
     is_lossless = vocabulary.tokenizer.is_lossless
-    asked = flags.words.split() if is_lossless else models.tokenize(flags.words, flags.tokens)
-    words = asked or frequent_words(vocabulary.shown, kinds)
+    given = flags.words.split() if is_lossless else models.tokenize(flags.words, flags.tokens)
+    words = given or frequent_words(vocabulary.shown, kinds)
     known = [word for word in words if vocabulary.find(word) is not None]
-    require(bool(known), '--words', flags.words, 'no word of it is in the vocabulary')
+    require(bool(known), '--words', flags.words, 'none of the words is in the vocabulary')
     if len(known) < len(words):
         print(f'not in the vocabulary: {" ".join(word for word in words if word not in known)}', file=sys.stderr)
     nearest = {word: embeddings.nearest_words(vocabulary, networks, word, NUM_NEIGHBOURS)[0][1] for word in known}
@@ -83,17 +84,17 @@ def main(flags: argparse.Namespace) -> None:
         embeddings.write_word2vec(vocabulary, features_VxM, folder / 'features.txt', binary=False)
         embeddings.write_word2vec(vocabulary, features_VxM, folder / 'features.bin', binary=True)
         maps.write_projector(vocabulary, features_VxM, folder / 'projector', kinds)
-    if flags.maps:  # last: without scikit-learn all else is done
+    if flags.maps:  # last, because scikit-learn may be missing
         folder.mkdir(exist_ok=True)
         draw_maps(vocabulary.shown, features_VxM, kinds, folder)
 
 
 def frequent_words(words: Sequence[str], kinds: Mapping[str, str]) -> list[str]:
-    """Returns the most frequent words of each of the KINDS; of all words if there are no tags.
+    """Returns the most frequent words of each part of speech in KINDS, or of all words if there are no tags.
 
     Args:
-        words: The words, the most frequent first.
-        kinds: The part of speech of each word.
+        words: The words, most frequent first.
+        kinds: Word -> part of speech; empty without tags.
     """
     if not kinds:
         return [words[i] for i in frequent_ids(words, kinds)[: len(KINDS) * WORDS_PER_KIND]]
@@ -101,30 +102,39 @@ def frequent_words(words: Sequence[str], kinds: Mapping[str, str]) -> list[str]:
 
 
 def frequent_ids(words: Sequence[str], kinds: Mapping[str, str]) -> list[int]:
-    """Returns the ids of the most frequent words that have a tag; without tags, of all but the special tokens."""
+    """Returns the ids of the most frequent tagged words or, without tags, of the most frequent words.
+
+    Excludes special tokens.
+    """
     if kinds:
         return [i for i, word in enumerate(words) if kinds.get(word, 'other') != 'other'][:NUM_POINTS]
     return [i for i, word in enumerate(words) if word not in SPECIAL_TOKENS][:NUM_POINTS]
 
 
 def describe_agreement(words: Sequence[str], features_VxM: np.ndarray, kinds: Mapping[str, str]) -> str:
-    """Says how often a frequent word and its nearest neighbour have one part of speech, and how often two words do."""
+    """Describes how often a frequent word and its nearest neighbour have the same part of speech, and the chance level.
+
+    Args:
+        words: The words, most frequent first.
+        features_VxM: The word features.
+        kinds: Word -> part of speech.
+    """
     ids = frequent_ids(words, kinds)
     _, kinds_B = np.unique([kinds[words[i]] for i in ids], return_inverse=True)
     nearest_Bx1, _ = embeddings.neighbours(features_VxM[ids], range(len(ids)), 1)
     agreement = float((kinds_B == kinds_B[nearest_Bx1[:, 0]]).mean())
     counts = np.bincount(kinds_B)
     chance = float((counts * (counts - 1)).sum() / (len(ids) * (len(ids) - 1)))
-    found = f'{agreement:.0%} have the part of speech of the nearest of the others'
-    return f'Of the {len(ids):,} most frequent words, {found}; of two drawn by chance, {chance:.0%} would.'
+    found = f'{agreement:.0%} have the same part of speech as their nearest neighbour among them'
+    return f'Of the {len(ids):,} most frequent words, {found} (chance: {chance:.0%}).'
 
 
 def draw_maps(words: Sequence[str], features_VxM: np.ndarray, kinds: Mapping[str, str], folder: pathlib.Path) -> None:
-    """Draws the maps of the most frequent words; two features a word are drawn as they are."""
+    """Draws maps of the most frequent words. Two-dimensional features are drawn without a projection."""
     ids = frequent_ids(words, kinds)
     shown = {'pca': ('pca', 'two principal components'), 'tsne': ('tsne', 't-SNE by cosine')}
     if features_VxM.shape[1] == 2:
-        shown = {'plane': ('pca', 'as they are')}
+        shown = {'plane': ('pca', 'not projected')}
     for name, (method, caption) in shown.items():
         points_Bx2 = embeddings.project(features_VxM[ids], method)
         labels = [words[i] for i in ids]

@@ -1,6 +1,6 @@
-"""Maps of word features, and the files of TensorBoard's embedding projector.
+"""Maps of word features, and files for TensorBoard's embedding projector.
 
-Dims: V words, M features a word.
+Dims: V words, M features per word.
 """
 
 import io
@@ -22,15 +22,15 @@ _PROJECTOR = 'embeddings {\n  tensor_path: "vectors.tsv"\n  metadata_path: "meta
 def draw(
     points_Vx2: np.ndarray, words: Sequence[str], kinds: Sequence[str], path: pathlib.Path, title: str, num_labels: int
 ) -> None:
-    """Draws a map as a PNG file, one point a word.
+    """Draws a map with one point per word.
 
     Args:
         points_Vx2: The coordinates of the words.
         words: The words.
-        kinds: The category of each word, which decides its colour and marker.
-        path: The file to write.
+        kinds: The category of each word, shown by colour and marker.
+        path: The PNG file to write.
         title: The title of the figure.
-        num_labels: The first `num_labels` words are written beside their points.
+        num_labels: The number of words, from the first, whose points are labelled.
     """
     figure = matplotlib.figure.Figure(figsize=(12, 10), layout='constrained')
     axes = figure.subplots()
@@ -39,7 +39,7 @@ def draw(
         x, y = points_Vx2[[k == kind for k in kinds]].T
         axes.scatter(x, y, s=9, color=colours(i % colours.N), marker='ox^'[i // colours.N % 3], label=kind)
     for word, point in zip(words[:num_labels], points_Vx2):
-        # parse_math=False: a $ or a _ in a word is not mathematics.
+        # parse_math=False, because a word may contain $ or _.
         axes.annotate(word, point, fontsize=7, textcoords='offset points', xytext=(2, 2), parse_math=False)
     axes.set(xticks=[], yticks=[])
     axes.set_title(title, parse_math=False)
@@ -53,16 +53,16 @@ def write_projector(
 ) -> None:
     """Writes the files of TensorBoard's embedding projector: vectors.tsv, metadata.tsv and projector_config.pbtxt.
 
-    projector.tensorflow.org loads the first two; `tensorboard --logdir` needs all three.
+    projector.tensorflow.org requires the first two, `tensorboard --logdir` all three.
 
     Args:
-        vocabulary: The words; their counts go into the metadata.
-        features_VxM: Their features.
+        vocabulary: The words and their counts.
+        features_VxM: The word features.
         folder: The folder to write to.
-        kinds: The part of speech of words, for the metadata; `-` is written for other words.
+        kinds: Word -> part of speech; other words get `-`.
 
     Raises:
-        BadInput: A word contains white space, or a file cannot be written.
+        BadInput: A word contains whitespace, or a file cannot be written.
     """
     features_VxM = checked_features(vocabulary, features_VxM)
     rows = zip(vocabulary.words, vocabulary.counts)

@@ -1,3 +1,3 @@
-"""The spelling of words outside the vocabulary."""
+"""Spelling models of out-of-vocabulary words."""
 
-COMMANDS = {'spell': ('command', 'train the spelling of unknown words for score --open and generate --open')}
+COMMANDS = {'spell': ('command', 'train a spelling model of unknown words for score --open and generate --open')}

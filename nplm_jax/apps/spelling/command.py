@@ -1,19 +1,20 @@
-"""Trains a spelling model of unknown words, with which a run can score and generate any word.
+"""Trains a spelling model of out-of-vocabulary words, which allows a run to score and generate any word.
 
     nplm spell runs/NAME
     nplm spell runs/NAME --family=modified_kneser_ney --n=6
     nplm score runs/NAME --open < text
     nplm generate runs/NAME --open
 
-Trains a small network of the paper's kind on the characters of the training words outside the run's vocabulary, in a
-minute or less, and saves it as runs/NAME/spelling; the same command resumes a stopped training. --family selects any
-other model.family; modified_kneser_ney takes a second. Then
+Trains a small window network (the paper's architecture) on the characters of the training words outside the run's
+vocabulary, in a minute or less, and saves it in runs/NAME/spelling. The same command resumes an interrupted training.
+--family selects another model.family; modified_kneser_ney takes a second. The probability of an out-of-vocabulary word
+w is then
 
-    P(w | context) = P(<rare> | context) P(spelling of w | w is outside the vocabulary)
+    P(w | context) = P(<rare> | context) P(spelling of w | w is out of vocabulary),
 
-for a word outside the vocabulary, so every string without whitespace has a positive probability. Prints the bits per
-character of the validation and test words outside the vocabulary, with the end of a word counted as a character, and
-some generated words. Training progress is printed to stderr.
+so every string without whitespace has a positive probability. Prints the bits per character of out-of-vocabulary words
+in the validation and test texts, counting the end of a word as a character, and some generated words. Training progress
+is printed to stderr.
 """
 
 import argparse
@@ -29,22 +30,22 @@ from nplm_jax.runs import process, spelling
 from nplm_jax.training.train import Interrupted
 from nplm_jax.utils.errors import require
 
-_SHOWN = 10  # words that the network writes
-_NAMES = {'valid': 'validation', 'test': 'test', 'new': 'test, not among those of training'}
+_SHOWN = 10  # number of generated words to print
+_NAMES = {'valid': 'validation', 'test': 'test', 'new': 'test, not in the training text'}
 
 
 def define(parser: Parser) -> None:
     """Adds the flags."""
     parser.add_runs(1)
-    parser.add_argument('--family', default='nplm', help='model of the characters, a value of model.family')
-    order = 'order of the model, which sees the n - 1 characters before; default: that of the network'
+    parser.add_argument('--family', default='nplm', help='family of the character model, a value of model.family')
+    order = 'order of the model, which reads n - 1 characters; default: as for the network'
     parser.add_argument('--n', type=int, help=order)
-    parser.add_argument('--seed', type=int, default=1, help='random seed of the training and of the words shown')
+    parser.add_argument('--seed', type=int, default=1, help='random seed of training and generation')
     parser.add_json()
 
 
 def main(flags: argparse.Namespace) -> None:
-    """Trains and measures the spelling."""
+    """Trains and evaluates the spelling model."""
     require(0 <= flags.seed < 2**31, '--seed', flags.seed, 'must be at least 0 and below 2**31')
     changes = {'model.family': flags.family, **({} if flags.n is None else {'model.n': flags.n})}
 
@@ -63,10 +64,10 @@ def main(flags: argparse.Namespace) -> None:
     if flags.json:
         print(to_json({**measured, 'words': words}))
         return
-    header = ['words outside the vocabulary', 'words', 'types', 'characters', 'bits / character']
+    header = ['out-of-vocabulary words', 'words', 'types', 'characters', 'bits / character']
     rows = [
         [_NAMES[split], *(f'{m[key]:,}' for key in ('words', 'types', 'characters')), f'{m["bits_per_character"]:.3f}']
         for split, m in measured.items()
     ]
     print(markdown_table(header, rows))
-    print(f'written: {" ".join(words)}')
+    print(f'generated: {" ".join(words)}')
