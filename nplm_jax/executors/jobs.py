@@ -29,7 +29,7 @@ from nplm_jax.utils.progress import progress_bar
 Task = TypeVar('Task')
 _IDENTITY = 'job.json'
 _ARRAY = '\0array'  # the JSON key of an array's index; words never contain NUL
-_ITEMS = 4  # per task of `Job.map`
+_ITEMS = 4  # items per task of `Job.map`
 
 
 class Job:
@@ -141,7 +141,7 @@ def _check_worker(folder: pathlib.Path, digest: str) -> None:
         raise BadInput(folder, f'the worker on {socket.gethostname()} {is_missing}; all workers must share its files')
     if json.loads(found)['package'] != _package_digest():
         raise BadInput(
-            socket.gethostname(), 'this worker has another version of nplm-jax, Python or a package; start it again'
+            socket.gethostname(), 'this worker has another version of nplm-jax, Python or a package; restart it'
         )
 
 
@@ -165,7 +165,7 @@ def _perform(digest: str, function: Callable[[Any, pathlib.Path], object], item:
 
 
 def _sync(file: pathlib.Path) -> None:
-    """Flushes a file to the disk, so the folder survives a crash of the machine."""
+    """Flushes a file to disk, so it survives a crash of the machine."""
     with file.open('rb') as opened:
         os.fsync(opened.fileno())
 
@@ -181,7 +181,7 @@ def _map_items(function: Callable[[Any], Any], file: pathlib.Path, folder: pathl
             return {_ARRAY: len(arrays) - 1}
         if isinstance(value, (set, frozenset)):
             return sorted(value)
-        raise TypeError(f'{type(value).__name__}: JSON cannot hold it, which {function} returned')
+        raise TypeError(f'{function} returned a {type(value).__name__}, which is not JSON-serializable')
 
     text = json.dumps(list(map(function, json.loads(file.read_text()))), default=encode)
     for number, array in enumerate(arrays):
@@ -203,7 +203,7 @@ def _read_identity(folder: pathlib.Path) -> str | None:
 
 
 def _start_of_machine() -> str:
-    """Returns an id of the current boot of this machine; '' if the system provides none."""
+    """Returns the id of the current boot of this machine; '' if the system has none."""
     file = pathlib.Path('/proc/sys/kernel/random/boot_id')
     return file.read_text() if file.exists() else ''
 
@@ -219,7 +219,7 @@ def _package_digest() -> str:
 
 @contextlib.contextmanager
 def _using(folder: pathlib.Path) -> Iterator[None]:
-    """Turns OSError into BadInput, with the name of the machine on which the folder cannot be used."""
+    """Converts OSError to BadInput, with the name of the machine that cannot use the folder."""
     try:
         yield
     except OSError as error:

@@ -19,7 +19,7 @@ from nplm_jax.utils.errors import BadInput
 
 Item = TypeVar('Item')
 Result = TypeVar('Result')
-_function: Callable[[Any], Any]  # of a helper process
+_function: Callable[[Any], Any]  # the function of this helper process
 
 
 def map_in_processes(function: Callable[[Item], Result], items: Iterable[Item], num_processes: int) -> Iterator[Result]:
@@ -38,7 +38,7 @@ def map_in_processes(function: Callable[[Item], Result], items: Iterable[Item], 
         yield from map(function, items)
         return
     _end_tracker_at_exit()
-    # Forking a process with JAX's threads may deadlock.
+    # Forking a process with JAX threads may deadlock.
     spawn = multiprocessing.get_context('spawn')
     pool = concurrent.futures.ProcessPoolExecutor(num_processes, spawn, _set_up, (function,))
     pending: collections.deque[concurrent.futures.Future[Result]] = collections.deque()

@@ -1,6 +1,6 @@
 """Sampling of spellings for out-of-vocabulary words, character by character.
 
-Dims: B sequences or words, T characters or words of each.
+Dims: B sequences or words, T characters or words of each, S rare-word symbols of all sequences.
 """
 
 from collections.abc import Sequence
@@ -54,12 +54,15 @@ def spell(spelling: Spelling, numbers: Sequence[int], seed: int = 1) -> list[str
 def decode_and_spell(spelling: Spelling, ids_BxT: np.ndarray, seed: int = 1) -> list[list[str]]:
     """Decodes sequences, and replaces each rare-word symbol by a sampled spelling.
 
-    The words of a sequence depend only on the seed and on the index of the sequence.
+    The spellings in a sequence depend only on the seed and on the index of the sequence.
 
     Args:
         spelling: The distribution over out-of-vocabulary words.
         ids_BxT: Word ids, such as the result of `sample`.
         seed: The random seed.
+
+    Returns:
+        The words of each sequence.
     """
     numbers_S = np.flatnonzero(ids_BxT == RARE_ID)
     spelled = dict(zip(numbers_S.tolist(), spell(spelling, numbers_S.tolist(), seed)))

@@ -1,6 +1,6 @@
-"""Learned word features C: nearest neighbours, projections to the plane, and word2vec files.
+"""Learned word features C: nearest neighbours, two-dimensional projections and word2vec files.
 
-Dims: V words, M features a word, B query words, K neighbours.
+Dims: V words, M features per word, B query words, K neighbours.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ MAPS = ('pca', 'tsne')
 
 
 def neighbours(features_VxM: np.ndarray, ids_B: Sequence[int], k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Finds the k other words that are most similar to each query word, by the cosine of their features.
+    """Finds the k nearest neighbours of each query word by cosine similarity.
 
     Args:
         features_VxM: The features of all words.
-        ids_B: The query words.
-        k: Number of neighbours, at least 1.
+        ids_B: The ids of the query words.
+        k: The number of neighbours, at least 1.
 
     Returns:
-        Ids, most similar first, and their cosines, both B x K; K is k, or V - 1 where that is less.
+        The ids of the neighbours, most similar first, and their cosines, float64, both B x K with K = min(k, V - 1).
     """
-    require(k >= 1, 'k', k, 'must be 1 neighbour or more')
+    require(k >= 1, 'k', k, 'must be 1 or more')
     features_VxM = np.asarray(features_VxM, np.float64)
     norms_V = np.linalg.norm(features_VxM, axis=1)
     unit_VxM = features_VxM / np.where(norms_V > 0, norms_V, 1)[:, None]
@@ -41,16 +41,16 @@ def neighbours(features_VxM: np.ndarray, ids_B: Sequence[int], k: int) -> tuple[
 
 
 def project(features_VxM: np.ndarray, method: str, seed: int = 1) -> np.ndarray:
-    """Maps each word to a point in the plane.
+    """Projects word features to two dimensions.
 
     Args:
-        features_VxM: The features of at least four words. One or two features a word are returned as they are.
-        method: `pca` for the first two principal components, `tsne` for t-SNE of the cosines. t-SNE keeps neighbours
-            close; large distances on its map mean nothing.
-        seed: Seed of t-SNE.
+        features_VxM: The features of at least four words. One or two features per word are not projected.
+        method: `pca` for the first two principal components, or `tsne` for t-SNE with the cosine distance. t-SNE
+            preserves neighbourhoods; large distances in its output are not meaningful.
+        seed: The random seed of t-SNE.
 
     Returns:
-        V x 2.
+        The coordinates of each word, V x 2.
 
     Raises:
         BadInput: There are fewer than four words, or scikit-learn is not installed.
@@ -58,13 +58,13 @@ def project(features_VxM: np.ndarray, method: str, seed: int = 1) -> np.ndarray:
     require_one_of('method', method, MAPS)
     features_VxM = np.asarray(features_VxM)
     V, M = features_VxM.shape
-    require(V >= 4, 'words', V, 'a map needs four words or more')
+    require(V >= 4, 'words', V, 'must be four or more')
     if M <= 2:
         return np.pad(features_VxM, ((0, 0), (0, 2 - M)))
     try:
         from sklearn import decomposition, manifold  # noqa: PLC0415 (an optional package)
     except ImportError:
-        raise BadInput('a map of the features needs scikit-learn', 'pip install scikit-learn') from None
+        raise BadInput('scikit-learn', 'not installed: pip install scikit-learn') from None
     if method == 'pca':
         return decomposition.PCA(2, svd_solver='full').fit_transform(features_VxM)
     perplexity = min(30, (V - 1) / 3)
@@ -75,13 +75,19 @@ def project(features_VxM: np.ndarray, method: str, seed: int = 1) -> np.ndarray:
 def write_word2vec(
     vocabulary: Vocabulary, features_VxM: np.ndarray, path: str | os.PathLike[str], binary: bool
 ) -> None:
-    """Writes word2vec's text or binary format; both keep every bit of a float32.
+    """Writes word features in word2vec's text or binary format. Both preserve float32 values exactly.
 
-    The first line has V and M; each further line has a word, a space and the word's features, with nine digits each
-    in the text format and four bytes each in the binary format.
+    The first line contains V and M. Each further line contains a word, a space and the features, with nine digits per
+    feature in the text format and four bytes in the binary format.
+
+    Args:
+        vocabulary: The words.
+        features_VxM: The word features.
+        path: The file to write.
+        binary: Whether to write the binary format.
 
     Raises:
-        BadInput: A word contains white space, which the format cannot hold, or the file cannot be written.
+        BadInput: A word contains whitespace, which the format does not support, or the file cannot be written.
     """
     features_VxM = checked_features(vocabulary, features_VxM)
     lines = [f'{features_VxM.shape[0]} {features_VxM.shape[1]}'.encode()]
@@ -92,16 +98,17 @@ def write_word2vec(
 
 
 def checked_features(vocabulary: Vocabulary, features_VxM: np.ndarray) -> np.ndarray:
-    """Returns the features as float32, after checking that they fit the words and that files can hold the words."""
+    """Returns the features as float32. Raises BadInput if a word has no row or contains whitespace."""
     features_VxM = np.asarray(features_VxM, np.float32)
-    require(len(features_VxM) == len(vocabulary), 'features', features_VxM.shape, f'{len(vocabulary)} words have them')
+    allowed = f'must have {len(vocabulary)} rows, one per word'
+    require(len(features_VxM) == len(vocabulary), 'features', features_VxM.shape, allowed)
     for word in vocabulary.words:
-        require(len(word.split()) == 1, 'word', word, 'has a blank, which files of word vectors cannot hold')
+        require(len(word.split()) == 1, 'word', word, 'contains whitespace, which word vector files do not support')
     return features_VxM
 
 
 def write_file(path: pathlib.Path, data: bytes) -> None:
-    """Writes a file and the folders above it. Raises BadInput where that fails."""
+    """Writes a file, and creates its parent folders. Raises BadInput on failure."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, data)
@@ -112,16 +119,16 @@ def write_file(path: pathlib.Path, data: bytes) -> None:
 def nearest_words(
     vocabulary: Vocabulary, networks: Iterable[tuple[str, np.ndarray]], word: str, k: int
 ) -> list[tuple[str, list[tuple[str, float]]]]:
-    """Finds the words nearest to a word by the features of each network.
+    """Finds the nearest neighbours of a word in the feature space of each network.
 
     Args:
         vocabulary: The words.
-        networks: The name of each network and its features, V x M.
-        word: The word, as `Vocabulary.shown` has it; of a piece the leading ␣ may be left out.
-        k: Number of neighbours, at least 1.
+        networks: The name and the features, V x M, of each network.
+        word: The word, as in `Vocabulary.shown`; the leading ␣ of a subword may be omitted.
+        k: The number of neighbours, at least 1.
 
     Returns:
-        For each network its name and the k nearest words with their cosines; empty if the word is unknown.
+        The name of each network, and its k nearest words with their cosines; empty if the word is unknown.
     """
     word_id = vocabulary.find(word)
     if word_id is None:

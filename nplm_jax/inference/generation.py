@@ -22,7 +22,7 @@ from nplm_jax.models.language_model import LanguageModel, reorder
 from nplm_jax.utils.errors import require
 
 _CHECKED_EVERY = 8  # words between checks of `is_enough`
-BLOCK = 32  # sequences generated in parallel; their B x V arrays fit into a CPU's cache
+BLOCK = 32  # sequences generated in parallel, so B x V arrays fit into the cache of a CPU
 _VALUES_PER_MAXIMUM = 64  # block size of `largest`
 
 

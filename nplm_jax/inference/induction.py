@@ -1,19 +1,19 @@
-"""New words for a trained network, without training: features from the words that could stand in their place.
+"""Induction of new words: adds words to a trained network without training.
 
-Section 5 of the paper: the features of a new word are a convex combination of those of the words that could stand in
-its place. A new word w was seen k times, the i-th time between the words before_i and after_i. Its rows in C and in the
-output matrices are sums over the known words v with the weights
+Section 5 of the paper proposes to initialise the features of a new word with a convex combination of the features of
+words that could occur in the same contexts. Let a new word w occur k times, the i-th time between the words before_i
+and after_i. Its rows in C and in the output matrices are averages over the known words v with weights proportional to
 
-    q(v) = product_i [P(v | before_i) / P(v) * P(after_i | before_i, v)], divided by its sum over the candidates v
-    (the last factor if words after are evidence),
+    q(v) = product_i P(v | before_i) / P(v) * P(after_i | before_i, v),
 
-by Bayes' rule the probability that v is the word in all these contexts, with a uniform prior. `Weighting(rule='mean')`
-has the weights of the paper, q(v) = mean_i P(v | before_i).
+normalised over the candidates v; the last factor is included only if following words are evidence. By Bayes' rule this
+is the posterior probability that v is the word in all these contexts, under a uniform prior. `Weighting(rule='mean')`
+uses the weights of the paper, q(v) = mean_i P(v | before_i).
 
-The count of w sets its bias b_w: over contexts that the network itself writes, the mean of P(w | context) is the share
-of w in the text. The bias of <rare>, the former symbol of w, falls by as much: what w gains, <rare> loses.
+The bias b_w is fitted to the count of w: the mean of P(w | context) over contexts sampled from the network equals the
+relative frequency of w in the text. The bias of <rare>, which represented w before, is lowered accordingly.
 
-Dims: W new words, V known words, K candidates, B contexts, D width of a row, S contexts of a block.
+Dims: W new words, V known words, K candidates, B contexts, S sampled sequences, T words of each.
 """
 
 import dataclasses
@@ -38,24 +38,24 @@ from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import BIAS, Features, Params
 from nplm_jax.utils.errors import BadInput, require
 
-CONTEXT_WORDS = 63  # words before a new word that a network without an order reads: with <rare>, four times 16
-BLOCK = 64  # contexts of one array of B x V
-# The contexts that the bias is fitted on: the last words of sequences that the network writes.
+CONTEXT_WORDS = 63  # context length for networks of unlimited order; 64 with <rare>
+BLOCK = 64  # maximum B of a B x V array
+# Sampled sequences whose last words are the contexts to which biases are fitted.
 SEQUENCES, FIRST_WORDS, LAST_WORDS, SEED = 64, 16, 48, 1
 BIAS_ITERATIONS = 3
 
 
 @dataclasses.dataclass(frozen=True)
 class Weighting:
-    """How the weights of the known words follow from the contexts of a new word.
+    """Options for the weights of known words.
 
     Attributes:
-        rule: `posterior` for the module's equation, `mean` for the paper's, which uses no other attribute.
-        following: Number of words after the new word that are evidence. Each costs the probabilities of K contexts for
-            each occurrence.
-        candidates: K, the largest number of words with a weight: those that the words before fit best.
-        min_count: Words with a lower count are no candidates, since training hardly moved their features. If fewer than
-            `candidates` words have it, the most frequent words are candidates.
+        rule: `posterior` for the equation of the module, `mean` for that of the paper, which ignores the other options.
+        following: The number of following words used as evidence. Each requires K next-word distributions per
+            occurrence.
+        candidates: The maximum number K of words with a non-zero weight: those that best fit the preceding words.
+        min_count: The minimum count of candidates, because features of rarer words are hardly trained. If fewer than
+            `candidates` words qualify, the most frequent words are candidates.
     """
 
     rule: Literal['posterior', 'mean'] = 'posterior'
@@ -65,16 +65,16 @@ class Weighting:
 
     def __post_init__(self) -> None:
         require(self.rule in ('posterior', 'mean'), 'rule', self.rule, 'must be posterior or mean')
-        require(self.following >= 0, 'following', self.following, 'must be 0 or more words')
-        require(self.candidates >= 1, 'candidates', self.candidates, 'must be 1 or more words')
+        require(self.following >= 0, 'following', self.following, 'must be 0 or more')
+        require(self.candidates >= 1, 'candidates', self.candidates, 'must be 1 or more')
 
 
 class Occurrence(NamedTuple):
-    """The words around an occurrence of a new word.
+    """The context of an occurrence of a new word.
 
     Attributes:
-        before: Ids of the words before it, in reading order, int32.
-        after: Ids of the words after it.
+        before: The ids of the preceding words, in reading order, int32.
+        after: The ids of the following words, int32.
     """
 
     before: np.ndarray
@@ -88,50 +88,50 @@ def induce(
     counts: Mapping[str, int] | None = None,
     weighting: Weighting = Weighting(),
 ) -> LoadedModel:
-    """Adds new words to a trained network, from the lines in which they were seen. Nothing is trained.
+    """Adds new words to a trained network, based on lines in which they occur, without training.
 
     Args:
         run: A trained network.
         words: The new words, or one word.
-        lines: Lines of words, tokenized as the corpus was (`Vocabulary.tokenize`).
-        counts: The occurrences of new words in the text that the vocabulary counts; default: those in `lines`.
-        weighting: How the weights follow from the contexts.
+        lines: Lines of words, tokenized like the corpus (`Vocabulary.tokenize`).
+        counts: New word -> number of occurrences in the text on which the vocabulary is based; default: its occurrences
+            in `lines`.
+        weighting: The options for the weights.
 
     Returns:
-        The network and the vocabulary with the new words, whose ids follow the last one.
+        The model and the vocabulary with the new words, whose ids follow those of the known words.
 
     Raises:
-        BadInput: The model is no network or cannot take words, or a word is known already or in no line.
+        BadInput: The model is not a network or does not support new words; or a word is already known, or does not
+            occur in `lines`.
 
     References:
-        The paper, section 5, on words outside the vocabulary.
+        Bengio et al., A neural probabilistic language model, JMLR 3, 2003, section 5, on out-of-vocabulary words.
     """
     check_loaded('run', run)
     words = [words] if isinstance(words, str) else list(words)
-    require(len(words) > 0, 'words', words, 'must be one new word or more')
+    require(len(words) > 0, 'words', words, 'must be one or more new words')
     vocabulary = run.vocabulary
     network_model = check_model(run.model, vocabulary)
     seen = [find_occurrences(vocabulary, word, lines) for word in words]
     for word, occurrences in zip(words, seen):
-        require(word not in vocabulary.ids, 'word', word, 'is known already; must be a word outside the vocabulary')
-        require(words.count(word) == 1, 'word', word, 'must be given once')
-        require(len(occurrences) > 0, 'word', word, f'occurs in none of the {len(lines):,} lines; must occur in one')
+        require(word not in vocabulary.ids, 'word', word, 'is already in the vocabulary')
+        require(words.count(word) == 1, 'word', word, 'is repeated')
+        require(len(occurrences) > 0, 'word', word, f'does not occur in the {len(lines):,} lines')
     counts_W = [(counts or {}).get(word, len(occurrences)) for word, occurrences in zip(words, seen)]
     for word, count in zip(words, counts_W):
-        require(count > 0, f'counts[{word!r}]', count, 'must be 1 or more occurrences')
+        require(count > 0, f'counts[{word!r}]', count, 'must be 1 or more')
     weights_WxV = word_weights(network_model, vocabulary, seen, weighting)
     grown, model = append_words(network_model, vocabulary, words, counts_W, weights_WxV)
     return LoadedModel(run.settings, grown, model)
 
 
 def check_model(model: LanguageModel, vocabulary: Vocabulary) -> NeuralLanguageModel:
-    """Returns the model. Raises BadInput unless it is a network over this vocabulary that can take new words."""
+    """Returns the model. Raises BadInput unless it is a network over this vocabulary that supports new words."""
     if not isinstance(model, NeuralLanguageModel):
-        raise BadInput(
-            'model', 'must be one network; other models have no features of words', value=type(model).__name__
-        )
+        raise BadInput('model', 'must be a network; other models have no word features', value=type(model).__name__)
     output = model.network.output
-    allowed = 'cannot take new words; the networks of output.kind full, sampled and nce can'
+    allowed = 'does not support new words; use output.kind=full, sampled or nce'
     require(output.takes_new_words, 'output layer', type(output).__name__, allowed)
     size = model.network.vocabulary_size
     require(size == len(vocabulary), 'vocabulary', len(vocabulary), f'must have the {size:,} words of the network')
@@ -139,7 +139,7 @@ def check_model(model: LanguageModel, vocabulary: Vocabulary) -> NeuralLanguageM
 
 
 def find_occurrences(vocabulary: Vocabulary, word: str, lines: Sequence[Sequence[str]]) -> list[Occurrence]:
-    """Returns the words around each occurrence of a new word."""
+    """Returns the context of each occurrence of a new word."""
     occurrences = []
     for line in lines:
         if word in line:
@@ -154,13 +154,16 @@ def word_weights(
     seen: Sequence[Sequence[Occurrence]],
     weighting: Weighting = Weighting(),
 ) -> np.ndarray:
-    """Returns the weights of the known words for each new word, float64, W x V; each row sums to one.
+    """Computes the weights of known words for each new word.
 
     Args:
         model: The network.
-        vocabulary: Its vocabulary, for the counts.
+        vocabulary: The vocabulary of the network, with counts.
         seen: The occurrences of each new word.
-        weighting: How the weights follow from them.
+        weighting: The options.
+
+    Returns:
+        The weights, float64, W x V; each row sums to one.
     """
     if weighting.rule == 'mean':
         sums_WxV = _sum_over_contexts(model, seen, np.exp)
@@ -182,12 +185,15 @@ def word_weights(
 
 
 def append_rows(network: Network, params: Params, rows: Params) -> tuple[Network, Params]:
-    """Returns the network and the parameters with more words, whose ids follow the last one.
+    """Appends rows of new words to the parameters of a network.
 
     Args:
-        network: A network whose output layer takes new words.
-        params: Its parameters.
-        rows: The rows of the new words, of each of `Network.tables.of_words`.
+        network: A network whose output layer supports new words.
+        params: The parameters of the network.
+        rows: The rows of the new words for each table in `Network.tables.of_words`.
+
+    Returns:
+        The network and the parameters with the new words, whose ids follow those of the known words.
     """
     longer = {name: jnp.concatenate([params[name], rows[name]]) for name in network.tables.of_words}
     size = network.vocabulary_size + len(rows[BIAS])
@@ -201,13 +207,13 @@ def append_words(
     counts_W: Sequence[int],
     weights_WxV: np.ndarray,
 ) -> tuple[Vocabulary, NeuralLanguageModel]:
-    """Adds words whose rows are weighted means of the known words' rows, with biases that fit their counts.
+    """Adds words whose rows are weighted averages of the rows of known words, with biases fitted to their counts.
 
     Args:
         model: The network.
-        vocabulary: Its vocabulary.
+        vocabulary: The vocabulary of the network.
         words: The new words.
-        counts_W: Their occurrences in the text that the vocabulary counts.
+        counts_W: The counts of the new words in the text on which the vocabulary is based.
         weights_WxV: The weights of the known words; each row sums to one.
 
     Returns:
@@ -218,7 +224,7 @@ def append_words(
     log_share_W = np.log(np.asarray(counts_W, np.float64)) - np.log(sum(vocabulary.counts))
     mean = functools.partial(jnp.matmul, jnp.asarray(weights_WxV, jnp.float32), precision='float32')
     rows = {name: mean(model.params[name]) for name in model.network.tables.of_words if name != BIAS}
-    # A first guess, which takes as the score of a word less its log-frequency what it is in the mean of the words.
+    # Initial guess: the bias minus the log frequency equals its average over the known words.
     rows[BIAS] = mean(model.params[BIAS] - log_frequencies(vocabulary.counts).astype(np.float32)) + log_share_W
     network, params = append_rows(model.network, model.params, rows)
     blocks = _sampled_features(model)
@@ -239,11 +245,11 @@ def _sum_over_contexts(
     seen: Sequence[Sequence[Occurrence]],
     function: Callable[[np.ndarray], np.ndarray],
 ) -> np.ndarray:
-    """Returns for each new word the sum of a function of log P(v | before) over its occurrences, float64, W x V."""
+    """Sums a function of log P(v | before) over the occurrences of each new word, float64, W x V."""
     sums_WxV = np.zeros((len(seen), model.network.vocabulary_size))
     contexts = [(w, _context(model, occurrence)) for w, occurrences in enumerate(seen) for occurrence in occurrences]
     by_length = sorted(contexts, key=lambda pair: len(pair[1]))
-    for _, group in itertools.groupby(by_length, key=lambda pair: len(pair[1])):  # an array has contexts of one length
+    for _, group in itertools.groupby(by_length, key=lambda pair: len(pair[1])):  # batches of equal context length
         pairs = list(group)
         for first in range(0, len(pairs), BLOCK):
             words_B, contexts_B = zip(*pairs[first : first + BLOCK])
@@ -253,13 +259,13 @@ def _sum_over_contexts(
 
 
 def _context(model: NeuralLanguageModel, occurrence: Occurrence) -> np.ndarray:
-    """Returns the words before an occurrence that the network reads: as many as its order says, at most."""
+    """Returns the preceding words of an occurrence, truncated to the order of the network."""
     size = CONTEXT_WORDS if model.n is None else model.n - 1
     return occurrence.before[max(0, len(occurrence.before) - size) :]
 
 
 def _log_p_after(model: NeuralLanguageModel, occurrence: Occurrence, ids_K: np.ndarray, following: int) -> np.ndarray:
-    """Returns log P(the next words | the words before, v) for each candidate v in place of the new word, K, nats."""
+    """Returns log P(following words | preceding words, v) for each candidate v in place of the new word, K, nats."""
     after = occurrence.after[:following]
     log_p_K = np.zeros(len(ids_K))
     if not len(after):
@@ -272,9 +278,9 @@ def _log_p_after(model: NeuralLanguageModel, occurrence: Occurrence, ids_K: np.n
     return log_p_K
 
 
-@functools.lru_cache(maxsize=1)  # further words for the same network need the same
+@functools.lru_cache(maxsize=1)  # shared by all new words of a network
 def _sampled_features(model: NeuralLanguageModel) -> list[Features]:
-    """Returns the features after the words of sequences that the network writes, one block for each position."""
+    """Samples sequences from the network. Returns the features at each of the last positions, one block each."""
     choice = Choice(rare=True)
     ids_SxT = sample(model, np.zeros(0, np.int32), FIRST_WORDS + LAST_WORDS, SEQUENCES, choice, seed=SEED)
     state, blocks = model.prefill(ids_SxT[:, :FIRST_WORDS]), []
@@ -285,7 +291,7 @@ def _sampled_features(model: NeuralLanguageModel) -> list[Features]:
 
 
 def _mean_probabilities(network: Network, params: Params, blocks: Sequence[Features], ids: np.ndarray) -> np.ndarray:
-    """Returns the mean probability of some words over contexts that are given by their features, float64."""
+    """Returns the mean probability of each word over contexts given by their features, float64."""
     return np.mean([np.asarray(_block_mean(network, params, features, ids), np.float64) for features in blocks], axis=0)
 
 
@@ -296,5 +302,5 @@ def _block_mean(network: Network, params: Params, features: Features, ids: jax.A
 
 @jit_float32
 def nll(network: Network, params: Params, features: Features, targets_B: jax.Array) -> jax.Array:
-    """Returns -log P(target | features) of each example, B, nats: `OutputLayer.nll`, compiled."""
+    """Returns -log P(target | features) of each example, B, nats; a compiled `OutputLayer.nll`."""
     return network.output.nll(params, features, targets_B)

@@ -17,7 +17,7 @@ from nplm_jax.utils.errors import NonFiniteError, require
 if TYPE_CHECKING:
     from nplm_jax.data.dataset import Size
 
-_SAMPLE_PARTS = 16  # number of spans in a sample
+_SAMPLE_PARTS = 16  # maximum number of spans in a sample
 
 
 def perplexity(model: LoadedModel | LanguageModel, tokens_T: np.ndarray, span: Span | None = None) -> float:

@@ -31,11 +31,11 @@ model = AutoModelForCausalLM.from_pretrained('FOLDER', trust_remote_code=True)
 
 
 def make(run: Run, hugging_face: bool = False) -> str:
-    """Returns the model card.
+    """Returns the model card of a run as Markdown.
 
     Args:
         run: A finished run.
-        hugging_face: Whether the card is for a folder of `nplm export --to=hf`; otherwise, for a packed model.
+        hugging_face: Whether the card is for a folder written by `nplm export --to=hf`, instead of a packed model.
     """
     settings, results = run.settings, run.results or {}
     model, data = settings.model, corpora.describe(settings.corpus)

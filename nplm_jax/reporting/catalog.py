@@ -178,9 +178,9 @@ def split_runs(key: str, value: str) -> list[pathlib.Path]:
     folders = [expand_run(name) for name in split_names(value)]
     for folder in folders:
         if not is_finished(folder):
-            raise BadInput(key, f'no finished run at {str(folder)!r}; {suggest(folder)}', value=value)
+            raise BadInput(key, f'{str(folder)!r} is not a finished run; {suggest(folder)}', value=value)
     if len({folder.resolve() for folder in folders}) < len(folders):
-        raise BadInput(key, 'names a run twice', value=value)
+        raise BadInput(key, 'contains a run twice', value=value)
     return folders
 
 
@@ -246,7 +246,7 @@ def read_run(folder: pathlib.Path) -> Run:
         BadInput: The folder is not a run, or its files are damaged.
     """
     if not (folder / CONFIG).is_file():
-        raise BadInput('RUN', f'no run there; {suggest(folder)}', value=str(folder))
+        raise BadInput('RUN', f'not a run; {suggest(folder)}', value=str(folder))
     try:
         record = read_json(folder / CONFIG)
         values = read_values(record)
@@ -279,7 +279,7 @@ def suggest(wrong: pathlib.Path) -> str:
         to_run = command_line([*nplm_command(), 'import', wrong, f'--workdir={run}'])
         return f'it is an ARPA file; import it with: {to_run}; then use {shlex.quote(run)}'
     if wrong.is_file():
-        return f'it is a file; nplm score RUN < {shlex.quote(str(wrong))} scores its text'
+        return f'it is a file; to score its text: nplm score RUN < {shlex.quote(str(wrong))}'
     lists = ([str(f) for f in find(root) if is_finished(f)] for root in (wrong, pathlib.Path(RUNS)))
     if not (runs := next(filter(None, lists), [])):
         return f'train one with: {command_line([*nplm_command(), "train", "sentences"])}'

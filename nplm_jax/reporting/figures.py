@@ -1,4 +1,4 @@
-"""The figures of a run and of a sweep, as PNG files beside their numbers."""
+"""Figures of runs, sweeps and hyperparameter searches, as PNG files."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-Point: TypeAlias = tuple[Mapping[str, Any], float]  # the keys that a point of a sweep overrides; its perplexity
+Point: TypeAlias = tuple[Mapping[str, Any], float]  # overridden keys of a sweep point -> values, and its perplexity
 
 _BEST: Mapping[str, Any] = {'marker': '*', 'color': 'black', 'markersize': 14, 'linestyle': '', 'label': 'best'}
-_MAX_COLUMNS = 4  # of panels
-_MAX_LABEL = 20  # characters below a panel that lie side by side
-_MIN_RATIO = 10.0  # of the largest value to the smallest of a parameter: from here on its axis is logarithmic
-_ONE_DECADE = 10.0  # a logarithmic axis that spans less has its labels at round numbers instead of at 1, 2, 5 x 10^k
+_MAX_COLUMNS = 4  # maximum number of panels in a row
+_MAX_LABEL = 20  # maximum number of characters of horizontal tick labels
+_MIN_RATIO = 10.0  # minimum ratio of the largest to the smallest value of a parameter for a logarithmic axis
+_ONE_DECADE = 10.0  # logarithmic axes with a smaller ratio have round tick labels instead of 1, 2, 5 x 10^k
 
 
 def draw_learning_curve(folder: pathlib.Path, title: str, paper_valid: float = 0.0) -> pathlib.Path:
-    """Draws perplexity against epochs.
+    """Draws the learning curve of a run: training and validation perplexity by epoch.
 
     Args:
-        folder: The folder of a run, with its metrics.jsonl.
+        folder: The run folder, which contains metrics.jsonl.
         title: The title of the figure.
-        paper_valid: The validation perplexity that the paper prints; 0 where it prints none.
+        paper_valid: The validation perplexity in the paper; 0 for none.
 
     Returns:
         The path of the figure, learning_curve.png.
@@ -47,7 +47,7 @@ def draw_learning_curve(folder: pathlib.Path, title: str, paper_valid: float = 0
     if paper_valid:
         axes.axhline(paper_valid, color='grey', linestyle=':', label='paper, validation')
     axes.set(xlabel='epoch', ylabel='perplexity', yscale='log')
-    axes.set_title(title, parse_math=False)  # a `$` in a name is no formula
+    axes.set_title(title, parse_math=False)  # a name may contain $
     label_log_axis(axes.yaxis)
     axes.legend()
     save_figure(figure, path := folder / 'learning_curve.png')
@@ -55,20 +55,20 @@ def draw_learning_curve(folder: pathlib.Path, title: str, paper_valid: float = 0
 
 
 def draw_sweep(points: Sequence[Point], path: pathlib.Path, comparable: bool = True) -> pathlib.Path | None:
-    """Draws the validation perplexity of the points of a sweep and marks the best.
+    """Draws the validation perplexities of the points of a sweep, and marks the best point.
 
-    Each key that varies has a panel, the key with the largest effect first. Each point is a dot in every panel; thin
-    lines join the points that differ in the panel's key alone.
+    Each varying key has a panel, in order of decreasing effect. Every panel shows all points, and thin lines connect
+    points that differ only in the key of the panel.
 
     Args:
         points: The flattened keys that each point overrides, and its validation perplexity.
         path: The PNG file to write.
-        comparable: Whether the perplexities are of the same words; otherwise none is marked.
+        comparable: Whether the perplexities are of the same words; if not, no point is marked.
 
     Returns:
-        The path; None, and no file, where no key varies.
+        The path; None, without a file, if no key varies.
     """
-    import matplotlib.figure  # noqa: PLC0415 (half a second that only the end of a run needs)
+    import matplotlib.figure  # noqa: PLC0415 (slow to import)
 
     points = [(overrides, valid) for overrides, valid in points if math.isfinite(valid)]
     values: dict[str, list[Any]] = {}
@@ -101,16 +101,16 @@ def draw_sweep(points: Sequence[Point], path: pathlib.Path, comparable: bool = T
 
 
 def draw_slices(points: Sequence[Point], path: pathlib.Path) -> pathlib.Path:
-    """Draws the validation perplexity of the trials of a search against each parameter, and marks the best.
+    """Draws the validation perplexities of the trials of a search by each parameter, and marks the best trial.
 
     Args:
-        points: The parameters of each trial, and its finite validation perplexity.
+        points: The parameters of each trial, and its validation perplexity, which must be finite.
         path: The PNG file to write.
 
     Returns:
         The path.
     """
-    import matplotlib.figure  # noqa: PLC0415 (half a second that only the end of a run needs)
+    import matplotlib.figure  # noqa: PLC0415 (slow to import)
 
     keys = list(dict.fromkeys(key for values, _ in points for key in values))
     rows = -(-len(keys) // _MAX_COLUMNS)
@@ -122,13 +122,13 @@ def draw_slices(points: Sequence[Point], path: pathlib.Path) -> pathlib.Path:
         if key is None:
             axes.remove()
             continue
-        here = [(values[key], perplexity) for values, perplexity in points if key in values]
-        if are_numbers := _are_numbers(key, [value for value, _ in here]):
-            low, high = min(here)[0], max(here)[0]
+        shown = [(values[key], perplexity) for values, perplexity in points if key in values]
+        if are_numbers := _are_numbers(key, [value for value, _ in shown]):
+            low, high = min(shown)[0], max(shown)[0]
             axes.set_xscale('log' if 0 < low and high >= _MIN_RATIO * low else 'linear')
         else:
-            here = [(str(value), perplexity) for value, perplexity in here]
-        axes.plot(*zip(*here), 'o', color='C0', alpha=0.6, markersize=4, label='trial')
+            shown = [(str(value), perplexity) for value, perplexity in shown]
+        axes.plot(*zip(*shown), 'o', color='C0', alpha=0.6, markersize=4, label='trial')
         if key in best:
             axes.plot([best[key] if are_numbers else str(best[key])], [valid], **_BEST)
         axes.set(xlabel=key, yscale='log')
@@ -141,10 +141,10 @@ def draw_slices(points: Sequence[Point], path: pathlib.Path) -> pathlib.Path:
 
 
 def draw_importances(importances: Mapping[str, float], path: pathlib.Path) -> pathlib.Path:
-    """Draws a bar for the importance of each parameter of a search, the most important first.
+    """Draws the importances of the parameters of a search as a bar chart.
 
     Args:
-        importances: The importances, which sum to one.
+        importances: Parameter -> importance, most important first; the importances sum to one.
         path: The PNG file to write.
 
     Returns:
@@ -162,7 +162,7 @@ def draw_importances(importances: Mapping[str, float], path: pathlib.Path) -> pa
 def _draw_panel(
     axes: Axes, points: Sequence[Point], values: Mapping[str, Sequence[Any]], key: str, comparable: bool
 ) -> None:
-    """Draws all points against the values of one key, evenly spaced, and marks the best of comparable ones."""
+    """Draws the perplexities of all points by the values of a key, evenly spaced. Marks the best if comparable."""
     order = sorted(values[key]) if _are_numbers(key, values[key]) else list(values[key])
     same_otherwise: dict[tuple[Any, ...], list[tuple[int, float]]] = {}
     for overrides, valid in points:
@@ -170,7 +170,7 @@ def _draw_panel(
         same_otherwise.setdefault(others, []).append((order.index(overrides.get(key)), valid))
     alpha = max(0.05, 0.4 - 0.001 * len(points))
     for number, line in enumerate(same_otherwise.values()):
-        label = 'points that differ in this key alone' if not number else None
+        label = 'points that differ only in this key' if not number else None
         axes.plot(*zip(*sorted(line)), 'o-', color='C0', alpha=alpha, linewidth=1, markersize=4, label=label)
     if len(values) > 1:
         means = [_geometric_mean(points, key, value) for value in order]
@@ -186,12 +186,12 @@ def _draw_panel(
 
 
 def _geometric_mean(points: Sequence[Point], key: str, value: Any) -> float:
-    """Returns the geometric mean of the perplexities of the points with this value."""
+    """Returns the geometric mean perplexity of the points with this value of a key."""
     return statistics.geometric_mean(valid for overrides, valid in points if overrides.get(key) == value)
 
 
 def _are_numbers(key: str, values: Sequence[Any]) -> bool:
-    """Returns whether the values of a key have an order and a distance. Seeds are names."""
+    """Returns whether the values of a key are numeric. Seeds are treated as names."""
     return key != 'seed' and all(type(value) in (int, float) for value in values)
 
 
@@ -200,8 +200,8 @@ def _perplexity(point: Point) -> float:
 
 
 def label_log_axis(axis: Axis) -> None:
-    """Labels a logarithmic axis with plain numbers, some of which are in sight however little it spans."""
-    import matplotlib.ticker  # noqa: PLC0415 (half a second that only the end of a run needs)
+    """Labels a logarithmic axis with plain numbers, even if it spans less than a decade."""
+    import matplotlib.ticker  # noqa: PLC0415 (slow to import)
 
     low, high = axis.get_view_interval()
     is_short = high < _ONE_DECADE * low
@@ -212,8 +212,8 @@ def label_log_axis(axis: Axis) -> None:
 
 
 def _new_figure() -> tuple[Figure, Axes]:
-    """Returns a figure and its axes, without pyplot and its global state."""
-    import matplotlib.figure  # noqa: PLC0415 (half a second that only the end of a run needs)
+    """Creates a figure with axes, without the global state of pyplot."""
+    import matplotlib.figure  # noqa: PLC0415 (slow to import)
 
     axes = (figure := matplotlib.figure.Figure(figsize=(6.4, 4), layout='constrained')).subplots()
     axes.grid(alpha=0.3)

@@ -24,7 +24,7 @@ class Reporter(reporting.Reporter):
     def __init__(self, folder: pathlib.Path, name: str = '') -> None:
         super().__init__(folder, name)
         self._title = name or folder.name
-        self._display: Any = None  # IPython's handle of the figure
+        self._display: Any = None  # IPython's handle for updates of the figure
         self._drawn = -_MIN_SECONDS
 
     def close(self) -> None:
@@ -39,7 +39,7 @@ class Reporter(reporting.Reporter):
             self._draw()
 
     def _draw(self) -> None:
-        from IPython import display  # noqa: PLC0415 (only notebooks have it)
+        from IPython import display  # noqa: PLC0415 (available only in notebooks)
 
         image = display.Image(figures.draw_learning_curve(self._folder, self._title).read_bytes())
         if self._display:

@@ -1,8 +1,9 @@
 """Packed models: a single zip file with all files of a finished run that are required to use its model.
 
-Members are JSON, text and arrays (safetensors), stored without compression, sorted by name and without dates. Packing a
-run therefore gives the same bytes everywhere. The zip comment contains the format and the SHA-256 of all preceding
-bytes. A file is unpacked once, into a cache folder named after this digest, which is an ordinary run folder.
+Members are JSON, text and arrays (safetensors), stored without compression, sorted by name and without dates. Packing
+is therefore reproducible: the same run always gives the same bytes. The zip comment contains the format and the SHA-256
+of all preceding bytes. A file is unpacked once, into an ordinary run folder in the cache that is named after this
+digest.
 """
 
 import hashlib
@@ -66,7 +67,7 @@ def is_packed(path: pathlib.Path) -> bool:
 
 
 def unpack(path: pathlib.Path) -> pathlib.Path:
-    """Unpacks a model into the cache, unless it already is there. Returns its folder, named after the file.
+    """Unpacks a model into the cache, unless it is already there. Returns its folder, named after the file.
 
     Raises:
         BadInput: The file is unreadable or damaged, has another format or unexpected members, or writing failed.
@@ -89,7 +90,7 @@ def _check(path: pathlib.Path, file: IO[bytes]) -> str:
     """Returns the digest of a packed model. Raises BadInput if the checksum or the format is wrong."""
     match = _find_comment(file)
     if not match:
-        raise BadInput('RUN', 'not a model of nplm pack, or truncated', value=str(path))
+        raise BadInput('RUN', 'not a model written by nplm pack, or truncated', value=str(path))
     if int(match[1]) != FORMAT:
         raise BadInput('RUN', f'has format {int(match[1])}, but this version reads {FORMAT}', value=str(path))
     if match[2].decode() != _digest(file):
@@ -115,7 +116,7 @@ def _check_members(path: pathlib.Path, entries: Iterable[zipfile.ZipInfo], size:
         names.add(entry.filename)
         size -= entry.file_size
     if size < 0:
-        raise BadInput('RUN', 'declares more bytes than it has', value=str(path))
+        raise BadInput('RUN', 'declares more bytes than the file has', value=str(path))
 
 
 def _extract(archive: zipfile.ZipFile, folder: pathlib.Path) -> None:

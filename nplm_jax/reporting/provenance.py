@@ -24,10 +24,10 @@ def provenance() -> dict[str, Any]:
 
 
 def _commit() -> str:
-    """Returns the commit of the repository that tracks this file, or 'unknown' outside one.
+    """Returns the commit of the repository that tracks this file, or 'unknown' if there is none.
 
-    It ends in -dirty if tracked files were modified. Documentation and the results of studies do not count: a study
-    writes a result after each run, and the next run is of the same code.
+    The commit ends in -dirty if tracked files are modified. Documentation and results of studies are ignored, because
+    the runs of a study write results while the code stays the same.
     """
 
     def git(*words: str) -> subprocess.CompletedProcess[str]:
@@ -36,7 +36,7 @@ def _commit() -> str:
 
     others = ('**/*.md', '**/*.png', 'experiments/**/results/**')
     try:
-        if git('ls-files', '--error-unmatch', pathlib.Path(__file__).name).returncode:  # a repository around a wheel
+        if git('ls-files', '--error-unmatch', pathlib.Path(__file__).name).returncode:  # installed, not tracked
             return 'unknown'
         commit = git('rev-parse', '--short=12', 'HEAD').stdout.strip()
         changes = git('diff', '--quiet', 'HEAD', '--', ':(top)', *(f':(top,exclude,glob){other}' for other in others))
@@ -46,8 +46,9 @@ def _commit() -> str:
 
 
 def peak_memory() -> int:
-    """Returns the peak resident memory of this process [bytes]; macOS reports bytes, Linux reports kibibytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == 'darwin' else 1024)
+    """Returns the peak resident memory of this process (bytes)."""
+    unit = 1 if sys.platform == 'darwin' else 1024  # macOS reports bytes, Linux KiB
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def _processor() -> str:

@@ -49,9 +49,7 @@ def notes(results: Mapping[str, Any], corpus: CorpusSettings | None = None) -> l
     """
     lines = []
     if any((oov := results.get('oov', {})).values()):
-        lines.append(
-            f'{RARE} stands for {oov["valid"]:.1%} of the valid words and {oov["test"]:.1%} of the test words.'
-        )
+        lines.append(f'{RARE} replaces {oov["valid"]:.1%} of the valid words and {oov["test"]:.1%} of the test words.')
         share, size = max(oov['valid'], oov['test']), results.get('vocabulary', 0)
         lines += filter(None, [describe_oov(share, 'validation or test words', corpus, size)])
     if evaluated := results.get('evaluated_train_words'):
@@ -65,7 +63,7 @@ def notes(results: Mapping[str, Any], corpus: CorpusSettings | None = None) -> l
         words = f'{sample["words"]["valid"]:,} and {sample["words"]["test"]:,} sampled words'
         lines.append(f'valid and test are estimated on {words} (eval.words); standard errors are {errors}.')
     if results.get('sizes') == {}:
-        lines.append('The tokens do not spell the text as it is written: no numbers per word, character and byte.')
+        lines.append('The tokens do not preserve the text, so there are no units per word, character and byte.')
     for split in results.get('bits_per_byte', {}):
         lines += _per_unit(split, results)
     if results.get('mixture'):
@@ -79,7 +77,7 @@ def notes(results: Mapping[str, Any], corpus: CorpusSettings | None = None) -> l
 def _per_unit(split: str, results: Mapping[str, Any]) -> list[str]:
     """Returns a note with the units per word, character and byte of a split; none if they are infinite.
 
-    The table is per token, which includes boundary tokens and subwords.
+    The perplexities in the table are per token, including boundary tokens and subwords.
     """
     per_word, per_character, per_byte = (null_to_inf(results[key][split]) for key in PER_UNIT)
     if math.isinf(per_byte):
@@ -88,6 +86,6 @@ def _per_unit(split: str, results: Mapping[str, Any]) -> list[str]:
     tokens, words = size.get('tokens'), size.get('words')
     if math.isfinite(per_word) and (tokens is None or tokens != words):
         of_words = f'{words:,} words in the {tokens:,} tokens of the table: ' if tokens and words else ''
-        shown = f'{per_word:,.1f}' if per_word < 1e6 else f'{per_word:.2g}'  # a line of Chinese is one word
+        shown = f'{per_word:,.1f}' if per_word < 1e6 else f'{per_word:.2g}'  # without spaces, a line is one word
         sentence += f'{of_words}perplexity {shown} per word, '
     return [f'{sentence}{per_character:.3f} bits per character, {per_byte:.3f} bits per byte.']

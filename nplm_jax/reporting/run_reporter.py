@@ -41,7 +41,12 @@ class Reporter(reporter.Reporter):
     """
 
     def __init__(self, folder: pathlib.Path, name: str = '') -> None:
-        """Creates a reporter for a run folder. `name` labels the output if several runs train at once."""
+        """Creates a reporter.
+
+        Args:
+            folder: The run folder.
+            name: The label of the output if several runs train at once; empty for none.
+        """
         self._folder = folder
         self._label = name and f'{name}: '
         self._path = folder / 'metrics.jsonl'
@@ -115,7 +120,7 @@ class Reporter(reporter.Reporter):
         write(f'{self._label}sample: {" ".join(text.split())}')
 
     def postprocessed(self, what: str, before: float, after: float) -> None:
-        """Shows the validation perplexity before and after a change."""
+        """Shows the validation perplexity before and after a post-processing step; see `training.reporter`."""
         change = ' to '.join(f'{nll_to_perplexity(nll):.2f}' for nll in (before, after))
         changed = f'{what[0].upper()}{what[1:]} changed the valid perplexity from {change}{self._sample}'
         write(f'{self._label}{changed}')
@@ -188,7 +193,7 @@ def read_metrics(path: pathlib.Path) -> list[dict[str, Any]]:
 
 
 def next_steps(folder: pathlib.Path, modules: Sequence[str] = ()) -> str:
-    """Returns the path of a finished run's figure and commands to copy that use its model.
+    """Returns the path of a finished run's figure, and suggested commands that use its model.
 
     Args:
         folder: The folder of the run.

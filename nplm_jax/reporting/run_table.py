@@ -19,7 +19,7 @@ def check_finished(folders: Sequence[str]) -> None:
     for folder in folders:
         path = expand_run(folder)
         if not is_finished(path):
-            raise BadInput('RUN', f'no finished run there; {suggest(path)}', value=folder)
+            raise BadInput('RUN', f'not a finished run; {suggest(path)}', value=folder)
 
 
 def run_names(folders: Sequence[str]) -> list[str]:
@@ -59,10 +59,10 @@ def describe(run: Run) -> dict[str, Any]:
 
 
 def best_rows(columns: Sequence[float | None], groups: Sequence[str]) -> set[int]:
-    """Returns the row with the lowest number in each group of at least two rows.
+    """Returns the index of the row with the lowest number in each group of at least two rows.
 
     Args:
-        columns: The number of each row.
+        columns: The number of each row; None if missing.
         groups: The group of each row.
     """
     best = set()
@@ -94,7 +94,7 @@ def make(
     numbers: dict[str, Sequence[float | None]] = {s: [run.perplexity(s) for run in runs] for s in SPLITS}
     best = {
         split: best_rows(numbers[split], groups) for split in SPLITS if split != 'train'
-    }  # training perplexity is no merit
+    }  # not for training perplexities
     if len({run.values['corpus.tokens'] for run in runs}) > 1:
         numbers['per word'] = [(run.results or {}).get('perplexity_per_word', {}).get('test') for run in runs]
         numbers['bits/byte'] = [run.bits_per_byte for run in runs]

@@ -1,4 +1,4 @@
-"""Shell integration: command lines to copy, and standard streams."""
+"""Shell integration: suggested command lines and standard streams."""
 
 import io
 import os
@@ -9,11 +9,11 @@ import shutil
 import sys
 from collections.abc import Iterable
 
-_ROOT = pathlib.Path(__file__).parents[2]  # the folder that contains the package
+_ROOT = pathlib.Path(__file__).parents[2]  # parent folder of the package
 
 
 def python_command() -> str:
-    """Returns `python` if the shell finds this interpreter under that name, else the path of the interpreter."""
+    """Returns `python` if the shell finds this interpreter under that name, or else its path."""
     on_path = shutil.which('python')
     folder = os.path.dirname(sys.executable)
     # Two environments may link to the same interpreter, so the folders must be equal too.
@@ -23,7 +23,7 @@ def python_command() -> str:
 
 
 def nplm_command() -> list[str]:
-    """Returns the words that run `nplm`: the command installed with this Python, or else the module."""
+    """Returns the words of the command `nplm`: as installed with this Python, or else `python -m nplm_jax.cli`."""
     installed = shutil.which('nplm', path=os.path.dirname(sys.executable))
     if not installed:
         is_found = str(_ROOT) == os.getcwd() or _ROOT.name in ('site-packages', 'dist-packages')

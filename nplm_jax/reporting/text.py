@@ -1,4 +1,4 @@
-"""Output formats: JSON without infinite numbers, Markdown tables, the style of figures and PNG files."""
+"""Output formats: strict JSON, Markdown tables, styled figures and PNG files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def to_json(values: Mapping[str, Any], **options: Any) -> str:
 
     Args:
         values: The object.
-        **options: Further arguments of `json.dumps`.
+        **options: Keyword arguments of `json.dumps`.
     """
 
     def convert(value: Any) -> Any:
@@ -54,7 +54,7 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def style_axes(axes: Axes, grid: Literal['x', 'y']) -> None:
-    """Styles axes: colours for the colour-blind, a light grid along the axis `grid`, no frame at the top and right."""
+    """Styles axes: a colour-blind safe palette, a light grid for the axis `grid`, and no top and right spines."""
     axes.set_prop_cycle(color=COLORS)
     axes.grid(axis=grid, alpha=0.3)
     axes.spines[['top', 'right']].set_visible(False)

@@ -5,9 +5,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-_MAX_CHARACTERS = 1000  # of a message
-_MAX_OF_PART = 300  # of the key, and of the value
-_MAX_LISTED = 3  # items of a list in a message
+_MAX_CHARACTERS = 1000  # maximum length of a message
+_MAX_OF_PART = 300  # maximum length of the key, and of the value
+_MAX_LISTED = 3  # maximum number of list items in a message
 
 
 class BadInput(ValueError):
@@ -15,7 +15,7 @@ class BadInput(ValueError):
 
     Attributes:
         key: The name of the input: a config key, a flag, a file or a function argument.
-        problem: The reason, and the allowed values.
+        problem: What is wrong with the input, and the allowed values.
         value: The value of the input; `...` to leave it out of the message.
 
     Examples:

@@ -1,4 +1,4 @@
-"""The source of this package, and optional packages. Does not import JAX."""
+"""Optional packages, and a digest of this package's source. Does not import JAX."""
 
 import hashlib
 import importlib
@@ -18,7 +18,7 @@ def require_package(module: str, extra: str, further: str = '') -> types.ModuleT
     Args:
         module: The module, such as `safetensors.numpy`.
         extra: The extra of nplm-jax that installs its package.
-        further: A shell command that the package needs after the extra.
+        further: A shell command to run after the installation of the extra.
 
     Returns:
         The module.

@@ -20,7 +20,7 @@ _MAX_BYTES = 2**32
 _MAX_BYTES_JSON = 2**26
 _MAX_JSON_DEPTH = 50
 
-# The allowed types of a JSON value, or for an object the schema of each key; ANY_KEY stands for all other keys.
+# The allowed types of a JSON value or, for an object, the schema of each key; ANY_KEY matches all other keys.
 Schema: TypeAlias = tuple[type, ...] | Mapping[str, 'Schema']
 ANY_KEY = '*'
 
@@ -44,7 +44,7 @@ def read_bytes(name: str, file: pathlib.Path, max_bytes: int = _MAX_BYTES) -> by
 def _check_size(name: str, file: IO[bytes], max_bytes: int) -> None:
     """Raises BadInput(name, ...) if an open file is too large."""
     if (size := os.fstat(file.fileno()).st_size) > max_bytes:
-        raise BadInput(name, f'too large ({size:,} bytes; {max_bytes:,} at most)')
+        raise BadInput(name, f'too large ({size:,} bytes; at most {max_bytes:,} are allowed)')
 
 
 @contextlib.contextmanager
@@ -59,7 +59,7 @@ def open_regular(name: str, file: pathlib.Path) -> Iterator[io.BufferedReader]:
         The file, open for reading.
 
     Raises:
-        BadInput: The file is missing, not regular or unreadable; includes read errors within the block.
+        BadInput: The file is missing, not regular or unreadable, or reading fails within the block.
     """
     try:
         with open(file, 'rb', opener=_open_without_blocking) as opened:
@@ -130,7 +130,7 @@ def decode_blocks(name: str, blocks: Iterable[bytes]) -> Iterator[str]:
         try:
             text = decoder.decode(block, final=not block)
         except UnicodeDecodeError as error:
-            position = num_bytes - len(error.object) + error.start  # the object ends where the block does
+            position = num_bytes - len(error.object) + error.start  # error.object ends with the current block
             raise BadInput(name, _not_utf8(f'byte {position:,}')) from None
         if '\0' in text:
             position = num_characters + text.index('\0')
@@ -234,7 +234,7 @@ def _not_utf8(place: str) -> str:
 
 
 def is_unicode(text: str) -> bool:
-    """Returns whether a string has no unpaired surrogates; non-UTF-8 file names and arguments decode to them."""
+    """Returns whether a string has no unpaired surrogates, to which Python decodes non-UTF-8 names and arguments."""
     return text.isascii() or not re.search('[\ud800-\udfff]', text)
 
 

@@ -143,7 +143,7 @@ def test_two_features_are_their_own_map(tmp_path):
 
 def test_without_scikit_learn_a_map_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, 'sklearn', None)
-    with refuses('a map of the features needs scikit-learn'):
+    with refuses('scikit-learn'):
         embeddings.project(np.eye(5), 'pca')
 
 
