@@ -126,19 +126,19 @@ def score(
         first = next((i for i, line in enumerate(lines) if len(line)), 0)
         prefixes = [prefixes[first], *(np.zeros(0, np.int32) for _ in lines[1:])]
     prefixed = [np.concatenate([prefix, line]) for prefix, line in zip(prefixes, lines)]
-    stream_T, places = join_lines(prefixed, 0 if stream else (model.n or 1) - 1)
+    stream_T, slices = join_lines(prefixed, 0 if stream else (model.n or 1) - 1)
     if not stream:
         log_p = model.score_lines(prefixed)
     else:
         log_p_T = model.score(stream_T, Span(0, len(stream_T))) if len(stream_T) else np.zeros(0)
-        log_p = [log_p_T[place] for place in places]
+        log_p = [log_p_T[part] for part in slices]
     lengths_T = model.matched_lengths(stream_T, Span(0, len(stream_T))) if len(stream_T) else np.zeros(0, int)
     scored = []
-    for line, prefix, log_p_T, place in zip(lines, prefixes, log_p, places):
-        check_not_nan(log_p_T[len(prefix) :], place.start + len(prefix))
+    for line, prefix, log_p_T, part in zip(lines, prefixes, log_p, slices):
+        check_not_nan(log_p_T[len(prefix) :], part.start + len(prefix))
         # n-grams do not extend beyond the beginning of the line or stream.
-        reach_T = np.arange(place.start if stream else 0, place.stop if stream else len(log_p_T)) + 1
-        lengths = np.minimum(lengths_T[place], reach_T)[len(prefix) :]
+        reach_T = np.arange(part.start if stream else 0, part.stop if stream else len(log_p_T)) + 1
+        lengths = np.minimum(lengths_T[part], reach_T)[len(prefix) :]
         scored.append(Line(line, log_p_T[len(prefix) :].astype(np.float64) / LOG_10, lengths))
     return scored
 

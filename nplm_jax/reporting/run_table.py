@@ -155,9 +155,9 @@ def draw(
         unknown = ' to '.join(dict.fromkeys((shares[0], shares[-1])))
         bars[f'text, {unknown} unknown'] = [scores[name]['perplexity'] for name in ticks]
     width = 0.8 / len(bars)
-    for place, (label, heights) in enumerate(bars.items()):
+    for index, (label, heights) in enumerate(bars.items()):
         finite = [height if height < float('inf') else 0 for height in heights]
-        shift = (place - (len(bars) - 1) / 2) * width
+        shift = (index - (len(bars) - 1) / 2) * width
         drawn = axes[-1].bar([i + shift for i in range(len(heights))], finite, width, label=label)
         axes[-1].bar_label(drawn, [f'{h:.0f}' if h else '' for h in finite], fontsize=8)
     axes[-1].set_xticks(range(len(ticks)), ticks, rotation=20, ha='right', parse_math=False)

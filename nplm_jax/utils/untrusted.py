@@ -228,9 +228,9 @@ def matches_schema(value: Any, schema: Schema) -> bool:
     return all(expected is None or matches_schema(inner, expected) for inner, expected in of_keys)
 
 
-def _not_utf8(place: str) -> str:
+def _not_utf8(position: str) -> str:
     """Returns the error message for text that is not UTF-8, with the position of the first invalid byte."""
-    return f'not UTF-8 text ({place}); convert it first: iconv -f latin1 -t utf-8 OLD > NEW'
+    return f'not UTF-8 text ({position}); convert it first: iconv -f latin1 -t utf-8 OLD > NEW'
 
 
 def is_unicode(text: str) -> bool:

@@ -128,8 +128,8 @@ class WordScorer:
 
     def score_partial_token(self, partial: str) -> float:
         """Returns the score of a partial word: 0 if a known word begins with it, otherwise the penalty."""
-        place = bisect.bisect_left(self._known, partial)
-        if place < len(self._known) and self._known[place].startswith(partial):
+        index = bisect.bisect_left(self._known, partial)
+        if index < len(self._known) and self._known[index].startswith(partial):
             return 0.0
         return self.unk_score_offset * max(1.0, len(partial) / _FREE_LENGTH)
 
@@ -189,8 +189,8 @@ class Hotwords:
         is_list = isinstance(words, Iterable) and not isinstance(words, (str, bytes))
         require(is_list, 'hotwords', hotwords, 'must be a list of strings')
         phrases = list(words)
-        strange = [phrase for phrase in phrases if not isinstance(phrase, str)]
-        require(not strange, 'hotwords', strange[:1], 'must be strings')
+        invalid = [phrase for phrase in phrases if not isinstance(phrase, str)]
+        require(not invalid, 'hotwords', invalid[:1], 'must be strings')
         check_number('hotword_weight', weight)
         require(math.isfinite(weight), 'hotword_weight', weight, 'must be finite')
         self._weight = weight

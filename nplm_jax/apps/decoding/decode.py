@@ -125,8 +125,8 @@ def read_lexicon(path: str, labels: Sequence[str]) -> dict[str, list[list[str]]]
         word, *spelling = line.split() or ['']
         if not spelling:
             raise BadInput(f'{file}:{number}', 'expected a word and its labels')
-        if strange := [label for label in spelling if label not in known]:
-            raise BadInput(f'{file}:{number}', f'{strange[0]!r} is not one of the {len(known)} labels of --labels')
+        if unknown := [label for label in spelling if label not in known]:
+            raise BadInput(f'{file}:{number}', f'{unknown[0]!r} is not one of the {len(known)} labels of --labels')
         lexicon.setdefault(word, []).append(spelling)
     require(bool(lexicon), '--lexicon', path, 'contains no words')
     return lexicon

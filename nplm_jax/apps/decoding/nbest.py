@@ -136,8 +136,8 @@ def _parse_moses(number: int, line: str, num_scores: int) -> Alternative:
 def _parse_kaldi(number: int, line: str, tables: dict[pathlib.Path, dict[str, tuple[int, str]]]) -> Alternative:
     """Parses a line in Kaldi format, which may have no words, and looks up its scores in the tables."""
     key, _, words = line.strip().replace('\t', ' ').partition(' ')
-    utterance, _, place = key.rpartition('-')
-    if not utterance or not place.isdecimal():
+    utterance, _, index = key.rpartition('-')
+    if not utterance or not index.isdecimal():
         raise BadInput(f'stdin:{number}', 'expected UTTERANCE-N words, such as utt1-1 the cat')
     scores = []
     for path, table in tables.items():
@@ -145,7 +145,7 @@ def _parse_kaldi(number: int, line: str, tables: dict[pathlib.Path, dict[str, tu
             raise BadInput(f'stdin:{number}', f'{path} has no score for {key}')
         line_number, text = table[key]
         scores += finite_numbers([text], f'{path}:{line_number}', 'expected UTTERANCE-N and a number')
-    return Alternative((utterance, words.strip(), place), scores)
+    return Alternative((utterance, words.strip(), index), scores)
 
 
 def _read_table(path: pathlib.Path) -> dict[str, tuple[int, str]]:

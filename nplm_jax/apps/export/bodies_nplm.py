@@ -33,9 +33,9 @@ def read_on(old: Tensor, new: Tensor, num_words: Tensor, size: int) -> tuple[Ten
         texts, the first entries of the latter may be invalid.
     """
     values = torch.cat([old, new], dim=1)
-    places = torch.arange(-min(size, values.shape[1]), 0, device=new.device) + old.shape[1] + num_words[:, None]
+    positions = torch.arange(-min(size, values.shape[1]), 0, device=new.device) + old.shape[1] + num_words[:, None]
     texts = torch.arange(len(new), device=new.device)[:, None]
-    return values, values[texts, places.clamp(min=0)]
+    return values, values[texts, positions.clamp(min=0)]
 
 
 def concatenate(e: Tensor, num_words: int) -> Tensor:

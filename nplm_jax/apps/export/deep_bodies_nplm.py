@@ -92,26 +92,26 @@ class Attention(nn.Module):
         q, k, v = self.QKV(self.norm(z)).unflatten(2, (3, self.heads, -1)).unbind(2)
         k, next_keys = read_on(keys, k, num_words, self.memory)
         v, next_values = read_on(values, v, num_words, self.memory)
-        places = torch.arange(-keys.shape[1], z.shape[1], device=z.device)
-        q, k = rotate(q, places[keys.shape[1] :]), rotate(k, places)
+        positions = torch.arange(-keys.shape[1], z.shape[1], device=z.device)
+        q, k = rotate(q, positions[keys.shape[1] :]), rotate(k, positions)
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))
         y = functional.scaled_dot_product_attention(q, k, v, seen[:, None])
         return z + self.O(y.transpose(1, 2).flatten(2)), next_keys, next_values
 
 
-def rotate(x: Tensor, places: Tensor) -> Tensor:
+def rotate(x: Tensor, positions: Tensor) -> Tensor:
     """Applies rotary position embeddings. If the head size is odd, the last unit is unchanged.
 
     Args:
         x: Queries or keys, B x T x H x (K / H).
-        places: The position of each word, T.
+        positions: The position of each word, T.
 
     References:
         Su et al., RoFormer: enhanced Transformer with rotary position embedding, 2021.
     """
     pairs = x.shape[3] // 2
     rates = ROTARY_BASE ** (-torch.arange(pairs, device=x.device) / max(pairs, 1))
-    angles = places[:, None, None] * rates  # T x 1 x pairs
+    angles = positions[:, None, None] * rates  # T x 1 x pairs
     cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
     left, right, rest = x.split([pairs, pairs, x.shape[3] - 2 * pairs], dim=3)
     return torch.cat([left * cos - right * sin, left * sin + right * cos, rest], dim=3)
@@ -165,7 +165,7 @@ class Transformer(nn.Module):
             S: The number of words in the state.
             T: The number of new words.
         """
-        places = torch.arange(-S, T, device=num_kept.device)
-        new = places[S:, None]
+        positions = torch.arange(-S, T, device=num_kept.device)
+        new = positions[S:, None]
         oldest = torch.maximum(-num_kept[:, None, None], new - self.memory)
-        return (places >= oldest) & (places <= new)
+        return (positions >= oldest) & (positions <= new)

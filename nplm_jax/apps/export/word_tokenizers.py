@@ -54,8 +54,8 @@ def word_tokenizer(ours: WordTokenizer, ids: Mapping[str, int]) -> tokenizers.To
     """
     if PAD in ids:
         raise BadInput('--to', f'the vocabulary contains {PAD}, which is reserved for padding', value='hf')
-    word, blank = WORD.replace(r'[\w\p{M}]', _LETTER), r'\0 \t\n\r' if ours.is_verbatim else r'\s'
-    is_words, begin, end = ours.kind == 'words', f'(?<![^{blank}])', f'(?![^{blank}])'
+    word, space = WORD.replace(r'[\w\p{M}]', _LETTER), r'\0 \t\n\r' if ours.is_verbatim else r'\s'
+    is_words, begin, end = ours.kind == 'words', f'(?<![^{space}])', f'(?![^{space}])'
     roles, marks = special_tokens(ids), '|'.join(SKIPPED)
     first, last = (f'\\A{roles["bos_token"]}', f'{roles["eos_token"]}\\z' if 'eos_token' in roles else '(?!)')
     skipped = f'(?!{first}|{last})(?:{marks})'
@@ -78,7 +78,7 @@ def word_tokenizer(ours: WordTokenizer, ids: Mapping[str, int]) -> tokenizers.To
         steps += [normalizers.Replace(tokenizers.Regex(pattern), mark) for pattern, mark in ends.items()]
     cuts: list[Any] = [pre_tokenizers.WhitespaceSplit()]
     if is_words or ours.is_verbatim:
-        strings = tokenizers.Regex(word if is_words else f'[^{blank}]+')
+        strings = tokenizers.Regex(word if is_words else f'[^{space}]+')
         cuts = [pre_tokenizers.Split(strings, 'removed', invert=True)]
     if ours.split_possessive:
         cuts.append(pre_tokenizers.Split(tokenizers.Regex(f'(?<=.){_S}$'), 'isolated'))

@@ -47,13 +47,13 @@ def draw_surprisal(
     for axes, (title, panel) in zip(all_axes, panels):
         words = [stimuli.words[row] for row in panel]
         widths = np.array(list(map(_width, words)))
-        places = np.cumsum(widths) - widths / 2
+        positions = np.cumsum(widths) - widths / 2
         style_axes(axes, grid='y')
         for name, bits_W in surprisals.items():
             bits = np.asarray(bits_W)[panel]
             finite = np.where(np.isfinite(bits), bits, np.nan)
-            axes.plot(places, finite, 'o-', markersize=4, linewidth=1.4, label=name, clip_on=False)
-        axes.set_xticks(places, words, fontsize=9, parse_math=False)
+            axes.plot(positions, finite, 'o-', markersize=4, linewidth=1.4, label=name, clip_on=False)
+        axes.set_xticks(positions, words, fontsize=9, parse_math=False)
         axes.tick_params(axis='x', length=0, labelbottom=True)
         for tick, row in zip(axes.get_xticklabels(), panel):
             tick.set_color('black' if in_vocabulary[row] else _UNKNOWN)
@@ -97,9 +97,9 @@ def draw_gains(models: Mapping[str, Mapping[str, Any]], path: pathlib.Path) -> N
     figure = Figure(figsize=(width, 1.4 + 0.4 * len(models)), layout='constrained')
     axes = figure.subplots()
     style_axes(axes, grid='x')
-    for place, row in enumerate(models.values()):
-        axes.plot([1000 * end for end in row['interval']], [place, place], color=COLORS[0], linewidth=1.5)
-        axes.plot(1000 * row['gain'], place, 'o', color=COLORS[0])
+    for position, row in enumerate(models.values()):
+        axes.plot([1000 * end for end in row['interval']], [position, position], color=COLORS[0], linewidth=1.5)
+        axes.plot(1000 * row['gain'], position, 'o', color=COLORS[0])
     axes.axvline(0, color='black', linewidth=0.8)
     axes.set_yticks(range(len(models)), list(models), parse_math=False)
     axes.set_ylim(len(models) - 0.5, -0.5)

@@ -53,7 +53,7 @@ def ends_sentence(word: str) -> bool:
     return word.rstrip(_CLOSING).endswith(tuple('.?!。？！｡')) and word.lower() not in NO_SENTENCE_END
 
 
-def sentence_places(words: list[str], story_W: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def sentence_positions(words: list[str], story_W: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Locates words in sentences.
 
     Args:
@@ -67,8 +67,8 @@ def sentence_places(words: list[str], story_W: np.ndarray) -> tuple[np.ndarray, 
     last_W |= np.append(story_W[1:] != story_W[:-1], True)
     first_W = np.append(True, last_W[:-1])
     starts = np.flatnonzero(first_W)
-    place_W = np.arange(len(words)) - np.repeat(starts, np.diff(np.append(starts, len(words)))) + 1
-    return place_W, first_W, last_W
+    position_W = np.arange(len(words)) - np.repeat(starts, np.diff(np.append(starts, len(words)))) + 1
+    return position_W, first_W, last_W
 
 
 def make_baseline(
@@ -86,13 +86,13 @@ def make_baseline(
         length_W: The length of each word (characters).
         log_frequency_W: The log frequency of each word.
     """
-    place_W, _, _ = sentence_places(words, story_W)
+    position_W, _, _ = sentence_positions(words, story_W)
     punctuation_W = np.array([not (_is_letter(word[0]) and _is_letter(word[-1])) for word in words])
     return np.column_stack(
         [
             *(with_words_before(x_W, story_W) for x_W in (length_W, log_frequency_W, length_W * log_frequency_W)),
             with_words_before(punctuation_W, story_W)[:, :2],
-            place_W,
+            position_W,
             zone_W,
             np.log(zone_W),
         ]
@@ -110,7 +110,7 @@ def choose_words(words: list[str], story_W: np.ndarray, zone_W: np.ndarray, in_v
     Excludes the first and last word of each sentence, the first words of each story, and words that are unknown or
     follow an unknown word.
     """
-    _, first_W, last_W = sentence_places(words, story_W)
+    _, first_W, last_W = sentence_positions(words, story_W)
     known_W = in_vocabulary_W & np.append(True, in_vocabulary_W[:-1])
     return known_W & ~first_W & ~last_W & (zone_W > NUM_BEFORE + 1)  # GPT-3 has no surprisal for the first word
 

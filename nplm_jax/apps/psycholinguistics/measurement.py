@@ -273,8 +273,8 @@ def _measure_words(
     log_p_W = _sum_by_word(log_p_T, table.words_T, table.counted_T, len(first_W))
     if groups:
         begins_word_W = np.diff(table.words_T, prepend=-1)[first_W] != 0
-        is_blank_W = np.isin(table.ids_T[first_W], groups[0])
-        start_W = np.where(is_blank_W, 0, np.where(begins_word_W, 1, 3))
+        is_space_W = np.isin(table.ids_T[first_W], groups[0])
+        start_W = np.where(is_space_W, 0, np.where(begins_word_W, 1, 3))
         corrections_W = word_probability.correct(statistics, first_W, last_W, start_W, table)
         log_p_W = np.where(np.isneginf(log_p_W), log_p_W, log_p_W + corrections_W)
     return {

@@ -17,7 +17,7 @@ from nplm_jax.apps.psycholinguistics import measurement
 from nplm_jax.apps.psycholinguistics import stimuli as stimuli_lib
 from nplm_jax.apps.psycholinguistics.measurement import Options
 from nplm_jax.apps.psycholinguistics.stimuli import Stimuli
-from nplm_jax.apps.psycholinguistics.tables import Place
+from nplm_jax.apps.psycholinguistics.tables import Locate
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.inference import scoring
 from nplm_jax.inference.loaded_model import LoadedModel
@@ -47,19 +47,19 @@ class EncodedPairs(NamedTuple):
     subsets: dict[str, np.ndarray]
 
 
-def to_stimuli(pairs: Sequence[tuple[str, str]], place: Place) -> Stimuli:
+def to_stimuli(pairs: Sequence[tuple[str, str]], locate: Locate) -> Stimuli:
     """Converts pairs to stimuli, in which each sentence is an item: good, bad, good, bad, ...
 
     Args:
         pairs: The good and the bad sentence of each pair.
-        place: A function from the index of a pair to its location in error messages.
+        locate: A function from the index of a pair to its location in error messages.
 
     Raises:
         BadInput: A sentence is empty or invalid.
     """
     sentences = [sentence for pair in pairs for sentence in pair]
     columns = {'sentence': sentences}
-    return stimuli_lib.from_sentences(columns, 'sentence', 'pairs', place=lambda row: place(row // 2))[0]
+    return stimuli_lib.from_sentences(columns, 'sentence', 'pairs', locate=lambda row: locate(row // 2))[0]
 
 
 def encode(stimuli: Stimuli, vocabulary: Vocabulary, options: Options) -> EncodedPairs:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from nplm_jax.apps.psycholinguistics import minimal_pairs, tables
 from nplm_jax.apps.psycholinguistics.stimuli import Stimuli, strip_punctuation
-from nplm_jax.apps.psycholinguistics.tables import Columns, Place
+from nplm_jax.apps.psycholinguistics.tables import Columns, Locate
 from nplm_jax.utils.errors import BadInput, require
 
 DEFAULT_COLUMNS = (('good', 'bad'), ('sentence_good', 'sentence_bad'))  # ours, and those of BLiMP
@@ -42,7 +42,7 @@ def read(
         BadInput: The file cannot be read, a column is missing, a sentence is empty, or a region does not occur exactly
             once in its sentence. The key names the file, row and column.
     """
-    columns, place, path = tables.read(table)
+    columns, locate, path = tables.read(table)
     fallback = next((pair for pair in DEFAULT_COLUMNS if set(pair) <= set(columns)), DEFAULT_COLUMNS[0])
     good, bad = (name or default for name, default in zip(sentences, fallback))
     flags = '--good', '--bad', '--group', '--region_good', '--region_bad'
@@ -56,17 +56,17 @@ def read(
     for row, pair in enumerate(pairs):
         for sentence, name, other in zip(pair, (good, bad), (bad, good)):
             if not sentence.strip():
-                raise BadInput(f'{place(row)}, column {name!r}', f'is empty, but {other!r} has a sentence')
-    stimuli = minimal_pairs.to_stimuli(pairs, place)
+                raise BadInput(f'{locate(row)}, column {name!r}', f'is empty, but {other!r} has a sentence')
+    stimuli = minimal_pairs.to_stimuli(pairs, locate)
     groups = [_text(cell) for cell in columns[group]] if group else [''] * len(pairs)
-    return PairTable(columns, stimuli, groups, _find_regions(columns, stimuli, regions, place))
+    return PairTable(columns, stimuli, groups, _find_regions(columns, stimuli, regions, locate))
 
 
 def _text(cell: Any) -> str:
     return '' if cell is None else str(cell)
 
 
-def _find_regions(columns: Columns, stimuli: Stimuli, names: Sequence[str], place: Place) -> list[slice]:
+def _find_regions(columns: Columns, stimuli: Stimuli, names: Sequence[str], locate: Locate) -> list[slice]:
     """Returns the slice of words of each sentence that forms its region; empty if there are no regions."""
     if not any(names):
         return []
@@ -80,7 +80,7 @@ def _find_regions(columns: Columns, stimuli: Stimuli, names: Sequence[str], plac
         if len(starts) != 1:
             times = f'occurs {len(starts)} times in {" ".join(words)!r}' if region else 'is empty'
             problem = f'{" ".join(region)!r} {times}; must be whole words that occur once'
-            raise BadInput(f'{place(row)}, column {name!r}', problem)
+            raise BadInput(f'{locate(row)}, column {name!r}', problem)
         found.append(slice(starts[0], starts[0] + len(region)))
     return found
 

@@ -70,8 +70,8 @@ def main(flags: argparse.Namespace) -> None:
     models.warn_unknown(' '.join(measured['tokens']).split())
     results = _analyse(table, predictors, measured, flags)
     if output:
-        places_W, _, _ = gains.sentence_places(table.words, table.item_W)
-        added = table.position_W, places_W, predictors.is_kept_W
+        positions_W, _, _ = gains.sentence_positions(table.words, table.item_W)
+        added = table.position_W, positions_W, predictors.is_kept_W
         columns = {**table.stimuli.columns, **measured, **dict(zip(_ADDED, (column.tolist() for column in added)))}
         tables.write(output, columns, own_columns=table.stimuli.columns)
     if flags.figure:

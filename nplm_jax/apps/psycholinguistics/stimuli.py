@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nplm_jax.apps.psycholinguistics import tables
-from nplm_jax.apps.psycholinguistics.tables import Columns, Place
+from nplm_jax.apps.psycholinguistics.tables import Columns, Locate
 from nplm_jax.data.formats import find_fault
 from nplm_jax.data.tokenizers.words import is_punctuation
 from nplm_jax.utils.errors import BadInput, require
@@ -50,13 +50,13 @@ class Stimuli:
         columns: All columns of the table, with one value per row.
         names: The names of the columns of items, zones and words.
         items: The rows of each item, in order.
-        place: A function from a row index to its location in error messages.
+        locate: A function from a row index to its location in error messages.
     """
 
     columns: Columns
     names: ColumnNames
     items: Sequence[range]
-    place: Place
+    locate: Locate
 
     @property
     def words(self) -> Sequence[str]:
@@ -73,9 +73,9 @@ class Stimuli:
         """The index of the item of each row, W."""
         return np.repeat(np.arange(len(self.items)), list(map(len, self.items)))
 
-    def place_word(self, row: int) -> str:
+    def locate_word(self, row: int) -> str:
         """Returns the location of a word in error messages, from the index of its row."""
-        return f'{self.place(row)}, column {self.names.word!r}'
+        return f'{self.locate(row)}, column {self.names.word!r}'
 
 
 def shift(values_W: Sequence[float] | np.ndarray, item_W: np.ndarray, distance: int) -> np.ndarray:
@@ -110,10 +110,10 @@ def read(
     Raises:
         BadInput: The file is rejected by `tables.read` or `from_columns`.
     """
-    columns, place, name = tables.read(table)
+    columns, locate, name = tables.read(table)
     if sentence:
-        return from_sentences(columns, sentence, name, names, place)[0]
-    return from_columns(columns, name, names, place, sentence_flag)
+        return from_sentences(columns, sentence, name, names, locate)[0]
+    return from_columns(columns, name, names, locate, sentence_flag)
 
 
 def has_blank_lines(text: str) -> bool:
@@ -147,7 +147,7 @@ def from_columns(
     columns: Columns,
     name: str,
     names: ColumnNames = COLUMN_NAMES,
-    place: Place | None = None,
+    locate: Locate | None = None,
     sentence_flag: str = '',
 ) -> Stimuli:
     """Validates a table of stimuli with one row per word.
@@ -156,7 +156,7 @@ def from_columns(
         columns: The columns, of equal length; None stands for an empty cell.
         name: The name of the table in error messages.
         names: The names of the columns of items, zones and words.
-        place: A function from a row index to its location in error messages; default: the name and the row number, from
+        locate: A function from a row index to its location in error messages; default: the name and the row number, from
             1.
         sentence_flag: The beginning of the flag for a column of sentences, such as `--sentence=`. If the table seems to
             have one row per item, the error message suggests it.
@@ -165,21 +165,21 @@ def from_columns(
         BadInput: A column is missing, the table has no rows, a cell is empty or invalid, or the rows of an item are not
             adjacent and ordered by zone. The key names the row and column.
     """
-    place = place or (lambda row: f'{name}, row {row + 1:,}')
+    locate = locate or (lambda row: f'{name}, row {row + 1:,}')
     items = [('item', column) for column in names.item]
     if sentence_flag and not {names.zone, names.word} <= columns.keys() and (sentence := _find_sentences(columns)):
         missing, advice = (names.word if names.zone in columns else names.zone), f'give {sentence_flag}{sentence}'
         tables.check_has(columns, name, 'column', missing, f'; one sentence per row? {advice}')
-    _check_columns(columns, name, [*items, ('zone', names.zone), ('word', names.word)], place)
+    _check_columns(columns, name, [*items, ('zone', names.zone), ('word', names.word)], locate)
     for row, word in enumerate(columns[names.word]):
         if len(word) > MAX_CHARACTERS:
             message = f'the word has {len(word):,} characters; at most {MAX_CHARACTERS} are allowed'
-            raise BadInput(f'{place(row)}, column {names.word!r}', message)
-    return Stimuli(columns, names, _find_items(columns, names, place), place)
+            raise BadInput(f'{locate(row)}, column {names.word!r}', message)
+    return Stimuli(columns, names, _find_items(columns, names, locate), locate)
 
 
 def from_sentences(
-    columns: Columns, sentence: str, name: str, names: ColumnNames = COLUMN_NAMES, place: Place | None = None
+    columns: Columns, sentence: str, name: str, names: ColumnNames = COLUMN_NAMES, locate: Locate | None = None
 ) -> tuple[Stimuli, list[int]]:
     """Splits a table with one row per item into words, separated by whitespace.
 
@@ -188,7 +188,7 @@ def from_sentences(
         sentence: The column of sentences.
         name: The name of the table in error messages.
         names: The column of items, and the columns to add: zones, numbered from 1, and words.
-        place: See `from_columns`.
+        locate: See `from_columns`.
 
     Returns:
         The stimuli, in which the cells of an item are repeated for each of its words; and the original row of each
@@ -197,10 +197,10 @@ def from_sentences(
     Raises:
         BadInput: `from_columns` rejects the words, two rows have the same item, or a column to add already exists.
     """
-    place = place or (lambda row: f'{name}, row {row + 1:,}')
+    locate = locate or (lambda row: f'{name}, row {row + 1:,}')
     if names.item == COLUMN_NAMES.item and names.item[0] not in columns and sentence in columns:
         columns = {names.item[0]: range(1, len(columns[sentence]) + 1), **columns}
-    _check_columns(columns, name, [*(('item', column) for column in names.item), ('sentence', sentence)], place)
+    _check_columns(columns, name, [*(('item', column) for column in names.item), ('sentence', sentence)], locate)
     for role, column in (('zone', names.zone), ('word', names.word)):
         allowed = f'already exists in {name}; choose another name for the {role}s of {sentence!r}'
         require(column not in columns, f'{role} column', column, allowed)
@@ -211,7 +211,7 @@ def from_sentences(
     cut = {column: [cells[row] for row in rows] for column, cells in columns.items()}
     cut[names.zone] = [zone for item in words for zone in range(1, len(item) + 1)]
     cut[names.word] = [word for item in words for word in item]
-    return from_columns(cut, name, names, lambda row: place(rows[row])), rows
+    return from_columns(cut, name, names, lambda row: locate(rows[row])), rows
 
 
 def _find_sentences(columns: Columns) -> str:
@@ -222,7 +222,7 @@ def _find_sentences(columns: Columns) -> str:
     return ''
 
 
-def _check_columns(columns: Columns, name: str, roles: Sequence[tuple[str, str]], place: Place) -> None:
+def _check_columns(columns: Columns, name: str, roles: Sequence[tuple[str, str]], locate: Locate) -> None:
     """Raises BadInput unless the columns exist, differ and have no empty cells, and the last one is valid text."""
     for role, column in roles:
         use = '; it contains the positions of words in their item' if role == 'zone' else ''
@@ -238,7 +238,7 @@ def _check_columns(columns: Columns, name: str, roles: Sequence[tuple[str, str]]
             if role == 'item' and not isinstance(cell, Hashable):
                 fault = f'has type {type(cell).__name__}, which cannot identify an item'
             if fault:
-                raise BadInput(f'{place(row)}, column {column!r}', fault)
+                raise BadInput(f'{locate(row)}, column {column!r}', fault)
 
 
 def _item_keys(columns: Columns, names: ColumnNames) -> list[tuple[Any, ...]]:
@@ -246,7 +246,7 @@ def _item_keys(columns: Columns, names: ColumnNames) -> list[tuple[Any, ...]]:
     return list(zip(*(columns[column] for column in names.item)))
 
 
-def _find_items(columns: Columns, names: ColumnNames, place: Place) -> list[range]:
+def _find_items(columns: Columns, names: ColumnNames, locate: Locate) -> list[range]:
     """Returns the rows of each item. Raises BadInput unless they are adjacent and their zones increase."""
     keys, zones = _item_keys(columns, names), columns[names.zone]
     starts: dict[tuple[Any, ...], int] = {}
@@ -258,7 +258,7 @@ def _find_items(columns: Columns, names: ColumnNames, place: Place) -> list[rang
         elif not _to_number(zones[row - 1], -math.inf) < _to_number(zones[row], math.inf):
             fault = f'zone {zones[row]!r} follows zone {zones[row - 1]!r} in the same item'
         if fault:
-            raise BadInput(place(row), f'{fault}; sort the table by item and zone, or {_ADD_COLUMNS}')
+            raise BadInput(locate(row), f'{fault}; sort the table by item and zone, or {_ADD_COLUMNS}')
     return list(map(range, starts.values(), [*list(starts.values())[1:], len(keys)]))
 
 

@@ -16,7 +16,7 @@ from nplm_jax.utils.names import did_you_mean
 from nplm_jax.utils.untrusted import open_regular, read_lines
 
 Columns = Mapping[str, Sequence[Any]]
-Place = Callable[[int], str]  # a function from a row index to its location in error messages
+Locate = Callable[[int], str]  # a function from a row index to its location in error messages
 
 WRITTEN = ('.tsv', '.csv', '.parquet')
 READ = (*WRITTEN, '.jsonl')
@@ -62,7 +62,7 @@ def is_missing(cell: Any) -> bool:
     return cell is None or (isinstance(cell, float) and math.isnan(cell))
 
 
-def read(table: str | pathlib.Path) -> tuple[dict[str, list[Any]], Place, str]:
+def read(table: str | pathlib.Path) -> tuple[dict[str, list[Any]], Locate, str]:
     """Reads the columns of a table.
 
     The suffix of the file determines its format. A TSV or CSV file has a header, and its cells are separated by tabs,
@@ -84,12 +84,12 @@ def read(table: str | pathlib.Path) -> tuple[dict[str, list[Any]], Place, str]:
         header, rows = (_read_jsonl if path.suffix.lower() == '.jsonl' else _read_text)(path)
         cells, lines = [list(column) for column in zip(*rows.values())] or [[] for _ in header], list(rows)
 
-    def place(row: int) -> str:
+    def locate(row: int) -> str:
         return f'{path}:{lines[row]}' if lines else f'{path}, row {row + 1:,}'
 
     repeated = next((name for i, name in enumerate(header) if name in header[:i]), None)
     require(repeated is None, 'column', repeated, f'occurs twice in {path}')
-    return dict(zip(header, cells)), place, str(path)
+    return dict(zip(header, cells)), locate, str(path)
 
 
 def _read_jsonl(path: pathlib.Path) -> tuple[list[str], dict[int, list[Any]]]:

@@ -73,7 +73,7 @@ class TokenTable(NamedTuple):
         cut = dict(zip(words, cutting.tokenize(tokenizer, words, vocabulary.ids, keep_marks=True)))
         for row, word in enumerate(strings):
             if not cut[word]:
-                raise BadInput(stimuli.place_word(row), f'{word!r} has no tokens')
+                raise BadInput(stimuli.locate_word(row), f'{word!r} has no tokens')
         heads = {word: _find_heads(tokenizer, tokens) for word, tokens in cut.items()}
         tokens_T = [token for word in strings for token in cut[word]]
         is_head_T = np.array([head for word in strings for head in heads[word]])

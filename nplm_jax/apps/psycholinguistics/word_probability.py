@@ -23,11 +23,11 @@ def find_groups(vocabulary: Vocabulary, punctuation: str) -> list[np.ndarray]:
         punctuation: `attached` if only whitespace ends a word, `word` if punctuation does so too.
     """
     tokenizer = vocabulary.tokenizer
-    begins_blank_V = np.array([token_text.size(tokenizer, token).begins_blank for token in vocabulary.words])
-    ends_word_V = begins_blank_V
+    begins_space_V = np.array([token_text.size(tokenizer, token).begins_blank for token in vocabulary.words])
+    ends_word_V = begins_space_V
     if punctuation == 'word':
-        ends_word_V = begins_blank_V | [not is_head(tokenizer, token) for token in vocabulary.words]
-    return list(map(np.flatnonzero, (begins_blank_V, ~begins_blank_V, ends_word_V, ~ends_word_V)))
+        ends_word_V = begins_space_V | [not is_head(tokenizer, token) for token in vocabulary.words]
+    return list(map(np.flatnonzero, (begins_space_V, ~begins_space_V, ends_word_V, ~ends_word_V)))
 
 
 def correct(

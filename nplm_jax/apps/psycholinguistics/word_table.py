@@ -80,7 +80,7 @@ def read(table: str, names: ColumnNames, time: str, scale: str, frequency: str =
         if (times_W <= 0).any():
             row = int(np.argmax(times_W <= 0))
             problem = f'{times_W[row]:g} has no logarithm; use --scale=ms'
-            raise BadInput(f'{stimuli.place(row)}, column {time!r}', problem)
+            raise BadInput(f'{stimuli.locate(row)}, column {time!r}', problem)
         times_W = np.log(times_W)
     units: dict[Any, int] = {}
     unit_W = np.array([units.setdefault(cell, len(units)) for cell in stimuli.columns[names.item[0]]])
@@ -100,7 +100,7 @@ def _numbers(stimuli: Stimuli, name: str, flag: str, column: str) -> np.ndarray:
         except (TypeError, ValueError, OverflowError):
             numbers.append(math.inf)
         if math.isinf(numbers[-1]):
-            raise BadInput(f'{stimuli.place(row)}, column {column!r}', f'{cell!r} is not a finite number')
+            raise BadInput(f'{stimuli.locate(row)}, column {column!r}', f'{cell!r} is not a finite number')
     return np.array(numbers)
 
 

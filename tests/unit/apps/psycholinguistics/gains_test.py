@@ -17,8 +17,8 @@ def test_words_before_do_not_reach_into_the_story_before():
 
 def test_sentences_end_at_their_marks_and_at_the_end_of_a_story():
     words = ['Mr.', 'Fox', 'ran.', "'Why?'", 'said', 'she']
-    places_W, first_W, last_W = gains.sentence_places(words, np.array([1, 1, 1, 1, 1, 2]))
-    assert places_W.tolist() == [1, 2, 3, 1, 1, 1]
+    positions_W, first_W, last_W = gains.sentence_positions(words, np.array([1, 1, 1, 1, 1, 2]))
+    assert positions_W.tolist() == [1, 2, 3, 1, 1, 1]
     assert first_W.tolist() == [True, False, False, True, True, True]
     assert last_W.tolist() == [False, False, True, True, True, True]
 
