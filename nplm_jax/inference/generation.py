@@ -184,7 +184,7 @@ def _keep_nucleus(log_p_BxV: jax.Array, top_p: float | None) -> jax.Array:
 
 def _draw_columns(keys_B: jax.Array, log_p_BxV: jax.Array) -> jax.Array:
     """Samples a column of each row. Returns int32, B."""
-    # replace=False avoids an argmax, into which XLA would fuse the random numbers at half the speed on a CPU.
+    # replace=False avoids an argmax, with which XLA fuses random number generation at half the speed on a CPU.
     draw_row = functools.partial(jax.random.categorical, shape=(1,), replace=False)
     return jax.vmap(draw_row)(keys_B, log_p_BxV)[:, 0]
 

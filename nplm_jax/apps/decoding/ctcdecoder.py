@@ -11,10 +11,10 @@ outside `unigrams`. It is also added to the score of a hypothesis whose last, pa
 `unigrams`; beyond six characters, the penalty grows in proportion to the length.
 
 Each complete hotword adds `hotword_weight` to the score. A partial hotword gets a provisional boost: the weight, times
-the fraction of its characters. Boosts keep hypotheses in addition to those kept without hotwords: only hypotheses that
-are better both with and without hotwords displace others. Provisional boosts never count in a result, so a text changes
-only if more hotwords are found. With a negative weight there are no provisional boosts: the search keeps the same texts
-as without hotwords and ranks those with fewer hotwords higher.
+the fraction of its characters. Boosts keep hypotheses in addition to those kept without hotwords: a hypothesis is
+displaced only by hypotheses that are better both with and without hotwords. Provisional boosts never count in a result,
+so a text changes only if more hotwords are found. With a negative weight there are no provisional boosts: the search
+keeps the same texts as without hotwords and ranks those with fewer hotwords higher.
 
 Differences from pyctcdecode:
 
@@ -198,7 +198,7 @@ class BeamSearchDecoderCTC:
                 values are in [0, 1], they are probabilities, and each frame must sum to one up to rounding in float16,
                 bfloat16 or uint8.
             beam_width: The maximum number of hypotheses to keep after each frame.
-            beam_prune_logp: The score of the worst hypothesis to keep, relative to the best; negative.
+            beam_prune_logp: The minimum score of a hypothesis relative to the best one; at most 0.
             token_min_logp: The minimum log-probability of a label; the best label of a frame is always used.
             prune_history: Whether to keep only the best of the hypotheses that the model cannot distinguish.
             hotwords: Words or phrases to boost, known to the model or not. A warning lists words that the labels cannot

@@ -91,7 +91,7 @@ class Decoder:
             blank: The CTC blank.
             silence: The token that separates words.
             beam_width: The maximum number of hypotheses to keep after each frame.
-            beam_prune_logp: The score of the worst hypothesis to keep, relative to the best; negative.
+            beam_prune_logp: The minimum score of a hypothesis relative to the best one; at most 0.
             token_min_logp: The minimum log-probability of a token.
 
         Raises:

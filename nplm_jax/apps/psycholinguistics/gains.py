@@ -76,8 +76,8 @@ def make_baseline(
 ) -> np.ndarray:
     """Returns the baseline predictors, W x B; nan if there are too few preceding words.
 
-    They are length, log frequency and their product, each of the word and of its preceding words; punctuation of the
-    word and of the preceding word; the position in the sentence and in the story, and the logarithm of the latter.
+    The predictors are the length, the log frequency and their product for the word and its preceding words, punctuation
+    for the word and the previous word, the position in the sentence, and the position in the story and its logarithm.
 
     Args:
         words: The words, with their punctuation.

@@ -156,8 +156,7 @@ def from_columns(
         columns: The columns, of equal length; None stands for an empty cell.
         name: The name of the table in error messages.
         names: The names of the columns of items, zones and words.
-        locate: A function from a row index to its location in error messages; default: the name and the row number, from
-            1.
+        locate: A function from a row index to its location in error messages; default: the name and the row number.
         sentence_flag: The beginning of the flag for a column of sentences, such as `--sentence=`. If the table seems to
             have one row per item, the error message suggests it.
 
