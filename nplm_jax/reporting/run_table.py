@@ -42,7 +42,7 @@ def read_all(folders: Sequence[pathlib.Path]) -> tuple[list[Run], list[str]]:
 
 
 def describe(run: Run) -> dict[str, Any]:
-    """Returns the table row of a run as JSON-serialisable values."""
+    """Returns the table row of a run as JSON-serializable values."""
     results = run.results or {}
     return {
         'folder': str(run.folder),

@@ -82,7 +82,7 @@ class CheckpointStore:
             step: The update number.
             state: The training state, unsharded.
             best: The best parameters, unsharded.
-            progress: JSON-serialisable values.
+            progress: JSON-serializable values.
 
         Raises:
             RuntimeError: Orbax did not save, because a later checkpoint exists.

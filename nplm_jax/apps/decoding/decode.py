@@ -10,7 +10,7 @@ RUN may also be an ARPA file. Input files:
     --references  lines `UTTERANCE words`; requires the package rapidfuzz
 
 With --lexicon, out-of-vocabulary words are scored as <rare>. Without it, the search finds any words that the labels
-spell and penalizes out-of-vocabulary words. Prints `UTTERANCE words`, separated by a tab; with --references, the word
+spell and penalises out-of-vocabulary words. Prints `UTTERANCE words`, separated by a tab; with --references, the word
 error rate on stderr; with --tune, the best weights as flags.
 """
 

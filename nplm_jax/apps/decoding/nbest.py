@@ -262,5 +262,5 @@ def to_text(alternatives: Sequence[Alternative], format: str, weights: Weights) 
 
 
 def to_dict(a: Alternative) -> dict[str, object]:
-    """Returns an alternative as JSON-serialisable values."""
+    """Returns an alternative as JSON-serializable values."""
     return {'id': a.fields[0], 'words': a.words, 'fields': list(a.fields[2:]), 'log10_p': a.log10_p, 'total': a.total}
