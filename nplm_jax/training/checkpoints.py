@@ -82,7 +82,7 @@ class CheckpointStore:
             step: The update number.
             state: The training state, unsharded.
             best: The best parameters, unsharded.
-            progress: JSON-serializable values.
+            progress: JSON-serialisable values.
 
         Raises:
             RuntimeError: Orbax did not save, because a later checkpoint exists.
