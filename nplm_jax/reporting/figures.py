@@ -101,7 +101,7 @@ def draw_sweep(points: Sequence[Point], path: pathlib.Path, comparable: bool = T
 
 
 def draw_slices(points: Sequence[Point], path: pathlib.Path) -> pathlib.Path:
-    """Draws the validation perplexities of the trials of a search by each parameter, and marks the best trial.
+    """Draws the validation perplexity of each trial of a search against each parameter, and marks the best trial.
 
     Args:
         points: The parameters of each trial, and its validation perplexity, which must be finite.
@@ -162,7 +162,7 @@ def draw_importances(importances: Mapping[str, float], path: pathlib.Path) -> pa
 def _draw_panel(
     axes: Axes, points: Sequence[Point], values: Mapping[str, Sequence[Any]], key: str, comparable: bool
 ) -> None:
-    """Draws the perplexities of all points by the values of a key, evenly spaced. Marks the best if comparable."""
+    """Draws the perplexity of each point against the values of a key, evenly spaced. Marks the best if comparable."""
     order = sorted(values[key]) if _are_numbers(key, values[key]) else list(values[key])
     same_otherwise: dict[tuple[Any, ...], list[tuple[int, float]]] = {}
     for overrides, valid in points:

@@ -63,7 +63,7 @@ def notes(results: Mapping[str, Any], corpus: CorpusSettings | None = None) -> l
         words = f'{sample["words"]["valid"]:,} and {sample["words"]["test"]:,} sampled words'
         lines.append(f'valid and test are estimated on {words} (eval.words); standard errors are {errors}.')
     if results.get('sizes') == {}:
-        lines.append('The tokens do not preserve the text, so there are no units per word, character and byte.')
+        lines.append('The tokens do not preserve the text, so values per word, character and byte are undefined.')
     for split in results.get('bits_per_byte', {}):
         lines += _per_unit(split, results)
     if results.get('mixture'):
