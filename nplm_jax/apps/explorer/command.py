@@ -40,7 +40,7 @@ def define(parser: Parser) -> None:
         'show the tour of one run of model.family=nplm, finished or in training, with at most one n-gram run beside it'
     )
     parser.add_switch('--tour', what)
-    parser.add_output('write --tour as one HTML file instead of serving it', metavar='FILE.html')
+    parser.add_output('file to write the tour to; default: serve it', metavar='FILE.html')
 
 
 def main(flags: argparse.Namespace) -> None:

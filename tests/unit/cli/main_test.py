@@ -43,6 +43,7 @@ def test_the_help_of_training_is_shown_after_a_config_too():
 WRITERS = {  # the commands that write an output, and words for what they read, none of which is there
     'adapt': ['runs/x'],
     'decode': ['runs/x', '--emissions=x.npz', '--labels=labels.txt'],
+    'explore': ['runs/x', '--tour'],
     'export': ['runs/x', '--to=hf'],
     'features': ['runs/x', '--export'],
     'filter': ['runs/x', '--below=9', '--text', 'docs.txt'],
@@ -240,7 +241,7 @@ def test_a_folder_of_runs_lists_those_and_a_file_says_where_a_text_goes(folders,
     monkeypatch.chdir(tmp_path)
     for path, hint in (
         (folders, f'finished runs: {folders}/counts, '),
-        ('text', 'it is a file; nplm score RUN < text'),
+        ('text', 'nplm score RUN < text'),
     ):
         lines()
         with pytest.raises(SystemExit):
