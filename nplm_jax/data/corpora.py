@@ -14,7 +14,7 @@ from nplm_jax.data import brown, gutenberg, preparation, sources, text_checks, w
 from nplm_jax.data.dataset import Splits
 from nplm_jax.data.sources import Part
 from nplm_jax.data.splitting import shorten_texts, split_stream, split_text
-from nplm_jax.data.tokenizers.tokenizer import Piece, Tokenizer
+from nplm_jax.data.tokenizers.tokenizer import TextChunk, Tokenizer
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.data.word_stream import WordStream
 from nplm_jax.utils.errors import require
@@ -188,19 +188,19 @@ def _reads_user_text(settings: CorpusSettings) -> bool:
 
 
 def _of_texts(texts: Iterable[str]) -> Part:
-    pieces = [Piece(text, True) for text in texts]
-    return Part(lambda: pieces)
+    chunks = [TextChunk(text, True) for text in texts]
+    return Part(lambda: chunks)
 
 
 def _wikitext2_parts(settings: CorpusSettings) -> list[Part]:
     splits = zip(wikitext2.FILES, wikitext2.read(settings.path, settings.paragraphs == 'eos'))
-    return [Part(functools.partial(iter, pieces), key=f'corpus.path ({split} file)') for split, pieces in splits]
+    return [Part(functools.partial(iter, chunks), key=f'corpus.path ({split} file)') for split, chunks in splits]
 
 
 def _wikitext103_parts(settings: CorpusSettings) -> list[Part]:
     path, eos = settings.path, settings.paragraphs == 'eos'
-    held_out = [Part(functools.partial(wikitext103.pieces, path, split, eos)) for split in ('valid', 'test')]
-    train = functools.partial(wikitext103.checked_pieces, path, eos)
+    held_out = [Part(functools.partial(wikitext103.chunks, path, split, eos)) for split in ('valid', 'test')]
+    train = functools.partial(wikitext103.checked_chunks, path, eos)
     return [Part(train, wikitext103.find(path), choices=('eos',) if eos else ()), *held_out]
 
 
@@ -257,10 +257,10 @@ def _has_lines(settings: CorpusSettings, files: Sequence[pathlib.Path]) -> bool:
     Prints that decision to stderr, and a warning if the text has almost no whitespace.
     """
     texts, size = [], 0
-    for piece in _read_files('corpus.path', files, settings.column):
-        texts.append(piece.text)
-        size += len(piece.text)
-        if size >= sources.PIECE_CHARACTERS:
+    for chunk in _read_files('corpus.path', files, settings.column):
+        texts.append(chunk.text)
+        size += len(chunk.text)
+        if size >= sources.CHUNK_CHARACTERS:
             break
     if warning := text_checks.describe_blanks(texts):
         print(f'{settings.path}: {warning}', file=sys.stderr)
@@ -273,10 +273,10 @@ def _has_lines(settings: CorpusSettings, files: Sequence[pathlib.Path]) -> bool:
     return has_lines
 
 
-def _read_files(key: str, files: Sequence[pathlib.Path], column: str, *choices: bool) -> Iterator[Piece]:
-    """Reads the chunks of files in order; `choices` as in `sources.read_pieces`."""
+def _read_files(key: str, files: Sequence[pathlib.Path], column: str, *choices: bool) -> Iterator[TextChunk]:
+    """Reads the chunks of files in order; `choices` as in `sources.read_chunks`."""
     for file in files:
-        yield from sources.read_pieces(key, file, column, *choices)
+        yield from sources.read_chunks(key, file, column, *choices)
 
 
 _PATHS = ('path', 'valid_path', 'test_path')

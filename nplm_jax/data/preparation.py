@@ -20,7 +20,7 @@ from nplm_jax.data.formats import COMPRESSIONS, TABLES
 from nplm_jax.data.prepared_texts import PreparedText
 from nplm_jax.data.sources import Part
 from nplm_jax.data.tokenizers import cutting, tokenizer_files
-from nplm_jax.data.tokenizers.tokenizer import Piece, Tokenizer, check_tokens
+from nplm_jax.data.tokenizers.tokenizer import TextChunk, Tokenizer, check_tokens
 from nplm_jax.data.word_stream import TypeNumbers, WordStream
 from nplm_jax.executors import workers
 from nplm_jax.executors.jobs import Job
@@ -83,16 +83,16 @@ def _parallel_map(folder: pathlib.Path, identity: Mapping[str, Any], tokenizer: 
     if plugins.is_path(tokenizer.kind):  # workers may have another version of a plug-in
         return workers.here(is_large=True).map
     job = Job(folder, identity, current)
-    return lambda function, pieces: job.map(functools.partial(_apply, function), pieces)
+    return lambda function, chunks: job.map(functools.partial(_apply, function), chunks)
 
 
-def _apply(function: Callable[[Piece], Any], fields: Iterable[Any]) -> Any:
-    """Applies a function to a serialized piece."""
-    return function(Piece(*fields))
+def _apply(function: Callable[[TextChunk], Any], fields: Iterable[Any]) -> Any:
+    """Applies a function to a serialized chunk."""
+    return function(TextChunk(*fields))
 
 
 def tokenize(
-    parts: Sequence[Callable[[], Iterable[Piece]]],
+    parts: Sequence[Callable[[], Iterable[TextChunk]]],
     tokenizer: Tokenizer,
     parallel_map: ParallelMap = map,
     write: Callable[[np.ndarray], Any] | None = None,
@@ -100,10 +100,10 @@ def tokenize(
     """Trains the tokenizer and tokenizes texts into one stream of words.
 
     Args:
-        parts: Functions that read the pieces of each part of a corpus.
+        parts: Functions that read the chunks of each part of a corpus.
         tokenizer: The tokenizer.
         parallel_map: A parallel `map`; see `Tokenizer.learn`.
-        write: Receives the type ids of each piece, int32. The stream in the result is then empty.
+        write: Receives the type ids of each chunk, int32. The stream in the result is then empty.
 
     Raises:
         BadInput: The tokenizer cannot learn from these texts.
@@ -116,7 +116,7 @@ def tokenize(
     for read in parts:
         lengths.append(0)
         for types, type_ids_L, special, is_spelled_here in parallel_map(
-            functools.partial(_tokenize_piece, tokenizer), read()
+            functools.partial(_tokenize_chunk, tokenizer), read()
         ):
             written.update(special)
             is_spelled &= is_spelled_here
@@ -128,13 +128,13 @@ def tokenize(
     return PreparedText(stream, tuple(lengths), tokenizer, dict(written), is_spelled)
 
 
-def _tokenize_piece(tokenizer: Tokenizer, piece: Piece) -> tuple[Sequence[str], np.ndarray, dict[str, int], bool]:
-    stream, written, is_spelled = cutting.read_piece(tokenizer, piece)
+def _tokenize_chunk(tokenizer: Tokenizer, chunk: TextChunk) -> tuple[Sequence[str], np.ndarray, dict[str, int], bool]:
+    stream, written, is_spelled = cutting.read_chunk(tokenizer, chunk)
     return *stream, written, is_spelled
 
 
-def _watch(read: Callable[[], Iterable[Piece]], bar: tqdm.tqdm) -> Iterator[Piece]:
-    """Reads pieces and advances the progress bar by their sizes in bytes."""
-    for piece in read():
-        yield piece
-        bar.update(len(piece.text.encode()))
+def _watch(read: Callable[[], Iterable[TextChunk]], bar: tqdm.tqdm) -> Iterator[TextChunk]:
+    """Reads chunks and advances the progress bar by their sizes in bytes."""
+    for chunk in read():
+        yield chunk
+        bar.update(len(chunk.text.encode()))

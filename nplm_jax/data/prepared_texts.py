@@ -38,7 +38,7 @@ class PreparedText(NamedTuple):
         stream: All words.
         lengths: The number of words of each part: the whole corpus, or its training, validation and test texts.
         tokenizer: The trained tokenizer.
-        written: The number of occurrences of each special token in the text; see `cutting.read_piece`.
+        written: The number of occurrences of each special token in the text; see `cutting.read_chunk`.
         is_spelled: Whether the tokens spell the text; see `token_text.spells`.
     """
 

@@ -1,4 +1,4 @@
-"""Finds text files and reads them in pieces of about a million characters, which bounds the memory.
+"""Finds text files and reads them in chunks of about a million characters, which bounds the memory.
 
 A .txt file, or a file with an unlisted suffix, is one UTF-8 text. In .jsonl (one JSON object per line), .parquet and
 .arrow (folders saved by Hugging Face's `datasets`), each row is a text. Text and .jsonl may be compressed: .gz, .zst.
@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from nplm_jax.data import formats
-from nplm_jax.data.tokenizers.tokenizer import BLANK_LINES, Piece
+from nplm_jax.data.tokenizers.tokenizer import BLANK_LINES, TextChunk
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand
 from nplm_jax.utils.untrusted import decode_blocks, open_regular, read_json
 
-PIECE_CHARACTERS = 2**20
+CHUNK_CHARACTERS = 2**20
 _BLOCK_BYTES = 2**18  # bytes per read
 _PART_CHARACTERS = 2**18  # characters between searches for a border
 _WORD = re.compile(r'\S+', re.ASCII)
@@ -29,14 +29,14 @@ class Part(NamedTuple):
     """A part of a corpus: the whole corpus, or its training, validation or test texts.
 
     Attributes:
-        read: Returns a new iterator over the pieces of the part.
+        read: Returns a new iterator over the chunks of the part.
         files: The user's files.
-        choices: Everything else that determines the pieces.
+        choices: Everything else that determines the chunks.
         key: The config key of the files, for error messages; empty for a published corpus.
         has_lines: Whether each line is a paragraph.
     """
 
-    read: Callable[[], Iterable[Piece]]
+    read: Callable[[], Iterable[TextChunk]]
     files: Sequence[pathlib.Path] = ()
     choices: Sequence[Any] = ()
     key: str = ''
@@ -99,10 +99,10 @@ def size(file: pathlib.Path) -> int:
         return os.fstat(opened.fileno()).st_size
 
 
-def read_pieces(
+def read_chunks(
     key: str, file: pathlib.Path, column: str, lines: bool = False, keeps_empty: bool = False
-) -> Iterator[Piece]:
-    """Reads the texts of a file in pieces, in the memory of a few pieces or of a block of rows.
+) -> Iterator[TextChunk]:
+    """Reads the texts of a file in chunks, in the memory of a few chunks or of a block of rows.
 
     Blank rows are skipped; a blank file is an empty text.
 
@@ -139,20 +139,22 @@ def count_words(text: str) -> int:
     return len(text.encode().split())
 
 
-def read_words(read: Callable[[], Iterable[Piece]], start: int, stop: int) -> Iterator[Piece]:
+def read_words(read: Callable[[], Iterable[TextChunk]], start: int, stop: int) -> Iterator[TextChunk]:
     """Reads words [start, stop) of texts, each with the whitespace before it.
 
     Args:
-        read: Returns the pieces of the texts.
+        read: Returns the chunks of the texts.
         start: The index of the first word.
         stop: The index after the last word.
     """
-    first = 0  # word of the piece
-    for piece in read():
-        num_words = count_words(piece.text)
-        begin, end = (_find_word(piece.text, word - first, num_words) for word in (start, stop))
-        if begin < end or (piece.begins_text and start <= first < stop):
-            yield Piece(piece.text[begin:end], piece.begins_text and not begin, piece.begins_paragraph and not begin)
+    first = 0  # word of the chunk
+    for chunk in read():
+        num_words = count_words(chunk.text)
+        begin, end = (_find_word(chunk.text, word - first, num_words) for word in (start, stop))
+        if begin < end or (chunk.begins_text and start <= first < stop):
+            yield TextChunk(
+                chunk.text[begin:end], chunk.begins_text and not begin, chunk.begins_paragraph and not begin
+            )
         first += num_words
 
 
@@ -167,10 +169,10 @@ def _separate_lines(text: str) -> str:
     return text.replace('\n', '\n\n')
 
 
-def cut(parts: Iterable[str], keeps_empty: bool = False) -> Iterator[Piece]:
-    """Cuts a text, given in parts of any length, into pieces; an empty text gives one empty piece."""
+def cut(parts: Iterable[str], keeps_empty: bool = False) -> Iterator[TextChunk]:
+    """Cuts a text, given in parts of any length, into chunks; an empty text gives one empty chunk."""
     held: list[str] = []
-    num_held, limit = 0, PIECE_CHARACTERS
+    num_held, limit = 0, CHUNK_CHARACTERS
     begins_text = begins_paragraph = True
     for part in parts:
         for start in range(0, len(part), _PART_CHARACTERS):
@@ -181,13 +183,13 @@ def cut(parts: Iterable[str], keeps_empty: bool = False) -> Iterator[Piece]:
             text = ''.join(held)
             border, is_blank_line = _find_border(text)
             if border:
-                yield Piece(text[:border], begins_text, begins_paragraph, keeps_empty=keeps_empty)
+                yield TextChunk(text[:border], begins_text, begins_paragraph, keeps_empty=keeps_empty)
                 begins_text, begins_paragraph = False, is_blank_line
             held, num_held = [text[border:]], len(text) - border
-            limit = PIECE_CHARACTERS if border else 2 * num_held  # keeps the time linear for long words
+            limit = CHUNK_CHARACTERS if border else 2 * num_held  # keeps the time linear for long words
     text = ''.join(held)
     if text or begins_text:
-        yield Piece(text, begins_text, begins_paragraph, keeps_empty=keeps_empty)
+        yield TextChunk(text, begins_text, begins_paragraph, keeps_empty=keeps_empty)
 
 
 def _find_border(text: str) -> tuple[int, bool]:

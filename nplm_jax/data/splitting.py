@@ -146,4 +146,4 @@ def shorten_texts(parts: Sequence[Part], settings: CorpusSettings) -> list[Part]
 
 
 def _count_words(part: Part) -> int:
-    return sum(sources.count_words(piece.text) for piece in part.read())
+    return sum(sources.count_words(chunk.text) for chunk in part.read())

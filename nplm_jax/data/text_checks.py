@@ -69,7 +69,7 @@ def describe_written(written: Mapping[str, int]) -> str:
     """Returns a warning about special tokens written in a text, otherwise an empty string.
 
     Args:
-        written: The number of occurrences of each special token; see `cutting.read_piece`.
+        written: The number of occurrences of each special token; see `cutting.read_chunk`.
 
     Examples:
         >>> describe_written({'<s>': 3, '</s>': 3, '<unk>': 1})

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from nplm_jax.data import wikitext2
-from nplm_jax.data.tokenizers.tokenizer import Piece
+from nplm_jax.data.tokenizers.tokenizer import TextChunk
 from nplm_jax.data.zips import open_zip
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand
@@ -43,28 +43,28 @@ def find(path: str) -> list[pathlib.Path]:
     return [root / f'wiki.{split}.tokens' for split in FILES] if root.is_dir() else [root]
 
 
-def checked_pieces(path: str, eos: bool = False) -> Iterator[Piece]:
+def checked_chunks(path: str, eos: bool = False) -> Iterator[TextChunk]:
     """Verifies all three files, then reads the training file. Cached runs skip the verification."""
     for split, sha1 in FILES.items():
         with _open(path, split) as opened:
             is_published = hashlib.file_digest(opened, 'sha1').hexdigest() == sha1
             require(is_published, 'corpus.path', path, f'wiki.{split}.tokens is damaged or another file (sha1 differs)')
-    yield from pieces(path, 'train', eos)
+    yield from chunks(path, 'train', eos)
 
 
-def pieces(path: str, split: str, eos: bool = False) -> Iterator[Piece]:
-    """Reads a file in pieces, which bounds the memory.
+def chunks(path: str, split: str, eos: bool = False) -> Iterator[TextChunk]:
+    """Reads a file in chunks, which bounds the memory.
 
     Args:
         path: The value of corpus.path, as for `find`.
         split: `train`, `valid` or `test`.
-        eos: See `wikitext2.pieces`.
+        eos: See `wikitext2.chunks`.
 
     Raises:
         BadInput: The file is missing or cannot be read.
     """
     with _open(path, split) as opened, io.TextIOWrapper(opened, 'utf-8', newline='\n') as lines:
-        yield from wikitext2.pieces(lines, eos)
+        yield from wikitext2.chunks(lines, eos)
 
 
 @contextlib.contextmanager

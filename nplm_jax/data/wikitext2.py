@@ -14,9 +14,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from nplm_jax.data import download
-from nplm_jax.data.sources import PIECE_CHARACTERS
+from nplm_jax.data.sources import CHUNK_CHARACTERS
 from nplm_jax.data.stream import RARE
-from nplm_jax.data.tokenizers.tokenizer import Piece
+from nplm_jax.data.tokenizers.tokenizer import TextChunk
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand
 from nplm_jax.utils.untrusted import read_text
@@ -52,12 +52,12 @@ _UNKNOWN = re.compile(rf'(?<!\S){UNKNOWN}(?!\S)')
 _BLANK_LINE = re.compile(r' *\n')
 
 
-def read(path: str, eos: bool = False) -> list[list[Piece]]:
-    """Returns the pieces of the training, the validation and the test file; see `pieces`.
+def read(path: str, eos: bool = False) -> list[list[TextChunk]]:
+    """Returns the chunks of the training, the validation and the test file; see `chunks`.
 
     Args:
         path: A folder with the three files, which may hold another corpus of this form; '' for the cache or a download.
-        eos: See `pieces`.
+        eos: See `chunks`.
 
     Raises:
         BadInput: A file is missing or damaged, or the download fails.
@@ -66,11 +66,11 @@ def read(path: str, eos: bool = False) -> list[list[Piece]]:
         texts = [read_text('corpus.path', file) for file in find(path)]
     else:
         texts = [data.decode() for data in download.read(PACKAGE).values()]
-    return [list(pieces(io.StringIO(text, newline='\n'), eos)) for text in texts]
+    return [list(chunks(io.StringIO(text, newline='\n'), eos)) for text in texts]
 
 
-def pieces(lines: Iterable[str], eos: bool = False) -> Iterator[Piece]:
-    """Cuts a file into articles, and long articles into pieces.
+def chunks(lines: Iterable[str], eos: bool = False) -> Iterator[TextChunk]:
+    """Cuts a file into articles, and long articles into chunks.
 
     Each non-blank line, including headings, becomes a paragraph, and <unk> becomes <rare>.
 
@@ -82,9 +82,9 @@ def pieces(lines: Iterable[str], eos: bool = False) -> Iterator[Piece]:
     held: list[str] = []
     num_held, begins_text = 0, True
     for line, is_title in _mark_titles(lines):
-        if is_title or num_held >= PIECE_CHARACTERS:
-            for piece in _join(held, begins_text, eos):
-                yield piece
+        if is_title or num_held >= CHUNK_CHARACTERS:
+            for chunk in _join(held, begins_text, eos):
+                yield chunk
                 begins_text = False
             begins_text |= is_title
             held, num_held = [], 0
@@ -101,13 +101,13 @@ def _mark_titles(lines: Iterable[str]) -> Iterator[tuple[str, bool]]:
         follows_blank = bool(_BLANK_LINE.fullmatch(line))
 
 
-def _join(lines: Sequence[str], begins_text: bool, eos: bool) -> list[Piece]:
-    """Joins lines into a piece; returns an empty list if they have no text."""
+def _join(lines: Sequence[str], begins_text: bool, eos: bool) -> list[TextChunk]:
+    """Joins lines into a chunk; returns an empty list if they have no text."""
     if eos:
         text = mark_rare('\n'.join(line.rstrip() for line in lines))
-        return [Piece(text, False, False, ends_lines=True)] if lines else []
+        return [TextChunk(text, False, False, ends_lines=True)] if lines else []
     text = mark_rare('\n'.join(line for line in lines if line.strip(' \n')))
-    return [Piece(text, begins_text)] if text else []
+    return [TextChunk(text, begins_text)] if text else []
 
 
 def find(path: str) -> list[pathlib.Path]:

@@ -19,7 +19,7 @@ from nplm_jax.utils.errors import BadInput, require
 
 ROUNDING = 0.005  # rounding error of a weight printed with two digits
 Scores: TypeAlias = dict[tuple[str, Span], np.ndarray]  # (digest of the stream, span) -> log P of the words of the span
-PIECE = 2**16  # words scored at once
+CHUNK_SIZE = 2**16  # words scored at once
 
 
 class ContextBins:
@@ -153,12 +153,14 @@ class CachedScores(LanguageModel):
         """See `LanguageModel.score_span`. Caches the scores of each stream and span."""
         key = self._digest(tokens_T), span
         if key not in self.scores:
-            size = PIECE if self.n else max(len(span), 1)  # a model without an order carries a state through the span
+            size = (
+                CHUNK_SIZE if self.n else max(len(span), 1)
+            )  # a model without an order carries a state through the span
             log_p = [np.zeros(0, np.float32)]
             for first in range(span.start, span.stop, size):
-                piece = Span(first, min(first + size, span.stop))
-                log_p.append(self._model.score(tokens_T, piece))
-                self._scored(len(piece))
+                chunk = Span(first, min(first + size, span.stop))
+                log_p.append(self._model.score(tokens_T, chunk))
+                self._scored(len(chunk))
             self.scores[key] = np.concatenate(log_p)
         return self.scores[key]
 

@@ -22,7 +22,7 @@ _NAMES = {np.dtype(code): name for name, code in _DTYPES.items()}
 _METADATA, _DIGEST = '__metadata__', 'sha256'
 _NO_DIGEST = '0' * 64
 _MAX_HEADER = 2**22  # bytes; a model of order 100, the highest of an ARPA file, has 500 arrays
-_PIECE = 2**22  # bytes hashed at once
+_CHUNK_SIZE = 2**22  # bytes hashed at once
 
 
 def write(path: pathlib.Path, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> None:
@@ -65,8 +65,8 @@ def read(path: pathlib.Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
             header = parse_json(path, file.read(min(size, _MAX_HEADER)).decode())
             metadata, digest = header[_METADATA], hashlib.sha256()
             expected, metadata[_DIGEST] = metadata.pop(_DIGEST), _NO_DIGEST
-            while piece := file.read(_PIECE):
-                digest.update(piece)
+            while chunk := file.read(_CHUNK_SIZE):
+                digest.update(chunk)
             digest.update(_pack(header))
             if digest.hexdigest() != expected:
                 raise ValueError

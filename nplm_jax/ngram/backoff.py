@@ -44,14 +44,14 @@ class BackoffModel(LanguageModel):
 
     def score_span(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
         """Returns log P(w_t | the n-1 words before it) for each t in `span`. float32, nats."""
-        pieces = [self.log_p_of(*nodes).astype(np.float32) for nodes in self._stream_nodes(tokens_T, span)]
-        return np.concatenate([np.empty(0, np.float32), *pieces])
+        chunks = [self.log_p_of(*nodes).astype(np.float32) for nodes in self._stream_nodes(tokens_T, span)]
+        return np.concatenate([np.empty(0, np.float32), *chunks])
 
     def matched_lengths(self, tokens_T: np.ndarray, span: Span) -> np.ndarray:
         """Returns the length of the longest n-gram of the table that ends at each word of `span`."""
         orders = np.arange(1, self.n + 1)[:, None]
-        pieces = [((np.stack(nodes[1:]) >= 0) * orders).max(0) for nodes, _ in self._stream_nodes(tokens_T, span)]
-        return np.concatenate([np.empty(0, int), *pieces])
+        chunks = [((np.stack(nodes[1:]) >= 0) * orders).max(0) for nodes, _ in self._stream_nodes(tokens_T, span)]
+        return np.concatenate([np.empty(0, int), *chunks])
 
     def log_p_of(self, nodes: Sequence[np.ndarray], contexts: Sequence[np.ndarray]) -> np.ndarray:
         """Returns log P of words after contexts. float64, nats.

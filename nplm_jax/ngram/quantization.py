@@ -41,8 +41,8 @@ class QuantizedArray:
         References:
             Federico & Bertoldi, 2006: How many bits are needed to store probabilities for phrase-based translation?
         """
-        pieces = [array[block] for block in blocks(len(array), scratch.block)]
-        smallest = min((piece.min(initial=np.inf, where=np.isfinite(piece)) for piece in pieces), default=np.inf)
+        chunks = [array[block] for block in blocks(len(array), scratch.block)]
+        smallest = min((chunk.min(initial=np.inf, where=np.isfinite(chunk)) for chunk in chunks), default=np.inf)
         sample = np.sort(array[:: max(-(-len(array) // _SAMPLE), 1)])
         sample = sample[np.isfinite(sample)]
         centers, num_bins = np.unique(sample), 2**bits - 2
@@ -52,8 +52,8 @@ class QuantizedArray:
         values = np.unique([-np.inf, min(smallest, 0.0), *centers])
         borders = (values[2:] + values[1:-1]) / 2
         writer = scratch.writer(np.uint8 if bits == 8 else np.uint16)
-        for piece in pieces:
-            writer.append(np.where(np.isneginf(piece), 0, np.searchsorted(borders, piece) + 1))
+        for chunk in chunks:
+            writer.append(np.where(np.isneginf(chunk), 0, np.searchsorted(borders, chunk) + 1))
         release(array)
         return cls(writer.finish(), values)
 

@@ -114,7 +114,7 @@ SCRATCH = Scratch()  # in the system's temporary folder
 
 
 class Writer:
-    """Appends pieces to an array, which moves from memory to a file when it exceeds `Scratch.in_memory`."""
+    """Appends chunks to an array, which moves from memory to a file when it exceeds `Scratch.in_memory`."""
 
     def __init__(self, scratch: Scratch, dtype: type[np.generic]) -> None:
         self._scratch = scratch
@@ -127,9 +127,9 @@ class Writer:
         with contextlib.suppress(OSError):  # flushing fails on a full disk
             self._file.close()
 
-    def append(self, piece: np.ndarray) -> None:
-        """Appends the values of a piece, in the array's dtype. Raises: BadInput when the disk is full."""
-        data = np.ascontiguousarray(piece, self._dtype).view(np.uint8).data
+    def append(self, chunk: np.ndarray) -> None:
+        """Appends the values of a chunk, in the array's dtype. Raises: BadInput when the disk is full."""
+        data = np.ascontiguousarray(chunk, self._dtype).view(np.uint8).data
         self._num_bytes += data.nbytes
         with self._errors():
             self._file.write(data)

@@ -4,7 +4,7 @@ A window consists of the n words from a position on and the word before them. Wi
 first two words; the n-grams of a range are adjacent in the sorted arrays of each order. The job consists of tasks that
 hold at most one range in memory:
 
-1. `_divide_piece` divides the windows of a chunk of the stream into ranges;
+1. `_divide_chunk` divides the windows of a chunk of the stream into ranges;
 2. `_count_range` counts the n-grams of all orders in a range, and collects the suffix nodes that other ranges need;
 3. `_join_range` adds these suffix nodes to the n-grams of a range.
 
@@ -99,15 +99,15 @@ def sort_ngrams(words_L: np.ndarray, n: int, vocabulary_size: int, scratch: Scra
         counted = _count(problem, 0, _windows(problem, words_L, 0, len(words_L)))
         suffix_nodes = _find_suffixes(problem, 0, counted, counted.sizes[None], [counted.answers_to(0, 1)])
         return _assemble(problem, [(counted, suffix_nodes)], dtype, scratch)
-    size = max(scratch.block // 2, 1)  # of a piece and of a range: several are processed at once
+    size = max(scratch.block // 2, 1)  # of a chunk and of a range: several are processed at once
     problem = problem._replace(bounds=_choose_bounds(words_L, vocabulary_size, -(-len(words_L) // size)))
     identity = {'n': n, 'vocabulary': vocabulary_size, 'block': scratch.block}
     with scratch.open_job(words_L, identity) as job:
         job.write('words.npy', functools.partial(_save_words, words_L))
         words_file, ranges = job.folder / 'words.npy', range(len(problem.bounds))
         spans = [(span.start, span.stop) for span in blocks(len(words_L), size)]
-        pieces = job.run('dividing n-grams', functools.partial(_divide_piece, problem, words_file), spans)
-        counted_folders = job.run('counting n-grams', functools.partial(_count_range, problem, pieces), ranges)
+        chunks = job.run('dividing n-grams', functools.partial(_divide_chunk, problem, words_file), spans)
+        counted_folders = job.run('counting n-grams', functools.partial(_count_range, problem, chunks), ranges)
         join = functools.partial(_join_range, problem, counted_folders, dtype)
         joined_folders = job.run('joining n-grams', join, ranges)
         joined = (np.load(folder / 'suffix_nodes.npy', allow_pickle=False) for folder in joined_folders)
@@ -132,7 +132,7 @@ def _choose_bounds(words_L: np.ndarray, vocabulary_size: int, number: int) -> np
 # --- tasks ------------------------------------------------------------------------------------------------------------
 
 
-def _divide_piece(problem: Problem, words_file: pathlib.Path, span: tuple[int, int], folder: pathlib.Path) -> None:
+def _divide_chunk(problem: Problem, words_file: pathlib.Path, span: tuple[int, int], folder: pathlib.Path) -> None:
     """Writes the windows that start in a span of the words, range by range, in reading order within each range."""
     windows = _windows(problem, np.load(words_file, mmap_mode='r', allow_pickle=False), *span)
     ranges_S = problem.ranges(windows[1] * np.int64(problem.vocabulary_size) + windows[2])
@@ -140,14 +140,14 @@ def _divide_piece(problem: Problem, words_file: pathlib.Path, span: tuple[int, i
     np.save(folder / 'ends.npy', np.cumsum(np.bincount(ranges_S, minlength=len(problem.bounds))))
 
 
-def _count_range(problem: Problem, pieces: Sequence[pathlib.Path], number: int, folder: pathlib.Path) -> None:
+def _count_range(problem: Problem, chunks: Sequence[pathlib.Path], number: int, folder: pathlib.Path) -> None:
     """Writes the n-grams of a range."""
     windows = []
-    for piece in pieces:
-        ends = np.load(piece / 'ends.npy', allow_pickle=False)
+    for chunk in chunks:
+        ends = np.load(chunk / 'ends.npy', allow_pickle=False)
         start = ends[number - 1] if number else 0
         windows.append(
-            np.array(np.load(piece / 'windows.npy', mmap_mode='r', allow_pickle=False)[:, start : ends[number]])
+            np.array(np.load(chunk / 'windows.npy', mmap_mode='r', allow_pickle=False)[:, start : ends[number]])
         )
     for name, array in _count(problem, number, np.concatenate(windows, axis=1))._asdict().items():
         np.save(folder / f'{name}.npy', array)

@@ -40,7 +40,7 @@ from nplm_jax.utils.io import cache_folder
 from nplm_jax.utils.untrusted import sha256
 
 _loading = threading.Lock()
-_PIECE = 2**16  # words per task; this process scores texts of at most this length itself
+_CHUNK_SIZE = 2**16  # words per task; this process scores texts of at most this length itself
 _FILES = (catalog.CONFIG, catalog.VOCABULARY, *tokenizer_files.FILES, storage.MODEL_FILE, packed.PARAMETERS)
 
 Arrays = Sequence[np.ndarray]
@@ -119,41 +119,41 @@ class RemoteModel(LanguageModel):
     def map_lines(self, function: LinesFunction, *lists: Arrays) -> Sequence[Arrays]:
         """See the function `map_lines`. Divides the lines into chunks by their number of words."""
         lengths = np.array([len(line) for line in lists[0]], int)
-        numbers = (np.cumsum(lengths) - lengths) // _PIECE  # the chunk in which each line begins
+        numbers = (np.cumsum(lengths) - lengths) // _CHUNK_SIZE  # the chunk in which each line begins
         starts = np.flatnonzero(np.diff(numbers, prepend=-1)).tolist()
         if len(starts) < 2:
             return function(self._model, *lists)
         cuts = zip(starts, [*starts[1:], len(lengths)])
-        pieces = [_pack([arrays[start:stop] for arrays in lists]) for start, stop in cuts]
-        with self._scored(function, pieces) as files:
+        chunks = [_pack([arrays[start:stop] for arrays in lists]) for start, stop in cuts]
+        with self._scored(function, chunks) as files:
             return [line for file in files for line in zip(*_unpack(file))]
 
     def _map_span(self, method: str, tokens_T: np.ndarray, span: Span) -> np.ndarray:
         """Applies a method of the model to the words of a span."""
-        if self.n is None or len(span) <= _PIECE:
+        if self.n is None or len(span) <= _CHUNK_SIZE:
             return getattr(self._model, method)(tokens_T, span)
-        starts = range(span.start, span.stop, _PIECE)
-        pieces = [tokens_T[max(start - self.n, 0) : min(start + _PIECE, span.stop)] for start in starts]
+        starts = range(span.start, span.stop, _CHUNK_SIZE)
+        chunks = [tokens_T[max(start - self.n, 0) : min(start + _CHUNK_SIZE, span.stop)] for start in starts]
         contexts = [np.array([min(start, self.n)]) for start in starts]
-        scored = map_lines(self, functools.partial(_score_pieces, method), pieces, contexts)
+        scored = map_lines(self, functools.partial(_score_chunks, method), chunks, contexts)
         return np.concatenate([scores_T for (scores_T,) in scored])
 
     @contextlib.contextmanager
-    def _scored(self, function: LinesFunction, pieces: Sequence[dict[str, np.ndarray]]) -> Iterator[list[pathlib.Path]]:
+    def _scored(self, function: LinesFunction, chunks: Sequence[dict[str, np.ndarray]]) -> Iterator[list[pathlib.Path]]:
         """Yields the result files of the chunks, computed now or by an earlier interrupted process.
 
         The files are removed if the block does not raise.
         """
         source = self._source()
         digest = hashlib.sha256(pickle.dumps((source, function)))
-        for array in (array for piece in pieces for array in piece.values()):
+        for array in (array for chunk in chunks for array in chunk.values()):
             digest.update(array.tobytes())
         folder = cache_folder().absolute() / 'scores' / digest.hexdigest()[:16]
         with prepared_texts.locked(folder):
             job = Job(folder / prepared_texts.JOB, {'scores': digest.hexdigest()}, workers.current(True))
-            for number, piece in enumerate(pieces):
-                job.write(f'{number:06}.npz', functools.partial(np.savez, **piece))  # type: ignore[arg-type]
-            files = [job.folder / f'{number:06}.npz' for number in range(len(pieces))]
+            for number, chunk in enumerate(chunks):
+                job.write(f'{number:06}.npz', functools.partial(np.savez, **chunk))  # type: ignore[arg-type]
+            files = [job.folder / f'{number:06}.npz' for number in range(len(chunks))]
             done = job.run('scoring', functools.partial(_score, source, function), files)
             yield [task / 'results.npz' for task in done]
             shutil.rmtree(folder, ignore_errors=True)
@@ -192,9 +192,9 @@ def _score_lines(model: LanguageModel, lines: Arrays) -> list[Arrays]:
     return [(log_p_T,) for log_p_T in model.score_lines(lines)]
 
 
-def _score_pieces(method: str, model: LanguageModel, pieces: Arrays, contexts: Arrays) -> list[Arrays]:
+def _score_chunks(method: str, model: LanguageModel, chunks: Arrays, contexts: Arrays) -> list[Arrays]:
     """Applies a method to the words of each chunk after its context, whose size is given."""
-    return [(getattr(model, method)(piece, Span(int(size[0]), len(piece))),) for piece, size in zip(pieces, contexts)]
+    return [(getattr(model, method)(chunk, Span(int(size[0]), len(chunk))),) for chunk, size in zip(chunks, contexts)]
 
 
 # --- files ------------------------------------------------------------------------------------------------------------

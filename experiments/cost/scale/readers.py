@@ -1,4 +1,4 @@
-"""Speed and memory of `nplm_jax.data.sources.read_pieces`, on the same text in each format.
+"""Speed and memory of `nplm_jax.data.sources.read_chunks`, on the same text in each format.
 
     python -m experiments.cost.scale.readers                 prints the table of results/readers.json
     python -m experiments.cost.scale.readers --measure       measures it: writes 200 MB a format to a temporary folder
@@ -35,10 +35,10 @@ def memory(field):
 start = memory('VmRSS')
 wall, processor = time.perf_counter(), time.process_time()
 characters = pieces = longest = 0
-for piece in sources.read_pieces('file', pathlib.Path(sys.argv[1]), 'text'):
-    characters += len(piece.text)
+for chunk in sources.read_chunks('file', pathlib.Path(sys.argv[1]), 'text'):
+    characters += len(chunk.text)
     pieces += 1
-    longest = max(longest, len(piece.text))
+    longest = max(longest, len(chunk.text))
 seconds, processor = time.perf_counter() - wall, time.process_time() - processor
 print(json.dumps({'characters': characters, 'pieces': pieces, 'longest_piece': longest, 'seconds': seconds,
                   'processor_seconds': processor, 'start_bytes': start, 'peak_bytes': memory('VmHWM')}))

@@ -15,7 +15,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from nplm_jax.config.component import built, key
 from nplm_jax.data.stream import BOUNDARY_TOKENS, RARE, TEXT_BOUNDARY
-from nplm_jax.data.tokenizers.tokenizer import Piece, Tokenizer, normalize
+from nplm_jax.data.tokenizers.tokenizer import TextChunk, Tokenizer, normalize
 from nplm_jax.utils.errors import BadInput
 
 _VISIBLE = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
@@ -144,7 +144,9 @@ class CharacterTokenizer(ByteTokenizer):
         """See `ByteTokenizer`."""
         return [to_alphabet(character) for character in self.rules]
 
-    def learn(self, parts: Sequence[Callable[[], Iterable[Piece]]], parallel_map: Callable[..., Iterator[Any]]) -> Self:
+    def learn(
+        self, parts: Sequence[Callable[[], Iterable[TextChunk]]], parallel_map: Callable[..., Iterator[Any]]
+    ) -> Self:
         """Collects the characters of the training texts."""
         if self.rules:
             return self
@@ -169,5 +171,5 @@ class CharacterTokenizer(ByteTokenizer):
     def _characters(self) -> frozenset[str]:
         return frozenset(self.rules)
 
-    def _find_characters(self, piece: Piece) -> set[str]:
-        return set(self.normalize(piece.text))
+    def _find_characters(self, chunk: TextChunk) -> set[str]:
+        return set(self.normalize(chunk.text))

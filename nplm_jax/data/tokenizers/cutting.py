@@ -1,4 +1,4 @@
-"""Tokenization of corpus pieces and user texts with any tokenizer."""
+"""Tokenization of corpus chunks and user texts with any tokenizer."""
 
 import collections
 from collections.abc import Collection, Iterable
@@ -7,25 +7,25 @@ import numpy as np
 
 from nplm_jax.data.stream import BOUNDARY_TOKENS, RARE, SKIPPED, UNKNOWN
 from nplm_jax.data.tokenizers.token_text import spells
-from nplm_jax.data.tokenizers.tokenizer import BLANK_LINES, Piece, Tokenizer
+from nplm_jax.data.tokenizers.tokenizer import BLANK_LINES, TextChunk, Tokenizer
 from nplm_jax.data.word_stream import WordStream
 
 _PLACED = {f'\0{mark}': mark for mark in BOUNDARY_TOKENS}  # placeholders, which do not occur in texts
 
 
-def paragraphs(tokenizer: Tokenizer, piece: Piece) -> list[list[str]]:
-    """Splits a piece into paragraphs (lines if `<p>` ends each line), and each of them into strings for `cut`."""
-    text = tokenizer.normalize(piece.text)
-    if piece.ends_lines:
+def paragraphs(tokenizer: Tokenizer, chunk: TextChunk) -> list[list[str]]:
+    """Splits a chunk into paragraphs (lines if `<p>` ends each line), and each of them into strings for `cut`."""
+    text = tokenizer.normalize(chunk.text)
+    if chunk.ends_lines:
         return list(map(tokenizer.split, text.split('\n')))
-    if piece.keeps_empty:
+    if chunk.keeps_empty:
         *blocks, last = text.split('\n\n')
         return list(map(tokenizer.split, [*blocks, last] if last else blocks))
     return [strings for block in BLANK_LINES.split(text) if (strings := tokenizer.split(block))]
 
 
-def read_piece(tokenizer: Tokenizer, piece: Piece) -> tuple[WordStream, dict[str, int], bool]:
-    """Tokenizes a piece of a corpus and adds the boundary tokens.
+def read_chunk(tokenizer: Tokenizer, chunk: TextChunk) -> tuple[WordStream, dict[str, int], bool]:
+    """Tokenizes a chunk of a corpus and adds the boundary tokens.
 
     Special tokens written in the text do not become boundary tokens: SKIPPED are dropped, UNKNOWN become RARE. A
     lossless tokenizer adds no mark before a paragraph and treats special tokens in a text as ordinary text.
@@ -34,15 +34,15 @@ def read_piece(tokenizer: Tokenizer, piece: Piece) -> tuple[WordStream, dict[str
         The stream, the number of occurrences of each special token in the text, and whether the tokens spell the text.
     """
     text_mark, paragraph_mark = _PLACED
-    strings = [text_mark] if piece.begins_text and tokenizer.boundary_tokens else []
+    strings = [text_mark] if chunk.begins_text and tokenizer.boundary_tokens else []
     if tokenizer.is_lossless:
-        strings += tokenizer.split(tokenizer.normalize(piece.text))
+        strings += tokenizer.split(tokenizer.normalize(chunk.text))
     else:
-        for number, paragraph in enumerate(paragraphs(tokenizer, piece)):
-            if tokenizer.boundary_tokens and not piece.ends_lines and (number or piece.begins_paragraph):
+        for number, paragraph in enumerate(paragraphs(tokenizer, chunk)):
+            if tokenizer.boundary_tokens and not chunk.ends_lines and (number or chunk.begins_paragraph):
                 strings.append(paragraph_mark)
             strings += paragraph
-            if piece.ends_lines:
+            if chunk.ends_lines:
                 strings.append(paragraph_mark)
     stream = WordStream.from_words(strings)  # strings are cut independently
     written: collections.Counter[str] = collections.Counter()

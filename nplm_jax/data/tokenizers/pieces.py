@@ -15,7 +15,7 @@ from tokenizers import models, pre_tokenizers, trainers
 
 from nplm_jax.config.component import at_least, built, key
 from nplm_jax.data.tokenizers.byte_level import ALPHABET, ByteTokenizer, to_alphabet
-from nplm_jax.data.tokenizers.tokenizer import Piece
+from nplm_jax.data.tokenizers.tokenizer import TextChunk
 from nplm_jax.utils.errors import require
 
 MIN_PIECES = 300  # enough for the 256 bytes, the special tokens and some pieces
@@ -61,7 +61,9 @@ class PieceTokenizer(ByteTokenizer):
             return [rule.replace(' ', '') for rule in self.rules]
         return [piece for piece, _ in self._scores if len(piece) > 1]
 
-    def learn(self, parts: Sequence[Callable[[], Iterable[Piece]]], parallel_map: Callable[..., Iterator[Any]]) -> Self:
+    def learn(
+        self, parts: Sequence[Callable[[], Iterable[TextChunk]]], parallel_map: Callable[..., Iterator[Any]]
+    ) -> Self:
         """Learns the pieces from the training texts.
 
         Raises:
@@ -132,8 +134,8 @@ class PieceTokenizer(ByteTokenizer):
         """The tokenizer that cuts strings in the alphabet, and the token of each of its ids."""
         return tokenizers.Tokenizer(self.model({token: i for i, token in enumerate(self.tokens)})), self.tokens
 
-    def _count_strings(self, piece: Piece) -> collections.Counter[str]:
-        return collections.Counter(self.split(self.normalize(piece.text)))
+    def _count_strings(self, chunk: TextChunk) -> collections.Counter[str]:
+        return collections.Counter(self.split(self.normalize(chunk.text)))
 
 
 def _without_chance(model: Mapping[str, Any]) -> dict[str, Any]:

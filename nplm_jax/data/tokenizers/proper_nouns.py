@@ -49,7 +49,7 @@ def find_proper_nouns(counts: Iterable[Counts]) -> tuple[str, ...]:
     no tagger; it also classifies Monday, American, Mr and B52 as proper nouns.
 
     Args:
-        counts: The counts of the pieces of a text.
+        counts: The counts of the chunks of a text.
 
     Returns:
         The proper nouns in lower case.
@@ -58,8 +58,8 @@ def find_proper_nouns(counts: Iterable[Counts]) -> tuple[str, ...]:
         BadInput: No word has a capital.
     """
     total: Counts = collections.Counter()
-    for piece in counts:
-        total.update(piece)
+    for chunk in counts:
+        total.update(chunk)
     if not any(place in (INSIDE, OPENING) for _, place in total):
         raise BadInput(
             'corpus.proper_nouns', 'finds proper nouns by their capital letters, and this text has none', value=True

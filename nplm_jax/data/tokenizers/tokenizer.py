@@ -23,14 +23,14 @@ _MANY_MARKS = regex.compile(rf'{_MARK}{{64}}(?={_MARK})')
 _JOINER = '\u034f'
 
 
-class Piece(NamedTuple):
-    """Consecutive paragraphs of one text. The concatenated pieces of a text are the text.
+class TextChunk(NamedTuple):
+    """Consecutive paragraphs of one text. The concatenated chunks of a text are the text.
 
     Attributes:
-        text: At most about PIECE_CHARACTERS characters. Texts are divided at empty lines or, inside a long paragraph,
+        text: At most about CHUNK_CHARACTERS characters. Texts are divided at empty lines or, inside a long paragraph,
             at whitespace, preferably at line ends; words are never split.
-        begins_text: Whether this is the first piece of a text.
-        begins_paragraph: False if the piece continues the last paragraph of the previous piece.
+        begins_text: Whether this is the first chunk of a text.
+        begins_paragraph: False if the chunk continues the last paragraph of the previous chunk.
         ends_lines: Whether `<p>` ends each line of the text, including empty lines, and occurs nowhere else.
         keeps_empty: Whether two line ends end each paragraph, including empty ones.
     """
@@ -81,12 +81,14 @@ class Tokenizer(Component, abc.ABC):
         """
         return ' '.join(tokens)
 
-    def learn(self, parts: Sequence[Callable[[], Iterable[Piece]]], parallel_map: Callable[..., Iterator[Any]]) -> Self:
+    def learn(
+        self, parts: Sequence[Callable[[], Iterable[TextChunk]]], parallel_map: Callable[..., Iterator[Any]]
+    ) -> Self:
         """Returns the tokenizer trained on texts, or itself if it is trained or needs no training.
 
         Args:
-            parts: Functions that return the pieces of each part of a corpus, the training texts first.
-            parallel_map: A possibly parallel `map`. The mapped function takes a piece and returns JSON-serializable
+            parts: Functions that return the chunks of each part of a corpus, the training texts first.
+            parallel_map: A possibly parallel `map`. The mapped function takes a chunk and returns JSON-serializable
                 values or a set, which may arrive as a list.
         """
         return self

@@ -14,7 +14,7 @@ from nplm_jax.config.component import built, key
 from nplm_jax.data.stream import BOUNDARY_TOKENS, SKIPPED
 from nplm_jax.data.tokenizers.cutting import paragraphs
 from nplm_jax.data.tokenizers.proper_nouns import Counts, count_capitals, find_proper_nouns
-from nplm_jax.data.tokenizers.tokenizer import Piece, Tokenizer, lower
+from nplm_jax.data.tokenizers.tokenizer import TextChunk, Tokenizer, lower
 from nplm_jax.utils.errors import require
 
 NUMBER = '<number>'  # replaces numbers if corpus.numbers
@@ -116,7 +116,9 @@ class WordTokenizer(Tokenizer):
         """See `Tokenizer.decode`, and `detokenize` for clean_up."""
         return detokenize(tokens) if clean_up else super().decode(tokens)
 
-    def learn(self, parts: Sequence[Callable[[], Iterable[Piece]]], parallel_map: Callable[..., Iterator[Any]]) -> Self:
+    def learn(
+        self, parts: Sequence[Callable[[], Iterable[TextChunk]]], parallel_map: Callable[..., Iterator[Any]]
+    ) -> Self:
         """Finds the proper nouns of all parts together if `proper_nouns` is true.
 
         Raises:
@@ -124,7 +126,7 @@ class WordTokenizer(Tokenizer):
         """
         if not self.proper_nouns or self.names:
             return self
-        counted = parallel_map(self._count_capitals, (piece for read in parts for piece in read()))
+        counted = parallel_map(self._count_capitals, (chunk for read in parts for chunk in read()))
         counts = (Counts({(word, place): count for (word, place), count in items}) for items in counted)
         return dataclasses.replace(self, names=find_proper_nouns(counts))
 
@@ -132,12 +134,12 @@ class WordTokenizer(Tokenizer):
     def _names(self) -> frozenset[str]:
         return frozenset(self.names)
 
-    def _count_capitals(self, piece: Piece) -> list[tuple[tuple[str, str], int]]:
+    def _count_capitals(self, chunk: TextChunk) -> list[tuple[tuple[str, str], int]]:
         in_case = (
             [part for word in words for part in self._parts(word) if part not in SKIPPED]
-            for words in paragraphs(self, piece)
+            for words in paragraphs(self, chunk)
         )
-        return list(count_capitals(in_case, piece.begins_paragraph).items())
+        return list(count_capitals(in_case, chunk.begins_paragraph).items())
 
     def _parts(self, word: str) -> list[str]:
         return split_possessive(word) if self.split_possessive else [word]

@@ -1,4 +1,4 @@
-"""Texts that are cut in pieces, by several processes, and kept."""
+"""Texts that are cut in chunks, by several processes, and kept."""
 
 import dataclasses
 import os
@@ -14,20 +14,20 @@ from hypothesis import strategies as st
 
 from nplm_jax.config import plugins
 from nplm_jax.data import corpora, encoding, mapped_arrays, preparation, prepared_texts, sources
-from nplm_jax.data.tokenizers.tokenizer import Piece
+from nplm_jax.data.tokenizers.tokenizer import TextChunk
 
 TEXT = "The dog's bone , 3.5 of them .\n\nMr Smith saw Mr Smith\n \nand the Dogs'\n\n\nI said , Mr Smith came\n"
 CHOICES = dict.fromkeys(('lowercase', 'split_possessive', 'boundary_tokens', 'numbers', 'proper_nouns'), st.booleans())
 
 
 @given(st.fixed_dictionaries(CHOICES), st.sampled_from([10, 25, 60, 1000]))
-def test_pieces_make_the_stream_of_the_whole_text(choices, size):
+def test_chunks_make_the_stream_of_the_whole_text(choices, size):
     settings = corpus_settings('text', **choices)
-    (whole,) = preparation.tokenize([lambda: [Piece(TEXT, True)]], corpora.make_tokenizer(settings))[:1]
+    (whole,) = preparation.tokenize([lambda: [TextChunk(TEXT, True)]], corpora.make_tokenizer(settings))[:1]
     borders = [0, *(i for i in range(size, len(TEXT)) if TEXT[:i].endswith('\n\n')), len(TEXT)]
-    pieces = [Piece(TEXT[a:b], a == 0) for a, b in zip(borders, borders[1:])]
-    in_pieces, lengths, *_ = preparation.tokenize([lambda: pieces], corpora.make_tokenizer(settings))
-    assert in_pieces.words() == whole.words() and lengths == (len(whole.words()),)
+    chunks = [TextChunk(TEXT[a:b], a == 0) for a, b in zip(borders, borders[1:])]
+    in_chunks, lengths, *_ = preparation.tokenize([lambda: chunks], corpora.make_tokenizer(settings))
+    assert in_chunks.words() == whole.words() and lengths == (len(whole.words()),)
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def large(tmp_path, monkeypatch):
     monkeypatch.setattr(preparation, 'MIN_CACHED_BYTES', 100)
     monkeypatch.setattr(encoding, 'MAX_WORDS_IN_MEMORY', 50)
     monkeypatch.setattr(mapped_arrays, 'PART', 64)
-    monkeypatch.setattr(sources, 'PIECE_CHARACTERS', 200)
+    monkeypatch.setattr(sources, 'CHUNK_CHARACTERS', 200)
     monkeypatch.setattr(sources, '_PART_CHARACTERS', 100)
     words = np.random.default_rng(1).zipf(1.5, 600) % 40
     text = '\n\n'.join(' '.join(f'W{w}' for w in words[i : i + 20]) for i in range(0, 600, 20))
@@ -47,7 +47,7 @@ def large(tmp_path, monkeypatch):
 
 def in_memory(settings):
     text = pathlib.Path(settings.path).read_text()
-    (stream,) = preparation.tokenize([lambda: [Piece(text, True)]], corpora.make_tokenizer(settings))[:1]
+    (stream,) = preparation.tokenize([lambda: [TextChunk(text, True)]], corpora.make_tokenizer(settings))[:1]
     return stream
 
 
@@ -130,14 +130,14 @@ def test_killed_in_the_middle_leaves_nothing_that_is_used(large, tmp_path):
         'import os, signal, sys\n'
         'from helpers import corpus_settings\n'
         'from nplm_jax.data import corpora, preparation, sources\n'
-        'preparation.MIN_CACHED_BYTES, sources.PIECE_CHARACTERS, sources._PART_CHARACTERS = 100, 200, 100\n'
-        'read_pieces = sources.read_pieces\n'
+        'preparation.MIN_CACHED_BYTES, sources.CHUNK_CHARACTERS, sources._PART_CHARACTERS = 100, 200, 100\n'
+        'read_chunks = sources.read_chunks\n'
         'def killed(*arguments):\n'
-        '    for number, piece in enumerate(read_pieces(*arguments)):\n'
-        '        yield piece\n'
+        '    for number, chunk in enumerate(read_chunks(*arguments)):\n'
+        '        yield chunk\n'
         '        if number == 4:\n'
         '            os.kill(os.getpid(), signal.SIGKILL)\n'
-        'sources.read_pieces = killed\n'
+        'sources.read_chunks = killed\n'
         "corpora.load(corpus_settings('text', path=sys.argv[1]))\n"
     )
     root = ROOT

@@ -35,7 +35,7 @@ from nplm_jax.data import corpora, vocabulary, vocabulary_files, wikitext2
 from nplm_jax.data.stream import RARE, Span
 from nplm_jax.data.tokenizers import cutting, tokenizer_files
 from nplm_jax.data.tokenizers.pieces import PieceTokenizer
-from nplm_jax.data.tokenizers.tokenizer import Piece
+from nplm_jax.data.tokenizers.tokenizer import TextChunk
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.ngram import arpa, counts, storage, unsmoothed
@@ -179,7 +179,7 @@ def _packed() -> bytes:
 @functools.cache
 def _tokenizer(kind: str) -> PieceTokenizer:
     text = (ROOT / 'LICENSE').read_text() + ' Übung 日本。' * 9
-    return PieceTokenizer(piece_model=kind, pieces=300).learn([lambda: [Piece(text, True)]], map)
+    return PieceTokenizer(piece_model=kind, pieces=300).learn([lambda: [TextChunk(text, True)]], map)
 
 
 def read_tokenizer(folder: pathlib.Path, data: bytes, kind: str, name: str) -> None:

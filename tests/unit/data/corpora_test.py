@@ -44,7 +44,7 @@ def test_a_sentence_a_line_is_a_paragraph_a_line_and_is_told(tmp_path, capsys):
 
 
 def test_lines_of_a_text_in_several_pieces_are_paragraphs(tmp_path, monkeypatch):
-    monkeypatch.setattr(sources, 'PIECE_CHARACTERS', 100)
+    monkeypatch.setattr(sources, 'CHUNK_CHARACTERS', 100)
     (tmp_path / 'a.txt').write_text(LINES)
     (tmp_path / 'b.jsonl').write_text(json.dumps({'text': LINES}))
     for name in ('a.txt', 'b.jsonl'):

@@ -8,7 +8,7 @@ from helpers import refuses
 
 from nplm_jax.data import download, gutenberg
 from nplm_jax.data.tokenizers import cutting
-from nplm_jax.data.tokenizers.tokenizer import Piece
+from nplm_jax.data.tokenizers.tokenizer import TextChunk
 from nplm_jax.data.tokenizers.words import WordTokenizer
 
 
@@ -69,5 +69,7 @@ def test_the_wheel_really_holds_the_selection(tmp_path, monkeypatch):
     monkeypatch.setenv('NPLM_JAX_CACHE', str(tmp_path))
     texts = gutenberg.texts()
     assert sum(map(len, texts)) == 11_744_886
-    assert sum(map(len, cutting.paragraphs(WordTokenizer('whitespace'), Piece('\n\n'.join(texts), True)))) == 2_135_242
+    assert (
+        sum(map(len, cutting.paragraphs(WordTokenizer('whitespace'), TextChunk('\n\n'.join(texts), True)))) == 2_135_242
+    )
     assert '\nBruneti\u00e8re, Copp\u00e9e, Hauptmann, Barr\u00e8s,' in texts[8] and 'Ant. C\u00e6sar' in texts[14]

@@ -1,4 +1,4 @@
-"""Texts that are cut in pieces, by several processes, and kept."""
+"""Texts that are cut in chunks, by several processes, and kept."""
 
 import os
 import pathlib
@@ -16,7 +16,7 @@ from helpers import corpus_settings, numbers, refuses
 from nplm_jax.config import plugins
 from nplm_jax.data import corpora, encoding, mapped_arrays, preparation, prepared_texts, sources, vocabulary
 from nplm_jax.data.tokenizers import cutting
-from nplm_jax.data.tokenizers.tokenizer import Piece
+from nplm_jax.data.tokenizers.tokenizer import TextChunk
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.data.word_stream import WordStream
 from nplm_jax.executors import workers
@@ -25,8 +25,8 @@ from nplm_jax.utils.errors import BadInput
 
 
 def test_a_piece_may_go_on_with_a_paragraph():
-    pieces = [Piece('a b ', True), Piece('c\n\nd', False, False), Piece('e', True)]
-    stream, *_ = preparation.tokenize([lambda: pieces], WordTokenizer('words', boundary_tokens=True))
+    chunks = [TextChunk('a b ', True), TextChunk('c\n\nd', False, False), TextChunk('e', True)]
+    stream, *_ = preparation.tokenize([lambda: chunks], WordTokenizer('words', boundary_tokens=True))
     assert stream.words() == '<text> <p> a b c <p> d <text> <p> e'.split()
 
 
@@ -37,7 +37,7 @@ def large(tmp_path, monkeypatch):
     monkeypatch.setattr(preparation, 'MIN_CACHED_BYTES', 100)
     monkeypatch.setattr(encoding, 'MAX_WORDS_IN_MEMORY', 50)
     monkeypatch.setattr(mapped_arrays, 'PART', 64)
-    monkeypatch.setattr(sources, 'PIECE_CHARACTERS', 200)
+    monkeypatch.setattr(sources, 'CHUNK_CHARACTERS', 200)
     monkeypatch.setattr(sources, '_PART_CHARACTERS', 100)
     words = np.random.default_rng(1).zipf(1.5, 600) % 40
     text = '\n\n'.join(' '.join(f'W{w}' for w in words[i : i + 20]) for i in range(0, 600, 20))
@@ -47,7 +47,7 @@ def large(tmp_path, monkeypatch):
 
 def in_memory(settings):
     text = pathlib.Path(settings.path).read_text()
-    (stream,) = preparation.tokenize([lambda: [Piece(text, True)]], corpora.make_tokenizer(settings))[:1]
+    (stream,) = preparation.tokenize([lambda: [TextChunk(text, True)]], corpora.make_tokenizer(settings))[:1]
     return stream
 
 
@@ -56,7 +56,7 @@ def test_a_large_text_is_cut_once_and_mapped(large, monkeypatch):
     corpus = corpora.load(large)
     assert isinstance(corpus.stream.type_ids_L, np.memmap)
     assert corpus.words == expected.words() and list(corpus.stream.types) == list(expected.types)
-    monkeypatch.setattr(cutting, 'read_piece', None)  # nothing is cut again
+    monkeypatch.setattr(cutting, 'read_chunk', None)  # nothing is cut again
     again = corpora.load(large)
     assert again.words == corpus.words and again.splits == corpus.splits
     words = encoding.build_vocabulary(again, large)
@@ -77,12 +77,12 @@ def test_special_tokens_of_a_text_in_the_cache_are_told_again(large, capsys):
 
 
 @pytest.mark.parametrize('part', [1, 7, 31])
-def test_lines_of_lmplz_are_those_of_the_file_whatever_its_pieces(tmp_path, monkeypatch, part):
+def test_lines_of_lmplz_are_those_of_the_file_whatever_its_chunks(tmp_path, monkeypatch, part):
     rng = np.random.default_rng(part)
     lines = [' '.join(rng.choice(['a', 'b', '\u00a0', '\u2028', '\r'], k)) for k in rng.integers(0, 5, 300)]
-    lines[40] = 'c ' * 90  # longer than a piece
+    lines[40] = 'c ' * 90  # longer than a chunk
     (tmp_path / 'text.txt').write_text('\n'.join([*lines, '']), newline='')
-    monkeypatch.setattr(sources, 'PIECE_CHARACTERS', 50)
+    monkeypatch.setattr(sources, 'CHUNK_CHARACTERS', 50)
     monkeypatch.setattr(sources, '_PART_CHARACTERS', part)
     corpus = corpora.load(corpus_settings('text', path=str(tmp_path / 'text.txt'), tokens='lmplz', lowercase=False))
     expected = [['<p>', *line.replace('\r', ' ').split(' ')] for line in lines]
@@ -115,10 +115,10 @@ def test_other_code_cuts_again_in_the_same_folder(large, monkeypatch):
     monkeypatch.setattr(workers, 'MAX_PROCESSES', 1)  # others do not see the change
     monkeypatch.setattr(preparation, '_CODE', 'changed')
 
-    def read_piece(tokenizer, piece):
-        return WordStream.from_words(piece.text.lower().split()), {}, True
+    def read_chunk(tokenizer, chunk):
+        return WordStream.from_words(chunk.text.lower().split()), {}, True
 
-    monkeypatch.setattr(cutting, 'read_piece', read_piece)
+    monkeypatch.setattr(cutting, 'read_chunk', read_chunk)
     after = corpora.load(large)
     assert after.words == pathlib.Path(large.path).read_text().lower().split() != before.words
     assert len(list((prepared_texts.cache_folder() / 'texts').iterdir())) == 1
@@ -138,18 +138,18 @@ def test_a_copy_of_the_same_bytes_is_not_cut_again(large, monkeypatch, capsys):
     before = corpora.load(large).words
     path = pathlib.Path(large.path)
     replace_by_a_file_of_the_same_time(path, path.read_text())
-    monkeypatch.setattr(cutting, 'read_piece', None)  # nothing is cut again
+    monkeypatch.setattr(cutting, 'read_chunk', None)  # nothing is cut again
     assert corpora.load(large).words == before and capsys.readouterr().err == ''
 
 
 def test_a_file_that_changes_meanwhile_is_one_line(large, monkeypatch):
-    read_pieces = sources.read_pieces
+    read_chunks = sources.read_chunks
 
     def write_meanwhile(key, file, *choices):
-        yield from read_pieces(key, file, *choices)
+        yield from read_chunks(key, file, *choices)
         file.write_text(file.read_text() + ' more')
 
-    monkeypatch.setattr(sources, 'read_pieces', write_meanwhile)
+    monkeypatch.setattr(sources, 'read_chunks', write_meanwhile)
     with refuses('text.txt'):
         corpora.load(large)
     monkeypatch.undo()

@@ -1,4 +1,4 @@
-"""Files are found, read in pieces that hold the same paragraphs as the whole text, and refused in one line."""
+"""Files are found, read in chunks that hold the same paragraphs as the whole text, and refused in one line."""
 
 import contextlib
 import gzip
@@ -15,9 +15,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nplm_jax.data import formats, sources
-from nplm_jax.data.sources import find_files, read_pieces, size
+from nplm_jax.data.sources import find_files, read_chunks, size
 from nplm_jax.data.tokenizers import cutting
-from nplm_jax.data.tokenizers.tokenizer import Piece
+from nplm_jax.data.tokenizers.tokenizer import TextChunk
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.untrusted import decode_blocks
@@ -27,25 +27,25 @@ CHARACTERS = ('\n', '\n\n', '\r\n', ' ', '\t', '\u2003', '\x1d', 'a', 'bc', '3.'
 
 
 def read(file, column='text'):
-    return list(read_pieces('corpus.path', file, column))
+    return list(read_chunks('corpus.path', file, column))
 
 
-def texts(pieces):
-    """The texts of pieces, joined again."""
+def texts(chunks):
+    """The texts of chunks, joined again."""
     joined = []
-    for piece in pieces:
-        if piece.begins_text:
+    for chunk in chunks:
+        if chunk.begins_text:
             joined.append('')
-        joined[-1] += piece.text
+        joined[-1] += chunk.text
     return joined
 
 
-def paragraphs_of(pieces, kind):
-    """The paragraphs of the pieces, each split alone."""
+def paragraphs_of(chunks, kind):
+    """The paragraphs of the chunks, each split alone."""
     joined = []
-    for piece in pieces:
-        first, *others = cutting.paragraphs(WordTokenizer(kind), piece) or [None]
-        if first and piece.begins_paragraph:
+    for chunk in chunks:
+        first, *others = cutting.paragraphs(WordTokenizer(kind), chunk) or [None]
+        if first and chunk.begins_paragraph:
             joined.append(first)
         elif first:
             joined[-1] = joined[-1] + first
@@ -57,7 +57,7 @@ def zstd(data):
     return pytest.importorskip('backports.zstd').compress(data)
 
 
-# --- pieces ------------------------------------------------------------------------------------------------------
+# --- chunks ------------------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=300)
@@ -73,15 +73,15 @@ def zstd(data):
 )  # fmt: skip
 @example(['a', '\n', ' \n', 'b'], 'words', 2, 1)
 @example(['a\n\n', '\u0301b\u0327\u0301', '\n\n', '\n', 'c d\ne'], 'words', 3, 2)
-def test_the_pieces_have_the_paragraphs_of_the_whole_text(parts, kind, size, part_size):
+def test_the_chunks_have_the_paragraphs_of_the_whole_text(parts, kind, size, part_size):
     text = ''.join(parts)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sources, 'PIECE_CHARACTERS', size)
+        patch.setattr(sources, 'CHUNK_CHARACTERS', size)
         patch.setattr(sources, '_PART_CHARACTERS', part_size)
-        pieces = list(sources.cut(parts))
-    assert ''.join(piece.text for piece in pieces) == text
-    assert [piece.begins_text for piece in pieces] == [True] + [False] * (len(pieces) - 1)
-    assert paragraphs_of(pieces, kind) == cutting.paragraphs(WordTokenizer(kind), Piece(text, True))
+        chunks = list(sources.cut(parts))
+    assert ''.join(chunk.text for chunk in chunks) == text
+    assert [chunk.begins_text for chunk in chunks] == [True] + [False] * (len(chunks) - 1)
+    assert paragraphs_of(chunks, kind) == cutting.paragraphs(WordTokenizer(kind), TextChunk(text, True))
 
 
 @settings(max_examples=200)
@@ -93,16 +93,16 @@ def test_blocks_decode_to_the_text_wherever_they_split(text, has_mark, size):
 
 
 def test_a_piece_ends_at_a_blank_line_or_inside_a_long_paragraph_at_a_line_end(monkeypatch):
-    monkeypatch.setattr(sources, 'PIECE_CHARACTERS', 8)
+    monkeypatch.setattr(sources, 'CHUNK_CHARACTERS', 8)
     monkeypatch.setattr(sources, '_PART_CHARACTERS', 4)
-    pieces = list(sources.cut(['ab\n\ncd ef\ngh ij\nk lmnopqrstuv\n\nw xyz abc']))
-    assert pieces == [
-        Piece('ab\n\n', True),
-        Piece('cd ef\n', False),
-        Piece('gh ij\n', False, False),
-        Piece('k ', False, False),
-        Piece('lmnopqrstuv\n\n', False, False),
-        Piece('w xyz abc', False),
+    chunks = list(sources.cut(['ab\n\ncd ef\ngh ij\nk lmnopqrstuv\n\nw xyz abc']))
+    assert chunks == [
+        TextChunk('ab\n\n', True),
+        TextChunk('cd ef\n', False),
+        TextChunk('gh ij\n', False, False),
+        TextChunk('k ', False, False),
+        TextChunk('lmnopqrstuv\n\n', False, False),
+        TextChunk('w xyz abc', False),
     ]
 
 
@@ -111,7 +111,7 @@ def test_a_long_text_without_a_blank_line_is_read_in_little_memory(tmp_path):
     file.write_bytes(gzip.compress(b'some words of a line\n' * 600_000, 1))  # 12.6 MB of text
     tracemalloc.start()
     try:
-        sizes = [len(piece.text) for piece in read_pieces('corpus.path', file, '')]
+        sizes = [len(chunk.text) for chunk in read_chunks('corpus.path', file, '')]
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -129,18 +129,18 @@ def test_a_file_of_text_is_one_text(tmp_path, name):
     elif name.endswith('zst'):
         skipped = b'\x50\x2a\x4d\x18' + (4).to_bytes(4, 'little') + b'abcd'
         (tmp_path / name).write_bytes(zstd(TEXT[:9].encode()) + skipped + zstd(TEXT[9:].encode()))
-    assert read(tmp_path / name) == [Piece(TEXT, True)]
+    assert read(tmp_path / name) == [TextChunk(TEXT, True)]
 
 
 @pytest.mark.parametrize('data', [b'', b'\xef\xbb\xbf'])
 def test_an_empty_file_is_an_empty_text(tmp_path, data):
     (tmp_path / 'a.txt').write_bytes(data)
-    assert read(tmp_path / 'a.txt') == [Piece('', True)]
+    assert read(tmp_path / 'a.txt') == [TextChunk('', True)]
 
 
 @pytest.mark.parametrize('suffix', ['.jsonl', '.v2.jsonl', '.jsonl.gz', '.jsonl.zst'])
 def test_each_line_of_json_is_a_text(tmp_path, suffix, monkeypatch):
-    monkeypatch.setattr(sources, 'PIECE_CHARACTERS', 8)
+    monkeypatch.setattr(sources, 'CHUNK_CHARACTERS', 8)
     rows = [
         {'text': 'a b'},
         {'n': [float('nan')], 'text': 'c\n\nd e f g h'},
@@ -151,8 +151,8 @@ def test_each_line_of_json_is_a_text(tmp_path, suffix, monkeypatch):
     data = b'\xef\xbb\xbf' + '\n\r\n'.join(map(json.dumps, rows)).encode()
     compress = {'.jsonl': bytes, '.jsonl.gz': gzip.compress, '.jsonl.zst': zstd}[suffix.removeprefix('.v2')]
     (tmp_path / f'a{suffix}').write_bytes(compress(data))
-    pieces = read(tmp_path / f'a{suffix}')
-    assert texts(pieces) == ['a b', 'c\n\nd e f g h', 'i'] and len(pieces) == 4
+    chunks = read(tmp_path / f'a{suffix}')
+    assert texts(chunks) == ['a b', 'c\n\nd e f g h', 'i'] and len(chunks) == 4
 
 
 def test_each_row_of_parquet_is_a_text(tmp_path, monkeypatch):
@@ -369,8 +369,8 @@ def test_a_missing_package_is_named(tmp_path, monkeypatch, name, package):
     assert package in caught.value.problem and 'pip install "nplm-jax[corpora]"' in caught.value.problem
 
 
-def test_pieces_of_several_files_follow_the_paths(tree):
-    pieces = [piece for file in find_files('corpus.path', str(tree / 'a' / '*.txt')) for piece in read(file)]
-    assert pieces == [Piece('a/c.txt', True)]
+def test_chunks_of_several_files_follow_the_paths(tree):
+    chunks = [chunk for file in find_files('corpus.path', str(tree / 'a' / '*.txt')) for chunk in read(file)]
+    assert chunks == [TextChunk('a/c.txt', True)]
     files = find_files('corpus.path', str(tree))
     assert all(a < b for a, b in pairwise(files))

@@ -21,7 +21,7 @@ from nplm_jax.data import corpora, encoding, vocabulary_files
 from nplm_jax.data.tokenizers import cutting
 from nplm_jax.data.tokenizers.byte_level import ALPHABET, ByteTokenizer, CharacterTokenizer, to_alphabet, to_bytes
 from nplm_jax.data.tokenizers.pieces import PieceTokenizer
-from nplm_jax.data.tokenizers.tokenizer import Piece
+from nplm_jax.data.tokenizers.tokenizer import TextChunk
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.runs import experiment, run_inputs
 
@@ -29,7 +29,7 @@ TEXT = ''.join(SCRIPTS.values()) * 3
 
 
 def learned(tokenizer):
-    return tokenizer.learn([lambda: [Piece(TEXT, True)]], map)
+    return tokenizer.learn([lambda: [TextChunk(TEXT, True)]], map)
 
 
 TOKENIZERS = {
@@ -126,17 +126,17 @@ def test_a_text_that_spells_a_special_token_is_cut_as_any_text_here_and_in_huggi
 @pytest.mark.parametrize('name', TOKENIZERS)
 def test_a_piece_of_a_corpus_has_the_tokens_of_its_text(name):
     tokenizer = TOKENIZERS[name]
-    tokens = cutting.read_piece(tokenizer, Piece(TEXT, True))[0].words()
+    tokens = cutting.read_chunk(tokenizer, TextChunk(TEXT, True))[0].words()
     assert tokenizer.decode(tokens) == TEXT
     marks = ['<text>'] if tokenizer.boundary_tokens else []
     assert tokens == marks + cutting.tokenize(tokenizer, [TEXT])[0]
-    assert cutting.read_piece(tokenizer, Piece(TEXT, False))[0].words() == cutting.tokenize(tokenizer, [TEXT])[0]
+    assert cutting.read_chunk(tokenizer, TextChunk(TEXT, False))[0].words() == cutting.tokenize(tokenizer, [TEXT])[0]
 
 
 @pytest.mark.parametrize('name', TOKENIZERS)
 def test_the_sizes_of_the_tokens_are_those_of_the_text(name):
     tokenizer, text = TOKENIZERS[name], 'a  b\nTür ,c\n\n 人人 '
-    types, type_ids_T = cutting.read_piece(tokenizer, Piece(text, False))[0]
+    types, type_ids_T = cutting.read_chunk(tokenizer, TextChunk(text, False))[0]
     (size,) = encoding.measure(tokenizer, types, [type_ids_T])
     assert size[1:] == (5, len(text), len(text.encode()))
 

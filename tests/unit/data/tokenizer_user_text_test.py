@@ -7,7 +7,7 @@ from helpers import corpus_settings
 
 from nplm_jax.data.corpora import make_tokenizer
 from nplm_jax.data.tokenizers import cutting
-from nplm_jax.data.tokenizers.tokenizer import Piece
+from nplm_jax.data.tokenizers.tokenizer import TextChunk
 from nplm_jax.data.tokenizers.words import is_punctuation, reading
 
 BROWN = {
@@ -72,7 +72,7 @@ def test_the_tokens_of_a_whitespace_corpus_are_never_cut_or_rewritten_again(text
 @pytest.mark.parametrize('text', ['dog,', 'Mr.', "don't", 'well-known', '"(a)"', 'a/b', "dog's e\u0301 3.14"])
 def test_a_corpus_that_this_program_cut_is_cut_the_same_way(text):
     settings = corpus_settings('text', 'x', boundary_tokens=False)
-    stream, *_ = cutting.read_piece(make_tokenizer(settings), Piece(text, True))
+    stream, *_ = cutting.read_chunk(make_tokenizer(settings), TextChunk(text, True))
     assert cut(text, {'dog', 'mr'}, settings) == stream.words()
 
 

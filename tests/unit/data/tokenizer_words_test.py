@@ -7,7 +7,7 @@ from configs import ap_news as ap_news_config
 from nplm_jax.data import corpora, vocabulary
 from nplm_jax.data.tokenizers import cutting
 from nplm_jax.data.tokenizers import proper_nouns as finding
-from nplm_jax.data.tokenizers.tokenizer import Piece
+from nplm_jax.data.tokenizers.tokenizer import TextChunk
 from nplm_jax.data.tokenizers.words import WordTokenizer, is_number, reading
 from nplm_jax.runs import experiment
 from nplm_jax.utils.errors import BadInput
@@ -151,7 +151,7 @@ def test_rows_of_the_config_run_on_a_small_folder(news, tmp_path_factory, row):
 def test_special_tokens_in_a_text_are_counted_and_become_no_words(kind, lowercase):
     text = '<p> a <s> b </s> <text> <unk>\n\n<UNK> <rare> a </s>\n\n'
     tokenizer = WordTokenizer(kind, boundary_tokens=True, lowercase=lowercase, is_verbatim=kind == 'lmplz')
-    stream, written, _ = cutting.read_piece(tokenizer, Piece(text, True, keeps_empty=kind == 'lmplz'))
+    stream, written, _ = cutting.read_chunk(tokenizer, TextChunk(text, True, keeps_empty=kind == 'lmplz'))
     assert stream.words() == '<text> <p> a b <rare> <p> <rare> <rare> a'.split()
     unknown = {'<unk>': 2} if lowercase else {'<unk>': 1, '<UNK>': 1}
     assert written == {'<p>': 1, '<s>': 1, '</s>': 2, '<text>': 1, '<rare>': 1, **unknown}
@@ -169,10 +169,10 @@ def test_a_special_token_is_a_whole_token():
 def test_lmplz_separates_words_at_ascii_white_space_and_has_empty_lines():
     tokenizer = WordTokenizer('lmplz', is_verbatim=True)
     lines = 'a\u00a0b e\u0301\t\u3000\r\n\n\n\n \n\n\u2028\x0b\x0c\n\n'  # each line end is two here
-    piece = Piece(lines, True, keeps_empty=True)
+    chunk = TextChunk(lines, True, keeps_empty=True)
     expected = [['a\u00a0b', 'e\u0301', '\u3000'], [], [], ['\u2028\x0b\x0c']]
-    assert cutting.paragraphs(tokenizer, piece) == expected
-    assert cutting.paragraphs(tokenizer, piece._replace(text='a\n\nb')) == [['a'], ['b']]
+    assert cutting.paragraphs(tokenizer, chunk) == expected
+    assert cutting.paragraphs(tokenizer, chunk._replace(text='a\n\nb')) == [['a'], ['b']]
     assert reading(tokenizer, 'whitespace') == tokenizer
     assert cutting.tokenize(tokenizer, ['e\u0301 \u00a0'])[0] == ['e\u0301', '\u00a0']
 
@@ -180,10 +180,10 @@ def test_lmplz_separates_words_at_ascii_white_space_and_has_empty_lines():
 @pytest.mark.parametrize('word, expected', [('İSTANBUL', 'istanbul'), ('I\u0307', 'i'), ('ΟΔΟΣ', 'οδος')])
 def test_a_letter_in_lower_case_is_one_letter(word, expected):
     assert cutting.tokenize(WordTokenizer('words', lowercase=True), [word])[0] == [expected]
-    assert cutting.read_piece(WordTokenizer('words', lowercase=True), Piece(word, True))[0].words() == [expected]
+    assert cutting.read_chunk(WordTokenizer('words', lowercase=True), TextChunk(word, True))[0].words() == [expected]
 
 
 def test_a_capital_after_a_mark_in_the_text_opens_a_sentence():
-    text = Piece('<s> The cat sat . </s>\n\n<s> She saw the cat , and Smith . </s>', True)
+    text = TextChunk('<s> The cat sat . </s>\n\n<s> She saw the cat , and Smith . </s>', True)
     tokenizer = WordTokenizer('words', proper_nouns=True).learn([lambda: [text]], map)
     assert tokenizer.names == ('smith',)

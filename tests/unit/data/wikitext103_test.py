@@ -1,4 +1,4 @@
-"""WikiText-103 from a made-up archive, checked as the published one is, and read in pieces."""
+"""WikiText-103 from a made-up archive, checked as the published one is, and read in chunks."""
 
 import hashlib
 import re
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nplm_jax.data import wikitext2, wikitext103
 from nplm_jax.data.tokenizers import cutting
-from nplm_jax.data.tokenizers.tokenizer import Piece
+from nplm_jax.data.tokenizers.tokenizer import TextChunk
 from nplm_jax.data.tokenizers.words import WordTokenizer
 
 TRAIN = ' \n = Lobster = \n \n A <unk> lobster \u00e9 . \n It = red = here \n \n = = Shell = = \n \n One . \n'
@@ -39,25 +39,25 @@ def unpack(archive):
 
 def test_the_archive_and_its_folder_read_the_same(archive):
     expected = [
-        Piece(
+        TextChunk(
             ' = Lobster = \n\n A <rare> lobster \u00e9 . \n\n It = red = here \n\n = = Shell = = \n\n One . \n', True
         ),
-        Piece(' = A Town = \n\n It is a <rare> . \n', True),
+        TextChunk(' = A Town = \n\n It is a <rare> . \n', True),
     ]
     folder = unpack(archive)
     for path in (archive, folder, folder.parent):
         assert wikitext103.find(str(path)) == (
             [archive] if path == archive else [folder / f'wiki.{s}.tokens' for s in TEXTS]
         )
-        assert list(wikitext103.checked_pieces(str(path))) == expected
-        assert [list(wikitext103.pieces(str(path), s)) for s in ('valid', 'test')] == [
-            [Piece(' = Red = \n\n Red . \n', True)],
-            [Piece(' It is red . \n', True)],
+        assert list(wikitext103.checked_chunks(str(path))) == expected
+        assert [list(wikitext103.chunks(str(path), s)) for s in ('valid', 'test')] == [
+            [TextChunk(' = Red = \n\n Red . \n', True)],
+            [TextChunk(' It is red . \n', True)],
         ]
 
 
 def check(path):
-    return list(wikitext103.checked_pieces(str(path)))
+    return list(wikitext103.checked_chunks(str(path)))
 
 
 def test_other_bytes_are_refused(archive, tmp_path):
@@ -80,7 +80,7 @@ def test_a_damaged_archive_is_one_line(archive):
     stored = data[: 30 + name] + b'\xff' * 9 + data[39 + name :]  # the first file follows its local header
     for damaged in (data[:-1], data[: len(data) // 2], data.replace(b'wiki.train', b'wiki.trein'), stored):
         archive.write_bytes(damaged)
-        for read in (check, lambda path: list(wikitext103.pieces(str(path), 'train'))):
+        for read in (check, lambda path: list(wikitext103.chunks(str(path), 'train'))):
             with refuses('wikitext-103-v1.zip'):
                 read(archive)
     with zipfile.ZipFile(archive, 'w') as other:
@@ -95,17 +95,17 @@ def test_a_damaged_archive_is_one_line(archive):
     st.lists(st.sampled_from(['\n', ' \n', ' = A = \n', '= B =', '= = C = = \n', ' d \n', '=', 'e', '\r\n'])),
     st.integers(1, 20),
 )
-def test_pieces_are_the_articles_between_titles(parts, size):
+def test_chunks_are_the_articles_between_titles(parts, size):
     text = ''.join(parts)
     split = re.split(r'\n *\n(?= *= (?!= ).* = *\n *\n)', '\n\n' + text)
     split = [article for article in split if article.strip(' \n')]
     articles = [[line.split() for line in article.split('\n') if line.split()] for article in split]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(wikitext2, 'PIECE_CHARACTERS', size)
-        pieces = list(wikitext2.pieces(re.findall(r'[^\n]*\n|[^\n]+$', text)))
+        patch.setattr(wikitext2, 'CHUNK_CHARACTERS', size)
+        chunks = list(wikitext2.chunks(re.findall(r'[^\n]*\n|[^\n]+$', text)))
     joined: list[list[list[str]]] = []
-    for piece in pieces:
-        if piece.begins_text:
+    for chunk in chunks:
+        if chunk.begins_text:
             joined.append([])
-        joined[-1] += cutting.paragraphs(WordTokenizer(), piece)
+        joined[-1] += cutting.paragraphs(WordTokenizer(), chunk)
     assert joined == articles

@@ -63,17 +63,17 @@ def test_eos_ends_every_line_blank_ones_too_and_nothing_else_is_added(tmp_path):
     assert corpus.words[:8] == ['<p>', '=', 'The', 'Lobster', '=', '<p>', '<p>', 'A'] and not corpus.has_lines
 
 
-def test_pieces_of_any_size_have_the_same_eos(monkeypatch):
+def test_chunks_of_any_size_have_the_same_eos(monkeypatch):
     lines = TRAIN.splitlines(keepends=True) * 3
 
     def read():
         tokenizer = WordTokenizer(boundary_tokens=True)
-        pieces = [cutting.read_piece(tokenizer, piece)[0].words() for piece in wikitext2.pieces(lines, eos=True)]
-        return len(pieces), list(itertools.chain(*pieces))
+        chunks = [cutting.read_chunk(tokenizer, chunk)[0].words() for chunk in wikitext2.chunks(lines, eos=True)]
+        return len(chunks), list(itertools.chain(*chunks))
 
-    num_pieces, whole = read()
-    monkeypatch.setattr(wikitext2, 'PIECE_CHARACTERS', 9)
-    assert read()[1] == whole and read()[0] > num_pieces
+    num_chunks, whole = read()
+    monkeypatch.setattr(wikitext2, 'CHUNK_CHARACTERS', 9)
+    assert read()[1] == whole and read()[0] > num_chunks
     assert whole.count('<p>') == len(lines)
 
 
@@ -223,7 +223,7 @@ def test_the_words_are_those_of_the_literature():
 def test_the_wheel_really_holds_wikitext2(tmp_path, monkeypatch):
     monkeypatch.setenv('NPLM_JAX_CACHE', str(tmp_path))
     corpus = load()
-    assert [sum(piece.begins_text for piece in part) for part in wikitext2.read('')] == [600, 60, 60]
+    assert [sum(chunk.begins_text for chunk in part) for part in wikitext2.read('')] == [600, 60, 60]
     # Without marks the published 2,051,910, 213,886 and 241,211; its 33,276 words, <rare> and the two marks.
     assert [len(s) for s in corpus.splits.values()] == [2_076_277, 216_407, 244_162]
     assert len(vocabulary.build(corpus.words)) == 33_279

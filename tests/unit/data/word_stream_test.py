@@ -18,11 +18,11 @@ def test_a_stream_has_its_words_and_types_in_the_order_of_first_occurrence(words
 
 
 @given(st.lists(WORDS))
-def test_renumbered_pieces_are_the_stream_of_all_words(pieces):
+def test_renumbered_chunks_are_the_stream_of_all_words(chunks):
     numbers = TypeNumbers()
-    streams = map(WordStream.from_words, pieces)
+    streams = map(WordStream.from_words, chunks)
     ids = [np.zeros(0, np.int32), *(numbers.number(types)[type_ids_L] for types, type_ids_L in streams)]
-    whole = WordStream.from_words(word for piece in pieces for word in piece)
+    whole = WordStream.from_words(word for chunk in chunks for word in chunk)
     assert list(numbers) == list(whole.types)
     np.testing.assert_array_equal(np.concatenate(ids), whole.type_ids_L)
 

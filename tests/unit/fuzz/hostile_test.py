@@ -21,7 +21,7 @@ from nplm_jax.data import corpora, vocabulary_files, wikitext2
 from nplm_jax.data.tokenizers import cutting
 from nplm_jax.data.tokenizers.byte_level import ByteTokenizer, CharacterTokenizer
 from nplm_jax.data.tokenizers.pieces import PieceTokenizer
-from nplm_jax.data.tokenizers.tokenizer import Piece
+from nplm_jax.data.tokenizers.tokenizer import TextChunk
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.ngram import arpa
 from nplm_jax.reporting import catalog
@@ -151,7 +151,7 @@ def test_a_path_that_can_be_none(path):
 
 def test_a_letter_with_few_marks_has_them_all():
     few = 'e\u0323\u0302 ' + 'x' + '\u0301' * 60
-    assert cutting.paragraphs(WordTokenizer('words'), Piece(few, True)) == [['ệ', 'x' + '\u0301' * 60]]
+    assert cutting.paragraphs(WordTokenizer('words'), TextChunk(few, True)) == [['ệ', 'x' + '\u0301' * 60]]
     assert ByteTokenizer(normalization='nfc').normalize(few) == 'ệ x' + '\u0301' * 60
 
 
@@ -210,7 +210,7 @@ def test_a_metrics_line_cut_short_is_left_out(tmp_path):
 
 def test_an_old_separator_is_a_blank():
     for kind in ('words', 'whitespace'):
-        assert cutting.paragraphs(WordTokenizer(kind), Piece('a\x1cb\x1f c', True)) == [['a', 'b', 'c']]
+        assert cutting.paragraphs(WordTokenizer(kind), TextChunk('a\x1cb\x1f c', True)) == [['a', 'b', 'c']]
 
 
 @pytest.mark.parametrize(

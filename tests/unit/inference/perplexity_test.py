@@ -148,7 +148,7 @@ def test_a_log_probability_that_is_not_a_number_is_no_perplexity():
 
 @pytest.mark.parametrize('changes', [{}, {'model.family': 'gru', 'model.direct': False, 'train.batch_size': 16}])
 def test_cached_scores_are_the_models_and_tell_of_every_word(changes, monkeypatch):
-    monkeypatch.setattr(mixture, 'PIECE', 300)
+    monkeypatch.setattr(mixture, 'CHUNK_SIZE', 300)
     model, told, span = make_model(V, changes), [], Span(7, 1000)
     watched = mixture.CachedScores(model, scored=told.append)
     np.testing.assert_allclose(watched.score(TOKENS, span), model.score(TOKENS, span), rtol=1e-6)

@@ -44,7 +44,7 @@ def cluster(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def small_pieces(tmp_path, monkeypatch):
     monkeypatch.setenv('NPLM_JAX_CACHE', str(tmp_path / 'cache'))
-    monkeypatch.setattr(remote_scoring, '_PIECE', 100)
+    monkeypatch.setattr(remote_scoring, '_CHUNK_SIZE', 100)
 
 
 def score(runs, stream, used):
