@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, cast
 
 from nplm_jax.config import plugins
 from nplm_jax.config.sections import CorpusSettings
-from nplm_jax.data import brown, gutenberg, preparation, sources, text_checks, wikitext2, wikitext103
+from nplm_jax.data import brown, gutenberg, preparation, text_files, text_checks, wikitext2, wikitext103
 from nplm_jax.data.dataset import Splits
-from nplm_jax.data.sources import Part
+from nplm_jax.data.text_files import TextSource
 from nplm_jax.data.splitting import shorten_texts, split_stream, split_text
 from nplm_jax.data.tokenizers.tokenizer import TextChunk, Tokenizer
 from nplm_jax.data.tokenizers.words import WordTokenizer
@@ -54,14 +54,14 @@ class _Reader(NamedTuple):
     """The reader of a corpus.
 
     Attributes:
-        parts: Finds the parts of the corpus.
+        sources: Finds the texts of the corpus.
         path_keys: The path keys of `corpus.*` that the corpus uses.
         find_files: Finds the user's files.
         is_tokenized: Whether all tokens in the text are separated by whitespace.
         licence: A line about the text and its licence.
     """
 
-    parts: Callable[[CorpusSettings], list[Part]]
+    sources: Callable[[CorpusSettings], list[TextSource]]
     path_keys: tuple[str, ...] = ()
     find_files: Callable[[CorpusSettings], list[pathlib.Path]] = lambda settings: []
     is_tokenized: bool = True
@@ -128,26 +128,26 @@ def load(settings: CorpusSettings, tokenizer: Tokenizer | None = None) -> Corpus
     Raises:
         BadInput: The text is missing, empty, binary, damaged, or too short for its split.
     """
-    parts = find_parts(settings)
-    prepared = preparation.prepare(parts, tokenizer or make_tokenizer(settings), settings.name)
+    sources = find_sources(settings)
+    prepared = preparation.prepare(sources, tokenizer or make_tokenizer(settings), settings.name)
     if _reads_user_text(settings) and (warning := text_checks.describe_written(prepared.written)):
         print(f'{settings.path or settings.name}: {warning}', file=sys.stderr)
-    text_checks.require_words(parts, prepared, settings)
-    has_lines = parts[0].has_lines and prepared.tokenizer.boundary_tokens
+    text_checks.require_words(sources, prepared, settings)
+    has_lines = sources[0].has_lines and prepared.tokenizer.boundary_tokens
     # The texts of lossless tokenizers are shortened before tokenization.
     keeps_all = not settings.words or prepared.tokenizer.is_lossless
     stream, (train, valid, test) = split_stream(prepared.stream, prepared.lengths, settings, has_lines, keeps_all)
     return Corpus(train, valid, test, stream, prepared.tokenizer, has_lines, prepared.is_spelled)
 
 
-def find_parts(settings: CorpusSettings) -> list[Part]:
-    """Returns the parts of a corpus: a single part, or the training, validation and test texts."""
-    parts = _reader(settings).parts(settings)
+def find_sources(settings: CorpusSettings) -> list[TextSource]:
+    """Returns the sources of a corpus: a single text, or the training, validation and test texts."""
+    sources = _reader(settings).sources(settings)
     if not settings.tokenizer.is_lossless:
-        return parts
-    if len(parts) == 1 and settings.name != 'sentences':
-        return split_text(parts[0], settings)
-    return shorten_texts(parts, settings) if settings.words else parts
+        return sources
+    if len(sources) == 1 and settings.name != 'sentences':
+        return split_text(sources[0], settings)
+    return shorten_texts(sources, settings) if settings.words else sources
 
 
 def files(settings: CorpusSettings) -> list[pathlib.Path]:
@@ -187,41 +187,41 @@ def _reads_user_text(settings: CorpusSettings) -> bool:
     return plugins.is_path(settings.name) or _CORPORA[settings.name].path_keys == _PATHS
 
 
-def _of_texts(texts: Iterable[str]) -> Part:
+def _of_texts(texts: Iterable[str]) -> TextSource:
     chunks = [TextChunk(text, True) for text in texts]
-    return Part(lambda: chunks)
+    return TextSource(lambda: chunks)
 
 
-def _wikitext2_parts(settings: CorpusSettings) -> list[Part]:
+def _wikitext2_sources(settings: CorpusSettings) -> list[TextSource]:
     splits = zip(wikitext2.FILES, wikitext2.read(settings.path, settings.paragraphs == 'eos'))
-    return [Part(functools.partial(iter, chunks), key=f'corpus.path ({split} file)') for split, chunks in splits]
+    return [TextSource(functools.partial(iter, chunks), key=f'corpus.path ({split} file)') for split, chunks in splits]
 
 
-def _wikitext103_parts(settings: CorpusSettings) -> list[Part]:
+def _wikitext103_sources(settings: CorpusSettings) -> list[TextSource]:
     path, eos = settings.path, settings.paragraphs == 'eos'
-    held_out = [Part(functools.partial(wikitext103.chunks, path, split, eos)) for split in ('valid', 'test')]
+    held_out = [TextSource(functools.partial(wikitext103.chunks, path, split, eos)) for split in ('valid', 'test')]
     train = functools.partial(wikitext103.checked_chunks, path, eos)
-    return [Part(train, wikitext103.find(path), choices=('eos',) if eos else ()), *held_out]
+    return [TextSource(train, wikitext103.find(path), choices=('eos',) if eos else ()), *held_out]
 
 
-def _ap_news_parts(settings: CorpusSettings) -> list[Part]:
+def _ap_news_sources(settings: CorpusSettings) -> list[TextSource]:
     """Finds the text in a folder. The keys in configs/ap_news.py define the paper's preparation."""
     is_folder = bool(settings.path) and os.path.isdir(expand('corpus.path', settings.path))
     allowed = 'must be a folder of text files of AP News, which this package does not provide'
     require(is_folder, 'corpus.path', settings.path, allowed)
-    return _text_parts(settings)
+    return _text_sources(settings)
 
 
-def _text_parts(settings: CorpusSettings) -> list[Part]:
+def _text_sources(settings: CorpusSettings) -> list[TextSource]:
     """Finds the user's text: one stream, or separate training, validation and test texts."""
-    found = _find_parts(settings)
+    found = _files_by_key(settings)
     has_lines = not settings.tokenizer.is_lossless and _has_lines(settings, found['corpus.path'])
     choices = settings.column, has_lines, settings.tokenizer.name == 'lmplz'
     reads = {key: functools.partial(_read_files, key, files, *choices) for key, files in found.items()}
-    return [Part(reads[key], files, choices, key, has_lines) for key, files in found.items()]
+    return [TextSource(reads[key], files, choices, key, has_lines) for key, files in found.items()]
 
 
-def _plugin_parts(settings: CorpusSettings) -> list[Part]:
+def _plugin_sources(settings: CorpusSettings) -> list[TextSource]:
     """Returns the texts of a plug-in corpus: one stream, or the texts of each split."""
     made = _function(settings)(**settings.options)
     parts = [made.get(split, ()) for split in ('train', 'valid', 'test')] if isinstance(made, Mapping) else [made]
@@ -232,7 +232,7 @@ def _plugin_parts(settings: CorpusSettings) -> list[Part]:
     return list(map(_of_texts, texts))
 
 
-def _find_parts(settings: CorpusSettings) -> dict[str, list[pathlib.Path]]:
+def _files_by_key(settings: CorpusSettings) -> dict[str, list[pathlib.Path]]:
     """Returns the files of each part of the user's text by config key."""
     require(bool(settings.path), 'corpus.path', settings.path, _TEXT_PATH)
     paths = {'corpus.path': settings.path}
@@ -240,11 +240,11 @@ def _find_parts(settings: CorpusSettings) -> dict[str, list[pathlib.Path]]:
         require(bool(settings.valid_path), 'corpus.valid_path', '', 'needed when corpus.test_path is given')
         require(bool(settings.test_path), 'corpus.test_path', '', 'needed when corpus.valid_path is given')
         paths |= {'corpus.valid_path': settings.valid_path, 'corpus.test_path': settings.test_path}
-    return {key: sources.find_files(key, path) for key, path in paths.items()}
+    return {key: text_files.find_files(key, path) for key, path in paths.items()}
 
 
 def _find_text(settings: CorpusSettings) -> list[pathlib.Path]:
-    return [file for part in _find_parts(settings).values() for file in part]
+    return [file for group in _files_by_key(settings).values() for file in group]
 
 
 def _find_wikitext2(settings: CorpusSettings) -> list[pathlib.Path]:
@@ -260,7 +260,7 @@ def _has_lines(settings: CorpusSettings, files: Sequence[pathlib.Path]) -> bool:
     for chunk in _read_files('corpus.path', files, settings.column):
         texts.append(chunk.text)
         size += len(chunk.text)
-        if size >= sources.CHUNK_CHARACTERS:
+        if size >= text_files.CHUNK_CHARACTERS:
             break
     if warning := text_checks.describe_blanks(texts):
         print(f'{settings.path}: {warning}', file=sys.stderr)
@@ -274,22 +274,22 @@ def _has_lines(settings: CorpusSettings, files: Sequence[pathlib.Path]) -> bool:
 
 
 def _read_files(key: str, files: Sequence[pathlib.Path], column: str, *choices: bool) -> Iterator[TextChunk]:
-    """Reads the chunks of files in order; `choices` as in `sources.read_chunks`."""
+    """Reads the chunks of files in order; `choices` as in `text_files.read_chunks`."""
     for file in files:
-        yield from sources.read_chunks(key, file, column, *choices)
+        yield from text_files.read_chunks(key, file, column, *choices)
 
 
 _PATHS = ('path', 'valid_path', 'test_path')
 _WITH_EOS = 'wikitext2', 'wikitext103'  # allow corpus.paragraphs=eos
 _CORPORA = {
     'brown': _Reader(lambda settings: [_of_texts(brown.texts())], licence=brown.PACKAGE.licence),
-    'ap_news': _Reader(_ap_news_parts, _PATHS, _find_text, False, 'AP News: licensed text.'),
-    'wikitext2': _Reader(_wikitext2_parts, ('path',), _find_wikitext2, licence=wikitext2.PACKAGE.licence),
-    'wikitext103': _Reader(_wikitext103_parts, ('path',), licence=wikitext2.PACKAGE.licence.replace('-2', '-103')),
+    'ap_news': _Reader(_ap_news_sources, _PATHS, _find_text, False, 'AP News: licensed text.'),
+    'wikitext2': _Reader(_wikitext2_sources, ('path',), _find_wikitext2, licence=wikitext2.PACKAGE.licence),
+    'wikitext103': _Reader(_wikitext103_sources, ('path',), licence=wikitext2.PACKAGE.licence.replace('-2', '-103')),
     'gutenberg': _Reader(
         lambda settings: [_of_texts(gutenberg.texts())], is_tokenized=False, licence=gutenberg.PACKAGE.licence
     ),
-    'text': _Reader(_text_parts, _PATHS, _find_text, is_tokenized=False),
+    'text': _Reader(_text_sources, _PATHS, _find_text, is_tokenized=False),
     'sentences': _Reader(lambda settings: [_of_texts([_SENTENCES])], licence='Three sentences of nplm-jax.'),
 }
-_PLUGIN = _Reader(_plugin_parts, is_tokenized=False)
+_PLUGIN = _Reader(_plugin_sources, is_tokenized=False)

@@ -15,10 +15,10 @@ import numpy as np
 import tqdm
 
 from nplm_jax.config import plugins
-from nplm_jax.data import prepared_texts, sources
+from nplm_jax.data import prepared_texts, text_files
 from nplm_jax.data.formats import COMPRESSIONS, TABLES
 from nplm_jax.data.prepared_texts import PreparedText
-from nplm_jax.data.sources import Part
+from nplm_jax.data.text_files import TextSource
 from nplm_jax.data.tokenizers import cutting, tokenizer_files
 from nplm_jax.data.tokenizers.tokenizer import TextChunk, Tokenizer, check_tokens
 from nplm_jax.data.word_stream import TypeNumbers, WordStream
@@ -33,11 +33,11 @@ COMPRESSION = 8  # typical compression ratio of text
 ParallelMap = Callable[..., Iterator[Any]]  # like `map`
 
 
-def prepare(parts: Sequence[Part], tokenizer: Tokenizer, name: str) -> PreparedText:
+def prepare(sources: Sequence[TextSource], tokenizer: Tokenizer, name: str) -> PreparedText:
     """Tokenizes a corpus into one stream of words. Large corpora are cached until their files change.
 
     Args:
-        parts: The parts of the corpus.
+        sources: The texts of the corpus.
         tokenizer: The tokenizer.
         name: The name of the corpus.
 
@@ -45,21 +45,21 @@ def prepare(parts: Sequence[Part], tokenizer: Tokenizer, name: str) -> PreparedT
         BadInput: A file is missing, damaged, not text or changed while it was read; the cache is not writable; or the
             tokenizer cannot learn from these texts.
     """
-    files = [file for part in parts for file in part.files]
-    num_bytes = sum(map(sources.size, files))
+    files = [file for source in sources for file in source.files]
+    num_bytes = sum(map(text_files.size, files))
     is_plain_text = not any(file.suffix.lower() in (*COMPRESSIONS, *TABLES, '.zip') for file in files)
     if num_bytes * (1 if is_plain_text else COMPRESSION) < MIN_CACHED_BYTES:
-        return tokenize([part.read for part in parts], tokenizer)
+        return tokenize([source.read for source in sources], tokenizer)
 
-    paths = [[str(file.absolute()) for file in part.files] for part in parts]
-    choices = {'name': name, 'tokenizer': tokenizer_files.to_dict(tokenizer), 'parts': paths}
-    choices |= {'choices': [list(part.choices) for part in parts]}
+    paths = [[str(file.absolute()) for file in source.files] for source in sources]
+    choices = {'name': name, 'tokenizer': tokenizer_files.to_dict(tokenizer), 'paths': paths}
+    choices |= {'choices': [list(source.choices) for source in sources]}
 
     def make(write: Callable[[np.ndarray], Any], folder: pathlib.Path) -> PreparedText:
         facts = {**choices, 'files': list(map(prepared_texts.facts, files))}
         parallel_map = _parallel_map(folder / prepared_texts.JOB, facts, tokenizer)
         with progress_bar(num_bytes if is_plain_text else None, 'tokenizing', ' bytes', delay=0) as bar:
-            watched = [functools.partial(_watch, part.read, bar) for part in parts]
+            watched = [functools.partial(_watch, source.read, bar) for source in sources]
             return tokenize(watched, tokenizer, parallel_map, write)
 
     is_plugin = plugins.is_path(tokenizer.kind)
@@ -92,7 +92,7 @@ def _apply(function: Callable[[TextChunk], Any], fields: Iterable[Any]) -> Any:
 
 
 def tokenize(
-    parts: Sequence[Callable[[], Iterable[TextChunk]]],
+    texts: Sequence[Callable[[], Iterable[TextChunk]]],
     tokenizer: Tokenizer,
     parallel_map: ParallelMap = map,
     write: Callable[[np.ndarray], Any] | None = None,
@@ -100,7 +100,7 @@ def tokenize(
     """Trains the tokenizer and tokenizes texts into one stream of words.
 
     Args:
-        parts: Functions that read the chunks of each part of a corpus.
+        texts: Functions that read the chunks of each text of a corpus.
         tokenizer: The tokenizer.
         parallel_map: A parallel `map`; see `Tokenizer.learn`.
         write: Receives the type ids of each chunk, int32. The stream in the result is then empty.
@@ -108,12 +108,12 @@ def tokenize(
     Raises:
         BadInput: The tokenizer cannot learn from these texts.
     """
-    tokenizer = tokenizer.learn(parts, parallel_map)
+    tokenizer = tokenizer.learn(texts, parallel_map)
     kept = [np.zeros(0, np.int32)]
     append = write or kept.append
     numbers, lengths, is_spelled = TypeNumbers(), [], True
     written: collections.Counter[str] = collections.Counter()
-    for read in parts:
+    for read in texts:
         lengths.append(0)
         for types, type_ids_L, special, is_spelled_here in parallel_map(
             functools.partial(_tokenize_chunk, tokenizer), read()

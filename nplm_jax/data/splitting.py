@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from nplm_jax.config.sections import CorpusSettings
-from nplm_jax.data import sources
-from nplm_jax.data.sources import Part
+from nplm_jax.data import text_files
+from nplm_jax.data.text_files import TextSource
 from nplm_jax.data.stream import BOUNDARY_TOKENS, Span
 from nplm_jax.data.word_stream import WordStream
 from nplm_jax.utils.errors import BadInput, require
@@ -122,28 +122,28 @@ def _next_line(stream: WordStream, position: int) -> int:
     return next((i for i in range(position, size) if stream.type_ids_L[i] in marks), size)
 
 
-def split_text(part: Part, settings: CorpusSettings) -> list[Part]:
+def split_text(source: TextSource, settings: CorpusSettings) -> list[TextSource]:
     """Splits a raw text in order into training, validation and test texts, before a tokenizer learns from the first.
 
     Words are separated by ASCII whitespace.
     """
-    num_words = _count_words(part)
+    num_words = _count_words(source)
     bounds = _bounds(settings, num_words)
     if settings.words:
         kept = _kept(settings, [num_words], np.diff(bounds).tolist())[0]
         bounds = [_scale(end, kept, num_words) for end in bounds]
-    reads = [functools.partial(sources.read_words, part.read, *bound) for bound in zip(bounds, bounds[1:])]
-    made = [part._replace(read=read, files=(), choices=(*part.choices, *bounds), key='') for read in reads]
-    return [made[0]._replace(files=part.files, key=part.key), *made[1:]]
+    reads = [functools.partial(text_files.read_words, source.read, *bound) for bound in zip(bounds, bounds[1:])]
+    made = [source._replace(read=read, files=(), choices=(*source.choices, *bounds), key='') for read in reads]
+    return [made[0]._replace(files=source.files, key=source.key), *made[1:]]
 
 
-def shorten_texts(parts: Sequence[Part], settings: CorpusSettings) -> list[Part]:
+def shorten_texts(sources: Sequence[TextSource], settings: CorpusSettings) -> list[TextSource]:
     """Shortens raw texts before a tokenizer learns from the first; see `split_text`."""
-    lengths = list(map(_count_words, parts))
+    lengths = list(map(_count_words, sources))
     kept = _kept(settings, lengths, lengths)
-    reads = [functools.partial(sources.read_words, part.read, 0, size) for part, size in zip(parts, kept)]
-    return [part._replace(read=read, choices=(*part.choices, *kept)) for part, read in zip(parts, reads)]
+    reads = [functools.partial(text_files.read_words, source.read, 0, size) for source, size in zip(sources, kept)]
+    return [source._replace(read=read, choices=(*source.choices, *kept)) for source, read in zip(sources, reads)]
 
 
-def _count_words(part: Part) -> int:
-    return sum(sources.count_words(chunk.text) for chunk in part.read())
+def _count_words(source: TextSource) -> int:
+    return sum(text_files.count_words(chunk.text) for chunk in source.read())

@@ -14,7 +14,7 @@ from nplm_jax.utils.errors import require
 if TYPE_CHECKING:
     from nplm_jax.config.sections import CorpusSettings
     from nplm_jax.data.prepared_texts import PreparedText
-    from nplm_jax.data.sources import Part
+    from nplm_jax.data.text_files import TextSource
 
 MAX_OOV = 0.05  # share of unknown words above which perplexities do not say which model is better
 MIN_LINES = 10  # of a text in which lines may be recognised as paragraphs
@@ -125,16 +125,16 @@ def _is_wrapped(lengths: Sequence[int]) -> bool:
     return statistics.median(lengths) >= _WRAPPED * longest
 
 
-def require_words(parts: 'Sequence[Part]', prepared: 'PreparedText', settings: 'CorpusSettings') -> None:
-    """Raises BadInput unless each part of the user's text has at least two distinct words."""
+def require_words(sources: 'Sequence[TextSource]', prepared: 'PreparedText', settings: 'CorpusSettings') -> None:
+    """Raises BadInput unless each text of the user has at least two distinct words."""
     types = prepared.stream.types
     is_word_K = np.array([word not in BOUNDARY_TOKENS for word in types], bool)
     stop = 0
-    for part, length in zip(parts, prepared.lengths):
+    for source, length in zip(sources, prepared.lengths):
         start, stop = stop, stop + length
-        if part.key:
+        if source.key:
             counts_K = mapped_arrays.bincount(prepared.stream.type_ids_L[start:stop], len(types))
             num_types = int((is_word_K & (counts_K > 0)).sum())
-            path = getattr(settings, part.key.split()[0].removeprefix('corpus.'))
-            require(num_types > 0, part.key, path, 'holds no words')
-            require(num_types > 1, part.key, path, 'contains only one distinct word; at least two are needed')
+            path = getattr(settings, source.key.split()[0].removeprefix('corpus.'))
+            require(num_types > 0, source.key, path, 'holds no words')
+            require(num_types > 1, source.key, path, 'contains only one distinct word; at least two are needed')

@@ -79,9 +79,9 @@ def _watch_helpers(peaks: dict[int, int]) -> None:
 def learn(path: str, tokens: str) -> dict[str, Any]:
     """Learns the tokens alone, with as many processes as `start`; runs in a process of its own."""
     settings = load_settings(override(text.get_config(), {'corpus.path': path, 'corpus.tokens': tokens}))
-    parts = [part.read for part in corpora.find_parts(settings.corpus)]
+    texts = [part.read for part in corpora.find_sources(settings.corpus)]
     begin = time.perf_counter()
-    corpora.make_tokenizer(settings.corpus).learn(parts, workers.here(is_large=True).map)
+    corpora.make_tokenizer(settings.corpus).learn(texts, workers.here(is_large=True).map)
     return {'learn_seconds': time.perf_counter() - begin, 'peak_bytes': provenance.peak_memory()}
 
 

@@ -1,4 +1,4 @@
-"""Speed and memory of `nplm_jax.data.sources.read_chunks`, on the same text in each format.
+"""Speed and memory of `nplm_jax.data.text_files.read_chunks`, on the same text in each format.
 
     python -m experiments.cost.scale.readers                 prints the table of results/readers.json
     python -m experiments.cost.scale.readers --measure       measures it: writes 200 MB a format to a temporary folder
@@ -29,13 +29,13 @@ _FORMATS = ('.txt', '.no_blank_lines', '.txt.gz', '.txt.zst', '.jsonl', '.jsonl.
 _REPEATS = 10
 _CHILD = """
 import json, pathlib, re, sys, time
-from nplm_jax.data import sources
+from nplm_jax.data import text_files
 def memory(field):
     return int(re.findall(field + r':\\s+(\\d+) kB', pathlib.Path('/proc/self/status').read_text())[0]) * 1024
 start = memory('VmRSS')
 wall, processor = time.perf_counter(), time.process_time()
 characters = pieces = longest = 0
-for chunk in sources.read_chunks('file', pathlib.Path(sys.argv[1]), 'text'):
+for chunk in text_files.read_chunks('file', pathlib.Path(sys.argv[1]), 'text'):
     characters += len(chunk.text)
     pieces += 1
     longest = max(longest, len(chunk.text))

@@ -30,7 +30,7 @@ from nplm_jax.apps.filter.documents import kind_of
 from nplm_jax.apps.filter.selection import Bound
 from nplm_jax.cli.outputs import EXISTS, require_writable
 from nplm_jax.cli.parser import Parser
-from nplm_jax.data import formats, sources
+from nplm_jax.data import formats, text_files
 from nplm_jax.reporting.text import to_json
 from nplm_jax.runs import signals
 from nplm_jax.runs.command_models import load_models
@@ -71,7 +71,7 @@ def main(flags: argparse.Namespace) -> None:
     if fault := formats.find_fault(flags.column):
         raise BadInput('--column', fault, value=flags.column)
     layout = documents.Layout(flags.field, flags.documents == 'paragraphs', flags.column)
-    files = [file for path in flags.files for file in sources.find_files('--text', path)]
+    files = [file for path in flags.files for file in text_files.find_files('--text', path)]
     has_columns = flags.field == 'text' or any(map(kind_of, files))
     require(has_columns, '--field', flags.field, 'needs .jsonl or .parquet; text has no columns')
     outputs = _plan_outputs(files, flags.output, flags.overwrite) if flags.output else {}

@@ -14,7 +14,7 @@ import tqdm
 from nplm_jax.apps.filter import documents
 from nplm_jax.apps.filter.distribution import Distribution, quantile
 from nplm_jax.apps.filter.documents import Batch, Layout
-from nplm_jax.data import sources
+from nplm_jax.data import text_files
 from nplm_jax.data.tokenizers.words import reading
 from nplm_jax.inference import scoring
 from nplm_jax.runs.command_models import LoadedModels
@@ -116,7 +116,7 @@ class Job:
         counts = collections.Counter[str]()
         known: dict[pathlib.Path, list[np.ndarray]] = {}
         written = []
-        with progress_bar(sum(map(sources.size, self.files)), 'scoring', ' bytes') as bar:
+        with progress_bar(sum(map(text_files.size, self.files)), 'scoring', ' bytes') as bar:
             if any(bound and bound.is_share for bound in (self.above, self.below)):
                 known = {file: [scores_D for _, scores_D in self._score(file, counts, bar)] for file in self.files}
             sorted_D = self.found.perplexities()

@@ -145,12 +145,12 @@ class CharacterTokenizer(ByteTokenizer):
         return [to_alphabet(character) for character in self.rules]
 
     def learn(
-        self, parts: Sequence[Callable[[], Iterable[TextChunk]]], parallel_map: Callable[..., Iterator[Any]]
+        self, texts: Sequence[Callable[[], Iterable[TextChunk]]], parallel_map: Callable[..., Iterator[Any]]
     ) -> Self:
         """Collects the characters of the training texts."""
         if self.rules:
             return self
-        characters = set().union(*parallel_map(self._find_characters, parts[0]()))
+        characters = set().union(*parallel_map(self._find_characters, texts[0]()))
         return dataclasses.replace(self, rules=tuple(sorted(c for c in characters if len(c.encode()) > 1)))
 
     def cut(self, strings: Sequence[str], known: Collection[str] | None = None) -> list[list[str]]:

@@ -62,7 +62,7 @@ class PieceTokenizer(ByteTokenizer):
         return [piece for piece, _ in self._scores if len(piece) > 1]
 
     def learn(
-        self, parts: Sequence[Callable[[], Iterable[TextChunk]]], parallel_map: Callable[..., Iterator[Any]]
+        self, texts: Sequence[Callable[[], Iterable[TextChunk]]], parallel_map: Callable[..., Iterator[Any]]
     ) -> Self:
         """Learns the pieces from the training texts.
 
@@ -72,7 +72,7 @@ class PieceTokenizer(ByteTokenizer):
         if self.rules:
             return self
         counts: collections.Counter[str] = collections.Counter()
-        for counted in parallel_map(self._count_strings, parts[0]()):
+        for counted in parallel_map(self._count_strings, texts[0]()):
             counts.update(counted)
         num_special = len(self.tokens) - len(ALPHABET)
         options = {'vocab_size': self.pieces - num_special, 'initial_alphabet': list(ALPHABET), 'show_progress': False}

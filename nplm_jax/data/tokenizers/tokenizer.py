@@ -82,12 +82,12 @@ class Tokenizer(Component, abc.ABC):
         return ' '.join(tokens)
 
     def learn(
-        self, parts: Sequence[Callable[[], Iterable[TextChunk]]], parallel_map: Callable[..., Iterator[Any]]
+        self, texts: Sequence[Callable[[], Iterable[TextChunk]]], parallel_map: Callable[..., Iterator[Any]]
     ) -> Self:
         """Returns the tokenizer trained on texts, or itself if it is trained or needs no training.
 
         Args:
-            parts: Functions that return the chunks of each part of a corpus, the training texts first.
+            texts: Functions that return the chunks of each text of a corpus, the training text first.
             parallel_map: A possibly parallel `map`. The mapped function takes a chunk and returns JSON-serializable
                 values or a set, which may arrive as a list.
         """

@@ -117,16 +117,16 @@ class WordTokenizer(Tokenizer):
         return detokenize(tokens) if clean_up else super().decode(tokens)
 
     def learn(
-        self, parts: Sequence[Callable[[], Iterable[TextChunk]]], parallel_map: Callable[..., Iterator[Any]]
+        self, texts: Sequence[Callable[[], Iterable[TextChunk]]], parallel_map: Callable[..., Iterator[Any]]
     ) -> Self:
-        """Finds the proper nouns of all parts together if `proper_nouns` is true.
+        """Finds the proper nouns of all texts together if `proper_nouns` is true.
 
         Raises:
             BadInput: No word is capitalised.
         """
         if not self.proper_nouns or self.names:
             return self
-        counted = parallel_map(self._count_capitals, (chunk for read in parts for chunk in read()))
+        counted = parallel_map(self._count_capitals, (chunk for read in texts for chunk in read()))
         counts = (Counts({(word, place): count for (word, place), count in items}) for items in counted)
         return dataclasses.replace(self, names=find_proper_nouns(counts))
 

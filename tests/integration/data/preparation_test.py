@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nplm_jax.config import plugins
-from nplm_jax.data import corpora, encoding, mapped_arrays, preparation, prepared_texts, sources
+from nplm_jax.data import corpora, encoding, mapped_arrays, preparation, prepared_texts, text_files
 from nplm_jax.data.tokenizers.tokenizer import TextChunk
 
 TEXT = "The dog's bone , 3.5 of them .\n\nMr Smith saw Mr Smith\n \nand the Dogs'\n\n\nI said , Mr Smith came\n"
@@ -37,8 +37,8 @@ def large(tmp_path, monkeypatch):
     monkeypatch.setattr(preparation, 'MIN_CACHED_BYTES', 100)
     monkeypatch.setattr(encoding, 'MAX_WORDS_IN_MEMORY', 50)
     monkeypatch.setattr(mapped_arrays, 'PART', 64)
-    monkeypatch.setattr(sources, 'CHUNK_CHARACTERS', 200)
-    monkeypatch.setattr(sources, '_PART_CHARACTERS', 100)
+    monkeypatch.setattr(text_files, 'CHUNK_CHARACTERS', 200)
+    monkeypatch.setattr(text_files, '_SEARCH_CHARACTERS', 100)
     words = np.random.default_rng(1).zipf(1.5, 600) % 40
     text = '\n\n'.join(' '.join(f'W{w}' for w in words[i : i + 20]) for i in range(0, 600, 20))
     (tmp_path / 'text.txt').write_text(text)
@@ -129,15 +129,15 @@ def test_killed_in_the_middle_leaves_nothing_that_is_used(large, tmp_path):
     script = (
         'import os, signal, sys\n'
         'from helpers import corpus_settings\n'
-        'from nplm_jax.data import corpora, preparation, sources\n'
-        'preparation.MIN_CACHED_BYTES, sources.CHUNK_CHARACTERS, sources._PART_CHARACTERS = 100, 200, 100\n'
-        'read_chunks = sources.read_chunks\n'
+        'from nplm_jax.data import corpora, preparation, text_files\n'
+        'preparation.MIN_CACHED_BYTES, text_files.CHUNK_CHARACTERS, text_files._SEARCH_CHARACTERS = 100, 200, 100\n'
+        'read_chunks = text_files.read_chunks\n'
         'def killed(*arguments):\n'
         '    for number, chunk in enumerate(read_chunks(*arguments)):\n'
         '        yield chunk\n'
         '        if number == 4:\n'
         '            os.kill(os.getpid(), signal.SIGKILL)\n'
-        'sources.read_chunks = killed\n'
+        'text_files.read_chunks = killed\n'
         "corpora.load(corpus_settings('text', path=sys.argv[1]))\n"
     )
     root = ROOT

@@ -4,7 +4,7 @@ import re
 import pytest
 from helpers import corpus_settings, numbers, one_line, refuses
 
-from nplm_jax.data import corpora, sources
+from nplm_jax.data import corpora, text_files
 from nplm_jax.data.stream import Span
 from nplm_jax.utils.errors import BadInput
 
@@ -44,7 +44,7 @@ def test_a_sentence_a_line_is_a_paragraph_a_line_and_is_told(tmp_path, capsys):
 
 
 def test_lines_of_a_text_in_several_pieces_are_paragraphs(tmp_path, monkeypatch):
-    monkeypatch.setattr(sources, 'CHUNK_CHARACTERS', 100)
+    monkeypatch.setattr(text_files, 'CHUNK_CHARACTERS', 100)
     (tmp_path / 'a.txt').write_text(LINES)
     (tmp_path / 'b.jsonl').write_text(json.dumps({'text': LINES}))
     for name in ('a.txt', 'b.jsonl'):

@@ -14,7 +14,7 @@ import pytest
 from helpers import corpus_settings, numbers, refuses
 
 from nplm_jax.config import plugins
-from nplm_jax.data import corpora, encoding, mapped_arrays, preparation, prepared_texts, sources, vocabulary
+from nplm_jax.data import corpora, encoding, mapped_arrays, preparation, prepared_texts, text_files, vocabulary
 from nplm_jax.data.tokenizers import cutting
 from nplm_jax.data.tokenizers.tokenizer import TextChunk
 from nplm_jax.data.tokenizers.words import WordTokenizer
@@ -37,8 +37,8 @@ def large(tmp_path, monkeypatch):
     monkeypatch.setattr(preparation, 'MIN_CACHED_BYTES', 100)
     monkeypatch.setattr(encoding, 'MAX_WORDS_IN_MEMORY', 50)
     monkeypatch.setattr(mapped_arrays, 'PART', 64)
-    monkeypatch.setattr(sources, 'CHUNK_CHARACTERS', 200)
-    monkeypatch.setattr(sources, '_PART_CHARACTERS', 100)
+    monkeypatch.setattr(text_files, 'CHUNK_CHARACTERS', 200)
+    monkeypatch.setattr(text_files, '_SEARCH_CHARACTERS', 100)
     words = np.random.default_rng(1).zipf(1.5, 600) % 40
     text = '\n\n'.join(' '.join(f'W{w}' for w in words[i : i + 20]) for i in range(0, 600, 20))
     (tmp_path / 'text.txt').write_text(text)
@@ -82,8 +82,8 @@ def test_lines_of_lmplz_are_those_of_the_file_whatever_its_chunks(tmp_path, monk
     lines = [' '.join(rng.choice(['a', 'b', '\u00a0', '\u2028', '\r'], k)) for k in rng.integers(0, 5, 300)]
     lines[40] = 'c ' * 90  # longer than a chunk
     (tmp_path / 'text.txt').write_text('\n'.join([*lines, '']), newline='')
-    monkeypatch.setattr(sources, 'CHUNK_CHARACTERS', 50)
-    monkeypatch.setattr(sources, '_PART_CHARACTERS', part)
+    monkeypatch.setattr(text_files, 'CHUNK_CHARACTERS', 50)
+    monkeypatch.setattr(text_files, '_SEARCH_CHARACTERS', part)
     corpus = corpora.load(corpus_settings('text', path=str(tmp_path / 'text.txt'), tokens='lmplz', lowercase=False))
     expected = [['<p>', *line.replace('\r', ' ').split(' ')] for line in lines]
     assert corpus.words == ['<text>', *(word for line in expected for word in line if word)]
@@ -143,13 +143,13 @@ def test_a_copy_of_the_same_bytes_is_not_cut_again(large, monkeypatch, capsys):
 
 
 def test_a_file_that_changes_meanwhile_is_one_line(large, monkeypatch):
-    read_chunks = sources.read_chunks
+    read_chunks = text_files.read_chunks
 
     def write_meanwhile(key, file, *choices):
         yield from read_chunks(key, file, *choices)
         file.write_text(file.read_text() + ' more')
 
-    monkeypatch.setattr(sources, 'read_chunks', write_meanwhile)
+    monkeypatch.setattr(text_files, 'read_chunks', write_meanwhile)
     with refuses('text.txt'):
         corpora.load(large)
     monkeypatch.undo()

@@ -21,15 +21,15 @@ from nplm_jax.utils.untrusted import decode_blocks, open_regular, read_json
 
 CHUNK_CHARACTERS = 2**20
 _BLOCK_BYTES = 2**18  # bytes per read
-_PART_CHARACTERS = 2**18  # characters between searches for a border
+_SEARCH_CHARACTERS = 2**18  # characters between searches for a border
 _WORD = re.compile(r'\S+', re.ASCII)
 
 
-class Part(NamedTuple):
-    """A part of a corpus: the whole corpus, or its training, validation or test texts.
+class TextSource(NamedTuple):
+    """The source of a text: a whole corpus, or its training, validation or test texts.
 
     Attributes:
-        read: Returns a new iterator over the chunks of the part.
+        read: Returns a new iterator over the chunks of the text.
         files: The user's files.
         choices: Everything else that determines the chunks.
         key: The config key of the files, for error messages; empty for a published corpus.
@@ -125,8 +125,8 @@ def read_chunks(
         elif kind == '.jsonl':
             rows = formats.read_json_lines(file, content, column)
         else:
-            parts = decode_blocks(name, iter(functools.partial(content.read, _BLOCK_BYTES), b''))
-            yield from cut(map(_separate_lines, parts) if lines else parts, keeps_empty)
+            blocks = decode_blocks(name, iter(functools.partial(content.read, _BLOCK_BYTES), b''))
+            yield from cut(map(_separate_lines, blocks) if lines else blocks, keeps_empty)
             return
         for row in rows:
             if row and not row.isspace():
@@ -169,14 +169,14 @@ def _separate_lines(text: str) -> str:
     return text.replace('\n', '\n\n')
 
 
-def cut(parts: Iterable[str], keeps_empty: bool = False) -> Iterator[TextChunk]:
-    """Cuts a text, given in parts of any length, into chunks; an empty text gives one empty chunk."""
+def cut(blocks: Iterable[str], keeps_empty: bool = False) -> Iterator[TextChunk]:
+    """Cuts a text, given in blocks of any length, into chunks; an empty text gives one empty chunk."""
     held: list[str] = []
     num_held, limit = 0, CHUNK_CHARACTERS
     begins_text = begins_paragraph = True
-    for part in parts:
-        for start in range(0, len(part), _PART_CHARACTERS):
-            held.append(part[start : start + _PART_CHARACTERS])
+    for block in blocks:
+        for start in range(0, len(block), _SEARCH_CHARACTERS):
+            held.append(block[start : start + _SEARCH_CHARACTERS])
             num_held += len(held[-1])
             if num_held < limit:
                 continue

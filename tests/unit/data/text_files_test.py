@@ -14,8 +14,8 @@ from helpers import refuses
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from nplm_jax.data import formats, sources
-from nplm_jax.data.sources import find_files, read_chunks, size
+from nplm_jax.data import formats, text_files
+from nplm_jax.data.text_files import find_files, read_chunks, size
 from nplm_jax.data.tokenizers import cutting
 from nplm_jax.data.tokenizers.tokenizer import TextChunk
 from nplm_jax.data.tokenizers.words import WordTokenizer
@@ -76,9 +76,9 @@ def zstd(data):
 def test_the_chunks_have_the_paragraphs_of_the_whole_text(parts, kind, size, part_size):
     text = ''.join(parts)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sources, 'CHUNK_CHARACTERS', size)
-        patch.setattr(sources, '_PART_CHARACTERS', part_size)
-        chunks = list(sources.cut(parts))
+        patch.setattr(text_files, 'CHUNK_CHARACTERS', size)
+        patch.setattr(text_files, '_SEARCH_CHARACTERS', part_size)
+        chunks = list(text_files.cut(parts))
     assert ''.join(chunk.text for chunk in chunks) == text
     assert [chunk.begins_text for chunk in chunks] == [True] + [False] * (len(chunks) - 1)
     assert paragraphs_of(chunks, kind) == cutting.paragraphs(WordTokenizer(kind), TextChunk(text, True))
@@ -93,9 +93,9 @@ def test_blocks_decode_to_the_text_wherever_they_split(text, has_mark, size):
 
 
 def test_a_piece_ends_at_a_blank_line_or_inside_a_long_paragraph_at_a_line_end(monkeypatch):
-    monkeypatch.setattr(sources, 'CHUNK_CHARACTERS', 8)
-    monkeypatch.setattr(sources, '_PART_CHARACTERS', 4)
-    chunks = list(sources.cut(['ab\n\ncd ef\ngh ij\nk lmnopqrstuv\n\nw xyz abc']))
+    monkeypatch.setattr(text_files, 'CHUNK_CHARACTERS', 8)
+    monkeypatch.setattr(text_files, '_SEARCH_CHARACTERS', 4)
+    chunks = list(text_files.cut(['ab\n\ncd ef\ngh ij\nk lmnopqrstuv\n\nw xyz abc']))
     assert chunks == [
         TextChunk('ab\n\n', True),
         TextChunk('cd ef\n', False),
@@ -140,7 +140,7 @@ def test_an_empty_file_is_an_empty_text(tmp_path, data):
 
 @pytest.mark.parametrize('suffix', ['.jsonl', '.v2.jsonl', '.jsonl.gz', '.jsonl.zst'])
 def test_each_line_of_json_is_a_text(tmp_path, suffix, monkeypatch):
-    monkeypatch.setattr(sources, 'CHUNK_CHARACTERS', 8)
+    monkeypatch.setattr(text_files, 'CHUNK_CHARACTERS', 8)
     rows = [
         {'text': 'a b'},
         {'n': [float('nan')], 'text': 'c\n\nd e f g h'},
