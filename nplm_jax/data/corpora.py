@@ -10,10 +10,10 @@ from typing import Any, NamedTuple, cast
 
 from nplm_jax.config import plugins
 from nplm_jax.config.sections import CorpusSettings
-from nplm_jax.data import brown, gutenberg, preparation, text_files, text_checks, wikitext2, wikitext103
+from nplm_jax.data import brown, gutenberg, preparation, text_checks, text_files, wikitext2, wikitext103
 from nplm_jax.data.dataset import Splits
-from nplm_jax.data.text_files import TextSource
 from nplm_jax.data.splitting import shorten_texts, split_stream, split_text
+from nplm_jax.data.text_files import TextSource
 from nplm_jax.data.tokenizers.tokenizer import TextChunk, Tokenizer
 from nplm_jax.data.tokenizers.words import WordTokenizer
 from nplm_jax.data.word_stream import WordStream

@@ -72,8 +72,8 @@ def digest(tokenizer: Tokenizer, types: Sequence[str], type_ids_T: np.ndarray) -
         type_ids_T: The tokens of the text as indices into `types`, int.
     """
     letters_K, total = [token_text.letters(tokenizer, token) for token in types], hashlib.sha256()
-    for part_L in mapped_arrays.parts(type_ids_T):
-        total.update(b''.join([letters_K[i] for i in part_L.tolist()]))
+    for chunk_L in mapped_arrays.chunks(type_ids_T):
+        total.update(b''.join([letters_K[i] for i in chunk_L.tolist()]))
     return total.hexdigest()
 
 
@@ -92,8 +92,8 @@ def identity(data: Dataset) -> str:
     Each word is preceded by its length in UTF-8 bytes, which makes the encoding of vocabularies unambiguous.
     """
     total = hashlib.sha256(f'nplm text {IDENTITY_FORMAT}\n'.encode())
-    for part_L in mapped_arrays.parts(data.tokens_T):
-        total.update(part_L.astype('<i4', copy=False).data)
+    for chunk_L in mapped_arrays.chunks(data.tokens_T):
+        total.update(chunk_L.astype('<i4', copy=False).data)
     for name, span in data.splits.items():
         total.update(f'{name} {span.start} {span.stop}\n'.encode())
     for word in data.vocabulary.words:
@@ -119,9 +119,9 @@ def measure(tokenizer: Tokenizer, types: Sequence[str], texts: Iterable[np.ndarr
             not begins_blank_K.all()
         ):  # a token without leading whitespace begins a word after one with trailing whitespace
             after_blank = True
-            for part_L in mapped_arrays.parts(type_ids_T):
-                after_blank_L = np.append(after_blank, ends_blank_K[part_L])
-                num_words += int(np.count_nonzero((has_text_K & ~begins_blank_K)[part_L] & after_blank_L[:-1]))
+            for chunk_L in mapped_arrays.chunks(type_ids_T):
+                after_blank_L = np.append(after_blank, ends_blank_K[chunk_L])
+                num_words += int(np.count_nonzero((has_text_K & ~begins_blank_K)[chunk_L] & after_blank_L[:-1]))
                 after_blank = after_blank_L[-1]
         sizes.append(Size(len(type_ids_T), num_words, int(counts_K @ characters_K), int(counts_K @ bytes_K)))
     return sizes

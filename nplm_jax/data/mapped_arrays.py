@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-PART = 2**22  # elements per chunk
+CHUNK_SIZE = 2**22  # elements per chunk
 
 
-def parts(array: np.ndarray) -> Iterator[np.ndarray]:
-    """Yields copies of consecutive chunks of an array, PART elements each."""
-    for start in range(0, len(array), PART):
-        yield np.array(array[start : start + PART])
+def chunks(array: np.ndarray) -> Iterator[np.ndarray]:
+    """Yields copies of consecutive chunks of an array, CHUNK_SIZE elements each."""
+    for start in range(0, len(array), CHUNK_SIZE):
+        yield np.array(array[start : start + CHUNK_SIZE])
         release(array)
 
 
@@ -33,6 +33,6 @@ def release(*arrays: Any) -> None:
 def bincount(ids: np.ndarray, minlength: int) -> np.ndarray:
     """Counts the occurrences of each id like `np.bincount`, but in chunks. int64."""
     counts = np.zeros(minlength, np.int64)
-    for part in parts(ids):
-        counts += np.bincount(part, minlength=minlength)
+    for chunk in chunks(ids):
+        counts += np.bincount(chunk, minlength=minlength)
     return counts

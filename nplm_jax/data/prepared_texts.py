@@ -95,8 +95,8 @@ def encode(type_ids_L: np.ndarray, token_ids_K: np.ndarray) -> np.ndarray:
     with locked(path.parent):
         if not path.exists():
             with open_atomically(path) as file:
-                for part_L in mapped_arrays.parts(type_ids_L):
-                    file.write(token_ids_K[part_L].data)
+                for chunk_L in mapped_arrays.chunks(type_ids_L):
+                    file.write(token_ids_K[chunk_L].data)
         return np.memmap(path, np.int32, 'r')
 
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from nplm_jax.config.sections import CorpusSettings
 from nplm_jax.data import text_files
-from nplm_jax.data.text_files import TextSource
 from nplm_jax.data.stream import BOUNDARY_TOKENS, Span
+from nplm_jax.data.text_files import TextSource
 from nplm_jax.data.word_stream import WordStream
 from nplm_jax.utils.errors import BadInput, require
 

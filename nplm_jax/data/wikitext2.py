@@ -14,8 +14,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from nplm_jax.data import download
-from nplm_jax.data.text_files import CHUNK_CHARACTERS
 from nplm_jax.data.stream import RARE
+from nplm_jax.data.text_files import CHUNK_CHARACTERS
 from nplm_jax.data.tokenizers.tokenizer import TextChunk
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand

@@ -59,12 +59,12 @@ class WordStream(NamedTuple):
         numbers, shortened = np.full(len(self.types), -1, np.int32), []
         used: list[int] = []  # the old number of each new one
         for start, size in zip([0, *itertools.accumulate(lengths)], kept):
-            for part_L in mapped_arrays.parts(self.type_ids_L[start : start + size]):
-                new, first = np.unique(part_L[numbers[part_L] < 0], return_index=True)
+            for chunk_L in mapped_arrays.chunks(self.type_ids_L[start : start + size]):
+                new, first = np.unique(chunk_L[numbers[chunk_L] < 0], return_index=True)
                 new = new[np.argsort(first)]  # in order of occurrence
                 numbers[new] = np.arange(len(used), len(used) + len(new))
                 used += new.tolist()
-                shortened.append(numbers[part_L])
+                shortened.append(numbers[chunk_L])
         return WordStream([self.types[i] for i in used], np.concatenate(shortened))
 
     def replace_types(self, parts: Sequence[Sequence[str]]) -> 'WordStream':

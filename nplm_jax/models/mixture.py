@@ -174,8 +174,8 @@ class CachedScores(LanguageModel):
         stream = self._stream
         if stream is None or stream[0] is not tokens_T or tokens_T.flags.writeable:
             digest = hashlib.sha256(tokens_T.dtype.str.encode())
-            for part_L in mapped_arrays.parts(tokens_T):
-                digest.update(part_L.data)
+            for chunk_L in mapped_arrays.chunks(tokens_T):
+                digest.update(chunk_L.data)
             self._stream = stream = tokens_T, digest.hexdigest()
         return stream[1]
 

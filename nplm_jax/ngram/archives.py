@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from nplm_jax.data.mapped_arrays import parts
+from nplm_jax.data.mapped_arrays import chunks
 from nplm_jax.utils.errors import BadInput
 from nplm_jax.utils.io import open_atomically
 from nplm_jax.utils.untrusted import open_regular, parse_json
@@ -40,8 +40,8 @@ def write(path: pathlib.Path, arrays: Mapping[str, np.ndarray], metadata: Mappin
     with open_atomically(path) as file:
         file.write(_pack(header))
         for array in by_width.values():
-            for part in parts(array):
-                data = part.tobytes()
+            for chunk in chunks(array):
+                data = chunk.tobytes()
                 file.write(data)
                 digest.update(data)
         digest.update(_pack(header))

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from nplm_jax.data.mapped_arrays import parts
+from nplm_jax.data.mapped_arrays import chunks
 from nplm_jax.executors import jobs, workers
 from nplm_jax.ngram.scratch import Scratch
 
@@ -32,8 +32,8 @@ class SharedScratch(Scratch):
             BadInput: The disk is full, or all workers are lost.
         """
         digest = hashlib.sha256()
-        for part_L in parts(words_L):
-            digest.update(part_L.data)
+        for chunk_L in chunks(words_L):
+            digest.update(chunk_L.data)
         with contextlib.ExitStack() as stack:
             folder = self.folder or pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
             choose = workers.current if self.folder else workers.here

@@ -18,7 +18,7 @@ from typing import IO, NamedTuple
 
 import numpy as np
 
-from nplm_jax.data.mapped_arrays import parts, release
+from nplm_jax.data.mapped_arrays import chunks, release
 from nplm_jax.ngram.integers import node_dtype, sort_with_order, stable_order
 from nplm_jax.ngram.scratch import Scratch, blocks
 
@@ -117,8 +117,8 @@ def sort_ngrams(words_L: np.ndarray, n: int, vocabulary_size: int, scratch: Scra
 def _save_words(words_L: np.ndarray, file: IO[bytes]) -> None:
     """Writes words as .npy, chunk by chunk."""
     np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(words_L))
-    for part_L in parts(words_L):
-        file.write(part_L.data)
+    for chunk_L in chunks(words_L):
+        file.write(chunk_L.data)
 
 
 def _choose_bounds(words_L: np.ndarray, vocabulary_size: int, number: int) -> np.ndarray:

@@ -17,8 +17,8 @@ from nplm_jax.ngram.scratch import Scratch
 
 
 @dataclasses.dataclass
-class _Part:
-    """A component of the mixture, and its n-grams of the last mixed order.
+class _Member:
+    """A member of the mixture, and its n-grams of the last mixed order.
 
     Attributes:
         model: The model.
@@ -48,43 +48,47 @@ def interpolate(models: Sequence[BackoffModel], weights: Sequence[float]) -> Bac
         weights: The weight of each model; they sum to one.
     """
     words = np.arange(models[0].table.vocabulary_size)
-    parts = [_Part(model, words, words, np.asarray(model.log_p[0])) for model in models]
-    keys, log_p, suffixes = [words], [_mix([part.log_p for part in parts], weights)], np.zeros(len(words), np.int64)
+    members = [_Member(model, words, words, np.asarray(model.log_p[0])) for model in models]
+    keys, log_p, suffixes = (
+        [words],
+        [_mix([member.log_p for member in members], weights)],
+        np.zeros(len(words), np.int64),
+    )
     for k in range(2, max(model.n for model in models) + 1):
-        lower, of_parts = NgramTable(len(words), tuple(keys)), [part.keys(k) for part in parts]
-        keys.append(np.unique(np.concatenate(of_parts)))
+        lower, keys_by_member = NgramTable(len(words), tuple(keys)), [member.keys(k) for member in members]
+        keys.append(np.unique(np.concatenate(keys_by_member)))
         suffixes = find_suffixes(lower, k, keys[-1], suffixes)
-        for part, part_keys in zip(parts, of_parts):
-            union = np.searchsorted(keys[-1], part_keys)
+        for member, member_keys in zip(members, keys_by_member):
+            union = np.searchsorted(keys[-1], member_keys)
             nodes = np.full(len(keys[-1]), -1)
             nodes[union] = np.arange(len(union))
-            part.log_p = _score(part, lower, k, keys[-1], nodes, suffixes)
-            part.union, part.nodes = union, nodes
-        log_p.append(_mix([part.log_p for part in parts], weights))
+            member.log_p = _score(member, lower, k, keys[-1], nodes, suffixes)
+            member.union, member.nodes = union, nodes
+        log_p.append(_mix([member.log_p for member in members], weights))
     return normalize(NgramTable(len(words), tuple(keys)), log_p, Scratch())
 
 
 def _score(
-    part: _Part, lower: NgramTable, order: int, keys: np.ndarray, nodes: np.ndarray, suffixes: np.ndarray
+    member: _Member, lower: NgramTable, order: int, keys: np.ndarray, nodes: np.ndarray, suffixes: np.ndarray
 ) -> np.ndarray:
     """Returns log P of n-grams of the mixture according to a model, nats.
 
     Args:
-        part: The model.
+        member: The member.
         lower: The mixture's n-grams of the lower orders.
         order: The order.
         keys: The keys of the n-grams.
         nodes: The node of each n-gram in the model, or -1.
         suffixes: The suffix node of each n-gram in `lower`, or -1.
     """
-    model, (contexts, words) = part.model, np.divmod(keys, lower.vocabulary_size)
-    log_p, missing = part.log_p[suffixes], np.flatnonzero(suffixes < 0)
+    model, (contexts, words) = member.model, np.divmod(keys, lower.vocabulary_size)
+    log_p, missing = member.log_p[suffixes], np.flatnonzero(suffixes < 0)
     if len(missing):
         words_BxK = np.column_stack([ngram_words(lower, order - 1, contexts[missing]), words[missing]])
         log_p[missing] = log_p_of_words(model, words_BxK[:, 1:])
     if order > model.n:
         return log_p
-    old_contexts = part.nodes[contexts]
+    old_contexts = member.nodes[contexts]
     backed_off = log_p + np.where(old_contexts >= 0, take(model.log_b[order - 2], old_contexts), 0)
     return np.where(nodes >= 0, take(model.log_p[order - 1], nodes), backed_off)
 
@@ -92,4 +96,4 @@ def _score(
 def _mix(log_p: Sequence[np.ndarray], weights: Sequence[float]) -> np.ndarray:
     """Returns the log of the weighted sum of probabilities, nats."""
     with np.errstate(divide='ignore'):
-        return np.log(sum(weight * np.exp(part) for weight, part in zip(weights, log_p)))
+        return np.log(sum(weight * np.exp(log_p_N) for weight, log_p_N in zip(weights, log_p)))

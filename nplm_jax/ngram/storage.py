@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from nplm_jax.data.mapped_arrays import parts
+from nplm_jax.data.mapped_arrays import chunks
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.models.mixture import Mixture
 from nplm_jax.ngram import archives
@@ -144,10 +144,10 @@ def _check_table(table: Any) -> int:
         _check(table.size(k - 1) * size < 2**63, f'the n-grams of order {k} cannot be packed')
         _check_vector(f'keys.{k}', keys, 'i', low=0, high=table.size(k - 1) * size - 1)
         before = -1
-        for part in parts(keys):
-            is_sorted = part[0] > before and bool((part[1:] > part[:-1]).all())
+        for chunk in chunks(keys):
+            is_sorted = chunk[0] > before and bool((chunk[1:] > chunk[:-1]).all())
             _check(is_sorted, f'keys.{k} is not sorted')
-            before = int(part[-1])
+            before = int(chunk[-1])
     return size
 
 
@@ -157,8 +157,8 @@ def _check_vector(
     """Checks the shape, the kind of dtype and the range of an array."""
     is_vector = isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind == kind
     _check(is_vector and size in (None, len(values)), f'{name} has a wrong shape or type')
-    for part in parts(values):
-        _check(bool(((part >= low) & (part <= high)).all()), f'{name} has a number out of range')  # or NaN
+    for chunk in chunks(values):
+        _check(bool(((chunk >= low) & (chunk <= high)).all()), f'{name} has a number out of range')  # or NaN
 
 
 def _check(condition: bool, what: str) -> None:

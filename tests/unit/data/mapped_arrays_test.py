@@ -8,15 +8,15 @@ from nplm_jax.data import mapped_arrays
 
 @pytest.fixture
 def mapped(tmp_path, monkeypatch):
-    monkeypatch.setattr(mapped_arrays, 'PART', 7)
+    monkeypatch.setattr(mapped_arrays, 'CHUNK_SIZE', 7)
     np.random.default_rng(0).integers(0, 5, 100, np.int32).tofile(tmp_path / 'a')
     return np.memmap(tmp_path / 'a', np.int32, 'r')
 
 
 def test_parts_are_the_array(mapped):
-    parts = list(mapped_arrays.parts(mapped))
-    assert [len(part) for part in parts] == [7] * 14 + [2]
-    np.testing.assert_array_equal(np.concatenate(parts), mapped)
+    chunks = list(mapped_arrays.chunks(mapped))
+    assert [len(chunk) for chunk in chunks] == [7] * 14 + [2]
+    np.testing.assert_array_equal(np.concatenate(chunks), mapped)
 
 
 def test_counts_are_numpys(mapped):

@@ -36,7 +36,7 @@ def large(tmp_path, monkeypatch):
     monkeypatch.setenv('NPLM_JAX_CACHE', str(tmp_path / 'cache'))
     monkeypatch.setattr(preparation, 'MIN_CACHED_BYTES', 100)
     monkeypatch.setattr(encoding, 'MAX_WORDS_IN_MEMORY', 50)
-    monkeypatch.setattr(mapped_arrays, 'PART', 64)
+    monkeypatch.setattr(mapped_arrays, 'CHUNK_SIZE', 64)
     monkeypatch.setattr(text_files, 'CHUNK_CHARACTERS', 200)
     monkeypatch.setattr(text_files, '_SEARCH_CHARACTERS', 100)
     words = np.random.default_rng(1).zipf(1.5, 600) % 40

@@ -212,7 +212,7 @@ def test_kept_scores_are_those_of_the_stream_that_is_asked_for(is_writeable):
 def test_a_mapped_stream_is_read_once_for_its_digest(tmp_path, monkeypatch):
     np.array([1, 7, 8], np.int32).tofile(tmp_path / 'stream')
     mapped, read = np.memmap(tmp_path / 'stream', np.int32, 'r'), []
-    monkeypatch.setattr(mixture.mapped_arrays, 'parts', lambda array: read.append(array) or [np.array(array)])
+    monkeypatch.setattr(mixture.mapped_arrays, 'chunks', lambda array: read.append(array) or [np.array(array)])
     cached = mixture.CachedScores(FirstWords())
     assert [cached.score(mapped, Span(1, stop)).tolist() for stop in (2, 3)] == [[1], [1, 1]]
     assert len(read) == 1
