@@ -56,7 +56,7 @@ import numpy as np
 from nplm_jax.cli import scheduler
 from nplm_jax.cli.parser import TEXT_START, Parser
 from nplm_jax.data import unspaced_scripts
-from nplm_jax.data.dataset import Size
+from nplm_jax.data.dataset import TextSize
 from nplm_jax.data.encoding import measure
 from nplm_jax.data.tokenizers.token_text import spells
 from nplm_jax.data.tokenizers.tokenizer import Tokenizer
@@ -259,7 +259,7 @@ def summarize(
         num_words = sum(size.words for size in measure(tokenizer, types, np.split(type_ids_L, stops[:-1])))
         ends = len(texts) * scores_ends
         sizes = (sum(map(len, texts)) + ends, sum(len(text.encode()) for text in texts) + ends)
-        size = Size(total.tokens, num_words, *sizes)
+        size = TextSize(total.tokens, num_words, *sizes)
         numbers = per_unit(-total.log10_p * scoring.LOG_10, size)
         numbers = {key: number for key, number in numbers.items() if not math.isnan(number)}
         rows += [(key, number, key.replace('_', ' ').capitalize(), '.6f') for key, number in numbers.items()]

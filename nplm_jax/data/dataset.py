@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from nplm_jax.data.vocabulary import Vocabulary
 
 
-class Size(NamedTuple):
+class TextSize(NamedTuple):
     """The size of a text in tokens (including boundary tokens), words, characters and UTF-8 bytes."""
 
     tokens: int
@@ -66,7 +66,7 @@ class Dataset(Splits):
 
     tokens_T: np.ndarray
     vocabulary: 'Vocabulary'
-    sizes: Mapping[str, Size] = dataclasses.field(default_factory=dict)
+    sizes: Mapping[str, TextSize] = dataclasses.field(default_factory=dict)
     test_sha256: str = ''
     has_lines: bool = False
     by_lines: bool = False

@@ -12,7 +12,7 @@ import numpy as np
 from nplm_jax.config.sections import CorpusSettings
 from nplm_jax.data import mapped_arrays, prepared_texts, text_checks
 from nplm_jax.data.corpora import Corpus
-from nplm_jax.data.dataset import Dataset, Size
+from nplm_jax.data.dataset import Dataset, TextSize
 from nplm_jax.data.stream import BOUNDARY_TOKENS, SPECIAL_TOKENS, Span
 from nplm_jax.data.tokenizers import token_text
 from nplm_jax.data.tokenizers.tokenizer import Tokenizer, check_tokens
@@ -101,7 +101,7 @@ def identity(data: Dataset) -> str:
     return total.hexdigest()
 
 
-def measure(tokenizer: Tokenizer, types: Sequence[str], texts: Iterable[np.ndarray]) -> list[Size]:
+def measure(tokenizer: Tokenizer, types: Sequence[str], texts: Iterable[np.ndarray]) -> list[TextSize]:
     """Returns the sizes of texts. The first token of each text must begin a word.
 
     Args:
@@ -123,5 +123,5 @@ def measure(tokenizer: Tokenizer, types: Sequence[str], texts: Iterable[np.ndarr
                 after_blank_L = np.append(after_blank, ends_blank_K[chunk_L])
                 num_words += int(np.count_nonzero((has_text_K & ~begins_blank_K)[chunk_L] & after_blank_L[:-1]))
                 after_blank = after_blank_L[-1]
-        sizes.append(Size(len(type_ids_T), num_words, int(counts_K @ characters_K), int(counts_K @ bytes_K)))
+        sizes.append(TextSize(len(type_ids_T), num_words, int(counts_K @ characters_K), int(counts_K @ bytes_K)))
     return sizes

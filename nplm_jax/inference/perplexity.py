@@ -15,7 +15,7 @@ from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.utils.errors import NonFiniteError, require
 
 if TYPE_CHECKING:
-    from nplm_jax.data.dataset import Size
+    from nplm_jax.data.dataset import TextSize
 
 _SAMPLE_PARTS = 16  # maximum number of spans in a sample
 
@@ -50,7 +50,7 @@ def nll_to_perplexity(nll_per_word: float) -> float:
     return math.exp(nll_per_word) if nll_per_word < 709 else math.inf
 
 
-def per_unit(nll: float, size: 'Size') -> dict[str, float]:
+def per_unit(nll: float, size: 'TextSize') -> dict[str, float]:
     """Converts a total negative log-likelihood to units per word, per character and per byte of the text.
 
     Unlike perplexities per token, these units are comparable between models with different tokens.
@@ -64,8 +64,8 @@ def per_unit(nll: float, size: 'Size') -> dict[str, float]:
         is also nan for a text without spaces between words.
 
     Examples:
-        >>> from nplm_jax.data.dataset import Size
-        >>> per_unit(8 * math.log(2), Size(tokens=6, words=8, characters=8, utf8_bytes=16))
+        >>> from nplm_jax.data.dataset import TextSize
+        >>> per_unit(8 * math.log(2), TextSize(tokens=6, words=8, characters=8, utf8_bytes=16))
         {'perplexity_per_word': 2.0, 'bits_per_character': 1.0, 'bits_per_byte': 0.5}
     """
     bits, are_words = nll / math.log(2), has_words(size.words, size.characters)

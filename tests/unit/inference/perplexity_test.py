@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from helpers import make_model, numbers, refuses
 
-from nplm_jax.data.dataset import Size
+from nplm_jax.data.dataset import TextSize
 from nplm_jax.data.stream import Span
 from nplm_jax.inference import generation, perplexity
 from nplm_jax.inference.induction import induce
@@ -176,15 +176,15 @@ def test_a_sample_is_spread_over_the_span():
 
 
 def test_one_total_has_three_denominators():
-    size = Size(tokens=5, words=2, characters=6, utf8_bytes=8)
+    size = TextSize(tokens=5, words=2, characters=6, utf8_bytes=8)
     numbers = perplexity.per_unit(12 * math.log(2), size)
     assert numbers == pytest.approx({'perplexity_per_word': 64, 'bits_per_character': 2, 'bits_per_byte': 1.5})
     assert math.isinf(perplexity.per_unit(math.inf, size)['perplexity_per_word'])
-    assert all(map(math.isnan, perplexity.per_unit(1.0, Size(1, 0, 0, 0)).values()))
+    assert all(map(math.isnan, perplexity.per_unit(1.0, TextSize(1, 0, 0, 0)).values()))
 
 
 def test_a_text_without_blanks_has_bits_per_character_and_no_perplexity_per_word():
-    numbers = perplexity.per_unit(400.0, Size(tokens=200, words=1, characters=200, utf8_bytes=600))
+    numbers = perplexity.per_unit(400.0, TextSize(tokens=200, words=1, characters=200, utf8_bytes=600))
     assert math.isnan(numbers['perplexity_per_word']) and numbers['bits_per_character'] == pytest.approx(
         2 / math.log(2)
     )
