@@ -55,7 +55,7 @@ from nplm_jax.training import vmapped
 from nplm_jax.training.checkpoints import CheckpointStore
 from nplm_jax.training.flops import Cost
 from nplm_jax.training.milestones import Progress, Schedule
-from nplm_jax.training.step import Program, RunInputs, TrainState
+from nplm_jax.training.step import Program, StepInputs, TrainState
 from nplm_jax.training.train import Interrupted, fit
 from nplm_jax.training.training_run import Chunk, TrainingRun
 from nplm_jax.utils.errors import BadInput
@@ -216,11 +216,11 @@ def run_chunk(chunk: Chunk) -> tuple[TrainState, np.ndarray]:
 
 def start_training(
     settings: Settings, vocabulary_size: int, steps_per_epoch: int, params: Params | None = None
-) -> tuple[Program, TrainState, RunInputs]:
+) -> tuple[Program, TrainState, StepInputs]:
     """Returns the arguments of an update that needs no corpus; `params` takes the place of the initial parameters."""
     program = make_program(settings, network_from_settings(settings, vocabulary_size), steps_per_epoch)
     state = step_lib.init_state(program, settings.seed, settings.optimizer.hyperparams)
-    return program, state if params is None else state.replace(params=params), RunInputs()
+    return program, state if params is None else state.replace(params=params), StepInputs()
 
 
 def regulariser(params: Params, decay: float) -> jax.Array:

@@ -14,7 +14,7 @@ from nplm_jax.outputs.output_layer import SparseOutputLayer
 from nplm_jax.runs import plugin_contract
 from nplm_jax.runs.network_from_settings import network_from_settings
 from nplm_jax.runs.program_from_settings import make_program, make_schedule
-from nplm_jax.training.step import RunInputs
+from nplm_jax.training.step import StepInputs
 from nplm_jax.training.training_run import TrainingRun
 from nplm_jax.training.word_source import make_word_source
 from nplm_jax.utils.errors import require
@@ -42,7 +42,7 @@ def prepare_run(settings: Settings, data: dataset.Dataset, teachers: Sequence[Ne
     program = make_program(settings, network, schedule.steps_per_epoch, mesh)
     teacher_params = tuple(teacher.params for teacher in teachers)
     arrays = mesh.replicate((jax.tree.map(jnp.asarray, extras), teacher_params))
-    inputs = RunInputs(None, *arrays)
+    inputs = StepInputs(None, *arrays)
     return TrainingRun(
         train=settings.train,
         eval=settings.eval,

@@ -22,7 +22,7 @@ from tqdm import tqdm
 from nplm_jax.distributed.sharding import ONE_DEVICE
 from nplm_jax.training.chips import peak_flops
 from nplm_jax.training.optimizers import Hyperparams
-from nplm_jax.training.step import Program, RunInputs, TrainState, init_state, train_step
+from nplm_jax.training.step import Program, StepInputs, TrainState, init_state, train_step
 
 
 class Cost(NamedTuple):
@@ -54,7 +54,7 @@ class Cost(NamedTuple):
         return tqdm.format_sizeof(rates['flops_per_second'], 'FLOP/s') + share
 
 
-def cost_of(program: Program, hyperparams: Hyperparams, inputs: RunInputs) -> Cost:
+def cost_of(program: Program, hyperparams: Hyperparams, inputs: StepInputs) -> Cost:
     """Returns the cost of the updates of a program, counted from the update that training executes.
 
     Args:
@@ -73,7 +73,7 @@ def cost_of(program: Program, hyperparams: Hyperparams, inputs: RunInputs) -> Co
 
 
 @functools.partial(jax.jit, static_argnames='program')  # traced once for runs that train together
-def _update(program: Program, state: TrainState, positions_SxT: jax.Array, inputs: RunInputs) -> Any:
+def _update(program: Program, state: TrainState, positions_SxT: jax.Array, inputs: StepInputs) -> Any:
     return train_step(program, state, inputs.batch(program.network, positions_SxT))
 
 

@@ -52,7 +52,7 @@ class TrainState:
 
 
 @flax.struct.dataclass
-class RunInputs:
+class StepInputs:
     """The arrays read by every update of a run.
 
     Attributes:
@@ -202,7 +202,7 @@ def evaluation_params(program: Program, state: TrainState) -> Params:
 
 
 def train_steps(
-    program: Program, state: TrainState, positions_T: jax.Array, first: Any, num_steps: int, inputs: RunInputs
+    program: Program, state: TrainState, positions_T: jax.Array, first: Any, num_steps: int, inputs: StepInputs
 ) -> tuple[TrainState, jax.Array]:
     """Performs `num_steps` updates on consecutive elements of `positions_T`, starting at index `first`.
 

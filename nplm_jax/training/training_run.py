@@ -22,7 +22,7 @@ from nplm_jax.training import step as step_lib
 from nplm_jax.training.flops import Cost, cost_of
 from nplm_jax.training.milestones import Schedule
 from nplm_jax.training.optimizers import Hyperparams
-from nplm_jax.training.step import Program, RunInputs, TrainState
+from nplm_jax.training.step import Program, StepInputs, TrainState
 from nplm_jax.training.word_source import WordSource
 from nplm_jax.utils.errors import BadInput, first_line, is_out_of_memory
 
@@ -44,7 +44,7 @@ class Chunk(NamedTuple):
     positions_T: jax.Array
     first: jax.Array
     num_steps: int
-    inputs: RunInputs
+    inputs: StepInputs
 
 
 class ChunkResult(NamedTuple):
@@ -85,7 +85,7 @@ class TrainingRun:
     data: dataset.Dataset
     schedule: Schedule
     program: Program
-    inputs: RunInputs
+    inputs: StepInputs
     words: WordSource
     num_batched: int = 1
 

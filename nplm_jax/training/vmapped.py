@@ -17,7 +17,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from nplm_jax.data.stream import RARE_ID
-from nplm_jax.training.step import Program, RunInputs, TrainState, execute_steps, train_steps
+from nplm_jax.training.step import Program, StepInputs, TrainState, execute_steps, train_steps
 from nplm_jax.training.train import Interrupted, Trained, Training
 from nplm_jax.training.training_run import Chunk, ChunkResult, out_of_memory_as_bad_input
 from nplm_jax.utils.errors import BadInput, NonFiniteError
@@ -118,7 +118,7 @@ def _join_words(tokens: Sequence[jax.Array], num_context: int) -> tuple[np.ndarr
 
 @functools.partial(jax.jit, static_argnames=('program', 'mesh', 'num_steps'), donate_argnames='states')
 def _execute(
-    program: Program, mesh: Mesh, num_steps: int, states: TrainState, positions_RxT: jax.Array, inputs: RunInputs
+    program: Program, mesh: Mesh, num_steps: int, states: TrainState, positions_RxT: jax.Array, inputs: StepInputs
 ) -> tuple[TrainState, jax.Array]:
     """Executes `step.train_steps` for R runs that differ only in their states and positions.
 
@@ -127,7 +127,7 @@ def _execute(
     """
     runs, replicated = PartitionSpec(RUNS), PartitionSpec()
 
-    def train(state: TrainState, positions_T: jax.Array, inputs: RunInputs) -> tuple[TrainState, jax.Array]:
+    def train(state: TrainState, positions_T: jax.Array, inputs: StepInputs) -> tuple[TrainState, jax.Array]:
         return train_steps(program, state, positions_T, 0, num_steps, inputs)
 
     mapped = jax.shard_map(

@@ -111,7 +111,7 @@ def trace_update(
     state = jax.tree.map(lambda x, spec: _shape(x, NamedSharding(made.mesh, spec)), state, specs)
     extras = jax.eval_shape(lambda: jax.tree.map(jax.numpy.asarray, output.make_extras(_words(), num_words)))
     tokens_T = jax.ShapeDtypeStruct((max(CORPUS, NUM_STEPS * batch_size),), np.int32, sharding=everywhere)
-    inputs = step.RunInputs(tokens_T, put(extras))
+    inputs = step.StepInputs(tokens_T, put(extras))
     traced = step.execute_steps.trace(program, state, tokens_T, 0, NUM_STEPS, inputs)
     return Update(traced, batch_size, network, len(jax.tree.leaves(state.params)))
 

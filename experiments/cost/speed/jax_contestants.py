@@ -32,7 +32,7 @@ def ours(problem: Problem, precision: str) -> Turn:
     settings = config_lib.replace(problem.settings, {'output.precision': precision})
     program = _program(settings, problem)
     params = jax.tree.map(jnp.array, problem.params)
-    inputs = step.RunInputs(jnp.asarray(problem.tokens_T))
+    inputs = step.StepInputs(jnp.asarray(problem.tokens_T))
     opt_state = program.optimizer.init(params, settings.optimizer.hyperparams)
     state = step.TrainState(params, opt_state, jnp.zeros((), jnp.int32), jnp.int32(settings.seed))
     positions_T = jnp.asarray(problem.positions_SxB.ravel())

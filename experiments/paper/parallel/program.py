@@ -40,7 +40,7 @@ def compile_update(model: Any, num_words: int, batch_size: int, data: int, model
     program = make_program(settings, network_from_settings(settings, num_words), 1, mesh)
     state = step_lib.init_state(program, settings.seed, settings.optimizer.hyperparams)
     tokens_T = mesh.replicate(jnp.zeros(2 * batch_size, jnp.int32))
-    inputs = step_lib.RunInputs(tokens_T)
+    inputs = step_lib.StepInputs(tokens_T)
     return step_lib.execute_steps.lower(program, state, tokens_T, 0, 1, inputs).compile()
 
 
