@@ -44,8 +44,8 @@ def paddings_of(network: Network) -> tuple[tuple[str, float], ...]:
 def updates_rows(settings: Settings) -> bool:
     """Returns whether a sparse loss updates only the rows that it reads (`Rule.updates_rows`).
 
-    Within a chunk of updates, weight decay and the running average shrink the factors of `deferred_decay.Scales`. If
-    these might underflow, updates are dense.
+    Within a chunk of updates, weight decay and the running average shrink the factors of `DeferredScaling`. If these
+    might underflow, updates are dense.
     """
     rule, train = settings.optimizer, settings.train
     smallest = min(1 - rule.peak_table_rate(train.batch_size) * rule.decay, train.average or 1.0)

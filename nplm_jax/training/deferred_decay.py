@@ -1,8 +1,8 @@
 """Deferred weight decay and averaging of tables with sparse updates.
 
 Weight decay and running averages change all rows in every update. Within a chunk of updates, a table is therefore
-represented by an array and a factor (`Scales`). Decay changes only the factor, and an update touches few rows. The
-result is exact.
+represented by an array and a factor (`DeferredScaling`). Decay changes only the factor, and an update touches few rows.
+The result is exact.
 """
 
 import dataclasses
@@ -17,20 +17,20 @@ from nplm_jax.outputs.output_layer import Params
 
 
 @flax.struct.dataclass
-class Scales:
+class DeferredScaling:
     """Factors that defer the weight decay and averaging of tables to the end of a chunk of updates.
 
-    The value of a table is weights * array. Its running average is kept * average array + added * array.
+    The value of a table is scale * array. Its average is average_scale * average array + average_weight * array.
 
     Attributes:
-        weights: Table name -> factor, float32.
-        kept: The common factor of all averages, float32.
-        added: Table name -> factor, float32.
+        scales: Table name -> scale, float32.
+        average_scale: The common factor of all averages, float32.
+        average_weights: Table name -> average weight, float32.
     """
 
-    weights: dict[str, jax.Array]
-    kept: jax.Array
-    added: dict[str, jax.Array]
+    scales: dict[str, jax.Array]
+    average_scale: jax.Array
+    average_weights: dict[str, jax.Array]
 
     @classmethod
     def start(cls, network: Network) -> Self:
@@ -39,11 +39,11 @@ class Scales:
         return cls(dict.fromkeys(tables, jnp.ones(())), jnp.ones(()), dict.fromkeys(tables, jnp.zeros(())))
 
     def update(
-        self, params: Params, average: Params | None, updates: Params, ids: dict[str, Any], factor: Any, kept: Any
+        self, params: Params, average: Params | None, updates: Params, ids: dict[str, Any], factor: Any, decay: Any
     ) -> tuple[Self, Params, Params | None]:
-        """Computes params = factor * params + updates and average = kept * average + (1 - kept) * params.
+        """Computes params = factor * params + updates and average = decay * average + (1 - decay) * params.
 
-        The factor applies only to the matrices in `weights`.
+        The factor applies only to the matrices in `scales`.
 
         Args:
             params: The parameters, with tables represented by their arrays.
@@ -51,33 +51,34 @@ class Scales:
             updates: The updates, structured like the result of `row_gradients`.
             ids: Table name -> indices of the updated rows, see `row_gradients`.
             factor: The factor of matrix-valued tables.
-            kept: The decay of the average.
+            decay: The decay of the average.
 
         Returns:
             The new factors, parameters and average.
         """
-        weights = {name: w * factor if params[name].ndim > 1 else w for name, w in self.weights.items()}
-        updates = updates | {name: updates[name] / weights[name] for name in ids}
+        scales = {name: c * factor if params[name].ndim > 1 else c for name, c in self.scales.items()}
+        updates = updates | {name: updates[name] / scales[name] for name in ids}
         params = add_rows(params, updates, ids)
         if average is None:
-            return dataclasses.replace(self, weights=weights), params, None
-        mixed = {name: mix(kept, average[name], params[name]) for name in params if name not in ids}
+            return dataclasses.replace(self, scales=scales), params, None
+        mixed = {name: mix(decay, average[name], params[name]) for name in params if name not in ids}
         tables = {name: average[name] for name in ids}
-        corrections = {name: -self.added[name] / self.kept * updates[name] for name in ids}
-        added = {name: kept * old + (1 - kept) * weights[name] for name, old in self.added.items()}
-        scales = dataclasses.replace(self, weights=weights, kept=kept * self.kept, added=added)
-        return scales, params, mixed | add_rows(tables, corrections, ids)
+        corrections = {name: -self.average_weights[name] / self.average_scale * updates[name] for name in ids}
+        weights = {name: decay * old + (1 - decay) * scales[name] for name, old in self.average_weights.items()}
+        deferred = type(self)(scales, decay * self.average_scale, weights)
+        return deferred, params, mixed | add_rows(tables, corrections, ids)
 
     def apply(self, params: Params, average: Params | None) -> tuple[Params, Params | None]:
         """Applies the deferred factors. Returns the actual parameters and average."""
         if average is not None:
-            average = average | {name: self.kept * average[name] + q * params[name] for name, q in self.added.items()}
-        return params | {name: w * params[name] for name, w in self.weights.items() if params[name].ndim > 1}, average
+            weights = self.average_weights.items()
+            average = average | {name: self.average_scale * average[name] + w * params[name] for name, w in weights}
+        return params | {name: c * params[name] for name, c in self.scales.items() if params[name].ndim > 1}, average
 
 
-def mix(kept: Any, old: Any, new: Any) -> Any:
-    """Returns kept * old + (1 - kept) * new, leaf by leaf."""
-    return jax.tree.map(lambda a, b: kept * a + (1 - kept) * b, old, new)
+def mix(decay: Any, old: Any, new: Any) -> Any:
+    """Returns decay * old + (1 - decay) * new, leaf by leaf."""
+    return jax.tree.map(lambda a, b: decay * a + (1 - decay) * b, old, new)
 
 
 def add_rows(params: Params, updates: Params, ids: dict[str, Any]) -> Params:

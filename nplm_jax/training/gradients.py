@@ -18,7 +18,7 @@ from nplm_jax.models.body import State
 from nplm_jax.models.network import Network
 from nplm_jax.nn import Keys
 from nplm_jax.outputs.output_layer import EMBEDDING, Params, Rows, View, view_rows
-from nplm_jax.training.deferred_decay import Scales
+from nplm_jax.training.deferred_decay import DeferredScaling
 
 
 class Gradients(NamedTuple):
@@ -45,7 +45,7 @@ def gradients(
     sharding: MeshSharding = ONE_DEVICE,
     num_microbatches: int = 1,
     output_state: Any = None,
-    scales: Scales | None = None,
+    deferred: DeferredScaling | None = None,
 ) -> Gradients:
     """Computes the gradients of the loss over the batch of all devices, without the weight-decay term R.
 
@@ -61,7 +61,7 @@ def gradients(
         sharding: The sharding of the parameters and the batch.
         num_microbatches: The number of microbatches; see `accumulate`.
         output_state: The state of the output layer.
-        scales: Factors of the tables; None if the arrays hold the actual values.
+        deferred: Factors of the tables; None if the arrays hold the actual values.
     """
     key, key_rows = (None, None) if key is None else jax.random.split(key)
     rows = network.output.rows(batch, key_rows, output_state)
@@ -69,7 +69,7 @@ def gradients(
     if rows is not None:
         # Replicated: otherwise XLA also divides the row numbers, and finally sums whole arrays of V rows.
         rows, batch = constrain_replicated((rows, batch), sharding)
-        view = sparse_view(params, network, batch, rows, scales, sharding)
+        view = sparse_view(params, network, batch, rows, deferred, sharding)
 
     def device_loss(
         shared: Params, streams: Any, replicated: Any, axes: MeshAxes = NO_AXES
@@ -101,7 +101,7 @@ def gradients(
 
 
 def sparse_view(
-    params: Params, network: Network, batch: Batch, rows: Rows, scales: Scales | None, sharding: MeshSharding
+    params: Params, network: Network, batch: Batch, rows: Rows, deferred: DeferredScaling | None, sharding: MeshSharding
 ) -> View:
     """Returns the table rows that a sparse loss reads, and the other parameters, on every device.
 
@@ -112,7 +112,7 @@ def sparse_view(
     view = view_rows(params, tables, rows)
 
     def scale(name: str, rows: jax.Array) -> jax.Array:
-        return rows if scales is None else scales.weights[name] * rows
+        return rows if deferred is None else deferred.scales[name] * rows
 
     others = {name: value for name, value in params.items() if name != EMBEDDING and name not in tables}
     shared = others | {name: scale(name, view.shared[name]) for name in tables}

@@ -20,7 +20,7 @@ from nplm_jax.models.body import State
 from nplm_jax.models.network import Network
 from nplm_jax.outputs.output_layer import BIAS, Params, SparseOutputLayer
 from nplm_jax.training import optimizer_plugin, sparse_rows
-from nplm_jax.training.deferred_decay import Scales, mix
+from nplm_jax.training.deferred_decay import DeferredScaling, mix
 from nplm_jax.training.gradients import Gradients, gradients
 from nplm_jax.training.optimizers import Hyperparams, Optimizer
 from nplm_jax.utils.errors import require
@@ -38,7 +38,7 @@ class TrainState:
         carry: The state of the streams for the next update; see `Network.start`.
         average: The running average of the parameters; None if `train.average` is 0.
         output_state: The state of the output layer; None for stateless layers.
-        scales: Factors of the tables within a chunk of sparse updates; None if the arrays hold the actual values.
+        deferred: Factors of the tables within a chunk of sparse updates; None if the arrays hold the actual values.
     """
 
     params: Params
@@ -48,7 +48,7 @@ class TrainState:
     carry: State = None
     average: Params | None = None
     output_state: Any = None
-    scales: Scales | None = None
+    deferred: DeferredScaling | None = None
 
 
 @flax.struct.dataclass
@@ -163,27 +163,28 @@ def _train_step(program: Program, state: TrainState, batch: Batch) -> tuple[Trai
     start = network.start(len(batch.ids_SxL))
     carry = jax.tree.map(lambda first, carried: jnp.where(starts_epoch, first, carried), start, state.carry)
     args = state.params, network, batch, carry, key, program.sharding, program.num_microbatches
-    found = gradients(*args, state.output_state, state.scales)
+    found = gradients(*args, state.output_state, state.deferred)
     return apply_gradients(program, state, batch, found), found.nll
 
 
 def apply_gradients(program: Program, state: TrainState, batch: Batch, gradients: Gradients) -> TrainState:
-    """Returns the state after an update with the given gradients. Scatters rows if `state.scales` is not None."""
+    """Returns the state after an update with the given gradients. Scatters rows if `state.deferred` is not None."""
     view, network = gradients.view, program.network
     optimizer, sharding, step = program.optimizer, program.sharding, state.step
-    kept, scales = average_decay_at(program, step), state.scales
-    if scales is None:
+    average_decay, deferred = average_decay_at(program, step), state.deferred
+    if deferred is None:
         grads = view.shared
         if view.rows is not None:
             grads = sparse_rows.scatter_to_dense(view, batch, state.params, network, sharding)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params, step=step)
         params = optax.apply_updates(state.params, updates)
-        average = None if state.average is None else mix(kept, state.average, params)
+        average = None if state.average is None else mix(average_decay, state.average, params)
     else:
         grads, rows = sparse_rows.row_gradients(view, batch, state.params, network, sharding, optimizer.rule.sums_rows)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params, rows=rows, step=step)
         factor = optimizer.table_factor(state.opt_state, step)
-        scales, params, average = scales.update(state.params, state.average, updates, rows, factor, kept)
+        args = state.params, state.average, updates, rows, factor, average_decay
+        deferred, params, average = deferred.update(*args)
     output_state = state.output_state
     if output_state is not None:
         assert view.rows is not None
@@ -191,7 +192,7 @@ def apply_gradients(program: Program, state: TrainState, batch: Batch, gradients
         output = cast(SparseOutputLayer, network.output)
         output_state = output.update_state(output_state, batch, view.rows, bias_grads)
     state = TrainState(params, opt_state, step + 1, state.seed, gradients.carry, average, output_state)
-    return dataclasses.replace(constrain(state, sharding), scales=scales)
+    return dataclasses.replace(constrain(state, sharding), deferred=deferred)
 
 
 def evaluation_params(program: Program, state: TrainState) -> Params:
@@ -222,12 +223,12 @@ def train_steps(
         average = jax.tree.map(lambda a, b: jnp.where(starts_average, b, a), state.average, state.params)
         state = dataclasses.replace(state, average=average)
     if program.scatters_updates:
-        state = dataclasses.replace(state, scales=Scales.start(program.network))
+        state = dataclasses.replace(state, deferred=DeferredScaling.start(program.network))
     positions_T = jax.lax.dynamic_slice(positions_T, (first,), (num_steps * program.batch_size,))
     state, nll_S = jax.lax.scan(step, state, positions_T.reshape(num_steps, -1, program.network.layout.bptt_length))
-    if state.scales is not None:
-        params, average = state.scales.apply(state.params, state.average)
-        state = constrain(dataclasses.replace(state, params=params, average=average, scales=None), program.sharding)
+    if state.deferred is not None:
+        params, average = state.deferred.apply(state.params, state.average)
+        state = constrain(dataclasses.replace(state, params=params, average=average, deferred=None), program.sharding)
     return state, nll_S
 
 
