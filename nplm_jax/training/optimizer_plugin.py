@@ -54,7 +54,7 @@ def load(name: str, factory: Callable[..., Any], options: Mapping[str, Any]) -> 
 
 
 def transformation(
-    make: Factory, rate: Any, decay: Callable[[jax.Array], Any], rows_are_outputs: tuple[str, ...]
+    make: Factory, rate: Any, decay: Callable[[jax.Array], Any], out_in_matrices: tuple[str, ...]
 ) -> optax.GradientTransformationExtraArgs:
     """Wraps the transformation of a plug-in: converts matrices to (in, out) and adds weight decay.
 
@@ -65,17 +65,17 @@ def transformation(
         make: The plug-in.
         rate: The learning rate, a number or a schedule.
         decay: The function step -> learning rate times decay coefficient.
-        rows_are_outputs: The names of the matrices stored as (out, in); see `Tables.units`.
+        out_in_matrices: The names of the matrices stored as (out, in); see `Tables.units`.
     """
     rule = make(rate)
 
     def init(params: Params) -> optax.OptState:
-        return rule.init(_in_by_out(params, rows_are_outputs))
+        return rule.init(_in_by_out(params, out_in_matrices))
 
     def update(
         updates: Any, state: optax.OptState, params: Params | None = None, *, step: jax.Array, **extra: Any
     ) -> tuple[Any, optax.OptState]:
-        updates, params = (_in_by_out(tree, rows_are_outputs) for tree in (updates, _without_padding(params)))
+        updates, params = (_in_by_out(tree, out_in_matrices) for tree in (updates, _without_padding(params)))
         share = decay(step)
 
         def shrink(new: jax.Array, old: jax.Array) -> jax.Array:
@@ -87,7 +87,7 @@ def transformation(
         updates, new_state = rule.update(updates, state, params, step=step, **extra)
         updates = jax.tree.map(shrink, updates, params)
         new_state = jax.tree.map(shrink_copies, new_state, state, is_leaf=_is_schedule_free)
-        return _in_by_out(updates, rows_are_outputs), new_state
+        return _in_by_out(updates, out_in_matrices), new_state
 
     return optax.GradientTransformationExtraArgs(init, update)
 
@@ -97,7 +97,7 @@ def _without_padding(params: Params | None) -> Params | None:
     return jax.tree.map(lambda x: jnp.where(x == PADDING_BIAS, 0, x) if x.ndim == 1 else x, params)
 
 
-def evaluation_params(opt_state: optax.OptState, params: Params, rows_are_outputs: tuple[str, ...]) -> Params:
+def evaluation_params(opt_state: optax.OptState, params: Params, out_in_matrices: tuple[str, ...]) -> Params:
     """Returns the parameters to evaluate, with `optax.contrib.schedule_free_eval_params` if schedule-free."""
     for state in filter(_is_schedule_free, jax.tree.leaves(opt_state, is_leaf=_is_schedule_free)):
 
@@ -106,7 +106,7 @@ def evaluation_params(opt_state: optax.OptState, params: Params, rows_are_output
                 return param
             return optax.contrib.schedule_free_eval_params(state._replace(z=z), param)
 
-        params = jax.tree.map(of_leaf, _in_by_out(state.z, rows_are_outputs), params, is_leaf=_is_masked)
+        params = jax.tree.map(of_leaf, _in_by_out(state.z, out_in_matrices), params, is_leaf=_is_masked)
     return params
 
 
@@ -123,10 +123,10 @@ def _is_masked(node: Any) -> bool:
     return isinstance(node, optax.MaskedNode)
 
 
-def _in_by_out(tree: Any, rows_are_outputs: tuple[str, ...]) -> Any:
+def _in_by_out(tree: Any, out_in_matrices: tuple[str, ...]) -> Any:
     """Transposes the named matrices. The function is its own inverse."""
 
     def transpose(path: tuple[Any, ...], leaf: jax.Array) -> jax.Array:
-        return jnp.swapaxes(leaf, -1, -2) if getattr(path[-1], 'key', None) in rows_are_outputs else leaf
+        return jnp.swapaxes(leaf, -1, -2) if getattr(path[-1], 'key', None) in out_in_matrices else leaf
 
     return jax.tree.map_with_path(transpose, tree)

@@ -79,14 +79,14 @@ class Rule(Component, abc.ABC):
         return [transformations.clip_by_global_norm(self.clip_norm)] if self.clip_norm else []
 
     def chain(
-        self, schedule: optax.Schedule, tables: tuple[str, ...], rows_are_outputs: tuple[str, ...]
+        self, schedule: optax.Schedule, tables: tuple[str, ...], out_in_matrices: tuple[str, ...]
     ) -> optax.GradientTransformationExtraArgs:
         """Returns the complete update as an Optax chain: weight decay, clipping, the result of `make`, and the rate.
 
         Args:
             schedule: The function step -> rate.
             tables: The names of the parameters that are updated as tables.
-            rows_are_outputs: The names of the matrices stored as (out, in); see `Tables.units`.
+            out_in_matrices: The names of the matrices stored as (out, in); see `Tables.units`.
         """
         direction, decay_link = self.make(), transformations.add_weight_decay(self.decay)
         if isinstance(direction, dict):
@@ -225,14 +225,14 @@ class Optimizer:
         total_steps: The number of updates of the run.
         batch_size: Words per update.
         tables: The names of the parameters that are updated as tables; see `Tables.all`.
-        rows_are_outputs: The names of the matrices stored as (out, in); see `Tables.units`.
+        out_in_matrices: The names of the matrices stored as (out, in); see `Tables.units`.
     """
 
     rule: Rule
     total_steps: int
     batch_size: int
     tables: tuple[str, ...]
-    rows_are_outputs: tuple[str, ...]
+    out_in_matrices: tuple[str, ...]
 
     def init(self, params: Any, hyperparams: Hyperparams) -> optax.OptState:
         """Returns the initial state, with the traced values in its field `hyperparams`."""
@@ -267,7 +267,7 @@ class Optimizer:
     def _inject(self, hyperparams: Hyperparams) -> optax.GradientTransformationExtraArgs:
         def chain(**hyperparams: Any) -> optax.GradientTransformationExtraArgs:
             rule = self._rule(hyperparams)
-            return rule.chain(self._learning_rate(rule), self.tables, self.rows_are_outputs)
+            return rule.chain(self._learning_rate(rule), self.tables, self.out_in_matrices)
 
         names = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in hyperparams]
         chain.__signature__ = inspect.Signature(names)  # type: ignore[attr-defined]  # read by Optax
@@ -275,11 +275,11 @@ class Optimizer:
 
 
 def make_optimizer(
-    rule: Rule, total_steps: int, batch_size: int, tables: tuple[str, ...], rows_are_outputs: tuple[str, ...] = ()
+    rule: Rule, total_steps: int, batch_size: int, tables: tuple[str, ...], out_in_matrices: tuple[str, ...] = ()
 ) -> Optimizer:
     """Returns the optimizer of a rule. See `Optimizer` for the arguments."""
     nothing: dict[str, Any] = dict.fromkeys(rule.traced)
-    return Optimizer(dataclasses.replace(rule, **nothing), total_steps, batch_size, tables, rows_are_outputs)
+    return Optimizer(dataclasses.replace(rule, **nothing), total_steps, batch_size, tables, out_in_matrices)
 
 
 def label_parameters(params: Mapping[str, Any], tables: Collection[str]) -> dict[str, Any]:

@@ -52,7 +52,7 @@ class PluginRule(RowwiseAdam):
         return optimizer_plugin.load(self.name, self.options.function, self.options)
 
     def chain(
-        self, schedule: optax.Schedule, tables: tuple[str, ...], rows_are_outputs: tuple[str, ...]
+        self, schedule: optax.Schedule, tables: tuple[str, ...], out_in_matrices: tuple[str, ...]
     ) -> optax.GradientTransformationExtraArgs:
         """See `Rule.chain`.
 
@@ -64,7 +64,7 @@ class PluginRule(RowwiseAdam):
         def plugin(schedule: optax.Schedule) -> optax.GradientTransformationExtraArgs:
             decay_at = lambda step: schedule(step) * self.decay  # noqa: E731
             rate = schedule(0) if is_constant(self) else schedule
-            return optimizer_plugin.transformation(make, rate, decay_at, rows_are_outputs)
+            return optimizer_plugin.transformation(make, rate, decay_at, out_in_matrices)
 
         clip = self.clip()
         if self.tables == 'same' and table_rate == 1:
