@@ -63,12 +63,12 @@ class Rows(NamedTuple):
     Attributes:
         examples_BxL: Indices of the rows specific to each example, int32.
         shared_S: Indices of the rows shared by all examples, int32.
-        draws: Sampling metadata of each example, a pytree of arrays with B rows; None if the layer has none.
+        sample_info: Sampling metadata of each example, a pytree of arrays with B rows; None if the layer has none.
     """
 
     examples_BxL: jax.Array
     shared_S: jax.Array
-    draws: Any = None
+    sample_info: Any = None
 
 
 class View(NamedTuple):

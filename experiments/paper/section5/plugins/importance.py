@@ -84,7 +84,7 @@ class ImportanceSampling(softmax.Softmax, SparseOutputLayer):
     def loss(self, view: View, features: Features, batch: Batch, axis: str | None = None) -> Losses:
         """See `OutputLayer.loss`. Loss and mean NLL are the estimate whose gradient is the biased one."""
         assert view.rows is not None
-        y_BxL, draws = softmax.gathered_scores(view.examples, features), view.rows.draws
+        y_BxL, draws = softmax.gathered_scores(view.examples, features), view.rows.sample_info
         terms_BxL = y_BxL - draws.log_q_BxL - np.log(self.samples)
         if self.exact_target:
             is_target_BxL = draws.word_BxL == batch.targets_B[:, None]
@@ -102,7 +102,7 @@ class ImportanceSampling(softmax.Softmax, SparseOutputLayer):
         if state.added_G is None:
             return ProposalState(mean, step)
         proposal, previous_B = batch.extras, previous_words(batch.ids_SxL, weights_BxL)
-        weighted = previous_B, rows.draws, self.adaptation * weights_BxL
+        weighted = previous_B, rows.sample_info, self.adaptation * weights_BxL
         added_G = bigram_proposal.expected_counts(proposal, state.added_G, *weighted)
         refreshed = lambda: bigram_proposal.add_counts(proposal, added_G).edge_G - proposal.edge_G  # noqa: E731
         moved_G = jax.lax.cond(step % REFRESH_EVERY == 0, refreshed, lambda: state.moved_G)

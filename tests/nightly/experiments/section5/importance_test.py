@@ -139,7 +139,7 @@ def test_the_weights_of_a_batch_are_the_estimated_probabilities():
     terms, b_V, contexts_BxN, targets_B = problem()
     layer = ImportanceSampling(samples=12, exact_target=True, adaptation=0.0)
     rows, _ = draw(layer, contexts_BxN, targets_B, 0)
-    draws, (params, features) = rows.draws, named(terms, b_V)
+    draws, (params, features) = rows.sample_info, named(terms, b_V)
     per_example = {name: table[rows.examples_BxL] for name, table in params.items()}
 
     def loss(bias_BxL):
