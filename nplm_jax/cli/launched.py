@@ -111,7 +111,9 @@ def run_one(launch: Launch) -> None:
     """Runs the config, or the network that --minutes chooses."""
     config, corpus = launch.config, None
     if MINUTES.value is not None:
-        config, corpus = time_budget.resolve(config, launch.file, launch.overrides, MINUTES.value, launch.folder)
+        config, corpus = time_budget.config_for_budget(
+            config, launch.file, launch.overrides, MINUTES.value, launch.folder
+        )
     settings = experiment.load_settings(config)
     if PRINT_CONFIG.value:
         print(describe_config(config, []))

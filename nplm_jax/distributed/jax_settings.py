@@ -48,7 +48,7 @@ def pin() -> None:
         jax.config.update(name, REQUIRED[name])
 
 
-def check() -> None:
+def require_pinned() -> None:
     """Checks the settings and initialises JAX. Changes no setting.
 
     Raises:

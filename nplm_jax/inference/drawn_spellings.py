@@ -36,7 +36,7 @@ def spell(spelling: Spelling, numbers: Sequence[int], seed: int = 1) -> list[str
     Raises:
         BadInput: 100 consecutive samples were vocabulary words or too long.
     """
-    jax_settings.check()
+    jax_settings.require_pinned()
     words: dict[int, str] = {}
     for attempt in range(_MAX_ATTEMPTS):
         missing = [number for number in dict.fromkeys(numbers) if number not in words]

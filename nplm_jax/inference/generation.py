@@ -103,7 +103,7 @@ def sample(
     require(words >= 1, 'words', words, 'must be 1 or more')
     require(samples >= 1, 'samples', samples, 'must be 1 or more')
     require(0 <= seed < 2**31, 'seed', seed, 'must be at least 0 and below 2**31')
-    jax_settings.check()
+    jax_settings.require_pinned()
     model = model_of(model)
     num_blocks = -(-samples // BLOCK)
     size = -(-samples // num_blocks)

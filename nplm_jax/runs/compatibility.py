@@ -11,7 +11,7 @@ from nplm_jax.training.optimizers import PaperRule
 from nplm_jax.utils.errors import require
 
 
-def check(settings: Settings) -> None:
+def validate(settings: Settings) -> None:
     """Checks each component, and the compatibility of the components.
 
     Raises:

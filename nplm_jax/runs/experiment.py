@@ -33,7 +33,7 @@ def load_settings(config: Config | Settings) -> Settings:
     if isinstance(config, Settings):
         return config
     settings = config_lib.from_config(config)
-    compatibility.check(settings)
+    compatibility.validate(settings)
     return settings
 
 

@@ -118,7 +118,7 @@ def load_network(
     from nplm_jax.models.neural import NeuralLanguageModel  # noqa: PLC0415
     from nplm_jax.training import checkpoints  # noqa: PLC0415
 
-    jax_settings.check()
+    jax_settings.require_pinned()
     is_packed = (folder / packed.PARAMETERS).exists()
     if not (is_packed or (folder / 'checkpoints').is_dir()):
         raise BadInput(folder, 'has no checkpoint yet')

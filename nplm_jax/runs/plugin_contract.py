@@ -23,7 +23,7 @@ from nplm_jax.utils.errors import require
 _S = 2
 
 
-def check(network: Network, extras: Any) -> None:
+def validate(network: Network, extras: Any) -> None:
     """Checks the return values of the body and the output layer, if one of them is a plug-in.
 
     Args:
@@ -61,7 +61,7 @@ class _Contract(NamedTuple):
 
 
 def check_body(network: Network) -> BodyOutput:
-    """Checks the members of a body; see `check`. Returns the shapes of its output in training."""
+    """Checks the members of a body; see `validate`. Returns the shapes of its output in training."""
     body, V, key = network.body, network.vocabulary_size, jax.random.key(0)
     contract = _Contract('model.family', body)
     params = contract.trace('init', lambda: dict(body.init(key, V)))
@@ -88,7 +88,7 @@ def check_body(network: Network) -> BodyOutput:
 
 
 def check_output(network: Network, output: BodyOutput, extras: Any) -> None:
-    """Checks the members of an output layer; see `check`.
+    """Checks the members of an output layer; see `validate`.
 
     Args:
         network: The network.

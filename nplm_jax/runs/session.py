@@ -189,7 +189,7 @@ def open_session(
         BadInput: The folder, the text, the devices or JAX settings are invalid; the text or a file of the model has
             changed since the run was started; or processes differ in config, text or files.
     """
-    jax_settings.check()
+    jax_settings.require_pinned()
     session = RunSession(settings, expand('--workdir', folder), command, corpus, num_batched)
     folder, primary, trains = session.folder, multihost.is_primary(), settings.is_neural
     workdir.check_config(settings)
@@ -216,7 +216,7 @@ def open_session(
         digests |= run_inputs.text_digest(corpus.data)
         if trains:
             run_inputs.check_inputs(settings, digests)
-            settings = session.settings = workdir.resolve(folder, settings, session.data, platform)
+            settings = session.settings = workdir.pin_auto_values(folder, settings, session.data, platform)
             loading.check_words(settings, teachers, session.data.vocabulary)
             made = prepare_run(settings, session.data, [cast(Any, teacher.model) for teacher in teachers])
             del teachers  # their parameters are on the devices of the run

@@ -189,14 +189,14 @@ def choose(
     return Choice(minutes, keys, reasons)
 
 
-def resolve(
+def config_for_budget(
     config: ConfigDict, file: str, typed: Mapping[str, Any], minutes: float, folder: pathlib.Path
 ) -> tuple[ConfigDict, SharedCorpus]:
-    """Returns the config of the run that so many minutes ask for, and its corpus; chooses where no earlier start has.
+    """Returns the config for a time budget, and the corpus. Reuses the recorded choice of an earlier start.
 
     Args:
-        config: The config of any row, with the typed keys.
-        file: Its file, and the words after the colon; the components that they name are not chosen.
+        config: The config of any preset, with the typed keys.
+        file: Its file, and the words after the colon. The components named by these words are kept.
         typed: The values of the keys that the user typed.
         minutes: The minutes of training.
         folder: The folder of the run.

@@ -52,7 +52,7 @@ def train(
     folder = expand('--workdir', workdir or f'{RUNS}/{default_name(made, changes, minutes)}')
     with trust(plugins):
         if minutes is not None and isinstance(config, str):
-            made, corpus = time_budget.resolve(made, find_config(config), changes, minutes, folder)
+            made, corpus = time_budget.config_for_budget(made, find_config(config), changes, minutes, folder)
         with config_lib.trusting(config_lib.flatten(made)):
             experiment.run(made, folder, data=corpus)
             return load(folder)

@@ -38,7 +38,7 @@ def prepare_run(settings: Settings, data: dataset.Dataset, teachers: Sequence[Ne
         network = Distilled(*parts, teachers=tuple(teacher.network for teacher in teachers))
     schedule = make_schedule(settings, data.train)
     extras = network.output.make_extras(data.train_words, len(data.vocabulary))
-    plugin_contract.check(network, extras)
+    plugin_contract.validate(network, extras)
     program = make_program(settings, network, schedule.steps_per_epoch, mesh)
     teacher_params = tuple(teacher.params for teacher in teachers)
     arrays = mesh.replicate((jax.tree.map(jnp.asarray, extras), teacher_params))

@@ -25,7 +25,7 @@ from nplm_jax.ngram import storage
 from nplm_jax.reporting import catalog
 from nplm_jax.reporting.catalog import CONFIG, CORPUS, MINUTES, VOCABULARY
 from nplm_jax.runs import network_from_settings
-from nplm_jax.training.word_source import resolve_input
+from nplm_jax.training.word_source import input_mode
 from nplm_jax.utils.errors import BadInput, Resumable, first_few, shorten
 from nplm_jax.utils.io import remove_leftovers
 from nplm_jax.utils.untrusted import read_json
@@ -57,7 +57,7 @@ def check_path(folder: pathlib.Path) -> None:
         raise BadInput('--workdir', f'{path} contains {unsafe[0]}, {allowed}', value=folder)
 
 
-def check(folder: pathlib.Path, settings: Settings) -> None:
+def ensure_folder(folder: pathlib.Path, settings: Settings) -> None:
     """Creates the folder of a run, or checks that an existing folder belongs to the run.
 
     Args:
@@ -85,7 +85,7 @@ def check(folder: pathlib.Path, settings: Settings) -> None:
         raise BadInput('--workdir', f'cannot be used ({error.strerror})', value=folder) from None
     current = config_lib.to_flat(settings)
     keys = sorted(k for k in current | recorded if not k.startswith('parallel.'))
-    # For keys with their value in AUTO, `resolve` uses the recorded value.
+    # For keys with their value in AUTO, `pin_auto_values` uses the recorded value.
     different = [k for k in keys if current.get(k) not in (recorded.get(k), AUTO.get(k, ...))]
     if different:
         differences = first_few([f'{k}={_show(recorded.get(k))} there, {_show(current.get(k))} now' for k in different])
@@ -104,8 +104,8 @@ def has_trained(folder: pathlib.Path) -> bool:
     return is_finished or any('.orbax-checkpoint-tmp' not in path.name for path in saved)
 
 
-def resolve(folder: pathlib.Path, settings: Settings, data: Dataset, platform: str) -> Settings:
-    """Resolves the values in AUTO: to the recorded values of a started run, or else to those for this machine.
+def pin_auto_values(folder: pathlib.Path, settings: Settings, data: Dataset, platform: str) -> Settings:
+    """Replaces the values in AUTO by the recorded values of a started run, or by those for this machine.
 
     The first process decides for all processes, and the machine on which a run was started decides for all restarts,
     which keeps its numerics. Every process must call this function.
@@ -116,13 +116,12 @@ def resolve(folder: pathlib.Path, settings: Settings, data: Dataset, platform: s
         data: The text of the run.
         platform: The platform of the training devices.
     """
-    here = config_lib.to_flat(network_from_settings.resolve_auto(settings, platform)) | {
-        'train.input': resolve_input(data)
-    }
+    resolved = config_lib.to_flat(network_from_settings.resolve_auto(settings, platform))
+    resolved |= {'train.input': input_mode(data)}
     if multihost.is_primary() and (folder / CONFIG).exists() and has_trained(folder):
-        here |= config_lib.to_flat(_read_config(folder))
+        resolved |= config_lib.to_flat(_read_config(folder))
     configured = config_lib.to_flat(settings)
-    values = {key: here[key] for key, auto in AUTO.items() if configured.get(key, ...) == auto}
+    values = {key: resolved[key] for key, auto in AUTO.items() if configured.get(key, ...) == auto}
     values |= {key: first for key, (_, first) in multihost.differences_from_primary(values).items()}
     return config_lib.replace(settings, values)
 
@@ -188,13 +187,13 @@ def claimed(folder: pathlib.Path, settings: Settings) -> Iterator[None]:
     """Checks and locks the folder of a run. Deletes a new folder at the end if nothing was written to it.
 
     Raises:
-        BadInput: See `check` and `locked`.
+        BadInput: See `ensure_folder` and `locked`.
     """
     is_new = not folder.exists()
-    check(folder, settings)
+    ensure_folder(folder, settings)
     with locked(folder):
         try:
-            check(folder, settings)  # again: another process may have claimed it meanwhile
+            ensure_folder(folder, settings)  # again: another process may have claimed it meanwhile
             yield
         finally:
             if is_new and not any(path.name != '.lock' for path in folder.glob('*')):

@@ -19,7 +19,7 @@ def first_non_finite(tree: Any) -> str | None:
     return None if index < 0 else named[index][0]
 
 
-def check(state: Any, update: int) -> None:
+def require_finite(state: Any, update: int) -> None:
     """Checks a training state for non-finite numbers.
 
     Occasional checks suffice: after a non-finite gradient, the parameters or the optimizer state contain non-finite
@@ -36,7 +36,7 @@ def check(state: Any, update: int) -> None:
         raise NonFiniteError(f'{name} after update {update:,} is not finite')
 
 
-def check_losses(nll_S: np.ndarray, before: int) -> None:
+def require_finite_losses(nll_S: np.ndarray, before: int) -> None:
     """Checks the losses of a chunk for non-finite numbers.
 
     Args:

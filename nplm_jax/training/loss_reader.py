@@ -59,7 +59,7 @@ class LossReader:
         while len(self._unread) > keep:
             before, losses = self._unread.pop(0)
             nll_S = jax.device_get(losses)
-            finite.check_losses(nll_S, before)
+            finite.require_finite_losses(nll_S, before)
             now = time.perf_counter()
             train_seconds = progress.train_seconds + (now - self._last_read if seconds is None else seconds)
             self._last_read = now

@@ -138,7 +138,7 @@ def train(
         due = run.schedule.due(progress.step, progress.step + len(nll_S))
         progress = losses.add(progress, nll_S, seconds, wait=any(due))
         if due.log or due.evaluate:
-            finite.check(state, progress.step)
+            finite.require_finite(state, progress.step)
             if store:
                 store.check()
         if due.evaluate:
@@ -251,7 +251,7 @@ def save(
         progress: The progress.
         wait: Whether to block until the checkpoint is complete.
     """
-    finite.check(state, progress.step)
+    finite.require_finite(state, progress.step)
     arrays = run.program.unshard(state), run.program.unshard(best.params)  # a collective: every process takes part
     if store:
         store.save(progress.step, *arrays, dataclasses.asdict(progress))

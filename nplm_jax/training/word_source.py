@@ -40,15 +40,15 @@ class Words(NamedTuple):
 WordSource: TypeAlias = Callable[[int, int, int], Words]
 
 
-def resolve_input(data: Dataset) -> str:
-    """Resolves train.input=auto: `mapped` for a memory-mapped corpus, else `device`."""
+def input_mode(data: Dataset) -> str:
+    """Returns the value of train.input that `auto` selects: `mapped` for a memory-mapped corpus, else `device`."""
     return 'mapped' if isinstance(data.tokens_T, np.memmap) else 'device'
 
 
 def make_word_source(
     settings: TrainSettings, seed: int, data: Dataset, network: Network, sharding: MeshSharding
 ) -> WordSource:
-    """Creates the source selected by `train.input`; see `resolve_input` for `auto`.
+    """Creates the source selected by `train.input`; see `input_mode` for `auto`.
 
     Raises:
         BadInput: `train.input` is `device`, and the corpus is too long for 32-bit positions.
@@ -56,7 +56,7 @@ def make_word_source(
     kind, batch_size = settings.input, settings.batch_size
     allowed = 'must be auto or mapped for a corpus of 2**31 words or more'
     require(kind != 'device' or len(data.tokens_T) < 2**31, 'train.input', kind, allowed)
-    if (resolve_input(data) if kind == 'auto' else kind) == 'mapped':
+    if (input_mode(data) if kind == 'auto' else kind) == 'mapped':
         return functools.partial(_read_mapped, batch_size, seed, data, network, sharding)
     tokens_T = sharding.replicate(data.device_tokens_T)
 

@@ -133,8 +133,8 @@ def sweep(network: str, batch: int, size: Size) -> dict[str, Any]:
     turns = {mode: functools.partial(turn, mode, train) for mode, train in modes.items()}
     seconds = problem.alternate(turns, size.rounds)
     together, alone = (losses[mode] for mode in modes)
-    finite.check_losses(together.ravel(), 0)
-    finite.check_losses(alone.ravel(), 0)
+    finite.require_finite_losses(together.ravel(), 0)
+    finite.require_finite_losses(alone.ravel(), 0)
     measured = _rates(B, chunk.num_steps * len(runs), seconds, runs[0].cost.flops_per_word)
     return {**measured, 'largest_relative_difference': float(np.abs(together / alone - 1).max())}
 

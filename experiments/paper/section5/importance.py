@@ -296,7 +296,9 @@ def time_parts(name: str, data: dataset.Dataset) -> dict[str, float]:
             lambda added_G: jax.lax.fori_loop(
                 0,
                 10,
-                lambda _, a: bigram_proposal.expected_counts(proposal, a, contexts[:, -1], rows.sample_info, weights_BxL),
+                lambda _, a: bigram_proposal.expected_counts(
+                    proposal, a, contexts[:, -1], rows.sample_info, weights_BxL
+                ),
                 added_G,
             )
         )

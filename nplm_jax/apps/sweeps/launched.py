@@ -95,7 +95,7 @@ def run_jobs(launch: Launch, points: list[Point]) -> list[str]:
         sweeps.check_begun(points, folder)
     for point in points:
         point_folder = folder / point.name if asked.is_sweep() else folder
-        workdir.check(point_folder, point.settings)
+        workdir.ensure_folder(point_folder, point.settings)
         if not catalog.finished(point_folder):
             file = point.file or launch.file
             words = launch.words(*sweep_points.job_config(file, launch.overrides, launch.config, point))

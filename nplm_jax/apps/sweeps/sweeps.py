@@ -40,7 +40,7 @@ def check_begun(points: Iterable[Point], folder: pathlib.Path) -> None:
     for point in points:
         settings, path = point.settings, folder / point.name
         if (path / catalog.CONFIG).exists():
-            workdir.check(path, settings)
+            workdir.ensure_folder(path, settings)
             corpus = shared.setdefault(settings.corpus, SharedCorpus(settings))
             if difference := session.difference(path, settings, corpus):
                 run_inputs.refuse_changes(folder, f'{point.name}: {difference}')

@@ -334,7 +334,7 @@ def test_the_default_folder_of_another_config_has_its_name_once():
 def test_the_folder_of_a_run_may_be_a_link(tmp_path):
     (tmp_path / 'disk').mkdir()
     (tmp_path / 'run').symlink_to('disk')
-    workdir.check(tmp_path / 'run', config_lib.from_config(sentences_config.get_config()))
+    workdir.ensure_folder(tmp_path / 'run', config_lib.from_config(sentences_config.get_config()))
 
 
 def test_a_damaged_config_in_the_folder(tmp_path):
@@ -360,7 +360,7 @@ def test_what_a_kill_leaves_behind_is_no_foreign_file(tmp_path):
     (tmp_path / '.config.json.123.tmp').write_text('{"se')
     (tmp_path / 'corpus.json').write_text('{')  # it and the vocabulary are written before the config
     (tmp_path / 'vocabulary.txt').write_text('')
-    workdir.check(tmp_path, config_lib.from_config(sentences_config.get_config()))
+    workdir.ensure_folder(tmp_path, config_lib.from_config(sentences_config.get_config()))
 
 
 def test_a_damaged_result_is_made_again(sentences, tmp_path):

@@ -327,7 +327,11 @@ def test_a_config_json_without_a_key_of_the_run_is_refused(key):
 def test_a_folder_of_another_format_is_refused_in_one_line_by_every_reader(tmp_path, number):
     record = {**to_record(config_lib.to_dict(default_settings())), 'format': number}
     (tmp_path / 'config.json').write_text(json.dumps(record))
-    for read in (workdir.read_settings, catalog.read_run, lambda folder: workdir.check(folder, default_settings())):
+    for read in (
+        workdir.read_settings,
+        catalog.read_run,
+        lambda folder: workdir.ensure_folder(folder, default_settings()),
+    ):
         with refuses('config.json'):
             read(tmp_path)
 

@@ -103,6 +103,6 @@ def test_a_folder_belongs_to_a_run_on_any_devices(tmp_path):
     on_a_mesh = config_lib.replace(settings, {'parallel.data': 4, 'parallel.model': 2})
     (tmp_path / workdir.CONFIG).write_text(json.dumps(to_record(config_lib.to_dict(settings))))
     (tmp_path / 'checkpoints' / '1').mkdir(parents=True)
-    workdir.check(tmp_path, on_a_mesh)
+    workdir.ensure_folder(tmp_path, on_a_mesh)
     with refuses('--workdir'):
-        workdir.check(tmp_path, config_lib.replace(on_a_mesh, {'seed': 2}))
+        workdir.ensure_folder(tmp_path, config_lib.replace(on_a_mesh, {'seed': 2}))

@@ -171,7 +171,7 @@ def test_a_run_that_has_trained_nothing_gets_a_new_choice_unless_another_process
 ):
     folder = tmp_path / 'run'
     for minutes in (1, 0.02, 0.02):  # each start was killed before its first checkpoint
-        config, _ = time_budget.resolve(config_of(text), 'configs/text.py', {}, minutes, folder)
+        config, _ = time_budget.config_for_budget(config_of(text), 'configs/text.py', {}, minutes, folder)
         record = json.loads((folder / 'minutes.json').read_text())
         assert (record['minutes'], record['keys']['model.h']) == (minutes, config.model.h)
     choose_alone = time_budget.choose
@@ -182,7 +182,7 @@ def test_a_run_that_has_trained_nothing_gets_a_new_choice_unless_another_process
 
     monkeypatch.setattr(time_budget, 'choose', choose_while_another_begins)
     with pytest.raises(BadInput) as caught:
-        time_budget.resolve(config_of(text), 'configs/text.py', {}, 0.02, folder)
+        time_budget.config_for_budget(config_of(text), 'configs/text.py', {}, 0.02, folder)
     assert (caught.value.key, caught.value.value) == ('--workdir', str(folder))
 
 

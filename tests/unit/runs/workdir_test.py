@@ -65,7 +65,7 @@ def test_another_config_in_the_folder_is_refused_with_its_first_keys_and_their_n
     experiment.run(texts, tmp_path / 'run')
     texts.corpus.update(min_count=2, lowercase=False, train=0.5, valid=0.25, max_vocabulary=7)
     with pytest.raises(BadInput) as caught:
-        workdir.check(tmp_path / 'run', experiment.load_settings(texts))
+        workdir.ensure_folder(tmp_path / 'run', experiment.load_settings(texts))
     assert caught.value.key == '--workdir' and caught.value.value == str(tmp_path / 'run')
     assert caught.value.problem.count(' there, ') == 3 and '; and 2 more)' in caught.value.problem
 
@@ -74,7 +74,7 @@ def test_the_config_of_a_folder_is_read_once(texts, tmp_path, monkeypatch):
     experiment.run(texts, tmp_path / 'run')
     read, files = workdir.read_json, []
     monkeypatch.setattr(workdir, 'read_json', lambda path: files.append(path.name) or read(path))
-    workdir.check(tmp_path / 'run', experiment.load_settings(texts))
+    workdir.ensure_folder(tmp_path / 'run', experiment.load_settings(texts))
     assert files == ['config.json']
 
 
@@ -133,12 +133,12 @@ def test_the_folder_of_a_run_is_compared_with_settings_without_the_modules_of_it
     config, _ = plugged
     experiment.run(config, tmp_path / 'run')
     settings = experiment.load_settings(config)
-    workdir.check(tmp_path / 'run', settings)
+    workdir.ensure_folder(tmp_path / 'run', settings)
     assert not session.difference(tmp_path / 'run', settings, shared_corpus.SharedCorpus(settings))
     with refuses('--workdir'):
-        workdir.check(tmp_path / 'run', config_lib.replace(settings, {'seed': 9}))
+        workdir.ensure_folder(tmp_path / 'run', config_lib.replace(settings, {'seed': 9}))
     with refuses('--workdir'):
-        workdir.check(tmp_path / 'run', experiment.load_settings({'corpus.name': 'sentences'}))
+        workdir.ensure_folder(tmp_path / 'run', experiment.load_settings({'corpus.name': 'sentences'}))
 
 
 def test_a_finished_run_of_a_corpus_plugin_is_compared_with_its_words(plugged, tmp_path):
@@ -272,11 +272,11 @@ def test_a_folder_of_another_program_is_not_taken_for_a_run_that_has_trained_not
 
 def test_each_file_that_a_start_writes_before_its_config_can_be_there(tmp_path):
     settings, folder = experiment.load_settings(small_network()), tmp_path / 'run'
-    workdir.check(folder, settings)
+    workdir.ensure_folder(folder, settings)
     run_inputs.record_inputs(folder, settings, loading.load_dataset(settings))
     (folder / 'config.json').unlink()
     assert {path.name for path in folder.iterdir()} == {'corpus.json', 'tokenizer_config.json', 'vocabulary.txt'}
-    workdir.check(folder, settings)
+    workdir.ensure_folder(folder, settings)
 
 
 def small_network(precision='auto'):
@@ -296,7 +296,7 @@ def test_the_first_process_of_a_run_decides_what_auto_means(tmp_path, monkeypatc
 
     monkeypatch.setattr(nn, 'native_precision', lambda platform: 'float32')
     monkeypatch.setattr(multihost, 'differences_from_primary', differences)
-    resolved = workdir.resolve(tmp_path, settings, data, 'cpu')
+    resolved = workdir.pin_auto_values(tmp_path, settings, data, 'cpu')
     assert asked == [{'output.precision': 'float32', 'output.block_size': 256, 'train.input': 'device'}]
     assert resolved.output.precision == 'bfloat16' and resolved.model == settings.model
 
@@ -304,16 +304,16 @@ def test_the_first_process_of_a_run_decides_what_auto_means(tmp_path, monkeypatc
 def test_a_block_size_of_0_is_that_of_the_platform_and_a_run_that_has_begun_keeps_its_own(tmp_path):
     settings = experiment.load_settings(small_network())
     data = loading.load_dataset(settings)
-    sizes = {p: workdir.resolve(tmp_path, settings, data, p).output.block_size for p in ('cpu', 'gpu', 'tpu')}
+    sizes = {p: workdir.pin_auto_values(tmp_path, settings, data, p).output.block_size for p in ('cpu', 'gpu', 'tpu')}
     assert sizes == {'cpu': 256, 'gpu': 4096, 'tpu': 1024}
-    begun = to_record(config_lib.to_dict(workdir.resolve(tmp_path, settings, data, 'cpu')))
+    begun = to_record(config_lib.to_dict(workdir.pin_auto_values(tmp_path, settings, data, 'cpu')))
     (tmp_path / workdir.CONFIG).write_text(json.dumps(begun))
-    assert workdir.resolve(tmp_path, settings, data, 'gpu').output.block_size == 4096  # nothing was trained
+    assert workdir.pin_auto_values(tmp_path, settings, data, 'gpu').output.block_size == 4096  # nothing was trained
     (tmp_path / 'checkpoints' / '1').mkdir(parents=True)
-    workdir.check(tmp_path, settings)
-    assert workdir.resolve(tmp_path, settings, data, 'gpu').output.block_size == 256
+    workdir.ensure_folder(tmp_path, settings)
+    assert workdir.pin_auto_values(tmp_path, settings, data, 'gpu').output.block_size == 256
     with refuses('--workdir'):
-        workdir.check(tmp_path, config_lib.replace(settings, {'output.block_size': 4096}))
+        workdir.ensure_folder(tmp_path, config_lib.replace(settings, {'output.block_size': 4096}))
 
 
 def test_a_batch_that_accumulate_does_not_divide_is_refused_before_the_text_is_read(tmp_path, monkeypatch):
