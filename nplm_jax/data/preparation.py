@@ -77,12 +77,12 @@ def _code_digest(tokenizer: Tokenizer) -> str:
 
 def _parallel_map(folder: pathlib.Path, identity: Mapping[str, Any], tokenizer: Tokenizer) -> ParallelMap:
     """Returns the map of local processes, or of a cluster with a job in `folder`."""
-    current = workers.current(is_large=True)
-    if not current.are_remote:
-        return current.map
+    executor = workers.active(is_large=True)
+    if not executor.are_remote:
+        return executor.map
     if plugins.is_path(tokenizer.kind):  # workers may have another version of a plug-in
-        return workers.here(is_large=True).map
-    job = Job(folder, identity, current)
+        return workers.local_processes(is_large=True).map
+    job = Job(folder, identity, executor)
     return lambda function, chunks: job.map(functools.partial(_apply, function), chunks)
 
 

@@ -1,6 +1,6 @@
 """Selection of an executor: local processes, or the cluster given on the command line.
 
-Results do not depend on the executor. It is therefore not a setting of a run; code that needs one calls `current`.
+Results do not depend on the executor. It is therefore not a setting of a run; code that needs one calls `active`.
 """
 
 import contextlib
@@ -54,14 +54,14 @@ class Processes:
 _cluster: contextvars.ContextVar[Workers | None] = contextvars.ContextVar('cluster', default=None)
 
 
-def here(is_large: bool) -> Processes:
+def local_processes(is_large: bool) -> Processes:
     """Returns local processes: as many as useful for large work, otherwise one."""
     return Processes(min(num_processors(), MAX_PROCESSES) if is_large else 1)
 
 
-def current(is_large: bool) -> Workers:
+def active(is_large: bool) -> Workers:
     """Returns the cluster of the enclosing `use` block, or local processes if there is none."""
-    return _cluster.get() or here(is_large)
+    return _cluster.get() or local_processes(is_large)
 
 
 @contextlib.contextmanager

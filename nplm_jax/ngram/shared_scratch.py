@@ -19,7 +19,7 @@ _LARGE = 2**22  # smallest number of words counted by several processes
 
 @dataclasses.dataclass(frozen=True)
 class SharedScratch(Scratch):
-    """A `Scratch` whose jobs run on `workers.current` and resume after a crash.
+    """A `Scratch` whose jobs run on `workers.active` and resume after a crash.
 
     All workers must see its folder under the same path. Without a folder, jobs run in processes of this machine.
     """
@@ -36,7 +36,7 @@ class SharedScratch(Scratch):
             digest.update(chunk_L.data)
         with contextlib.ExitStack() as stack:
             folder = self.folder or pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            choose = workers.current if self.folder else workers.here
+            choose = workers.active if self.folder else workers.local_processes
             identity = {'words': digest.hexdigest(), **identity}
             job = jobs.Job(folder / '.counting', identity, choose(len(words_L) >= _LARGE))
             yield job

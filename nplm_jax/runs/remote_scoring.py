@@ -85,7 +85,7 @@ def map_lines(model: LanguageModel, function: LinesFunction, *lists: Arrays) -> 
 
 
 class RemoteModel(LanguageModel):
-    """A model that scores long texts on `workers.current`, and everything else in this process.
+    """A model that scores long texts on `workers.active`, and everything else in this process.
 
     Streams are divided only for models with an order, because other models carry a state through the stream.
 
@@ -150,7 +150,7 @@ class RemoteModel(LanguageModel):
             digest.update(array.tobytes())
         folder = cache_folder().absolute() / 'scores' / digest.hexdigest()[:16]
         with prepared_texts.locked(folder):
-            job = Job(folder / prepared_texts.JOB, {'scores': digest.hexdigest()}, workers.current(True))
+            job = Job(folder / prepared_texts.JOB, {'scores': digest.hexdigest()}, workers.active(True))
             for number, chunk in enumerate(chunks):
                 job.write(f'{number:06}.npz', functools.partial(np.savez, **chunk))  # type: ignore[arg-type]
             files = [job.folder / f'{number:06}.npz' for number in range(len(chunks))]

@@ -81,7 +81,7 @@ def learn(path: str, tokens: str) -> dict[str, Any]:
     settings = load_settings(override(text.get_config(), {'corpus.path': path, 'corpus.tokens': tokens}))
     texts = [part.read for part in corpora.find_sources(settings.corpus)]
     begin = time.perf_counter()
-    corpora.make_tokenizer(settings.corpus).learn(texts, workers.here(is_large=True).map)
+    corpora.make_tokenizer(settings.corpus).learn(texts, workers.local_processes(is_large=True).map)
     return {'learn_seconds': time.perf_counter() - begin, 'peak_bytes': provenance.peak_memory()}
 
 

@@ -22,5 +22,5 @@ def test_the_declared_class_is_called_with_the_address(monkeypatch):
     monkeypatch.setitem(sys.modules, 'an_app.made', module)
     monkeypatch.setattr(commands, 'declared', lambda name: {'an_app': 'made:Cluster'})
     with scheduler.use('tcp://host:1'):
-        assert workers.current(is_large=True) == 'tcp://host:1'
-    assert isinstance(workers.current(is_large=True), workers.Processes)
+        assert workers.active(is_large=True) == 'tcp://host:1'
+    assert isinstance(workers.active(is_large=True), workers.Processes)
