@@ -21,7 +21,7 @@ from nplm_jax.data.mapped_arrays import release
 from nplm_jax.ngram import pruning
 from nplm_jax.ngram.backoff import BackoffModel, Values
 from nplm_jax.ngram.counts import Block
-from nplm_jax.ngram.normalization import left, normalize, suffix_log_p, suffix_nodes
+from nplm_jax.ngram.normalization import leftover_mass, normalize, suffix_log_p, suffix_nodes
 from nplm_jax.ngram.scratch import SCRATCH, Scratch
 from nplm_jax.utils.errors import require
 
@@ -59,7 +59,7 @@ def prune(
         for block in table.blocks(k, scratch.block):
             lower = suffix_log_p(model, k, block.nodes, suffixes[k - 1][block.nodes])
             b, unseen = np.exp(model.log_b[k - 2][block.contexts]), 1 - block.sum_by_context(np.exp(lower))
-            excess = b * unseen - left(block, model.log_p[k - 1])
+            excess = b * unseen - leftover_mass(block, model.log_p[k - 1])
             problem = 'needs probabilities that sum to one, as those of a file whose words are limited do not'
             require(bool((np.abs(excess) < _TOLERANCE).all()), key, threshold, problem)
             change = _changes(block, model.log_p[k - 1], model.log_b[k - 2], lower, context_p[k - 2])

@@ -32,25 +32,25 @@ def normalize(table: NgramTable, log_p: Sequence[Values], scratch: Scratch) -> B
         suffixes, writer = suffix_nodes(table, k, suffixes, scratch), scratch.writer(np.float64)
         for block in table.blocks(k, scratch.block):
             unseen = 1 - block.sum_by_context(np.exp(suffix_log_p(model, k, block.nodes, suffixes[block.nodes])))
-            writer.append(log_backoff(left(block, log_p[k - 1]), unseen))
+            writer.append(log_backoff(leftover_mass(block, log_p[k - 1]), unseen))
         model = BackoffModel(table, [*model.log_p, log_p[k - 1]], [*model.log_b, writer.finish()])
         release(table.keys[k - 1], suffixes, *log_p[k - 2 : k])
     return model
 
 
-def log_backoff(left: np.ndarray, unseen: np.ndarray) -> np.ndarray:
+def log_backoff(leftover: np.ndarray, unseen: np.ndarray) -> np.ndarray:
     """Returns log b of contexts; -inf (up to rounding) if all words follow a context.
 
     Args:
-        left: The probability mass of each context that remains for words that do not follow it.
+        leftover: The probability mass of each context that remains for words that do not follow it.
         unseen: The probability of these words after the shorter context.
     """
-    b = np.divide(left, unseen, out=np.zeros_like(left), where=(left > _ROUNDING) & (unseen > _ROUNDING))
+    b = np.divide(leftover, unseen, out=np.zeros_like(leftover), where=(leftover > _ROUNDING) & (unseen > _ROUNDING))
     with np.errstate(divide='ignore'):
         return np.log(b)
 
 
-def left(block: Block, log_p: Values) -> np.ndarray:
+def leftover_mass(block: Block, log_p: Values) -> np.ndarray:
     """Returns the probability mass of each context of a block that remains for words that do not follow it."""
     return 1 - block.sum_by_context(np.exp(log_p[block.nodes]))
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from nplm_jax.data.mapped_arrays import release
 from nplm_jax.ngram.backoff import BackoffModel
-from nplm_jax.ngram.normalization import left, log_backoff, suffix_log_p, suffix_nodes
+from nplm_jax.ngram.normalization import leftover_mass, log_backoff, suffix_log_p, suffix_nodes
 from nplm_jax.ngram.scratch import SCRATCH, Scratch, blocks
 
 BITS = (8, 16)
@@ -88,7 +88,7 @@ def quantize(model: BackoffModel, bits: int, scratch: Scratch = SCRATCH) -> Back
     smaller = BackoffModel(table, model.log_p[:1], [])
     for k in range(2, model.n + 1):
         suffixes, exact = suffix_nodes(table, k, suffixes, scratch), model.log_p[k - 1]
-        is_exact = any((left(block, exact) < _NOTHING).any() for block in table.blocks(k, scratch.block))
+        is_exact = any((leftover_mass(block, exact) < _NOTHING).any() for block in table.blocks(k, scratch.block))
         log_p = exact if is_exact else QuantizedArray.of(exact, bits, scratch)
         log_b = _normalize(smaller, log_p, exact, suffixes, scratch)
         release(table.keys[k - 1], exact, suffixes)
@@ -133,11 +133,11 @@ def _normalize(
     order, writer = lower.n + 1, scratch.writer(np.float32)
     for block in lower.table.blocks(order, scratch.block):
         unseen = 1 - block.sum_by_context(np.exp(suffix_log_p(lower, order, block.nodes, suffixes[block.nodes])))
-        remaining = left(block, log_p)
-        is_low = (remaining < left(block, exact) / 2)[block.prefixes]
+        remaining = leftover_mass(block, log_p)
+        is_low = (remaining < leftover_mass(block, exact) / 2)[block.prefixes]
         if isinstance(log_p, QuantizedArray) and is_low.any():
             index = block.nodes.start + np.flatnonzero(is_low)
             log_p.codes[index] = np.searchsorted(log_p.values, exact[index], side='right') - 1
-            remaining = left(block, log_p)
+            remaining = leftover_mass(block, log_p)
         writer.append(log_backoff(remaining, unseen))
     return writer.finish()

@@ -56,21 +56,21 @@ class Counted(NamedTuple):
         keys: `prefix node * |V| + last word`, int64. The prefix node is relative to the first one of the range; at
             order 2 it is the first word.
         counts: The number of times each n-gram ends at a counted word.
-        answers: For each order below n, the nodes of the n-grams that follow a word, sorted by that word and relative
+        lookups: For each order below n, the nodes of the n-grams that follow a word, sorted by that word and relative
             to the first one of the range. The nodes needed by another range are thus adjacent.
-        ends: The end of the answers to each range, order by order.
+        offsets: The end of the lookups for each range, order by order.
     """
 
     sizes: np.ndarray
     keys: np.ndarray
     counts: np.ndarray
-    answers: np.ndarray
-    ends: np.ndarray
+    lookups: np.ndarray
+    offsets: np.ndarray
 
-    def answers_to(self, number: int, num_ranges: int) -> list[np.ndarray]:
+    def lookups_for(self, number: int, num_ranges: int) -> list[np.ndarray]:
         """Returns a copy of the nodes needed by a range, for each order below n."""
-        starts = np.append(0, self.ends)
-        return [np.array(self.answers[starts[i] : starts[i + 1]]) for i in range(number, len(self.ends), num_ranges)]
+        starts = np.append(0, self.offsets)
+        return [np.array(self.lookups[starts[i] : starts[i + 1]]) for i in range(number, len(self.offsets), num_ranges)]
 
 
 def sort_ngrams(words_L: np.ndarray, n: int, vocabulary_size: int, scratch: Scratch) -> list[Arrays]:
@@ -97,7 +97,7 @@ def sort_ngrams(words_L: np.ndarray, n: int, vocabulary_size: int, scratch: Scra
     dtype = node_dtype(len(words_L))
     if len(words_L) <= scratch.block:
         counted = _count(problem, 0, _windows(problem, words_L, 0, len(words_L)))
-        suffix_nodes = _find_suffixes(problem, 0, counted, counted.sizes[None], [counted.answers_to(0, 1)])
+        suffix_nodes = _find_suffixes(problem, 0, counted, counted.sizes[None], [counted.lookups_for(0, 1)])
         return _assemble(problem, [(counted, suffix_nodes)], dtype, scratch)
     size = max(scratch.block // 2, 1)  # of a chunk and of a range: several are processed at once
     problem = problem._replace(bounds=_choose_bounds(words_L, vocabulary_size, -(-len(words_L) // size)))
@@ -159,8 +159,8 @@ def _join_range(
     """Writes the suffix node of each n-gram of a range."""
     # Ranges are read one after the other because of the limit on open files.
     sizes = np.array([np.load(range_folder / 'sizes.npy', allow_pickle=False) for range_folder in counted])
-    answers = [_load(range_folder).answers_to(number, len(counted)) for range_folder in counted]
-    suffix_nodes = _find_suffixes(problem, number, _load(counted[number]), sizes, answers)
+    lookups = [_load(range_folder).lookups_for(number, len(counted)) for range_folder in counted]
+    suffix_nodes = _find_suffixes(problem, number, _load(counted[number]), sizes, lookups)
     np.save(folder / 'suffix_nodes.npy', suffix_nodes.astype(dtype))
 
 
@@ -195,7 +195,7 @@ def _count(problem: Problem, number: int, windows: np.ndarray) -> Counted:
     # Sorted by the preceding word; sorting each order keeps this order among equal n-grams.
     _, windows_S = sort_with_order(windows[0].astype(np.int64))
     prefixes_S = windows[1, windows_S].astype(np.int64)
-    keys, counts, answers, ends = [], [], [], []
+    keys, counts, lookups, offsets = [], [], [], []
     for k in range(2, problem.n + 1):
         words_S = windows[k, windows_S]
         if not (fits_S := words_S < V).all():
@@ -209,27 +209,27 @@ def _count(problem: Problem, number: int, windows: np.ndarray) -> Counted:
         counts.append(np.diff(first, append=len(keys_S)) - np.bincount(nodes_S[uncounted_S], minlength=len(first)))
         if k < problem.n:
             before_S = windows[0, windows_S]
-            asked = np.flatnonzero((is_first_S | _differs(before_S)) & (before_S < V))
-            before, order = sort_with_order(before_S[asked].astype(np.int64))
-            asked = asked[order]
-            answers.append(nodes_S[asked])
-            bigrams = before * V + windows[1, windows_S[asked]]
-            ends.append(np.append(np.searchsorted(bigrams, problem.bounds[1:]), len(bigrams)))
+            requested = np.flatnonzero((is_first_S | _differs(before_S)) & (before_S < V))
+            before, order = sort_with_order(before_S[requested].astype(np.int64))
+            requested = requested[order]
+            lookups.append(nodes_S[requested])
+            bigrams = before * V + windows[1, windows_S[requested]]
+            offsets.append(np.append(np.searchsorted(bigrams, problem.bounds[1:]), len(bigrams)))
         prefixes_S = nodes_S
     sizes = np.array([len(array) for array in keys])
-    starts = np.cumsum([0, *map(len, answers)])[:-1]
+    starts = np.cumsum([0, *map(len, lookups)])[:-1]
     dtype = node_dtype(windows.shape[1])
     return Counted(
         sizes,
         np.concatenate(keys),
         np.concatenate(counts).astype(dtype),
-        np.concatenate([np.zeros(0, dtype), *answers]).astype(dtype),
-        np.array([end + start for end, start in zip(ends, starts)]).reshape(-1),
+        np.concatenate([np.zeros(0, dtype), *lookups]).astype(dtype),
+        np.array([end + start for end, start in zip(offsets, starts)]).reshape(-1),
     )
 
 
 def _find_suffixes(
-    problem: Problem, number: int, counted: Counted, sizes: np.ndarray, answers: Sequence[Sequence[np.ndarray]]
+    problem: Problem, number: int, counted: Counted, sizes: np.ndarray, lookups: Sequence[Sequence[np.ndarray]]
 ) -> np.ndarray:
     """Returns the suffix node of each n-gram of a range, order by order, int64.
 
@@ -238,7 +238,7 @@ def _find_suffixes(
         number: The range.
         counted: The n-grams of the range.
         sizes: The number of n-grams of each range and order.
-        answers: The nodes that each range provides for this one, for each order below n.
+        lookups: The nodes that each range provides for this one, for each order below n.
     """
     V = problem.vocabulary_size
     first_nodes = np.cumsum(sizes, axis=0) - sizes  # of each range and order
@@ -250,7 +250,7 @@ def _find_suffixes(
         # The suffix of an n-gram is in the range of its second and third word.
         ranges_N = ranges_N[prefixes] if i else problem.ranges(last_words[prefixes] * V + words)
         nodes = np.empty(len(keys), np.int64)
-        of_ranges = (of_orders[i] + first for of_orders, first in zip(answers, first_nodes[:, i]))
+        of_ranges = (of_orders[i] + first for of_orders, first in zip(lookups, first_nodes[:, i]))
         nodes[stable_order(ranges_N)] = np.concatenate(list(of_ranges))
         suffix_nodes.append(nodes)
     return np.concatenate(suffix_nodes)
