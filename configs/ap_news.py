@@ -14,7 +14,7 @@ licence for the text. The preparation follows section 4 of the paper, which leav
 
 from ml_collections import ConfigDict
 
-from nplm_jax.configs import rows
+from nplm_jax.configs import presets
 
 # Table 2 of the paper: train (not printed), valid and test perplexity.
 PAPER = {
@@ -24,7 +24,7 @@ PAPER = {
     'kneser_ney_4': (0.0, 113.0, 119.0),
     'kneser_ney_5': (0.0, 112.0, 117.0),
 }
-_CORPUS: rows.Row = {
+_CORPUS: presets.Preset = {
     'corpus.name': 'ap_news',
     'corpus.numbers': True,
     'corpus.proper_nouns': True,
@@ -33,14 +33,14 @@ _CORPUS: rows.Row = {
     'corpus.valid': 963_138.0,
 }
 _NAMES = {'mlp10': 'MLP10, mixed with the trigram'}
-_TABLE2 = rows.with_paper({'mlp10': rows.TABLE2_NETWORK, **rows.NGRAMS}, _NAMES, PAPER)
-_ROWS = {**_TABLE2, **rows.NETWORKS}
-_PRESETS = {'paper': {**rows.PAPER_RECIPE, 'optimizer.decay': 1e-5}}
+_TABLE2 = presets.with_paper({'mlp10': presets.TABLE2_NETWORK, **presets.NGRAMS}, _NAMES, PAPER)
+_PRESETS = {**_TABLE2, **presets.NETWORKS}
+_MODIFIERS = {'paper': {**presets.PAPER_RECIPE, 'optimizer.decay': 1e-5}}
 
 
-def get_config(row: str = 'mlp10') -> ConfigDict:
+def get_config(preset: str = 'mlp10') -> ConfigDict:
     """Returns the config of a preset for Table 2; `mlp10,paper` uses the paper's recipe.
 
     The paper reports mlp10 only as a mixture with the interpolated trigram: compare `mixture.fixed` in results.json.
     """
-    return rows.get_config('ap_news', row, _CORPUS, _ROWS, _PRESETS, default='mlp10')
+    return presets.get_config('ap_news', preset, _CORPUS, _PRESETS, _MODIFIERS, default='mlp10')

@@ -18,15 +18,15 @@ Nobody has run this config: no figures are known.
 
 from ml_collections import ConfigDict
 
-from nplm_jax.configs import rows
+from nplm_jax.configs import presets
 
-_CORPUS: rows.Row = {'corpus.name': 'text', 'corpus.paragraphs': 'blank_lines'}
-_NETWORK: rows.Row = {**rows.NCE, 'output.samples': 500}
+_CORPUS: presets.Preset = {'corpus.name': 'text', 'corpus.paragraphs': 'blank_lines'}
+_NETWORK: presets.Preset = {**presets.NCE, 'output.samples': 500}
 _MIN_COUNTS = {'10m': 3, '100m': 10}  # a guess that keeps the vocabulary near 100,000 words; it was not measured
 _SIZES = {size: {'corpus.min_count': min_count, **_NETWORK} for size, min_count in _MIN_COUNTS.items()}
-_MODELS = {**rows.NGRAMS, **rows.NETWORKS}
+_MODELS = {**presets.NGRAMS, **presets.NETWORKS}
 
 
-def get_config(row: str = '10m') -> ConfigDict:
+def get_config(preset: str = '10m') -> ConfigDict:
     """Returns the config of a size, `10m` or `100m`, optionally with a shared preset after a comma."""
-    return rows.get_config('babylm', row, _CORPUS, _SIZES, _MODELS, '10m')
+    return presets.get_config('babylm', preset, _CORPUS, _SIZES, _MODELS, '10m')

@@ -31,13 +31,13 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from nplm_jax.configs import rows
-from nplm_jax.configs.rows import MINUTES, network
+from nplm_jax.configs import presets
+from nplm_jax.configs.presets import MINUTES, network
 from nplm_jax.utils.errors import BadInput
 
 __all__ = ['get_config', 'network', 'search', 'sweep']
 VOCABULARY = 16_383  # the paper's |V|
-_CORPUS: rows.Row = {
+_CORPUS: presets.Preset = {
     'corpus.name': 'brown',
     'corpus.min_count': 4,
     'corpus.max_vocabulary': VOCABULARY,
@@ -46,7 +46,7 @@ _CORPUS: rows.Row = {
 }
 
 
-def _network(n: int, h: int, m: int, direct: bool) -> rows.Row:
+def _network(n: int, h: int, m: int, direct: bool) -> presets.Preset:
     """Returns a network of the paper's Table 1."""
     return {
         'model.n': n,
@@ -89,7 +89,7 @@ PAPER = {
 }
 
 
-def _classes(n: int, classes: int) -> rows.Row:
+def _classes(n: int, classes: int) -> presets.Preset:
     return {'model.family': 'classes', 'model.n': n, 'model.classes': classes}
 
 
@@ -99,20 +99,20 @@ _CLASSES = {
 }
 
 
-def _describe_network(row: str, keys: rows.Row) -> str:
+def _describe_network(preset: str, keys: presets.Preset) -> str:
     direct = 'direct' if keys['model.direct'] else 'no direct'
-    return f'{row.upper()}: n={keys["model.n"]} h={keys["model.h"]} m={keys["model.m"]}, {direct}'
+    return f'{preset.upper()}: n={keys["model.n"]} h={keys["model.h"]} m={keys["model.m"]}, {direct}'
 
 
 _NAMES = {
-    **{row: _describe_network(row, keys) for row, keys in NETWORKS.items()},
+    **{preset: _describe_network(preset, keys) for preset, keys in NETWORKS.items()},
     **dict.fromkeys(_CLASSES, 'class-based back-off'),
 }
 # The rows of the paper's table, and three of modified Kneser-Ney.
-ROWS = rows.with_paper({**NETWORKS, **rows.NGRAMS, **_CLASSES}, _NAMES, PAPER)
+TABLE1 = presets.with_paper({**NETWORKS, **presets.NGRAMS, **_CLASSES}, _NAMES, PAPER)
 
 
-def _recurrent(family: str, m: int, h: int, epochs: int, learning_rate: float) -> rows.Row:
+def _recurrent(family: str, m: int, h: int, epochs: int, learning_rate: float) -> presets.Preset:
     return {
         'model.family': family,
         'model.m': m,
@@ -122,7 +122,7 @@ def _recurrent(family: str, m: int, h: int, epochs: int, learning_rate: float) -
         'optimizer.clip_norm': 0.25,
         'optimizer.decay': 3e-6,
         'train.epochs': epochs,
-        **rows.RECURRENT,
+        **presets.RECURRENT,
     }
 
 
@@ -135,7 +135,7 @@ RECURRENT = {
 # The paper's network, trained for at most four minutes on 2 cores without AMX instructions. Dropout, the optimizer, the
 # sampled loss and the steps after training are not the paper's. Weight decay is; C and U, which are not tied to each
 # other, overfit without it.
-_BEST: rows.Row = {
+_BEST: presets.Preset = {
     'model.n': 13,
     'model.m': 80,
     'model.h': 200,
@@ -149,12 +149,12 @@ _BEST: rows.Row = {
     'train.epochs': 5,
     'train.suffix_smoothing': 3.0,
     'train.calibrate': True,
-    'train.valid_words': rows.VALID_WORDS,
+    'train.valid_words': presets.VALID_WORDS,
     'train.checkpoint_every': 2000,
     'train.log_every': 100,
 }
 # A small window of the paper's kind: below 300 on validation, where the trigram has 344.
-_QUICK: rows.Row = {
+_QUICK: presets.Preset = {
     'model.n': 5,
     'model.m': 50,
     'model.h': 50,
@@ -165,36 +165,36 @@ _QUICK: rows.Row = {
     'train.evaluate_every': 5000,  # of 9,375 updates; a validation costs a fifth of an epoch
     'train.log_every': 100,
     'train.checkpoint_every': 5000,
-    **rows.NCE,
+    **presets.NCE,
 }
 # The empty preset is the default; `large` is the network of configs/default.py.
-_ALL = {**ROWS, **RECURRENT, '': _BEST, 'quick': _QUICK, 'large': {}, **rows.NETWORKS, **MINUTES}
-_PRESETS: dict[str, rows.Row] = {
+_ALL = {**TABLE1, **RECURRENT, '': _BEST, 'quick': _QUICK, 'large': {}, **presets.NETWORKS, **MINUTES}
+_MODIFIERS: dict[str, presets.Preset] = {
     'cased': {
         'corpus.lowercase': False,
         'corpus.split_possessive': False,
         'corpus.boundary_tokens': False,
         'corpus.max_vocabulary': 0,
     },
-    'paper': {**rows.PAPER_RECIPE, 'train.epochs': 20},
+    'paper': {**presets.PAPER_RECIPE, 'train.epochs': 20},
 }
 
 
-def get_config(row: str = '') -> ConfigDict:
+def get_config(preset: str = '') -> ConfigDict:
     """Returns the config of a preset. The default is the paper's network, tuned for four minutes of training.
 
     `,cased` keeps upper and lower case, `,paper` uses the paper's recipe, and `,sgd` after a preset in
-    rows.BY_GRADIENT_DESCENT trains an LSTM by gradient descent for about the same time.
+    presets.BY_GRADIENT_DESCENT trains an LSTM by gradient descent for about the same time.
     """
-    name = row.partition(',')[0]
+    name = preset.partition(',')[0]
     if mixed := MIXTURES.get(name):
         raise BadInput(
-            f'configs/brown.py:{row}',
+            f'configs/brown.py:{preset}',
             f"{name.upper()} is the paper's {mixed.upper()} mixed with the trigram, half and "
             f'half; run {mixed}, whose table has it as "mixed with the trigram, fixed"',
         )
-    by_descent = {'sgd': rows.BY_GRADIENT_DESCENT[name]} if name in rows.BY_GRADIENT_DESCENT else {}
-    return rows.get_config('brown', row, _CORPUS, _ALL, _PRESETS | by_descent)
+    by_descent = {'sgd': presets.BY_GRADIENT_DESCENT[name]} if name in presets.BY_GRADIENT_DESCENT else {}
+    return presets.get_config('brown', preset, _CORPUS, _ALL, _MODIFIERS | by_descent)
 
 
 def sweep() -> Iterator[dict[str, Any]]:

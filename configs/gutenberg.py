@@ -17,16 +17,16 @@ and 511.0. The networks have not been measured.
 
 from ml_collections import ConfigDict
 
-from nplm_jax.configs import brown, rows
+from nplm_jax.configs import brown, presets
 
-_CORPUS: rows.Row = {
+_CORPUS: presets.Preset = {
     'corpus.name': 'gutenberg',
     'corpus.min_count': 4,
     'corpus.max_vocabulary': brown.VOCABULARY,
 }
 
 
-def get_config(row: str = '') -> ConfigDict:
+def get_config(preset: str = '') -> ConfigDict:
     """Returns the config of a preset: a network of the paper's Table 1, a count-based model or a better network."""
-    known = {'': rows.RESIDUAL, **brown.NETWORKS, **rows.NGRAMS, **rows.NETWORKS}
-    return rows.get_config('gutenberg', row, _CORPUS, known)
+    known = {'': presets.RESIDUAL, **brown.NETWORKS, **presets.NGRAMS, **presets.NETWORKS}
+    return presets.get_config('gutenberg', preset, _CORPUS, known)

@@ -10,9 +10,9 @@ training, validation and test sets are identical; the perplexities only measure 
 
 from ml_collections import ConfigDict
 
-from nplm_jax.configs import rows
+from nplm_jax.configs import presets
 
-_NETWORK: rows.Row = {
+_NETWORK: presets.Preset = {
     'model.n': 3,
     'model.m': 2,
     'model.h': 5,
@@ -24,7 +24,7 @@ _NETWORK: rows.Row = {
 }
 
 
-def get_config(row: str = '') -> ConfigDict:
-    """Returns the config of a network with m=2, whose word features can be drawn in the plane, or of a row."""
-    known = {'': _NETWORK, **rows.NGRAMS, **rows.NETWORKS}
-    return rows.get_config('sentences', row, {'corpus.name': 'sentences'}, known)
+def get_config(preset: str = '') -> ConfigDict:
+    """Returns the config of a network with m=2, whose word features can be drawn in the plane, or of a preset."""
+    known = {'': _NETWORK, **presets.NGRAMS, **presets.NETWORKS}
+    return presets.get_config('sentences', preset, {'corpus.name': 'sentences'}, known)

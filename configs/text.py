@@ -24,16 +24,16 @@ automatically in most cases.
 
 from ml_collections import ConfigDict
 
-from nplm_jax.configs import rows
-from nplm_jax.configs.rows import network
+from nplm_jax.configs import presets
+from nplm_jax.configs.presets import network
 
 __all__ = ['get_config', 'network']
 
-_CORPUS: rows.Row = {'corpus.name': 'text', 'corpus.min_count': 3, 'corpus.count_over': 'train'}
-_ROWS = {
+_CORPUS: presets.Preset = {'corpus.name': 'text', 'corpus.min_count': 3, 'corpus.count_over': 'train'}
+_PRESETS = {
     '': {'model.n': 5, 'model.m': 60, 'model.h': 100},
-    **rows.MINUTES,
-    **rows.NGRAMS,
+    **presets.MINUTES,
+    **presets.NGRAMS,
     'lmplz': {
         'model.family': 'modified_kneser_ney',
         'model.n': 5,
@@ -44,10 +44,10 @@ _ROWS = {
         'corpus.split_possessive': False,
         'corpus.min_count': 1,
     },
-    **rows.NETWORKS,
+    **presets.NETWORKS,
 }
 
 
-def get_config(row: str = '') -> ConfigDict:
-    """Returns the config of a network for a hundred thousand to a few million words, or of a row."""
-    return rows.get_config('text', row, _CORPUS, _ROWS)
+def get_config(preset: str = '') -> ConfigDict:
+    """Returns the config of a network for a hundred thousand to a few million words, or of a preset."""
+    return presets.get_config('text', preset, _CORPUS, _PRESETS)

@@ -16,14 +16,14 @@ vocabulary has 267,735 words.
 
 from ml_collections import ConfigDict
 
-from nplm_jax.configs import rows, wikitext2
+from nplm_jax.configs import presets, wikitext2
 
-_NETWORK: rows.Row = {**rows.TABLE2_NETWORK, **rows.NCE, 'output.samples': 1000}
+_NETWORK: presets.Preset = {**presets.TABLE2_NETWORK, **presets.NCE, 'output.samples': 1000}
 
 
-def get_config(row: str = 'mlp10') -> ConfigDict:
+def get_config(preset: str = 'mlp10') -> ConfigDict:
     """Returns the config of a preset: a model of the paper's Table 2, which has no results for this corpus."""
     corpus = {'corpus.name': 'wikitext103', **wikitext2.WORDS}
-    return rows.get_config(
-        'wikitext103', row, corpus, {'mlp10': _NETWORK, **rows.NGRAMS, **rows.NETWORKS}, default='mlp10'
+    return presets.get_config(
+        'wikitext103', preset, corpus, {'mlp10': _NETWORK, **presets.NGRAMS, **presets.NETWORKS}, default='mlp10'
     )

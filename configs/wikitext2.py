@@ -25,20 +25,22 @@ output.kind=sampled.
 
 from ml_collections import ConfigDict
 
-from nplm_jax.configs import rows
-from nplm_jax.configs.rows import network
+from nplm_jax.configs import presets
+from nplm_jax.configs.presets import network
 
 __all__ = ['get_config', 'network']
 
-ROWS = {'mlp10': rows.TABLE2_NETWORK, **rows.NGRAMS}  # of the paper's Table 2
-WORDS: rows.Row = {'corpus.lowercase': False, 'corpus.split_possessive': False, 'corpus.paragraphs': 'eos'}
-BY_ARTICLES: rows.Row = {'corpus.paragraphs': 'auto'}  # what studies override that have <text> and <p> before lines
+TABLE2 = {'mlp10': presets.TABLE2_NETWORK, **presets.NGRAMS}  # of the paper's Table 2
+WORDS: presets.Preset = {'corpus.lowercase': False, 'corpus.split_possessive': False, 'corpus.paragraphs': 'eos'}
+BY_ARTICLES: presets.Preset = {
+    'corpus.paragraphs': 'auto'
+}  # what studies override that have <text> and <p> before lines
 
 
-def _minutes(row: str, dropout: float, output_dropout: float, epochs: int) -> rows.Row:
-    """Returns a preset of `rows.MINUTES` with the best settings for this corpus."""
+def _minutes(preset: str, dropout: float, output_dropout: float, epochs: int) -> presets.Preset:
+    """Returns a preset of `presets.MINUTES` with the best settings for this corpus."""
     return {
-        **rows.MINUTES[row],
+        **presets.MINUTES[preset],
         'model.dropout': dropout,
         'model.output_dropout': output_dropout,
         'model.word_dropout': 0.0,
@@ -48,9 +50,9 @@ def _minutes(row: str, dropout: float, output_dropout: float, epochs: int) -> ro
 
 
 # For each training time on 2 cores, the best network here: fewer passes over more words than on Brown.
-MINUTES: dict[str, rows.Row] = {
+MINUTES: dict[str, presets.Preset] = {
     'one_minute': {
-        **rows.MINUTES['one_minute'],
+        **presets.MINUTES['one_minute'],
         'model.m': 200,
         'model.h': 200,
         'optimizer.decay': 0.05,
@@ -63,8 +65,12 @@ MINUTES: dict[str, rows.Row] = {
 }
 
 
-def get_config(row: str = 'mlp10') -> ConfigDict:
+def get_config(preset: str = 'mlp10') -> ConfigDict:
     """Returns the config of a preset: a model of the paper's Table 2, which has no results for this corpus."""
-    return rows.get_config(
-        'wikitext2', row, {'corpus.name': 'wikitext2', **WORDS}, {**ROWS, **rows.NETWORKS, **MINUTES}, default='mlp10'
+    return presets.get_config(
+        'wikitext2',
+        preset,
+        {'corpus.name': 'wikitext2', **WORDS},
+        {**TABLE2, **presets.NETWORKS, **MINUTES},
+        default='mlp10',
     )

@@ -78,7 +78,7 @@ def _seeded(folder: pathlib.Path, corpus: str, preset: str, seed: int) -> Traini
 def table1() -> Iterator[Point]:
     """Yields Table 1: every row, further seeds of two networks, and two networks that are not in the paper."""
     folder = results.folder('table1')
-    for preset in (*brown.ROWS, 'large'):
+    for preset in (*brown.TABLE1, 'large'):
         yield _preset(folder, 'brown', preset)
     yield Training(folder / 'default.json', 'brown', config='configs/brown.py')
     for preset in seeds.SEEDED:
@@ -93,7 +93,7 @@ def table1() -> Iterator[Point]:
 
 def table2() -> Iterator[Point]:
     """Yields Table 2, on WikiText-2 with marks before articles and lines."""
-    for preset in wikitext2.ROWS:
+    for preset in wikitext2.TABLE2:
         config = f'configs/wikitext2.py:{preset}{",sampled" if preset == "mlp10" else ""}'
         result = results.folder('table2') / f'{preset}.json'
         yield Training(result, f'table2-{preset}', config=config, keys=wikitext2.BY_ARTICLES)

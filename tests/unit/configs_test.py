@@ -7,7 +7,7 @@ import pytest
 from flax.traverse_util import flatten_dict
 from helpers import refuses
 
-from configs import ap_news, babylm, brown, default, gutenberg, rows, sentences, text, wikitext2, wikitext103
+from configs import ap_news, babylm, brown, default, gutenberg, presets, sentences, text, wikitext2, wikitext103
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.checked_fields import flatten
 from nplm_jax.config.sections import PaperRow
@@ -111,7 +111,7 @@ def test_the_network_of_table_2(module, num_words, parameters):
     assert (settings.optimizer.decay, settings.train.epochs, shape.name) == (1e-5, 5, 'nplm')
 
 
-@pytest.mark.parametrize('row', rows.NGRAMS)
+@pytest.mark.parametrize('row', presets.NGRAMS)
 def test_a_count_based_row_is_the_same_model_on_every_corpus(row):
     every = [load_settings(module.get_config(row)) for module in (brown, ap_news, wikitext2, sentences, text)]
     assert len({(settings.model.name, settings.model.n) for settings in every}) == 1
@@ -168,7 +168,7 @@ def test_a_row_that_table_2_does_not_have_is_refused(module):
         assert 'mlp10, interpolated, ' in caught.value.problem
 
 
-COUNTS = [row for row in brown.ROWS if row not in brown.NETWORKS]
+COUNTS = [row for row in brown.TABLE1 if row not in brown.NETWORKS]
 
 
 @pytest.mark.parametrize('row', COUNTS)

@@ -17,7 +17,7 @@ import pathlib
 import random
 from typing import NamedTuple
 
-from configs import rows
+from configs import presets
 from experiments import results, study
 from experiments.runs import launch
 from nplm_jax.data import brown, gutenberg, wikitext2
@@ -54,8 +54,8 @@ TEXTS = {
 CASES = [(name, minutes) for name, text in TEXTS.items() for minutes in text.minutes]
 MINUTES = sorted({minutes for _, minutes in CASES})
 KINDS = '5-gram', 'minutes', 'hand'  # what is trained, or what chooses it
-# By text and minutes, a network chosen by hand: its width and its passes, and changes of what `rows.network` has.
-BY_HAND: dict[tuple[str, int], tuple[int, int, rows.Row]] = {
+# By text and minutes, a network chosen by hand: its width and its passes, and changes of what `presets.network` has.
+BY_HAND: dict[tuple[str, int], tuple[int, int, presets.Preset]] = {
     ('2k', 1): (64, 200, {}),
     ('0.2M', 2): (200, 20, {}),
     ('0.2M', 10): (400, 30, {}),
@@ -88,7 +88,7 @@ def runs_of(name: str, minutes: int) -> dict[str, list[str]]:
     runs = {'5-gram': ['text:modified_kneser_ney_5'], 'minutes': ['text', f'--minutes={minutes}']}
     if found := BY_HAND.get((name, minutes)):
         width, passes, changes = found
-        keys = {**rows.network(width, passes, TEXTS[name].train), 'train.epochs': passes, **changes}
+        keys = {**presets.network(width, passes, TEXTS[name].train), 'train.epochs': passes, **changes}
         runs['hand'] = ['text', *(f'--config.{key}={value}' for key, value in keys.items())]
     return runs
 

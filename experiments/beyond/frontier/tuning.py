@@ -15,7 +15,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from configs import brown, rows, wikitext2
+from configs import brown, presets, wikitext2
 from experiments import results, study
 from nplm_jax.config import settings as config_lib
 from nplm_jax.reporting.text import markdown_table
@@ -23,8 +23,8 @@ from nplm_jax.utils.errors import BadInput
 
 RESULTS = pathlib.Path(__file__).parent / 'results' / 'tuning'
 # What `one_minute` was before, evaluated on a sample.
-_BASE: rows.Row = {
-    **rows.ROWWISE_ADAM,
+_BASE: presets.Preset = {
+    **presets.ROWWISE_ADAM,
     'model.m': 200,
     'model.h': 200,
     'model.dropout': 0.0,
@@ -32,14 +32,14 @@ _BASE: rows.Row = {
     'output.samples': 500,
     'train.epochs': 2,
     'train.evaluate_every': 0,
-    'train.valid_words': rows.VALID_WORDS,
-    'eval.words': rows.VALID_WORDS,
+    'train.valid_words': presets.VALID_WORDS,
+    'eval.words': presets.VALID_WORDS,
     'eval.train_words': 1000,
 }
-_MOGRIFIER: rows.Row = {'model.family': 'mogrifier', 'model.rounds': 2}
-_BEST: rows.Row = {**_MOGRIFIER, 'optimizer.decay': 0.15}
+_MOGRIFIER: presets.Preset = {'model.family': 'mogrifier', 'model.rounds': 2}
+_BEST: presets.Preset = {**_MOGRIFIER, 'optimizer.decay': 0.15}
 # `one_minute` before its rate of 0.008.
-_THREE_PASSES: rows.Row = {
+_THREE_PASSES: presets.Preset = {
     **_MOGRIFIER,
     'model.m': 160,
     'model.h': 160,
@@ -48,7 +48,7 @@ _THREE_PASSES: rows.Row = {
     'optimizer.row_adaptivity': 0.5,
 }
 # By corpus, what each point changes of it.
-POINTS: dict[str, dict[str, rows.Row]] = {
+POINTS: dict[str, dict[str, presets.Preset]] = {
     'brown': {
         'base': {},
         'batch_256': {'train.batch_size': 256},
@@ -118,7 +118,7 @@ def _cells(corpus: str, name: str, changes: Mapping[str, Any]) -> list[Any]:
     found = results.load(path)
     if found['changes'] != changes:
         raise BadInput(path, f'is of {found["changes"]}')
-    words = found['updates'] * changes.get('train.batch_size', rows.RECURRENT['train.batch_size'])
+    words = found['updates'] * changes.get('train.batch_size', presets.RECURRENT['train.batch_size'])
     before = found['postprocessing']['before']
     seconds = f'{words / found["words_per_second"]:.0f}'
     perplexities = before, found['perplexity']['valid']

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from configs import brown, rows, wikitext2
+from configs import brown, presets, wikitext2
 from experiments import results
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.checked_fields import flatten
@@ -45,13 +45,13 @@ class Rung(NamedTuple):
     keys: Mapping[str, Any]
 
 
-_OVER_STREAMS: rows.Row = {'model.bptt_length': 16, 'model.variational': True}
-_REGULARISED: rows.Row = {'model.dropout': 0.4, 'optimizer.decay': 0.1}
+_OVER_STREAMS: presets.Preset = {'model.bptt_length': 16, 'model.variational': True}
+_REGULARISED: presets.Preset = {'model.dropout': 0.4, 'optimizer.decay': 0.1}
 RUNGS = {
     'paper': Rung(
         '',
         'the network of 2003 (n=6, m=100, h=200) by its own recipe, one word an update',
-        {**rows.PAPER_RECIPE, 'model.n': 6, 'model.m': 100, 'model.h': 200, 'model.direct': False},
+        {**presets.PAPER_RECIPE, 'model.n': 6, 'model.m': 100, 'model.h': 200, 'model.direct': False},
     ),
     'batches': Rung(
         'paper',
@@ -73,7 +73,7 @@ RUNGS = {
         'sampled',
         'Adam at 0.003, with one second moment for each row of C and U and twice the rate there; clipped gradients; '
         'one pass over the words, since it overfits in the second',
-        {**rows.ROWWISE_ADAM, 'train.max_steps': 1600},
+        {**presets.ROWWISE_ADAM, 'train.max_steps': 1600},
     ),
     'regularised': Rung(
         'moments',
@@ -110,7 +110,7 @@ RUNGS = {
         'input and state that scale each other (a Mogrifier)',
         {'model.family': 'mogrifier', 'model.rounds': 2},
     ),
-    'counts': Rung('', 'the baseline: a modified Kneser-Ney 5-gram', rows.NGRAMS['modified_kneser_ney_5']),
+    'counts': Rung('', 'the baseline: a modified Kneser-Ney 5-gram', presets.NGRAMS['modified_kneser_ney_5']),
 }
 ON_WIKITEXT_2 = 'tied', 'both', 'lstm', 'mogrifier'  # the rungs that are trained on WikiText-2 too, beside the baseline
 

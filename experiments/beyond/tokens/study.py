@@ -26,7 +26,7 @@ from typing import Any
 import jax
 from ml_collections import ConfigDict
 
-from configs import rows, text
+from configs import presets, text
 from experiments import results, study
 from experiments.beyond.tokens import texts
 from experiments.sources import of_module
@@ -96,7 +96,7 @@ def all_runs(row_names: Iterable[str] = tuple(BUDGETS), corpora_names: Iterable[
 
 def make_config(run: Run, files: dict[str, pathlib.Path]) -> ConfigDict:
     """Returns the config of a run: the network of its row of configs/brown.py on these files."""
-    c = config_lib.override(text.get_config(), {**rows.BY_GRADIENT_DESCENT[run.row], 'train.epochs': 12})
+    c = config_lib.override(text.get_config(), {**presets.BY_GRADIENT_DESCENT[run.row], 'train.epochs': 12})
     c.name, c.seed = run.name, run.seed
     c.train.steps_per_execution = CHUNK
     c.train.evaluate_every = c.train.checkpoint_every = 2**30  # validated and saved at the end alone

@@ -85,7 +85,7 @@ def rows() -> list[list[Any]]:
         return [name, *shape, mixed, *ours, *printed, f'{ours[2] / reference:.2f}', ratio, f'{bits(ours[2]):.3f}']
 
     table = []
-    for row in (*brown.NETWORKS, 'mlp9,paper', *OTHERS, *(r for r in brown.ROWS if r not in brown.NETWORKS)):
+    for row in (*brown.NETWORKS, 'mlp9,paper', *OTHERS, *(r for r in brown.TABLE1 if r not in brown.NETWORKS)):
         config = brown.get_config(OTHERS.get(row, row))
         model = config.model
         ours = result(row.replace(',', '_'), config)

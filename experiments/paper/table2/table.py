@@ -21,7 +21,7 @@ REFERENCE = 'kneser_ney_5'  # the model that the ratios compare with, on the sam
 
 def rows(folder: pathlib.Path = RESULTS) -> list[list[str]]:
     """Returns one row a model. Raises: BadInput when a row's JSON is missing."""
-    here = {row: _perplexities(results.read(folder, row)) for row in wikitext2.ROWS}
+    here = {row: _perplexities(results.read(folder, row)) for row in wikitext2.TABLE2}
     paper = {row: figures[1:] for row, figures in ap_news.PAPER.items()}
     return [
         [
@@ -29,7 +29,7 @@ def rows(folder: pathlib.Path = RESULTS) -> list[list[str]]:
             *_cells(paper.get(row), paper[REFERENCE], '{:.0f}'),
             *_cells(here[row], here[REFERENCE], '{:.1f}'),
         ]
-        for row in wikitext2.ROWS
+        for row in wikitext2.TABLE2
     ]
 
 

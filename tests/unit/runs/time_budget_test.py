@@ -7,7 +7,7 @@ import pytest
 from helpers import launch, numbers, one_line, refuses
 
 import nplm_jax
-from configs import rows
+from configs import presets
 from configs import text as text_config
 from nplm_jax.config import compose
 from nplm_jax.config import settings as config_lib
@@ -56,7 +56,7 @@ def timed(monkeypatch):
 def choose(text, data, minutes, **typed):
     typed = {key.replace('__', '.'): value for key, value in typed.items()}
     config = config_lib.override(config_of(text), typed)
-    return time_budget.choose(config, typed, minutes, rows.network, data, text.parent / 'run')
+    return time_budget.choose(config, typed, minutes, presets.network, data, text.parent / 'run')
 
 
 def test_the_widest_network_that_reads_enough_words_is_chosen_and_fills_the_time(text, data, timed, monkeypatch):
@@ -72,7 +72,7 @@ def test_the_widest_network_that_reads_enough_words_is_chosen_and_fills_the_time
         assert updates == pytest.approx(affordable[width], abs=1)
         passes = updates * 512 / len(data.train)
         assert choice.keys['train.epochs'] == np.ceil(updates / (len(data.train) // 512))
-        assert choice.keys['model.dropout'] == rows.network(width, passes, len(data.train))['model.dropout']
+        assert choice.keys['model.dropout'] == presets.network(width, passes, len(data.train))['model.dropout']
     assert len(timed) > 3  # the first width was not the last
 
 
@@ -107,7 +107,7 @@ def test_what_is_typed_stays(text, data, timed):
 )
 def test_of_a_typed_component_no_chosen_key_is_left_that_it_does_not_have(text, data, timed, typed):
     config = config_lib.override(config_of(text), typed)
-    choice = time_budget.choose(config, typed, 1, rows.network, data, text.parent / 'run')
+    choice = time_budget.choose(config, typed, 1, presets.network, data, text.parent / 'run')
     made = flatten(width_choice.apply_keys(config, choice.keys, typed))
     experiment.load_settings(made)
     assert typed.items() <= made.items()
@@ -120,9 +120,9 @@ def test_a_chosen_optimizer_has_its_own_rates(text, data, timed, optimizer):
     config = text_config.get_config(optimizer)
     config.corpus.path = str(text)
     typed = compose.components_among(config, optimizer)
-    choice = time_budget.choose(config, typed, 1, rows.network, data, text.parent / 'run')
+    choice = time_budget.choose(config, typed, 1, presets.network, data, text.parent / 'run')
     made = flatten(width_choice.apply_keys(config, choice.keys, typed))
-    network = {**rows.network(200, 1, len(data.train)), **choice.keys}
+    network = {**presets.network(200, 1, len(data.train)), **choice.keys}
     expected = network if optimizer == 'rowwise_adam' else flatten(config)
     for key in ('optimizer.name', 'optimizer.learning_rate', 'optimizer.table_rate', 'optimizer.decay'):
         assert made[key] == expected[key], key
@@ -162,7 +162,7 @@ def test_a_short_text_gets_a_five_gram(tmp_path, timed):
 @pytest.mark.parametrize('passes', [0.9, 1.5, 3, 6, 12, 40, 200])
 def test_the_network_of_any_number_of_passes_is_allowed(passes):
     config = text_config.get_config('one_minute')
-    config.update_from_flattened_dict(dict(rows.network(128, passes, 10**5)))
+    config.update_from_flattened_dict(dict(presets.network(128, passes, 10**5)))
     experiment.load_settings(config)
 
 
@@ -227,7 +227,7 @@ def test_a_warm_up_may_be_longer_than_the_timed_pass(text, data, tmp_path):
     typed = {'model.h': 8, 'model.m': 8, 'optimizer.warmup': 300}
     config = config_of(text).unlock()
     config.update_from_flattened_dict(typed)
-    choice = time_budget.choose(config, typed, 1, rows.network, data, tmp_path / 'run')
+    choice = time_budget.choose(config, typed, 1, presets.network, data, tmp_path / 'run')
     assert len(data.train) / 512 < 300 < choice.keys['train.max_steps']
 
 
@@ -263,7 +263,7 @@ def test_a_run_of_some_minutes_is_recorded_and_resumed(text, tmp_path, timed):
     ):
         (folder / 'minutes.json').write_text(json.dumps(whole | damage))
         with refuses('--workdir'):
-            time_budget.read_choice(folder, 0.0001, rows.network)
+            time_budget.read_choice(folder, 0.0001, presets.network)
 
 
 @pytest.mark.nightly
@@ -277,7 +277,7 @@ def test_python_trains_for_some_minutes_as_the_command_does(text, tmp_path, time
 
 
 def test_a_network_is_timed(text, data, tmp_path):
-    changes = rows.network(8, 1, len(data.train)) | {'train.valid_words': 500}
+    changes = presets.network(8, 1, len(data.train)) | {'train.valid_words': 500}
     config = width_choice.apply_keys(config_of(text), changes, {})
     speed = width_choice.measure(experiment.load_settings(config), data, tmp_path)
     assert 0 < speed.update < speed.start and 0 < speed.score < speed.update

@@ -12,10 +12,10 @@ from nplm_jax.config.compose import components_of, kind_of, with_components
 from nplm_jax.config.plugins import is_path
 from nplm_jax.config.settings import default_config, override
 
-Row = Mapping[str, Any]  # values by flattened key: {'model.h': 50}
+Preset = Mapping[str, Any]  # values by flattened key: {'model.h': 50}
 
 # Count-based models.
-NGRAMS: dict[str, Row] = {
+NGRAMS: dict[str, Preset] = {
     'interpolated': {'model.family': 'interpolated', 'model.n': 3},
     **{
         f'{family}_{n}': {'model.family': family, 'model.n': n}
@@ -27,7 +27,7 @@ NGRAMS: dict[str, Row] = {
 _NGRAMS_IN_PAPER = {**dict.fromkeys(NGRAMS, 'Kneser-Ney back-off'), 'interpolated': 'Del. Int.'}
 
 # The training of the paper: one word per update, no dropout, b initialised with zeros.
-PAPER_RECIPE: Row = {
+PAPER_RECIPE: Preset = {
     'optimizer.name': 'paper',
     'model.dropout': 0.0,
     'train.unigram_bias': False,
@@ -37,7 +37,7 @@ PAPER_RECIPE: Row = {
     'train.steps_per_execution': 1000,
 }
 # The best optimizer for an LSTM trained for twelve epochs or more.
-GRADIENT_DESCENT: Row = {
+GRADIENT_DESCENT: Preset = {
     'output.kind': 'nce',
     'optimizer.name': 'sgd',
     'optimizer.learning_rate': 20.0,
@@ -46,7 +46,7 @@ GRADIENT_DESCENT: Row = {
     'optimizer.decay': 3e-6,
 }
 # The best optimizer for an LSTM trained for a few epochs: one second moment per row of C, Adam for the gates.
-ROWWISE_ADAM: Row = {
+ROWWISE_ADAM: Preset = {
     'output.kind': 'sampled',
     'optimizer.name': 'rowwise_adam',
     'optimizer.learning_rate': 0.003,
@@ -55,15 +55,15 @@ ROWWISE_ADAM: Row = {
     'optimizer.decay': 0.0,
 }
 # The sampled loss of networks with the paper's recipe on a large vocabulary.
-NCE: Row = {'output.kind': 'nce', 'optimizer.learning_rate': 6.0}
+NCE: Preset = {'output.kind': 'nce', 'optimizer.learning_rate': 6.0}
 VALID_WORDS = 20_000  # of validations during training, if all would take half the time of a pass
 # Steps after training that help the rows of rare words.
-_AFTER_TRAINING: Row = {'train.suffix_smoothing': 3.0, 'train.calibrate': True}
-_FEW_LARGE_UPDATES: Row = {'train.checkpoint_every': 500, 'train.log_every': 100, 'train.steps_per_execution': 20}
+_AFTER_TRAINING: Preset = {'train.suffix_smoothing': 3.0, 'train.calibrate': True}
+_FEW_LARGE_UPDATES: Preset = {'train.checkpoint_every': 500, 'train.log_every': 100, 'train.steps_per_execution': 20}
 
 # The network of the paper's Table 2. The weight decay of 1e-5 and the 5 epochs are the paper's. The learning rate is
 # that of Brown's networks. No dropout is a guess for a text of this length; it was not measured.
-TABLE2_NETWORK: Row = {
+TABLE2_NETWORK: Preset = {
     'model.n': 6,
     'model.h': 60,
     'model.m': 100,
@@ -74,9 +74,9 @@ TABLE2_NETWORK: Row = {
     'train.epochs': 5,
 }
 # A recurrent network over streams.
-RECURRENT: Row = {'train.batch_size': 512, 'model.bptt_length': 16, **_FEW_LARGE_UPDATES}
+RECURRENT: Preset = {'train.batch_size': 512, 'model.bptt_length': 16, **_FEW_LARGE_UPDATES}
 # A window network with residual layers and tied features, for a few minutes of training.
-RESIDUAL: Row = {
+RESIDUAL: Preset = {
     'model.family': 'residual',
     'model.expansion': 2,
     'model.n': 6,
@@ -97,7 +97,7 @@ RESIDUAL: Row = {
     **_FEW_LARGE_UPDATES,
 }
 # An LSTM with tied features and variational dropout, trained by gradient descent.
-TIED_LSTM: Row = {
+TIED_LSTM: Preset = {
     'model.family': 'lstm',
     'model.m': 320,
     'model.h': 400,
@@ -113,7 +113,7 @@ TIED_LSTM: Row = {
     **_AFTER_TRAINING,
 }
 # Networks for any corpus of a million words or more. Not in the paper.
-NETWORKS: dict[str, Row] = {
+NETWORKS: dict[str, Preset] = {
     'residual': RESIDUAL,
     'tied_lstm': TIED_LSTM,
     # With more dropout, for an hour.
@@ -144,7 +144,7 @@ NETWORKS: dict[str, Row] = {
 }
 
 
-def _tied_lstm(m: int, dropout: float, output_dropout: float, word_dropout: float, samples: int, epochs: int) -> Row:
+def _tied_lstm(m: int, dropout: float, output_dropout: float, word_dropout: float, samples: int, epochs: int) -> Preset:
     """Returns the tied LSTM with h = m, validated once an epoch."""
     return {
         **TIED_LSTM,
@@ -162,7 +162,7 @@ def _tied_lstm(m: int, dropout: float, output_dropout: float, word_dropout: floa
 
 # A Mogrifier LSTM. The rows of a table share their second moments in part: rare words move less, and the rate may be
 # higher.
-_MOGRIFIER: Row = {
+_MOGRIFIER: Preset = {
     **ROWWISE_ADAM,
     'model.family': 'mogrifier',
     'model.rounds': 2,
@@ -185,7 +185,7 @@ def _equivalent_passes(width: int, passes: float, words: int) -> float:
     return passes * math.sqrt(_BROWN / words) * width / 200
 
 
-def network(width: int, passes: float, words: int) -> Row:
+def network(width: int, passes: float, words: int) -> Preset:
     """Returns the best known network for a width, a text and a number of passes; used by `--minutes`.
 
     Args:
@@ -207,14 +207,14 @@ def network(width: int, passes: float, words: int) -> Row:
 
 
 # For each training time on 2 cores, the best network on a million words.
-MINUTES: dict[str, Row] = {
+MINUTES: dict[str, Preset] = {
     'one_minute': {**network(160, 3, _BROWN), 'train.epochs': 3},
     'five_minutes': {**network(256, 6, _BROWN), 'train.epochs': 6},
     'twenty_minutes': {**network(400, 13, _BROWN), 'train.epochs': 13},
     'one_hour': {**network(512, 27, _BROWN), 'train.epochs': 27},
 }
 # LSTMs trained by gradient descent for about the same times.
-BY_GRADIENT_DESCENT: dict[str, Row] = {
+BY_GRADIENT_DESCENT: dict[str, Preset] = {
     'one_minute': _tied_lstm(200, 0.0, 0.0, 0.0, 500, 2),
     'five_minutes': _tied_lstm(320, 0.3, 0.45, 0.0, 1000, 4),
     'one_hour': _tied_lstm(400, 0.45, 0.55, 0.05, 1000, 24),
@@ -222,24 +222,34 @@ BY_GRADIENT_DESCENT: dict[str, Row] = {
 
 
 def with_paper(
-    rows: Mapping[str, Row], names: Mapping[str, str], perplexities: Mapping[str, tuple[float, float, float]]
-) -> dict[str, Row]:
+    presets: Mapping[str, Preset], names: Mapping[str, str], perplexities: Mapping[str, tuple[float, float, float]]
+) -> dict[str, Preset]:
     """Adds `paper.*` to the presets whose perplexities the paper prints; they are evaluated on all words.
 
     Args:
-        rows: The keys of each preset.
+        presets: The keys of each preset.
         names: The paper's names of the models of presets, in addition to NGRAMS.
         perplexities: The paper's training (0: not printed), validation and test perplexities, by preset.
     """
-    made = dict(rows)
-    for row in rows.keys() & perplexities.keys():
-        figures = dict(zip(('paper.train', 'paper.valid', 'paper.test'), perplexities[row]))
-        made[row] = {**rows[row], 'eval.train_words': 0, 'paper.row': {**_NGRAMS_IN_PAPER, **names}[row], **figures}
+    made = dict(presets)
+    for name in presets.keys() & perplexities.keys():
+        figures = dict(zip(('paper.train', 'paper.valid', 'paper.test'), perplexities[name]))
+        made[name] = {
+            **presets[name],
+            'eval.train_words': 0,
+            'paper.row': {**_NGRAMS_IN_PAPER, **names}[name],
+            **figures,
+        }
     return made
 
 
 def get_config(
-    corpus: str, words: str, common: Row, rows: Mapping[str, Row], presets: Mapping[str, Row] = {}, default: str = ''
+    corpus: str,
+    words: str,
+    common: Preset,
+    presets: Mapping[str, Preset],
+    modifiers: Mapping[str, Preset] = {},
+    default: str = '',
 ) -> ConfigDict:
     """Returns the config of a preset of a corpus, in which components replace their sections.
 
@@ -247,8 +257,8 @@ def get_config(
         corpus: The name of the config file without .py, such as `brown`.
         words: The preset, then modifiers and components, separated by commas: `mlp9,cased,lstm`. All are optional.
         common: The keys shared by all presets of the corpus.
-        rows: The keys of each preset.
-        presets: The keys of each modifier, which changes a preset.
+        presets: The keys of each preset.
+        modifiers: The keys of each modifier, which changes a preset.
         default: The preset if the words do not begin with one.
 
     Returns:
@@ -257,13 +267,16 @@ def get_config(
     Raises:
         BadInput: A word is not a preset, modifier or component, or two components have the same kind.
     """
-    typed = [words] if words in rows else words.split(',')
-    first = typed[0] if typed[0] in rows else default
-    known = {*presets, *(typed[:1] if typed[0] in rows else ())}  # a preset and modifiers, which set their own values
+    typed = [words] if words in presets else words.split(',')
+    first = typed[0] if typed[0] in presets else default
+    known = {
+        *modifiers,
+        *(typed[:1] if typed[0] in presets else ()),
+    }  # a preset and modifiers, which set their own values
     c = default_config()
-    for keys in (common, rows[first], *(presets[word] for word in typed if word in presets)):
+    for keys in (common, presets[first], *(modifiers[word] for word in typed if word in modifiers)):
         c = override(c, keys)
-    names = [*filter(None, rows), *presets]
+    names = [*filter(None, presets), *modifiers]
     chosen = [word for word in typed if word not in known or (not is_path(word) and kind_of(word))]
     components = components_of(chosen, f'configs/{corpus}.py:{words}', names)
     c = with_components(c, {kind: word for kind, word in components.items() if word not in known})
