@@ -45,7 +45,7 @@ def _counts_words(corpus: Any, settings: Any) -> bool:
 
 
 def _has_paragraphs(corpus: Any, settings: Any) -> bool:
-    """Returns whether tokens stand between paragraph marks, so that no token holds the end of a paragraph."""
+    """Returns whether paragraph marks separate the tokens: no token contains the end of a paragraph."""
     if isinstance(corpus.tokenizer, Unknown):
         return 'corpus.paragraphs' in corpus.tokenizer.others
     return not corpus.tokenizer.is_lossless

@@ -62,7 +62,7 @@ class Scratch:
     in_memory: int = IN_MEMORY
 
     def zeros(self, size: int, dtype: type[np.generic]) -> np.ndarray:
-        """Returns a flat array of zeros. Raises: BadInput when the disk is full."""
+        """Returns a flat array of zeros. Raises BadInput if the disk is full."""
         writer = self.writer(dtype)
         for block in blocks(size, self.block):
             # Written now, because a full disk would kill the process when it writes to a mapped page.
@@ -128,7 +128,7 @@ class Writer:
             self._file.close()
 
     def append(self, chunk: np.ndarray) -> None:
-        """Appends the values of a chunk, in the array's dtype. Raises: BadInput when the disk is full."""
+        """Appends the values of a chunk, in the array's dtype. Raises BadInput if the disk is full."""
         data = np.ascontiguousarray(chunk, self._dtype).view(np.uint8).data
         self._num_bytes += data.nbytes
         with self._errors():
@@ -149,7 +149,7 @@ class Writer:
 
 @contextlib.contextmanager
 def _disk_errors(scratch: Scratch, content: str) -> Iterator[None]:
-    """Raises: BadInput when the folder cannot hold the content."""
+    """Raises BadInput if the folder cannot hold the content."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The models that a command line names, over one vocabulary, and a user's text for them."""
+"""Models given on a command line, over one vocabulary, and tokenization of user texts for them."""
 
 import dataclasses
 import functools
@@ -45,12 +45,12 @@ class LoadedModels:
     """The models of one or several runs that share a vocabulary.
 
     Attributes:
-        names: the names of the runs' folders.
-        settings: the settings of the runs.
-        vocabulary: the vocabulary of all runs.
-        models: the models of the runs.
-        mixture: the mixture of the models; the model itself where there is only one.
-        line_start: what stands before a line.
+        names: The names of the runs.
+        settings: The settings of the runs.
+        vocabulary: The vocabulary of all runs.
+        models: The models of the runs.
+        mixture: The mixture of the models; the model itself if there is only one.
+        line_start: The context of the first word of a line.
     """
 
     names: Sequence[str]
@@ -61,7 +61,7 @@ class LoadedModels:
     line_start: LineStart
 
     def with_mixture(self) -> list[tuple[str, LanguageModel]]:
-        """Returns the models with their names; the mixture comes first where there are several."""
+        """Returns the models with their names, preceded by the mixture if there are several."""
         mixtures = [('mixture', self.mixture)] if len(self.models) > 1 else []
         return [*mixtures, *zip(self.names, self.models)]
 
@@ -71,7 +71,7 @@ class LoadedModels:
         return {name: LoadedModel(settings, self.vocabulary, model) for name, settings, model in rows}
 
     def on_cluster(self, folders: Sequence[str]) -> Self:
-        """Returns these models, of runs in these folders, such that the workers of --scheduler score long texts."""
+        """Returns models that score long texts on the workers of --scheduler. `folders` are the folders of the runs."""
         refuse_arpa(folders, '--scheduler')
 
         def remote(model: LanguageModel, *source: Any) -> RemoteModel:
@@ -85,7 +85,7 @@ class LoadedModels:
         return dataclasses.replace(self, models=made, mixture=remote(self.mixture, folders, weights))
 
     def backoff_models(self, flag: str) -> list[BackoffModel]:
-        """Returns the models for an ARPA file. Raises BadInput, which names `flag`, if one is no back-off model."""
+        """Returns the models as back-off models. Raises BadInput, which names `flag`, if one has another type."""
         models = []
         for model, settings in zip(self.models, self.settings):
             if not isinstance(model, BackoffModel):
@@ -98,12 +98,12 @@ class LoadedModels:
         return models
 
     def word_features(self) -> list[tuple[str, np.ndarray]]:
-        """Returns the word features C (float32, V x M) of each network, with its name."""
+        """Returns the name and the word features C (float32, V x M) of each network."""
         networks = [(name, m) for name, m in zip(self.names, self.models) if isinstance(m, NeuralLanguageModel)]
         return [(name, np.asarray(network.params['C_VxM'])) for name, network in networks]
 
     def show(self, ids: Iterable[int]) -> list[str]:
-        """Returns words as lists and tables show them."""
+        """Returns the display forms of words."""
         return [self.vocabulary.shown[i] for i in ids]
 
     def tokenize(self, text: str, kind: str, keep_marks: bool = False) -> list[str]:
@@ -117,41 +117,40 @@ class LoadedModels:
         return self.tokenize_lines(unspaced_scripts.join(self.vocabulary, [text]), kind, keep_marks)[0]
 
     def tokenize_lines(self, texts: Sequence[str], kind: str, keep_marks: bool = False) -> list[list[str]]:
-        """Returns the words of each text as it is given, all at once, which takes less time."""
+        """Returns the words of each text, without joining its words first. Faster than one call per text."""
         return cutting.tokenize(reading(self.vocabulary.tokenizer, kind), texts, self.vocabulary.ids, keep_marks)
 
     def read_lines(self, texts: Sequence[str], kind: str) -> list[list[str]]:
-        """Returns the words of each text; warns on stderr of unknown words and of a text without blanks."""
+        """Returns the words of each text. Warns on stderr about unknown words and missing whitespace."""
         lines = self.tokenize_lines(texts, kind)
         words = [word for line in lines for word in line]
         self.warn_unknown(words)
-        blanks = '' if self.vocabulary.tokenizer.tokens else text_checks.describe_blanks(texts)
-        blanks = blanks or unspaced_scripts.describe_text(self.vocabulary, texts)
-        if blanks:
-            print(blanks, file=sys.stderr)
+        warning = '' if self.vocabulary.tokenizer.tokens else text_checks.describe_blanks(texts)
+        if warning := warning or unspaced_scripts.describe_text(self.vocabulary, texts):
+            print(warning, file=sys.stderr)
         return lines
 
     def read_stream(self, text: str, kind: str) -> list[list[str]]:
-        """Returns the tokens of a text whose line ends are tokens, cut into lines after these."""
+        """Returns the tokens of each line of a text whose line ends are tokens."""
         tokens = self.tokenize(text, kind)
         ends = [i + 1 for i, token in enumerate(tokens) if '\n' in self.vocabulary.tokenizer.decode([token])]
         stops = [*ends, len(tokens)]
         return [tokens[start:stop] for start, stop in zip([0, *stops], stops) if start < stop]
 
     def tokenize_prompt(self, text: str, kind: str) -> list[str]:
-        """Returns the words of a prompt, and names the unknown ones on stderr. Raises BadInput if all are unknown."""
+        """Returns the words of a prompt. Lists unknown words on stderr; raises BadInput if all are unknown."""
         require(is_unicode(text), '--prompt', text, 'is not UTF-8')
         words = self.tokenize(text, kind)
         unspaced_scripts.check_known(self.vocabulary, [text], '--prompt')
         known = not words or any(word in self.vocabulary.ids for word in words)
-        require(known, '--prompt', text, 'no word of it is in the vocabulary')
+        require(known, '--prompt', text, 'none of its words is in the vocabulary')
         self.warn_unknown(words, is_measured=False)
         if warning := unspaced_scripts.describe_text(self.vocabulary, [text]):
             print(warning, file=sys.stderr)
         return words
 
     def describe_unknown(self, words: Sequence[str]) -> str:
-        """Returns a note that counts and names the words outside the vocabulary; empty if there are none."""
+        """Returns a message with the number and a list of the words outside the vocabulary; empty if there are none."""
         unknown = [word for word in words if word not in self.vocabulary.ids]
         if not unknown:
             return ''
@@ -161,17 +160,17 @@ class LoadedModels:
         return f'{count}: {" ".join(different[:_MAX_NAMED])}{more}'
 
     def describe_oov(self, share: float, words: str = 'words') -> str:
-        """Returns what `text_checks.describe_oov` does of these models."""
+        """Calls `text_checks.describe_oov` with the settings of these models."""
         return text_checks.describe_oov(share, words, self.settings[0].corpus, len(self.vocabulary))
 
     def warn_unknown(self, words: Sequence[str], is_measured: bool = True) -> None:
-        """Names the words outside the vocabulary on stderr, and warns if they are too many.
+        """Lists the words outside the vocabulary on stderr, and warns if there are too many.
 
         Args:
             words: The words.
-            is_measured: Whether they are scored, and not only read, like those of a prompt.
+            is_measured: Whether the words are scored; the words of a prompt are not.
         """
-        if self.vocabulary.tokenizer.is_lossless:  # knows every text
+        if self.vocabulary.tokenizer.is_lossless:  # has no unknown words
             return
         share = sum(word not in self.vocabulary.ids for word in words) / max(len(words), 1)
         warning = self.describe_oov(share) if is_measured else ''
@@ -179,12 +178,12 @@ class LoadedModels:
             print(line, file=sys.stderr)
 
     def warn_unspaced(self, items: Sequence[Sequence[str]], key: str, needs_words: bool = True) -> None:
-        """Warns on stderr of items without blanks that the models cannot read so; see `unspaced_scripts`.
+        """Warns on stderr about items whose whitespace does not fit the models; see `unspaced_scripts`.
 
         Args:
             items: The words of each item.
-            key: What holds the words, for error messages.
-            needs_words: Whether words are measured, and not items as a whole.
+            key: The source of the words, for error messages.
+            needs_words: Whether individual words are measured, rather than whole items.
 
         Raises:
             BadInput: The tokens of the models are words, and no word is in the vocabulary.
@@ -199,10 +198,10 @@ class LoadedModels:
             print(warning, file=sys.stderr)
 
     def read_corpus(self, folders: Sequence[str]) -> Dataset:
-        """Reads the corpus of these runs again, line by line if one of them reads it so.
+        """Reads the corpus of these runs, by lines if one of the runs does.
 
         Raises:
-            BadInput: They have several, or the text has changed.
+            BadInput: The runs have different corpora, or the text has changed.
         """
         refuse_arpa(folders, 'RUN')
         texts = [dataclasses.replace(settings.corpus, context='auto') for settings in self.settings]
@@ -211,7 +210,7 @@ class LoadedModels:
                 text == texts[0],
                 'RUN',
                 folder,
-                f'its corpus.* are not those of {folders[0]}; {_import_advice(folders[0])}',
+                f'its corpus.* differ from {folders[0]}; {_import_advice(folders[0])}',
             )
         data = loading.prepare_recorded(self.settings[0], *folders)
         if warning := self.describe_oov(max(data.oov().values()), 'validation or test words'):
@@ -220,13 +219,13 @@ class LoadedModels:
         return estimation.read(next(by_lines, self.settings[0]), data)
 
     def with_spelling(self, folders: Sequence[str]) -> OpenVocabulary:
-        """Returns the mixture with the spelling of unknown words. Raises BadInput if no run's folder has one."""
+        """Returns the mixture with a spelling model of unknown words. Raises BadInput if no run has one."""
         refuse_arpa(folders, '--open')
         spelling.refuse_lossless(folders[0], self.vocabulary)
         return OpenVocabulary(self.mixture, self.vocabulary, spelling.load(*folders))
 
     def encode_prompt(self, words: Sequence[str]) -> np.ndarray:
-        """Returns the ids of a prompt, int32, with what stands before it. See `generation.encode_prompt`."""
+        """Returns the ids of a prompt and its context, int32. See `generation.encode_prompt`."""
         return generation.encode_prompt(words, self.vocabulary)
 
 
@@ -235,8 +234,8 @@ def load_models(folders: Sequence[str], weights: str = '', finished: bool = True
 
     Args:
         folders: The folders of the runs, packed models, or ARPA files.
-        weights: The weights of their mixture, as `read_weights` reads them; empty for equal weights.
-        finished: Whether the runs must be finished; else those in training need a checkpoint.
+        weights: The mixture weights, see `read_weights`; empty for equal weights.
+        finished: Whether the runs must be finished; otherwise, a checkpoint suffices.
 
     Raises:
         BadInput: A run is not finished, the vocabularies or tokenizers differ, or the weights do not fit.
@@ -261,16 +260,16 @@ def load_models(folders: Sequence[str], weights: str = '', finished: bool = True
 
 
 def check_models(folders: Sequence[str]) -> None:
-    """Raises BadInput unless all of these are finished runs, packed models or ARPA files."""
+    """Raises BadInput unless all models are finished runs, packed models or ARPA files."""
     check_finished([folder for folder in folders if not _is_arpa(folder)])
 
 
 def refuse_arpa(folders: Sequence[str], key: str) -> None:
-    """Raises BadInput if an ARPA file is among the models of a command that needs the folders of runs.
+    """Raises BadInput if one of the models is an ARPA file.
 
     Args:
         folders: The models.
-        key: What needs the folders.
+        key: The flag that requires run folders.
     """
     for folder in filter(_is_arpa, folders):
         raise BadInput(key, f'needs a run, not an ARPA file: `nplm import {shlex.quote(folder)} --workdir=DIR`')
@@ -282,7 +281,7 @@ def _is_arpa(folder: str) -> bool:
 
 
 def _load(folder: str) -> LoadedModel:
-    """Returns what `loading.load` does, also of an ARPA file, with the numbers of KenLM."""
+    """Loads a run like `loading.load`, or an ARPA file with the probabilities of KenLM."""
     if not _is_arpa(folder):
         return loading.load(folder)
     settings, vocabulary, model = read_arpa(expand('RUN', folder), as_kenlm=True)
@@ -290,6 +289,6 @@ def _load(folder: str) -> LoadedModel:
 
 
 def _import_advice(folder: str) -> str:
-    """Returns how a model that another toolkit has trained comes to the vocabulary and `corpus.*` of a run."""
+    """Returns the command that imports a model of another toolkit with the vocabulary and `corpus.*` of a run."""
     command = f'nplm import FILE --workdir=DIR --vocabulary={shlex.quote(folder)}'
-    return f'`{command}` gives an ARPA model those of {folder}'
+    return f'`{command}` imports an ARPA model with the vocabulary and corpus.* of {folder}'

@@ -1,4 +1,4 @@
-"""Final evaluation: perplexity, alone and mixed with a trigram, and predicted words."""
+"""Final evaluation: perplexity, with and without a trigram mixture, and predicted words."""
 
 import sys
 from collections.abc import Callable, Mapping

@@ -172,7 +172,7 @@ def load_dataset(run: Settings | Path, tokenizer: Tokenizer | None = None) -> da
     """Loads the corpus of a run with the run's tokenizer, or the corpus described by settings; see `corpora.load`.
 
     Args:
-        run: The folder of a run; or settings, of which only `corpus.*` is read.
+        run: The folder of a run; or settings; only `corpus.*` is read.
         tokenizer: A tokenizer trained on this corpus; None uses the run's, or creates one from the settings.
 
     Raises:

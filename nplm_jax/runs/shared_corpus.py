@@ -16,7 +16,7 @@ class SharedCorpus:
     """
 
     def __init__(self, settings: Settings, data: dataset.Dataset | None = None) -> None:
-        """Creates the object from settings, of which only `corpus.*` is read, or from a corpus."""
+        """Creates the object from settings (only `corpus.*` is read) or from a corpus."""
         self._settings = settings
         self._data = data
         self._by_lines: dataset.Dataset | None = None

@@ -1,4 +1,4 @@
-"""The spelling of the words outside a run's vocabulary: a run of its own over characters, in the run's folder."""
+"""Spelling models of words outside a run's vocabulary. Each is a run over characters, inside the run's folder."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -15,8 +15,8 @@ from nplm_jax.runs import experiment, loading, run_inputs, workdir
 from nplm_jax.runs.loading import Path
 from nplm_jax.utils.errors import BadInput, require
 
-UPDATES = 20_000  # at most; the number of passes over the words follows from it
-# What differs from the defaults: a small window network over characters.
+UPDATES = 20_000  # at most; determines the number of passes over the words
+# Differences from the defaults: a small window network over characters.
 NETWORK: Mapping[str, Any] = {
     'model.n': 8,
     'model.m': 24,
@@ -37,8 +37,8 @@ class RareWords(NamedTuple):
 
     Attributes:
         settings: The settings of the run.
-        vocabulary: Its vocabulary.
-        words: The words outside it by split, in the order of the text, repeated as often as there.
+        vocabulary: The vocabulary of the run.
+        words: Split -> all occurrences of words outside the vocabulary, in text order.
     """
 
     settings: Settings
@@ -47,12 +47,12 @@ class RareWords(NamedTuple):
 
 
 def read_rare_words(folder: Path) -> RareWords:
-    """Reads the corpus of a run again for the words outside its vocabulary.
+    """Reads the words outside the vocabulary of a run from its corpus.
 
     Raises:
-        BadInput: No run was started there, its text has changed, or a split has no word outside the vocabulary.
+        BadInput: The folder has no run, its text has changed, or a split has no word outside the vocabulary.
     """
-    folder = catalog.find_run(folder)  # not that of a packed model in the cache
+    folder = catalog.find_run(folder)  # not the cached folder of a packed model
     settings = workdir.read_settings(folder)
     saved = workdir.read_vocabulary(folder)
     refuse_lossless(folder, saved)
@@ -70,7 +70,7 @@ def read_rare_words(folder: Path) -> RareWords:
 
 
 def refuse_lossless(folder: Path, words: Vocabulary) -> None:
-    """Raises BadInput for a run whose tokens are parts of words."""
+    """Raises BadInput for a run whose tokens are subwords, characters or bytes."""
     kind = words.tokenizer.kind
     problem = f'corpus.tokens={kind} has no unknown words: there is no spelling to train or to use'
     require(words.tokenizer.tokens is None, 'RUN', str(folder), problem)
@@ -79,24 +79,24 @@ def refuse_lossless(folder: Path, words: Vocabulary) -> None:
 def train(
     folder: Path, rare: RareWords, seed: int = 1, command: str = '', changes: Mapping[str, Any] | None = None
 ) -> Spelling:
-    """Trains the spelling of the words outside a run's vocabulary, or goes on where an earlier start ended.
+    """Trains a spelling model for the words outside a run's vocabulary, or resumes its training.
 
-    The network learns from each occurrence of a word in the training text, because P(spelling | <rare>) is that of an
-    occurrence and not of a type. What comes out is an ordinary run's folder, SPELLING in that of the run.
+    The network learns from each occurrence of a word in the training text, because P(spelling | <rare>) is the
+    probability of an occurrence, not of a type. The output is an ordinary run in the subfolder SPELLING.
 
     Args:
         folder: The folder of the run.
-        rare: What `read_rare_words` returns for it.
-        seed: The seed.
-        command: What the results name as the command.
-        changes: Values by flattened key in place of those of NETWORK.
+        rare: The result of `read_rare_words`.
+        seed: The random seed.
+        command: The command recorded in the results.
+        changes: Values by flattened key that override NETWORK.
 
     Raises:
-        BadInput: Another spelling lies there.
-        training.train.Interrupted: SIGINT or SIGTERM came during training, and the state is saved.
+        BadInput: The folder has another spelling model.
+        training.train.Interrupted: SIGINT or SIGTERM arrived during training; the state is saved.
     """
     settings, data = prepare(rare, seed, changes)
-    folder = catalog.find_run(folder)  # not that of a packed model in the cache
+    folder = catalog.find_run(folder)  # not the cached folder of a packed model
     experiment.run(config_lib.to_dict(settings), folder / catalog.SPELLING, command, data)
     return load(folder)
 
@@ -104,7 +104,7 @@ def train(
 def prepare(
     rare: RareWords, seed: int = 1, changes: Mapping[str, Any] | None = None
 ) -> tuple[Settings, dataset.Dataset]:
-    """Returns the settings and the corpus of characters with which `train` trains a network."""
+    """Returns the settings and the character corpus of the spelling model that `train` trains."""
     changes = changes or {}
     name = f'{rare.settings.name}-{catalog.SPELLING}'
     network = config_lib.from_config({**NETWORK, 'name': name, 'seed': seed})
@@ -118,10 +118,10 @@ def prepare(
 
 
 def load(*folders: Path) -> Spelling:
-    """Returns the spelling that lies in the folder of a run, or of the first of several runs of one vocabulary.
+    """Loads the spelling model of a run, or of the first run that has one. All runs share a vocabulary.
 
     Raises:
-        BadInput: None has one, or its files are damaged.
+        BadInput: No run has a spelling model, or its files are damaged.
     """
     paths = [catalog.expand_run(folder) for folder in folders]
     run_folder = next((path for path in paths if catalog.is_finished(path / catalog.SPELLING)), None)
@@ -133,15 +133,15 @@ def load(*folders: Path) -> Spelling:
 
 
 def measure(spelling: Spelling, words: Mapping[str, Sequence[str]]) -> dict[str, dict[str, Any]]:
-    """Measures a spelling on words that it was not trained on.
+    """Evaluates a spelling model on held-out words.
 
     Args:
-        spelling: The spelling.
-        words: What `RareWords.words` holds.
+        spelling: The spelling model.
+        words: `RareWords.words`.
 
     Returns:
-        For `valid`, `test` and `new`, the test words that the training words do not have: `words`, `types`,
-        `characters` (of the words, and one for the end of each) and `bits_per_character`.
+        `words`, `types`, `characters` (including one end symbol per word) and `bits_per_character` for each of `valid`,
+        `test` and `new` (test words that do not occur in the training set).
     """
     known = set(words['train'])
     held_out = {'valid': words['valid'], 'test': words['test']}

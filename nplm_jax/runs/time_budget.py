@@ -1,9 +1,9 @@
-"""`--minutes`, also of `nplm_jax.train`: chooses the size of the network that suits a text, a machine and a time.
+"""Choice of a network for a text, a machine and a time budget: `--minutes`, and `minutes` of `nplm_jax.train`.
 
-The config file's function `network(width, passes, words)` returns the keys of the best known network of a width for a
-number of passes over a number of training words. Some updates of one or more widths are timed. The choice is the widest
-network that reads, in the given time and in at most MAX_PASSES, WORDS_PER_SQUARE words per square of its width, and
-every training word at least once. A text of fewer than MIN_WORDS training words gets a 5-gram.
+The function `network(width, passes, words)` of a config file returns the keys of the best known network for a width, a
+number of passes and a number of training words. The program times updates of several widths. It picks the widest
+network that it can train on WORDS_PER_SQUARE * width**2 words, and on every training word at least once, in the given
+time and in at most MAX_PASSES. Texts of fewer than MIN_WORDS training words get a 5-gram.
 """
 
 import dataclasses
@@ -39,12 +39,12 @@ _CHECKPOINT_SECONDS = 60
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """What was chosen.
+    """A chosen model.
 
     Attributes:
-        minutes: The minutes of training that were asked for.
-        keys: The value of each key that was chosen, but for those that the user typed.
-        reasons: What was measured and why this was chosen, in lines.
+        minutes: The requested minutes of training.
+        keys: The chosen values by flattened key, without the keys typed by the user.
+        reasons: The measurements and the reasons for the choice, as lines of text.
     """
 
     minutes: float
@@ -61,7 +61,7 @@ def load_network(path: str) -> Network:
 
 
 def check_flags(minutes: float, typed: Mapping[str, Any]) -> None:
-    """Raises BadInput for minutes that are none, and for typed keys that cannot be given with them."""
+    """Raises BadInput unless the minutes are positive and compatible with the typed keys."""
     is_allowed = _is_number(minutes) and 0 < minutes < math.inf
     require(is_allowed, '--minutes', minutes, 'must be a positive number')
     for key in _LENGTH:
@@ -74,15 +74,15 @@ def check_flags(minutes: float, typed: Mapping[str, Any]) -> None:
 
 
 def read_choice(folder: pathlib.Path, minutes: float, network: Network) -> Choice | None:
-    """Returns what was chosen when the run in a folder began; None if nothing was, or it has trained nothing.
+    """Returns the choice recorded in the folder of a run; None if the run has not trained yet.
 
     Args:
-        folder: The folder, which somebody else may have made.
+        folder: The folder; its contents are untrusted.
         minutes: The minutes of training.
         network: See `load_network`.
 
     Raises:
-        BadInput: The run was begun with other minutes or with none, or the record is damaged.
+        BadInput: The run was started with other minutes or without minutes, or the record is damaged.
     """
     path = folder / MINUTES
     if not workdir.has_trained(folder):
@@ -110,7 +110,7 @@ def _are_lines(values: Any) -> bool:
 
 
 def _could_choose(keys: Mapping[str, Any], network: Network) -> bool:
-    """Whether keys can be a choice. A record can name no other part, such as a plug-in, than this program names."""
+    """Returns whether `choose` could have chosen these keys. Records cannot name other components, such as plug-ins."""
     length = dict.fromkeys((*_LENGTH, 'train.evaluate_every'), 1)
     for known in ({**network(WIDTHS[0], 1, 1), **length}, _FIVE_GRAM):
         names = {key: value for key, value in keys.items() if isinstance(value, str)}
@@ -121,23 +121,23 @@ def _could_choose(keys: Mapping[str, Any], network: Network) -> bool:
 
 
 def _recorded(folder: pathlib.Path) -> bytes:
-    """Returns the bytes of the record of a choice; none without a record."""
+    """Returns the bytes of the recorded choice; empty if there is no record."""
     path = folder / MINUTES
     return read_bytes(str(path), path) if path.exists() else b''
 
 
 def write_choice(folder: pathlib.Path, choice: Choice) -> None:
-    """Records a choice in the folder of the run, which exists."""
+    """Records a choice in the existing folder of a run."""
     write_atomically(folder / MINUTES, to_json(dataclasses.asdict(choice), indent=2) + '\n')
 
 
 def choose(
     config: ConfigDict, typed: Mapping[str, Any], minutes: float, network: Network, data: Dataset, folder: pathlib.Path
 ) -> Choice:
-    """Returns what to train.
+    """Chooses the model to train.
 
     Args:
-        config: The config of any row, with the typed keys.
+        config: The config of any preset, with the typed keys.
         typed: The values of the keys that the user typed.
         minutes: The minutes of training.
         network: See `load_network`.
@@ -145,7 +145,7 @@ def choose(
         folder: The folder of the run.
 
     Raises:
-        BadInput: The minutes are too few for one pass, or typed keys are impossible.
+        BadInput: The minutes are too few for one pass, or the typed keys are invalid.
     """
     words = len(data.train)
     if words < MIN_WORDS:
@@ -202,7 +202,7 @@ def config_for_budget(
         folder: The folder of the run.
 
     Raises:
-        BadInput: See `check_flags`, `load_network`, `read_choice` and `choose`, or the folder or the text cannot serve.
+        BadInput: See `check_flags`, `load_network`, `read_choice` and `choose`; or the folder or the text is unusable.
     """
     path, _, words = file.partition(':')
     typed = {**typed, **components_among(config, words)}

@@ -1,4 +1,4 @@
-"""The function `nplm_jax.train`, which does what `nplm train` does, `--minutes` included."""
+"""The function `nplm_jax.train`, the Python equivalent of `nplm train`."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -25,29 +25,31 @@ def train(
     minutes: float | None = None,
     plugins: Sequence[str] = (),
 ) -> LoadedModel:
-    """Trains or estimates one model and evaluates it, as `nplm train` does; a notebook shows the learning curve.
+    """Trains or estimates a model and evaluates it, like `nplm train`. Notebooks show the learning curve.
 
     Args:
-        config: The name of a config and of its row, such as `brown:mlp9`, the path of a config file, or a ConfigDict.
-        workdir: Output directory; None for `runs/` and the names of the config and of the changed keys. The same call
-            resumes a run that was stopped, and a finished run is not trained again.
-        changes: The values of flattened keys: `{'model.h': 50, 'seed': 2}`. See `override`.
-        minutes: Minutes of training, for which the network that suits the text and the machine is chosen, as by
-            `nplm train --minutes`; the config is then named, and defines `network` as `text` and `brown` do.
-        plugins: Modules that may be imported, beside those of the parts that the config names: those of the models that
-            `output.teacher` names.
+        config: A config and a preset, such as `brown:mlp9`; the path of a config file; or a ConfigDict.
+        workdir: The output folder; None for a folder in `runs/` named after the config and the changed keys. The same
+            call resumes a stopped run, and returns a finished one without training.
+        changes: Values by flattened key, such as `{'model.h': 50, 'seed': 2}`; see `override`.
+        minutes: The time budget in minutes, for which a network is chosen; see `time_budget`. Requires a config given
+            by its name or path that defines `network`, such as `text` or `brown`.
+        plugins: Modules that may be imported in addition to those in the config, such as those of the models in
+            `output.teacher`.
 
     Returns:
-        The trained model with its `folder` and its `results`, as `nplm_jax.load` returns it.
+        The trained model with its `folder` and its `results`; see `nplm_jax.load`.
 
     Raises:
-        BadInput: The config, the folder, the text or the devices cannot serve.
-        training.train.Interrupted: SIGINT or SIGTERM came during training, and the state is saved.
+        BadInput: The config, the folder, the text or the devices are unusable.
+        training.train.Interrupted: SIGINT or SIGTERM arrived during training; the state is saved.
         NonFiniteError: A number is not finite.
     """
     made, corpus = config_lib.override(load_config(config) if isinstance(config, str) else config, changes), None
     if minutes is not None:
-        require(isinstance(config, str), 'minutes', minutes, 'needs a config by its name or path, such as text')
+        require(
+            isinstance(config, str), 'minutes', minutes, 'requires a config given by its name or path, such as text'
+        )
         time_budget.check_flags(minutes, changes)
     folder = expand('--workdir', workdir or f'{RUNS}/{default_name(made, changes, minutes)}')
     with trust(plugins):

@@ -29,20 +29,20 @@ Network = Callable[[int, float, int], Mapping[str, Any]]
 WIDTHS = 64, 96, 128, 160, 200, 256, 320, 400, 512, 640
 WORDS_PER_SQUARE = 60  # measured: experiments/beyond/frontier/README.md
 MAX_PASSES = 30  # measured there too
-_STRETCH = 1.05  # how much longer than asked for training may take if the first pass ends with it
-_FIRST_WIDTH, _COST_EXPONENT = 200, 1.4  # an update of w units takes about w ** 1.4 of time
+_STRETCH = 1.05  # factor by which training may exceed the time to complete the first pass
+_FIRST_WIDTH, _COST_EXPONENT = 200, 1.4  # the time of an update grows like width**1.4
 _TIMINGS, _TIMED_SECONDS, _TIMED_CHUNKS = 4, 1.0, 3
-_CALIBRATION_COST = 1.2  # of a word, in scores of a word: measured on 50,000 words
-_VALIDATIONS, _VALIDATION_SHARE = 8, 0.05  # at most so many, in so much of the time
+_CALIBRATION_COST = 1.2  # per word, relative to scoring a word; measured on 50,000 words
+_VALIDATIONS, _VALIDATION_SHARE = 8, 0.05  # maximum number, and maximum share of the time
 
 
 class Timing(NamedTuple):
-    """How long a network takes on this machine, in seconds.
+    """The speed of a network on this machine, in seconds.
 
     Attributes:
-        update: An update.
-        start: What comes before the first update and the first scores, compilation above all.
-        score: The evaluation of a word.
+        update: The time of an update.
+        start: The time before the first update and before the first scores, mostly compilation.
+        score: The time to score a word.
     """
 
     update: float
@@ -58,16 +58,16 @@ class Plan(NamedTuple):
 
 
 def apply_keys(config: ConfigDict, keys: Mapping[str, Any], typed: Mapping[str, Any]) -> ConfigDict:
-    """Returns a config with chosen and typed keys, without the chosen ones that its components do not have."""
+    """Returns a config with the chosen and the typed keys. Drops chosen keys that its components do not have."""
     values = flatten(config)
     with config_lib.trusting(values):
         return config_lib.to_config(config_lib.settle(values, {**keys, **typed}, given=typed.keys()))
 
 
 def with_typed_optimizer(network: Network, typed: Mapping[str, Any]) -> Network:
-    """Returns a `network` that leaves `optimizer.*` alone where another optimizer than its own was typed.
+    """Returns a `network` that does not set `optimizer.*` if the user typed another optimizer.
 
-    The rates of one optimizer are wrong for another by orders of magnitude.
+    Learning rates of different optimizers differ by orders of magnitude.
     """
 
     def keys(width: int, passes: float, words: int) -> Mapping[str, Any]:
@@ -82,7 +82,7 @@ def with_typed_optimizer(network: Network, typed: Mapping[str, Any]) -> Network:
 
 @dataclasses.dataclass(frozen=True)
 class Budget:
-    """The choice among networks: what was asked for, and the widths that were timed.
+    """A time budget, and the timings of networks of several widths.
 
     Attributes:
         config: The config, with the typed keys.
@@ -91,7 +91,7 @@ class Budget:
         network: See `load_network`.
         data: The text.
         folder: The folder of the run.
-        timings: The timing of each width that was timed.
+        timings: Width -> timing.
     """
 
     config: ConfigDict
@@ -114,20 +114,20 @@ class Budget:
         return self.settings(self.widths[0]).train.batch_size
 
     def updates(self, passes: int) -> int:
-        """Returns the updates of so many passes."""
+        """Returns the number of updates in a number of passes."""
         return math.ceil(passes * len(self.data.train) / self.batch_size)
 
     @property
     def most_updates(self) -> int:
-        """The most updates that are worth their time."""
+        """The maximum number of updates, those of MAX_PASSES."""
         return self.updates(MAX_PASSES)
 
     def settings(self, width: int) -> Settings:
-        """Returns the settings of a network, for one pass."""
+        """Returns the settings of the network of a width, for one pass."""
         return load_settings(apply_keys(self.config, self.network(width, 1, len(self.data.train)), self.typed))
 
     def plan(self, width: int) -> Plan:
-        """Returns how much of a network fits into the time, by the nearest width that was timed."""
+        """Returns the updates and validations that fit into the budget, estimated from the nearest timed width."""
         timed = min(self.timings, key=lambda w: abs(w - width))
         speed, settings = self.timings[timed], self.settings(timed)
         update, score = speed.update * (width / timed) ** _COST_EXPONENT, speed.score * width / timed
@@ -141,17 +141,17 @@ class Budget:
         return Plan(min(updates, self.most_updates), validations)
 
     def suffices(self, width: int) -> bool:
-        """Returns whether the time is long enough for a width; of several, one that is worth its width."""
+        """Returns whether the budget covers one epoch at a width and, if widths compete, enough words to justify it."""
         needed = WORDS_PER_SQUARE * width**2 if len(self.widths) > 1 else 0
         return self.plan(width).updates * self.batch_size >= max(len(self.data.train), needed)
 
     def choose_width(self) -> int:
-        """Returns the widest width for which the time suffices, or the narrowest, and times it and some others."""
+        """Times several widths. Returns the largest timed width that fits into the budget, or else the smallest."""
         width = min(self.widths, key=lambda width: abs(width - _FIRST_WIDTH))
         while width not in self.timings and len(self.timings) < _TIMINGS:
             print(f'--minutes: timing updates of {width} units', flush=True)
             timed = self.settings(width)
-            if timed.optimizer.warmup:  # one of few updates would be too long
+            if timed.optimizer.warmup:  # timing takes fewer updates than a warm-up
                 timed = config_lib.replace(timed, {'optimizer.warmup': 0})
             self.timings[width] = measure(timed, self.data, self.folder)
             width = max(filter(self.suffices, self.widths), default=self.widths[0])
@@ -159,15 +159,15 @@ class Budget:
 
 
 def num_valid_words(settings: Settings, data: Dataset) -> int:
-    """Returns how many words a validation during training predicts."""
+    """Returns the number of words of a validation during training."""
     return min(settings.train.valid_words or settings.eval.words or len(data.valid), len(data.valid))
 
 
 def measure(settings: Settings, data: Dataset, folder: pathlib.Path) -> Timing:
-    """Times some updates and the evaluation of a network.
+    """Times updates and the evaluation of a network.
 
     Args:
-        settings: Its settings.
+        settings: The settings of the network.
         data: The text.
         folder: The folder of the run.
     """
@@ -175,12 +175,12 @@ def measure(settings: Settings, data: Dataset, folder: pathlib.Path) -> Timing:
         teachers = [cast(Any, teacher.model) for teacher in loading.load_teachers(settings, folder)]
         run = prepare_run(settings, data, teachers)
         program = run.program
-        seconds: list[float] = []  # of each chunk, and its updates
+        seconds: list[float] = []  # of each chunk
         updates: list[int] = []
         begun = time.perf_counter()
         state, step = run.init_state(), 0
         while len(seconds) <= _TIMED_CHUNKS or sum(seconds[1:]) < _TIMED_SECONDS:
-            chunk = run.chunk(state, step)  # of other words each time, whose rows are not in the processor's cache
+            chunk = run.chunk(state, step)  # new words each time, whose rows are not cached yet
             state, nll_S = step_lib.execute_steps(*chunk)
             jax.block_until_ready(nll_S)
             seconds.append(time.perf_counter() - begun - sum(seconds))
@@ -192,6 +192,6 @@ def measure(settings: Settings, data: Dataset, folder: pathlib.Path) -> Timing:
             begun = time.perf_counter()
             evaluate_sample(model, data.tokens_T, data.valid, num_words)
             scoring.append(time.perf_counter() - begun)
-    # Other work for a moment does not count.
+    # Median: a brief slowdown must not skew the estimate.
     update = statistics.median(taken / number for taken, number in zip(seconds[1:], updates[1:]))
     return Timing(update, seconds[0] + scoring[0] - scoring[1], scoring[1] / num_words)

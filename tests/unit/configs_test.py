@@ -28,7 +28,7 @@ NO_FIGURES = PaperRow('', 0, 0, 0)
 
 def test_every_config_file_is_tested_here():
     assert {p.stem for p in pathlib.Path(brown.__file__).parent.glob('*.py')} == {
-        '__init__', 'ap_news', 'babylm', 'brown', 'default', 'gutenberg', 'rows', 'sentences', 'text', 'wikitext103',
+        '__init__', 'ap_news', 'babylm', 'brown', 'default', 'gutenberg', 'presets', 'sentences', 'text', 'wikitext103',
         'wikitext2',
     }  # fmt: skip
 
