@@ -7,7 +7,7 @@ from typing import Annotated, Any, NamedTuple
 
 # Entries of a field's metadata: the meaning and the default of a key, the condition under which it exists, the kind of
 # component in the field, whether code builds the field, and the values of a file key that do not name a file.
-MEANING, DEFAULT, NEEDS, KIND, BUILT, FILE = 'meaning', 'default', 'needs', 'kind', 'built', 'file'
+MEANING, DEFAULT, NEEDS, KIND, INTERNAL, FILE = 'meaning', 'default', 'needs', 'kind', 'internal', 'file'
 Needs = Callable[[Any, Any], bool]  # of the section and the settings, both partly built
 
 
@@ -93,14 +93,14 @@ def chosen(kind: str, needs: Needs | None = None) -> Any:
     return dataclasses.field(default=None, metadata={KIND: kind, NEEDS: needs})
 
 
-def built(default: Any = None, repr: bool = True) -> Any:
+def internal(default: Any = None, repr: bool = True) -> Any:
     """Returns a component field that is not a config key: it is set by code or learned.
 
     Args:
         default: The default.
         repr: Whether the component's `repr` includes the field; False for large values.
     """
-    return dataclasses.field(default=default, repr=repr, metadata={BUILT: True})
+    return dataclasses.field(default=default, repr=repr, metadata={INTERNAL: True})
 
 
 def metadata_of(component: type, field: str, name: str) -> Any:
@@ -115,7 +115,7 @@ def metadata_of(component: type, field: str, name: str) -> Any:
 def key_fields(section: type) -> Iterator[dataclasses.Field[Any]]:
     """Yields the fields of a section or component that are keys, sections or components."""
     for field in dataclasses.fields(section):
-        if field.init and not metadata_of(section, field.name, BUILT):
+        if field.init and not metadata_of(section, field.name, INTERNAL):
             yield field
 
 
@@ -129,7 +129,7 @@ class Component:
         name: The name in a config, such as `lstm` or the import path of a plug-in.
     """
 
-    name: str = dataclasses.field(default='', repr=False, compare=False, kw_only=True, metadata={BUILT: True})
+    name: str = dataclasses.field(default='', repr=False, compare=False, kw_only=True, metadata={INTERNAL: True})
 
     def check(self) -> None:
         """Raises BadInput if the values of the fields are incompatible."""

@@ -238,7 +238,7 @@ def load_class(key: str, path: str, base: type) -> Any:
         is_method = callable(getattr(base, name, None))
         require(not is_method, key, path, f'its field {name} has the name of a method of {base.__name__}')
         kind = getattr(hints[name], '__origin__', hints[name])  # int of Annotated[int, ...]
-        allowed = f'its field {name} must be {FIELD_TYPES}, or be declared with built()'
+        allowed = f'its field {name} must be {FIELD_TYPES}, or be declared with internal()'
         require(kind in (*OPTION_TYPES, typing.Literal), key, path, allowed)
         check_value(field.default, hints[name], f'{key.rpartition(".")[0]}.{name}')
     return found

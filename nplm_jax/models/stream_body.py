@@ -9,7 +9,7 @@ from typing import Annotated, Self
 import jax
 import jax.numpy as jnp
 
-from nplm_jax.config.component import Count, CountOrZero, Share, built, in_range, key
+from nplm_jax.config.component import Count, CountOrZero, Share, in_range, internal, key
 from nplm_jax.data.batches import Layout
 from nplm_jax.models.body import Body
 from nplm_jax.nn import Keys, Precision, dropout
@@ -40,7 +40,7 @@ class StreamBody(Body):
     precision: Precision = key(
         'auto', 'precision of matrix products below the output layer in training; values as for output.precision'
     )
-    activations: Precision = built('float32')
+    activations: Precision = internal('float32')
     bptt_length: Count = key(
         16, 'words per stream in an update; train.batch_size / bptt_length streams are read in parallel'
     )

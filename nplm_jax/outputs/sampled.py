@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nplm_jax.config.component import Count, built, key
+from nplm_jax.config.component import Count, internal, key
 from nplm_jax.data.batches import Batch
 from nplm_jax.data.frequencies import unigram_log_probabilities
 from nplm_jax.outputs import softmax
@@ -61,7 +61,7 @@ class SampledSoftmax(softmax.Softmax, SparseOutputLayer):
         'unigram',
         'sampling distribution: unigram (by training count) | log_uniform (by rank)',
     )
-    scorer: softmax.Scorer = built(softmax.LINEAR)  # type: ignore[misc]
+    scorer: softmax.Scorer = internal(softmax.LINEAR)  # type: ignore[misc]
 
     def check(self) -> None:
         """See `Component.check`. Also rejects teachers for subclasses with their own loss, such as `nce`."""

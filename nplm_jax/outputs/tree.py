@@ -19,7 +19,7 @@ from typing import Self
 import jax
 import jax.numpy as jnp
 
-from nplm_jax.config.component import built, key
+from nplm_jax.config.component import internal, key
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.outputs import softmax
 from nplm_jax.outputs.output_layer import BIAS, EMBEDDING, ExactSparseLayer, Features, Params, Rows, View
@@ -40,7 +40,7 @@ class TreeSoftmax(ExactSparseLayer):
         'huffman | random | a file of lines `word<TAB>code`, where codes consist of 0 and 1',
         file_unless=BUILT_IN,
     )
-    nodes: Tree = built()
+    nodes: Tree = internal()
 
     def over(self, vocabulary: Vocabulary) -> Self:
         """See `OutputLayer.over`. Rejects a file of codes that does not form a tree over the vocabulary."""

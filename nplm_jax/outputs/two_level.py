@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from nplm_jax import nn
-from nplm_jax.config.component import Count, CountOrZero, built, key
+from nplm_jax.config.component import Count, CountOrZero, internal, key
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.outputs import softmax
 from nplm_jax.outputs.output_layer import BIAS, ExactSparseLayer, Features, Params, Rows, Tables, View
@@ -37,7 +37,7 @@ class TwoLevelSoftmax(ExactSparseLayer):
 
     num_shortlist: CountOrZero = key(1000, 'number of most frequent words that each form a class of their own')
     classes: Count = key(500, 'maximum number of equally sized classes of the other words')
-    vocabulary_size: int = built(0)
+    vocabulary_size: int = internal(0)
     tables = Tables(others=(CLASSES,))
 
     def over(self, vocabulary: Vocabulary) -> Self:

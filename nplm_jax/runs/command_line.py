@@ -107,7 +107,7 @@ def find_config(file: str) -> str:
     if path and os.path.exists(path):
         to_train = command_line([*nplm_command(), 'train', 'text', f'--config.corpus.path={path}'])
         raise BadInput('--config', f'must be a config ending in .py; to train on a text: {to_train}', value=file)
-    known = sorted(file.stem for file in _CONFIGS.glob('[a-z]*.py') if file.stem != 'rows')
+    known = sorted(file.stem for file in _CONFIGS.glob('[a-z]*.py') if file.stem != 'presets')
     available = f'available: {", ".join(known)}, or the path of a config file{did_you_mean(name.stem, known)}'
     raise BadInput('--config', f'no such config; {available}', value=file)
 

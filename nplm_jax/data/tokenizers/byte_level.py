@@ -13,7 +13,7 @@ import regex
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
-from nplm_jax.config.component import built, key
+from nplm_jax.config.component import internal, key
 from nplm_jax.data.stream import BOUNDARY_TOKENS, RARE, TEXT_BOUNDARY
 from nplm_jax.data.tokenizers.tokenizer import TextChunk, Tokenizer, normalize
 from nplm_jax.utils.errors import BadInput
@@ -63,11 +63,11 @@ class ByteTokenizer(Tokenizer):
     is_lossless: ClassVar[bool] = True
     pattern: ClassVar[str] = r'[\s\S]'
 
-    kind: str = built('bytes')
+    kind: str = internal('bytes')
     normalization: Literal['none', 'nfc', 'nfkc'] = key(
         'none', 'Unicode normal form of the text; none keeps every byte'
     )
-    rules: tuple[str, ...] = built((), repr=False)
+    rules: tuple[str, ...] = internal((), repr=False)
 
     @property
     def units(self) -> Sequence[str]:
@@ -137,7 +137,7 @@ class CharacterTokenizer(ByteTokenizer):
     `rules` are the characters with more than one byte.
     """
 
-    kind: str = built('characters')
+    kind: str = internal('characters')
 
     @property
     def units(self) -> Sequence[str]:

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import tokenizers
 
-from nplm_jax.config.component import built
+from nplm_jax.config.component import internal
 from nplm_jax.data.stream import BOUNDARY_TOKENS, RARE, SKIPPED, SPECIAL_TOKENS, UNKNOWN
 from nplm_jax.data.tokenizers.byte_level import to_bytes
 from nplm_jax.data.tokenizers.tokenizer import Tokenizer, check_tokens
@@ -104,8 +104,8 @@ class FileTokenizer(Tokenizer):
         rules: The content of the file, in Base64 for a SentencePiece model; empty before `read`.
     """
 
-    kind: str = built('tokenizer.json')
-    rules: tuple[str, ...] = built((), repr=False)
+    kind: str = internal('tokenizer.json')
+    rules: tuple[str, ...] = internal((), repr=False)
 
     def read(self) -> Self:
         """Returns the tokenizer with the content of the file `name`.

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 import tokenizers
 from tokenizers import models, pre_tokenizers, trainers
 
-from nplm_jax.config.component import at_least, built, key
+from nplm_jax.config.component import at_least, internal, key
 from nplm_jax.data.tokenizers.byte_level import ALPHABET, ByteTokenizer, to_alphabet
 from nplm_jax.data.tokenizers.tokenizer import TextChunk
 from nplm_jax.utils.errors import require
@@ -46,7 +46,7 @@ class PieceTokenizer(ByteTokenizer):
         r'|\s*[\r\n]+|\s+(?!\S)|\s+'
     )
 
-    kind: str = built('pieces')
+    kind: str = internal('pieces')
     pieces: Annotated[int, at_least(MIN_PIECES)] = key(
         8000, 'vocabulary size |V|, including special tokens and the 256 bytes'
     )

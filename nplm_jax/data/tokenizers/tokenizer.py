@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import regex
 
-from nplm_jax.config.component import Component, built, key
+from nplm_jax.config.component import Component, internal, key
 from nplm_jax.data.stream import BOUNDARY_TOKENS
 from nplm_jax.utils.errors import require
 
@@ -56,7 +56,7 @@ class Tokenizer(Component, abc.ABC):
     """
 
     is_lossless: ClassVar[bool] = False
-    kind: str = built('')
+    kind: str = internal('')
     boundary_tokens: bool = key(True, 'put <text> before each text and <p> before each paragraph', by_hand=False)
 
     @abc.abstractmethod

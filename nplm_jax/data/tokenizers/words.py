@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import regex
 
-from nplm_jax.config.component import built, key
+from nplm_jax.config.component import internal, key
 from nplm_jax.data.stream import BOUNDARY_TOKENS, SKIPPED
 from nplm_jax.data.tokenizers.cutting import paragraphs
 from nplm_jax.data.tokenizers.proper_nouns import Counts, count_capitals, find_proper_nouns
@@ -75,18 +75,18 @@ class WordTokenizer(Tokenizer):
         [['the'], ['dog', "'s"]]
     """
 
-    kind: str = built('whitespace')
+    kind: str = internal('whitespace')
     lowercase: bool = key(True, 'merge upper and lower case; the paper (section 4): true', by_hand=False)
     split_possessive: bool = key(True, "dog's -> dog 's", by_hand=False)
     numbers: bool = key(False, 'replace numbers by <number>; the paper: true on AP News')
     proper_nouns: bool = key(
         False, 'replace proper nouns by <proper> (data/tokenizers/proper_nouns.py); the paper: true on AP News'
     )
-    names: Collection[str] = built((), repr=False)
-    split_punctuation: bool = built(True)
-    match_quotes: bool = built(True)
-    split_hyphens: bool = built(False)
-    is_verbatim: bool = built(False)
+    names: Collection[str] = internal((), repr=False)
+    split_punctuation: bool = internal(True)
+    match_quotes: bool = internal(True)
+    split_hyphens: bool = internal(False)
+    is_verbatim: bool = internal(False)
 
     def normalize(self, text: str) -> str:
         """See `Tokenizer.normalize`."""
