@@ -1,4 +1,4 @@
-"""Short texts of scripts without blanks between words, as they are written and segmented, with tables of words."""
+"""Short texts of scripts without spaces between words, as they are written and segmented, with tables of words."""
 
 import pathlib
 import random

@@ -28,7 +28,7 @@ _ADVICE = {  # keyed by the result of `limiting_key`
     'min_count': 'a lower corpus.min_count leaves fewer words unknown',
 }
 _MIN_CHARACTERS = 20  # of a text whose spaces are counted
-_MIN_BLANKS = 0.05  # share of the characters; English has 0.17, German 0.14, Chinese nearly none
+_MIN_WHITESPACE = 0.05  # share of the characters; English has 0.17, German 0.14, Chinese nearly none
 _MIN_ENDS = 0.8  # share of lines that end like sentences
 _WRAPPED = 0.8  # ratio of the median to the longest line lengths from which a text counts as wrapped
 _SENTENCE_END = re.compile(r'[.!?…。！？][\s"\'’”»)\]]*$')
@@ -83,25 +83,25 @@ def describe_written(written: Mapping[str, int]) -> str:
     return f'warning: special tokens in the text: {"; ".join(kinds)}' if kinds else ''
 
 
-def few_blanks(texts: Iterable[str]) -> float | None:
+def whitespace_share(texts: Iterable[str]) -> float | None:
     """Returns the share of spaces in a text that has almost none, such as Chinese text, otherwise None."""
     text = ' '.join(' '.join(texts).split())
-    blanks = text.count(' ') / max(len(text), 1)
-    return None if len(text) < _MIN_CHARACTERS or blanks >= _MIN_BLANKS else blanks
+    share = text.count(' ') / max(len(text), 1)
+    return None if len(text) < _MIN_CHARACTERS or share >= _MIN_WHITESPACE else share
 
 
 def has_words(num_words: int, num_characters: int) -> bool:
-    """Returns whether a text has spaces between its words, by the criterion of `few_blanks`."""
-    return num_words > 0 and (num_characters < _MIN_CHARACTERS or num_words >= _MIN_BLANKS * num_characters)
+    """Returns whether a text has spaces between its words, by the criterion of `whitespace_share`."""
+    return num_words > 0 and (num_characters < _MIN_CHARACTERS or num_words >= _MIN_WHITESPACE * num_characters)
 
 
-def describe_blanks(texts: Iterable[str]) -> str:
+def describe_whitespace(texts: Iterable[str]) -> str:
     """Returns a warning if a text has almost no spaces, otherwise an empty string."""
-    blanks = few_blanks(texts)
-    if blanks is None:
+    share = whitespace_share(texts)
+    if share is None:
         return ''
     return (
-        f'warning: almost no spaces ({blanks:.1%} of the characters): words are split at spaces and punctuation, so '
+        f'warning: almost no spaces ({share:.1%} of the characters): words are split at spaces and punctuation, so '
         'whole phrases become one word; corpus.tokens=pieces or characters needs no spaces'
     )
 

@@ -24,30 +24,30 @@ _UNSPACED = regex.compile('[' + ''.join(rf'\p{{scx={script}}}' for script in _SC
 _LETTER = regex.compile(r'\p{L}|\p{M}')
 _WIDE = {0xE0, 0xE1, *range(0xE3, 0xEA), 0xEF, 0xF0}  # first UTF-8 bytes of characters of these scripts
 # Spaces per character: segmented Thai has 1/5, segmented Chinese 1/2, and unsegmented text at most 1/30.
-_BLANKS_OF_SEGMENTED = 1 / 8
-_BLANKS_OF_OTHERS = 1 / 4  # per character; English has 1/5
+_SPACES_OF_SEGMENTED = 1 / 8
+_SPACES_OF_OTHERS = 1 / 4  # per character; English has 1/5
 
 
-def has_blanks(vocabulary: Vocabulary) -> bool:
+def has_spaces(vocabulary: Vocabulary) -> bool:
     """Returns whether the training text has spaces between words of these scripts, because it has been segmented.
 
     Args:
         vocabulary: A vocabulary counted in the training text. True if it has no words of these scripts.
     """
-    blanks = wide = others = 0
+    spaces = wide = others = 0
     if not vocabulary.tokenizer.is_lossless:  # a space follows each word
         for word, count in zip(vocabulary.words, vocabulary.counts):
             if (num_wide := len(_UNSPACED.findall(word))) and _LETTER.search(word):
-                blanks, wide = blanks + count, wide + count * num_wide
-        return not wide or blanks > _BLANKS_OF_SEGMENTED * wide
+                spaces, wide = spaces + count, wide + count * num_wide
+        return not wide or spaces > _SPACES_OF_SEGMENTED * wide
     for token, count in zip(vocabulary.words, vocabulary.counts):
         data = to_bytes(token)
         starts = [byte for byte in data if byte & 0xC0 != 0x80 and byte > 0x20]  # first bytes of characters
         num_wide = sum(byte in _WIDE for byte in starts)
-        blanks += count * data.count(b' ')
+        spaces += count * data.count(b' ')
         wide += count * num_wide
         others += count * (len(starts) - num_wide)
-    return blanks - _BLANKS_OF_OTHERS * others > _BLANKS_OF_SEGMENTED * wide
+    return spaces - _SPACES_OF_OTHERS * others > _SPACES_OF_SEGMENTED * wide
 
 
 def find_joined(
@@ -60,7 +60,7 @@ def find_joined(
         items: The words of each item.
         context: The text before each item on the same line.
     """
-    if has_blanks(vocabulary):
+    if has_spaces(vocabulary):
         size = sum(map(len, items))
         return [False] * size, [False] * size
     joins_before, joins_after = [], []
@@ -80,7 +80,7 @@ def join(vocabulary: Vocabulary, texts: Sequence[str]) -> list[str]:
         vocabulary: The vocabulary of the models that read the texts.
         texts: The lines of a text, or a prompt.
     """
-    if not vocabulary.tokenizer.is_lossless or not _is_segmented(texts) or has_blanks(vocabulary):
+    if not vocabulary.tokenizer.is_lossless or not _is_segmented(texts) or has_spaces(vocabulary):
         return list(texts)
     return [_join(text) for text in texts]
 
@@ -90,16 +90,16 @@ def describe_text(vocabulary: Vocabulary, texts: Sequence[str]) -> str:
     if not any(map(_UNSPACED.search, texts)):
         return ''
     if not vocabulary.tokenizer.is_lossless:
-        if not has_blanks(vocabulary):
-            return f'warning: the training text has almost no blanks, so that whole phrases are words: {RECIPE}'
+        if not has_spaces(vocabulary):
+            return f'warning: the training text has almost no spaces, so whole phrases are words: {RECIPE}'
         words = list(filter(_is_unspaced, itertools.chain(*map(str.split, texts))))
         unknown = sum(not all(token in vocabulary.ids for token in vocabulary.tokenize(word)) for word in words)
         if unknown <= len(words) / 2:
             return ''
-        return f'warning: {unknown:,} of {len(words):,} words without blanks are unknown: {RECIPE}'
-    if _is_segmented(texts) or not has_blanks(vocabulary):
+        return f'warning: {unknown:,} of {len(words):,} words without spaces are unknown: {RECIPE}'
+    if _is_segmented(texts) or not has_spaces(vocabulary):
         return ''
-    return f'warning: almost no blanks, but the training text was segmented: {_SEGMENT_THIS}'
+    return f'warning: almost no spaces, but the training text was segmented: {_SEGMENT_THIS}'
 
 
 def describe(vocabulary: Vocabulary, items: Sequence[Sequence[str]]) -> str:
@@ -113,7 +113,7 @@ def describe(vocabulary: Vocabulary, items: Sequence[Sequence[str]]) -> str:
         return ''
     if warning := describe_text(vocabulary, list(map(' '.join, items))):
         return warning
-    if text_checks.few_blanks(map(' '.join, items)) is not None:
+    if text_checks.whitespace_share(map(' '.join, items)) is not None:
         return f'warning: almost no spaces, so a whole sentence is one word: {_SEGMENT_THIS}'
     tokenizer = vocabulary.tokenizer
     if not tokenizer.is_lossless:
@@ -151,8 +151,8 @@ def _is_segmented(texts: Sequence[str]) -> bool:
     num_unspaced = sum(len(_UNSPACED.findall(text)) for text in texts)
     if not num_unspaced:
         return False
-    num_blanks = sum(sum(_find_joins(text.split(' '))[0]) for text in texts)
-    return (num_blanks or 1) > _BLANKS_OF_SEGMENTED * num_unspaced  # one or two words may have no spaces
+    num_spaces = sum(sum(_find_joins(text.split(' '))[0]) for text in texts)
+    return (num_spaces or 1) > _SPACES_OF_SEGMENTED * num_unspaced  # one or two words may have no spaces
 
 
 def _join(text: str) -> str:

@@ -125,7 +125,7 @@ class LoadedModels:
         lines = self.tokenize_lines(texts, kind)
         words = [word for line in lines for word in line]
         self.warn_unknown(words)
-        warning = '' if self.vocabulary.tokenizer.tokens else text_checks.describe_blanks(texts)
+        warning = '' if self.vocabulary.tokenizer.tokens else text_checks.describe_whitespace(texts)
         if warning := warning or unspaced_scripts.describe_text(self.vocabulary, texts):
             print(warning, file=sys.stderr)
         return lines

@@ -23,7 +23,7 @@ def find_groups(vocabulary: Vocabulary, punctuation: str) -> list[np.ndarray]:
         punctuation: `attached` if only whitespace ends a word, `word` if punctuation does so too.
     """
     tokenizer = vocabulary.tokenizer
-    begins_space_V = np.array([token_text.size(tokenizer, token).begins_blank for token in vocabulary.words])
+    begins_space_V = np.array([token_text.size(tokenizer, token).begins_space for token in vocabulary.words])
     ends_word_V = begins_space_V
     if punctuation == 'word':
         ends_word_V = begins_space_V | [not is_head(tokenizer, token) for token in vocabulary.words]

@@ -18,15 +18,15 @@ class TokenSize(NamedTuple):
         characters: The number of characters, including the space or line end after the token if it is not a token
             itself.
         utf8_bytes: The same in UTF-8 bytes.
-        begins_blank: Whether the token begins with whitespace or always follows whitespace.
-        ends_blank: Whether the token ends with whitespace or always precedes whitespace.
+        begins_space: Whether the token begins with whitespace or always follows whitespace.
+        ends_space: Whether the token ends with whitespace or always precedes whitespace.
         has_text: Whether the token contains anything other than whitespace.
     """
 
     characters: int
     utf8_bytes: int
-    begins_blank: bool = True
-    ends_blank: bool = True
+    begins_space: bool = True
+    ends_space: bool = True
     has_text: bool = True
 
 
@@ -36,8 +36,8 @@ def size(tokenizer: Tokenizer, token: str) -> TokenSize:
     characters = sum(byte & 0xC0 != 0x80 for byte in data)  # counts first bytes
     if data == f'{token} '.encode():  # a word, which may itself be Unicode whitespace
         return TokenSize(characters, len(data))
-    begins_blank, ends_blank = not data or data[:1].isspace(), not data or data[-1:].isspace()
-    return TokenSize(characters, len(data), begins_blank, ends_blank, bool(data.strip()))
+    begins_space, ends_space = not data or data[:1].isspace(), not data or data[-1:].isspace()
+    return TokenSize(characters, len(data), begins_space, ends_space, bool(data.strip()))
 
 
 def letters(tokenizer: Tokenizer, token: str) -> bytes:

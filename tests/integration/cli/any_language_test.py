@@ -25,7 +25,7 @@ def test_a_chinese_network_trains_and_its_text_is_readable(tmp_path, nplm_comman
     changes = NETWORK | {'train.epochs': 6, 'corpus.tokens': 'pieces', 'corpus.pieces': 400}
     changes |= {'corpus.path': str(tmp_path / 'text')}
     experiment.run(config_lib.override(text_config.get_config(), changes), tmp_path / 'run')
-    assert 'blanks' not in capsys.readouterr().err
+    assert 'spaces' not in capsys.readouterr().err
     texts, stderr = nplm_command('generate', tmp_path / 'run', '--greedy', '--prompt=人人', '--max_new_tokens=10')
     assert stderr == [] and texts[0].startswith('人人')
     rows, stderr = score(monkeypatch, nplm_command, tmp_path / 'run', '人人有权', '--json')

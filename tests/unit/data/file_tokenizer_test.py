@@ -239,7 +239,7 @@ def test_sentencepiece_cuts_and_decodes(sentencepiece_model):
         assert [theirs.piece_to_id(token) for token in tokens] == theirs.encode(line)
         assert ours.decode(tokens) == theirs.decode(theirs.encode(line))
         assert b''.join(map(ours.utf8, tokens)).decode() == f' {line}'
-        assert token_text.size(ours, tokens[0]).begins_blank
+        assert token_text.size(ours, tokens[0]).begins_space
     saved = json.loads(json.dumps(tokenizer_files.to_dict(ours)))
     assert tokenizer_files.from_dict(saved, 'saved').cut(LINES) == ours.cut(LINES)
 

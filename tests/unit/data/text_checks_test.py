@@ -49,7 +49,7 @@ def test_other_texts_are_not_taken_for_a_sentence_a_line(text):
     ],
 )
 def test_a_text_with_almost_no_blanks_is_told(text, is_told):
-    assert bool(text_checks.describe_blanks([text, ''])) == is_told
+    assert bool(text_checks.describe_whitespace([text, ''])) == is_told
 
 
 def test_words_of_a_text_that_is_told_are_not_counted():

@@ -1,4 +1,4 @@
-"""Scripts without blanks between words: a user's text is joined as the training text is, and a warning says if not."""
+"""Scripts without spaces between words: a user's text is joined as the training text is, and a warning says if not."""
 
 import pytest
 from helpers import refuses
@@ -44,7 +44,7 @@ def test_the_first_word_joins_the_context():
 
 
 @pytest.mark.parametrize(
-    'text,has_blanks',
+    'text,has_spaces',
     [
         (SENTENCE, True),
         (SENTENCE.replace(' ', ''), False),
@@ -55,8 +55,8 @@ def test_the_first_word_joins_the_context():
         ('All human beings are born free 人人 生 而 自由 and equal in rights 在 尊严 和 权利 上 一律 平等', True),
     ],
 )
-def test_the_training_text_tells_whether_it_was_segmented(text, has_blanks):
-    assert unspaced_scripts.has_blanks(count(text)) == has_blanks
+def test_the_training_text_tells_whether_it_was_segmented(text, has_spaces):
+    assert unspaced_scripts.has_spaces(count(text)) == has_spaces
 
 
 TEXTS = {  # as they are read if the training text was not segmented
@@ -95,13 +95,13 @@ SEGMENTED, PHRASES = build(SENTENCE.split()), build('那只猫喜欢一个老师
         (SEGMENTED, SENTENCE, ''),
         (SEGMENTED, 'The dog sleeps', ''),
         (SEGMENTED, '那只猫 猫', ''),  # one of two is unknown
-        (SEGMENTED, '那只猫', '1 of 1 words without blanks are unknown: segment the training text'),
-        (PHRASES, '那只猫喜欢一个老师。', 'the training text has almost no blanks, so that whole phrases are words'),
+        (SEGMENTED, '那只猫', '1 of 1 words without spaces are unknown: segment the training text'),
+        (PHRASES, '那只猫喜欢一个老师。', 'the training text has almost no spaces, so whole phrases are words'),
         (count(SENTENCE), SENTENCE, ''),
         (count(SENTENCE), '猫', ''),
-        (count(SENTENCE), '那只猫喜欢一个老师。', 'almost no blanks, but the training text was segmented: segment it'),
+        (count(SENTENCE), '那只猫喜欢一个老师。', 'almost no spaces, but the training text was segmented: segment it'),
         (count(SENTENCE.replace(' ', '')), '那只猫喜欢一个老师。', ''),
-        (build('a dog sleeps'.split()), '猫 dog sleeps', '1 of 1 words without blanks are unknown: segment'),
+        (build('a dog sleeps'.split()), '猫 dog sleeps', '1 of 1 words without spaces are unknown: segment'),
     ],
 )
 def test_a_text_that_is_cut_otherwise_than_the_training_text_gets_a_warning(vocabulary, text, warning):

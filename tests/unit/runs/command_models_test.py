@@ -44,7 +44,7 @@ def run(script, tmp_path_factory):
 @pytest.mark.parametrize(
     'command', [('next',), ('next', '--json'), ('generate', '--samples=2'), ('generate', '--beam=2')]
 )
-def test_a_prompt_has_the_same_answer_with_and_without_blanks(command, script, run, nplm_command):
+def test_a_prompt_has_the_same_answer_with_and_without_spaces(command, script, run, nplm_command):
     name, *flags = command
     segmented, joined = (
         nplm_command(name, run('characters'), *flags, f'--prompt={prompt}')

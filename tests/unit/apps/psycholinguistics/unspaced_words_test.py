@@ -61,7 +61,7 @@ def test_a_sentence_without_blanks_gets_the_recipe(trained):
 
 
 def test_a_context_with_and_without_blanks_is_one_context(trained):
-    if not trained.vocabulary.tokenizer.is_lossless or unspaced_scripts.has_blanks(trained.vocabulary):
+    if not trained.vocabulary.tokenizer.is_lossless or unspaced_scripts.has_spaces(trained.vocabulary):
         pytest.skip('the training text was segmented')
     texts = '那只 猫 喜欢', '那只猫喜欢'
     columns = [measurement.measure({'net': trained}, found('一个 老师'), measurement.Options(context=t)) for t in texts]
@@ -76,7 +76,7 @@ def test_tokens_that_cross_words_and_words_that_are_unknown_get_the_recipe(train
     if kind == 'whitespace':
         warning = unspaced_scripts.describe(trained.vocabulary, ['鸟 鱼 猫 树'.split()])
         assert re.findall(r'\d+', warning) == ['3', '4']
-    elif kind == 'pieces' and not unspaced_scripts.has_blanks(trained.vocabulary):
+    elif kind == 'pieces' and not unspaced_scripts.has_spaces(trained.vocabulary):
         assert re.findall(r'\d+', warning) == ['1', '1']
     else:
         assert warning == ''

@@ -71,9 +71,9 @@ def measure(lines, **options):
 
 def probability(word, after, ends=tuple(BLANK)):
     """P(word) after a token, by its definition: of all tokens that may follow, those that begin a word alike."""
-    begins_blank = IDS[after] != IDS['Ċ']
-    tokens = [('Ġ' if begins_blank else '') + word[0], *word[1:]]
-    starts = [i for i in range(len(TOKENS)) if (i in BLANK) == begins_blank]
+    begins_space = IDS[after] != IDS['Ċ']
+    tokens = [('Ġ' if begins_space else '') + word[0], *word[1:]]
+    starts = [i for i in range(len(TOKENS)) if (i in BLANK) == begins_space]
     p = 1 / P[IDS[after], starts].sum()
     for before, token in zip([after, *tokens], tokens):
         p *= P[IDS[before], IDS[token]]
