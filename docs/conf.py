@@ -1,4 +1,4 @@
-"""Sphinx' configuration: the site of README.md, docs/, the studies and the notebooks.
+"""Sphinx configuration: the site of README.md, docs/, the tutorials and the studies.
 
 The source folder is the repository's root, so that one relative link works on a code host and in the site:
 
@@ -40,16 +40,16 @@ include_patterns = [
     'CODE_OF_CONDUCT.md',
     'experiments/**/README.md',
     'experiments/paper/section5/*.md',
-    'experiments/notebooks/*.ipynb',
-    'experiments/notebooks/nplm_from_scratch.md',
+    'docs/tutorials/*.ipynb',
     'tests/nightly/fuzz/README.md',
     'tools/*/README.md',
 ]
 exclude_patterns = ['.venv', '.git', 'build', 'runs', 'nplm_jax']
 smartquotes = False  # `--flag` has two hyphens
-nb_execution_mode = (
-    'off'  # the notebooks are committed with their outputs; tests/nightly/experiments/notebooks_test.py runs them
-)
+nb_execution_mode = 'force'  # the tutorials run during the build
+nb_execution_excludepatterns = ['docs/tutorials/from_2003_to_the_transformer.ipynb']  # eight minutes: has its outputs
+nb_execution_timeout = 900
+nb_execution_raise_on_error = True
 myst_enable_extensions = ['html_image']
 myst_heading_anchors = 3
 

@@ -36,6 +36,7 @@ NOT_RUN = {
 NOT_RUN |= dict.fromkeys(('nplm spell', 'score runs/brown-mlp9 --open'), 'needs rare words')
 # tests/unit/apps/export/onnx_graph_test.py runs this loop on the graphs that it exports.
 NOT_RUN['onnxruntime.InferenceSession'] = 'needs an exported graph'
+NOT_RUN['nplm_from_scratch'] = 'tests/nightly/docs/from_scratch_test.py runs it'
 # Commands that stand in .ci/run as they are printed.
 RUN_BY_CI = ('ruff ', 'sphinx-build ')
 # Commands that need an optional package: they run where it is installed, which .ci/run sees to.

@@ -63,7 +63,7 @@ def printed() -> dict[str, set[str]]:
 def programs() -> dict[str, ast.If]:
     """Returns what each study does as a program, without those that a study runs in other checkouts."""
     found = {}
-    for path in set(ROOT.glob('experiments/**/*.py')) - set(ROOT.glob('experiments/notebooks/*.py')):
+    for path in ROOT.glob('experiments/**/*.py'):
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.If) and ast.unparse(node.test) == "__name__ == '__main__'":
                 found['.'.join(path.relative_to(ROOT).with_suffix('').parts)] = node

@@ -1,15 +1,10 @@
 """The neural probabilistic language model of Bengio et al. (2003), trained on the Brown Corpus, in one file.
 
-It is to be read from top to bottom, and needs jax, numpy and the corpus. Exercises: nplm_from_scratch.md.
+Read it from top to bottom. It needs JAX, NumPy and the corpus; nplm_from_scratch.md has commands and exercises.
 
-    python experiments/notebooks/nplm_from_scratch.py              the paper's MLP9: n=5 h=100 m=30
-    python experiments/notebooks/nplm_from_scratch.py --epochs=1   one pass over the 800,000 training words
-    python experiments/notebooks/nplm_from_scratch.py --m=60 --h=50 --direct --rate=1.5    the paper's MLP1
-    python experiments/notebooks/nplm_from_scratch.py --paper      the paper's learning rate and weight decay
-
-The names are the paper's: |V| words, the n-1 previous words predict a word, each word has m features (its row of C),
-and the hidden layer has h units. A suffix of an array's name is its shape: V words of the vocabulary, N = n-1 context
-words, M = m features, P = N * M, K = h hidden units, B words of a batch, T words of the text.
+Names are the paper's: |V| words, n-1 previous words predict a word, each word has m features (its row of C), and the
+hidden layer has h units. A suffix of an array's name is its shape: V words of the vocabulary, N = n-1 context words,
+M = m features, P = N * M, K = h hidden units, B words of a batch, T words of the text.
 """
 
 import argparse
@@ -22,7 +17,7 @@ import re
 import sys
 import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -31,7 +26,7 @@ import numpy as np
 Theta = dict[str, jax.Array]  # the free parameters, by the paper's letters
 Logits = Callable[[Theta, jax.Array], jax.Array]  # (theta, contexts_BxN) -> y_BxV
 Loss = Callable[[Theta, jax.Array, jax.Array], jax.Array]  # (theta, contexts_BxN, targets_B) -> NLL of each target
-RARE = 0  # the id of <rare>, which stands for all words outside the vocabulary
+RARE, SECONDS = 0, 3.0  # the id of <rare>, which stands for all unknown words; the time between progress reports
 
 
 # --- the words (section 4) -------------------------------------------------------------------------------------------
@@ -41,8 +36,7 @@ def read_brown(path: str = '') -> list[str]:
     places = [f'{folder}/corpora/{name}' for folder in folders if folder for name in ('brown.zip', 'brown')]
     found = [p for place in ([path] if path else places) if (p := pathlib.Path(place).expanduser()).exists()]
     if not found:
-        where = path or f'NLTK_DATA={os.environ.get("NLTK_DATA", "")}'
-        sys.exit(f'{where}: no Brown Corpus; run `python -m nltk.downloader -d DIR brown` and set NLTK_DATA=DIR')
+        sys.exit(f'{path or "NLTK_DATA"}: no corpus; run `python -m nltk.downloader -d DIR brown`, set NLTK_DATA=DIR')
     folder = found[0] if found[0].is_dir() else zipfile.Path(found[0], 'brown/')
     texts = {file.name: file for file in folder.iterdir() if re.fullmatch(r'c[a-r]\d\d', file.name)}
     return [texts[name].read_text(encoding='ascii') for name in sorted(texts)]
@@ -50,8 +44,7 @@ def read_brown(path: str = '') -> list[str]:
 
 def to_words(text: str) -> list[str]:
     """Returns a text's words without tags, in lower case (dog's is dog 's), after <text>, each paragraph after <p>."""
-    text = re.sub(r'/[^/\s]*(?!\S)', '', text).lower()
-    text = re.sub(r"(?<=\S)'s(?!\S)", " 's", text)
+    text = re.sub(r"(?<=\S)'s(?!\S)", " 's", re.sub(r'/[^/\s]*(?!\S)', '', text).lower())
     paragraphs = [words for paragraph in re.split(r'\n\s*\n', text) if (words := paragraph.split())]
     return ['<text>', *(word for words in paragraphs for word in ['<p>', *words])]
 
@@ -94,6 +87,16 @@ def nll(theta: Theta, contexts_BxN: jax.Array, targets_B: jax.Array, y: Logits =
     return jax.nn.logsumexp(y_BxV, axis=1) - jnp.take_along_axis(y_BxV, targets_B[:, None], axis=1)[:, 0]
 
 
+def shown(name: str, items: Sequence) -> Iterator:
+    """Yields the items, and prints to stderr every few seconds how many are done."""
+    start = last = time.monotonic()
+    for done, item in enumerate(items, start=1):
+        yield item
+        if (now := time.monotonic()) - last >= SECONDS:
+            print(f'{name}: {done / len(items):4.0%}, {now - start:.0f} s', end='\r', file=sys.stderr, flush=True)
+            last = now
+
+
 # --- training (section 2.1) ------------------------------------------------------------------------------------------
 def learning_rate(s: argparse.Namespace, step: int, num_steps: int) -> float:
     """Returns the rate of a step: a cosine from the peak to 0, or the paper's epsilon_0 / (1 + r t), t in words."""
@@ -115,16 +118,13 @@ def update(
 
 def train(theta: Theta, ids_T: jax.Array, s: argparse.Namespace, loss: Loss = nll) -> Iterator[tuple[Theta, float]]:
     """Yields theta and the mean NLL after each pass over the training words, which has a random order of its own."""
-    rng, steps, start = np.random.default_rng(s.seed), s.train // s.batch_size, time.monotonic()
+    rng, steps = np.random.default_rng(s.seed), s.train // s.batch_size
     for epoch in range(s.epochs):
         order, means = rng.permutation(s.train)[: steps * s.batch_size].reshape(steps, s.batch_size), []
-        for step, positions_B in enumerate(order, start=epoch * steps):
+        for step, positions_B in enumerate(shown(f'epoch {epoch + 1}', order), start=epoch * steps):
             rate = learning_rate(s, step, s.epochs * steps)
             theta, mean = update(theta, ids_T, positions_B, rate, 1e-4 if s.paper else s.decay, s.n, loss)
-            means.append(mean)
-            if len(means) % -(-steps // 20) == 0:  # twenty times a pass; the perplexity is that of one batch
-                done = f'epoch {epoch + 1}: {len(means) / steps:4.0%}, train {math.exp(mean):.1f}'
-                print(f'{done}, {(time.monotonic() - start) / 60:.1f} minutes', end='\r', file=sys.stderr, flush=True)
+            means.append(float(mean))
         yield theta, float(np.mean(means))
 
 
@@ -132,8 +132,8 @@ def train(theta: Theta, ids_T: jax.Array, s: argparse.Namespace, loss: Loss = nl
 def perplexity(theta: Theta, ids_T: jax.Array, span: range, n: int, loss: Loss = nll) -> float:
     """Returns exp of the mean NLL of the words of a span."""
     block_nll = jax.jit(lambda theta, ids_T, positions_B: loss(theta, *examples(ids_T, positions_B, n)))
-    blocks = np.array_split(np.array(span), -(-len(span) // 256))
-    return math.exp(np.mean(np.concatenate([block_nll(theta, ids_T, block) for block in blocks]), dtype=np.float64))
+    blocks = shown('perplexity', np.array_split(np.array(span), -(-len(span) // 256)))
+    return math.exp(np.mean(np.concatenate([np.asarray(block_nll(theta, ids_T, b)) for b in blocks]), dtype=float))
 
 
 def sample(theta: Theta, vocabulary: list[str], start: list[str], length: int, n: int, seed: int = 1) -> list[str]:
@@ -157,13 +157,13 @@ def settings(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or '').partition('\n')[0])
     parser.add_argument('--brown', default='', help='the folder of Brown, or brown.zip; else below $NLTK_DATA')
     defaults = {'n': 5, 'm': 30, 'h': 100, 'rate': 2.0, 'decay': 1e-5, 'epochs': 6, 'batch_size': 128, 'seed': 1}
-    defaults |= {'min_count': 4, 'max_vocabulary': 16_383, 'train': 800_000, 'valid': 0}
+    defaults |= {'min_count': 4, 'max_vocabulary': 16_383, 'train': 800_000, 'valid': 0, 'test': 0}
     for name, value in defaults.items():
-        parser.add_argument(f'--{name}', type=type(value), default=value, help=f'{value or "train / 4"} by default')
+        parser.add_argument(f'--{name}', type=type(value), default=value, help=f'default: {value or "train / 4"}')
     parser.add_argument('--direct', action='store_true', help='direct connections W from the features to the output')
     parser.add_argument('--paper', action='store_true', help="the paper's rate 1e-3 / (1 + 1e-8 t) and decay 1e-4")
     s = parser.parse_args(arguments)
-    s.valid = s.valid or s.train // 4
+    s.valid, s.test = s.valid or s.train // 4, s.test or s.train // 4
     return s
 
 
@@ -183,7 +183,7 @@ def main() -> None:
     """Trains a network and prints its perplexities, some words and some neighbours."""
     s, start = settings(), time.monotonic()
     vocabulary, ids_T, theta = prepare(s)
-    valid, test = range(s.train, s.train + s.valid), range(s.train + s.valid, min(s.train + 2 * s.valid, len(ids_T)))
+    valid, test = (range(len(ids_T))[a : a + size] for a, size in ((s.train, s.valid), (s.train + s.valid, s.test)))
     print(f'{s.train:,} words to train on, {len(valid):,} to validate, {len(test):,} to test, of {len(ids_T):,}')
     print(f'|V| = {len(vocabulary):,}, {sum(a.size for a in theta.values()):,} parameters', flush=True)
     passes = train(theta, ids_T, s)

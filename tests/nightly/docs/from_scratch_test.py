@@ -22,11 +22,11 @@ from nplm_jax.data.stream import Span
 from nplm_jax.inference.perplexity import perplexity
 from nplm_jax.training import step as step_lib
 
-FOLDER = ROOT / 'experiments' / 'notebooks'
+FOLDER = ROOT / 'docs' / 'tutorials'
 LETTERS = {'C': 'C_VxM', 'H': 'H_KxP', 'd': 'd_K', 'U': 'U_VxK', 'b': 'b_V', 'W': 'W_VxP'}
 V = 2000
 NETWORK = {'model.n': 5, 'model.m': 30, 'model.h': 50, 'model.dropout': 0.0}
-TINY = {'train': 800, 'valid': 100, 'max_vocabulary': 40, 'min_count': 1, 'epochs': 1, 'batch_size': 16}
+TINY = {'train': 800, 'valid': 100, 'test': 100, 'max_vocabulary': 40, 'min_count': 1, 'epochs': 1, 'batch_size': 16}
 
 each_network = pytest.mark.parametrize('direct', [False, True], ids=['mlp9', 'mlp1'])
 
@@ -149,12 +149,13 @@ def test_its_updates_are_those_of_the_library(scratch, monkeypatch, direct, rule
         assert np.abs(theta['C'] - initial['C']).max() > 0.01
 
 
-def test_it_runs_from_the_command_line(scratch, tiny_brown):
+def test_it_runs_from_the_command_line(scratch, tiny_brown, monkeypatch):
+    monkeypatch.setattr(scratch, 'SECONDS', 0.0)
     flags = [f'--{name}={value}' for name, value in (TINY | {'epochs': 2}).items()]
     done = call_main(scratch.main, ['nplm_from_scratch.py', *flags, '--direct'])
     assert done.returncode == 0
-    shown = re.findall(r'epoch (\d): [ \d]{3}%, train \d+\.\d, \d\.\d minutes\r', done.stderr)
-    assert shown == ['1'] * 16 + ['2'] * 16
+    shown = re.findall(r'([a-z]+ ?\d?): [ \d]{3}%, \d+ s\r', done.stderr)
+    assert shown == [*['epoch 1'] * 50, 'perplexity', *['epoch 2'] * 50, *['perplexity'] * 2]
     words, size, *epochs, test, sample, _, _, _, last = done.stdout.splitlines()
     num_words = sum(len(scratch.to_words(text)) for text in scratch.read_brown())
     assert re.findall(r'[\d,]*\d', words) == ['800', '100', '100', f'{num_words:,}']
@@ -165,9 +166,10 @@ def test_it_runs_from_the_command_line(scratch, tiny_brown):
     assert sampled[0] == '<p>' and '<rare>' not in sampled and len(sampled) == 31 and len(neighbours) == 5
 
 
-@pytest.mark.parametrize('train,valid,expected', [(800_000, 0, 200_000), (60_000, 0, 15_000), (60_000, 70, 70)])
-def test_without_a_number_of_validation_words_it_is_a_quarter_of_the_training_words(scratch, train, valid, expected):
-    assert scratch.settings([f'--train={train}', f'--valid={valid}']).valid == expected
+@pytest.mark.parametrize('split', ['valid', 'test'])
+@pytest.mark.parametrize('train,words,expected', [(800_000, 0, 200_000), (60_000, 0, 15_000), (60_000, 70, 70)])
+def test_validation_and_test_have_a_quarter_of_the_training_words_by_default(scratch, split, train, words, expected):
+    assert getattr(scratch.settings([f'--train={train}', f'--{split}={words}']), split) == expected
 
 
 def test_without_brown_it_says_how_to_get_it(scratch, tmp_path, monkeypatch):
@@ -175,7 +177,7 @@ def test_without_brown_it_says_how_to_get_it(scratch, tmp_path, monkeypatch):
     monkeypatch.setenv('NLTK_DATA', f'{tmp_path}/none')
     monkeypatch.setattr(scratch.pathlib.Path, 'exists', lambda path: False)  # /usr/share/nltk_data
     done = call_main(scratch.main, ['nplm_from_scratch.py'])
-    assert done.returncode.startswith(f'NLTK_DATA={tmp_path}/none: ')
+    assert done.returncode.startswith('NLTK_DATA: ')
     assert 'python -m nltk.downloader' in done.returncode and '\n' not in done.returncode
     assert call_main(scratch.main, ['nplm_from_scratch.py', '--brown=here']).returncode.startswith('here: ')
 
@@ -185,14 +187,29 @@ def test_too_many_words_are_refused(scratch, tiny_brown):
     assert done.returncode.startswith('--train=800000 --valid=200000: ')
 
 
-def test_the_answers_to_the_exercises_run(scratch, tiny_brown, monkeypatch, capsys):
-    def tiny_settings(arguments):
+@pytest.fixture
+def tiny_settings(scratch, tiny_brown, monkeypatch):
+    """Replaces the numbers of words and of passes on the command line and in the page's blocks."""
+
+    def tiny(arguments=None):
         namespace = settings(arguments)
         vars(namespace).update(TINY)
         return namespace
 
     settings = scratch.settings
-    monkeypatch.setattr(scratch, 'settings', tiny_settings)
+    monkeypatch.setattr(scratch, 'settings', tiny)
+
+
+def test_the_printed_commands_run(scratch, tiny_settings):
+    text = (FOLDER / 'nplm_from_scratch.md').read_text(encoding='utf-8')
+    commands = re.findall(r'^python (docs/tutorials/nplm_from_scratch\.py.*)$', text, re.MULTILINE)
+    assert len(commands) >= 4
+    for command in commands:
+        path, *flags = command.split()
+        assert (ROOT / path).is_file() and call_main(scratch.main, [path, *flags]).returncode == 0, command
+
+
+def test_the_answers_to_the_exercises_run(scratch, tiny_settings, capsys):
     text, names = (FOLDER / 'nplm_from_scratch.md').read_text(encoding='utf-8'), {}
     blocks = re.findall(r'```python\n(.*?)```\n+(?:```text\n(.*?)```)?', text, re.DOTALL)
     assert 5 <= len(blocks) <= 7
