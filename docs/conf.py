@@ -38,6 +38,7 @@ include_patterns = [
     'CONTRIBUTING.md',
     'SECURITY.md',
     'CODE_OF_CONDUCT.md',
+    'experiments/README.md',
     'experiments/**/README.md',
     'experiments/paper/section5/*.md',
     'docs/tutorials/*.ipynb',
