@@ -52,7 +52,7 @@ nb_execution_excludepatterns = ['docs/tutorials/from_2003_to_the_transformer.ipy
 nb_execution_timeout = 900
 nb_execution_raise_on_error = True
 nb_output_stderr = 'remove'  # progress
-myst_enable_extensions = ['html_image']
+myst_enable_extensions = ['dollarmath', 'html_image']
 myst_heading_anchors = 3
 
 # --- docstrings -------------------------------------------------------------------------------------------------------
