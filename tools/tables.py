@@ -63,13 +63,10 @@ SCRIPTS = {  # of each page; those that begin with a dot lie in its folder
         '.race --show',
     ],
     'experiments/cost/speed/README.md': [
-        '.forms --show',
         '.race --show',
         '.race --show --output=experiments/cost/speed/results/race_amx.json',
         '.quality --show',
         '.scaling --show',
-        '.vectorize --show',
-        '.history',
         '.next_words --show',
         '.queries --show',
     ],

@@ -8,8 +8,8 @@
 Each row is measured in a process of its own and is a file results/race/DEVICE/ROW.json; a rehearsal writes to
 runs/race-rehearsal. Started again, the race goes on: first with the rows that are missing, then with those that failed.
 The rows: words/s and the share of the device's peak in bfloat16 against the batch (NETWORK-BATCH); our training step
-against plain JAX, torch.compile and the Pallas kernel, in turns (-plain_jax, -torch_compile, -ours_pallas); sixteen
-learning rates and decays by vmap against one by one (-vmap); the time to the paper's validation perplexity on Brown
+against plain JAX and torch.compile, in turns (-plain_jax, -torch_compile); sixteen learning rates and decays by vmap
+against one by one (-vmap); the time to the paper's validation perplexity on Brown
 (-perplexity). PyTorch and the corpus are needed by their rows alone.
 """
 

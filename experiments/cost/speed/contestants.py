@@ -13,13 +13,11 @@ from experiments.cost.speed.problem import Problem, Turn
 
 MODULES = {  # each contestant is a function of this name in a module that is imported when it races
     'ours': 'jax_contestants',
-    'ours_pallas': 'jax_contestants',
     'plain_jax': 'jax_contestants',
     'torch_eager': 'torch_contestants',
     'torch_compile': 'torch_contestants',
 }
 NAMES = tuple(MODULES)
-GPU_ONLY = ('ours_pallas',)  # races on another device only when the flag names it
 
 
 def package_of(name: str) -> str:

@@ -1,4 +1,4 @@
-"""The contestants in JAX: nplm_jax's training step, the same with a Pallas kernel, and plain JAX.
+"""The contestants in JAX: nplm_jax's training step and plain JAX.
 
 Dims: V vocabulary, B batch, N context words, D and E inputs and outputs of a layer, S updates of a turn.
 """
@@ -17,8 +17,6 @@ from experiments.cost.speed.problem import Problem, Turn
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.settings import Settings
 from nplm_jax.data import batches
-from nplm_jax.models.body import by_example
-from nplm_jax.nn import Keys
 from nplm_jax.outputs.output_layer import Params
 from nplm_jax.runs.network_from_settings import network_from_settings
 from nplm_jax.runs.program_from_settings import make_program
@@ -43,21 +41,6 @@ def ours(problem: Problem, precision: str) -> Turn:
         return np.asarray(nll_S)
 
     return turn
-
-
-def ours_pallas(problem: Problem, precision: str) -> Turn:
-    """Replaces the blockwise cross-entropy by pallas_loss.py, a kernel for GPUs."""
-    from experiments.cost.speed import pallas_loss  # noqa: PLC0415 (only a GPU needs it)
-
-    network = network_from_settings(problem.settings, problem.vocabulary_size)
-
-    def nll(params: Params, contexts_BxN: jax.Array, targets_B: jax.Array, key: jax.Array) -> jax.Array:
-        keys = Keys.of_streams(key, jnp.arange(len(contexts_BxN)))
-        features = by_example(network.features(params, contexts_BxN, keys=keys).features)
-        terms = tuple((params[name], inputs) for name, inputs in features.items())
-        return pallas_loss.nll_per_word(terms, params['b_V'], targets_B, precision)
-
-    return _turn_of(problem, nll)
 
 
 def plain_jax(problem: Problem, precision: str) -> Turn:

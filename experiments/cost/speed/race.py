@@ -19,7 +19,6 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
 from experiments import study
@@ -48,18 +47,17 @@ def define(parser: study.StudyParser) -> None:
 
 
 def entered(named: Sequence[str] | None) -> list[str]:
-    """Returns who races: those that are named, else those that are made for this device and are installed.
+    """Returns who races: those that are named, else those that are installed.
 
     Raises: ModuleNotFoundError when one that is named is not installed.
     """
     for name in named or ():
         importlib.import_module(contestants.package_of(name))
-    made = [name for name in contestants.NAMES if jax.default_backend() == 'gpu' or name not in contestants.GPU_ONLY]
-    missing = [name for name in made if not importlib.util.find_spec(contestants.package_of(name))]
+    missing = [name for name in contestants.NAMES if not importlib.util.find_spec(contestants.package_of(name))]
     if missing and not named:
         packages = ' '.join(dict.fromkeys(map(contestants.package_of, missing)))
         print(f'without {", ".join(missing)}, which need: pip install {packages}', file=sys.stderr)
-    return list(named or [name for name in made if name not in missing])
+    return list(named or [name for name in contestants.NAMES if name not in missing])
 
 
 def race_row(flags: study.Flags, row: str, names: Sequence[str], earlier: Mapping[Any, Any]) -> dict[str, Any]:

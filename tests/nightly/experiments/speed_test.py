@@ -13,18 +13,7 @@ from helpers import ROOT, refuses
 
 from configs import brown
 from experiments import study
-from experiments.cost.speed import (
-    ceiling,
-    commits,
-    contestants,
-    forms,
-    history,
-    quality,
-    queries,
-    race,
-    scaling,
-    vectorize,
-)
+from experiments.cost.speed import ceiling, contestants, quality, queries, race, scaling
 from experiments.cost.speed import problem as problem_lib
 
 TORCH = ('torch_eager', pytest.param('torch_compile', marks=pytest.mark.nightly))
@@ -53,14 +42,6 @@ def test_every_contestant_does_our_updates(problem, name):
     assert expected[-1] < expected[0] - 0.05
     np.testing.assert_allclose(run(name, problem), expected, atol=1e-4)
     np.testing.assert_allclose(run(name, problem, 'bfloat16'), expected, atol=5e-2)
-
-
-@pytest.mark.parametrize(
-    'backend,named,entered', [('gpu', (), True), ('cpu', (), False), ('cpu', ('ours_pallas',), True)]
-)
-def test_a_kernel_for_gpus_races_elsewhere_only_when_asked_for(monkeypatch, backend, named, entered):
-    monkeypatch.setattr(jax, 'default_backend', lambda: backend)
-    assert ('ours_pallas' in race.entered(named)) == entered
 
 
 def test_the_products_of_an_update_are_counted(problem):
@@ -157,10 +138,6 @@ def test_a_race_without_memory_keeps_what_an_earlier_race_measured(small_race, c
         (race, '--rows=mlp1,nosuch', "--rows='mlp1,nosuch': "),
         (race, '--rounds=0', "--rounds='0': "),
         (race, '--show --output=race.txt', "--output='race.txt': "),
-        (forms, '--batch=100', '--batch=100: '),
-        (forms, '--widths=50,x', "--widths='50,x': "),
-        (commits, '', "--base='': "),
-        (history, '--add --checkout=nosuch', "--checkout='nosuch': "),
         (quality, '--show --output=nosuch', 'nosuch: '),
     ],
 )  # fmt: skip
@@ -169,13 +146,6 @@ def test_words_that_a_study_cannot_use_are_one_line(module, words, start, capsys
         start_study(module, *words.split())
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(start)
-
-
-def test_a_checkout_without_git_is_one_line(tmp_path, capsys):
-    (tmp_path / 'nplm_jax').mkdir()
-    with pytest.raises(SystemExit, match='^2$'):
-        start_study(history, '--add', f'--checkout={tmp_path}', f'--output={tmp_path / "history.json"}')
-    assert capsys.readouterr().err.startswith(f"folder='{tmp_path}': ")
 
 
 @pytest.mark.filterwarnings('ignore:the load_module:DeprecationWarning')  # ml_collections' own
@@ -200,86 +170,6 @@ def test_a_size_without_plain_jax_is_shown_and_drawn(tmp_path, capsys):
     assert cells == [['1', '200,000 (5)', '500,000 (2)'], ['8', '20,000 (50)', '-']]
     scaling.draw(measured, tmp_path / 'figure.png')
     assert (tmp_path / 'figure.png').stat().st_size
-
-
-def test_sweeps_together_are_shown_by_their_medians(tmp_path, capsys):
-    seconds = {'alone': [30.0, 60.0, 50.0], 'together': [20.0, 20.0, 25.0]}
-    both = {mode: dict.fromkeys(('whole', 'updates'), values) for mode, values in seconds.items()}
-    row = {
-        'vocabulary': 1000,
-        'h': 2,
-        'batch': 3,
-        'updates': 4000,
-        'seconds': both,
-        'largest_relative_difference': 2e-7,
-    }
-    measured = {'rows': [row], 'rounds': 3, 'device': 'x', 'load_before': 0.0}
-    (tmp_path / 'vectorize.json').write_text(json.dumps(measured))
-    start_study(vectorize, '--show', f'--output={tmp_path / "vectorize.json"}')
-    line = capsys.readouterr().out.splitlines()[2]
-    cells = [c.strip() for c in line.split('|')[1:-1]]
-    assert cells == ['1,000', '2', '3', '4,000', *['50, 20, 2.00'] * 2, '2e-07']
-
-
-def test_two_checkouts_are_compared_by_the_medians_of_their_rounds(tmp_path, capsys):
-    start = {'prepare': 1.0, 'compile': 0.5, 'cpu_seconds': 2.0}
-    rates = {'base': [100, 200, 400], 'new': [110, 190, 440]}
-    entry = {'row': 'mlp9', 'output': 'nce', 'words_per_second': rates, 'words_per_cpu_second': rates}
-    entry['starts'] = {'base': [start], 'new': [{**start, 'compile': 0.25}]}
-    about = {'batch': 8, 'steps': 5, 'rounds': 3, 'device': 'x', 'load_before': 0.0, 'load_after': 0.0}
-    (tmp_path / 'commits.json').write_text(json.dumps({'raced': [entry], **about}))
-    start_study(commits, '--show', f'--output={tmp_path / "commits.json"}')
-    line = capsys.readouterr().out.splitlines()[2]
-    cells = [c.strip() for c in line.split('|')[1:-1]]
-    assert cells == ['mlp9', 'nce', '200', '190', '1.100', '0.95-1.10', '1.100', '1.50', '1.25', '2.00', '2.00']
-
-
-def entry_of_history(commit, rate=512, **changes):
-    row = {'words_per_second': [rate, 3 * rate, 2 * rate], 'words_per_gflop': [1.0, 3.0, 2.0]}
-    about = {'commit': commit, 'date': '2026-01-02', 'device': 'x', 'amx': True, 'versions': {'jax': '0.10.0'}}
-    about |= {'load_before': 0.0, 'load_after': 1.5, 'rows': {'mlp9': {**row, 'seconds_to_first_update': 4.0}}}
-    return {**about, **changes}
-
-
-@pytest.mark.parametrize('words', [[], ['--show']])
-def test_a_commit_of_the_history_is_shown_by_the_medians_of_its_rounds(tmp_path, capsys, words):
-    (tmp_path / 'history.json').write_text(json.dumps({'entries': [entry_of_history('0123456789')]}))
-    start_study(history, *words, f'--output={tmp_path / "history.json"}')
-    line = capsys.readouterr().out.splitlines()[2]
-    cells = [c.strip() for c in line.split('|')[1:-1]]
-    shown = ['0123456', '2026-01-02', 'mlp9', '1,024', '512-1,536', '500.0', '4.0', '2.0', '0.0-1.5']
-    assert cells == [*shown, 'x, AMX, JAX 0.10.0']
-
-
-def test_the_history_has_one_entry_a_commit_and_device_by_date():
-    old = [entry_of_history('a'), entry_of_history('b', date='2026-01-03'), entry_of_history('a', device='y')]
-    new = entry_of_history('a', rate=1000)
-    assert history.add(old, new) == [old[2], new, old[1]]
-
-
-@pytest.mark.nightly
-def test_a_measured_checkout_is_an_entry_of_the_history(tmp_path):
-    script('history', '--add', '--rounds=1', '--updates=2', f'--output={tmp_path / "history.json"}')
-    (entry,) = json.loads((tmp_path / 'history.json').read_text())['entries']
-    assert entry['product_gflops'] > 0 and [*entry['rows']] == ['mlp1', 'mlp9', 'default']
-    for row in entry['rows'].values():
-        (rate,), (per_gflop,) = row['words_per_second'], row['words_per_gflop']
-        assert rate > 0 and per_gflop > 0 and row['seconds_to_first_update'] > 0
-
-
-@pytest.mark.nightly
-def test_a_checkout_raced_with_itself_trains_the_same(tmp_path):
-    few = ('--rows=mlp9', '--precisions=float32', '--kinds=nce', '--batch=16', '--steps=2', '--rounds=1', '--starts=1')
-    script('commits', f'--base={ROOT}', *few, '--seconds=0.01', f'--output={tmp_path / "commits.json"}')
-    raced = json.loads((tmp_path / 'commits.json').read_text())['raced']
-    assert [entry['largest_difference_of_losses'] for entry in raced] == [0, 0]
-
-
-@pytest.mark.nightly
-def test_the_sweeps_that_are_compared_end_the_same(tmp_path):
-    script('vectorize', '--sizes=large', '--rounds=1', f'--output={tmp_path / "vectorize.json"}')
-    (row,) = json.loads((tmp_path / 'vectorize.json').read_text())['rows']
-    assert row['vocabulary'] == 16_384 and row['largest_relative_difference'] < 1e-5
 
 
 @pytest.mark.nightly

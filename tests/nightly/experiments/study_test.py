@@ -61,14 +61,13 @@ def printed() -> dict[str, set[str]]:
 
 
 def programs() -> dict[str, ast.If]:
-    """Returns what each study does as a program, without those that a study runs in other checkouts."""
+    """Returns what each study does as a program."""
     found = {}
     for path in ROOT.glob('experiments/**/*.py'):
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.If) and ast.unparse(node.test) == "__name__ == '__main__'":
                 found['.'.join(path.relative_to(ROOT).with_suffix('').parts)] = node
-    children = tuple(module for module in found if module.endswith('_child'))
-    return {module: node for module, node in sorted(found.items()) if module not in children}
+    return dict(sorted(found.items()))
 
 
 def words_of(command: str) -> list[str]:
@@ -148,11 +147,9 @@ INTERRUPTED = {  # by study: what measures a row, where the results hold the row
     'cost.scale.cluster': ('run_child', 'rows', ['text', '--workers=1,2'], ['start_cluster']),
     'cost.scale.cold': ('run_once', 'rounds', ['text', '--kenlm=.'], []),
     'cost.scale.preparation': ('measure', 'texts', ['text', 'text', 'text'], []),
-    'cost.speed.commits': ('race', 'raced', [], ['checkouts.find', 'checkouts.commit_of', 'Checkout']),
     'cost.speed.onnx_tokens': ('measure_network', 'networks', [], []),
     'cost.speed.race': ('race_row', 'rows', [], ['problem.set_up', 'ceiling.flops_per_second']),
     'cost.speed.scaling': ('point', 'axes', ['--axes=batch'], ['problem.set_up']),
-    'cost.speed.vectorize': ('measure', 'rows', [], ['problem.set_up']),
 }
 
 

@@ -1,9 +1,9 @@
 """Races the training steps of two checkouts, in two processes that take turns on the same words and parameters.
 
-    python -m experiments.cost.speed.commits --base=FOLDER [--rows=mlp1,mlp9] [--precisions=float32] [--rounds=5]
-    python -m experiments.cost.speed.commits --show      the table of the committed results, nothing measured
+    python -m tools.paired.race --base=FOLDER [--rows=mlp1,mlp9] [--precisions=float32] [--rounds=5]
+    python -m tools.paired.race --show [--output=FILE]      the table of an earlier race, nothing measured
 
-FOLDER is another checkout, for example of `git worktree add`. Writes results/commits.json and prints the table.
+FOLDER is another checkout, for example of `git worktree add`. Writes runs/paired.json and prints the table.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ import numpy as np
 
 from configs import brown
 from experiments import study
-from experiments.cost.speed import checkouts, problem
-from experiments.cost.speed.checkouts import Checkout
+from experiments.cost.speed import problem
 from experiments.sources import of_module
 from nplm_jax.reporting.text import markdown_table
+from tools.paired import checkouts
+from tools.paired.checkouts import Checkout
 
-HERE = pathlib.Path(__file__).parent
+ROOT = pathlib.Path(__file__).parents[2]
 SIDES = ('base', 'new')
 PAPER = ('mlp1', 'mlp9')  # rows that are raced with each precision, and the last one with each kind
 OWN = ('default', 'one_minute')  # rows that are raced as they are, with their own batch
@@ -58,7 +59,7 @@ def define(parser: study.StudyParser) -> None:
     parser.add_argument('--seconds', type=float, default=1.0, help='about how long a turn takes')
     parser.add_count('--rounds', 5, 'turns of each side that are timed')
     parser.add_count('--starts', 3, 'how often each side compiles each entry')
-    parser.add_output_path(HERE / 'results' / 'commits.json')
+    parser.add_output_path(pathlib.Path('runs') / 'paired.json')
 
 
 def entries(flags: study.Flags) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -89,7 +90,7 @@ def race(flags: study.Flags, sides: dict[str, Checkout], row: str, changes: dict
     nll = {side: np.array([start.pop('nll') for start in starts[side]]) for side in SIDES}
     difference = float(np.abs(nll['base'] - nll['new']).max())
     if difference > LARGEST_DIFFERENCE:
-        sys.exit(f'commits.py: {name}: the losses differ by up to {difference:.2g}')
+        sys.exit(f'{name}: the losses differ by up to {difference:.2g}')
     executions = max(1, round(flags.seconds / min(start['steady'] for start in starts['base'])))
     rates: dict[str, list[int]] = {side: [] for side in SIDES}
     cpu_rates: dict[str, list[int]] = {side: [] for side in SIDES}
@@ -136,7 +137,7 @@ def make_table(measured: dict[str, Any]) -> str:
 
 
 def measure(flags: study.Flags) -> Iterator[dict[str, Any]]:
-    """Yields everything that commits.json holds, after each contestant."""
+    """Yields what the file holds, after each contestant."""
     base = checkouts.find('--base', flags.base)
     facts = {
         'base': checkouts.commit_of(base),
@@ -144,11 +145,11 @@ def measure(flags: study.Flags) -> Iterator[dict[str, Any]]:
         'steps': flags.steps,
         'rounds': flags.rounds,
         'load_before': os.getloadavg()[0],
-        **of_module('experiments.cost.speed.commits'),
+        **of_module('tools.paired.race'),
     }
     raced = []
     with contextlib.ExitStack() as stack:
-        sides = {side: Checkout(folder, stack) for side, folder in zip(SIDES, (base, HERE.parents[2]))}
+        sides = {side: Checkout(folder, stack) for side, folder in zip(SIDES, (base, ROOT))}
         for entry in entries(flags):
             raced.append(race(flags, sides, *entry))
             yield {**facts, 'load_after': os.getloadavg()[0], 'raced': raced}

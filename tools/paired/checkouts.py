@@ -1,4 +1,4 @@
-"""Processes that train by the code of a checkout of this repository, for commits.py and history.py."""
+"""Processes that train by the code of a checkout of this repository, for race.py."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Checkout:
         """Starts it; it ends with the stack."""
         self._folder = folder
         environment = {k: v for k, v in os.environ.items() if k != 'JAX_COMPILATION_CACHE_DIR'}
-        command = [sys.executable, '-P', str(HERE / 'commits_child.py')]
+        command = [sys.executable, '-P', str(HERE / 'child.py')]
         environment['PYTHONPATH'] = str(folder)
         pipes: dict[str, Any] = {'stdin': subprocess.PIPE, 'stdout': subprocess.PIPE, 'text': True}
         process = stack.enter_context(subprocess.Popen(command, cwd=folder, env=environment, **pipes))

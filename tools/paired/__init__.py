@@ -1,0 +1,1 @@
+"""Races the training steps of two checkouts of this repository."""
