@@ -57,9 +57,7 @@ SCRIPTS = {  # of each page; those that begin with a dot lie in its folder
         '.cold',
     ],
     'experiments/cost/accelerator/README.md': [
-        '.compile --show',
-        '.roofline',
-        '.half_peak --show',
+        '.compile --show --rows=mlp1,default,mlp10 --topologies=v5e-2x2,v5e-16x16,H100,H100-8',
         '.race --show',
     ],
     'experiments/cost/speed/README.md': [

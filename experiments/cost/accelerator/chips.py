@@ -1,4 +1,4 @@
-"""Chips, topologies of them that XLA compiles for without one, and their public figures."""
+"""Chips, and topologies of them that XLA compiles for without one."""
 
 from __future__ import annotations
 
@@ -10,31 +10,11 @@ from typing import Any
 
 from nplm_jax.training import chips
 
-
-@dataclasses.dataclass(frozen=True)
-class Chip:
-    """A chip, and what the roofline needs beside its figures.
-
-    Attributes:
-        figures: Its figures.
-        link: Bytes a second that one link to another chip carries in one direction.
-        hop: Seconds that a message takes from chip to chip.
-        tile: What the sides of a product are filled up to.
-    """
-
-    figures: chips.Chip
-    link: float
-    hop: float
-    tile: int
-
-
 CHIPS = {
-    # Links and hops: jax-ml.github.io/scaling-book/tpus (half a microsecond a hop is its v5e's).
-    'v5e': Chip(chips.CHIPS['TPU v5e'], 50e9, 0.5e-6, 128),
-    'v5p': Chip(chips.CHIPS['TPU v5p'], 100e9, 0.5e-6, 128),
-    'v6e': Chip(chips.CHIPS['TPU v6e'], 100e9, 0.5e-6, 256),
-    # 5 microseconds, the start of a kernel that sends, and 64, a side of its tiles, are guesses.
-    'H100': Chip(chips.CHIPS['NVIDIA H100 80GB HBM3'], 450e9, 5e-6, 64),
+    'v5e': chips.CHIPS['TPU v5e'],
+    'v5p': chips.CHIPS['TPU v5p'],
+    'v6e': chips.CHIPS['TPU v6e'],
+    'H100': chips.CHIPS['NVIDIA H100 80GB HBM3'],
 }
 # What XLA asks of an H100 (openxla/xla #25919, jax-ml/jax #28376).
 _H100 = """
@@ -51,7 +31,6 @@ platform_name: "CUDA" device_description_str: "NVIDIA H100 80GB HBM3"
 dnn_version_info { major: 9 minor: 7 }
 runtime_version { major: 12 minor: 8 }
 """
-_FULL_RING = 16  # a v5e's axis of so many chips is a ring; shorter ones are lines, and so are those of a v5p here
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,17 +59,6 @@ class Topology:
     def platform(self) -> str:
         """The name of the platform in JAX."""
         return 'gpu' if self.is_gpu else 'tpu'
-
-    @property
-    def links(self) -> int:
-        """The links over which a chip sends at once: one of an axis that is a line, two of a ring."""
-        return 1 if self.is_gpu else sum(1 + (size >= _FULL_RING) for size in self.shape if size > 1)
-
-    @property
-    def hops(self) -> int:
-        """The most hops between two chips."""
-        far = (size // 2 if size >= _FULL_RING else size - 1 for size in self.shape)
-        return 1 if self.is_gpu else max(1, sum(far))
 
     def devices(self) -> list[Any]:
         """Returns the devices, for which JAX can compile and on which nothing can run."""

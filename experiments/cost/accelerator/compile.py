@@ -1,4 +1,4 @@
-"""Compiles the update and the evaluation for TPUs and H100s that are not here, and predicts what bounds them.
+"""Compiles the update and the evaluation for TPUs and H100s that are not here.
 
     python -m experiments.cost.accelerator.compile             compiles what results/ lacks, and prints the table
     python -m experiments.cost.accelerator.compile --show      prints the table of the committed results
@@ -20,17 +20,21 @@ from typing import Any, NamedTuple
 import jax
 
 from experiments import results, study
-from experiments.cost.accelerator import by_hand, chips, flops, hlo, programs, roofline
-from experiments.cost.accelerator.roofline import STRONG, WEAK
+from experiments.cost.accelerator import chips, hlo, programs
 from experiments.sources import of_module
+from nplm_jax.outputs.output_layer import SparseOutputLayer
+from nplm_jax.reporting.text import markdown_table
 from nplm_jax.utils.errors import first_line, is_out_of_memory
 from nplm_jax.utils.progress import progress_bar
 
 RESULTS = pathlib.Path(__file__).parent / 'results'
-SCALED = 'mlp1', 'default', 'mlp10'  # the rows of weak and strong scaling
+WEAK = 5120  # words of an update on each device
+STRONG = 16 * WEAK  # words of an update on all devices, where they do not grow with the devices
+SCALED = 'mlp1', 'default', 'mlp10'  # the rows for every topology
 SMALL = 'v5e-2x2', 'H100', 'H100-8'  # the topologies for which every row is compiled, in every mesh
 NEWER = 'v6e-2x2', 'v5p-2x2x2'  # chips for which every row is compiled in one mesh
 EVALUATED = 'v5e-2x2', 'H100'  # the topologies on one device of which the evaluation is compiled
+HEADER = ['row', 'topology', 'data x model', 'words', 'GB', 'sent', 'MB sent']
 PACKAGES = 'jax', 'jaxlib', 'libtpu', 'jax-cuda12-pjrt'
 
 
@@ -89,36 +93,73 @@ def compile_case(case: Case, sizes: Mapping[str, int] | None = None) -> dict[str
     else:
         traced, updates, words = programs.trace_evaluation(case.row, topology), 1, programs.EVALUATED
     entry = {'row': case.row, 'data': case.data, 'model': case.model, 'batch_size': case.batch_size, 'words': words}
-    found, program = compile_program(traced, topology, case.data * case.model, updates)
-    entry |= found
-    if case.batch_size and program:
-        entry['checks'] = by_hand.check(update, program, entry['collectives'], case.data, case.model)
-    return entry
-
-
-def compile_program(
-    traced: Any, topology: chips.Topology, num_devices: int, updates: int
-) -> tuple[dict[str, Any], hlo.Program | None]:
-    """Compiles what was traced. Returns what is known of it per update, and the program; None where it does not fit."""
-    started = time.monotonic()
-    counted = flops.count(traced.jaxpr.jaxpr, num_devices, chips.CHIPS[topology.chip].tile)
-    entry: dict[str, Any] = {'flops': counted[0] / updates, 'tiled_flops': counted[1] / updates}
     try:
+        started = time.monotonic()
         compiled = traced.lower().compile()
     except Exception as error:
         if not is_out_of_memory(error):
             raise
-        return {**entry, 'fits': False, 'error': first_line(error)}, None
+        return {**entry, 'fits': False, 'error': first_line(error)}
     entry['seconds'] = round(time.monotonic() - started, 1)
     memory, program = compiled.memory_analysis(), hlo.Program(compiled.as_text() or '')
-    sizes = {
+    entry['memory'] = {
         'arguments': memory.argument_size_in_bytes,
         'outputs': memory.output_size_in_bytes - memory.alias_size_in_bytes,
         'temporaries': memory.temp_size_in_bytes,
     }
-    sent = [{**each, 'count': each['count'] / updates} for each in program.collectives()]
-    entry |= {'memory': sizes, 'fits': sum(sizes.values()) <= chips.CHIPS[topology.chip].figures.memory}
-    return entry | {'bytes': program.moved() / updates, 'collectives': sent}, program
+    entry['fits'] = sum(entry['memory'].values()) <= chips.CHIPS[topology.chip].memory
+    entry['collectives'] = [{**each, 'count': each['count'] / updates} for each in program.collectives()]
+    if case.batch_size:
+        entry['checks'] = check(update, program, entry['collectives'], case.data, case.model)
+    return entry
+
+
+def check(
+    update: programs.Update, program: hlo.Program, sent: list[dict[str, Any]], data: int, model: int
+) -> dict[str, Any]:
+    """Returns how often a program does what it must not, and how often it sends.
+
+    Args:
+        update: What was compiled.
+        program: The program.
+        sent: Its collectives, per update.
+        data: Devices that divide the batch.
+        model: Devices that divide the words.
+    """
+    V = -(-update.network.vocabulary_size // model)
+    products = [arrays for arrays in program.products() if any(_is_over(V, array) for array in arrays)]
+    collectives = [i for i, _, _ in program.run() if i.kind == 'all-gather']
+    return {
+        'products': len(products),
+        'float32_products': sum(all(array.kind == 'f32' for array in arrays) for arrays in products),
+        'gathered_tables': sum(any(_is_over(V * model, array) for array in i.arrays) for i in collectives),
+        'sent': sum(each['count'] for each in sent),
+        'by_hand': at_most(update, data, model),
+    }
+
+
+def at_most(update: programs.Update, data: int, model: int) -> int:
+    """Returns how many collectives an update needs at most, each for one array: XLA joins several into one.
+
+    With gradients of whole tables, the gradient of each parameter and the NLL are summed over the batch; over the words
+    each block of examples takes the largest score, the sum of E and the target's score, and once the gradients of the
+    output layer's inputs are summed. With sparse updates the batch is divided over all devices, and the gradient of
+    each parameter, or of the rows of a table, and the NLL are summed. Where the words are divided, the rows of the
+    examples and of the samples come from their owners, and of each output table the second moments of these rows, and
+    the sum and the number of all moments.
+    """
+    network, summed = update.network, update.num_parameters + 1
+    if data * model == 1:
+        return 0
+    if isinstance(network.output, SparseOutputLayer):
+        return summed + (len(network.tables.words) * 5 if model > 1 else 0)
+    blocks = -(-update.batch_size // data // network.output.block_size)
+    return (summed if data > 1 else 0) + (3 * blocks + 1 if model > 1 else 0)
+
+
+def _is_over(num_words: int, array: hlo.Array) -> bool:
+    """Whether an array is a matrix with one side for the words, which may be padded."""
+    return len(array.shape) > 1 and any(num_words <= size < num_words + 8 for size in array.shape)
 
 
 def measure(flags: study.Flags) -> None:
@@ -156,9 +197,26 @@ def read(folder: pathlib.Path, topology: str) -> dict[str, Any]:
 
 
 def show(flags: study.Flags) -> str:
-    """Returns the table of the results that there are."""
-    folder = flags.output
-    return roofline.table(roofline.read(folder))
+    """Returns one line for each program of the rows and topologies that the flags name."""
+    found = [
+        (name, entry) for name in flags.topologies for entry in read(flags.output, name).get('entries', {}).values()
+    ]
+    return markdown_table(HEADER, [_cells(name, entry) for name, entry in found if entry['row'] in flags.rows])
+
+
+def _cells(topology: str, entry: Mapping[str, Any]) -> list[Any]:
+    mesh = f'{entry["data"]} x {entry["model"]}' if entry['batch_size'] else 'evaluation'
+    first = [entry['row'], topology, mesh, f'{entry["words"]:,}']
+    if 'memory' not in entry:
+        return [*first, 'does not fit', '-', '-']
+    sent = entry['collectives']
+    size = sum(each['count'] * each['bytes'] for each in sent) / 1e6
+    return [
+        *first,
+        f'{sum(entry["memory"].values()) / 1e9:.2f}',
+        f'{sum(e["count"] for e in sent):.0f}',
+        f'{size:,.1f}',
+    ]
 
 
 def define(parser: study.StudyParser) -> None:

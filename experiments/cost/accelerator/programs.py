@@ -37,7 +37,6 @@ ROWS = {
     'mogrifier': (brown, 'mogrifier'),
     'mlp9': (brown, 'mlp9'),
 }
-NETWORKS = {**ROWS, 'lstm': (ladder, 'lstm')}  # with one that half_peak.py alone compiles
 # An LSTM, as `one_minute` was when its programs were compiled.
 CHANGES: dict[str, dict[str, Any]] = {
     'one_minute': {
@@ -74,7 +73,7 @@ class Update:
 
 def settings_of(row: str, batch_size: int, sizes: Mapping[str, int] | None = None) -> tuple[Settings, int]:
     """Returns the settings of a row for a chip, in bfloat16, and |V|; `sizes` are keys that it changes."""
-    config, name = NETWORKS[row]
+    config, name = ROWS[row]
     changes = {'train.batch_size': batch_size, 'train.steps_per_execution': NUM_STEPS, 'output.precision': 'bfloat16'}
     made = config.get_config(name)
     if made.model.family != 'nplm':
@@ -89,7 +88,7 @@ def trace_update(
     """Traces a chunk of updates for data x model devices of a topology.
 
     Args:
-        row: One of NETWORKS.
+        row: One of ROWS.
         topology: The devices.
         mesh: The devices that divide the batch, and those that divide the words.
         batch_size: Words of an update, of all devices.
