@@ -52,9 +52,7 @@ SCRIPTS = {  # of each page; those that begin with a dot lie in its folder
         '.preparation',
         '.preparation --tokens=pieces',
         '.training',
-        '.tables',
-        '.cluster',
-        '.cold',
+        '.ngrams',
     ],
     'experiments/cost/accelerator/README.md': [
         '.compile --show --rows=mlp1,default,mlp10 --topologies=v5e-2x2,v5e-16x16,H100,H100-8',

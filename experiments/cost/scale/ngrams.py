@@ -1,6 +1,7 @@
 """Measures a modified Kneser-Ney 5-gram of generated text: seconds, peak memory and disk, beside KenLM's lmplz.
 
     python -m experiments.cost.scale.ngrams --folder=/a/large/disk --kenlm=/folder/of/lmplz --words=1_000_000,10_600_000
+    python -m experiments.cost.scale.ngrams         the table of the committed results
 
 Both programs read the same words; each estimate is a process of its own, and they take turns. nplm-jax reads ids from
 a mapped file, lmplz counts words of text; nplm-jax writes model.safetensors, lmplz an ARPA file. The text is one line
@@ -32,6 +33,7 @@ from nplm_jax.ngram import kneser_ney, storage
 from nplm_jax.ngram.counts import count
 from nplm_jax.ngram.shared_scratch import SharedScratch
 from nplm_jax.reporting import provenance
+from nplm_jax.reporting.text import markdown_table
 from nplm_jax.utils.errors import require
 
 ORDER = 5
@@ -40,6 +42,17 @@ MAX_RANK = 65_535  # words of this rank and above are the rare word
 REPEATS = 2  # of each estimate of fewer words than SLOW; the faster one counts
 SLOW = 50_000_000
 RESULTS = pathlib.Path(__file__).parent / 'results' / 'ngrams.json'
+HEADER = [
+    'words',
+    'n-grams',
+    'program',
+    'seconds',
+    'processor s',
+    'peak MB',
+    'MB on disk meanwhile',
+    'MB of the model',
+    'test perplexity',
+]
 
 
 def prepare(folder: pathlib.Path, words: int) -> dict[str, int]:
@@ -168,6 +181,19 @@ def _faster(runs: list[dict[str, Any]]) -> dict[str, Any]:
     return {**min(runs, key=lambda run: run['seconds']), 'all_seconds': [run['seconds'] for run in runs]}
 
 
+def table() -> str:
+    """Returns two rows for each size of text."""
+    rows = []
+    for size in results.load(RESULTS)['sizes']:
+        for name, key in (('nplm-jax', 'nplm_jax'), ('lmplz', 'lmplz')):
+            r = size[key]
+            first = [f'{size["words"]:,}', f'{sum(size["nplm_jax"]["ngrams"]):,}'] if key == 'nplm_jax' else ['', '']
+            megabytes = [f'{r[k] / 1e6:,.0f}' for k in ('peak_bytes', 'peak_disk_bytes', 'model_bytes')]
+            perplexity = f'{r["perplexity"]:.2f}' if 'perplexity' in r else '-'
+            rows.append([*first, name, f'{r["seconds"]:,.1f}', f'{r["cpu_seconds"]:,.1f}', *megabytes, perplexity])
+    return markdown_table(HEADER, rows)
+
+
 def numbers(text: str) -> list[int]:
     """Returns numbers above zero between commas."""
     return [int(study.positive(int)(number)) for number in text.split(',')]
@@ -175,7 +201,7 @@ def numbers(text: str) -> list[int]:
 
 def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
-    parser.add_argument('--folder', type=pathlib.Path, required=True, help='for the text, models and temporary files')
+    parser.add_argument('--folder', type=pathlib.Path, help='for the text, models and temporary files')
     parser.add_argument('--words', type=numbers, default='1_000_000,10_600_000,100_000_000', help='numbers of words')
     parser.add_argument('--kenlm', type=pathlib.Path, help="KenLM's folder with lmplz and query; default: not measured")
     parser.add_argument('--memory', default='2G', help='of lmplz: its option -S')
@@ -201,4 +227,4 @@ def main(flags: study.Flags) -> None:
 
 
 if __name__ == '__main__':
-    study.run(__doc__, define=define, measure=main)
+    study.run(__doc__, define=define, measure=main, show=lambda _: table(), measure_if='folder')

@@ -35,12 +35,9 @@ WRONG = {  # words after the module, of which one names what is missing or canno
     'use.reading_times.measure': ['--runs=nosuch', '--data=nosuch'],
     'use.reading_times.train': ['--runs=runs', '--rows=nosuch'],
     'runs': ['nosuch'],
-    'cost.scale.cluster': ['nosuch.txt'],
-    'cost.scale.cold': ['nosuch.txt'],
     'cost.scale.generate': ['10', 'nosuch/text.txt'],
     'cost.scale.ngrams': ['--folder=nosuch'],
     'cost.scale.preparation': ['nosuch.txt'],
-    'cost.scale.readers': ['--megabytes=0'],
     'cost.scale.training': ['nosuch.txt'],
     'use.similarity.measure': ['--runs=nosuch'],
     'beyond.tokens.reading': ['--workdir=nosuch', '--data=nosuch'],
@@ -144,8 +141,6 @@ def test_an_output_that_cannot_be_written_is_refused_before_anything_is_measured
 INTERRUPTED = {  # by study: what measures a row, where the results hold the rows, the words, what is not there
     'use.minimal_pairs.harness': ('compare', 'models', ['--runs=x'], ['measure.find_runs', 'pairs_lib.load']),
     'paper.parallel.table': ('program.measure', 'meshes', ['--measure'], []),
-    'cost.scale.cluster': ('run_child', 'rows', ['text', '--workers=1,2'], ['start_cluster']),
-    'cost.scale.cold': ('run_once', 'rounds', ['text', '--kenlm=.'], []),
     'cost.scale.preparation': ('measure', 'texts', ['text', 'text', 'text'], []),
     'cost.speed.onnx_tokens': ('measure_network', 'networks', [], []),
     'cost.speed.race': ('race_row', 'rows', [], ['problem.set_up', 'ceiling.flops_per_second']),
@@ -161,9 +156,8 @@ def test_a_study_that_is_interrupted_keeps_the_rows_that_it_has_measured(name, t
     except ModuleNotFoundError:
         pytest.skip('needs an optional package')
     monkeypatch.chdir(tmp_path)
-    for file in ('text', 'lmplz'):
-        (tmp_path / file).write_text('a\n')
-    rows = iter([{'digest': ''}] * (2 if name == 'cost.scale.cold' else 1))  # a round of which has two programs
+    (tmp_path / 'text').write_text('a\n')
+    rows = iter([{}])
 
     def measure_row(*_):
         for row in rows:
@@ -173,8 +167,7 @@ def test_a_study_that_is_interrupted_keeps_the_rows_that_it_has_measured(name, t
     write, written = results.write, tmp_path / 'x.json'
     monkeypatch.setattr(results, 'write', lambda _, measured: write(written, measured))
     for path in missing:
-        found = contextlib.nullcontext(('', None)) if path == 'start_cluster' else ('a', 'b')
-        monkeypatch.setattr(f'experiments.{name}.{path}', lambda *_, found=found: found)
+        monkeypatch.setattr(f'experiments.{name}.{path}', lambda *_: ('a', 'b'))
     monkeypatch.setattr(f'experiments.{name}.{function}', measure_row)
     monkeypatch.setattr(jax, 'device_count', lambda: 8)
     monkeypatch.setattr(os, 'sched_getaffinity', lambda _: {0})

@@ -11,6 +11,7 @@ import time
 
 import numpy as np
 import pytest
+from dask_workers import start_cluster
 from dying_workers import kill_workers
 from helpers import ROOT, corpus_settings, one_line, refuses
 
@@ -19,7 +20,6 @@ pytest.importorskip('distributed.scheduler', reason='pip install "nplm-jax[clust
 import cloudpickle
 from distributed.comm import CommClosedError
 
-from experiments.cost.scale.cluster import start_cluster
 from nplm_jax.apps.cluster import dask_cluster
 from nplm_jax.apps.cluster.dask_cluster import DaskCluster
 from nplm_jax.data import corpora, preparation

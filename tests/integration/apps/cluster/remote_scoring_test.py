@@ -8,13 +8,13 @@ import threading
 
 import numpy as np
 import pytest
+from dask_workers import start_cluster
 from dying_workers import kill_workers
 
 pytest.importorskip('distributed.scheduler', reason='pip install "nplm-jax[cluster]"')
 
 
 from configs import sentences
-from experiments.cost.scale.cluster import start_cluster
 from nplm_jax.apps.cluster.dask_cluster import DaskCluster
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.cli.commands import all_commands
