@@ -1,1 +1,0 @@
-"""Hyperparameter search, compared: TPE with pruning, random search and a grid."""
