@@ -1,8 +1,7 @@
 """What was tried for a minute of training, on validation words alone: changes to a recipe, one row each.
 
-    python -m experiments.runs tuning                      trains what is missing; nothing else may run
-    python -m experiments.beyond.frontier.tuning                  the tables of the committed results
-    python launch.py --config=experiments/beyond/frontier/tuning.py:brown,batch_256       one point
+    python -m experiments.runs tuning                                                 trains what is missing
+    python launch.py --config=experiments/beyond/frontier/tuning.py:brown,batch_256   one point
 
 A point predicts 20,000 validation words, some of which are among those that its calibration is fitted to. One seed.
 """
@@ -10,15 +9,11 @@ A point predicts 20,000 validation words, some of which are among those that its
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Mapping
-from typing import Any
 
 from ml_collections import ConfigDict
 
 from configs import brown, presets, wikitext2
-from experiments import results, study
 from nplm_jax.config import settings as config_lib
-from nplm_jax.reporting.text import markdown_table
 from nplm_jax.utils.errors import BadInput
 
 RESULTS = pathlib.Path(__file__).parent / 'results' / 'tuning'
@@ -97,37 +92,3 @@ def get_config(row: str = 'brown,base') -> ConfigDict:
         raise BadInput(f'experiments/beyond/frontier/tuning.py:{row}', f'must be one of {known}')
     made = (brown if corpus == 'brown' else wikitext2).get_config('tied_lstm')
     return config_lib.override(made, {**_BASE, **POINTS[corpus][name], 'name': f'{corpus}-{name}'})
-
-
-def show(_: study.Flags) -> str:
-    """Returns a table for each corpus."""
-    tables = []
-    for corpus, points in POINTS.items():
-        table = [_cells(corpus, name, changes) for name, changes in points.items()]
-        tables += [f'{corpus}:', markdown_table(HEADER, table)]
-    return '\n\n'.join(tables)
-
-
-HEADER = ['point', 'changes', 'updates', 'seconds of updates', 'valid', 'valid calibrated']
-
-
-def _cells(corpus: str, name: str, changes: Mapping[str, Any]) -> list[Any]:
-    path = RESULTS / corpus / f'{name}.json'
-    if not path.exists():
-        return [name, _spell(changes), *4 * '-']
-    found = results.load(path)
-    if found['changes'] != changes:
-        raise BadInput(path, f'is of {found["changes"]}')
-    words = found['updates'] * changes.get('train.batch_size', presets.RECURRENT['train.batch_size'])
-    before = found['postprocessing']['before']
-    seconds = f'{words / found["words_per_second"]:.0f}'
-    perplexities = before, found['perplexity']['valid']
-    return [name, _spell(changes), f'{found["updates"]:,}', seconds, *perplexities]
-
-
-def _spell(changes: Mapping[str, Any]) -> str:
-    return ', '.join(f'{key}={value}' for key, value in changes.items())
-
-
-if __name__ == '__main__':
-    study.run(__doc__, show=show)

@@ -24,7 +24,6 @@ END = re.compile(r'`| &&| -->|\s#|  |(?<!\.)[.;,]$')  # what follows a command: 
 WRONG = {  # words after the module, of which one names what is missing or cannot be
     'use.decoding.searches': ['--runs=nosuch'],
     'use.decoding.study': ['--runs=nosuch'],
-    'beyond.frontier.calibration': ['nosuch'],
     'beyond.frontier.torch_recipes': ['--minutes=0'],
     'paper.generalization.study': ['--sizes', '7'],
     'beyond.lineage.updates': ['--rungs=nosuch'],
