@@ -1,15 +1,12 @@
 """Importance sampling with a proposal for each context: its estimate, its effective sample size, its training."""
 
-import argparse
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import DATA, IMPORTANCE, features_of, make_batch, refuses, same_bits, small_settings, train, train_in_parts
+from helpers import DATA, IMPORTANCE, features_of, make_batch, same_bits, small_settings, train, train_in_parts
 from softmax_reference import named
 
-from experiments.paper.section5 import importance as study
 from experiments.paper.section5.plugins import bigram_proposal, importance
 from experiments.paper.section5.plugins.importance import ImportanceSampling
 from nplm_jax.data import batches
@@ -155,15 +152,6 @@ def test_the_weights_of_a_batch_are_the_estimated_probabilities():
     np.testing.assert_allclose(weights_BxL.sum(1), 1, atol=1e-5)
 
 
-@pytest.mark.parametrize('fraction,size', [(0.0, 100), (0.05, 100), (0.21, 50), (0.5, 25), (0.9, 13)])
-def test_the_study_draws_the_least_number_of_samples_with_the_effective_sample_size(fraction, size):
-    run = prepare_run(small_settings({**SETTINGS, 'output.samples': 100}), DATA)
-    state = run.init_state()
-    state = state.replace(output_state=state.output_state.replace(ess_per_sample=jnp.float32(fraction)))
-    assert study.next_chunk(run, state, 0, 10.0).program.network.output.samples == size
-    assert study.next_chunk(run, state, 0, 0.0).program is run.program
-
-
 def test_training_adapts_the_proposal_to_the_network_at_any_number_of_updates_per_execution(monkeypatch):
     """The divergence of the network's distributions from Q falls below that from the counts of the training words."""
     monkeypatch.setattr(importance, 'REFRESH_EVERY', 5)
@@ -210,9 +198,3 @@ def test_a_run_that_stops_and_resumes_ends_at_the_same_bits(tmp_path):
         store.close()
     assert same_bits(*states) and float(states[0].output_state.ess_per_sample) > 0
     assert np.abs(states[0].output_state.added_G).max() > 0
-
-
-def test_a_section_that_the_study_lacks_is_refused_before_anything_is_read(monkeypatch):
-    monkeypatch.setattr(study, 'load_dataset', lambda settings: pytest.fail('the text was read'))
-    with refuses('SECTION'):
-        study.main(argparse.Namespace(sections=['timing', 'nosuch']))
