@@ -21,7 +21,6 @@ from configs import brown, wikitext2
 from experiments import results, study
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.settings import Settings
-from nplm_jax.models.neural import NeuralLanguageModel
 from nplm_jax.outputs.output_layer import Params
 from nplm_jax.runs.network_from_settings import network_from_settings
 
@@ -116,17 +115,6 @@ def make_problem(config: ConfigDict, V: int, B: int, S: int, turns: int, block_s
     with jax.default_device(jax.devices('cpu')[0]):  # so that an accelerator's peak memory has no part of this
         params = network_from_settings(settings, V).init(jax.random.key(settings.seed), bias_V)
     return Problem(settings, V, jax.tree.map(np.asarray, params), tokens_T, positions_SxB)
-
-
-def random_model(changes: Mapping[str, Any]) -> tuple[NeuralLanguageModel, Settings]:
-    """Returns a network of random parameters over as many words as Brown has, and its settings.
-
-    Args:
-        changes: The flattened keys in which they differ from the defaults.
-    """
-    settings = config_lib.from_config(changes)
-    network = network_from_settings(settings, brown.VOCABULARY)
-    return NeuralLanguageModel(network, network.init(jax.random.key(0))), settings
 
 
 def alternate(turns: Mapping[Name, Turn], rounds: int) -> dict[Name, list[float]]:

@@ -22,15 +22,12 @@ from experiments import results, study
 PRINTED = re.compile(r'python -m (experiments(?:\.\w+)+)(.*)')
 END = re.compile(r'`| &&| -->|\s#|  |(?<!\.)[.;,]$')  # what follows a command: prose, or another command
 WRONG = {  # words after the module, of which one names what is missing or cannot be
-    'use.decoding.searches': ['--runs=nosuch'],
     'use.decoding.study': ['--runs=nosuch'],
-    'beyond.frontier.torch_recipes': ['--minutes=0'],
     'paper.generalization.study': ['--sizes', '7'],
     'beyond.lineage.updates': ['--rungs=nosuch'],
     'use.minimal_pairs.harness': ['--runs=nosuch'],
     'use.minimal_pairs.measure': ['--runs=nosuch'],
     'paper.parallel.table': ['--measure'] if jax.device_count() < 8 else ['--flops=0'],
-    'beyond.pruning.study': ['--measure=nosuch'],
     'use.reading_times.measure': ['--runs=nosuch', '--data=nosuch'],
     'use.reading_times.train': ['--runs=runs', '--rows=nosuch'],
     'runs': ['nosuch'],
@@ -141,7 +138,6 @@ INTERRUPTED = {  # by study: what measures a row, where the results hold the row
     'use.minimal_pairs.harness': ('compare', 'models', ['--runs=x'], ['measure.find_runs', 'pairs_lib.load']),
     'paper.parallel.table': ('program.measure', 'meshes', ['--measure'], []),
     'cost.scale.preparation': ('measure', 'texts', ['text', 'text', 'text'], []),
-    'cost.speed.onnx_tokens': ('measure_network', 'networks', [], []),
     'cost.speed.race': ('race_row', 'rows', [], ['problem.set_up', 'ceiling.flops_per_second']),
     'cost.speed.scaling': ('point', 'axes', ['--axes=batch'], ['problem.set_up']),
 }
