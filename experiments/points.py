@@ -13,6 +13,7 @@ from experiments.beyond.cheaper.points import POINTS as CHEAPER
 from experiments.beyond.frontier import tuning
 from experiments.beyond.lineage import ladder
 from experiments.paper.table1 import seeds
+from experiments.use.reading_times import models
 
 SEEDS = (1, 2, 3)
 
@@ -168,6 +169,15 @@ def lineage() -> Iterator[Point]:
                     yield Training(result, f'lineage-{corpus}-{rung}-{seed}', config=config, keys={'seed': seed})
 
 
+def reading_times() -> Iterator[Point]:
+    """Yields the models of the studies of use, whose folders are in `ladder`."""
+    folder = results.folder('reading_times') / 'runs'
+    for run in models.runs():
+        row = models.ROWS[run.row]
+        config, keys = f'configs/brown.py:{row.config}', {**row.overrides, 'seed': run.seed}
+        yield Training(folder / f'{run.folder}.json', f'ladder/{run.folder}', config=config, keys=keys)
+
+
 def tuned() -> Iterator[Point]:
     """Yields what was tried for a minute of training."""
     for corpus, changes in tuning.POINTS.items():
@@ -185,5 +195,6 @@ STUDIES: dict[str, Callable[[], Iterator[Point]]] = {
     'lineage': lineage,
     'frontier': frontier,
     'wikitext2': on_wikitext2,
+    'reading_times': reading_times,
     'tuning': tuned,
 }

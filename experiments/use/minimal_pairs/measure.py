@@ -1,10 +1,10 @@
 """Accuracy of trained models on BLiMP's 67,000 minimal pairs, by the probability of whole sentences.
 
-    python -m experiments.use.minimal_pairs.measure --runs=runs/ladder       every finished run of the folder
-    python -m experiments.use.minimal_pairs.measure --runs=runs/ladder --models kneser_ney_5 lstm-1
+    python -m experiments.use.minimal_pairs.measure --runs=runs/studies/ladder       every finished run of the folder
+    python -m experiments.use.minimal_pairs.measure --runs=runs/studies/ladder --models kneser_ney_5 lstm-1
 
 Writes results/NAME.json for each run, and for the mixture of each lstm with modified_kneser_ney_5; a result that exists
-is kept, unless --again. `python -m experiments.use.reading_times.train --runs=FOLDER` trains the runs. BLiMP is
+is kept, unless --again. `python -m experiments.runs reading_times` trains the runs. BLiMP is
 downloaded, or read from --data=PATH or ../shared/data/blimp.zip. experiments.use.minimal_pairs.table
 prints the tables.
 """
@@ -81,7 +81,7 @@ def find_runs(folder: pathlib.Path, names: Sequence[str]) -> list[str]:
         len(finished) > 0,
         '--runs',
         str(folder),
-        'holds no finished run; train them with experiments.use.reading_times.train',
+        'holds no finished run; train them with `python -m experiments.runs reading_times`',
     )
     for name in names:
         require(name in finished, '--models', name, f'is no finished run; {folder} has {", ".join(finished)}')

@@ -1,8 +1,8 @@
 """Measures what the surprisals of the models say of the reading times, and writes results/gains.json.
 
-    python -m experiments.use.reading_times.measure --runs=runs/ladder --data=naturalstories
+    python -m experiments.use.reading_times.measure --runs=runs/studies/ladder --data=naturalstories
 
-The runs are those of experiments.use.reading_times.train, in one folder or several; those that are not finished
+`python -m experiments.runs reading_times` trains the runs, in one folder or several here; those that are not finished
 are left out and named. The data are a clone of the corpus (natural_stories.py says how). --cache keeps the surprisals:
 another start measures the new runs alone.
 """
@@ -22,7 +22,8 @@ import numpy as np
 
 from experiments import results, study
 from experiments.sources import of_module
-from experiments.use.reading_times import natural_stories, train
+from experiments.use.reading_times import models as models_lib
+from experiments.use.reading_times import natural_stories
 from experiments.use.reading_times.natural_stories import Stories
 from nplm_jax.apps.adaptive.dynamic_evaluation import DynamicEvaluation, root_mean_square_gradients
 from nplm_jax.apps.psycholinguistics import gains, measurement
@@ -43,6 +44,7 @@ HERE = pathlib.Path(__file__).parent
 RESULTS = HERE / 'results'
 GPT3, CONTROL = 'GPT-3', 'GPT-3, shuffled'
 ADAPTED, MIXED = 'lstm, adapted', 'lstm + modified_kneser_ney_5'
+ALL_WORDS = 800_000  # training words
 RATE, DECAY, SEGMENT, NUM_SEGMENTS = 3e-3, 1e-3, 20, 1000  # of dynamic evaluation, as chosen on Brown
 WEIGHT_WORDS = 50_000  # validation words that the weights of the mixture are learned on
 MEASURES = {'log': 'log_rt_W', 'mean': 'mean_rt_W'}  # of reading time
@@ -166,22 +168,21 @@ class Surprisals:
         return surprisal_W.tolist()
 
 
-def find(run: train.Run, folders: Sequence[pathlib.Path]) -> pathlib.Path | None:
+def find(run: models_lib.Run, folders: Sequence[pathlib.Path]) -> pathlib.Path | None:
     """Returns the folder of a finished run, in the first of some folders that has it."""
     return next((f / run.folder for f in folders if catalog.finished(f / run.folder) is not None), None)
 
 
-def variants(folders: Sequence[pathlib.Path]) -> Iterator[tuple[str, train.Run, list[pathlib.Path]]]:
-    """Yields each model with its run and the folders that it needs; names the runs on all words that are missing."""
-    counts = find(train.Run('modified_kneser_ney_5', 1, train.ALL_WORDS), folders)
-    for run in train.runs(list(train.ROWS), train.SEEDS, train.SIZES):
+def variants(folders: Sequence[pathlib.Path]) -> Iterator[tuple[str, models_lib.Run, list[pathlib.Path]]]:
+    """Yields each model with its run and the folders that it needs; names the runs that are missing."""
+    counts = find(models_lib.Run('modified_kneser_ney_5', 1), folders)
+    for run in models_lib.runs():
         folder = find(run, folders)
         if folder is None:
-            if run.words == train.ALL_WORDS:
-                print(f'{run.folder}: not finished, left out', file=sys.stderr)
+            print(f'{run.folder}: not finished, left out', file=sys.stderr)
             continue
         yield run.row, run, [folder]
-        if run.row == 'lstm' and run.words == train.ALL_WORDS:
+        if run.row == 'lstm':
             yield ADAPTED, run, [folder]
             if counts:
                 yield MIXED, run, [folder, counts]
@@ -193,7 +194,7 @@ def measure_all(folders: Sequence[pathlib.Path], data_folder: str, cache: pathli
     named_runs = sorted(variants(folders), key=lambda variant: variant[0] == ADAPTED)  # which takes minutes, last
     if not named_runs:
         raise BadInput(
-            '--runs', 'no finished run; train them with experiments.use.reading_times.train', value=folders[0]
+            '--runs', 'no finished run; train them with `python -m experiments.runs reading_times`', value=folders[0]
         )
     texts = read_texts(stories, loading.load(named_runs[0][2][0]))
     held: list[Dataset] = []
@@ -208,7 +209,7 @@ def measure_all(folders: Sequence[pathlib.Path], data_folder: str, cache: pathli
         measured = measure(np.array(surprisals.of(name, run_folders)), stories, texts)
         recorded = catalog.finished(run_folders[0]) or {}
         own = {'valid': recorded['perplexity']['valid']} if name == run.row else {}
-        models[name][str(run.words)][str(run.seed)] = {**measured, **own, 'train_words': recorded['words']['train']}
+        models[name][str(ALL_WORDS)][str(run.seed)] = {**measured, **own, 'train_words': recorded['words']['train']}
     anchors = {GPT3: stories.gpt3_W, CONTROL: shuffled(stories.gpt3_W, stories.story_W)}
     is_kept_W, baseline_WxB = analysed(stories, texts)
     return {

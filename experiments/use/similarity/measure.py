@@ -1,10 +1,10 @@
 """Measures the word features of trained networks, and of word2vec on the same words, by similarity and analogies.
 
-    python -m experiments.use.similarity.measure --runs=runs/ladder                every finished network of the folder
-    python -m experiments.use.similarity.measure --runs=runs/ladder --word2vec     word2vec too, trained by gensim
+    python -m experiments.use.similarity.measure --runs=runs/studies/ladder              every finished network there
+    python -m experiments.use.similarity.measure --runs=runs/studies/ladder --word2vec   word2vec too, by gensim
 
 Writes results/NAME.json; a result that exists is kept, unless --again. Needs gensim: pip install "nplm-jax[studies]".
-`python -m experiments.use.reading_times.train --runs=FOLDER` trains the networks.
+`python -m experiments.runs reading_times` trains the networks.
 """
 
 from __future__ import annotations

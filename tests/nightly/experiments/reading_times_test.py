@@ -1,4 +1,4 @@
-"""The study of reading times: its data, its training samples, and the whole on a made-up corpus."""
+"""The study of reading times: its data, its models, and the whole on a made-up corpus."""
 
 import hashlib
 import math
@@ -9,14 +9,13 @@ import pytest
 from helpers import no_app_missing, refuses
 
 from configs import text
-from nplm_jax.config.settings import to_dict
-from nplm_jax.data.dataset import Dataset
-from nplm_jax.data.stream import Span
-from nplm_jax.data.vocabulary import Vocabulary
+from experiments import points
+from nplm_jax.config import settings as config_lib
 from nplm_jax.runs import experiment, loading
+from nplm_jax.runs.command_line import load_config
 
 with no_app_missing():
-    from experiments.use.reading_times import measure, natural_stories, table, train
+    from experiments.use.reading_times import measure, models, natural_stories, table
     from nplm_jax.apps.psycholinguistics import frames as surprisal_frames
 
 
@@ -50,33 +49,12 @@ def test_missing_and_changed_files_are_refused(tmp_path):
         natural_stories.read(str(tmp_path))
 
 
-def test_a_sample_has_whole_texts_evenly_and_the_rest_stays(monkeypatch):
-    monkeypatch.setattr(train, 'ALL_WORDS', 12)
-    monkeypatch.setattr(train, 'SIZES', (6, 12))
-    vocabulary = Vocabulary(('<rare>', '<text>', 'a'), (0, 5, 15))
-    tokens_T = np.array([1, 2, 2, 1, 0, 0, 1, 0, 2, 1, 0, 2, 7, 8, 9], np.int32)
-    data = Dataset(Span(0, 12), Span(12, 14), Span(14, 15), tokens_T, vocabulary)
-    sample = train.sample_texts(data, 6)
-    assert sample.train_words.tolist() == [1, 2, 2, 1, 0, 2]  # the first and the third text
-    assert [sample.tokens_T[s.start : s.stop].tolist() for s in (sample.valid, sample.test)] == [[7, 8], [9]]
-    with refuses('--words'):
-        train.sample_texts(data, 7)
-
-
-def test_smaller_samples_are_read_more_often_and_validated_as_often():
-    configs = {words: train.make_config(train.Run('mlp9', 3, words)) for words in (100_000, 400_000, 800_000)}
-    assert [c.train.epochs for c in configs.values()] == [17, 8, 6]
-    assert [c.train.evaluate_every for c in configs.values()] == [390 * 17 // 6, 1562 * 8 // 6, 0]
-    assert {(c.seed, c.output.kind, c.train.batch_size) for c in configs.values()} == {(3, 'nce', 256)}
-    everything = {row: experiment.load_settings(train.make_config(train.Run(row, 1, 800_000))) for row in train.ROWS}
-    assert all(to_dict(settings)['corpus']['train'] == 800_000 for settings in everything.values())
-    assert everything['kneser_ney_4'].model.n == 4 and everything['rnn'].model.name == 'rnn'
-
-
-def test_runs_have_folders_of_their_own():
-    names = [run.folder for run in train.runs(['kneser_ney_5', 'lstm'], (1, 2), (100_000, 800_000))]
-    lstms = ['lstm-1-100000', 'lstm-1', 'lstm-2-100000', 'lstm-2']
-    assert names == ['kneser_ney_5-100000', 'kneser_ney_5', *lstms]
+def test_the_config_of_every_model_takes_its_overrides():
+    folders = [run.folder for run in models.runs()]
+    assert len(set(folders)) == len(folders) and {'kneser_ney_4', 'lstm-1', 'lstm-3'} <= set(folders)
+    for point in points.reading_times():
+        settings = experiment.load_settings(config_lib.override(load_config(point.config), point.keys))
+        assert settings.corpus.train == 800_000
 
 
 def test_shuffled_surprisals_stay_in_their_story():

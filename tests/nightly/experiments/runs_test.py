@@ -52,7 +52,7 @@ def test_every_study_has_its_own_results_and_no_run_has_two_commands():
     for point in made:
         for each in (point, *point.needs):
             if isinstance(each, Training):
-                assert commands.setdefault(each.name, each.words(points.HERE)) == each.words(points.HERE)
+                assert commands.setdefault(each.name, each.words(ROOT)) == each.words(ROOT)
 
 
 def test_a_result_is_written_with_the_changed_keys_and_the_cost_of_the_process(folder, monkeypatch):

@@ -29,7 +29,6 @@ WRONG = {  # words after the module, of which one names what is missing or canno
     'use.minimal_pairs.measure': ['--runs=nosuch'],
     'paper.parallel.table': ['--measure'] if jax.device_count() < 8 else ['--flops=0'],
     'use.reading_times.measure': ['--runs=nosuch', '--data=nosuch'],
-    'use.reading_times.train': ['--runs=runs', '--rows=nosuch'],
     'runs': ['nosuch'],
     'cost.scale.generate': ['10', 'nosuch/text.txt'],
     'cost.scale.ngrams': ['--folder=nosuch'],

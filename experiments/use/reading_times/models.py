@@ -1,0 +1,69 @@
+"""The models of the studies of use: rows of configs/brown.py with overrides. `python -m experiments.runs` trains them.
+
+A run's folder is ladder/NAME for a count-based model and ladder/NAME-SEED for a network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+SEEDS = (1, 2, 3)  # of the networks
+
+
+class Row(NamedTuple):
+    """A model.
+
+    Attributes:
+        config: Its row of configs/brown.py.
+        overrides: What --config.KEY=VALUE sets.
+    """
+
+    config: str
+    overrides: Mapping[str, Any]
+
+
+_NCE = {
+    'output.kind': 'nce',
+    'output.samples': 500,
+    'optimizer.learning_rate': 6.0,
+    'train.batch_size': 256,
+    'eval.train_words': 20_000,
+}
+_UNSMOOTHED = {'train.suffix_smoothing': 0.0, 'train.calibrate': False}  # as in the committed results
+COUNTS = {
+    **{f'kneser_ney_{n}': Row('kneser_ney_5', {'model.n': n}) for n in (2, 3, 4, 5)},
+    **{name: Row(name, {}) for name in ('modified_kneser_ney_5', 'interpolated', 'classes_500')},
+}
+NETWORKS = {
+    'mlp9': Row('mlp9', _NCE),
+    'rnn': Row('rnn', {'output.kind': 'nce', 'output.samples': 500, 'train.epochs': 4}),
+    'gru': Row('one_minute,sgd', {'model.family': 'gru', **_UNSMOOTHED}),
+    'lstm': Row('five_minutes,sgd', _UNSMOOTHED),
+    'residual': Row('residual', _UNSMOOTHED),
+    'mlp1': Row('mlp1', _NCE),
+}
+ROWS = {**COUNTS, **NETWORKS}
+
+
+class Run(NamedTuple):
+    """A model to train.
+
+    Attributes:
+        row: A key of ROWS.
+        seed: The random seed; of a count-based model 1.
+    """
+
+    row: str
+    seed: int
+
+    @property
+    def folder(self) -> str:
+        """The name of the run's folder."""
+        return f'{self.row}-{self.seed}' if self.row in NETWORKS else self.row
+
+
+def runs() -> Iterator[Run]:
+    """Yields all runs, seed by seed; a count-based model has one seed."""
+    for seed in SEEDS:
+        yield from (Run(row, seed) for row in ROWS if row in NETWORKS or seed == SEEDS[0])
