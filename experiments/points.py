@@ -12,6 +12,7 @@ from experiments import results
 from experiments.beyond.cheaper.points import POINTS as CHEAPER
 from experiments.beyond.frontier import tuning
 from experiments.beyond.lineage import ladder
+from experiments.beyond.tokens import study as tokens_study
 from experiments.paper.table1 import seeds
 from experiments.use.reading_times import models
 
@@ -52,6 +53,17 @@ class Training(Point):
         teachers = ','.join(str(runs / teacher.name) for teacher in self.needs)
         keys = {**self.keys, **({'output.teacher': teachers} if teachers else {})}
         return [f'--config={self.config}', *(f'--config.{key}={value}' for key, value in keys.items())]
+
+
+@dataclasses.dataclass(frozen=True)
+class Program(Point):
+    """A run of a study's own program, whose folder gets --workdir, and whose results get --output.
+
+    Attributes:
+        command: The module and its other flags.
+    """
+
+    command: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -178,6 +190,13 @@ def reading_times() -> Iterator[Point]:
         yield Training(folder / f'{run.folder}.json', f'ladder/{run.folder}', config=config, keys=keys)
 
 
+def tokens() -> Iterator[Point]:
+    """Yields the networks over words, pieces and bytes, whose texts and runs are in `tokens`."""
+    for run in tokens_study.all_runs():
+        command = 'experiments.beyond.tokens.study', f'--run={run.name}'
+        yield Program(tokens_study.RESULTS / f'{run.name}.json', 'tokens', command=command)
+
+
 def tuned() -> Iterator[Point]:
     """Yields what was tried for a minute of training."""
     for corpus, changes in tuning.POINTS.items():
@@ -196,5 +215,6 @@ STUDIES: dict[str, Callable[[], Iterator[Point]]] = {
     'frontier': frontier,
     'wikitext2': on_wikitext2,
     'reading_times': reading_times,
+    'tokens': tokens,
     'tuning': tuned,
 }

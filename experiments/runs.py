@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from experiments import audit, points, results, study
-from experiments.points import Mixture, Point
+from experiments.points import Mixture, Point, Program
 from nplm_jax.config import settings as config_lib
 from nplm_jax.reporting import catalog
 from nplm_jax.reporting.text import markdown_table
@@ -56,7 +56,9 @@ def seconds_before(point: Point) -> float | None:
     if not point.result.exists():
         return None
     before = read_json(point.result)
-    return before.get('process_seconds') or before.get('seconds', 0.0) + before.get('evaluation_seconds', 0.0)
+    if isinstance(seconds := before.get('seconds', 0.0), dict):  # of a program's parts
+        return sum(seconds.values())
+    return before.get('process_seconds') or seconds + before.get('evaluation_seconds', 0.0)
 
 
 def launch(words: Sequence[str], folder: pathlib.Path, until: float = 0.0) -> dict[str, Any]:
@@ -109,6 +111,12 @@ def train(point: Point, runs: pathlib.Path, until: float = 0.0) -> dict[str, Any
     needed = [train(other, runs, until) for other in point.needs]
     if isinstance(point, Mixture):
         return _mix(point, needed, runs)
+    if isinstance(point, Program):
+        output = runs / f'{point.name}-{point.result.name}'
+        runs.mkdir(parents=True, exist_ok=True)
+        flags = f'--workdir={runs / point.name}', f'--output={output}'
+        _run([sys.executable, '-m', *point.command, *flags], until)
+        return read_json(output)
     found = launch(point.words(runs), runs / point.name, until)
     changed = results.changed_keys(config_lib.override(load_config(point.config), point.keys))
     found = {**found, **point.facts, 'settings': changed}
@@ -143,7 +151,7 @@ def measure(flags: study.Flags) -> None:
         return
     runs, failed = expand('--runs', flags.runs), 0
     for number, point in enumerate(left, start=1):
-        print(f'{number} of {len(left)}: {point.name}', flush=True)
+        print(f'{number} of {len(left)}: {point.name}, {point.result.stem}', flush=True)
         try:
             results.write(point.result, train(point, runs, flags.until))
         except TimeoutError as stop:

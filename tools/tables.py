@@ -35,7 +35,7 @@ SCRIPTS = {  # of each page; those that begin with a dot lie in its folder
     ],
     'experiments/beyond/lineage/README.md': ['.table'],
     'experiments/beyond/wikitext2/README.md': ['.table'],
-    'experiments/beyond/tokens/README.md': ['.table'],
+    'experiments/beyond/tokens/README.md': ['.table', '.table --reading'],
     'experiments/use/decoding/README.md': ['.study'],
     'experiments/use/minimal_pairs/README.md': ['.harness', '.table', '.table --paradigms'],
     'experiments/use/reading_times/README.md': ['.table', '.table --questions'],

@@ -1,14 +1,11 @@
-"""Trains the same network on words, pieces and bytes for the same processor seconds, and writes a file of each run.
+"""Trains a network on words, pieces or bytes for as many updates as fit into a number of processor seconds.
 
-    python -m experiments.beyond.tokens.study --workdir=runs/tokens
-
-Runs whose file is there are skipped, so that a start goes on where another ended. The number of updates of a run
-follows from a measured time of an update, which the first start measures for all systems and keeps in the folder.
+python -m experiments.runs tokens                                                      all runs
+python -m experiments.beyond.tokens.study --run=one_minute-brown-words-1 --workdir=DIR --output=FILE.json   one run
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import itertools
 import json
@@ -17,10 +14,7 @@ import os
 import pathlib
 import shutil
 import statistics
-import subprocess
-import sys
 import time
-from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -43,16 +37,13 @@ from nplm_jax.runs.shared_corpus import SharedCorpus
 from nplm_jax.training import train as train_lib
 from nplm_jax.training.step import execute_steps
 from nplm_jax.training.training_run import ChunkResult, TrainingRun
-from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand
-from nplm_jax.utils.untrusted import read_json
 
 HERE = pathlib.Path(__file__).parent
 RESULTS = HERE / 'results'
 SEEDS = (1, 2, 3)
 BUDGETS = {'one_minute': 36.0, 'five_minutes': 170.0}  # row of configs/brown.py -> processor seconds of updates
 CHUNK = 20  # updates that are executed together
-PILOT_CHUNKS = 16  # after the one that compiles
 WORDS = 'words'
 _PIECES = {'corpus.tokens': 'pieces'}
 SYSTEMS: dict[str, dict[str, Any]] = {  # what differs from `make_config`
@@ -62,6 +53,13 @@ SYSTEMS: dict[str, dict[str, Any]] = {  # what differs from `make_config`
     'bpe_2048': {**_PIECES, 'corpus.pieces': 2048},
     'bpe_16384': {**_PIECES, 'corpus.pieces': 16384},
     'unigram_8192': {**_PIECES, 'corpus.pieces': 8192, 'corpus.piece_model': 'unigram'},
+}
+# By row and corpus, the updates of each of SYSTEMS that fit into the budget: measured once, for all seeds.
+UPDATES: dict[tuple[str, str], tuple[int, ...]] = {
+    ('one_minute', 'brown'): (2740, 3540, 4980, 3740, 2720, 3420),
+    ('one_minute', 'wikitext2'): (2840, 3740, 4920, 3900, 2780, 3480),
+    ('five_minutes', 'brown'): (7100, 7820, 11700, 8940, 7340, 8860),
+    ('five_minutes', 'wikitext2'): (7140, 8320, 12340, 8900, 6880, 7740),
 }
 SPELLING = {'model.family': 'modified_kneser_ney', 'model.n': 8}  # as nplm spell --family=modified_kneser_ney --n=8
 
@@ -87,10 +85,15 @@ class Run:
         """The name of its folder and of its file of results."""
         return f'{self.row}-{self.corpus}-{self.system}-{self.seed}'
 
+    @property
+    def updates(self) -> int:
+        """The number of its updates, a multiple of CHUNK."""
+        return UPDATES[self.row, self.corpus][list(SYSTEMS).index(self.system)]
 
-def all_runs(row_names: Iterable[str] = tuple(BUDGETS), corpora_names: Iterable[str] = texts.CORPORA) -> list[Run]:
-    """Returns the runs, in the order in which they are made: row by row, corpus by corpus, seed by seed."""
-    order = itertools.product(row_names, corpora_names, SEEDS, SYSTEMS)
+
+def all_runs() -> list[Run]:
+    """Returns the runs, row by row, corpus by corpus, seed by seed."""
+    order = itertools.product(BUDGETS, texts.CORPORA, SEEDS, SYSTEMS)
     return [Run(row, corpus, system, seed) for row, corpus, seed, system in order]
 
 
@@ -137,8 +140,8 @@ def time_updates(training: train_lib.Training) -> tuple[list[float], float, trai
         seconds.append(time.process_time() - started)
 
 
-def train(run: Run, workdir: pathlib.Path, num_updates: int | None) -> dict[str, Any]:
-    """Trains and measures a run; for None only the time of an update.
+def train(run: Run, workdir: pathlib.Path, num_updates: int) -> dict[str, Any]:
+    """Trains and measures a run.
 
     Args:
         run: The run.
@@ -147,7 +150,7 @@ def train(run: Run, workdir: pathlib.Path, num_updates: int | None) -> dict[str,
     """
     files = texts.write(run.corpus, workdir / 'texts')
     settings = experiment.load_settings(make_config(run, files))
-    folder = workdir / ('pilots' if num_updates is None else 'runs') / run.name
+    folder = workdir / 'runs' / run.name
     shutil.rmtree(folder, ignore_errors=True)
     started = time.process_time()
     corpus = SharedCorpus(settings)
@@ -155,11 +158,8 @@ def train(run: Run, workdir: pathlib.Path, num_updates: int | None) -> dict[str,
     prepare_seconds = time.process_time() - started
     with open_session(settings, folder, 'python -m experiments.beyond.tokens.study', corpus) as session:
         assert session.training_run is not None
-        made = shorten(session.training_run, num_updates or CHUNK * (PILOT_CHUNKS + 1))
+        made = shorten(session.training_run, num_updates)
         seconds, after, trained = time_updates(train_lib.train(made, session.store, session.reporter))
-        if num_updates is None:
-            shutil.rmtree(folder, ignore_errors=True)
-            return {'seconds_per_update': statistics.median(seconds[1:]) / CHUNK, 'chunks': seconds}
         memory = provenance.peak_memory()
         model = NeuralLanguageModel(made.program.network, trained.params)
     started = time.process_time()
@@ -228,64 +228,24 @@ def summarize(measured: dict[str, Any]) -> dict[str, float]:
     }
 
 
-def in_process(run: Run, workdir: pathlib.Path, core: int, num_updates: int | None) -> dict[str, Any]:
-    """Calls `train` in a process of its own, on one core: its memory and processor seconds are those of this run."""
-    flags = [f'--workdir={workdir}', f'--core={core}', f'--run={json.dumps(dataclasses.asdict(run))}']
-    if num_updates is not None:
-        flags.append(f'--updates={num_updates}')
-    command = [sys.executable, '-m', 'experiments.beyond.tokens.study', *flags]
-    finished = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    return json.loads(finished.stdout.splitlines()[-1])
-
-
-def pilot(row: str, corpus: str, workdir: pathlib.Path, core: int) -> dict[str, float]:
-    """Returns the processor seconds of an update by system, measured once and kept in the folder."""
-    path = workdir / f'pilot-{row}-{corpus}.json'
-    if not path.exists():
-        measured = {system: in_process(Run(row, corpus, system, 1), workdir, core, None) for system in SYSTEMS}
-        results.write(path, measured)
-    return {system: m['seconds_per_update'] for system, m in read_json(path).items()}
-
-
-def measure_all(flags: study.Flags, workdir: pathlib.Path, output: pathlib.Path) -> None:
-    """Makes the runs that have no file yet, and writes a file and a line of each."""
-    for run in all_runs(flags.rows.split(','), flags.corpora.split(',')):
-        path = output / f'{run.name}.json'
-        if path.exists():
-            continue
-        seconds = pilot(run.row, run.corpus, workdir, flags.core)[run.system]
-        budget = BUDGETS[run.row] * flags.share
-        measured = in_process(run, workdir, flags.core, max(round(budget / seconds / CHUNK), 2) * CHUNK)
-        output.mkdir(parents=True, exist_ok=True)
-        results.write(path, {'budget': budget, **measured})
-        shown = ('updates', 'passes', 'bits_per_byte', 'perplexity_per_word', 'seconds', 'peak_memory_megabytes')
-        print(run.name, json.dumps({key: measured[key] for key in shown}), flush=True)
-
-
 def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
+    parser.add_argument('--run', required=True, choices=[run.name for run in all_runs()], metavar='RUN', help='the run')
     parser.add_argument('--workdir', required=True, help='the folder of texts and runs')
-    parser.add_argument('--corpora', default=','.join(texts.CORPORA), help='corpora between commas')
-    parser.add_argument('--rows', default=','.join(BUDGETS), help='rows between commas')
-    parser.add_argument('--share', type=study.positive(float), default=1.0, help='of the processor seconds')
-    parser.add_argument('--core', type=int, default=0, help='the core that the runs use')
-    parser.add_output_path(RESULTS, folder=True)
-    parser.add_argument('--run', help=argparse.SUPPRESS)
-    parser.add_argument('--updates', type=int, help=argparse.SUPPRESS)
+    parser.add_argument('--core', type=int, default=0, help='the core that the run uses')
+    parser.add_output_path(help='the file of the results; default: print them')
 
 
 def main(flags: study.Flags) -> None:
-    """Makes all runs, or with --run one of them in this process."""
-    workdir = expand('--workdir', flags.workdir)
-    for flag, known in {'corpora': texts.CORPORA, 'rows': BUDGETS}.items():
-        given = getattr(flags, flag)
-        require(set(given.split(',')) <= set(known), f'--{flag}', given, f'must be among {", ".join(known)}')
-    if flags.run is None:
-        measure_all(flags, workdir, flags.output)
-        return
+    """Trains and measures a run, on one core: memory and processor seconds are those of this process."""
     os.sched_setaffinity(0, {flags.core})
     process.set_up_process()
-    print(json.dumps(train(Run(**json.loads(flags.run)), workdir, flags.updates)))
+    (run,) = (run for run in all_runs() if run.name == flags.run)
+    measured = {'budget': BUDGETS[run.row], **train(run, expand('--workdir', flags.workdir), run.updates)}
+    if flags.output:
+        results.write(flags.output, measured)
+    else:
+        print(json.dumps(measured))
 
 
 if __name__ == '__main__':

@@ -2,7 +2,7 @@
 
 python -m experiments.beyond.tokens.table             bits per byte, speed and memory
 python -m experiments.beyond.tokens.table --reading   the fit to reading times
-python -m experiments.beyond.tokens.table --write     writes both into README.md, and draws bits.png
+python -m experiments.beyond.tokens.table --figure    bits per byte, and draws bits.png
 """
 
 from __future__ import annotations
@@ -13,13 +13,11 @@ import numpy as np
 
 from experiments import results
 from experiments import study as entry
-from experiments.beyond.tokens import reading, study, texts
+from experiments.beyond.tokens import study, texts
 from experiments.beyond.tokens.study import HERE, RESULTS, Run
 from nplm_jax.apps.psycholinguistics import gains
 from nplm_jax.reporting.text import markdown_table, save_figure
-from nplm_jax.utils.io import write_atomically
 
-END = '<!-- end -->'
 CORPORA = {'brown': 'Brown', 'wikitext2': 'WikiText-2'}
 
 
@@ -106,7 +104,7 @@ def _gain(seeds: list[dict[str, Any]], words: str) -> tuple[str, str, str]:
 
 def draw() -> None:
     """Draws bits per byte by system, a point for each seed and a line for each row."""
-    import matplotlib.figure  # noqa: PLC0415 (only --write needs it)
+    import matplotlib.figure  # noqa: PLC0415 (only --figure needs it)
 
     figure = matplotlib.figure.Figure(figsize=(9, 4), layout='constrained')
     for axes, corpus in zip(figure.subplots(1, len(texts.CORPORA)), texts.CORPORA):
@@ -127,30 +125,15 @@ def draw() -> None:
     save_figure(figure, HERE / 'bits.png')
 
 
-def write_readme() -> None:
-    """Puts the tables between the marks of README.md."""
-    path = HERE / 'README.md'
-    text = path.read_text()
-    made = {'results': make_tables()}
-    if (RESULTS / reading.OUTPUT).exists():
-        made['reading'] = make_reading_table()
-    for name, table in made.items():
-        mark = next(line for line in text.splitlines() if line.startswith(f'<!-- {name}: '))
-        before, _, rest = text.partition(mark)
-        text = f'{before}{mark}\n\n{table}\n\n{rest[rest.index(END) :]}'
-    write_atomically(path, text)
-
-
 def define(parser: entry.StudyParser) -> None:
     """Adds the flags."""
     parser.add_switch('--reading', 'the fit to reading times')
-    parser.add_switch('--write', 'write README.md and bits.png too')
+    parser.add_switch('--figure', 'draw bits.png too')
 
 
 def show(flags: entry.Flags) -> str:
-    """Returns a table, and writes all if asked to."""
-    if flags.write:
-        write_readme()
+    """Returns a table, and draws the figure if asked to."""
+    if flags.figure:
         draw()
     return make_reading_table() if flags.reading else make_tables()
 

@@ -7,7 +7,7 @@ import pytest
 from helpers import ROOT
 
 from experiments import points, runs, study
-from experiments.points import Mixture, Training
+from experiments.points import Mixture, Program, Training
 from nplm_jax.runs.command_line import load_config
 
 FAKE_LAUNCH = """
@@ -53,6 +53,16 @@ def test_every_study_has_its_own_results_and_no_run_has_two_commands():
         for each in (point, *point.needs):
             if isinstance(each, Training):
                 assert commands.setdefault(each.name, each.words(ROOT)) == each.words(ROOT)
+
+
+def test_a_studys_own_program_gets_the_folder_of_its_runs_and_the_file_of_its_results(folder, monkeypatch):
+    lines = 'import json, sys', 'words = dict(word.split("=") for word in sys.argv[1:])'
+    write = 'open(words["--output"], "w").write(json.dumps(words))'
+    (folder / 'own_program.py').write_text('\n'.join([*lines, write]))
+    point = Program(folder / 'results' / 'one.json', 'own', command=('own_program', '--run=one'))
+    run(folder, monkeypatch, [point])
+    written = json.loads(point.result.read_text())
+    assert written['--run'] == 'one' and written['--workdir'] == f'{folder}/runs/own'
 
 
 def test_a_result_is_written_with_the_changed_keys_and_the_cost_of_the_process(folder, monkeypatch):

@@ -36,7 +36,7 @@ WRONG = {  # words after the module, of which one names what is missing or canno
     'cost.scale.training': ['nosuch.txt'],
     'use.similarity.measure': ['--runs=nosuch'],
     'beyond.tokens.reading': ['--workdir=nosuch', '--data=nosuch'],
-    'beyond.tokens.study': ['--workdir=runs', '--rows=nosuch'],
+    'beyond.tokens.study': ['--workdir=runs', '--run=nosuch'],
 }
 
 
@@ -124,7 +124,10 @@ def test_an_output_that_cannot_be_written_is_refused_before_anything_is_measured
         raise AssertionError('measured')
 
     (tmp_path / 'file').write_text('')
-    needed = {'use.reading_times.measure': ['--runs=x', '--data=x'], 'beyond.tokens.study': ['--workdir=x']}
+    needed = {
+        'use.reading_times.measure': ['--runs=x', '--data=x'],
+        'beyond.tokens.study': ['--workdir=x', '--run=one_minute-brown-words-1'],
+    }
     needed |= dict.fromkeys(('use.similarity.measure', 'use.minimal_pairs.measure'), ['--runs=x'])
     words = [*needed.get(module.removeprefix('experiments.'), []), f'--output={tmp_path}/file/below/x.json']
     with pytest.raises(SystemExit, match='^2$'):

@@ -88,4 +88,5 @@ def test_a_start_makes_the_runs_seed_by_seed_and_each_once():
     assert len(set(runs)) == len(runs) == 2 * 2 * 6 * 3 == len({run.name for run in runs})
     first = runs[: len(study.SYSTEMS)]
     assert [run.system for run in first] == list(study.SYSTEMS)
+    assert all(run.updates % study.CHUNK == 0 for run in runs)
     assert {(run.row, run.corpus, run.seed) for run in first} == {('one_minute', 'brown', 1)}
