@@ -24,9 +24,9 @@ SCRIPTS = {  # of each page; those that begin with a dot lie in its folder
     'experiments/paper/generalization/README.md': ['.study --show'],
     'experiments/paper/parallel/README.md': ['.table'],
     'experiments/paper/section5/new_words.md': ['.new_words --show'],
-    'experiments/paper/section5/open_vocabulary.md': ['.open_vocabulary_table'],
+    'experiments/paper/section5/open_vocabulary.md': ['.open_vocabulary --show'],
     'experiments/paper/section5/priors.md': ['.priors --show'],
-    'experiments/paper/section5/senses.md': ['.senses --show'],
+    'experiments/paper/section5/senses.md': ['.senses --show', '.senses --show --words'],
     'experiments/beyond/cheaper/README.md': ['.table'],
     'experiments/beyond/recurrent/README.md': ['.table'],
     'experiments/beyond/frontier/README.md': [
@@ -37,7 +37,7 @@ SCRIPTS = {  # of each page; those that begin with a dot lie in its folder
     'experiments/beyond/wikitext2/README.md': ['.table'],
     'experiments/beyond/tokens/README.md': ['.table', '.table --reading'],
     'experiments/use/decoding/README.md': ['.study'],
-    'experiments/use/minimal_pairs/README.md': ['.harness', '.table', '.table --paradigms'],
+    'experiments/use/minimal_pairs/README.md': ['.table', '.table --paradigms'],
     'experiments/use/reading_times/README.md': ['.table', '.table --questions'],
     'experiments/use/similarity/README.md': ['.table'],
     'experiments/cost/scale/README.md': [

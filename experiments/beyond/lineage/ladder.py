@@ -4,9 +4,9 @@
     python launch.py --config=experiments/beyond/lineage/ladder.py:lstm,wikitext2   on WikiText-2
     python -m experiments.runs lineage                                       all of them, with two seeds
 
-Every rung trains for as many updates as fit into five minutes on two cores (`results/updates.json`, measured by
-`python -m experiments.beyond.lineage.updates`), or for fewer where it overfits, so that a rung has one result on a busy
-machine and on an idle one. On WikiText-2 the words have `<text>` and `<p>` before lines (corpus.paragraphs=auto).
+Every rung trains for as many updates as fit into five minutes on two cores (`results/updates.json`), or for fewer where
+it overfits, so that a rung has one result on a busy machine and on an idle one. On WikiText-2 the words have `<text>`
+and `<p>` before lines (corpus.paragraphs=auto).
 """
 
 from __future__ import annotations
@@ -129,8 +129,7 @@ def get_config(row: str = 'lstm') -> ConfigDict:
     config = without_budget(name, corpus)
     if is_neural(config.model.family):
         updates = read_json(UPDATES).get(corpus, {}).get(name)
-        count = 'python -m experiments.beyond.lineage.updates'
-        require(bool(updates), 'experiments/beyond/lineage/ladder.py', row, f'its updates are not counted yet: {count}')
+        require(bool(updates), 'experiments/beyond/lineage/ladder.py', row, f'has no updates in {UPDATES.name}')
         updates = config.train.max_steps = min(config.train.max_steps or updates, updates)
         config.train.evaluate_every = -(-updates // VALIDATIONS)
         config.train.epochs = config.train.patience = 1000  # neither ends the five minutes

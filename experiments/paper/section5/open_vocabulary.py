@@ -15,14 +15,13 @@ import math
 import pathlib
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from configs import brown as brown_config
 from experiments import results, study
-from experiments.paper.section5 import open_vocabulary_table
 from experiments.sources import of_module
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.registry import is_neural
@@ -38,12 +37,14 @@ from nplm_jax.ngram import kneser_ney
 from nplm_jax.ngram.counts import count
 from nplm_jax.ngram.shared_scratch import SharedScratch
 from nplm_jax.reporting import catalog
+from nplm_jax.reporting.text import markdown_table
 from nplm_jax.runs import command_models as loaded_models
 from nplm_jax.runs import experiment, loading, process, spelling, workdir
 from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand
 from nplm_jax.utils.untrusted import read_json
 
+RESULTS = pathlib.Path(__file__).parent / 'results'
 TEXT = pathlib.Path(__file__).parent / 'open_vocabulary.txt'
 KN5 = 'modified_kneser_ney_5'
 # Name -> row of configs/brown.py and what differs from it. A network spells for the vocabulary of the first.
@@ -254,6 +255,50 @@ def run_study(folder: pathlib.Path, networks: Sequence[pathlib.Path]) -> dict[st
     }
 
 
+def show(_: study.Flags) -> str:
+    """Returns the tables."""
+    recorded = results.read(RESULTS, 'open_vocabulary')
+    compress = [['-', name, *'------', f'{bits:.3f}'] for name, bits in recorded['compressed'].items()]
+    main = [[f'{r["vocabulary"]:,}', r['name'], *_numbers(r)] for r in recorded['rows']]
+    header = ['words', 'model', 'spelled', 'closed', 'network', '8-gram']
+    header += [f'{name}: bits' for name in ('network', '8-gram', 'printed')]
+    ways = [
+        [w['name'], w['trained_on'], *(f'{w[k]:.3f}' for k in ('valid', 'test', 'new', 'outside')), w['seconds'] or '-']
+        for w in recorded['ways_to_spell']
+    ]
+    return '\n\n'.join(
+        [
+            markdown_table(header, main + compress),
+            markdown_table(['spelled by', 'trained on', 'valid', 'test', 'new in test', 'outside', 'seconds'], ways),
+            markdown_table(
+                ['invented text by', 'words', 'spelled', 'perplexity', 'bits / char'],
+                [
+                    [t['name'], t['words'], t['spelled'], t['perplexity'], f'{t["bits_per_character"]:.3f}']
+                    for t in recorded['text']
+                ],
+            ),
+            _spelled_words(recorded['text']),
+            f'written: {" ".join(recorded["written"])}',
+        ]
+    )
+
+
+def _numbers(row: Mapping[str, Any]) -> list[str]:
+    perplexities = (row.get(key) for key in ('closed_perplexity', 'perplexity_network', 'perplexity_ngram'))
+    bits = (row.get(f'bits_{key}') for key in ('network', 'ngram', 'printed'))
+    return [
+        f'{row["rare"]:.2%}',
+        *('-' if number is None else f'{number:.1f}' for number in perplexities),
+        *('-' if number is None else f'{number:.3f}' for number in bits),
+    ]
+
+
+def _spelled_words(texts: Sequence[Mapping[str, Any]]) -> str:
+    """Returns a table of the words of the text that were spelled, with the bits of each by each model."""
+    body = [[word, *(t['spelled_words'][word] for t in texts)] for word in texts[0]['spelled_words']]
+    return markdown_table(['bits of', *(t['name'] for t in texts)], body)
+
+
 def define(parser: study.StudyParser) -> None:
     """Adds the folders."""
     folders = 'folder for the runs that are trained; then the folders of finished runs'
@@ -266,8 +311,8 @@ def main(flags: study.Flags) -> None:
     folder, *networks = (expand('DIR', path) for path in flags.folders)
     for network in networks:
         workdir.read_settings(network)  # before anything is trained
-    results.write(open_vocabulary_table.RESULTS / 'open_vocabulary.json', run_study(folder, networks))
+    results.write(RESULTS / 'open_vocabulary.json', run_study(folder, networks))
 
 
 if __name__ == '__main__':
-    study.run(__doc__, define=define, measure=main, show=open_vocabulary_table.make)
+    study.run(__doc__, define=define, measure=main, show=show)

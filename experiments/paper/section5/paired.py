@@ -26,8 +26,6 @@ from nplm_jax.runs import loading
 from nplm_jax.runs.training_from_settings import prepare_run
 from nplm_jax.training.reporter import Reporter
 from nplm_jax.training.train import fit, train
-from nplm_jax.utils.errors import require
-from nplm_jax.utils.io import write_atomically
 
 SEEDS = (1, 2, 3)
 SPLITS = ('valid', 'test')
@@ -130,17 +128,6 @@ class Record:
         """Writes the file, with further entries."""
         self.content |= {**further, **self._facts}
         results.write(self._path, self.content)
-
-
-def write_tables(page: pathlib.Path, tables: dict[str, str]) -> None:
-    """Writes tables into a page, each after the line <!-- NAME --> up to the next <!-- end -->."""
-    text = page.read_text()
-    for name, table in tables.items():
-        before, marker, rest = text.partition(f'<!-- {name} -->\n')
-        _, end, after = rest.partition('<!-- end -->')
-        require(bool(marker and end), str(page), name, f'needs the lines <!-- {name} --> and <!-- end -->')
-        text = f'{before}{marker}\n{table}\n\n{end}{after}'
-    write_atomically(page, text)
 
 
 def seeds_of(content: dict[str, Any], name: str) -> list[dict[str, Any]]:

@@ -2,7 +2,6 @@
 
     python -m experiments.paper.section5.priors           measures what results/priors.json lacks, and prints the tables
     python -m experiments.paper.section5.priors --show    prints the tables of the committed results
-    python -m experiments.paper.section5.priors --page    writes them into priors.md
     python -m experiments.paper.section5.priors --lists=DIR    writes the lists of related words for runs of launch.py
 
 The strength of each prior is that of the grid which is best on validation with seed 1. In `shuffled` each word has the
@@ -121,7 +120,6 @@ def make_tables(content: dict[str, Any]) -> str:
 
 def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
-    parser.add_switch('--page', 'write the tables of the existing results into priors.md, and measure nothing')
     parser.add_argument('--lists', metavar='DIR', help='write the lists of related words there, and measure nothing')
 
 
@@ -132,14 +130,10 @@ def main(flags: study.Flags) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         write_lists(paired.load_data(), folder)
         return
-    if not flags.page:
-        process.set_up_process()
-        with tempfile.TemporaryDirectory() as name:
-            measure(paired.Record(RESULTS / 'priors.json', MODULE), pathlib.Path(name))
-    tables = study.shown(show, flags)
-    print(tables)
-    if flags.page:
-        paired.write_tables(RESULTS.parent / 'priors.md', {'tables': tables})
+    process.set_up_process()
+    with tempfile.TemporaryDirectory() as name:
+        measure(paired.Record(RESULTS / 'priors.json', MODULE), pathlib.Path(name))
+    print(study.shown(show, flags))
 
 
 def show(_: study.Flags) -> str:

@@ -2,7 +2,7 @@
 
 python -m experiments.paper.section5.senses           measures, writes results/senses.json and prints the tables
 python -m experiments.paper.section5.senses --show    prints the tables of the committed results
-python -m experiments.paper.section5.senses --words   prints the senses of twenty words, of seed 1
+python -m experiments.paper.section5.senses --show --words   prints the senses of twenty words, of seed 1
 """
 
 from __future__ import annotations
@@ -183,20 +183,14 @@ def make_words(content: dict[str, Any]) -> str:
 
 def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
-    parser.add_switch('--words', 'print the senses of twenty words, and measure nothing')
-    parser.add_switch('--page', 'write the tables of the existing results into senses.md, and measure nothing')
+    parser.add_switch('--words', 'print the senses of twenty words instead')
 
 
 def main(flags: study.Flags) -> None:
-    """Measures unless the flags say otherwise, and prints the tables."""
-    if not (flags.words or flags.page):
-        process.set_up_process()
-        measure(paired.Record(RESULTS / 'senses.json', MODULE))
+    """Measures, and prints the tables."""
+    process.set_up_process()
+    measure(paired.Record(RESULTS / 'senses.json', MODULE))
     print(study.shown(show, flags))
-    if flags.page:
-        content = read()
-        tables = {'tables': make_table(content), 'words': make_words(content)}
-        paired.write_tables(RESULTS.parent / 'senses.md', tables)
 
 
 def show(flags: study.Flags) -> str:

@@ -3,10 +3,10 @@
 import json
 
 import pytest
-from helpers import DATA, refuses, small_settings
+from helpers import refuses
 
 from experiments import results
-from experiments.beyond.lineage import ladder, table, updates
+from experiments.beyond.lineage import ladder, table
 from nplm_jax.config import settings as config
 from nplm_jax.config.registry import is_neural
 from nplm_jax.runs import experiment
@@ -33,16 +33,6 @@ def test_a_rung_that_is_not_there_is_one_line():
     for row in ('nosuch', 'lstm,nosuch'):
         with refuses(f'experiments/beyond/lineage/ladder.py:{row}'):
             ladder.get_config(row)
-
-
-def test_the_updates_of_the_budget_are_counted(monkeypatch):
-    monkeypatch.setattr(updates, 'TIMED', 0.1)
-    monkeypatch.setattr(updates.loading, 'load_dataset', lambda settings: DATA)
-    settings = small_settings({'train.steps_per_execution': 5})
-    assert updates.count_updates(settings) > updates.BUDGET  # more than one in a second
-    clock = updates.Clock()
-    clock.marks = [(5, 0.0), (10, 9.0), (15, 10.0), (20, 10.5), (30, 11.5), (40, 12.5)]
-    assert clock.seconds_per_update() == pytest.approx(0.1) and clock.signal()
 
 
 def made_up(rung, seed, test, **more):

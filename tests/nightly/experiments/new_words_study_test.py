@@ -7,7 +7,7 @@ import pytest
 from helpers import make_corpus
 
 from configs import text
-from experiments.paper.section5 import new_words, new_words_table, new_words_task
+from experiments.paper.section5 import new_words, new_words_task
 from nplm_jax.data import encoding, vocabulary
 from nplm_jax.data.stream import RARE, RARE_ID
 from nplm_jax.inference.induction import Weighting
@@ -112,12 +112,12 @@ def test_the_study_goes_from_two_trainings_to_its_tables(tmp_path, monkeypatch):
     for split, num_words in (('valid', 2), ('test', 4)):
         for method in measured[split]:
             for shown in ('1', '3'):
-                for kind in new_words_table.KINDS:
-                    log_p_W = new_words_table.values(measured, split, method, kind, shown)
+                for kind in new_words.KINDS:
+                    log_p_W = new_words.values(measured, split, method, kind, shown)
                     assert len(log_p_W) == num_words and (log_p_W < 0).all(), (split, method)
-    monkeypatch.setattr(new_words_table, 'RESULTS', tmp_path)
+    monkeypatch.setattr(new_words, 'RESULTS', tmp_path)
     new_words.results.write(tmp_path / 'new_words_window.json', measured)
-    assert new_words_table.share_table([measured]) in new_words_table.make(['window'])
+    assert new_words.share_table([measured]) in new_words.make(['window'])
 
 
 def test_the_share_of_the_way_and_its_interval_by_hand():
@@ -129,18 +129,18 @@ def test_the_share_of_the_way_and_its_interval_by_hand():
             'new': {'1': word},
         }
     }
-    assert new_words_table.share_of_the_way(measured, 'test', 'new', 'word', '1') == pytest.approx(1 / (7 / 3))
-    assert new_words_table.share_of_the_way(measured, 'test', 'new', 'word', '1', np.array([1])) == 0.25
-    assert new_words_table.share_of_the_way(measured, 'test', 'new', 'after', '1') == 0.25
+    assert new_words.share_of_the_way(measured, 'test', 'new', 'word', '1') == pytest.approx(1 / (7 / 3))
+    assert new_words.share_of_the_way(measured, 'test', 'new', 'word', '1', np.array([1])) == 0.25
+    assert new_words.share_of_the_way(measured, 'test', 'new', 'after', '1') == 0.25
     x_W = np.arange(1000.0)
-    low, high = new_words_table.interval(lambda numbers_W: x_W[numbers_W].mean(), 1000, 1)
+    low, high = new_words.interval(lambda numbers_W: x_W[numbers_W].mean(), 1000, 1)
     error = x_W.std() / 1000**0.5
     assert low == pytest.approx(499.5 - 1.96 * error, abs=0.1 * error)
     assert high == pytest.approx(499.5 + 1.96 * error, abs=0.1 * error)
 
 
 def test_a_new_word_goes_more_than_half_the_way_by_the_default_variant():
-    measured = new_words_table.read('window')
-    share = new_words_table.share_of_the_way(measured, 'test', measured['chosen'], 'word', '5')
+    measured = new_words.read('window')
+    share = new_words.share_of_the_way(measured, 'test', measured['chosen'], 'word', '5')
     assert share > 0.5
     assert new_words.VARIANTS[measured['chosen']] == (Weighting(), 1.0)  # the default is the variant that was chosen

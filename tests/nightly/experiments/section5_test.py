@@ -76,14 +76,3 @@ def test_the_word_in_the_middle_of_a_window_is_the_one_whose_sense_is_chosen():
     probs_BxS = senses.choose(model, windows)
     _, expected_BxNxS = model.network.body.choose(model.params['C_VxM'][jnp.asarray(windows)])
     np.testing.assert_allclose(probs_BxS, expected_BxNxS[:, senses.PLACE], rtol=1e-6)
-
-
-def test_tables_are_written_between_their_marks(tmp_path):
-    page = tmp_path / 'page.md'
-    page.write_text('a\n<!-- one -->\nold\n<!-- end -->\nb\n<!-- two -->\n<!-- end -->\nc\n')
-    for table in ('1', '2'):
-        paired.write_tables(page, {'one': table, 'two': 'x'})
-        expected = f'a\n<!-- one -->\n\n{table}\n\n<!-- end -->\nb\n<!-- two -->\n\nx\n\n<!-- end -->\nc\n'
-        assert page.read_text() == expected
-    with refuses('page.md'):
-        paired.write_tables(page, {'three': 'y'})

@@ -24,8 +24,6 @@ END = re.compile(r'`| &&| -->|\s#|  |(?<!\.)[.;,]$')  # what follows a command: 
 WRONG = {  # words after the module, of which one names what is missing or cannot be
     'use.decoding.study': ['--runs=nosuch'],
     'paper.generalization.study': ['--sizes', '7'],
-    'beyond.lineage.updates': ['--rungs=nosuch'],
-    'use.minimal_pairs.harness': ['--runs=nosuch'],
     'use.minimal_pairs.measure': ['--runs=nosuch'],
     'paper.parallel.table': ['--measure'] if jax.device_count() < 8 else ['--flops=0'],
     'use.reading_times.measure': ['--runs=nosuch', '--data=nosuch'],
@@ -137,7 +135,6 @@ def test_an_output_that_cannot_be_written_is_refused_before_anything_is_measured
 
 
 INTERRUPTED = {  # by study: what measures a row, where the results hold the rows, the words, what is not there
-    'use.minimal_pairs.harness': ('compare', 'models', ['--runs=x'], ['measure.find_runs', 'pairs_lib.load']),
     'paper.parallel.table': ('program.measure', 'meshes', ['--measure'], []),
     'cost.scale.preparation': ('measure', 'texts', ['text', 'text', 'text'], []),
     'cost.speed.race': ('race_row', 'rows', [], ['problem.set_up', 'ceiling.flops_per_second']),
