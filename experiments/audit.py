@@ -62,11 +62,7 @@ def make(show_files: bool = False) -> str:
     found_in = faults(results)
     if show_files:
         rows = [
-            [
-                str(path.relative_to(HERE)),
-                *(', '.join(sorted(values)) for values in results[path]),
-                ', '.join(found),
-            ]
+            [str(path.relative_to(HERE)), *(', '.join(sorted(values)) for values in results[path]), ', '.join(found)]
             for path, found in found_in.items()
             if found
         ]

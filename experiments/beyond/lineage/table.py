@@ -16,19 +16,8 @@ from nplm_jax.reporting.text import markdown_table, save_figure
 from nplm_jax.utils.errors import BadInput
 
 FIGURE = pathlib.Path(__file__).parent / 'lineage.png'
-HEADER = [
-    'rung',
-    'changes',
-    'what it changes',
-    'parameters',
-    'updates',
-    'epochs',
-    'train',
-    'valid',
-    'test',
-    'gain',
-    'seeds',
-]
+HEADER = ['rung', 'changes', 'what it changes', 'parameters', 'updates', 'epochs', 'train', 'valid', 'test', 'gain']
+HEADER += ['seeds']
 BASELINE = 'counts'
 
 

@@ -76,10 +76,7 @@ def word_surprisals(folder: pathlib.Path, texts: Texts, is_spelled: bool) -> np.
 def measure(surprisal_W: np.ndarray, stories: Stories, texts: Texts) -> dict[str, Any]:
     """Returns perplexity and gains on the words that the words' network knows, and on all words."""
     measured = {}
-    for name, known_W in {
-        'known': texts.columns['in_vocabulary'],
-        'all': np.ones(len(stories.words), bool),
-    }.items():
+    for name, known_W in {'known': texts.columns['in_vocabulary'], 'all': np.ones(len(stories.words), bool)}.items():
         columns = {**texts.columns, 'in_vocabulary': known_W}
         read = reading_times.Texts([], scoring.LineStart(), texts.words_T, columns)
         is_kept_W, _ = reading_times.analysed(stories, read)

@@ -65,10 +65,7 @@ COUNTS = (  # estimated at every size; the table shows the best of each kind on 
     *(_counts('classes', n, classes=c) for n in (3, 5) for c in (10, 30, 50, 100)),
 )
 UPDATES = (1000, 10_000)  # of a network, at least and at most; early stopping may end it sooner
-NETWORKS = {
-    'nplm': {'model.n': 8, 'model.m': 16, 'model.h': 60},
-    'rnn': {'model.m': 16, 'model.h': 100},
-}
+NETWORKS = {'nplm': {'model.n': 8, 'model.m': 16, 'model.h': 60}, 'rnn': {'model.m': 16, 'model.h': 100}}
 KINDS = {'word n-gram': 'blue', 'class n-gram': 'green', 'nplm': 'red', 'rnn': 'orange'}  # name -> colour
 
 

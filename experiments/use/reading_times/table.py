@@ -82,17 +82,8 @@ def _model(name: str, words: str, seeds: Sequence[Any], measured: dict[str, Any]
 
 def make_table(measured: dict[str, Any]) -> str:
     """Returns a line for each model; gains are in thousandths of a nat per word."""
-    header = [
-        'model',
-        'training words',
-        'seeds',
-        'perplexity',
-        'gain',
-        '95%',
-        'of seeds',
-        'gain, mean ms',
-        '95%, mean ms',
-    ]
+    header = ['model', 'training words', 'seeds', 'perplexity', 'gain', '95%', 'of seeds', 'gain, mean ms']
+    header += ['95%, mean ms']
     lines = []
     for model, other in zip(models(measured), models(measured, 'mean')):
         spread = f'{1000 * min(model.gains):.1f} to {1000 * max(model.gains):.1f}' if len(model.gains) > 1 else '-'
