@@ -32,6 +32,8 @@ SCRIPTS = {  # of each page; those that begin with a dot lie in its folder
     'experiments/beyond/frontier/README.md': [
         '.table',
         '.table --seeds',
+        '.minutes --show',
+        '.torch_recipes --show',
     ],
     'experiments/beyond/lineage/README.md': ['.table'],
     'experiments/beyond/wikitext2/README.md': ['.table'],
@@ -45,6 +47,7 @@ SCRIPTS = {  # of each page; those that begin with a dot lie in its folder
         '.preparation --tokens=pieces',
         '.training',
         '.ngrams',
+        '.cold',
     ],
     'experiments/cost/accelerator/README.md': [
         '.compile --show --rows=mlp1,default,mlp10 --topologies=v5e-2x2,v5e-16x16,H100,H100-8',

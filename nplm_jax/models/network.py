@@ -127,8 +127,8 @@ class Network:
             **options: Further arguments of `OutputLayer.loss`.
 
         Returns:
-            (loss, (nll, state)), with the loss and the exact or estimated mean NLL in nats per word, and the state after
-            the batch.
+            (loss, (nll, state)), with the loss and the exact or estimated mean NLL in nats per word, and the state
+            after the batch.
         """
         L, (S, T) = batch.ids_SxL.shape[1], batch.targets_SxT.shape
         allowed = f'must be {len(batch.ids_SxL)} x {L - self.layout.lookback}, one per token after the lookback'

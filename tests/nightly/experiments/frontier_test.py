@@ -1,7 +1,7 @@
 import pytest
 from helpers import refuses
 
-from experiments.beyond.frontier import tuning
+from experiments.beyond.frontier import minutes, tuning
 from nplm_jax.config import settings as config_lib
 from nplm_jax.runs.experiment import load_settings
 
@@ -18,3 +18,14 @@ def test_a_point_changes_what_the_base_has_and_nothing_else(point):
 def test_an_unknown_point_is_one_line():
     with refuses('experiments/beyond/frontier/tuning.py:brown,nosuch'):
         tuning.get_config('brown,nosuch')
+
+
+@pytest.mark.parametrize('name', ['2k', '16k', '0.2M'])
+def test_a_text_of_the_dial_has_about_so_many_words(name, tmp_path):
+    path = tmp_path / 'text.txt'
+    minutes.write_text(name, path)
+    words = len(path.read_text().split())
+    wanted = minutes.TEXTS[name].words
+    assert wanted <= words < wanted + 3_000  # whole texts of Brown
+    minutes.write_text('4k', path)  # is there
+    assert len(path.read_text().split()) == words

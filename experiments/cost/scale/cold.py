@@ -1,0 +1,134 @@
+"""Measures one command from a text to a modified Kneser-Ney 5-gram, with nothing cached, beside KenLM's lmplz.
+
+    python -m experiments.cost.scale.cold TEXT --kenlm=/folder/of/lmplz    results/cold.json
+    python -m experiments.cost.scale.cold                                  the table of the committed results
+
+Both programs read the text, count all of its words, and write a model; they take turns, and change who begins in each
+round. Memory is that of all processes of a command: their shares of what is resident (Pss), looked at five times a
+second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+from tqdm import tqdm
+
+from experiments import results, study
+from experiments.sources import of_module
+from nplm_jax.reporting.text import markdown_table
+from nplm_jax.utils.errors import require
+
+RESULTS = pathlib.Path(__file__).parent / 'results'
+ROOT = pathlib.Path(__file__).parents[3]
+ORDER = 5
+TEST_LINES = 1_000
+HEADER = ['program', 'seconds', 'of all rounds', 'processor s', 'peak MB']
+PROGRAMS = {'nplm_jax': 'nplm-jax', 'lmplz': 'lmplz'}
+
+
+def commands(text: str, folder: pathlib.Path, kenlm: pathlib.Path, memory: str) -> dict[str, list[str]]:
+    """Returns the command of each program; `folder` has test.txt, and gets the models and temporary files."""
+    corpus = {'path': text, 'valid_path': folder / 'test.txt', 'test_path': folder / 'test.txt', 'min_count': 1}
+    return {
+        'nplm_jax': [
+            *(sys.executable, str(ROOT / 'launch.py'), f'--config=configs/text.py:modified_kneser_ney_{ORDER}'),
+            *(f'--config.corpus.{key}={value}' for key, value in corpus.items()),
+            *('--config.eval.train_words=1000', f'--workdir={folder / "run"}'),
+        ],
+        'lmplz': [
+            *(str(kenlm / 'lmplz'), '-o', str(ORDER), '-S', memory),
+            *('--text', text, '--arpa', str(folder / 'model.arpa'), '-T', str(folder / 'sort')),
+        ],
+    }
+
+
+def run_once(command: list[str], folder: pathlib.Path) -> dict[str, float]:
+    """Runs a command. Returns its seconds, processor seconds and peak memory in bytes."""
+    cache = folder / 'cache'
+    shutil.rmtree(cache, ignore_errors=True)
+    shutil.rmtree(folder / 'run', ignore_errors=True)
+    peak, before, start = 0, os.times(), time.perf_counter()
+    with (folder / 'errors').open('w+') as errors:
+        env = {**os.environ, 'NPLM_JAX_CACHE': str(cache)}
+        process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.DEVNULL, stderr=errors)
+        while process.poll() is None:
+            peak = max(peak, sum(map(_resident, _family(process.pid))))
+            time.sleep(0.2)
+        seconds, after = time.perf_counter() - start, os.times()
+        errors.seek(0)
+        if process.returncode:
+            raise subprocess.CalledProcessError(process.returncode, command, stderr=errors.read())
+    used = after.children_user + after.children_system - before.children_user - before.children_system
+    return {'seconds': seconds, 'processor_seconds': used, 'peak_bytes': peak}
+
+
+def _family(pid: int) -> list[int]:
+    """Returns the numbers of a process and of all that it started."""
+    children: list[int] = []
+    with contextlib.suppress(OSError):
+        for task in pathlib.Path(f'/proc/{pid}/task').iterdir():
+            children += map(int, (task / 'children').read_text().split())
+    return [pid, *(each for child in children for each in _family(child))]
+
+
+def _resident(pid: int) -> int:
+    """Returns a process's share of resident memory in bytes; 0 if it has ended."""
+    with contextlib.suppress(OSError):
+        if match := re.search(r'^Pss:\s+(\d+)', pathlib.Path(f'/proc/{pid}/smaps_rollup').read_text(), re.MULTILINE):
+            return int(match[1]) * 1024
+    return 0
+
+
+def table() -> str:
+    """Returns a row for each program: its median round, and the seconds of all."""
+    rounds = results.read(RESULTS, 'cold')['rounds']
+    rows = []
+    for key, name in PROGRAMS.items():
+        runs = [each[key] for each in rounds]
+        middle = sorted(runs, key=lambda run: run['seconds'])[len(runs) // 2]
+        numbers = middle['seconds'], middle['processor_seconds']
+        every = ', '.join(f'{run["seconds"]:.1f}' for run in runs)
+        peak = max(run['peak_bytes'] for run in runs)
+        rows.append([name, f'{numbers[0]:.1f}', every, f'{numbers[1]:.1f}', f'{peak / 1e6:,.0f}'])
+    return markdown_table(HEADER, rows)
+
+
+def define(parser: study.StudyParser) -> None:
+    """Adds the flags."""
+    parser.add_argument('text', nargs='?', metavar='TEXT', help='a file; default: print the committed results')
+    parser.add_argument('--kenlm', type=pathlib.Path, help="KenLM's folder with lmplz")
+    parser.add_argument('--memory', default='2G', help='of lmplz: its option -S')
+    parser.add_count('--rounds', 3, 'how often each program runs')
+    parser.add_output_path(RESULTS / 'cold.json')
+
+
+def main(flags: study.Flags) -> None:
+    """Measures and writes the results."""
+    require(os.path.isfile(flags.text), 'TEXT', flags.text, 'is no file')
+    require(bool(flags.kenlm and (flags.kenlm / 'lmplz').is_file()), '--kenlm', str(flags.kenlm), 'has no lmplz')
+    text, rounds = os.path.abspath(flags.text), []
+    with tempfile.TemporaryDirectory(dir=os.path.dirname(text)) as temporary:
+        folder = pathlib.Path(temporary)
+        with open(text, 'rb') as lines:
+            (folder / 'test.txt').write_bytes(b''.join(itertools.islice(lines, TEST_LINES)))
+        programs = commands(text, folder, flags.kenlm.resolve(), flags.memory)
+        facts = {**of_module('experiments.cost.scale.cold'), 'text_bytes': os.path.getsize(text)}
+        facts |= {'order': ORDER, 'lmplz_memory': flags.memory}
+        for number in tqdm(range(flags.rounds), 'rounds', disable=None):
+            order = sorted(programs, reverse=bool(number % 2))
+            rounds.append({name: run_once(programs[name], folder) for name in order})
+            results.write(flags.output, {'rounds': rounds, **facts})
+
+
+if __name__ == '__main__':
+    study.run(__doc__, define=define, measure=main, show=lambda _: table(), measure_if='text')
