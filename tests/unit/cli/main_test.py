@@ -166,7 +166,8 @@ def test_help_takes_no_longer_than_a_few_imports_of_the_standard_library():
             started = time.perf_counter()
             subprocess.run([sys.executable, *line], cwd=ROOT, capture_output=True, check=True)
             seconds[name].append(time.perf_counter() - started)
-    assert min(seconds['help']) < 6 * min(seconds['plain']), seconds  # JAX takes twenty times as long
+    ratios = [ours / plain for ours, plain in zip(seconds['help'], seconds['plain'])]
+    assert min(ratios) < 6, seconds  # JAX takes twenty times as long
 
 
 def test_the_overview_names_every_command(lines):
