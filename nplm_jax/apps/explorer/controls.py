@@ -1,4 +1,4 @@
-"""The fields of the explorer's page: the weights of the mixture, and how a model continues the text."""
+"""Controls of the explorer's page: mixture weights and options of generated text."""
 
 import asyncio
 from collections.abc import Callable
@@ -17,7 +17,7 @@ ui = OptionalPackage('nicegui.ui', 'explore')
 
 
 def build_weights(models: LoadedModels, state: PageState, on_change: Callable[[], None]) -> None:
-    """Lays out one slider for each model, above its list where the page is wide; the weights are their shares.
+    """Lays out one slider per model, above its list on wide pages; the weights are their shares.
 
     Args:
         models: The page's models.
@@ -29,7 +29,7 @@ def build_weights(models: LoadedModels, state: PageState, on_change: Callable[[]
     shares: list[Any] = []
 
     def keep() -> None:
-        """Keeps the weights of the sliders; where all are zero or as at first, the mixture is as it was loaded."""
+        """Stores the weights of the sliders; if all are zero or initial, the mixture is reset to the loaded one."""
         weights = tuple(slider.value for slider in sliders)
         state.weights = None if weights == initial or not any(weights) else weights
         show_shares()
@@ -65,7 +65,7 @@ def build_continuations(
     set_text: Callable[[str], None],
     save_link: Callable[[], None],
 ) -> None:
-    """Lays out the fields that say how a text is continued, and a button that shows what a model writes.
+    """Lays out the options of generated text, and a button that generates it.
 
     Args:
         models: The page's models.
@@ -76,7 +76,7 @@ def build_continuations(
     """
 
     def keep(key: str, value: Any) -> str | None:
-        """Keeps what a field holds; returns what is wrong with it, if it is impossible."""
+        """Stores the value of a field; returns the problem if the value is invalid."""
         try:
             setattr(state, key, value)
         except BadInput as error:
@@ -85,7 +85,7 @@ def build_continuations(
         return None
 
     async def write() -> None:
-        """Shows what the chosen model writes, once every field has a possible number."""
+        """Shows generated text of the chosen model, if every field is valid."""
         lines.clear()
         if any(number.error for number in numbers):
             return
@@ -105,7 +105,7 @@ def build_continuations(
                 with parts.button(partial(set_text, join([part for part in (text, line) if part])), 'written'):
                     ui.label(f'… {line}')
 
-    hint = 'The same seed writes the same words. Click one to go on with it.'
+    hint = 'The same seed gives the same text. Click a line to continue from it.'
     with parts.panel('Let a model continue the text', hint):
         with ui.element('div').classes('numbers'):
             names = dict(enumerate(name for name, _ in models.with_mixture()))

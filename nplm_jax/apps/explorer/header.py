@@ -1,4 +1,4 @@
-"""The head of the explorer's page: its title, the link to copy, the keys, light and dark."""
+"""Header of the explorer's page: title, link button, list of keys, and light or dark colours."""
 
 import json
 from collections.abc import Callable
@@ -12,7 +12,7 @@ ui = OptionalPackage('nicegui.ui', 'explore')
 TITLE = 'nplm-jax explorer'
 KEYS = {
     '1 … 9, 0': 'append a word of the framed list',
-    '← →': 'frame the list of another model',
+    '← →': 'switch to the list of another model',
     'Backspace': 'drop the last word',
     '/': 'go to the text field; Esc leaves it',
     '↑ ↓': 'in the text field: choose a word of the framed list',
@@ -28,7 +28,8 @@ def build_header(models: LoadedModels) -> None:
         with ui.element('div').classes('grow'):
             parts.tagged('h1', TITLE)
             unit = 'token' if models.vocabulary.tokenizer.tokens else 'word'
-            text = f'What models trained on {corpus} expect, {unit} by {unit}: {len(models.vocabulary):,} {unit}s'
+            vocabulary = f'{len(models.vocabulary):,} {unit}s'
+            text = f'Predictions of models trained on {corpus}, {unit} by {unit}. Vocabulary: {vocabulary}.'
             ui.label(text).classes('quiet')
         _icon_button('link', 'copy a link to this view', _copy_link)
         _icon_button('keyboard', 'keys', _keys().open).classes('keys')
@@ -36,12 +37,12 @@ def build_header(models: LoadedModels) -> None:
 
 
 def _icon_button(icon: str, label: str, on_click: Callable[[], object]) -> Any:
-    """Shows a button that is an icon alone."""
+    """Shows a button with only an icon."""
     return ui.button(icon=icon, on_click=on_click).props(f'flat round aria-label="{label}"').tooltip(label)
 
 
 def _copy_link() -> None:
-    """Copies the address in the browser, which knows it."""
+    """Copies the address from the browser."""
     ui.run_javascript('navigator.clipboard.writeText(location.href)')
     ui.notify('The link restores the text, the weights and the selected word.', type='positive')
 
@@ -58,13 +59,13 @@ def _keys() -> Any:
 
 
 def _theme_button() -> None:
-    """Lays out a button that goes from the system's colours to light and dark; the browser keeps the choice."""
+    """Lays out a button that cycles through system, light and dark colours; the browser stores the choice."""
 
     def choose_next() -> None:
         dark.set_value(NEXT_THEME[dark.value])
         ui.run_javascript(f'localStorage.setItem("theme", "{json.dumps(dark.value)}")')
 
     dark = ui.dark_mode(None)
-    _icon_button('contrast', 'light or dark colours, or those of the system', choose_next).classes('theme')
+    _icon_button('contrast', 'light, dark or system colours', choose_next).classes('theme')
     ui.on('theme', lambda event: dark.set_value(event.args))
     ui.run_javascript('emitEvent("theme", JSON.parse(localStorage.getItem("theme")))')

@@ -1,4 +1,4 @@
-"""The explorer's page: what a visitor sees and does. Each visitor has a separate text, and an address that keeps it."""
+"""The explorer's page. Each visitor has a separate text, and an address that stores it."""
 
 import dataclasses
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -20,16 +20,16 @@ PRIMARY = '#2563eb'  # the colour of buttons and sliders; style.css has the othe
 NUM_EXPECTED = 5  # words that an explanation lists
 
 
-@dataclasses.dataclass(eq=False)  # NiceGUI compares pages: each is one of its own
+@dataclasses.dataclass(eq=False)  # NiceGUI compares pages; no two are equal
 class ExplorerPage:
     """The page of one visitor.
 
     Attributes:
         models: The models.
         kind: How text is split, as in `words.reading`.
-        state: What the visitor has chosen.
-        maps: The map of the features of each network, by its name.
-        beginnings: Texts to try.
+        state: The visitor's choices.
+        maps: Network name -> map of its features.
+        beginnings: Example texts.
         score: Scores a text.
         scores: The scores of the text that the page shows.
         lit: The row of the framed list that the arrow keys have reached; -1 for none.
@@ -66,7 +66,7 @@ class ExplorerPage:
     def _build_text_field(self) -> None:
         with parts.panel('Text'):
             with ui.element('div').classes('w-full flex no-wrap items-center gap-2'):
-                self.text_field = ui.textarea('a beginning', value=self.state.text, on_change=self._change_text)
+                self.text_field = ui.textarea('beginning of a text', value=self.state.text, on_change=self._change_text)
                 self.text_field.classes('grow text-lg')
                 self.text_field.props('outlined clearable autogrow autofocus debounce=300 rows=1')
                 self.text_field.on('keydown.down.prevent', lambda: self._light(self.lit + 1))
@@ -79,11 +79,11 @@ class ExplorerPage:
             parts.refill(self.examples, self.show_examples)
 
     def _build_next_words(self) -> None:
-        hint = f'Click a word to append it. {RARE} stands for every word outside the vocabulary.'
+        hint = f'Click a word to append it. {RARE} represents every word outside the vocabulary.'
         if self.models.vocabulary.tokenizer.is_lossless:
-            hint = r'Click a token to append it. ␣ is a blank, \n a line end, <0xE4> a byte of a character.'
-        with parts.panel('What may come next', hint):
-            keys = 'Or press its key: Esc leaves the text field, / goes back to it.'
+            hint = r'Click a token to append it. ␣ is a space, \n a line end, <0xE4> a byte of a character.'
+        with parts.panel('Most likely next words', hint):
+            keys = 'Or press its key. Esc leaves the text field; / returns to it.'
             ui.label(keys).classes('keys quiet text-sm -mt-3')
             if len(self.models.models) > 1:
                 build_weights(self.models, self.state, self._show_predictions)
@@ -95,9 +95,9 @@ class ExplorerPage:
                 count.props('label').classes('w-36')
 
     def _build_features(self) -> None:
-        zoom = 'Zoom: Ctrl and wheel, or two fingers.'
-        hint = f'Words that are used alike lie close together. Click or type a word. {zoom}'
-        with parts.panel("Neighbours by the networks' features", hint):
+        zoom = 'Zoom with Ctrl and the wheel, or with two fingers.'
+        hint = f'Words with similar uses are close together. Click or type a word. {zoom}'
+        with parts.panel('Nearest neighbours by word features', hint):
             with ui.element('div').classes('split'):
                 with ui.element('div').classes('min-w-0'):
                     self.word_field = ui.input('a word', value=self.state.word, on_change=self._change_word)
@@ -114,28 +114,28 @@ class ExplorerPage:
                     self.chart.on('wheel.capture', js_handler='(e) => e.ctrlKey || e.stopPropagation()')
             self._draw_map()
 
-    # --- what follows from the visitor's choices -----------------------------------------------------------
+    # --- views of the visitor's choices -----------------------------------------------------------
 
     def show_examples(self) -> None:
-        """Shows beginnings to try where there is no text, else which words are unknown."""
+        """Shows example beginnings if there is no text, otherwise the unknown words."""
         words = self.tokenize()
         parts.note(self.models.describe_unknown(words))
         if len(self.text_field.value or '') > MAX_TEXT:
             parts.note(f'only the first {MAX_TEXT:,} characters are read')
         if not words:
             with ui.element('div').classes('hint flex items-center gap-2'):
-                ui.label('Type the beginning of a text, or try one:').classes('quiet')
+                ui.label('Type the beginning of a text, or try an example:').classes('quiet')
                 for text in self.beginnings:
                     button = ui.button(text, on_click=partial(self.set_text, text)).classes('example')
                     button.props('outline dense no-caps padding="2px 10px" rounded')
 
     def show_reading(self) -> None:
-        """Shows how much each word of the text surprised each model, and what was expected instead of one."""
+        """Shows the surprisal of each word under each model, and the expected words at the selected position."""
         words, position = self.scores.words, self.state.position
         if not words:
             return
-        hint = 'The stronger its colour, the less likely a word was. Hover for numbers, click for what was expected.'
-        with parts.panel('How much each word surprised', hint):
+        hint = 'Stronger colours mark less likely words. Hover for numbers; click to see what the models expected.'
+        with parts.panel('Surprisal of each word', hint):
             unknown = {word for word in words if word not in self.models.vocabulary.ids}
             parts.legend(bool(unknown))
             shown = self.models.vocabulary.show(words)
@@ -150,9 +150,9 @@ class ExplorerPage:
                 parts.explanation_cards(explanations, len(self.models.vocabulary), self.select_word)
 
     def show_next_words(self) -> None:
-        """Shows the likeliest next words of each model; the keys stand for those of one of them."""
+        """Shows the most likely next words of each model; the digit keys append those of the framed list."""
         if not self.scores.words:
-            ui.label('Without a text: the words that begin a paragraph.').classes('beginning')
+            ui.label('No text yet: these words begin a paragraph.').classes('beginning')
         with ui.element('div').classes('cards'):
             for i, prediction in enumerate(self.predictions):
                 is_framed = i == self.state.model
@@ -165,7 +165,7 @@ class ExplorerPage:
         word = self.state.word
         parts.note(self.models.describe_unknown([word] if word and self.models.vocabulary.find(word) is None else []))
         if not word:
-            ui.label('Its nearest words will be listed here.').classes('quiet text-sm mt-2')
+            ui.label('The nearest words will appear here.').classes('quiet text-sm mt-2')
         for name, near in embeddings.nearest_words(
             self.models.vocabulary, self.models.word_features(), word, self.state.count
         ):
@@ -177,7 +177,7 @@ class ExplorerPage:
         return self.models.tokenize(self.state.text, self.kind, keep_marks=True)
 
     def _summarize(self) -> None:
-        """Finds what the page shows of the text's scores."""
+        """Summarizes the scores of the text for the page."""
         self.predictions = view.summarize(self.models, self.scores, self.state.count, self.state.weights)
 
     def _draw_map(self) -> None:
@@ -193,7 +193,7 @@ class ExplorerPage:
         self.chart.options.clear()
         self.chart.options.update(options)
 
-    # --- what a visitor does -------------------------------------------------------------------------------
+    # --- actions of the visitor -------------------------------------------------------------------------------
 
     def set_text(self, text: str) -> None:
         """Replaces the text."""
@@ -214,7 +214,7 @@ class ExplorerPage:
             self.word_field.set_value(word)
 
     def press_key(self, event: Any) -> None:
-        """Does what the help says of a key, outside of the fields."""
+        """Handles a key that is pressed outside of the fields."""
         modifiers, key = event.modifiers, event.key.name
         if not event.action.keydown or modifiers.ctrl or modifiers.alt or modifiers.meta:
             return
@@ -239,7 +239,7 @@ class ExplorerPage:
         return self._show_text()
 
     async def _show_text(self) -> None:
-        """Shows what the models say of the text, unless the visitor has changed it meanwhile."""
+        """Scores and shows the text, unless the visitor has changed it meanwhile."""
         words = self.tokenize()
         scores = await self.score(words)
         if self.text_field.is_deleted or words != self.tokenize():  # the page was closed, or the visitor typed on
@@ -261,7 +261,7 @@ class ExplorerPage:
             self._show_features()
 
     def _explain_word(self, position: int) -> None:
-        """Explains the word at a place of the text, from 1; the same place again ends that."""
+        """Explains the word at a position of the text, from 1; the same position again closes the explanation."""
         self.state.position = None if self.state.position == position else position
         if self.state.position:
             self.select_word(self.models.vocabulary.show([self.scores.words[position - 1]])[0])
@@ -274,7 +274,7 @@ class ExplorerPage:
         self.save_link()
 
     def _append_row(self, row: int) -> None:
-        """Appends a word of the framed list, if it has such a row and is that of the present text."""
+        """Appends a word of the framed list, if the list has this row and belongs to the current text."""
         if self.tokenize() != self.scores.words:
             return
         words = self.predictions[self.state.model].next_words

@@ -1,4 +1,4 @@
-"""The parts of the explorer's page: NiceGUI elements that show data and know nothing of a visitor's state."""
+"""Parts of the explorer's page: stateless NiceGUI elements that show data."""
 
 import functools
 import pathlib
@@ -32,15 +32,15 @@ def _component(file: str) -> Any:
 
 
 def rows(file: str, shown: Sequence[Mapping[str, Any]], places: range, on_click: Callable[[int], None]) -> Any:
-    """Shows rows with words to click that the browser lays out: one element here, however many words there are.
+    """Shows rows of clickable words as one element, which the browser lays out.
 
-    An element for each word would take the server ten times as long as the models.
+    One element per word would take the server ten times as long as the models.
 
     Args:
-        file: The Vue component, which emits `choose` with the place of a clicked word.
-        shown: What the browser shows.
-        places: The places of the words.
-        on_click: Called with the place of a clicked word.
+        file: The Vue component, which emits `choose` with the position of a clicked word.
+        shown: The data of the rows.
+        places: The positions of the words.
+        on_click: Called with the position of a clicked word.
     """
 
     def choose(event: Any) -> None:
@@ -53,7 +53,7 @@ def rows(file: str, shown: Sequence[Mapping[str, Any]], places: range, on_click:
 
 
 def panel(title: str, hint: str = '') -> Any:
-    """Returns a framed part of the page, to be filled."""
+    """Returns an empty framed section of the page."""
     frame = ui.element('section').classes('panel')
     with frame, ui.element('div'):
         tagged('h2', title)
@@ -70,30 +70,30 @@ def tagged(tag: str, text: str) -> Any:
 
 
 def note(text: str) -> None:
-    """Shows what a visitor has to know, if there is anything."""
+    """Shows a note to the visitor, if the text is not empty."""
     if text:
         ui.label(text).classes('note').props('role=status')
 
 
 def button(on_click: Callable[[], object], classes: str = '') -> Any:
-    """Returns a button without a button's looks, to be filled."""
+    """Returns an empty button without a button's style."""
     return ui.element('button').props('type=button').classes(f'plain {classes}').on('click', lambda _: on_click())
 
 
 def refill(container: Any, show: Callable[[], object]) -> None:
-    """Shows something in place of what a container holds."""
+    """Replaces the content of a container."""
     container.clear()
     with container:
         show()
 
 
 def legend(any_unknown: bool) -> None:
-    """Shows what the colour of a word says, and its stripes if any word is unknown."""
+    """Shows the legend of the colours, and of the stripes if any word is unknown."""
     ui.html(_LEGEND, sanitize=False).classes('legend')
     if any_unknown:
         with ui.element('div').classes('flex items-center gap-2 text-sm'):
             ui.label('word').classes('unknown px-1')
-            ui.label(f'not in the vocabulary: all such words are read as {RARE}').classes('quiet')
+            ui.label(f'not in the vocabulary: read as {RARE}').classes('quiet')
 
 
 def reading(
@@ -107,10 +107,10 @@ def reading(
 
     Args:
         words: The text.
-        unknown: The words of it that are not in the vocabulary.
-        predictions: What each model says of it.
-        selected: The place of the word that is explained, from 1.
-        on_click: Called with the place of a word that was clicked, from 1.
+        unknown: The words outside the vocabulary.
+        predictions: The predictions of each model.
+        selected: The position of the explained word, from 1.
+        on_click: Called with the position of a clicked word, from 1.
     """
     first = max(len(words) - MAX_COLOURED, 0)
     shown = []
@@ -133,7 +133,7 @@ def reading(
 def _surprise(
     position: int, word: str, bits: float, perplexity: float, is_unknown: bool, is_selected: bool
 ) -> dict[str, Any]:
-    """Returns what the browser shows of a word."""
+    """Returns the data that the browser shows for a word."""
     scored = f'not in the vocabulary; {RARE}: ' if is_unknown else ''
     chance = describe_probability(2**-bits)
     return {
@@ -141,12 +141,12 @@ def _surprise(
         'position': position,
         'classes': 'selected' * is_selected + ' unknown' * is_unknown,
         'bits': f'{min(bits / MAX_BITS, 1):.0%}',
-        'tip': f'{scored}{bits:.1f} bits ({chance}); perplexity up to here {perplexity:,.1f}',
+        'tip': f'{scored}{bits:.1f} bits ({chance}); perplexity so far {perplexity:,.1f}',
     }
 
 
 def explanation_cards(explanations: Sequence[Explanation], num_words: int, on_click: Callable[[str], None]) -> None:
-    """Shows what each model expected at one place of the text; a click selects an expected word."""
+    """Shows what each model expected at one position of the text; a click selects an expected word."""
     with ui.element('div').classes('cards'):
         for name, probability, rank, expected in explanations:
             with ui.element('div').classes('card explanation'):
@@ -171,16 +171,16 @@ def word_card(
     keys: str = '',
     lit: int = -1,
 ) -> None:
-    """Shows a list of words to click, each before a bar as long as its number.
+    """Shows a list of clickable words with bars proportional to their numbers.
 
     Args:
-        title: What the list belongs to.
-        subtitle: What else is to be said of it.
+        title: The title of the list.
+        subtitle: A remark below the title.
         words: The words with their numbers, 0 to 1.
-        describe: Writes a number.
-        on_click: Called with a word that was clicked.
+        describe: Formats a number.
+        on_click: Called with a clicked word.
         classes: CSS classes of the card.
-        keys: The keys that stand for the first words.
+        keys: The keys of the first words.
         lit: The row that the arrow keys have reached, if any.
     """
     shown = [

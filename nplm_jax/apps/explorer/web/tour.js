@@ -84,7 +84,7 @@ function drawNgram() {
   at("beside").hidden = !ngram;
   if (!ngram) return;
   at("orders").replaceChildren(...ngram.orders.map((order) => make("li", {
-    textContent: `“${order.context} …”: ` + (order.followers ? `followed by ${order.followers.toLocaleString("en")} different word${order.followers === 1 ? "" : "s"}` : "never seen: backs off"),
+    textContent: `“${order.context} …”: ` + (order.followers ? `followed by ${order.followers.toLocaleString("en")} different word${order.followers === 1 ? "" : "s"}` : "never seen: the model backs off"),
   })));
   const largest = Math.max(...ngram.words.flatMap((row) => [row.p, row.network]));
   at("ngram").replaceChildren(heads("word", "n-gram", "", "matched", "network", ""), ...ngram.words.map((row) =>
@@ -121,8 +121,8 @@ function drawCurve(training) {
   const points = [...training.train, ...training.valid].filter((point) => point[1] !== null);
   const state = training.finished ? "Finished" : "Not finished";
   at("progress").textContent = `${state}: update ${training.step.toLocaleString("en")}, epoch ${training.epoch.toFixed(2)}` +
-    ({ undefined: ".", null: ".", 0: "; not validated yet: the cells are the initial numbers." }[shown?.best_step]
-      ?? `; the cells are those of the best validation${training.finished ? "" : " so far"}, update ${shown.best_step.toLocaleString("en")}.`);
+    ({ undefined: ".", null: ".", 0: "; not validated yet: the cells show the initial numbers." }[shown?.best_step]
+      ?? `; the cells show the best validation${training.finished ? "" : " so far"}, update ${shown.best_step.toLocaleString("en")}.`);
   if (!points.length) return;
   const last = Math.max(...points.map((point) => point[0]), 1), logs = points.map((point) => Math.log(point[1]));
   const low = Math.min(...logs), high = Math.max(...logs, low + 0.01);

@@ -15,7 +15,7 @@ webdriver = pytest.importorskip('selenium.webdriver', reason='needs Selenium: pi
 pytest.importorskip('nicegui', reason='needs NiceGUI: pip install nicegui')
 
 PHONE = {'width': 390, 'height': 844, 'deviceScaleFactor': 2, 'mobile': True}
-TEXT, WORD = 'textarea[aria-label="a beginning"]', 'input[aria-label="a word"]'
+TEXT, WORD = 'textarea[aria-label="beginning of a text"]', 'input[aria-label="a word"]'
 BODY = 'return getComputedStyle(document.body).backgroundColor'
 
 
@@ -187,7 +187,7 @@ def test_hovering_over_a_word_shows_its_surprisal_and_clicking_what_was_expected
     type_text(browser, 'i love dog')
     words = browser.find_elements('css selector', '.surprise')
     webdriver.ActionChains(browser).move_to_element(words[2]).perform()
-    until(browser, '.q-tooltip', lambda x: x and 'bits' in x[0] and 'perplexity up to here' in x[0])
+    until(browser, '.q-tooltip', lambda x: x and 'bits' in x[0] and 'perplexity so far' in x[0])
     words[2].click()
     until(browser, '.explanation .rank', lambda x: len(x) == 3 and all(y.startswith('rank ') for y in x))
     assert all('coffee' in x for x in texts(browser, '.explanation'))
@@ -222,7 +222,7 @@ def test_digits_arrows_and_backspace_write_without_a_mouse(browser):
     press(browser, webdriver.Keys.BACKSPACE)
     until(browser, '.surprise', lambda x: x == ['i', 'love'] * 3)
     press(browser, '/')
-    wait(lambda: browser.switch_to.active_element.get_attribute('aria-label'), lambda x: x == 'a beginning')
+    wait(lambda: browser.switch_to.active_element.get_attribute('aria-label'), lambda x: x == 'beginning of a text')
     found = browser.switch_to.active_element
     found.send_keys(webdriver.Keys.ARROW_DOWN)
     until(browser, '.entry.lit .word', lambda x: x == [texts(browser, '.next.active .word')[0]])

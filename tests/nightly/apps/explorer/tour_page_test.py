@@ -123,7 +123,7 @@ def test_a_run_in_training_is_followed_from_its_initial_numbers_to_its_best(serv
     cells = 'return [...document.querySelectorAll("#features .cells div")].map(x => x.title).join()'
     with serve(folder, switches=('--tour',)) as (_, address), browsing(tmp_path / 'browser') as driver:
         driver.get(f'{address}/?text=i+love')
-        until(driver, '#progress', lambda x: 'not validated yet: the cells are the initial numbers.' in x[0])
+        until(driver, '#progress', lambda x: 'not validated yet: the cells show the initial numbers.' in x[0])
         before = driver.execute_script(cells)
         (later / '60').rename(checkpoints / '60')
         until(driver, '#progress', lambda x: 'the best validation so far, update 60.' in x[0])
