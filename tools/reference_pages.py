@@ -189,7 +189,7 @@ MAKERS = {
     'modules': modules,
     'outputs_of_bodies': outputs_of_bodies,
 }
-PAGES = ('CONTRIBUTING.md', *(f'docs/reference/{name}.md' for name in ('config', 'commands', 'api')))
+PAGES = ('docs/architecture.md', *(f'docs/reference/{name}.md' for name in ('config', 'commands', 'api')))
 
 
 def parts(page: str) -> dict[str, tuple[str, str]]:
