@@ -29,7 +29,7 @@ def main(flags: argparse.Namespace) -> None:
         root.is_dir(),
         'DIR',
         flags.folder,
-        'no such folder; runs are in runs/ of the folder in which training was started',
+        'no such folder; runs are saved in runs/, below the folder where training started',
     )
     runs, damaged = run_table.read_all(catalog.find(root))
     if flags.json:

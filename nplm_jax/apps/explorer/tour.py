@@ -47,7 +47,7 @@ class Snapshot(NamedTuple):
         network: The network with the parameters of the best validation so far; the initial ones before the first.
         step: The update number of the checkpoint; None for a packed model.
         best_step: The update number of the best validation, 0 before the first; None for a packed model.
-        units: The words whose scores each hidden unit raises most, where it is positive and where negative.
+        units: For each hidden unit, the words with the largest score increases when it is positive or negative.
     """
 
     network: NeuralLanguageModel
@@ -148,7 +148,7 @@ class Tour:
         return answer | ({'ngram': self._beside(prompt_L, p_V)} if self.ngram else {})
 
     def units(self) -> dict[str, Any]:
-        """Returns the words whose scores each hidden unit raises most, and of which checkpoint."""
+        """Returns the words whose scores each hidden unit raises most, with the step of the checkpoint."""
         return {'step': self.snapshot.step, **self.snapshot.units}
 
     def training(self) -> dict[str, Any]:

@@ -13,7 +13,7 @@ A document is a row of .jsonl or .parquet, with its text in the column --field, 
 --documents=paragraphs, a paragraph between empty lines). Text and .jsonl may be compressed: .gz, .zst. The perplexity
 is per token, with the lines of a document scored separately, as in `nplm score --summary`; --end includes line ends, as
 in KenLM and CCNet. Documents without words are counted and dropped. Documents without known words have an infinite
-perplexity, so --below never keeps them. The memory holds the model, about 100,000 words or the longest document, and 8
+perplexity, so --below never keeps them. Memory use covers the model, about 100,000 words or the longest document, and 8
 bytes per document.
 """
 
