@@ -117,6 +117,10 @@ def commands() -> str:
         for action in command._actions:
             if action.help != argparse.SUPPRESS and not isinstance(action, argparse._HelpAction):
                 argument = formatter._format_action_invocation(action)
+                if action.option_strings and action.nargs != 0:  # as Python 3.13 formats it
+                    argument = (
+                        f'{", ".join(action.option_strings)} {formatter._format_args(action, action.dest.upper())}'
+                    )
                 meaning = ' '.join(formatter._expand_help(action).split())
                 rows.append([f'`{argument}`', escape_cell(meaning)])
         text = f'{(command.description or "").strip()}\n\n{command.epilog or ""}'.rstrip()

@@ -94,16 +94,14 @@ def induce(
         run: A trained network.
         words: The new words, or one word.
         lines: Lines of words, tokenized like the corpus (`Vocabulary.tokenize`).
-        counts: New word -> number of occurrences in the text on which the vocabulary is based; default: its occurrences
-            in `lines`.
+        counts: New word -> its count in the text of the vocabulary; default: its occurrences in `lines`.
         weighting: The options for the weights.
 
     Returns:
         The model and the vocabulary with the new words, whose ids follow those of the known words.
 
     Raises:
-        BadInput: The model is not a network or does not support new words; or a word is already known, or does not
-            occur in `lines`.
+        BadInput: The model supports no new words, or a word is already known or does not occur in `lines`.
 
     References:
         Bengio et al., A neural probabilistic language model, JMLR 3, 2003, section 5, on out-of-vocabulary words.
@@ -207,7 +205,9 @@ def append_words(
     counts_W: Sequence[int],
     weights_WxV: np.ndarray,
 ) -> tuple[Vocabulary, NeuralLanguageModel]:
-    """Adds words whose rows are weighted averages of the rows of known words, with biases fitted to their counts.
+    """Returns the vocabulary and the network with new words.
+
+    Their rows are weighted averages of the rows of known words, and their biases are fitted to their counts.
 
     Args:
         model: The network.
@@ -215,9 +215,6 @@ def append_words(
         words: The new words.
         counts_W: The counts of the new words in the text on which the vocabulary is based.
         weights_WxV: The weights of the known words; each row sums to one.
-
-    Returns:
-        The vocabulary and the network with the new words.
     """
     num_rare = vocabulary.counts[RARE_ID]
     still_rare = max(num_rare - sum(counts_W), 0)
@@ -241,9 +238,7 @@ def append_words(
 
 
 def _sum_over_contexts(
-    model: NeuralLanguageModel,
-    seen: Sequence[Sequence[Occurrence]],
-    function: Callable[[np.ndarray], np.ndarray],
+    model: NeuralLanguageModel, seen: Sequence[Sequence[Occurrence]], function: Callable[[np.ndarray], np.ndarray]
 ) -> np.ndarray:
     """Sums a function of log P(v | before) over the occurrences of each new word, float64, W x V."""
     sums_WxV = np.zeros((len(seen), model.network.vocabulary_size))
@@ -266,9 +261,8 @@ def _context(model: NeuralLanguageModel, occurrence: Occurrence) -> np.ndarray:
 
 def _log_p_after(model: NeuralLanguageModel, occurrence: Occurrence, ids_K: np.ndarray, following: int) -> np.ndarray:
     """Returns log P(following words | preceding words, v) for each candidate v in place of the new word, K, nats."""
-    after = occurrence.after[:following]
     log_p_K = np.zeros(len(ids_K))
-    if not len(after):
+    if not len(after := occurrence.after[:following]):
         return log_p_K
     state = reorder(model.prefill(_context(model, occurrence)[None]), np.zeros(len(ids_K), np.int32))
     next_ids_K = ids_K.astype(np.int32)

@@ -2,13 +2,14 @@
 
 A product of a KxM and an MxN array takes 2KMN operations. An update has three products per weight matrix: one in the
 forward pass, and one for the gradient of each factor. As in the literature, only products count: matrix products,
-convolutions, and elementwise products that are summed, such as the scores of gathered rows. The count includes padding,
-such as examples that fill up a block.
+convolutions, and elementwise products of which only the sum is used, such as the scores of gathered rows. The count
+includes padding, such as examples that fill up a block.
 
 References:
     Chowdhery et al., PaLM: Scaling language modeling with pathways, 2022, appendix B (model FLOPs utilization).
 """
 
+import collections
 import dataclasses
 import functools
 import math
@@ -84,6 +85,7 @@ def product_flops(jaxpr: Jaxpr) -> int:
     the most expensive branch counts.
     """
     total, products = 0, set()
+    uses = collections.Counter(id(x) for eqn in jaxpr.eqns for x in eqn.invars)
     for eqn in jaxpr.eqns:
         name = eqn.primitive.name
         inputs, outputs = cast(tuple[list[Any], list[Any]], (eqn.invars, eqn.outvars))
@@ -95,7 +97,7 @@ def product_flops(jaxpr: Jaxpr) -> int:
             total += 2 * outputs[0].aval.size * inputs[1].aval.size // inputs[1].aval.shape[out_dim]
         elif name == 'mul':
             products.add(id(outputs[0]))
-        elif name == 'reduce_sum' and id(inputs[0]) in products:
+        elif name == 'reduce_sum' and id(inputs[0]) in products and uses[id(inputs[0])] == 1:
             total += 2 * inputs[0].aval.size
         else:
             inner = [product_flops(each) for each in inner_jaxprs(eqn)]

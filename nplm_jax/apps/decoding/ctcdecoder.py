@@ -9,28 +9,15 @@ The score of a hypothesis is the log-probability of all its alignments, plus `al
 of the end of sentence, plus `beta` for each word. `unk_score_offset`, a negative number, is added to log10 P of words
 outside `unigrams`. It is also added to the score of a hypothesis whose last, partial word is not a prefix of a word in
 `unigrams`; beyond six characters, the penalty grows in proportion to the length.
-
 Each complete hotword adds `hotword_weight` to the score. A partial hotword gets a provisional boost: the weight, times
-the fraction of its characters. Boosts keep hypotheses in addition to those kept without hotwords: a hypothesis is
-displaced only by hypotheses that are better both with and without hotwords. Provisional boosts never count in a result,
-so a text changes only if more hotwords are found. With a negative weight there are no provisional boosts: the search
-keeps the same texts as without hotwords and ranks those with fewer hotwords higher.
-
-Differences from pyctcdecode:
-
-* The vocabulary of every model is known, not only that of ARPA files.
-* A text that ends with a space is not followed by an unknown word.
-* `▁⁇▁` ends the word of each hypothesis separately.
-* The frames of words come from the most probable alignment of the text.
-* Hotwords displace no other hypotheses.
-* Values in [0, 1] are never interpreted as logits.
+the fraction of its characters. Boosts keep additional hypotheses and never count in a result.
 
 Dims: F frames, N labels.
 
 References:
     Hannun et al., First-pass large vocabulary continuous speech recognition using bi-directional recurrent DNNs, 2014,
     https://arxiv.org/abs/1408.2873.
-    https://github.com/kensho-technologies/pyctcdecode
+    https://github.com/kensho-technologies/pyctcdecode; docs/howto/decoding.md lists the differences.
 """
 
 from __future__ import annotations
@@ -57,8 +44,7 @@ from nplm_jax.apps.decoding.spelled_prefixes import SpelledPrefixes, word_frames
 from nplm_jax.kenlm import model as kenlm
 from nplm_jax.utils.errors import BadInput, require
 
-DEFAULT_BEAM_WIDTH, DEFAULT_HOTWORD_WEIGHT = 100, 10.0  # names of pyctcdecode
-DEFAULT_PRUNE_LOGP, DEFAULT_MIN_TOKEN_LOGP = -10.0, -5.0
+DEFAULT_BEAM_WIDTH, DEFAULT_HOTWORD_WEIGHT, DEFAULT_PRUNE_LOGP, DEFAULT_MIN_TOKEN_LOGP = 100, 10.0, -10.0, -5.0
 WordFrames = tuple[str, tuple[int, int]]  # word, (first frame, last frame + 1)
 
 
@@ -279,7 +265,7 @@ def build_ctcdecoder(
     *,
     kenlm_model_path: kenlm.Path | None = None,
 ) -> BeamSearchDecoderCTC:
-    """Builds a CTC beam search decoder.
+    """Returns a CTC beam search decoder.
 
     Args:
         labels: The labels of the acoustic model in the order of its outputs, characters or subwords. The space is ' '
@@ -292,16 +278,13 @@ def build_ctcdecoder(
         lm_score_boundary: Whether texts start in the sentence-initial state and the end of sentence is scored.
         kenlm_model_path: An alias of `kenlm_model`, as in pyctcdecode.
 
-    Returns:
-        The decoder.
-
     Raises:
         BadInput: A label is repeated, the labels cannot spell any known word, the model cannot be loaded, or a weight
             is not a finite number.
     """
     alphabet = Alphabet.build_alphabet(labels)
-    both = kenlm_model is not None and kenlm_model_path is not None
-    require(not both, 'kenlm_model_path', kenlm_model_path, 'is an alias of kenlm_model; pass only one of them')
+    is_one = None in (kenlm_model, kenlm_model_path)
+    require(is_one, 'kenlm_model_path', kenlm_model_path, 'is an alias of kenlm_model; pass only one of them')
     given = kenlm_model if kenlm_model_path is None else kenlm_model_path
     if given is None:
         require(unigrams is None, 'unigrams', unigrams, 'requires kenlm_model')
@@ -310,7 +293,8 @@ def build_ctcdecoder(
     lm = WordScorer(model, unigrams, alpha, beta, unk_score_offset, lm_score_boundary)
     characters = {*''.join(alphabet.labels)}
     can_spell = not lm.words or any(characters.issuperset(word) for word in lm.words)
-    example = next(iter(sorted(lm.words)), '')
-    allowed = f'cannot spell any word of the model, such as {example!r}; do upper and lower case match?'
+    allowed = (
+        f'cannot spell any word of the model, such as {min(lm.words, default="")!r}; do upper and lower case match?'
+    )
     require(can_spell, 'labels', labels, allowed)
     return BeamSearchDecoderCTC(alphabet, lm)
