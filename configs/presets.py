@@ -269,10 +269,7 @@ def get_config(
     """
     typed = [words] if words in presets else words.split(',')
     first = typed[0] if typed[0] in presets else default
-    known = {
-        *modifiers,
-        *(typed[:1] if typed[0] in presets else ()),
-    }  # a preset and modifiers, which set their own values
+    known = {*modifiers, *(typed[:1] if typed[0] in presets else ())}  # words that set their own values
     c = default_config()
     for keys in (common, presets[first], *(modifiers[word] for word in typed if word in modifiers)):
         c = override(c, keys)

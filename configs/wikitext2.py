@@ -32,9 +32,7 @@ __all__ = ['get_config', 'network']
 
 TABLE2 = {'mlp10': presets.TABLE2_NETWORK, **presets.NGRAMS}  # of the paper's Table 2
 WORDS: presets.Preset = {'corpus.lowercase': False, 'corpus.split_possessive': False, 'corpus.paragraphs': 'eos'}
-BY_ARTICLES: presets.Preset = {
-    'corpus.paragraphs': 'auto'
-}  # what studies override that have <text> and <p> before lines
+BY_ARTICLES: presets.Preset = {'corpus.paragraphs': 'auto'}  # of studies with <text> and <p> before lines
 
 
 def _minutes(preset: str, dropout: float, output_dropout: float, epochs: int) -> presets.Preset:

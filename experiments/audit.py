@@ -15,6 +15,7 @@ from collections.abc import Mapping
 
 from experiments import origins, study
 from experiments.origins import Origin
+from experiments.results import study_of
 from nplm_jax.reporting.text import markdown_table
 
 HERE = pathlib.Path(__file__).parent
@@ -68,7 +69,7 @@ def make(show_files: bool = False) -> str:
         ]
         return markdown_table(['result', 'jaxlib', 'commit', 'fault'], rows)
     table = []
-    studies = {path: path.relative_to(HERE).parts[1] for path in found_in}
+    studies = {path: study_of(path) for path in found_in}
     for name in [*dict.fromkeys(studies.values()), 'all']:
         some = [found for path, found in found_in.items() if name in (studies[path], 'all')]
         table.append([name, len(some), some.count([]), *(sum(fault in found for found in some) for fault in FAULTS)])

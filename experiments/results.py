@@ -27,6 +27,11 @@ def folder(study: str) -> pathlib.Path:
     return found
 
 
+def study_of(path: pathlib.Path) -> str:
+    """Returns the name of the study that has a file, the inverse of `folder`."""
+    return path.relative_to(HERE).parts[1]
+
+
 def read(folder: pathlib.Path, row: str) -> dict[str, Any]:
     """Returns the results.json that was committed as ROW.json. Raises: BadInput when it is missing or damaged."""
     path = folder / f'{row}.json'

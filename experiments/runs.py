@@ -168,8 +168,7 @@ def measure(flags: study.Flags) -> None:
 def _rows(left: Sequence[Point]) -> Iterator[list[str]]:
     for point in left:
         seconds = seconds_before(point)
-        _, name, *_ = point.result.relative_to(ROOT / 'experiments').parts
-        yield [name, point.result.stem, f'{seconds / 60:.1f}' if seconds else '-']
+        yield [results.study_of(point.result), point.result.stem, f'{seconds / 60:.1f}' if seconds else '-']
 
 
 def _known() -> str:

@@ -61,6 +61,7 @@ from nplm_jax.training.training_run import Chunk, TrainingRun
 from nplm_jax.utils.errors import BadInput
 
 ROOT = pathlib.Path(__file__).parents[1]
+PYTHONPATH = os.pathsep.join([str(ROOT), str(ROOT / 'tests')])  # of processes that import the tests' helpers
 # A small window that trains in a second, without what would make two ways of computing it differ.
 SMALL = {
     'corpus.name': 'text',

@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 import pytest
-from helpers import BLANKS, ROOT, corpus_settings
+from helpers import BLANKS, PYTHONPATH, corpus_settings
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -140,8 +140,7 @@ def test_killed_in_the_middle_leaves_nothing_that_is_used(large, tmp_path):
         'text_files.read_chunks = killed\n'
         "corpora.load(corpus_settings('text', path=sys.argv[1]))\n"
     )
-    root = ROOT
-    env = {**os.environ, 'PYTHONPATH': os.pathsep.join(map(str, (root, root / 'tests')))}
+    env = {**os.environ, 'PYTHONPATH': PYTHONPATH}
     assert subprocess.run([sys.executable, '-c', script, large.path], env=env).returncode == -9
     (folder,) = (tmp_path / 'cache' / 'texts').iterdir()
     assert not (folder / 'manifest.json').exists()

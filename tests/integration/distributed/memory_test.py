@@ -10,7 +10,7 @@ import sys
 
 import numpy as np
 import pytest
-from helpers import ROOT, small_settings
+from helpers import PYTHONPATH, small_settings
 
 from nplm_jax.data import encoding, vocabulary
 from nplm_jax.data.corpora import Corpus
@@ -50,8 +50,7 @@ def train_within_limit(data: int, model: int, folder: str) -> None:
 @pytest.mark.eight_devices
 @pytest.mark.parametrize('data,model', [(1, 8), (8, 1)])
 def test_devices_that_divide_the_words_need_no_memory_for_all_of_them(data, model, tmp_path):
-    imported = os.pathsep.join([str(ROOT), str(ROOT / 'tests')])
-    environment = {**os.environ, 'JAX_NUM_CPU_DEVICES': '8', 'JAX_PLATFORMS': 'cpu', 'PYTHONPATH': imported}
+    environment = {**os.environ, 'JAX_NUM_CPU_DEVICES': '8', 'JAX_PLATFORMS': 'cpu', 'PYTHONPATH': PYTHONPATH}
     command = [sys.executable, __file__, str(data), str(model), str(tmp_path)]
     process = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert (process.returncode == 0) == (process.stdout == 'restored\n') == (model == 8), process.stderr

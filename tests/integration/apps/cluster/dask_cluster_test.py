@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from dask_workers import start_cluster
 from dying_workers import kill_workers
-from helpers import ROOT, corpus_settings, one_line, refuses
+from helpers import PYTHONPATH, corpus_settings, one_line, refuses
 
 pytest.importorskip('distributed.scheduler', reason='pip install "nplm-jax[cluster]"')
 
@@ -90,7 +90,7 @@ def test_counts_are_those_of_one_process_although_workers_are_killed(cluster, tm
 
 @pytest.mark.nightly
 def test_a_lost_scheduler_is_one_line_and_the_next_one_does_only_what_is_missing(tmp_path, monkeypatch):
-    monkeypatch.setenv('PYTHONPATH', f'{ROOT}{os.pathsep}{ROOT / "tests"}')  # for the tasks, which are in this file
+    monkeypatch.setenv('PYTHONPATH', PYTHONPATH)  # for the tasks, which are in this file
     job_folder, tasks = tmp_path / 'job', [str(number) for number in range(40)]
     with start_cluster(1, tmp_path) as (address, scheduler), DaskCluster(address) as cluster:
         job = Job(job_folder, {}, cluster)
