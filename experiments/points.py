@@ -14,6 +14,7 @@ from experiments.beyond.frontier import tuning
 from experiments.beyond.lineage import ladder
 from experiments.beyond.tokens import study as tokens_study
 from experiments.paper.table1 import seeds
+from experiments.paper.versions import table as versions_table
 from experiments.use.reading_times import models
 
 SEEDS = (1, 2, 3)
@@ -110,6 +111,13 @@ def table2() -> Iterator[Point]:
         config = f'configs/wikitext2.py:{preset}{",sampled" if preset == "mlp10" else ""}'
         result = results.folder('table2') / f'{preset}.json'
         yield Training(result, f'table2-{preset}', config=config, keys=wikitext2.BY_ARTICLES)
+
+
+def versions() -> Iterator[Point]:
+    """Yields the runs that are compared between versions; to be trained with an older Python and JAX."""
+    for name in versions_table.RUNS:
+        config = 'configs/brown.py' if name == 'default' else f'configs/brown.py:{name}'
+        yield Training(versions_table.RESULTS / f'{name}.json', f'versions-{name}', config=config)
 
 
 def recurrent() -> Iterator[Point]:
@@ -209,6 +217,7 @@ def tuned() -> Iterator[Point]:
 STUDIES: dict[str, Callable[[], Iterator[Point]]] = {
     'table1': table1,
     'table2': table2,
+    'versions': versions,
     'recurrent': recurrent,
     'cheaper': cheaper,
     'lineage': lineage,

@@ -1,0 +1,1 @@
+"""The same runs on two JAX versions."""

@@ -1,0 +1,39 @@
+"""Prints runs of the tables beside the same runs on an older Python and JAX, and how far their perplexities differ.
+
+    python -m experiments.paper.versions.table
+
+`python -m experiments.runs versions`, with that Python, trains the latter.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+from experiments import results, study
+from nplm_jax.reporting.text import markdown_table
+
+RESULTS = pathlib.Path(__file__).parent / 'results'
+RUNS = {'default': 'table1', 'mlp9': 'table1', 'modified_kneser_ney_5': 'table1', 'one_minute': 'frontier'}
+HEADER = ['run', 'Python', 'jaxlib', 'valid', 'test', 'test, difference, %', 'minutes']
+
+
+def make() -> str:
+    """Returns the table. Raises: BadInput without a result."""
+    rows: list[list[str]] = []
+    for name, table in RUNS.items():
+        newer, older = results.read(results.folder(table), name), results.read(RESULTS, name)
+        percent = 100 * (older['perplexity']['test'] / newer['perplexity']['test'] - 1)
+        rows += [_cells(name, newer, '-'), _cells(name, older, f'{percent:+.2f}')]
+    return markdown_table(HEADER, rows)
+
+
+def _cells(name: str, measured: dict[str, Any], difference: str) -> list[str]:
+    perplexities = [f'{measured["perplexity"][split]:.2f}' for split in ('valid', 'test')]
+    minutes = f'{measured["seconds"] / 60:.1f}' if 'seconds' in measured else '-'
+    versions = measured['versions']
+    return [name, versions['python'], versions['jaxlib'], *perplexities, difference, minutes]
+
+
+if __name__ == '__main__':
+    study.run(__doc__, show=lambda _: make())
