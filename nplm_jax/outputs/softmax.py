@@ -4,6 +4,7 @@ Dims: V vocabulary, B batch, D width of one array of features, L words specific 
 """
 
 import dataclasses
+import functools
 from typing import Annotated, ClassVar
 
 import jax
@@ -27,6 +28,7 @@ class Scorer:
 
 
 LINEAR = Scorer()
+NLL_SCORES = 2**19  # scores that stay in a CPU's cache, 2 MiB
 TEACHER_WEIGHT = 0.5  # default of output.teacher_weight
 
 
@@ -60,8 +62,11 @@ class Softmax(OutputLayer):
         return log_softmax(self.scorer.scores(params, features)).T
 
     def nll(self, params: Params, features: Features, targets_B: jax.Array) -> jax.Array:
-        """See `OutputLayer.nll`."""
-        return cross_entropy(self.scorer.scores(params, features), targets_B)
+        """See `OutputLayer.nll`. On a CPU, at most NLL_SCORES of the V x B scores are in memory at once."""
+        rows_in_cache = max(1, NLL_SCORES // len(targets_B))
+        nll = functools.partial(_nll, self.scorer)
+        in_cache, at_once = (functools.partial(nll, max_rows) for max_rows in (rows_in_cache, len(params[BIAS])))
+        return jax.lax.platform_dependent(params, features, targets_B, cpu=in_cache, default=at_once)
 
 
 def scores(params: Params, features: Features, precision: Precision = 'float32') -> jax.Array:
@@ -116,6 +121,29 @@ def probabilities(layer: OutputLayer, params: Params, features: Features, precis
 def log_softmax(y_VxB: jax.Array) -> jax.Array:
     """Returns log P(word) = y - log sum exp y, V x B, nats. Numerically stable."""
     return jax.nn.log_softmax(y_VxB, axis=0)
+
+
+def _nll(scorer: Scorer, max_rows: int, params: Params, features: Features, targets_B: jax.Array) -> jax.Array:
+    """Returns -log P(target) of each example, B, from the scores of at most `max_rows` words R at a time."""
+    tables, V, B = {name: params[name] for name in (*features, BIAS)}, len(params[BIAS]), len(targets_B)
+
+    def add_words(sums: tuple[jax.Array, ...], start: jax.Array, num_words: int) -> tuple[jax.Array, ...]:
+        max_B, normaliser_B, target_B = sums
+        rows = {name: jax.lax.dynamic_slice_in_dim(table, start, num_words) for name, table in tables.items()}
+        y_RxB = scorer.scores(params | rows, features)
+        new_max_B = jax.lax.stop_gradient(jnp.maximum(max_B, jnp.max(y_RxB, axis=0)))
+        normaliser_B = normaliser_B * jnp.exp(max_B - new_max_B) + jnp.sum(jnp.exp(y_RxB - new_max_B[None, :]), axis=0)
+        rows_B = targets_B - start
+        found_B = jnp.take_along_axis(y_RxB, jnp.clip(rows_B, 0, num_words - 1)[None, :], axis=0)[0]
+        return new_max_B, normaliser_B, jnp.where((rows_B >= 0) & (rows_B < num_words), found_B, target_B)
+
+    num_first = V % max_rows or max_rows
+    sums = add_words((jnp.full(B, -jnp.inf), jnp.zeros(B), jnp.zeros(B)), jnp.int32(0), num_first)
+    starts = jnp.arange(num_first, V, max_rows)
+    if len(starts):
+        sums = jax.lax.scan(lambda sums, start: (add_words(sums, start, max_rows), None), sums, starts)[0]
+    max_B, normaliser_B, target_B = sums
+    return max_B + jnp.log(normaliser_B) - target_B
 
 
 def cross_entropy(y_VxB: jax.Array, targets_B: jax.Array) -> jax.Array:

@@ -3,9 +3,13 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
+from scipy import special
 from softmax_reference import named
 
 from nplm_jax.outputs import softmax
+from nplm_jax.outputs.full import FullSoftmax
+from nplm_jax.outputs.output_layer import BIAS
 
 V = 31
 
@@ -26,3 +30,21 @@ def test_scores_of_gathered_rows_are_those_of_all_words():
     y_VxB = softmax.scores(*named(terms, jnp.asarray(b_V)))
     gathered = softmax.gathered_scores(*named([(weights[ids_BxL], x) for weights, x in terms], b_V[ids_BxL]))
     np.testing.assert_allclose(gathered, np.take_along_axis(np.asarray(y_VxB).T, ids_BxL, axis=1), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize('max_rows', [1, 7, V, 100])
+def test_the_nll_does_not_depend_on_how_many_rows_are_scored_at_once(max_rows, monkeypatch):
+    monkeypatch.setattr(softmax, 'NLL_SCORES', max_rows * 4)
+    rng = np.random.default_rng(0)
+    U_VxK, b_V, a_BxK = rng.normal(size=(V, 3)), rng.normal(size=V), rng.normal(size=(4, 3))
+    b_V[[0, V - 1]] = 1e4, 1e4 + 1  # the largest scores are in the first and in the last rows
+    targets_B = np.array([0, 5, V - 2, V - 1])
+    params, features = named([(U_VxK.astype(np.float32), a_BxK.astype(np.float32))], b_V.astype(np.float32))
+    nll_B = jax.jit(FullSoftmax().nll)(params, features, targets_B)
+    gradient_V = jax.grad(lambda b_V: FullSoftmax().nll(params | {BIAS: b_V}, features, targets_B).sum())(params[BIAS])
+    y_BxV = a_BxK @ U_VxK.T + b_V
+    expected_B = special.logsumexp(y_BxV, axis=1) - y_BxV[np.arange(4), targets_B]
+    np.testing.assert_allclose(nll_B, expected_B, atol=2e-3)  # float32 scores of 1e4
+    assert float(nll_B.min()) >= 0
+    expected_V = special.softmax(y_BxV, axis=1).sum(axis=0) - np.bincount(targets_B, minlength=V)
+    np.testing.assert_allclose(gradient_V, expected_V, atol=2e-3)
