@@ -74,7 +74,7 @@ class WordStream(NamedTuple):
             parts: The replacement of each type.
         """
         numbers = TypeNumbers()
-        ids = np.concatenate([np.zeros(0, np.int32), *map(numbers.number, parts)])
+        ids = numbers.number(itertools.chain.from_iterable(parts))
         lengths_K = np.array([len(part) for part in parts], int)
         if (lengths_K == 1).all():
             return WordStream(list(numbers), ids[self.type_ids_L])

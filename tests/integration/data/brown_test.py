@@ -62,7 +62,7 @@ def test_an_unpacked_folder_reads_the_same_and_damage_is_seen(tmp_path, monkeypa
     (tmp_path / 'corpora').mkdir()
     with zipfile.ZipFile(_brown_zip()) as z:
         z.extractall(tmp_path / 'corpora')
-    monkeypatch.setattr(nltk.data, 'path', [str(tmp_path)])
+    monkeypatch.setenv('NLTK_DATA', str(tmp_path))
     settings = corpus_settings('brown', train=8e5, valid=2e5)
     assert corpora.load(settings).words == brown.words
     (tmp_path / 'corpora' / 'brown' / 'cb07').write_text('changed')
@@ -75,7 +75,7 @@ def test_a_damaged_archive_is_named(tmp_path, monkeypatch):
     data = bytearray(_brown_zip().read_bytes())
     data[1_000_000] ^= 1
     (tmp_path / 'corpora' / 'brown.zip').write_bytes(data)
-    monkeypatch.setattr(nltk.data, 'path', [str(tmp_path)])
+    monkeypatch.setenv('NLTK_DATA', str(tmp_path))
     with refuses('corpora/brown.zip'):
         corpora.load(corpus_settings('brown'))
 
@@ -118,6 +118,10 @@ def test_a_cache_that_cannot_be_written_does_not_stop(tmp_path, monkeypatch, lin
     monkeypatch.setattr(download, 'fetch_from_nltk', lambda name: original)
     assert len(corpora.load(corpus_settings('brown')).words) == 1_183_224
     assert len(lines()[1]) > 1  # the licence, and that it cannot be cached
+
+
+def test_the_folders_are_those_of_nltk():
+    assert download.nltk_folders() == list(map(pathlib.Path, nltk.data.path))
 
 
 @pytest.mark.nightly
