@@ -10,6 +10,7 @@ import hashlib
 import json
 import pathlib
 import shutil
+import stat
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -177,10 +178,14 @@ def _lock(folder: pathlib.Path) -> contextlib.AbstractContextManager[Any]:
     """Creates a folder and locks it."""
     lock = FileLock(folder / '.lock')
     while True:
-        folder.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(FileNotFoundError):  # another process has just removed the folder
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
             try:
                 return lock.acquire(timeout=0)
             except Timeout:
                 print(f'{folder}: waiting for another process that uses this folder', file=sys.stderr)
                 return lock.acquire()
+        except (FileNotFoundError, FileExistsError):  # another process has just removed the folder
+            with contextlib.suppress(FileNotFoundError):
+                if not stat.S_ISDIR(folder.lstat().st_mode):
+                    raise

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from helpers import refuses
 
+import nplm_jax
 from configs import sentences
 from nplm_jax import kenlm
 from nplm_jax.apps.decoding import ctcdecoder, spelled_prefixes
@@ -264,13 +265,15 @@ def test_memory_does_not_grow_by_a_row_of_labels_per_part(monkeypatch):
     assert len(prefixes[0]._rows) < 60 < len(prefixes[0].parts)
 
 
-def test_a_network_scores_words(tmp_path):
+@pytest.mark.parametrize('is_loaded', [False, True])
+def test_a_network_scores_words(tmp_path, is_loaded):
     config = sentences.get_config()
     config.train.epochs, config.train.evaluate_every = 1, 0
     experiment.run(config, tmp_path / 'run')
     labels = ['', ' ', *sorted(set('ilikedog'))]
     logits = np.log(one_hot(labels, 'i like dog') + 1e-6)
-    decoder = build_ctcdecoder(labels, tmp_path / 'run', alpha=0.3, beta=0.2)
+    model = nplm_jax.load(tmp_path / 'run') if is_loaded else tmp_path / 'run'
+    decoder = build_ctcdecoder(labels, model, alpha=0.3, beta=0.2)
     best = decoder.decode_beams_batch(Pool(), [logits])[0][0]  # no pool runs a network: Pool.map is not called
     log10_p = kenlm.Model(tmp_path / 'run').score('i like dog')
     assert best.text == 'i like dog' and Pool.calls == 0
