@@ -100,8 +100,9 @@ def read(flags: argparse.Namespace, lines: Sequence[str], weights: Weights) -> l
     files = [expand('--score_files', name) for name in flags.score_files.split(',') if name]
     if flags.format == 'moses':
         require(not files, '--score_files', flags.score_files, 'requires --format=kaldi')
-        num_scores = len(_score_texts(_split_moses(lines[0])) if flags.tune else weights.scores)
-        alternatives = [_parse_moses(number, line, num_scores) for number, line in enumerate(lines, start=1)]
+        rows = [_SEPARATOR.split(line.strip(_BLANKS)) for line in lines]
+        num_scores = len(_score_texts(rows[0]) if flags.tune else weights.scores)
+        alternatives = [_parse_moses(number, fields, num_scores) for number, fields in enumerate(rows, start=1)]
     else:
         fit = bool(flags.tune) or len(weights.scores) == len(files)
         require(fit, '--score_weights', flags.score_weights, f'must be {len(files)} numbers, one per score file')
@@ -110,19 +111,13 @@ def read(flags: argparse.Namespace, lines: Sequence[str], weights: Weights) -> l
     return _with_references(flags, alternatives) if flags.tune else alternatives
 
 
-def _split_moses(line: str) -> list[str]:
-    """Splits a line in Moses format into fields, without the spaces around them."""
-    return _SEPARATOR.split(line.strip(_BLANKS))
-
-
 def _score_texts(fields: Sequence[str]) -> list[str]:
     """Returns the numbers in the third field of a Moses line, without names such as `LM0=`."""
     return [text for text in (fields[2].split() if len(fields) > 2 else []) if not text.endswith('=')]
 
 
-def _parse_moses(number: int, line: str, num_scores: int) -> Alternative:
-    """Parses a line in Moses format. Ignores the third field if `num_scores` is 0."""
-    fields = _split_moses(line)
+def _parse_moses(number: int, fields: Sequence[str], num_scores: int) -> Alternative:
+    """Parses the fields of a line in Moses format. Ignores the third field if `num_scores` is 0."""
     if len(fields) < 2 or not fields[0]:
         raise BadInput(f'stdin:{number}', f'expected id{SEPARATOR}words')
     numbers = 'a number' if num_scores == 1 else f'{num_scores} numbers'
@@ -194,7 +189,7 @@ def show(
     if not flags.tune:
         ranked = rank(alternatives, log10_p, weights)
         if flags.json:
-            return to_json({'alternatives': list(map(to_dict, ranked))})
+            return to_json({'alternatives': [to_dict(a) for a in ranked]})
         return to_text(ranked, flags.format, weights)
     tuned, errors = tune(alternatives, log10_p)
     if flags.json:
