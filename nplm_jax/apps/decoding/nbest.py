@@ -12,14 +12,12 @@ import dataclasses
 import math
 import pathlib
 import re
-import sys
 from collections.abc import Sequence
 from typing import Self
 
 import numpy as np
 
 from nplm_jax.apps.decoding import reranking
-from nplm_jax.reporting.text import to_json
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand
 from nplm_jax.utils.untrusted import finite_numbers, read_lines
@@ -170,33 +168,6 @@ def _with_references(flags: argparse.Namespace, alternatives: Sequence[Alternati
     found = [dataclasses.replace(a, reference=references[a.fields[0]]) for a in alternatives]
     require(any(a.reference for a in found), '--tune', flags.tune, 'has no words; the error rate is undefined')
     return found
-
-
-def show(
-    flags: argparse.Namespace, alternatives: Sequence[Alternative], log10_p: Sequence[float], weights: Weights
-) -> str:
-    """Re-ranks the alternatives; with --tune, tunes the weights and prints the word error rates to stderr.
-
-    Args:
-        flags: The flags of `nplm rescore`.
-        alternatives: The alternatives.
-        log10_p: Log10 P of each alternative by the model.
-        weights: The weights of the totals; unused with --tune.
-
-    Returns:
-        The re-ranked alternatives or, with --tune, the weights, in the format given by the flags.
-    """
-    if not flags.tune:
-        ranked = rank(alternatives, log10_p, weights)
-        if flags.json:
-            return to_json({'alternatives': [to_dict(a) for a in ranked]})
-        return to_text(ranked, flags.format, weights)
-    tuned, errors = tune(alternatives, log10_p)
-    if flags.json:
-        return to_json({**dataclasses.asdict(tuned), 'errors': errors})
-    gains = ', '.join(f'{error:.4f} {choice}' for choice, error in errors.items())
-    print(f'word error rate: {gains}', file=sys.stderr)
-    return tuned.to_flags()
 
 
 def tune(alternatives: Sequence[Alternative], log10_p: Sequence[float]) -> tuple[Weights, dict[str, float]]:

@@ -1,6 +1,8 @@
 """The tokens of stimuli as one stream, with the mask of tokens that contribute to the surprisal of their word.
 
-Dims: T tokens of all items, W words.
+For lossless tokenizers, whose tokens do not mark where a word ends, also corrects the probabilities of words.
+
+Dims: T tokens of all items, W words, G groups of tokens.
 """
 
 from collections.abc import Sequence
