@@ -226,8 +226,7 @@ class BeamSearchDecoderCTC:
         return self._map(pool, functools.partial(self._batch_beams, **options), logits_list)
 
     def _batch_beams(self, logits: np.ndarray, **options: Any) -> list[BatchBeam]:
-        beams = self.decode_beams(logits, **options)
-        return [BatchBeam(beam.text, *beam[2:]) for beam in beams]
+        return [BatchBeam(beam.text, *beam[2:]) for beam in self.decode_beams(logits, **options)]
 
     def _map(self, pool: Any, decode: Any, logits_list: Iterable[np.ndarray]) -> list[Any]:
         lm, context = self._language_model, getattr(pool, '_ctx', None) or getattr(pool, '_mp_context', None)
@@ -289,8 +288,7 @@ def build_ctcdecoder(
     lm = WordScorer(model, unigrams, alpha, beta, unk_score_offset, lm_score_boundary)
     characters = {*''.join(alphabet.labels)}
     can_spell = not lm.words or any(characters.issuperset(word) for word in lm.words)
-    allowed = (
-        f'cannot spell any word of the model, such as {min(lm.words, default="")!r}; do upper and lower case match?'
-    )
+    example = min(lm.words, default='')
+    allowed = f'cannot spell any word of the model, such as {example!r}; do upper and lower case match?'
     require(can_spell, 'labels', labels, allowed)
     return BeamSearchDecoderCTC(alphabet, lm)

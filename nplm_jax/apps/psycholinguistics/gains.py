@@ -88,15 +88,10 @@ def make_baseline(
     """
     position_W, _, _ = sentence_positions(words, story_W)
     punctuation_W = np.array([not (_is_letter(word[0]) and _is_letter(word[-1])) for word in words])
-    return np.column_stack(
-        [
-            *(with_words_before(x_W, story_W) for x_W in (length_W, log_frequency_W, length_W * log_frequency_W)),
-            with_words_before(punctuation_W, story_W)[:, :2],
-            position_W,
-            zone_W,
-            np.log(zone_W),
-        ]
-    )
+    of_words = length_W, log_frequency_W, length_W * log_frequency_W
+    predictors = [with_words_before(values_W, story_W) for values_W in of_words]
+    predictors += [with_words_before(punctuation_W, story_W)[:, :2], position_W, zone_W, np.log(zone_W)]
+    return np.column_stack(predictors)
 
 
 def _is_letter(character: str) -> bool:

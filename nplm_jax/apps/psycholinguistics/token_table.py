@@ -122,11 +122,7 @@ def find_groups(vocabulary: Vocabulary, punctuation: str) -> list[np.ndarray]:
 
 
 def correct(
-    statistics: Sequence[LineStatistics],
-    first_W: np.ndarray,
-    last_W: np.ndarray,
-    start_W: np.ndarray,
-    table: TokenTable,
+    lines: Sequence[LineStatistics], first_W: np.ndarray, last_W: np.ndarray, start_W: np.ndarray, table: TokenTable
 ) -> np.ndarray:
     """Returns the corrections to add to log P of the tokens of each word to obtain log P(word), float64, W, nats.
 
@@ -141,7 +137,7 @@ def correct(
     to one. If no space separates two words, there is no correction at their boundary.
 
     Args:
-        statistics: The statistics of each item, with the groups of `find_groups`.
+        lines: The statistics of each item, with the groups of `find_groups`.
         first_W: The index of the first token of each word.
         last_W: The index of the last token of each word.
         start_W: The index of the group of the first token of each word.
@@ -152,7 +148,7 @@ def correct(
         Oh and Schuler, Leading whitespaces of language models' subword vocabulary pose a confound for calculating word
         probabilities, EMNLP 2024.
     """
-    before_GxT = np.concatenate([line.log_groups_GxT1[:, :-1] for line in statistics], axis=1)
-    after_GxT = np.concatenate([line.log_groups_GxT1[:, 1:] for line in statistics], axis=1)
+    before_GxT = np.concatenate([line.log_groups_GxT1[:, :-1] for line in lines], axis=1)
+    after_GxT = np.concatenate([line.log_groups_GxT1[:, 1:] for line in lines], axis=1)
     ends_W = np.where(table.joins_after_W, 0.0, after_GxT[2, last_W])
     return ends_W - np.where(table.joins_before_W, 0.0, before_GxT[start_W, first_W])
