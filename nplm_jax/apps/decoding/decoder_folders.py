@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import shutil
+from collections.abc import Mapping
 from typing import Any
 
 from nplm_jax.apps.decoding.ctc_scores import WordScorer
@@ -53,7 +54,7 @@ def read(folder: pathlib.Path, unigram_encoding: str) -> tuple[Alphabet, WordSco
     return alphabet, WordScorer(kenlm.Model(models[0]), words, *(weights[name] for name in _WEIGHTS))
 
 
-def _read_object(file: pathlib.Path, schema: Schema) -> dict[str, Any]:
+def _read_object(file: pathlib.Path, schema: Mapping[str, Schema]) -> dict[str, Any]:
     """Reads a JSON object. Raises BadInput if it does not match a schema."""
     found = read_json(file)
     if not matches_schema(found, schema):
