@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,20 @@ def check_number(name: str, value: Any, most: float = math.inf) -> None:
     require(is_number and value <= most, name, value, allowed)
 
 
+def check_finite(name: str, value: Any) -> None:
+    """Raises BadInput with the key `name` unless `value` is a finite number."""
+    check_number(name, value)
+    require(math.isfinite(value), name, value, 'must be finite')
+
+
+def check_strings(name: str, values: Any) -> list[str]:
+    """Returns strings as a list. Raises BadInput with the key `name` unless `values` are strings."""
+    is_list = isinstance(values, Iterable) and not isinstance(values, (str, bytes))
+    strings = list(values) if is_list else []
+    require(is_list and all(isinstance(value, str) for value in strings), name, values, 'must be a list of strings')
+    return strings
+
+
 class WordScorer:
     """A language model that scores complete words, with a penalty for partial words that no known word begins with.
 
@@ -41,7 +55,6 @@ class WordScorer:
     alpha: float
     beta: float
     unk_score_offset: float
-    score_boundary: bool
 
     def __init__(
         self,
@@ -54,21 +67,15 @@ class WordScorer:
     ) -> None:
         """See `build_ctcdecoder`; `score_boundary` is its `lm_score_boundary`."""
         self.model = model
-        is_list = unigrams is None or (isinstance(unigrams, Iterable) and not isinstance(unigrams, str))
-        require(is_list, 'unigrams', unigrams, 'must be strings')
-        known_words = list(model.vocabulary if unigrams is None else unigrams)
-        require(all(isinstance(word, str) for word in known_words), 'unigrams', unigrams, 'must be strings')
-        is_exhausted = isinstance(unigrams, Iterable) and not isinstance(unigrams, Collection) and not known_words
+        known_words = check_strings('unigrams', model.vocabulary if unigrams is None else unigrams)
+        is_exhausted = not known_words and isinstance(unigrams, Iterator)
         require(not is_exhausted, 'unigrams', unigrams, 'is an exhausted iterator; pass a list')
         words = {*known_words} - _MARKS
         self._known = sorted(word for word in words if word in model)
         known = bool(self._known) or not words
         require(known, 'unigrams', next(iter(words), ''), 'none of the words is in the vocabulary of the model')
         self.words = frozenset(self._known)
-        for name, value in {'alpha': alpha, 'beta': beta, 'unk_score_offset': unk_score_offset}.items():
-            check_number(name, value)  # `set_weights` ignores None
-        require(score_boundary is not None, 'lm_score_boundary', score_boundary, 'must be True or False')
-        self.set_weights(alpha, beta, unk_score_offset, score_boundary)
+        self.set_weights(score_boundary, alpha=alpha, beta=beta, unk_score_offset=unk_score_offset)
 
     @property
     def order(self) -> int | None:
@@ -80,25 +87,19 @@ class WordScorer:
         """Whether the model is a neural network, evaluated with JAX."""
         return not isinstance(self.model._reader, NgramReader)
 
-    def set_weights(
-        self, alpha: float | None, beta: float | None, unk_score_offset: float | None, boundary: bool | None
-    ) -> None:
-        """Sets the weights that are not None.
+    def set_weights(self, score_boundary: bool, **weights: float) -> None:
+        """Sets `score_boundary` and some of the numbers `alpha`, `beta` and `unk_score_offset`.
 
         Raises:
-            BadInput: A weight is not a finite number, or `boundary` is True and the model has no end-of-sentence token.
+            BadInput: A number is not finite, or `score_boundary` is True and the model has no end-of-sentence token.
         """
-        given = {'alpha': alpha, 'beta': beta, 'unk_score_offset': unk_score_offset}
-        for name, value in given.items():
-            if value is not None:
-                check_number(name, value)
-                require(math.isfinite(value), name, value, 'must be finite')
-                setattr(self, name, float(value))
-        if boundary is not None:
-            require(isinstance(boundary, bool), 'lm_score_boundary', boundary, 'must be True or False')
-            allowed = 'the model has no end-of-sentence token; pass lm_score_boundary=False'
-            require(not boundary or END in self.model, 'lm_score_boundary', boundary, allowed)
-            self.score_boundary = boundary
+        for name, value in weights.items():
+            check_finite(name, value)
+            setattr(self, name, float(value))
+        require(isinstance(score_boundary, bool), 'lm_score_boundary', score_boundary, 'must be True or False')
+        allowed = 'the model has no end-of-sentence token; pass lm_score_boundary=False'
+        require(not score_boundary or END in self.model, 'lm_score_boundary', score_boundary, allowed)
+        self.score_boundary = score_boundary
 
     def get_start_state(self) -> kenlm.State:
         """Returns the state at the beginning of a text."""
@@ -185,14 +186,8 @@ class Hotwords:
         Raises:
             BadInput: `hotwords` is not a list of strings, or `weight` is not a finite number.
         """
-        words = [] if hotwords is None else hotwords
-        is_list = isinstance(words, Iterable) and not isinstance(words, (str, bytes))
-        require(is_list, 'hotwords', hotwords, 'must be a list of strings')
-        phrases = list(words)
-        invalid = [phrase for phrase in phrases if not isinstance(phrase, str)]
-        require(not invalid, 'hotwords', invalid[:1], 'must be strings')
-        check_number('hotword_weight', weight)
-        require(math.isfinite(weight), 'hotword_weight', weight, 'must be finite')
+        phrases = [] if hotwords is None else check_strings('hotwords', hotwords)
+        check_finite('hotword_weight', weight)
         self._weight = weight
         self.words = {word: None for phrase in phrases for word in phrase.split()}
         self.prefix_boosts: dict[str, float] = {}

@@ -15,18 +15,6 @@ import numpy as np
 from nplm_jax.apps.decoding.prefixes import Beams, Limits, Prefixes, Text
 
 
-class Step(NamedTuple):
-    """Back-pointers of a frame.
-
-    Attributes:
-        parent_B: The index of the parent of each hypothesis in the previous frame.
-        label_B: The label of the most probable alignment of each hypothesis in this frame.
-    """
-
-    parent_B: np.ndarray
-    label_B: np.ndarray
-
-
 class Result(NamedTuple):
     """A text found by the search.
 
@@ -57,15 +45,16 @@ def search(log_p_FxN: np.ndarray, prefixes: Prefixes, limits: Limits) -> list[Re
         Distinct texts, best first.
     """
     lm = prefixes.lm
-    beams = Beams(np.zeros(1, np.int64), np.zeros(1, np.int64), np.full(1, prefixes.blank), np.zeros(1), np.zeros(1))
-    steps: list[Step] = []
+    first = np.zeros(1, np.int64)
+    beams = Beams(first, first, np.full(1, prefixes.blank), np.zeros(1), np.zeros(1), first)
+    steps: list[tuple[np.ndarray, np.ndarray]] = []  # the parents and the labels of the hypotheses of each frame
     history = None if lm.order is None else max(1, lm.order - 1)
     for log_p_N in log_p_FxN:
-        beams, step = _advance(prefixes, beams, log_p_N, limits)
+        beams = _advance(prefixes, beams, log_p_N, limits)
         if limits.prune_history and history:
             kept = prefixes.distinct(beams, history)
-            beams, step = Beams(*(x_B[kept] for x_B in beams)), Step(*(x_B[kept] for x_B in step))
-        steps.append(step)
+            beams = Beams(*(x_B[kept] for x_B in beams))
+        steps.append((beams.parent_B, beams.last_B))
     found: dict[Text, tuple[float, float, int]] = {}  # log P of all alignments, log P of the best one, index
     for text, index in prefixes.final_texts(beams):
         total, best, best_index = found.get(text, (-math.inf, -math.inf, 0))
@@ -83,7 +72,7 @@ def search(log_p_FxN: np.ndarray, prefixes: Prefixes, limits: Limits) -> list[Re
     ]
 
 
-def _advance(prefixes: Prefixes, beams: Beams, log_p_N: np.ndarray, limits: Limits) -> tuple[Beams, Step]:
+def _advance(prefixes: Prefixes, beams: Beams, log_p_N: np.ndarray, limits: Limits) -> Beams:
     """Extends the hypotheses by one frame."""
     parent_C, label_C, text_C, part_C = prefixes.extend(beams, log_p_N, limits)
     logit_C, path_C = (x_B[parent_C] + log_p_N[label_C] for x_B in (beams.logit_B, beams.path_B))
@@ -102,8 +91,7 @@ def _advance(prefixes: Prefixes, beams: Beams, log_p_N: np.ndarray, limits: Limi
             kept = np.union1d(kept, _boosted(score_G, boosted_G, limits))
         kept = kept[np.argsort(-total_G[kept], kind='stable')]
     best_B = best_G[kept]
-    label_B = label_C[best_B]
-    return Beams(text_G[kept], part_G[kept], label_B, logit_G[kept], path_C[best_B]), Step(parent_C[best_B], label_B)
+    return Beams(text_G[kept], part_G[kept], label_C[best_B], logit_G[kept], path_C[best_B], parent_C[best_B])
 
 
 def _boosted(score_G: np.ndarray, boosted_G: np.ndarray, limits: Limits) -> list[int]:
@@ -131,10 +119,9 @@ def _boosted(score_G: np.ndarray, boosted_G: np.ndarray, limits: Limits) -> list
     return [index for count, index in sorted(better)[: limits.beam_width] if count < limits.beam_width]
 
 
-def _paths(steps: Sequence[Step], indices_S: np.ndarray) -> np.ndarray:
+def _paths(steps: Sequence[tuple[np.ndarray, np.ndarray]], indices_S: np.ndarray) -> np.ndarray:
     """Returns the labels of the alignments that end in these hypotheses, F x S."""
     path_FxS = np.empty((len(steps), len(indices_S)), np.int64)
-    for frame in range(len(steps) - 1, -1, -1):
-        parent_B, label_B = steps[frame]
-        path_FxS[frame], indices_S = label_B[indices_S], parent_B[indices_S]
+    for path_S, (parent_B, label_B) in zip(path_FxS[::-1], reversed(steps)):
+        path_S[:], indices_S = label_B[indices_S], parent_B[indices_S]
     return path_FxS

@@ -149,8 +149,10 @@ class BeamSearchDecoderCTC:
         Raises:
             BadInput: A number is not finite, or the model has no end-of-sentence token to score.
         """
-        if self._language_model:
-            self._language_model.set_weights(alpha, beta, unk_score_offset, lm_score_boundary)
+        if lm := self._language_model:
+            given = {'alpha': alpha, 'beta': beta, 'unk_score_offset': unk_score_offset}
+            boundary = lm.score_boundary if lm_score_boundary is None else lm_score_boundary
+            lm.set_weights(boundary, **{name: value for name, value in given.items() if value is not None})
 
     def decode(
         self,
@@ -164,7 +166,8 @@ class BeamSearchDecoderCTC:
     ) -> str:
         """Returns the best text: the first result of `decode_beams` with `prune_history=True`."""
         limits = Limits(beam_width, beam_prune_logp, token_min_logp, True)
-        return ' '.join(self._search(logits, limits, hotwords, hotword_weight, lm_start_state)[0].text.words())
+        best = self._search(logits, limits, Hotwords(hotwords, hotword_weight), lm_start_state)[0]
+        return ' '.join(best.text.words())
 
     def decode_beams(
         self,
@@ -201,7 +204,7 @@ class BeamSearchDecoderCTC:
         """
         limits = Limits(beam_width, beam_prune_logp, token_min_logp, prune_history)
         beams, labels = [], self._alphabet.parsed_labels()
-        for result in self._search(logits, limits, hotwords, hotword_weight, lm_start_state):
+        for result in self._search(logits, limits, Hotwords(hotwords, hotword_weight), lm_start_state):
             words = result.text.words()
             frames = list(zip(words, word_frames(result.path, labels)))
             beams.append(OutputBeam(' '.join(words), result.text.state, frames, result.logit_score, result.score))
@@ -223,8 +226,7 @@ class BeamSearchDecoderCTC:
         return self._map(pool, functools.partial(self._batch_beams, **options), logits_list)
 
     def _batch_beams(self, logits: np.ndarray, **options: Any) -> list[BatchBeam]:
-        beams = self.decode_beams(logits, **options)
-        return [BatchBeam(beam.text, *beam[2:]) for beam in beams]
+        return [BatchBeam(beam.text, *beam[2:]) for beam in self.decode_beams(logits, **options)]
 
     def _map(self, pool: Any, decode: Any, logits_list: Iterable[np.ndarray]) -> list[Any]:
         lm, context = self._language_model, getattr(pool, '_ctx', None) or getattr(pool, '_mp_context', None)
@@ -234,24 +236,17 @@ class BeamSearchDecoderCTC:
         return list(pool.map(decode, logits_list))
 
     def _search(
-        self,
-        logits: np.ndarray,
-        limits: Limits,
-        hotwords: Iterable[str] | None,
-        hotword_weight: float,
-        state: kenlm.State | None,
+        self, logits: np.ndarray, limits: Limits, hotwords: Hotwords, state: kenlm.State | None
     ) -> list[Result]:
         """Validates the arguments of `decode` and `decode_beams`, and searches."""
         limits.check()
         lm, allowed = self._language_model, 'must be None or, with a model, the last_lm_state of a result'
         require(state is None or (lm is not None and isinstance(state, kenlm.State)), 'lm_start_state', state, allowed)
-        words = Hotwords(hotwords, hotword_weight)
-        if unspellable := self._alphabet.unspellable(words.words):
+        if unspellable := self._alphabet.unspellable(hotwords.words):
             warnings.warn(f'hotwords={unspellable}: ignored, because the labels cannot spell them', stacklevel=3)
         log_p_FxN = log_probabilities(logits, len(self._alphabet.labels))
-        scorer = lm or WordCounter()
-        begin = scorer.get_start_state() if state is None else state
-        return search(log_p_FxN, SpelledPrefixes(self._alphabet.parsed_labels(), scorer, words, begin), limits)
+        prefixes = SpelledPrefixes(self._alphabet.parsed_labels(), lm or WordCounter(), hotwords, state)
+        return search(log_p_FxN, prefixes, limits)
 
 
 def build_ctcdecoder(
@@ -293,8 +288,7 @@ def build_ctcdecoder(
     lm = WordScorer(model, unigrams, alpha, beta, unk_score_offset, lm_score_boundary)
     characters = {*''.join(alphabet.labels)}
     can_spell = not lm.words or any(characters.issuperset(word) for word in lm.words)
-    allowed = (
-        f'cannot spell any word of the model, such as {min(lm.words, default="")!r}; do upper and lower case match?'
-    )
+    example = min(lm.words, default='')
+    allowed = f'cannot spell any word of the model, such as {example!r}; do upper and lower case match?'
     require(can_spell, 'labels', labels, allowed)
     return BeamSearchDecoderCTC(alphabet, lm)

@@ -23,7 +23,7 @@ import numpy as np
 import tqdm
 
 from nplm_jax.apps.decoding import decoder
-from nplm_jax.apps.decoding.frames import log_probabilities
+from nplm_jax.apps.decoding.frames import check_sums, log_probabilities
 from nplm_jax.cli.outputs import print_or_write
 from nplm_jax.cli.parser import Parser
 from nplm_jax.data.stream import RARE
@@ -37,6 +37,7 @@ from nplm_jax.utils.untrusted import open_regular, read_lines
 
 _MAX_UTTERANCES = 100_000
 _TOLERANCE = 0.05  # of the sum of the probabilities of a frame; allows rounding to bfloat16
+_EXPECTED = 'expected natural log-probabilities (log_softmax), frames x labels'
 _SILENCE = '|'
 _ROUNDS = 2  # of --tune: tune on the results of the search, then search again
 
@@ -155,28 +156,14 @@ def read_emissions(flags: argparse.Namespace, num_labels: int) -> dict[str, np.n
                     array = np.lib.format.read_array(member, allow_pickle=False)
                 except (ValueError, TypeError, MemoryError, SyntaxError, tokenize.TokenError) as error:
                     raise BadInput(name, f'{utterance!r} cannot be read ({first_line(error)})') from None
-            _check_frames(f'--emissions: {utterance}', array, num_labels)
-            arrays[utterance] = log_probabilities(array, num_labels, f'--emissions: {utterance}')
+            key, is_float = f'--emissions: {utterance}', array.dtype.kind == 'f' and array.size > 0
+            require(is_float, key, f'{array.dtype} {array.shape}', 'must be a float array, frames x labels')
+            arrays[utterance] = log_probabilities(array, num_labels, key)
+            # Logits, padding and transposed arrays would be decoded into wrong words without a warning.
+            with np.errstate(over='ignore'):
+                check_sums(key, np.exp(array.astype(np.float64)), _TOLERANCE, _EXPECTED)
     require(bool(arrays), '--emissions', flags.emissions, 'contains no utterances')
     return arrays
-
-
-def _check_frames(name: str, emissions_FxN: np.ndarray, num_labels: int) -> None:
-    """Raises BadInput unless each frame has log-probabilities of all labels.
-
-    Without this check, logits, padding and transposed arrays would be decoded into wrong words without a warning.
-    """
-    shape = emissions_FxN.shape
-    is_matrix = emissions_FxN.ndim == 2 and emissions_FxN.dtype.kind == 'f' and len(emissions_FxN) > 0
-    require(is_matrix, name, f'{emissions_FxN.dtype} {shape}', 'must be a float array, frames x labels')
-    transposed = '; is the array transposed?' if len(emissions_FxN) == num_labels else ''
-    require(shape[1] == num_labels, name, shape, f'must have {num_labels} columns, one per label{transposed}')
-    with np.errstate(over='ignore', invalid='ignore'):
-        sums_F = np.exp(emissions_FxN.astype(np.float64)).sum(axis=1)
-    if (wrong_F := ~(np.abs(sums_F - 1) <= _TOLERANCE)).any():  # or NaN
-        frame = int(wrong_F.argmax())
-        problem = f'the probabilities of frame {frame} sum to {sums_F[frame]:.4g}, not to 1{transposed}'
-        raise BadInput(name, f'{problem}; expected natural log-probabilities (log_softmax)', value=shape)
 
 
 def read_references(flags: argparse.Namespace, utterances: dict[str, np.ndarray]) -> dict[str, list[str]]:

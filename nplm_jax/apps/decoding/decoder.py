@@ -16,7 +16,8 @@ Dims: F frames, N tokens, A hypotheses of all lists.
 """
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+import functools
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,8 @@ class Hypothesis:
 class Decoder:
     """A CTC beam search decoder with an optional language model and lexicon."""
 
+    _prefixes: Callable[[], Prefixes]  # creates the empty prefix table of a search
+
     def __init__(
         self,
         model: kenlm.Model | LoadedModel | None,
@@ -103,22 +106,24 @@ class Decoder:
         require(len(indices) == len(tokens), 'tokens', len(tokens), 'must be distinct')
         require(blank in indices, 'blank', blank, 'must be one of the tokens')
         require(model is None or END in model, 'model', model, 'has no end-of-sentence token')
+        self._num_tokens = len(tokens)
         self._limits = Limits(beam_width, beam_prune_logp, token_min_logp, prune_history=lexicon is None)
         self._limits.check()
-        self._lm: Scorer = WordCounter(weights.word_score)
+        lm: Scorer = WordCounter(weights.word_score)
         if model is not None:
             options: dict[str, Any] = {} if lexicon is None else {'unigrams': [], 'unk_score_offset': 0.0}
-            self._lm = WordScorer(model, alpha=weights.lm_weight, beta=weights.word_score, **options)
-        self._blank, self._num_tokens, self._trie = indices[blank], len(tokens), None
+            lm = WordScorer(model, alpha=weights.lm_weight, beta=weights.word_score, **options)
         if lexicon is None:
             marks = {blank: '', silence: ' '}
-            self._labels = Alphabet.build_alphabet(marks.get(token, token) for token in tokens).parsed_labels()
+            labels = Alphabet.build_alphabet(marks.get(token, token) for token in tokens).parsed_labels()
+            self._prefixes = functools.partial(SpelledPrefixes, labels, lm, Hotwords())
             return
         require(silence in indices, 'silence', silence, 'must be one of the tokens')
         require(bool(lexicon), 'lexicon', '', 'must contain a word')
         known_word = model is None or any(word in model for word in lexicon)
         require(known_word, 'lexicon', next(iter(lexicon)), 'none of its words is in the vocabulary of the model')
-        self._trie = Trie(lexicon, indices, indices[silence], self._lm)
+        trie = Trie(lexicon, indices, indices[silence], lm)
+        self._prefixes = functools.partial(LexiconPrefixes, trie, lm, Hotwords(), indices[blank], len(tokens))
 
     def decode(self, emissions_FxN: np.ndarray) -> list[Hypothesis]:
         """Decodes an utterance.
@@ -135,11 +140,6 @@ class Decoder:
         """
         results = search(log_probabilities(emissions_FxN, self._num_tokens), self._prefixes(), self._limits)
         return [Hypothesis(tuple(r.text.words()), r.score, r.logit_score, r.log_p) for r in results]
-
-    def _prefixes(self) -> Prefixes:
-        if self._trie:
-            return LexiconPrefixes(self._trie, self._lm, Hotwords(), self._blank, self._num_tokens)
-        return SpelledPrefixes(self._labels, self._lm, Hotwords(), self._lm.get_start_state())
 
 
 def tune(lists: Sequence[Sequence[Hypothesis]], references: Sequence[Sequence[str]]) -> tuple[Weights, float]:

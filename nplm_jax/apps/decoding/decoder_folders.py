@@ -5,13 +5,15 @@ import json
 import os
 import pathlib
 import shutil
+from collections.abc import Mapping
 from typing import Any
 
 from nplm_jax.apps.decoding.ctc_scores import WordScorer
 from nplm_jax.apps.decoding.labels import Alphabet
 from nplm_jax.kenlm import model as kenlm
-from nplm_jax.utils.errors import BadInput, first_line, require
+from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import write_atomically
+from nplm_jax.utils.untrusted import Schema, matches_schema, read_json
 
 ALPHABET, LANGUAGE_MODEL = 'alphabet.json', 'language_model'
 _UNIGRAMS, _ATTRS = 'unigrams.txt', 'attrs.json'  # files of language_model/
@@ -39,11 +41,12 @@ def write(folder: pathlib.Path, alphabet: Alphabet, lm: WordScorer | None) -> No
 
 def read(folder: pathlib.Path, unigram_encoding: str) -> tuple[Alphabet, WordScorer | None]:
     """Loads the labels and the language model of a decoder. Raises BadInput if a file is missing or damaged."""
-    alphabet = Alphabet(**_read_object(folder / ALPHABET, {'labels': list, 'is_bpe': bool}))
+    given = _read_object(folder / ALPHABET, {'labels': (list,), 'is_bpe': (bool,)})
+    alphabet = Alphabet(given['labels'], given['is_bpe'])
     target = folder / LANGUAGE_MODEL
     if not target.is_dir():
         return alphabet, None
-    weights = _read_object(target / _ATTRS, dict.fromkeys(_WEIGHTS, object))
+    weights = _read_object(target / _ATTRS, dict.fromkeys(_WEIGHTS, (int, float, bool)))
     models = [path for path in target.iterdir() if path.name not in (_UNIGRAMS, _ATTRS)]
     require(len(models) == 1, 'filepath', str(target), 'must contain one model, besides unigrams.txt and attrs.json')
     unigrams = target / _UNIGRAMS
@@ -51,13 +54,9 @@ def read(folder: pathlib.Path, unigram_encoding: str) -> tuple[Alphabet, WordSco
     return alphabet, WordScorer(kenlm.Model(models[0]), words, *(weights[name] for name in _WEIGHTS))
 
 
-def _read_object(file: pathlib.Path, types: dict[str, type]) -> dict[str, Any]:
-    """Reads a JSON object. Raises BadInput if its keys or types differ from `types`."""
-    try:
-        read = json.loads(file.read_bytes())
-    except (OSError, ValueError) as error:
-        raise BadInput(str(file), f'cannot be read ({first_line(error)})') from None
-    is_object = isinstance(read, dict) and read.keys() == types.keys()
-    if not is_object or not all(isinstance(read[name], kind) for name, kind in types.items()):
-        raise BadInput(str(file), f'must have the keys {", ".join(types)}')
-    return read
+def _read_object(file: pathlib.Path, schema: Mapping[str, Schema]) -> dict[str, Any]:
+    """Reads a JSON object. Raises BadInput if it does not match a schema."""
+    found = read_json(file)
+    if not matches_schema(found, schema):
+        raise BadInput(str(file), f'must have the keys {", ".join(schema)}')
+    return found

@@ -35,7 +35,9 @@ def log_probabilities(logits: np.ndarray, num_labels: int, name: str = 'logits')
         raise BadInput(name, 'must be numbers, frames x labels') from None
     shape = values_FxN.shape
     require(len(shape) == 2, name, shape, f'must have two dimensions, frames x {num_labels} labels')
-    require(shape[1] == num_labels, name, shape, f'must have {num_labels} columns, one per label including the blank')
+    transposed = '; is the array transposed?' if shape[0] == num_labels else ''
+    allowed = f'must have {num_labels} columns, one per label including the blank{transposed}'
+    require(shape[1] == num_labels, name, shape, allowed)
     finite = bool((values_FxN < np.inf).all() and (values_FxN > -np.inf).any(axis=1).all())
     require(finite, name, shape, 'must not contain NaN or infinity, nor a frame with only -infinity')
     if ((values_FxN >= 0) & (values_FxN <= 1 + _ROUNDING)).all():
@@ -51,11 +53,15 @@ def _log_of_probabilities(p_FxN: np.ndarray, name: str) -> np.ndarray:
     N / 510 in uint8 (multiples of 1 / 255). For large N the tolerance is limited, because such a deviation would rather
     indicate missing labels.
     """
-    sums_Fx1 = p_FxN.sum(axis=1, keepdims=True)
-    tolerance = max(_ROUNDING, min(p_FxN.shape[1] / 510, _MAX_MISSING))
-    if (wrong_F := np.abs(sums_Fx1[:, 0] - 1) > tolerance).any():
+    advice = 'values in [0, 1] are probabilities; remove padding, or pass log-probabilities'
+    check_sums(name, p_FxN, max(_ROUNDING, min(p_FxN.shape[1] / 510, _MAX_MISSING)), advice)
+    return np.log(np.clip(p_FxN / p_FxN.sum(axis=1, keepdims=True), _MIN_P, 1))
+
+
+def check_sums(name: str, p_FxN: np.ndarray, tolerance: float, advice: str) -> None:
+    """Raises BadInput with the key `name` if the probabilities of a frame do not sum to one."""
+    sums_F = p_FxN.sum(axis=1)
+    if (wrong_F := np.abs(sums_F - 1) > tolerance).any():
         frame = int(wrong_F.argmax())
-        problem = f'frame {frame} sums to {sums_Fx1[frame, 0]:.4g}; values in [0, 1] are probabilities, '
-        problem += 'which must sum to 1 in each frame; remove padding, or pass log-probabilities'
+        problem = f'frame {frame} sums to {sums_F[frame]:.4g}, but the probabilities of a frame must sum to 1; {advice}'
         raise BadInput(name, problem, value=p_FxN.shape)
-    return np.log(np.clip(p_FxN / sums_Fx1, _MIN_P, 1))

@@ -65,10 +65,8 @@ class Alphabet:
         marked = any(label.startswith(INSIDE) for label in given)
         read = [_to_begin_mark(label) if marked else label for label in given]
         unknown = BEGIN + UNK_TOKEN + BEGIN if is_bpe else UNK_TOKEN
-        read = [
-            '' if BLANK_TOKEN_PTN.fullmatch(label) else unknown if UNK_TOKEN_PTN.fullmatch(label) else label
-            for label in read
-        ]
+        for pattern, meant in ((BLANK_TOKEN_PTN, ''), (UNK_TOKEN_PTN, unknown)):
+            read = [meant if pattern.fullmatch(label) else label for label in read]
         if not is_bpe:
             for mark, meant in (('|', ' '), ('_', '')):
                 read = [meant if label == mark and meant not in read else label for label in read]

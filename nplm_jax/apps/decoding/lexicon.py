@@ -76,7 +76,7 @@ class LexiconPrefixes(Prefixes):
 
     def __init__(self, trie: Trie, lm: Scorer, hotwords: Hotwords, blank: int, num_labels: int) -> None:
         """Creates the table; see `Prefixes`."""
-        super().__init__(lm, hotwords, lm.get_start_state(), blank, num_labels)
+        super().__init__(lm, hotwords, None, blank, num_labels)
         self._trie = trie
         self.part_scores = lm.alpha * trie.look_ahead_M
         self.part_bonuses = np.zeros_like(self.part_scores)
@@ -112,9 +112,8 @@ class LexiconPrefixes(Prefixes):
         text_D, at_D = np.array(self.complete_all(words_D), np.int64), np.array(index_D, np.int64)
         inner = np.flatnonzero(trie.starts_M[part_A] < trie.starts_M[part_A + 1])
         parent_C = np.concatenate([indices_B, last, parent_A[inner], parent_A[at_D]])
-        label_C = np.concatenate(
-            [np.full(len(indices_B), self.blank), beams.last_B[last], label_A[inner], label_A[at_D]]
-        )
+        blank_B = np.full(len(indices_B), self.blank)
+        label_C = np.concatenate([blank_B, beams.last_B[last], label_A[inner], label_A[at_D]])
         text_C = np.concatenate([beams.text_B[parent_C[: len(parent_C) - len(at_D)]], text_D])
         part_C = np.concatenate([beams.part_B, beams.part_B[last], part_A[inner], np.zeros(len(at_D), np.int64)])
         return Candidates(parent_C, label_C, text_C, part_C)

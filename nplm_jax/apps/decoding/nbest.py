@@ -12,14 +12,12 @@ import dataclasses
 import math
 import pathlib
 import re
-import sys
 from collections.abc import Sequence
 from typing import Self
 
 import numpy as np
 
 from nplm_jax.apps.decoding import reranking
-from nplm_jax.reporting.text import to_json
 from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand
 from nplm_jax.utils.untrusted import finite_numbers, read_lines
@@ -100,8 +98,9 @@ def read(flags: argparse.Namespace, lines: Sequence[str], weights: Weights) -> l
     files = [expand('--score_files', name) for name in flags.score_files.split(',') if name]
     if flags.format == 'moses':
         require(not files, '--score_files', flags.score_files, 'requires --format=kaldi')
-        num_scores = len(_score_texts(_split_moses(lines[0])) if flags.tune else weights.scores)
-        alternatives = [_parse_moses(number, line, num_scores) for number, line in enumerate(lines, start=1)]
+        rows = [_SEPARATOR.split(line.strip(_BLANKS)) for line in lines]
+        num_scores = len(_score_texts(rows[0]) if flags.tune else weights.scores)
+        alternatives = [_parse_moses(number, fields, num_scores) for number, fields in enumerate(rows, start=1)]
     else:
         fit = bool(flags.tune) or len(weights.scores) == len(files)
         require(fit, '--score_weights', flags.score_weights, f'must be {len(files)} numbers, one per score file')
@@ -110,19 +109,13 @@ def read(flags: argparse.Namespace, lines: Sequence[str], weights: Weights) -> l
     return _with_references(flags, alternatives) if flags.tune else alternatives
 
 
-def _split_moses(line: str) -> list[str]:
-    """Splits a line in Moses format into fields, without the spaces around them."""
-    return _SEPARATOR.split(line.strip(_BLANKS))
-
-
 def _score_texts(fields: Sequence[str]) -> list[str]:
     """Returns the numbers in the third field of a Moses line, without names such as `LM0=`."""
     return [text for text in (fields[2].split() if len(fields) > 2 else []) if not text.endswith('=')]
 
 
-def _parse_moses(number: int, line: str, num_scores: int) -> Alternative:
-    """Parses a line in Moses format. Ignores the third field if `num_scores` is 0."""
-    fields = _split_moses(line)
+def _parse_moses(number: int, fields: Sequence[str], num_scores: int) -> Alternative:
+    """Parses the fields of a line in Moses format. Ignores the third field if `num_scores` is 0."""
     if len(fields) < 2 or not fields[0]:
         raise BadInput(f'stdin:{number}', f'expected id{SEPARATOR}words')
     numbers = 'a number' if num_scores == 1 else f'{num_scores} numbers'
@@ -175,33 +168,6 @@ def _with_references(flags: argparse.Namespace, alternatives: Sequence[Alternati
     found = [dataclasses.replace(a, reference=references[a.fields[0]]) for a in alternatives]
     require(any(a.reference for a in found), '--tune', flags.tune, 'has no words; the error rate is undefined')
     return found
-
-
-def show(
-    flags: argparse.Namespace, alternatives: Sequence[Alternative], log10_p: Sequence[float], weights: Weights
-) -> str:
-    """Re-ranks the alternatives; with --tune, tunes the weights and prints the word error rates to stderr.
-
-    Args:
-        flags: The flags of `nplm rescore`.
-        alternatives: The alternatives.
-        log10_p: Log10 P of each alternative by the model.
-        weights: The weights of the totals; unused with --tune.
-
-    Returns:
-        The re-ranked alternatives or, with --tune, the weights, in the format given by the flags.
-    """
-    if not flags.tune:
-        ranked = rank(alternatives, log10_p, weights)
-        if flags.json:
-            return to_json({'alternatives': list(map(to_dict, ranked))})
-        return to_text(ranked, flags.format, weights)
-    tuned, errors = tune(alternatives, log10_p)
-    if flags.json:
-        return to_json({**dataclasses.asdict(tuned), 'errors': errors})
-    gains = ', '.join(f'{error:.4f} {choice}' for choice, error in errors.items())
-    print(f'word error rate: {gains}', file=sys.stderr)
-    return tuned.to_flags()
 
 
 def tune(alternatives: Sequence[Alternative], log10_p: Sequence[float]) -> tuple[Weights, dict[str, float]]:

@@ -39,9 +39,10 @@ class Beams(NamedTuple):
     Attributes:
         text_B: The index of the text of each hypothesis, int64.
         part_B: The index of its partial word, int64.
-        last_B: Its label in the last frame.
+        last_B: Its label in the last frame, on its most probable alignment.
         logit_B: The log-probability of all its alignments, nats.
         path_B: The log-probability of its most probable alignment, nats.
+        parent_B: The index of its parent among the hypotheses of the previous frame.
     """
 
     text_B: np.ndarray
@@ -49,6 +50,7 @@ class Beams(NamedTuple):
     last_B: np.ndarray
     logit_B: np.ndarray
     path_B: np.ndarray
+    parent_B: np.ndarray
 
 
 class Candidates(NamedTuple):
@@ -121,7 +123,7 @@ class Prefixes(abc.ABC):
 
     def __init__(self, lm: Scorer, hotwords: Hotwords, state: Any, blank: int, num_labels: int) -> None:
         self.lm, self.hotwords, self.blank, self.num_labels = lm, hotwords, blank, num_labels
-        self.texts = [Text(0, None, '', 0.0, 0.0, 0.0, state)]
+        self.texts = [Text(0, None, '', 0.0, 0.0, 0.0, lm.get_start_state() if state is None else state)]
         self.text_scores, self.text_bonuses = array.array('d', [0.0]), array.array('d', [0.0])
 
     @abc.abstractmethod

@@ -19,11 +19,14 @@ of id N; in Kaldi format, a line is `UTTERANCE words`. Report results on lists o
 """
 
 import argparse
+import dataclasses
+import sys
 
 from nplm_jax.apps.decoding import nbest
 from nplm_jax.cli.outputs import print_or_write
 from nplm_jax.cli.parser import TEXT_START, Parser
 from nplm_jax.cli.score import read_stdin, score_texts
+from nplm_jax.reporting.text import to_json
 from nplm_jax.runs.command_models import check_models, load_models
 
 
@@ -54,4 +57,13 @@ def main(flags: argparse.Namespace) -> None:
     models = load_models(flags.runs, flags.weights)
     _, lines = score_texts(models, [a.words for a in alternatives], flags)
     log10_p = [float(line.log10_p_T.sum()) for line in lines]
-    print_or_write(flags, nbest.show(flags, alternatives, log10_p, weights))
+    if flags.tune:
+        tuned, errors = nbest.tune(alternatives, log10_p)
+        results, text = {**dataclasses.asdict(tuned), 'errors': errors}, tuned.to_flags()
+        if not flags.json:
+            gains = ', '.join(f'{error:.4f} {choice}' for choice, error in errors.items())
+            print(f'word error rate: {gains}', file=sys.stderr)
+    else:
+        ranked = nbest.rank(alternatives, log10_p, weights)
+        results, text = {'alternatives': [*map(nbest.to_dict, ranked)]}, nbest.to_text(ranked, flags.format, weights)
+    print_or_write(flags, to_json(results) if flags.json else text)

@@ -28,14 +28,14 @@ class SpelledPrefixes(Prefixes):
     part_scores: array.array[float]
     part_bonuses: array.array[float]
 
-    def __init__(self, labels: Sequence[Label], lm: Scorer, hotwords: Hotwords, state: Any) -> None:
+    def __init__(self, labels: Sequence[Label], lm: Scorer, hotwords: Hotwords, state: Any = None) -> None:
         """Creates the table.
 
         Args:
             labels: The effect of each label.
             lm: The scorer of words.
             hotwords: The hotwords.
-            state: The state of the language model before the text.
+            state: The state of the language model before the text; None at the beginning of a text.
         """
         blank = next(i for i, label in enumerate(labels) if label.is_blank)
         super().__init__(lm, hotwords, state, blank, len(labels))

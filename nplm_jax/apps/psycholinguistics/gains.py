@@ -88,15 +88,10 @@ def make_baseline(
     """
     position_W, _, _ = sentence_positions(words, story_W)
     punctuation_W = np.array([not (_is_letter(word[0]) and _is_letter(word[-1])) for word in words])
-    return np.column_stack(
-        [
-            *(with_words_before(x_W, story_W) for x_W in (length_W, log_frequency_W, length_W * log_frequency_W)),
-            with_words_before(punctuation_W, story_W)[:, :2],
-            position_W,
-            zone_W,
-            np.log(zone_W),
-        ]
-    )
+    of_words = length_W, log_frequency_W, length_W * log_frequency_W
+    predictors = [with_words_before(values_W, story_W) for values_W in of_words]
+    predictors += [with_words_before(punctuation_W, story_W)[:, :2], position_W, zone_W, np.log(zone_W)]
+    return np.column_stack(predictors)
 
 
 def _is_letter(character: str) -> bool:
@@ -153,19 +148,16 @@ def gain(
     return Gain(np.bincount(unit_W, log_p_W), np.bincount(unit_W))
 
 
-def held_out(
-    times_W: np.ndarray, story_W: np.ndarray, columns_WxC: np.ndarray, fold_W: np.ndarray | None = None
-) -> np.ndarray:
+def held_out(times_W: np.ndarray, story_W: np.ndarray, columns_WxC: np.ndarray, fold_W: np.ndarray) -> np.ndarray:
     """Returns the log-likelihood of each time (nats) under the regression fitted to the other folds.
 
     Args:
         times_W: The reading times, or their logarithms.
         story_W: The story of each word; the mean of each story is subtracted.
         columns_WxC: The predictors.
-        fold_W: The fold of each word; default: the story.
+        fold_W: The fold of each word.
     """
     times_W, columns_WxC = centre(times_W, story_W), centre(columns_WxC, story_W)
-    fold_W = story_W if fold_W is None else fold_W
     log_p_W = np.empty(len(times_W))
     for fold in np.unique(fold_W):
         is_left_out = fold_W == fold

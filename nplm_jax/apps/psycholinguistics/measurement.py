@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from nplm_jax.apps.psycholinguistics import stimuli as stimuli_lib
-from nplm_jax.apps.psycholinguistics import tables, word_probability
+from nplm_jax.apps.psycholinguistics import tables, token_table
 from nplm_jax.apps.psycholinguistics.next_word_statistics import LineStatistics, next_word_statistics
 from nplm_jax.apps.psycholinguistics.stimuli import Stimuli, strip_punctuation
 from nplm_jax.apps.psycholinguistics.token_table import TokenTable
@@ -58,7 +58,7 @@ class Options:
             not.
         spillover: The number of preceding words whose columns are repeated beside each word.
         word_probability: For models of subwords, characters or bytes: `corrected` for P(word), `sum` for P(tokens); see
-            `word_probability.correct`.
+            `token_table.correct`.
     """
 
     punctuation: str = 'attached'
@@ -123,17 +123,19 @@ def measure(
     starts = [' '.join(vocabulary.show(context)) for context in contexts]
     columns['starts_after'] = [start for start, rows in zip(starts, stimuli.items) for _ in rows]
     is_sum = not vocabulary.tokenizer.is_lossless or options.word_probability == 'sum'
-    groups = [] if is_sum else word_probability.find_groups(vocabulary, options.punctuation)
-    log_spellings_T: np.ndarray | None = None
+    groups = [] if is_sum else token_table.find_groups(vocabulary, options.punctuation)
+    log_spellings_T = np.zeros(len(table.tokens_T))
+    if spelling is not None:
+        model = next(iter(models.values())).model  # any of them: spellings do not depend on the context
+        log_spellings_T = OpenVocabulary(model, vocabulary, spelling).log_spellings(table.tokens_T)
     keys = [(prefix.tobytes(), line.tobytes()) for prefix, line in zip(prefixes, lines)]
     texts = dict(zip(keys, zip(lines, prefixes)))  # an item with several readers is measured once
     read = functools.partial(next_word_statistics, vocabulary_size=len(vocabulary), groups=groups)
-    for name, model in ((name, loaded.model) for name, loaded in models.items()):
-        found = dict(zip(texts, remote_scoring.map_lines(model, read, *map(list, zip(*texts.values())))))
+    for name, loaded in models.items():
+        found = dict(zip(texts, remote_scoring.map_lines(loaded.model, read, *map(list, zip(*texts.values())))))
         statistics = [LineStatistics(*found[key]) for key in keys]
-        if spelling is not None and log_spellings_T is None:
-            log_spellings_T = OpenVocabulary(model, vocabulary, spelling).log_spellings(table.tokens_T)
-        columns |= _measure_words(name, statistics, table, log_spellings_T, groups)
+        measured = _measure_words(statistics, table, log_spellings_T, groups)
+        columns |= {f'{key}_{name}': values_W.tolist() for key, values_W in zip(MODEL_COLUMNS, measured)}
     for key, distance in _spillover(models, options):
         columns[f'{key}_prev{distance}'] = stimuli_lib.shift(columns[key], stimuli.item_W, distance).tolist()
     return columns
@@ -227,59 +229,46 @@ def _describe_words(
     stimuli: Stimuli, table: TokenTable, vocabulary: Vocabulary, options: Options, is_spelled: bool
 ) -> dict[str, list[Any]]:
     """Returns the columns that do not depend on the models."""
-    num_words, words_T = len(stimuli.words), table.words_T
-    sizes_W = np.bincount(words_T, minlength=num_words)
+    sizes_W = np.bincount(table.words_T)
     tokens = np.split(np.array(table.tokens_T, object), np.cumsum(sizes_W)[:-1])
     log_f_V = log_frequencies(vocabulary.counts)
     unseen = log_f_V[RARE_ID] + math.log(0.5 / (vocabulary.counts[RARE_ID] + 0.5))
     log_f_T = np.where(table.ids_T == RARE_ID, unseen, log_f_V[table.ids_T])
-    rare_T = (table.ids_T == RARE_ID) & table.counted_T
-    is_known_W = np.bincount(words_T[rare_T], minlength=num_words) == 0
+    is_known_W = _sum_by_word(table.ids_T == RARE_ID, table.words_T, table.counted_T) == 0
     is_lossless = vocabulary.tokenizer.is_lossless  # its vocabulary has no word counts
     has_counts = not is_lossless and any(vocabulary.counts)  # the vocabulary of an ARPA file has no counts
     scored = options.word_probability if is_lossless else 'word'
     is_attached = options.punctuation == 'attached'
-    log_f_W = _sum_by_word(log_f_T, words_T, table.is_head_T, num_words)
+    log_f_W = _sum_by_word(log_f_T, table.words_T, table.is_head_T)
     return {
         'tokens': [' '.join(vocabulary.show(word_tokens)) for word_tokens in tokens],
         'num_tokens': sizes_W.tolist(),
         'length': [len(word.strip() if is_attached else strip_punctuation(word)) for word in stimuli.words],
-        'log_frequency': (log_f_W if has_counts else np.full(num_words, math.nan)).tolist(),
+        'log_frequency': (log_f_W if has_counts else np.full(len(sizes_W), math.nan)).tolist(),
         'in_vocabulary': is_known_W.tolist(),
         'scored_as': [scored if known else 'spelled' if is_spelled else RARE for known in is_known_W.tolist()],
     }
 
 
-def _sum_by_word(values_T: np.ndarray, words_T: np.ndarray, mask_T: np.ndarray, num_words: int) -> np.ndarray:
-    return np.bincount(words_T[mask_T], values_T[mask_T], minlength=num_words)
+def _sum_by_word(values_T: np.ndarray, words_T: np.ndarray, mask_T: np.ndarray) -> np.ndarray:
+    return np.bincount(words_T[mask_T], values_T[mask_T])
 
 
 def _measure_words(
-    name: str,
-    statistics: Sequence[LineStatistics],
-    table: TokenTable,
-    log_spellings_T: np.ndarray | None,
-    groups: Sequence[np.ndarray],
-) -> dict[str, list[Any]]:
-    """Returns the columns of a model from the statistics of each item."""
+    statistics: Sequence[LineStatistics], table: TokenTable, log_spellings_T: np.ndarray, groups: Sequence[np.ndarray]
+) -> tuple[np.ndarray, ...]:
+    """Returns MODEL_COLUMNS, from the statistics of each item."""
     log_p_T, rank_T, before_T, after_T = (np.concatenate(parts) for parts in zip(*(line[:4] for line in statistics)))
-    counted_C = np.flatnonzero(table.counted_T)
-    words_C = table.words_T[counted_C]
-    is_first_C = np.diff(words_C, prepend=-1) != 0
+    counted_C, heads_H = np.flatnonzero(table.counted_T), np.flatnonzero(table.is_head_T)
+    is_first_C = np.diff(table.words_T[counted_C], prepend=-1) != 0
     first_W, last_W = counted_C[is_first_C], counted_C[np.append(is_first_C[1:], True)]
-    heads_H = np.flatnonzero(table.is_head_T)
     head_W = heads_H[np.diff(table.words_T[heads_H], prepend=-1) != 0]
-    log_p_T = log_p_T if log_spellings_T is None else log_p_T + log_spellings_T
-    log_p_W = _sum_by_word(log_p_T, table.words_T, table.counted_T, len(first_W))
+    log_p_W = _sum_by_word(log_p_T + log_spellings_T, table.words_T, table.counted_T)
     if groups:
         begins_word_W = np.diff(table.words_T, prepend=-1)[first_W] != 0
         is_space_W = np.isin(table.ids_T[first_W], groups[0])
         start_W = np.where(is_space_W, 0, np.where(begins_word_W, 1, 3))
-        corrections_W = word_probability.correct(statistics, first_W, last_W, start_W, table)
+        corrections_W = token_table.correct(statistics, first_W, last_W, start_W, table)
         log_p_W = np.where(np.isneginf(log_p_W), log_p_W, log_p_W + corrections_W)
-    return {
-        f'surprisal_{name}': (-log_p_W / math.log(2)).tolist(),
-        f'entropy_{name}': (before_T[first_W] / math.log(2)).tolist(),
-        f'entropy_reduction_{name}': ((before_T[first_W] - after_T[last_W]) / math.log(2)).tolist(),
-        f'rank_{name}': rank_T[head_W].tolist(),
-    }
+    before_W, after_W = before_T[first_W], after_T[last_W]
+    return (*(nats_W / math.log(2) for nats_W in (-log_p_W, before_W, before_W - after_W)), rank_T[head_W])

@@ -6,7 +6,6 @@ References:
     Warstadt et al., BLiMP: the benchmark of linguistic minimal pairs for English, TACL 8, 2020.
 """
 
-import collections
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -25,7 +24,7 @@ from nplm_jax.inference.scoring import LineStart
 from nplm_jax.models.language_model import LanguageModel
 from nplm_jax.utils.errors import require
 
-TIE = 1e-5  # nats; covers float32 rounding of the same sum in two orders
+TIE = 1e-5  # maximum absolute difference of a tie, nats; covers float32 rounding of the same sum in two orders
 TIES = {'half': 0.5, 'wrong': 0.0, 'right': 1.0}  # correct pairs per tie; the first is the default
 SUBSETS = ('all', 'differing', 'full')
 
@@ -125,27 +124,22 @@ def differences(log_p_Px2: np.ndarray) -> np.ndarray:
     return np.where(log_p_Px2[:, 0] == log_p_Px2[:, 1], 0, difference_P)
 
 
-def count(
-    difference_P: np.ndarray, groups: Sequence[str], subset_P: np.ndarray, tie: float = TIE
-) -> dict[str, list[int]]:
+def count(difference_P: np.ndarray, groups: Sequence[str], subset_P: np.ndarray) -> dict[str, list[int]]:
     """Counts pairs by group.
 
     Args:
         difference_P: The result of `differences`, nats.
         groups: The group of each pair, such as its paradigm.
         subset_P: The mask of the pairs to count.
-        tie: The maximum absolute difference of a tie, nats.
 
     Returns:
         Group -> the numbers of pairs, of correct pairs and of ties.
     """
-    counts: dict[str, list[int]] = collections.defaultdict(lambda: [0, 0, 0])
-    for group, difference, is_in in zip(groups, difference_P.tolist(), subset_P.tolist()):
-        row = counts[group]
-        row[0] += is_in
-        row[1] += is_in and difference > tie
-        row[2] += is_in and abs(difference) <= tie
-    return {group: [int(n) for n in row] for group, row in counts.items()}
+    numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
+    group_P = np.array([numbers[group] for group in groups])
+    counted = subset_P, subset_P & (difference_P > TIE), subset_P & (np.abs(difference_P) <= TIE)
+    counts_GxK = np.transpose([np.bincount(group_P[is_counted_P], minlength=len(numbers)) for is_counted_P in counted])
+    return dict(zip(numbers, counts_GxK.tolist()))
 
 
 def accuracy(counts: Sequence[float], ties: str = 'half') -> float:

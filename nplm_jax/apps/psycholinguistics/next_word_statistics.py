@@ -6,7 +6,6 @@ Dims: T tokens of a line, S lines of a batch, L tokens per line and step, V voca
 """
 
 import itertools
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +14,7 @@ from scipy import special
 from nplm_jax.data.stream import RARE_ID
 from nplm_jax.inference.perplexity import check_not_nan
 from nplm_jax.models.language_model import LanguageModel, State, reorder
+from nplm_jax.runs.remote_scoring import Arrays
 
 MAX_SCORES = 2**21  # maximum number of probabilities held at once, unless the vocabulary is larger
 MAX_TOKENS = 256  # maximum number of tokens per step
@@ -42,11 +42,7 @@ class LineStatistics(NamedTuple):
 
 
 def next_word_statistics(
-    model: LanguageModel,
-    lines: Sequence[np.ndarray],
-    prefixes: Sequence[np.ndarray],
-    vocabulary_size: int,
-    groups: Sequence[np.ndarray] = (),
+    model: LanguageModel, lines: Arrays, prefixes: Arrays, vocabulary_size: int, groups: Arrays = ()
 ) -> list[LineStatistics]:
     """Computes the statistics of independent lines. A prefix shared by several lines is processed once.
 
@@ -93,9 +89,7 @@ def entropy(log_p_BxV: np.ndarray) -> np.ndarray:
     return -np.einsum('bv,bv->b', np.exp(log_p_BxV), finite_BxV)
 
 
-def _measure(
-    model: LanguageModel, state: State, lines: Sequence[np.ndarray], L: int, groups: Sequence[np.ndarray]
-) -> list[LineStatistics]:
+def _measure(model: LanguageModel, state: State, lines: Arrays, L: int, groups: Arrays) -> list[LineStatistics]:
     """Computes the statistics of a batch of lines, L tokens per step.
 
     Args:
@@ -125,7 +119,7 @@ def _measure(
     return statistics
 
 
-def _summarize(log_p_SxLxV: np.ndarray, ids_SxL: np.ndarray, groups: Sequence[np.ndarray]) -> np.ndarray:
+def _summarize(log_p_SxLxV: np.ndarray, ids_SxL: np.ndarray, groups: Arrays) -> np.ndarray:
     """Returns log P and rank of each id, the entropy, and log P of each group, float64, (3 + G) x S x L.
 
     Log P and rank are undefined at positions without an id.

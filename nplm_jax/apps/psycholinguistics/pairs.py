@@ -19,19 +19,22 @@ a tie.
 import argparse
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from nplm_jax.apps.psycholinguistics import minimal_pairs, pair_table, tables
+from nplm_jax.apps.psycholinguistics import minimal_pairs, tables
 from nplm_jax.apps.psycholinguistics.measurement import Options
-from nplm_jax.apps.psycholinguistics.pair_table import PairTable
+from nplm_jax.apps.psycholinguistics.stimuli import Stimuli, strip_punctuation
+from nplm_jax.apps.psycholinguistics.tables import Columns, Locate
 from nplm_jax.cli.parser import Parser
 from nplm_jax.inference.loaded_model import LoadedModel
 from nplm_jax.reporting.run_table import run_names
 from nplm_jax.reporting.text import markdown_table, to_json
 from nplm_jax.runs.command_models import check_models, load_models
-from nplm_jax.utils.errors import require
+from nplm_jax.utils.errors import BadInput, require
+
+DEFAULT_COLUMNS = (('good', 'bad'), ('sentence_good', 'sentence_bad'))  # ours, and those of BLiMP
 
 
 def define(parser: Parser) -> None:
@@ -60,7 +63,7 @@ def main(flags: argparse.Namespace) -> None:
     output = tables.find_output(flags.output)
     regions = flags.region_good, flags.region_bad
     require(all(regions) or not any(regions), '--region_good', regions[0], 'must be given together with --region_bad')
-    pairs = pair_table.read(flags.table, (flags.good, flags.bad), flags.group, regions)
+    pairs = read(flags.table, (flags.good, flags.bad), flags.group, regions)
 
     columns: dict[str, Sequence[Any]] = dict(pairs.columns)
     results: dict[str, Any] = {}
@@ -75,6 +78,85 @@ def main(flags: argparse.Namespace) -> None:
     if output:
         tables.write(output, columns, own_columns=pairs.columns)
     print(to_json({'models': results}) if flags.json else _table(results, bool(pairs.regions), flags.ties))
+
+
+class PairTable(NamedTuple):
+    """A table with one row per pair.
+
+    Attributes:
+        columns: All columns.
+        stimuli: The sentences as items: good, bad, good, bad, ...
+        groups: The group of each pair; '' if there is no column of groups.
+        regions: The slice of words of each sentence that forms its region; empty if there are no columns of regions.
+    """
+
+    columns: Columns
+    stimuli: Stimuli
+    groups: Sequence[str]
+    regions: Sequence[slice]
+
+
+def read(
+    table: str, sentences: tuple[str, str] = ('', ''), group: str = '', regions: tuple[str, str] = ('', '')
+) -> PairTable:
+    """Reads a table of pairs.
+
+    Args:
+        table: The file, the value of --table.
+        sentences: The columns of the good and the bad sentences; empty for those in DEFAULT_COLUMNS.
+        group: The column of groups, such as paradigms; empty for none.
+        regions: The columns of the regions of the good and the bad sentences; empty for none.
+
+    Raises:
+        BadInput: The file cannot be read, a column is missing, a sentence is empty, or a region does not occur exactly
+            once in its sentence. The key names the file, row and column.
+    """
+    columns, locate, path = tables.read(table)
+    fallback = next((pair for pair in DEFAULT_COLUMNS if set(pair) <= set(columns)), DEFAULT_COLUMNS[0])
+    good, bad = (name or default for name, default in zip(sentences, fallback))
+    flags = '--good', '--bad', '--group', '--region_good', '--region_bad'
+    for flag, name in zip(flags, (good, bad, group, *regions)):
+        if name:
+            tables.check_has(columns, path, flag, name, f'; {flag}=COLUMN names another')
+    require(good != bad, '--bad', bad, 'is also given for --good; choose another column')
+    pairs = [(_text(a), _text(b)) for a, b in zip(columns[good], columns[bad])]
+    if not pairs:
+        raise BadInput(path, 'has no rows')
+    for row, pair in enumerate(pairs):
+        for sentence, name, other in zip(pair, (good, bad), (bad, good)):
+            if not sentence.strip():
+                raise BadInput(f'{locate(row)}, column {name!r}', f'is empty, but {other!r} has a sentence')
+    stimuli = minimal_pairs.to_stimuli(pairs, locate)
+    groups = [_text(cell) for cell in columns[group]] if group else [''] * len(pairs)
+    return PairTable(columns, stimuli, groups, _find_regions(columns, stimuli, regions, locate))
+
+
+def _text(cell: Any) -> str:
+    return '' if cell is None else str(cell)
+
+
+def _find_regions(columns: Columns, stimuli: Stimuli, names: Sequence[str], locate: Locate) -> list[slice]:
+    """Returns the slice of words of each sentence that forms its region; empty if there are no regions."""
+    if not any(names):
+        return []
+    found = []
+    for item, words in enumerate(stimuli.words_by_item):
+        row, name = item // 2, names[item % 2]
+        region = _text(columns[name][row]).split()
+        bare = [list(map(strip_punctuation, some)) for some in (words, region)]
+        starts = _starts(words, region) or _starts(*bare)
+        if len(starts) != 1:
+            times = f'occurs {len(starts)} times in {" ".join(words)!r}' if region else 'is empty'
+            problem = f'{" ".join(region)!r} {times}; must be whole words that occur once'
+            raise BadInput(f'{locate(row)}, column {name!r}', problem)
+        found.append(slice(starts[0], starts[0] + len(region)))
+    return found
+
+
+def _starts(words: Sequence[str], region: Sequence[str]) -> list[int]:
+    """Returns the indices in a sentence at which a region begins."""
+    size = len(region)
+    return [i for i in range(len(words) - size + 1) if size and words[i : i + size] == region]
 
 
 def _measure(

@@ -170,10 +170,6 @@ def from_columns(
         missing, advice = (names.word if names.zone in columns else names.zone), f'give {sentence_flag}{sentence}'
         tables.check_has(columns, name, 'column', missing, f'; one sentence per row? {advice}')
     _check_columns(columns, name, [*items, ('zone', names.zone), ('word', names.word)], locate)
-    for row, word in enumerate(columns[names.word]):
-        if len(word) > MAX_CHARACTERS:
-            message = f'the word has {len(word):,} characters; at most {MAX_CHARACTERS} are allowed'
-            raise BadInput(f'{locate(row)}, column {names.word!r}', message)
     return Stimuli(columns, names, _find_items(columns, names, locate), locate)
 
 
@@ -234,6 +230,8 @@ def _check_columns(columns: Columns, name: str, roles: Sequence[tuple[str, str]]
         for row, cell in enumerate(columns[column]):
             is_empty = tables.is_missing(cell) or not str(cell).strip()
             fault = 'is empty' if is_empty else find_fault(cell) if column == names[-1] else ''
+            if role == 'word' and not fault and len(cell) > MAX_CHARACTERS:
+                fault = f'the word has {len(cell):,} characters; at most {MAX_CHARACTERS} are allowed'
             if role == 'item' and not isinstance(cell, Hashable):
                 fault = f'has type {type(cell).__name__}, which cannot identify an item'
             if fault:

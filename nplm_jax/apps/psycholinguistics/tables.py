@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from nplm_jax.data.formats import find_fault, import_pyarrow
+from nplm_jax.data.formats import import_pyarrow
 from nplm_jax.utils.errors import BadInput, first_line, require
 from nplm_jax.utils.io import expand, write_atomically
 from nplm_jax.utils.names import did_you_mean
@@ -99,11 +99,11 @@ def _read_jsonl(path: pathlib.Path) -> tuple[list[str], dict[int, list[Any]]]:
         if line.strip():
             try:
                 objects[number] = json.loads(line)
-                fault = find_fault(json.dumps(objects[number], ensure_ascii=False))  # an unpaired surrogate
+                json.dumps(objects[number], ensure_ascii=False).encode()  # an unpaired surrogate is a ValueError
             except (ValueError, RecursionError) as error:
                 raise BadInput(f'{path}:{number}', f'not JSON ({first_line(error)})') from None
-            if fault or not isinstance(objects[number], dict):
-                raise BadInput(f'{path}:{number}', f'{fault or "not a JSON object"}')
+            if not isinstance(objects[number], dict):
+                raise BadInput(f'{path}:{number}', 'not a JSON object')
     header = list(dict.fromkeys(key for row in objects.values() for key in row))
     return header, {number: [row.get(key) for key in header] for number, row in objects.items()}
 

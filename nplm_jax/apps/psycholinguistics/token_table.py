@@ -1,6 +1,8 @@
 """The tokens of stimuli as one stream, with the mask of tokens that contribute to the surprisal of their word.
 
-Dims: T tokens of all items, W words.
+For lossless tokenizers, whose tokens do not mark where a word ends, also corrects the probabilities of words.
+
+Dims: T tokens of all items, W words, G groups of tokens.
 """
 
 from collections.abc import Sequence
@@ -8,9 +10,10 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
+from nplm_jax.apps.psycholinguistics.next_word_statistics import LineStatistics
 from nplm_jax.apps.psycholinguistics.stimuli import Stimuli
 from nplm_jax.data import unspaced_scripts
-from nplm_jax.data.tokenizers import cutting
+from nplm_jax.data.tokenizers import cutting, token_text
 from nplm_jax.data.tokenizers.tokenizer import Tokenizer
 from nplm_jax.data.tokenizers.words import is_punctuation
 from nplm_jax.data.vocabulary import Vocabulary
@@ -86,12 +89,6 @@ class TokenTable(NamedTuple):
         return cls(tokens_T, vocabulary.encode(tokens_T), words_T, is_head_T, counted_T, lines, *joins)
 
 
-def is_head(tokenizer: Tokenizer, token: str) -> bool:
-    """Returns whether a token is not just punctuation, apart from whitespace around it."""
-    text = tokenizer.decode([token]).strip()
-    return not text or not is_punctuation(text)
-
-
 def _find_heads(tokenizer: Tokenizer, tokens: Sequence[str]) -> list[bool]:
     """Returns the mask of the tokens of a word that are not punctuation; all True if the word is only punctuation.
 
@@ -104,3 +101,54 @@ def _find_heads(tokenizer: Tokenizer, tokens: Sequence[str]) -> list[bool]:
         return [i in heads for i in range(len(tokens))]
     first = heads[0] if any(texts[: heads[0]]) else 0
     return [first <= i <= heads[-1] for i in range(len(tokens))]
+
+
+def find_groups(vocabulary: Vocabulary, punctuation: str) -> list[np.ndarray]:
+    """Returns the token ids of four groups.
+
+    They are the tokens that begin with whitespace, all others, the tokens that end a word, and all others.
+
+    Args:
+        vocabulary: The vocabulary of a lossless tokenizer.
+        punctuation: `attached` if only whitespace ends a word, `word` if punctuation does so too.
+    """
+    tokenizer = vocabulary.tokenizer
+    begins_space_V = np.array([token_text.size(tokenizer, token).begins_space for token in vocabulary.words])
+    ends_word_V = begins_space_V
+    if punctuation == 'word':
+        texts = [tokenizer.decode([token]).strip() for token in vocabulary.words]
+        ends_word_V = begins_space_V | [text != '' and is_punctuation(text) for text in texts]
+    return list(map(np.flatnonzero, (begins_space_V, ~begins_space_V, ends_word_V, ~ends_word_V)))
+
+
+def correct(
+    lines: Sequence[LineStatistics], first_W: np.ndarray, last_W: np.ndarray, start_W: np.ndarray, table: TokenTable
+) -> np.ndarray:
+    """Returns the corrections to add to log P of the tokens of each word to obtain log P(word), float64, W, nats.
+
+    Subwords include the preceding space. Their probability therefore includes the end of the previous word, but not the
+    end of the word itself. Let B be the event that the next token begins with whitespace. Then
+
+        P(word | c) = P(tokens | c) P(B | c, tokens) / P(B | c).
+
+    The first word of an item has no preceding space, and is divided by 1 - P(B | c). If words are measured without
+    their punctuation, punctuation ends a word too, and a word that follows punctuation is divided by
+    P(neither whitespace nor punctuation | c). The probabilities of all words with the same type of beginning thus sum
+    to one. If no space separates two words, there is no correction at their boundary.
+
+    Args:
+        lines: The statistics of each item, with the groups of `find_groups`.
+        first_W: The index of the first token of each word.
+        last_W: The index of the last token of each word.
+        start_W: The index of the group of the first token of each word.
+        table: The tokens of all words.
+
+    References:
+        Pimentel and Meister, How to compute the probability of a word, EMNLP 2024.
+        Oh and Schuler, Leading whitespaces of language models' subword vocabulary pose a confound for calculating word
+        probabilities, EMNLP 2024.
+    """
+    before_GxT = np.concatenate([line.log_groups_GxT1[:, :-1] for line in lines], axis=1)
+    after_GxT = np.concatenate([line.log_groups_GxT1[:, 1:] for line in lines], axis=1)
+    ends_W = np.where(table.joins_after_W, 0.0, after_GxT[2, last_W])
+    return ends_W - np.where(table.joins_before_W, 0.0, before_GxT[start_W, first_W])

@@ -348,7 +348,7 @@ def test_a_saved_decoder_is_loaded_again(arpa, tmp_path):
 @pytest.mark.parametrize(
     'name,content,key',
     [
-        ('alphabet.json', '{', 'alphabet.json'),
+        ('alphabet.json', '{', 'alphabet.json:1'),
         ('alphabet.json', '{"labels": "ab", "is_bpe": false}', 'alphabet.json'),
         ('language_model/attrs.json', '{"alpha": 1}', 'attrs.json'),
         ('language_model/attrs.json', '[]', 'attrs.json'),

@@ -34,7 +34,8 @@ def test_a_story_is_predicted_by_the_regression_of_the_other():
     # Slopes 1 and 1.5, variance 0.5 in both fits; found by hand. The means of the stories, 7 and 90, do not matter.
     times_W = np.array([-1.5, 1, 0.5, -2, 1, 1]) + np.repeat([7, 90], 3)
     columns_Wx1 = np.array([[-1.0], [0], [1], [-1], [0], [1]])
-    log_p_W = gains.held_out(times_W, np.repeat([1, 2], 3), columns_Wx1)
+    story_W = np.repeat([1, 2], 3)
+    log_p_W = gains.held_out(times_W, story_W, columns_Wx1, story_W)
     np.testing.assert_allclose(log_p_W, -0.5 * math.log(math.pi) - np.array([0, 1, 1, 1, 1, 0]), atol=1e-12)
 
 
@@ -90,8 +91,8 @@ def test_a_column_that_is_the_sum_of_others_changes_no_prediction():
     rng, story_W = np.random.default_rng(3), np.repeat([0, 1, 2], 30)
     columns_WxC, times_W = rng.normal(size=(90, 2)), rng.normal(size=90)
     more_WxC = np.column_stack([columns_WxC, columns_WxC.sum(1)])
-    expected_W = gains.held_out(times_W, story_W, columns_WxC)
-    np.testing.assert_allclose(gains.held_out(times_W, story_W, more_WxC), expected_W, rtol=1e-9)
+    expected_W = gains.held_out(times_W, story_W, columns_WxC, story_W)
+    np.testing.assert_allclose(gains.held_out(times_W, story_W, more_WxC, story_W), expected_W, rtol=1e-9)
 
 
 def test_sentences_end_and_words_are_without_punctuation_in_other_scripts_too():

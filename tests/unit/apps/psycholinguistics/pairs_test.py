@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from helpers import refuses, write_arpa
 
-from nplm_jax.apps.psycholinguistics import minimal_pairs, pair_table
+from nplm_jax.apps.psycholinguistics import minimal_pairs, pairs
 from nplm_jax.cli import __main__ as cli
 
 TABLE = """good,bad,kind,verb_good,verb_bad
@@ -92,7 +92,7 @@ def test_an_arpa_file_is_a_model(folders, table, nplm_command, tmp_path):
 def test_a_region_is_found_without_the_punctuation_around_it(tmp_path):
     row = {'sentence_good': 'I like the "dog".', 'sentence_bad': 'I like milk, dog.', 'a': 'dog', 'b': 'milk dog'}
     (tmp_path / 'pairs.jsonl').write_text(f'{json.dumps(row)}\n')
-    table = pair_table.read(tmp_path / 'pairs.jsonl', regions=('a', 'b'))
+    table = pairs.read(tmp_path / 'pairs.jsonl', regions=('a', 'b'))
     assert table.regions == [slice(3, 4), slice(2, 4)]
 
 
@@ -139,9 +139,9 @@ def test_a_damaged_line_of_json_is_named(line, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     pathlib.Path('pairs.jsonl').write_text(f'{{"good": "i", "bad": "i"}}\n\n{line}\n')
     with refuses(message):
-        pair_table.read(pathlib.Path('pairs.jsonl'))
+        pairs.read(pathlib.Path('pairs.jsonl'))
 
 
 def test_a_table_of_another_kind_is_refused():
     with refuses('--table'):
-        pair_table.read(pathlib.Path('pairs.xlsx'))
+        pairs.read(pathlib.Path('pairs.xlsx'))

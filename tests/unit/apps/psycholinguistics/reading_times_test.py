@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from helpers import ROOT, refuses
 
-from nplm_jax.apps.psycholinguistics import figures, gains, word_table
+from nplm_jax.apps.psycholinguistics import figures, gains, reading_times
 from nplm_jax.apps.psycholinguistics.stimuli import ColumnNames
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.runs import remote_scoring
@@ -113,10 +113,10 @@ def test_a_table_for_readers_and_frequencies_of_the_table(folders, tmp_path, npl
 
 
 def test_a_table_without_log_frequencies_is_refused(tmp_path):
-    table = word_table.read(write_table(tmp_path / 'times.csv'), ColumnNames(), 'time', 'log')
+    table = reading_times.read(write_table(tmp_path / 'times.csv'), ColumnNames(), 'time', 'log')
     measured = {'log_frequency': [math.nan] * 108, 'in_vocabulary': [True] * 108, 'length': [3] * 108}
     with refuses('--frequency'):
-        word_table.make_predictors(table, measured, [])
+        reading_times.make_predictors(table, measured, [])
 
 
 def test_the_figure_has_a_row_a_model(tmp_path):
@@ -175,7 +175,7 @@ def test_times_that_are_none_are_refused(changes, start, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = write_table(pathlib.Path('times.csv'), **changes)
     with pytest.raises(BadInput) as error:
-        word_table.read(path, ColumnNames(), 'time', 'log')
+        reading_times.read(path, ColumnNames(), 'time', 'log')
     assert str(error.value).startswith(start)
 
 
@@ -185,7 +185,7 @@ def test_a_column_of_parquet_that_has_no_numbers_is_refused(cell, tmp_path):
     table = {'item': [1], 'zone': [1], 'word': ['a'], 'time': [cell]}
     parquet.write_table(pyarrow.table(table), tmp_path / 'times.parquet')
     with refuses("times.parquet, row 1, column 'time'"):
-        word_table.read(tmp_path / 'times.parquet', ColumnNames(), 'time', 'log')
+        reading_times.read(tmp_path / 'times.parquet', ColumnNames(), 'time', 'log')
 
 
 def test_too_few_words_for_the_regression_are_refused(folders, tmp_path, lines):

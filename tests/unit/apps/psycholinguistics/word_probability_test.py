@@ -221,7 +221,7 @@ def test_minicons_gives_the_same_words(minicons_and_run, monkeypatch, sentence, 
     blanks = np.array([word.startswith('Ġ') for word in words.words])
     groups = list(map(np.flatnonzero, (blanks, ~blanks, blanks, ~blanks)))
     if kind == 'corrected':
-        monkeypatch.setattr('nplm_jax.apps.psycholinguistics.word_probability.find_groups', lambda *_: groups)
+        monkeypatch.setattr('nplm_jax.apps.psycholinguistics.token_table.find_groups', lambda *_: groups)
     options = measurement.Options(word_probability=kind)
     columns = measurement.measure({'net': loaded}, stimuli.from_text(sentence, 'text'), options)
     assert columns['starts_after'][0] == words.shown[words.ids['Ċ']]
