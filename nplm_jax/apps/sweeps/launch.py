@@ -47,13 +47,8 @@ class SweepExtension:
     @property
     def suffix(self) -> str:
         """See `Extension`."""
-        kinds = {
-            'search': asked.is_search(),
-            'grid': asked.GRID.value,
-            'sweep': asked.SWEEP.value,
-            'configs': asked.CONFIGS.value,
-        }
-        return next((f'-{kind}' for kind, is_asked in kinds.items() if is_asked), '')
+        selections = asked.SEARCH, asked.GRID, asked.SWEEP, asked.CONFIGS
+        return next((f'-{flag.name}' for flag in selections if _is_given(flag)), '')
 
     @property
     def is_asked(self) -> bool:
@@ -75,10 +70,10 @@ class SweepExtension:
         return [argv[0], f'--config={values[-1].partition(";")[0]}', *argv[1:]]
 
     def take_words(self, words: list[str]) -> bool:
-        """See `Extension`: --grid model.m=10,30 model.h=20,60."""
-        if asked.GRID.value:
-            asked.GRID.value.extend(words)
-        return bool(asked.GRID.value)
+        """See `Extension`: --grid model.m=10,30 model.h=20,60, and --sweep model.m=10,30 of `nplm sweep`."""
+        if is_taken := asked.is_sweep():
+            flags.FLAGS.grid, flags.FLAGS.sweep = [*asked.GRID.value, *words], False
+        return is_taken
 
     def check(self) -> None:
         """See `Extension`."""
