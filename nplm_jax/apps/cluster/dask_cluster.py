@@ -90,25 +90,19 @@ class DaskCluster:
             BadInput: The scheduler is lost, there are no workers, or a worker lacks this package.
             Exception: Any exception that `function` raises, except an OSError of a worker that died.
         """
-        self._wait_for_workers()
         with self._connected():
+            try:  # dead workers may be about to be replaced
+                self._client.wait_for_workers(1, timeout=_RESTART)
+            except TimeoutError:
+                raise self._no_workers() from None
             results = self._client.run(function, on_error='return').values()
         for result in results:
             if isinstance(result, (ImportError, AttributeError)):
                 raise BadInput(self._flag, f'a worker lacks this package ({first_line(result)})')
-            if isinstance(result, Exception) and not isinstance(
-                result, OSError
-            ):  # an OSError means that the worker died
+            # An OSError means that the worker died.
+            if isinstance(result, Exception) and not isinstance(result, OSError):
                 raise result
         return results
-
-    def _wait_for_workers(self) -> None:
-        """Waits for a worker, because dead workers may be about to be replaced. Raises BadInput if there is none."""
-        with self._connected():
-            try:
-                self._client.wait_for_workers(1, timeout=_RESTART)
-            except TimeoutError:
-                raise self._no_workers() from None
 
     def _submit(self, function: Callable[[Any], Any], item: Any) -> Future:
         with self._connected():

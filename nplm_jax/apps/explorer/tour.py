@@ -79,7 +79,6 @@ class Tour:
         name: The name of its run.
         ngram: The other model with its name, if there is one.
         snapshot: The network.
-        newest: The number of the newest checkpoint when it was read.
     """
 
     models: LoadedModels
@@ -88,7 +87,6 @@ class Tour:
     name: str
     ngram: tuple[str, LanguageModel] | None
     snapshot: Snapshot
-    newest: int | None
 
     @classmethod
     def load(cls, folders: Sequence[str]) -> Self:
@@ -110,18 +108,15 @@ class Tour:
         kind = models.settings[place].output.name
         scores_words = isinstance(network.network.output, Softmax) and network.params.keys() <= _SHOWN
         require(scores_words, 'output.kind', kind, 'must have one score for each word for --tour')
-        folder, settings, newest = paths[place], models.settings[place], newest_step(paths[place])
+        folder, settings = paths[place], models.settings[place]
         snapshot = Snapshot.read(folder, models, settings)
-        return cls(models, settings, folder, models.names[place], next(iter(others), None), snapshot, newest)
+        return cls(models, settings, folder, models.names[place], next(iter(others), None), snapshot)
 
     def reload(self) -> None:
         """Takes the parameters of the newest checkpoint if it is newer; one that cannot be read is left out."""
-        newest = newest_step(self.folder)
-        if newest in (None, self.newest):
-            return
-        with contextlib.suppress(BadInput, OSError):  # training has just deleted it
-            self.snapshot = Snapshot.read(self.folder, self.models, self.settings)
-            self.newest = newest
+        if newest_step(self.folder) not in (None, self.snapshot.step):
+            with contextlib.suppress(BadInput, OSError):  # training has just deleted it
+                self.snapshot = Snapshot.read(self.folder, self.models, self.settings)
 
     def encode(self, text: str, kind: str) -> list[str]:
         """Returns the words of a context. Raises BadInput if it is empty or too long; `kind` as in `tokenize`."""

@@ -7,7 +7,7 @@ import os
 import pathlib
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -71,8 +71,6 @@ class Search:
         num_trials: The number of complete or pruned trials after which no trial starts.
         words: The command line of the config: launch.py, --config and the keys set by flags.
         worker: The index of this process among several; None if unknown.
-        make_sampler: Called with `seed`; returns the Optuna sampler.
-        make_pruner: Returns the Optuna pruner; Optuna recommends Hyperband with TPE.
     """
 
     space: search_space.Space
@@ -81,11 +79,6 @@ class Search:
     num_trials: int
     words: tuple[str, ...]
     worker: int | None = None
-    make_sampler: Callable[..., optuna.samplers.BaseSampler] = functools.partial(
-        optuna.samplers.TPESampler,
-        constant_liar=True,  # avoids points that other processes are training
-    )
-    make_pruner: Callable[[], optuna.pruners.BasePruner] = optuna.pruners.HyperbandPruner
 
     def run(self) -> str:
         """Runs the missing trials one after another. Returns the table of `search_report.write`.
@@ -149,13 +142,14 @@ class Search:
         Raises:
             BadInput: See `run`.
         """
-        name = self.space.name
-        pruner = self.make_pruner()
+        name = self.space.settings.name
+        pruner = optuna.pruners.HyperbandPruner()  # which Optuna recommends with TPE
         study = optuna.create_study(storage=storage, study_name=name, pruner=pruner, load_if_exists=True)
         seed = [self.space.settings.seed, self.worker or 0, len(study.get_trials(deepcopy=False))]
         alone = search_storage.is_sqlite(self.url) or self.worker is not None
         state = int(np.random.SeedSequence(seed).generate_state(1)[0]) if alone else None
-        study.sampler = self.make_sampler(seed=state)
+        # A constant liar avoids points that other processes are training.
+        study.sampler = optuna.samplers.TPESampler(seed=state, constant_liar=True)
         identity, has_folders = self.space.identity(), any(self.folder.glob('trial-*'))
         if 'identity' not in study.user_attrs:
             if has_folders:

@@ -14,7 +14,6 @@ import optuna
 
 from nplm_jax.apps.sweeps import sweep_points
 from nplm_jax.config import settings as config_lib
-from nplm_jax.config.checked_fields import flatten
 from nplm_jax.config.settings import Settings
 from nplm_jax.runs import experiment
 from nplm_jax.runs.experiment import Config
@@ -57,20 +56,13 @@ class Space:
                 if not isinstance(choice, (bool, int, float, str, type(None))):  # others do not survive the database
                     allowed = 'choices must be numbers, strings, True, False or None'
                     raise BadInput('--search', f'search() of {self.path}: {name} has the choice {choice!r}; {allowed}')
-        return self._apply(point)
-
-    def _apply(self, point: Mapping[str, Any]) -> sweep_points.Point:
         chosen = [key for key in point if key in config_lib.CHOOSERS] if isinstance(point, Mapping) else []
-        problem = f'search() of {self.path} chooses {", ".join(chosen)}; a search varies the keys of one config'
         if chosen:
-            raise BadInput('--search', problem)
+            problem = f'chooses {", ".join(chosen)}; a search varies the keys of one config'
+            raise BadInput('--search', f'search() of {self.path} {problem}')
         settings = sweep_points.apply(self.config, point, '--search').settings
-        return sweep_points.Point(self.name, config_lib.replace(settings, {'name': self.name}), dict(point))
-
-    @functools.cached_property
-    def name(self) -> str:
-        """The name of the config, which is also the name of the study."""
-        return str(flatten(self.config)['name'])
+        name = self.settings.name  # also the name of the study
+        return sweep_points.Point(name, config_lib.replace(settings, {'name': name}), dict(point))
 
     @functools.cached_property
     def settings(self) -> Settings:

@@ -19,12 +19,7 @@ from nplm_jax.runs.run_inputs import TEACHER
 from nplm_jax.runs.run_names import unique_names
 from nplm_jax.utils.errors import BadInput, require
 
-RESERVED_NAMES = (
-    'table.md',
-    'table.csv',
-    'table.png',
-    '.jobs',
-)  # files of a sweep beside the folders of its points
+RESERVED_NAMES = ('table.md', 'table.csv', 'table.png', '.jobs')  # files of a sweep beside the folders of its points
 
 
 @dataclasses.dataclass(frozen=True)
