@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar, Self
 
-from nplm_jax.utils.errors import BadInput, first_line
+from nplm_jax.utils.errors import BadInput, first_line, require
 
 try:
     from distributed import Client, Future, KilledWorker
@@ -49,8 +49,7 @@ class DaskCluster:
         """
         self._address, self._flag = address, f'--scheduler={address}'
         allowed = 'must be tcp://HOST:PORT of a running `dask scheduler`'
-        if not address.startswith('tcp://'):
-            raise BadInput(self._flag, allowed)
+        require(address.startswith('tcp://'), self._flag, ..., allowed)
         for name in ('distributed', 'distributed.client'):  # a lost scheduler is reported in one line
             logging.getLogger(name).setLevel(logging.CRITICAL)
         try:

@@ -88,8 +88,7 @@ def _config(network: Any, arrays: Arrays, family: str) -> dict[str, Any]:
     """Returns the content of config.json: the attributes of NplmConfig, and the modules of its classes."""
     configuration, modeling, *_ = _MODULES
     body = network.body
-    shape = ('m', 'h', 'n', 'direct', 'tied', 'layers', 'window', 'averages', 'expansion', 'rounds')
-    names = (*shape, 'heads', 'memory')
+    names = ('m', 'h', 'n', 'direct', 'tied', 'layers', 'window', 'averages', 'expansion', 'rounds', 'heads', 'memory')
     return {
         'model_type': 'nplm-jax',
         'architectures': ['NplmForCausalLM'],

@@ -9,7 +9,7 @@ from absl import flags
 from nplm_jax.apps.sweeps import launchers
 from nplm_jax.apps.sweeps import sweep_flags as asked
 from nplm_jax.cli.launch_flags import DISTRIBUTED, MINUTES, PROCESSES
-from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.errors import BadInput, require
 
 Flag: TypeAlias = flags.FlagHolder[Any]
 
@@ -65,8 +65,8 @@ class SweepExtension:
         values = [word.partition('=')[2] for word in argv if re.fullmatch('--?configs=.*', word, re.DOTALL)]
         if not values:
             return argv
-        if any(re.match('--?config(=|$)', word) for word in argv):
-            raise BadInput('--configs', 'cannot be used with --config', value=values[-1])
+        has_config = any(re.match('--?config(=|$)', word) for word in argv)
+        require(not has_config, '--configs', values[-1], 'cannot be used with --config')
         return [argv[0], f'--config={values[-1].partition(";")[0]}', *argv[1:]]
 
     def take_words(self, words: list[str]) -> bool:

@@ -152,19 +152,14 @@ class Search:
         study.sampler = optuna.samplers.TPESampler(seed=state, constant_liar=True)
         identity, has_folders = self.space.identity(), any(self.folder.glob('trial-*'))
         if 'identity' not in study.user_attrs:
-            if has_folders:
-                advice = workdir.give_another(self.folder)
-                raise BadInput('--workdir', f'has trials that the database does not know; {advice}', value=self.folder)
+            unknown = f'has trials that the database does not know; {workdir.give_another(self.folder)}'
+            require(not has_folders, '--workdir', self.folder, unknown)
             study.set_user_attr('identity', identity)
         search_space.check_same(name, study.user_attrs['identity'], identity)
         trained = [trial for trial in study.get_trials(deepcopy=False) if trial.value is not None]
-        if trained and not has_folders:
-            raise BadInput(
-                '--workdir',
-                f'has none of the {len(trained)} trials that the database has of {name}; '
-                'give the folder of the search, or another --config.name',
-                value=self.folder,
-            )
+        advice = 'give the folder of the search, or another --config.name'
+        missing = f'has none of the {len(trained)} trials that the database has of {name}; {advice}'
+        require(not trained or has_folders, '--workdir', self.folder, missing)
         return study
 
     def _check_text(self, study: optuna.Study, digest: Mapping[str, str]) -> None:

@@ -68,11 +68,9 @@ def load_points(path: str, config: Config) -> Points:
         overrides = list(sweep()) if sweep else []
     except Exception as error:  # noqa: BLE001 (a sweep is Python and may raise anything)
         raise BadInput('--sweep', f'sweep() of {path} failed: {type(error).__name__}: {error}') from None
-    if sweep is None:
-        example = '--grid=model.m=10,30 --grid=model.h=20,60'
-        raise BadInput('--sweep', f'{path} defines no sweep(); for all combinations of some values give {example}')
-    if not overrides:
-        raise BadInput('--sweep', f'sweep() of {path} yields no points')
+    advice = 'for all combinations of some values give --grid=model.m=10,30 --grid=model.h=20,60'
+    require(sweep is not None, '--sweep', ..., f'{path} defines no sweep(); {advice}')
+    require(bool(overrides), '--sweep', ..., f'sweep() of {path} yields no points')
     return _apply_all(overrides, config, '--sweep', f'a point of {path}')
 
 
@@ -136,16 +134,17 @@ def _apply_all(all_overrides: Sequence[Mapping[str, Any]], config: Config, flag:
     """
     keys = flatten(config)
     for overrides in all_overrides:
-        if not (isinstance(overrides, Mapping) and all(isinstance(key, str) for key in overrides)):
-            raise BadInput(flag, f'{overrides!r}: a point must be a dictionary of keys')
+        has_keys = isinstance(overrides, Mapping) and all(isinstance(key, str) for key in overrides)
+        require(has_keys, flag, ..., f'{overrides!r}: a point must be a dictionary of keys')
         if not overrides.keys() & set(CHOOSERS):  # choosers change the set of keys
             for key in overrides:
                 require_key(config, key, flag, key)
     defaults = unique_names(all_overrides)
     names = [str(o.get('name') or name or keys['name']) for o, name in zip(all_overrides, defaults)]
     taken = [*RESERVED_NAMES, *names]
-    if repeated := next((name for name in taken if taken.count(name) > 1), None):
-        raise BadInput(flag, f'{one} is named {repeated}, a name that another point or a file of the sweep has')
+    for name in names:
+        problem = f'{one} is named {name}, a name that another point or a file of the sweep has'
+        require(taken.count(name) == 1, flag, ..., problem)
     points, errors = Points([], {}), []
     for overrides, name in zip(all_overrides, names):
         try:
