@@ -1,7 +1,6 @@
 """Points of a sweep, which are configs with changed keys, from `sweep()` or a grid."""
 
 import contextlib
-import dataclasses
 import itertools
 import runpy
 from collections.abc import Mapping, Sequence
@@ -22,8 +21,7 @@ from nplm_jax.utils.errors import BadInput, require
 RESERVED_NAMES = ('table.md', 'table.csv', 'table.png', '.jobs')  # files of a sweep beside the folders of its points
 
 
-@dataclasses.dataclass(frozen=True)
-class Point:
+class Point(NamedTuple):
     """One run of a sweep.
 
     Attributes:
