@@ -162,18 +162,14 @@ class Search:
         require(not trained or has_folders, '--workdir', self.folder, missing)
         return study
 
-    def _check_text(self, study: optuna.Study, digest: Mapping[str, str]) -> None:
-        """Records the digest of the text in a new study. Raises BadInput if the study used another text."""
-        if 'text' not in study.user_attrs:
-            study.set_user_attr('text', digest)
-        elif study.user_attrs['text'] != digest:
-            run_inputs.refuse_changes(self.folder, 'the study was started on a different text')
-
     def _finish(self, study: optuna.Study) -> None:
         """Runs trials until the study is complete."""
         corpus, begun = SharedCorpus(self.space.settings), list[int]()
         if num_finished(study) < self.num_trials:  # a missing text ends the search instead of failing every trial
-            self._check_text(study, run_inputs.text_digest(corpus.data))
+            digest = run_inputs.text_digest(corpus.data)
+            if study.user_attrs.get('text', digest) != digest:
+                run_inputs.refuse_changes(self.folder, 'the study was started on a different text')
+            study.set_user_attr('text', digest)
         objective = functools.partial(self._objective, corpus, begun)
         enough = optuna.study.MaxTrialsCallback(self.num_trials, _FINISHED)
         while num_finished(study) < self.num_trials:
