@@ -35,8 +35,8 @@ def define(parser: Parser) -> None:
 
 def main(flags: argparse.Namespace) -> None:
     """Trains."""
-    command, *words = flags.typed
-    start(command, words[:1], [], words[1:])
+    _, config, *words = flags.typed
+    start(flags.typed, [f'--config={config}', *words])
 
 
 def add_config(parser: Parser) -> None:
@@ -50,19 +50,12 @@ def add_config(parser: Parser) -> None:
     parser.add_switch('--print_config', 'print every config key with its meaning, and exit')
 
 
-def start(command: str, configs: Sequence[str], words: Sequence[str], flags: Sequence[str]) -> None:
-    """Runs what launch.py runs with the same flags.
+def start(typed: Sequence[str], flags: Sequence[str]) -> None:
+    """Runs what launch.py runs with the given flags.
 
     Args:
-        command: The command of nplm.
-        configs: The value of --config, or the values that --configs compares.
-        words: Flags that select the points of a sweep; empty for a single run.
-        flags: The other words of the command line.
+        typed: The command of nplm and its words, for the results and the message on how to resume.
+        flags: The flags and words of launch.py.
     """
-    typed = command_line(
-        [*nplm_command(), command, *configs, *(word.removeprefix('--grid=') for word in words), *flags]
-    )
-    named = [f'--config={configs[0]}'] if len(configs) == 1 else [f'--configs={";".join(configs)}']
-    argv = ['nplm', *named, *words, *flags]
-    main = functools.partial(launch.main, command=typed)
-    app.run(main, argv=argv, flags_parser=launch.parse_flags)
+    main = functools.partial(launch.main, command=command_line([*nplm_command(), *typed]))
+    app.run(main, argv=['nplm', *flags], flags_parser=launch.parse_flags)

@@ -129,8 +129,7 @@ def choose(
     def perplexity(choice: TunedModel) -> float:
         parts = [choice.model, *([] if beside is None else [beside])]
         try:
-            mixed = mixture.fit(parts, tokens_T, span)
-            return evaluate(mixed, tokens_T, span).perplexity
+            return evaluate(mixture.fit(parts, tokens_T, span), tokens_T, span).perplexity
         except NonFiniteError:  # the rate is too large
             return math.inf
 

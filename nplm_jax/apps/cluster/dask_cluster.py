@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar, Self
 
-from nplm_jax.utils.errors import BadInput, first_line
+from nplm_jax.utils.errors import BadInput, first_line, require
 
 try:
     from distributed import Client, Future, KilledWorker
@@ -49,8 +49,7 @@ class DaskCluster:
         """
         self._address, self._flag = address, f'--scheduler={address}'
         allowed = 'must be tcp://HOST:PORT of a running `dask scheduler`'
-        if not address.startswith('tcp://'):
-            raise BadInput(self._flag, allowed)
+        require(address.startswith('tcp://'), self._flag, ..., allowed)
         for name in ('distributed', 'distributed.client'):  # a lost scheduler is reported in one line
             logging.getLogger(name).setLevel(logging.CRITICAL)
         try:
@@ -90,25 +89,19 @@ class DaskCluster:
             BadInput: The scheduler is lost, there are no workers, or a worker lacks this package.
             Exception: Any exception that `function` raises, except an OSError of a worker that died.
         """
-        self._wait_for_workers()
         with self._connected():
+            try:  # dead workers may be about to be replaced
+                self._client.wait_for_workers(1, timeout=_RESTART)
+            except TimeoutError:
+                raise self._no_workers() from None
             results = self._client.run(function, on_error='return').values()
         for result in results:
             if isinstance(result, (ImportError, AttributeError)):
                 raise BadInput(self._flag, f'a worker lacks this package ({first_line(result)})')
-            if isinstance(result, Exception) and not isinstance(
-                result, OSError
-            ):  # an OSError means that the worker died
+            # An OSError means that the worker died.
+            if isinstance(result, Exception) and not isinstance(result, OSError):
                 raise result
         return results
-
-    def _wait_for_workers(self) -> None:
-        """Waits for a worker, because dead workers may be about to be replaced. Raises BadInput if there is none."""
-        with self._connected():
-            try:
-                self._client.wait_for_workers(1, timeout=_RESTART)
-            except TimeoutError:
-                raise self._no_workers() from None
 
     def _submit(self, function: Callable[[Any], Any], item: Any) -> Future:
         with self._connected():

@@ -166,11 +166,14 @@ class ExplorerPage:
         parts.note(self.models.describe_unknown([word] if word and self.models.vocabulary.find(word) is None else []))
         if not word:
             ui.label('The nearest words will appear here.').classes('quiet text-sm mt-2')
-        for name, near in embeddings.nearest_words(
-            self.models.vocabulary, self.models.word_features(), word, self.state.count
-        ):
+        for name, near in self._nearest():
             with ui.element('div').classes('mt-2'):
                 parts.word_card(name, '', near, '{:.2f}'.format, self.select_word, 'neighbours')
+
+    def _nearest(self) -> list[tuple[str, view.WeightedWords]]:
+        """Returns the words nearest to the selected one, by the name of each network."""
+        models = self.models
+        return embeddings.nearest_words(models.vocabulary, models.word_features(), self.state.word, self.state.count)
 
     def tokenize(self) -> list[str]:
         """Returns the words of the text."""
@@ -183,12 +186,7 @@ class ExplorerPage:
     def _draw_map(self) -> None:
         """Draws the map of the chosen network, with the selected word and its neighbours."""
         name = self.source.value
-        near = dict(
-            embeddings.nearest_words(
-                self.models.vocabulary, self.models.word_features(), self.state.word, self.state.count
-            )
-        ).get(name, [])
-        neighbours = [word for word, _ in near]
+        neighbours = [word for word, _ in dict(self._nearest()).get(name, [])]
         options = feature_map.chart(self.models.vocabulary, self.maps[name], self.state.word, neighbours)
         self.chart.options.clear()
         self.chart.options.update(options)

@@ -90,10 +90,9 @@ class PageState:
 
 def _kind(hint: Any) -> Any:
     """Returns the type and range of a choice, or of one weight, from the type of its field."""
-    kinds = [kind for kind in typing.get_args(hint) if kind is not type(None)]
-    optional = type(None) in typing.get_args(hint)
-    kind = kinds[0] if optional else hint
-    return typing.get_args(kind)[0] if typing.get_origin(kind) is tuple else kind
+    if type(None) in typing.get_args(hint):
+        hint, _ = typing.get_args(hint)
+    return typing.get_args(hint)[0] if typing.get_origin(hint) is tuple else hint
 
 
 _KINDS = {name: _kind(hint) for name, hint in typing.get_type_hints(PageState, include_extras=True).items()}

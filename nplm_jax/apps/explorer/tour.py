@@ -79,7 +79,6 @@ class Tour:
         name: The name of its run.
         ngram: The other model with its name, if there is one.
         snapshot: The network.
-        newest: The number of the newest checkpoint when it was read.
     """
 
     models: LoadedModels
@@ -88,7 +87,6 @@ class Tour:
     name: str
     ngram: tuple[str, LanguageModel] | None
     snapshot: Snapshot
-    newest: int | None
 
     @classmethod
     def load(cls, folders: Sequence[str]) -> Self:
@@ -110,18 +108,15 @@ class Tour:
         kind = models.settings[place].output.name
         scores_words = isinstance(network.network.output, Softmax) and network.params.keys() <= _SHOWN
         require(scores_words, 'output.kind', kind, 'must have one score for each word for --tour')
-        folder, settings, newest = paths[place], models.settings[place], newest_step(paths[place])
+        folder, settings = paths[place], models.settings[place]
         snapshot = Snapshot.read(folder, models, settings)
-        return cls(models, settings, folder, models.names[place], next(iter(others), None), snapshot, newest)
+        return cls(models, settings, folder, models.names[place], next(iter(others), None), snapshot)
 
     def reload(self) -> None:
         """Takes the parameters of the newest checkpoint if it is newer; one that cannot be read is left out."""
-        newest = newest_step(self.folder)
-        if newest in (None, self.newest):
-            return
-        with contextlib.suppress(BadInput, OSError):  # training has just deleted it
-            self.snapshot = Snapshot.read(self.folder, self.models, self.settings)
-            self.newest = newest
+        if newest_step(self.folder) not in (None, self.snapshot.step):
+            with contextlib.suppress(BadInput, OSError):  # training has just deleted it
+                self.snapshot = Snapshot.read(self.folder, self.models, self.settings)
 
     def encode(self, text: str, kind: str) -> list[str]:
         """Returns the words of a context. Raises BadInput if it is empty or too long; `kind` as in `tokenize`."""
@@ -142,9 +137,26 @@ class Tour:
         read_1xN = windows(ids_1xN[:, :, None], N, starts_1xN)[:, 0, :, 0]
         e_NxM, a_K, y_V = (np.asarray(array[0]) for array in _activations(network.params, read_1xN))
         p_V = scipy.special.softmax(y_V.astype(np.float64))
-        note = self.models.describe_unknown(words)
-        answer = {'note': note, 'step': step, 'best_step': best_step}
-        answer |= self._describe(network.params, np.asarray(read_1xN)[0], e_NxM, a_K, y_V, p_V)
+        drives_KxN = np.zeros((0, N))
+        if 'H_KxP' in network.params:
+            # x begins with the last word.
+            H_KxNxM = np.asarray(network.params['H_KxP']).reshape(-1, *e_NxM.shape)[:, ::-1]
+            drives_KxN = np.einsum('knm,nm->kn', H_KxNxM, e_NxM)
+        context = self.models.show(np.asarray(read_1xN)[0])
+        best = generation.largest(p_V, NUM_WORDS)
+        answer = {
+            'note': self.models.describe_unknown(words),
+            'step': step,
+            'best_step': best_step,
+            'words': [{'word': word, 'features': _short(e_M)} for word, e_M in zip(context, e_NxM)],
+            'hidden': _short(a_K),
+            'drives': [_short(drives_N) for drives_N in drives_KxN],
+            'direct': 'W_VxP' in network.params,
+            'next': [
+                {'word': word, 'score': float(y_V[i]), 'p': float(p_V[i])}
+                for i, word in zip(best, self.models.show(best))
+            ],
+        }
         return answer | ({'ngram': self._beside(prompt_L, p_V)} if self.ngram else {})
 
     def units(self) -> dict[str, Any]:
@@ -162,26 +174,6 @@ class Tour:
             stride = max(1, -(-len(points) // MAX_POINTS))
             answer[split] = points[::-stride][::-1]  # the newest is one of them
         return answer
-
-    def _describe(
-        self, params: Params, ids_N: np.ndarray, e_NxM: np.ndarray, a_K: np.ndarray, y_V: np.ndarray, p_V: np.ndarray
-    ) -> dict[str, Any]:
-        drives_KxN = np.zeros((0, len(ids_N)))
-        if 'H_KxP' in params:
-            H_KxNxM = np.asarray(params['H_KxP']).reshape(-1, *e_NxM.shape)[:, ::-1]  # x begins with the last word
-            drives_KxN = np.einsum('knm,nm->kn', H_KxNxM, e_NxM)
-        best = generation.largest(p_V, NUM_WORDS)
-        words = [{'word': w, 'features': _short(e_M)} for w, e_M in zip(self.models.show(ids_N), e_NxM)]
-        return {
-            'words': words,
-            'hidden': _short(a_K),
-            'drives': [_short(drives_N) for drives_N in drives_KxN],
-            'direct': 'W_VxP' in params,
-            'next': [
-                {'word': word, 'score': float(y_V[i]), 'p': float(p_V[i])}
-                for i, word in zip(best, self.models.show(best))
-            ],
-        }
 
     def _beside(self, prompt_L: np.ndarray, p_network_V: np.ndarray) -> dict[str, Any]:
         """Returns what the n-gram model says of a context: its likeliest words, and which orders it has seen."""

@@ -97,24 +97,8 @@ def initial_weights(models: LoadedModels) -> list[float]:
     return mixed.weights_QxM.mean(0).tolist() if isinstance(mixed, Mixture) else [1.0]
 
 
-def predict(
-    models: LoadedModels, words: Sequence[str], k: int, weights_M: Sequence[float] | None = None
-) -> list[Prediction]:
-    """Returns the predictions of each model; those of the mixture come first where there are several models.
-
-    A text begins as a line does in every command.
-
-    Args:
-        models: The models.
-        words: The text.
-        k: How many next words each prediction lists.
-        weights_M: The mixture's weights, up to a common factor; None for those that it was loaded with.
-    """
-    return summarize(models, score(models, words), k, weights_M)
-
-
 def score(models: LoadedModels, words: Sequence[str]) -> Scores:
-    """Scores a text by each model."""
+    """Scores a text by each model. A text begins as a line does in every command."""
     line = models.encode_prompt(words)
     next_words = [model.next_word(line[None])[0] for model in models.models]
     log_p = [_score_line(model, line)[len(line) - len(words) :] for model in models.models]
@@ -130,7 +114,16 @@ def warm_up(models: LoadedModels) -> None:
 def summarize(
     models: LoadedModels, scores: Scores, k: int, weights_M: Sequence[float] | None = None
 ) -> list[Prediction]:
-    """Returns what `predict` does, from the scores of a text; computes no model."""
+    """Returns the predictions of each model; those of the mixture come first where there are several models.
+
+    Computes no model.
+
+    Args:
+        models: The models.
+        scores: The scores of the text.
+        k: How many next words each prediction lists.
+        weights_M: The mixture's weights, up to a common factor; None for those that it was loaded with.
+    """
     next_words = _with_mixture(models, weights_M, scores.next_MxV.astype(np.float64))
     log_p = _with_mixture(models, weights_M, scores.log_p_MxT.astype(np.float64))
     predictions = []
@@ -150,7 +143,7 @@ def explain(
         words: The text.
         position: The word's place in the text, from 0.
         k: How many expected words each explanation lists.
-        weights_M: The mixture's weights; see `predict`.
+        weights_M: The mixture's weights; see `summarize`.
     """
     ids = tuple(models.encode_prompt(words).tolist())
     place = len(ids) - len(words) + position
@@ -182,7 +175,7 @@ def continue_text(
         samples: The number of continuations.
         choice: From which words the next one is drawn.
         seed: The seed of the samples.
-        weights_M: The mixture's weights; see `predict`.
+        weights_M: The mixture's weights; see `summarize`.
     """
     model = models.with_mixture()[index][1]
     if isinstance(model, Mixture) and weights_M is not None:

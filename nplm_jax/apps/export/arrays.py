@@ -6,11 +6,9 @@ import pathlib
 
 import numpy as np
 
-from nplm_jax.config.registry import KINDS, component_class
 from nplm_jax.config.settings import Settings, to_dict
 from nplm_jax.data.vocabulary import Vocabulary
 from nplm_jax.models.language_model import LanguageModel
-from nplm_jax.outputs.softmax import Softmax
 from nplm_jax.runs.packing import arrays_of
 from nplm_jax.utils.io import write_atomically
 from nplm_jax.utils.packages import require_package
@@ -34,12 +32,6 @@ def write_safetensors(model: LanguageModel, vocabulary: Vocabulary, settings: Se
     safetensors = require_package('safetensors.numpy', 'export')
     tensors = {name: np.ascontiguousarray(array) for name, array in arrays_of(model).items()}
     write_atomically(path, safetensors.save(tensors, metadata(vocabulary, settings)))
-
-
-def describe_softmax() -> str:
-    """Describes the supported output layers in an error message: those that compute a softmax over all words."""
-    kinds = (kind for kind in KINDS['output.kind'].paths if issubclass(component_class('output.kind', kind), Softmax))
-    return f'a softmax over all words (output.kind={", ".join(kinds)})'
 
 
 def metadata(vocabulary: Vocabulary, settings: Settings) -> dict[str, str]:

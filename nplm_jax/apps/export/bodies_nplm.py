@@ -17,6 +17,7 @@ from torch.nn.utils import rnn
 from .configuration_nplm import NplmConfig
 
 State = tuple[Tensor, ...]
+CELLS: dict[str, Callable[..., nn.Module]] = {'rnn': nn.RNN, 'gru': nn.GRU, 'lstm': nn.LSTM}
 
 
 def read_on(old: Tensor, new: Tensor, num_words: Tensor, size: int) -> tuple[Tensor, Tensor]:
@@ -87,14 +88,12 @@ class Window(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """A recurrent network of PyTorch. The state is h, and for an LSTM also c, each B x L x K."""
-
-    cell_class: Callable[..., nn.Module]
-    num_states = 1
+    """A recurrent network of PyTorch: rnn, gru or lstm. The state is h, and for an LSTM also c, each B x L x K."""
 
     def __init__(self, config: NplmConfig) -> None:
         super().__init__()
-        self.cell = self.cell_class(config.m, config.h, num_layers=config.layers, batch_first=True)
+        self.cell = CELLS[config.family](config.m, config.h, num_layers=config.layers, batch_first=True)
+        self.num_states = 2 if config.family == 'lstm' else 1
         self.layers, self.width = config.layers, config.h
 
     def start(self, e: Tensor) -> State:
@@ -113,25 +112,6 @@ class Recurrent(nn.Module):
         new = [value.transpose(0, 1) for value in (after if self.num_states > 1 else (after,))]
         has_words = num_words[:, None, None] > 0
         return h, tuple(torch.where(has_words, value, old) for value, old in zip(new, state))
-
-
-class Rnn(Recurrent):
-    """A simple recurrent network: h_t = tanh(W_e e_t + W_h h_{t-1} + b)."""
-
-    cell_class = nn.RNN
-
-
-class Gru(Recurrent):
-    """A network of gated recurrent units (GRU)."""
-
-    cell_class = nn.GRU
-
-
-class Lstm(Recurrent):
-    """A long short-term memory network (LSTM)."""
-
-    cell_class = nn.LSTM
-    num_states = 2
 
 
 class WindowLstm(nn.Module):

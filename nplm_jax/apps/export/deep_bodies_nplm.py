@@ -117,11 +117,6 @@ def rotate(x: Tensor, positions: Tensor) -> Tensor:
     return torch.cat([left * cos - right * sin, left * sin + right * cos, rest], dim=3)
 
 
-def gelu(x: Tensor) -> Tensor:
-    """Applies GELU in its tanh approximation."""
-    return functional.gelu(x, approximate='tanh')
-
-
 class Transformer(nn.Module):
     """The families transformer and transformer_n: attention and feed-forward layers over z_0 = E x.
 
@@ -135,7 +130,8 @@ class Transformer(nn.Module):
         self.num_inputs, self.memory, self.shape = config.n - 1, config.memory, (config.heads, config.h // config.heads)
         self.E = nn.Linear(self.num_inputs * config.m, config.h, bias=False)
         self.attentions = nn.ModuleList(Attention(config) for _ in range(config.layers))
-        self.layers = nn.ModuleList(Layer(config.h, config.h * config.expansion, gelu) for _ in range(config.layers))
+        F, gelu = config.h * config.expansion, nn.GELU(approximate='tanh')
+        self.layers = nn.ModuleList(Layer(config.h, F, gelu) for _ in range(config.layers))
         self.norm = nn.LayerNorm(config.h, bias=False)
         self.width = config.h
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from nplm_jax.apps.export.arrays import describe_softmax
 from nplm_jax.apps.export.word_tokenizers import PAD, special_tokens, word_tokenizer
+from nplm_jax.config.registry import KINDS, component_class
 from nplm_jax.config.settings import Settings
 from nplm_jax.data.tokenizers.byte_level import ByteTokenizer
 from nplm_jax.data.tokenizers.file_tokenizer import FileTokenizer
@@ -50,7 +50,9 @@ def write_folder(model: LanguageModel, vocabulary: Vocabulary, settings: Setting
     family = settings.model.name
     network = model.network if isinstance(model, NeuralLanguageModel) else None
     if network is None or family not in _BODIES or not isinstance(network.output, Softmax):
-        allowed = f'{", ".join(_BODIES)} with {describe_softmax()}'
+        outputs = {kind: component_class('output.kind', kind) for kind in KINDS['output.kind'].paths}
+        kinds = [kind for kind, output in outputs.items() if issubclass(output, Softmax)]
+        allowed = f'{", ".join(_BODIES)} with a softmax over all words (output.kind={", ".join(kinds)})'
         has = f'model.family={family}' + (f' with output.kind={settings.output.name}' if network else '')
         raise BadInput('--to', f'supports model.family={allowed}, not {has}', value='hf')
     ours, ids = vocabulary.tokenizer, vocabulary.ids
@@ -74,23 +76,19 @@ def write_folder(model: LanguageModel, vocabulary: Vocabulary, settings: Setting
     folder.mkdir(exist_ok=True)
     write_atomically(folder / 'model.safetensors', safetensors.save(tensors, {'format': 'pt'}))
     write_atomically(folder / 'tokenizer.json', tokenizer.to_str(pretty=True))
-    write_atomically(folder / 'tokenizer_config.json', _to_json(tokenizer_config))
-    write_atomically(folder / 'generation_config.json', _to_json(special_ids))
     for file in MODEL_FILES:
         write_atomically(folder / file.name, file.read_text(encoding='utf-8'))
-    write_atomically(folder / 'config.json', _to_json(_config(network, arrays, family)))
-
-
-def _to_json(values: Mapping[str, Any]) -> str:
-    return json.dumps(values, indent=2) + '\n'
+    config = _config(network, arrays, family)
+    configs = {'tokenizer_config': tokenizer_config, 'generation_config': special_ids, 'config': config}
+    for name, values in configs.items():
+        write_atomically(folder / f'{name}.json', json.dumps(values, indent=2) + '\n')
 
 
 def _config(network: Any, arrays: Arrays, family: str) -> dict[str, Any]:
     """Returns the content of config.json: the attributes of NplmConfig, and the modules of its classes."""
     configuration, modeling, *_ = _MODULES
     body = network.body
-    shape = ('m', 'h', 'n', 'direct', 'tied', 'layers', 'window', 'averages', 'expansion', 'rounds')
-    names = (*shape, 'heads', 'memory')
+    names = ('m', 'h', 'n', 'direct', 'tied', 'layers', 'window', 'averages', 'expansion', 'rounds', 'heads', 'memory')
     return {
         'model_type': 'nplm-jax',
         'architectures': ['NplmForCausalLM'],

@@ -22,7 +22,7 @@ from torch.nn import functional
 from transformers import GenerationMixin, PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
-from .bodies_nplm import Gru, Lstm, Mogrifier, Qrnn, Rnn, State, Window, WindowLstm
+from .bodies_nplm import Mogrifier, Qrnn, Recurrent, State, Window, WindowLstm
 from .configuration_nplm import NplmConfig
 from .deep_bodies_nplm import Residual, Transformer
 
@@ -30,9 +30,9 @@ RARE_ID = 0  # the id of <rare>, the symbol for out-of-vocabulary words
 BODIES: dict[str, Callable[[NplmConfig], Any]] = {
     'nplm': Window,
     'residual': Residual,
-    'rnn': Rnn,
-    'gru': Gru,
-    'lstm': Lstm,
+    'rnn': Recurrent,
+    'gru': Recurrent,
+    'lstm': Recurrent,
     'window_lstm': WindowLstm,
     'mogrifier': Mogrifier,
     'qrnn': Qrnn,

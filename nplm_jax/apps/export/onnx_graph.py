@@ -86,7 +86,7 @@ def convert(network: Network, params: Params) -> tuple[Any, dict[str, dict[str, 
     shapes = [jax.ShapeDtypeStruct((S, *x.shape[1:]), x.dtype) for x in start.values()]
     names = {kind: [f'{kind}.{name}' for name in start] for kind in (STATE, NEXT)}
     # Hides warnings about untyped constants and missing optional packages.
-    with _errors_only('onnx_ir'), _errors_only('jax2onnx'):
+    with _errors_only():
         proto = jax2onnx.to_onnx(
             step,
             [jax.ShapeDtypeStruct((S,), jnp.int32), *shapes],
@@ -158,7 +158,7 @@ def quantize(proto: Any) -> Any:
         disabled = ['MatMulAddFusion']  # its Gemm would not be quantized
         providers = ['CPUExecutionProvider']
         onnxruntime.InferenceSession(proto.SerializeToString(), session, providers, disabled_optimizers=disabled)
-        with _errors_only(''):  # hides advice about constants and unquantized comparisons
+        with _errors_only():  # hides advice about constants and unquantized comparisons
             options = {'weight_type': quantization.QuantType.QInt8, 'per_channel': True, 'reduce_range': True}
             quantization.quantize_dynamic(folded, written, **options)
         return onnx.load(written)
@@ -229,12 +229,10 @@ def _inputs(nodes: Iterable[Any]) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _errors_only(name: str) -> Iterator[None]:
-    """Silences the messages of a logger below the level ERROR."""
-    logger = logging.getLogger(name)
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+def _errors_only() -> Iterator[None]:
+    """Silences log messages below the level ERROR."""
+    logging.disable(logging.WARNING)
     try:
         yield
     finally:
-        logger.setLevel(level)
+        logging.disable(logging.NOTSET)

@@ -8,7 +8,7 @@ from tokenizers import normalizers, pre_tokenizers
 
 from nplm_jax.data.stream import PARAGRAPH_BOUNDARY, RARE, SKIPPED
 from nplm_jax.data.tokenizers.words import WORD, WordTokenizer
-from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.errors import require
 
 PAD = '<pad>'  # has the id V, one above the largest token id
 
@@ -52,8 +52,7 @@ def word_tokenizer(ours: WordTokenizer, ids: Mapping[str, int]) -> tokenizers.To
     Raises:
         BadInput: The vocabulary contains <pad>.
     """
-    if PAD in ids:
-        raise BadInput('--to', f'the vocabulary contains {PAD}, which is reserved for padding', value='hf')
+    require(PAD not in ids, '--to', 'hf', f'the vocabulary contains {PAD}, which is reserved for padding')
     word, space = WORD.replace(r'[\w\p{M}]', _LETTER), r'\0 \t\n\r' if ours.is_verbatim else r'\s'
     is_words, begin, end = ours.kind == 'words', f'(?<![^{space}])', f'(?![^{space}])'
     roles, marks = special_tokens(ids), '|'.join(SKIPPED)

@@ -34,7 +34,7 @@ from nplm_jax.data import formats, text_files
 from nplm_jax.reporting.text import to_json
 from nplm_jax.runs import signals
 from nplm_jax.runs.command_models import load_models
-from nplm_jax.utils.errors import BadInput, require
+from nplm_jax.utils.errors import require
 from nplm_jax.utils.io import expand
 from nplm_jax.utils.untrusted import finite_numbers
 
@@ -68,8 +68,8 @@ def main(flags: argparse.Namespace) -> None:
     allowed = 'requires --below or --above, or --column'
     require(not flags.output or any(bounds) or bool(flags.column), '--output', flags.output, allowed)
     require(not flags.figure or not any(bounds), '--figure', flags.figure, 'must be without --below and --above')
-    if fault := formats.find_fault(flags.column):
-        raise BadInput('--column', fault, value=flags.column)
+    fault = formats.find_fault(flags.column)
+    require(not fault, '--column', flags.column, fault)
     layout = documents.Layout(flags.field, flags.documents == 'paragraphs', flags.column)
     files = [file for path in flags.files for file in text_files.find_files('--text', path)]
     has_columns = flags.field == 'text' or any(map(kind_of, files))
@@ -104,9 +104,8 @@ def _describe(results: dict[str, Any]) -> str:
     """Returns the results as lines of text."""
     share = results['oovs'] / max(results['words'], 1)
     empty = f'; {results["empty"]:,} documents without words left out' if results['empty'] else ''
-    lines = [
-        f'{results["documents"]:,} documents, {results["words"]:,} words, {share:.2%} outside the vocabulary{empty}'
-    ]
+    total = f'{results["documents"]:,} documents, {results["words"]:,} words'
+    lines = [f'{total}, {share:.2%} outside the vocabulary{empty}']
     if results['unknown']:
         lines.append(f'{results["unknown"]:,} documents have no known word: their perplexity counts as infinite')
     lines += [f'{file["output"]}: {file["kept"]:,} of {file["documents"]:,} documents' for file in results['files']]
@@ -122,8 +121,7 @@ def _parse_bound(flag: str, text: str) -> Bound | None:
     problem = 'must be a perplexity above 0, such as 300, or a share between 0% and 100%, such as 30%'
     is_share = text.endswith('%')
     (value,) = finite_numbers([text.removesuffix('%')], flag, problem, text)
-    if not 0 < value < (100 if is_share else math.inf):
-        raise BadInput(flag, problem, value=text)
+    require(0 < value < (100 if is_share else math.inf), flag, text, problem)
     return Bound(value / 100 if is_share else value, is_share)
 
 

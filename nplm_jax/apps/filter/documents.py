@@ -5,7 +5,6 @@ compressed: .gz, .zst. Dims: D documents of a batch.
 """
 
 import contextlib
-import functools
 import itertools
 import pathlib
 from collections.abc import Callable, Iterable, Iterator
@@ -113,7 +112,16 @@ def write(file: pathlib.Path, layout: Layout) -> Iterator[Write]:
             yield writer.write
             return
         content = stack.enter_context(formats.compress(name, opened, compression))
-        yield functools.partial(_write_lines, content, layout)
+
+        def write_lines(batch: Batch, is_kept_D: np.ndarray, perplexities_D: np.ndarray) -> None:
+            for i in np.flatnonzero(is_kept_D).tolist():
+                row = batch.rows[i]
+                data = row if isinstance(row, bytes) else row.encode() + b'\n' * layout.paragraphs
+                if layout.column:  # of JSON lines
+                    data = data[:-1].rstrip() + b', ' + to_json({layout.column: float(perplexities_D[i])})[1:].encode()
+                content.write(data + b'\n')
+
+        yield write_lines
 
 
 def _group(rows: Iterable[tuple[Any, list[str]]], position: Callable[[], int]) -> Iterator[Batch]:
@@ -148,18 +156,6 @@ def _paragraphs(lines: Iterable[str]) -> Iterator[str]:
     for has_words, group in itertools.groupby(lines, lambda line: bool(line.strip())):
         if has_words:
             yield '\n'.join(group)
-
-
-def _write_lines(
-    content: IO[bytes], layout: Layout, batch: Batch, is_kept_D: np.ndarray, perplexities_D: np.ndarray
-) -> None:
-    """Writes documents as lines and appends the new column to JSON lines; see `Write`."""
-    for i in np.flatnonzero(is_kept_D).tolist():
-        row = batch.rows[i]
-        data = row if isinstance(row, bytes) else row.encode() + b'\n' * layout.paragraphs
-        if layout.column:
-            data = data[:-1].rstrip() + b', ' + to_json({layout.column: float(perplexities_D[i])})[1:].encode()
-        content.write(data + b'\n')
 
 
 class _ParquetWriter:

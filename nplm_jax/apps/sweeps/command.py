@@ -14,9 +14,6 @@ best validation perplexity is marked.
 
 import argparse
 import itertools
-from collections.abc import Sequence
-
-from absl import flags
 
 from nplm_jax.cli import train
 from nplm_jax.cli.parser import Parser
@@ -33,32 +30,13 @@ def define(parser: Parser) -> None:
 
 def main(arguments: argparse.Namespace) -> None:
     """Runs the sweep."""
-    command, *argv = arguments.typed
+    _, *argv = arguments.typed
     for name in ('search', 'minutes', 'distributed'):
         is_given = any(word.partition('=')[0] == f'--{name}' for word in argv)
         require(not is_given, f'--{name}', ..., f'cannot be used with nplm sweep; give it to nplm train {argv[0]}')
     configs = list(itertools.takewhile(lambda word: '=' not in word and not word.startswith('-'), argv))
-    others, axes = split_axes(argv[len(configs) :])
-    has_axes = axes or any(word.partition('=')[0] == '--grid' for word in argv)
-    words = [f'--grid={axis}' for axis in axes] if has_axes else ['--sweep'] * (len(configs) == 1)
-    train.start(command, configs, words, others)
-
-
-def split_axes(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Splits the words after the configs into flags with their values and axes KEY=VALUE,..., short for --grid.
-
-    Examples:
-        >>> split_axes(['model.h=50,100', '--slurm', 'partition=gpu', '--novectorize', 'seed=1,2'])
-        (['--slurm', 'partition=gpu', '--novectorize'], ['model.h=50,100', 'seed=1,2'])
-    """
-    others, axes, takes_value = list[str](), list[str](), False
-    for word in words:
-        if '=' in word and not word.startswith('-') and not takes_value:
-            axes.append(word)
-        else:
-            others.append(word)
-        name = word.lstrip('-')
-        is_flag = word.startswith('-') and '=' not in word and name != 'grid'
-        known = [flags.FLAGS[flag] for flag in (name, name.removeprefix('no')) if flag in flags.FLAGS]
-        takes_value = is_flag and not any(flag.boolean for flag in known)
-    return [word for word in others if not (axes and word == '--grid')], axes
+    selection = [f'--configs={";".join(configs)}']
+    if len(configs) == 1:
+        has_grid = any(word.partition('=')[0] == '--grid' for word in argv)
+        selection = [f'--config={configs[0]}', *([] if has_grid else ['--sweep'])]  # of KEY=VALUE,... words, if any
+    train.start(arguments.typed, [*selection, *argv[len(configs) :]])

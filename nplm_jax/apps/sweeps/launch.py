@@ -9,7 +9,7 @@ from absl import flags
 from nplm_jax.apps.sweeps import launchers
 from nplm_jax.apps.sweeps import sweep_flags as asked
 from nplm_jax.cli.launch_flags import DISTRIBUTED, MINUTES, PROCESSES
-from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.errors import BadInput, require
 
 Flag: TypeAlias = flags.FlagHolder[Any]
 
@@ -47,13 +47,8 @@ class SweepExtension:
     @property
     def suffix(self) -> str:
         """See `Extension`."""
-        kinds = {
-            'search': asked.is_search(),
-            'grid': asked.GRID.value,
-            'sweep': asked.SWEEP.value,
-            'configs': asked.CONFIGS.value,
-        }
-        return next((f'-{kind}' for kind, is_asked in kinds.items() if is_asked), '')
+        selections = asked.SEARCH, asked.GRID, asked.SWEEP, asked.CONFIGS
+        return next((f'-{flag.name}' for flag in selections if _is_given(flag)), '')
 
     @property
     def is_asked(self) -> bool:
@@ -70,15 +65,15 @@ class SweepExtension:
         values = [word.partition('=')[2] for word in argv if re.fullmatch('--?configs=.*', word, re.DOTALL)]
         if not values:
             return argv
-        if any(re.match('--?config(=|$)', word) for word in argv):
-            raise BadInput('--configs', 'cannot be used with --config', value=values[-1])
+        has_config = any(re.match('--?config(=|$)', word) for word in argv)
+        require(not has_config, '--configs', values[-1], 'cannot be used with --config')
         return [argv[0], f'--config={values[-1].partition(";")[0]}', *argv[1:]]
 
     def take_words(self, words: list[str]) -> bool:
-        """See `Extension`: --grid model.m=10,30 model.h=20,60."""
-        if asked.GRID.value:
-            asked.GRID.value.extend(words)
-        return bool(asked.GRID.value)
+        """See `Extension`: --grid model.m=10,30 model.h=20,60, and --sweep model.m=10,30 of `nplm sweep`."""
+        if is_taken := asked.is_sweep():
+            flags.FLAGS.grid, flags.FLAGS.sweep = [*asked.GRID.value, *words], False
+        return is_taken
 
     def check(self) -> None:
         """See `Extension`."""
@@ -86,15 +81,12 @@ class SweepExtension:
             for other in others if _is_given(flag) else ():
                 if _is_given(other):
                     raise _refuse(flag, f'cannot be used with --{other.name}')
+        several = asked.is_sweep() or asked.is_search()
         for flag, is_met, needed in (
             (asked.STORAGE, asked.is_search(), '--search'),
             (asked.VECTORIZE, asked.is_sweep(), '--sweep, --grid or --configs'),
             (asked.SLURM, asked.LAUNCHER.value == 'slurm', '--launcher=slurm'),
-            (
-                asked.JOBS,
-                asked.LAUNCHER.value and (asked.is_sweep() or asked.is_search()),
-                '--launcher, and --sweep, --grid or --search',
-            ),
+            (asked.JOBS, asked.LAUNCHER.value and several, '--launcher, and --sweep, --grid or --search'),
         ):
             if _is_given(flag) and not is_met:
                 raise _refuse(flag, f'needs {needed}')

@@ -12,7 +12,7 @@ from nplm_jax.cli.launched import Launch
 from nplm_jax.reporting import catalog
 from nplm_jax.runs import experiment, workdir
 from nplm_jax.runs.command_line import describe_config
-from nplm_jax.utils.errors import BadInput, Resumable
+from nplm_jax.utils.errors import Resumable, require
 
 
 def run(launch: Launch) -> None:
@@ -61,8 +61,8 @@ def run_search(launch: Launch) -> str:
         BadInput: A package is not installed, the config file has no valid search space, or the folder or the URL of the
             database is invalid.
     """
-    if importlib.util.find_spec('optuna') is None:
-        raise BadInput('--search', 'Optuna is not installed: pip install "nplm-jax[search]"')
+    is_installed = importlib.util.find_spec('optuna') is not None
+    require(is_installed, '--search', ..., 'Optuna is not installed: pip install "nplm-jax[search]"')
     from nplm_jax.apps.sweeps import search, search_space, search_storage
 
     assert asked.SEARCH.value is not None

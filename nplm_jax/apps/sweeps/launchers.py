@@ -4,7 +4,6 @@ A job that is preempted, requeued or out of time saves its state and resumes whe
 """
 
 import contextlib
-import dataclasses
 import functools
 import io
 import os
@@ -14,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from nplm_jax.executors.processes import free_port
 from nplm_jax.utils.errors import BadInput, require
@@ -28,8 +27,7 @@ _DEVICES = 'CUDA_VISIBLE_DEVICES'  # submitit clears it for jobs on this machine
 _UNLIMITED = 10**6  # time limit of jobs on this machine, minutes; maximum number of starts of SLURM jobs
 
 
-@dataclasses.dataclass(frozen=True)
-class Job:
+class Job(NamedTuple):
     """One run that becomes a job.
 
     Attributes:

@@ -7,7 +7,7 @@ import os
 import pathlib
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -71,8 +71,6 @@ class Search:
         num_trials: The number of complete or pruned trials after which no trial starts.
         words: The command line of the config: launch.py, --config and the keys set by flags.
         worker: The index of this process among several; None if unknown.
-        make_sampler: Called with `seed`; returns the Optuna sampler.
-        make_pruner: Returns the Optuna pruner; Optuna recommends Hyperband with TPE.
     """
 
     space: search_space.Space
@@ -81,11 +79,6 @@ class Search:
     num_trials: int
     words: tuple[str, ...]
     worker: int | None = None
-    make_sampler: Callable[..., optuna.samplers.BaseSampler] = functools.partial(
-        optuna.samplers.TPESampler,
-        constant_liar=True,  # avoids points that other processes are training
-    )
-    make_pruner: Callable[[], optuna.pruners.BasePruner] = optuna.pruners.HyperbandPruner
 
     def run(self) -> str:
         """Runs the missing trials one after another. Returns the table of `search_report.write`.
@@ -149,42 +142,34 @@ class Search:
         Raises:
             BadInput: See `run`.
         """
-        name = self.space.name
-        pruner = self.make_pruner()
+        name = self.space.settings.name
+        pruner = optuna.pruners.HyperbandPruner()  # which Optuna recommends with TPE
         study = optuna.create_study(storage=storage, study_name=name, pruner=pruner, load_if_exists=True)
         seed = [self.space.settings.seed, self.worker or 0, len(study.get_trials(deepcopy=False))]
         alone = search_storage.is_sqlite(self.url) or self.worker is not None
         state = int(np.random.SeedSequence(seed).generate_state(1)[0]) if alone else None
-        study.sampler = self.make_sampler(seed=state)
+        # A constant liar avoids points that other processes are training.
+        study.sampler = optuna.samplers.TPESampler(seed=state, constant_liar=True)
         identity, has_folders = self.space.identity(), any(self.folder.glob('trial-*'))
         if 'identity' not in study.user_attrs:
-            if has_folders:
-                advice = workdir.give_another(self.folder)
-                raise BadInput('--workdir', f'has trials that the database does not know; {advice}', value=self.folder)
+            unknown = f'has trials that the database does not know; {workdir.give_another(self.folder)}'
+            require(not has_folders, '--workdir', self.folder, unknown)
             study.set_user_attr('identity', identity)
         search_space.check_same(name, study.user_attrs['identity'], identity)
         trained = [trial for trial in study.get_trials(deepcopy=False) if trial.value is not None]
-        if trained and not has_folders:
-            raise BadInput(
-                '--workdir',
-                f'has none of the {len(trained)} trials that the database has of {name}; '
-                'give the folder of the search, or another --config.name',
-                value=self.folder,
-            )
+        advice = 'give the folder of the search, or another --config.name'
+        missing = f'has none of the {len(trained)} trials that the database has of {name}; {advice}'
+        require(not trained or has_folders, '--workdir', self.folder, missing)
         return study
-
-    def _check_text(self, study: optuna.Study, digest: Mapping[str, str]) -> None:
-        """Records the digest of the text in a new study. Raises BadInput if the study used another text."""
-        if 'text' not in study.user_attrs:
-            study.set_user_attr('text', digest)
-        elif study.user_attrs['text'] != digest:
-            run_inputs.refuse_changes(self.folder, 'the study was started on a different text')
 
     def _finish(self, study: optuna.Study) -> None:
         """Runs trials until the study is complete."""
         corpus, begun = SharedCorpus(self.space.settings), list[int]()
         if num_finished(study) < self.num_trials:  # a missing text ends the search instead of failing every trial
-            self._check_text(study, run_inputs.text_digest(corpus.data))
+            digest = run_inputs.text_digest(corpus.data)
+            if study.user_attrs.get('text', digest) != digest:
+                run_inputs.refuse_changes(self.folder, 'the study was started on a different text')
+            study.set_user_attr('text', digest)
         objective = functools.partial(self._objective, corpus, begun)
         enough = optuna.study.MaxTrialsCallback(self.num_trials, _FINISHED)
         while num_finished(study) < self.num_trials:

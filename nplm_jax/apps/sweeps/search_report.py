@@ -11,7 +11,7 @@ import optuna
 from optuna.trial import FrozenTrial, TrialState
 
 from nplm_jax.reporting import figures
-from nplm_jax.reporting.text import markdown_table
+from nplm_jax.reporting.text import markdown_table, null_to_inf
 from nplm_jax.runs import run_inputs
 from nplm_jax.utils.io import write_atomically
 
@@ -34,24 +34,29 @@ def write(study: optuna.Study, folder: pathlib.Path, command_of: Callable[[Mappi
         if the trials are not on the same words.
     """
     finished = study.get_trials(states=(TrialState.COMPLETE, TrialState.PRUNED))
-    finished.sort(key=lambda trial: (trial.state != TrialState.COMPLETE, _value(trial)))
+    finished.sort(key=lambda trial: (trial.state != TrialState.COMPLETE, null_to_inf(trial.value)))
     points = [trial.user_attrs.get('point', {}) for trial in finished]
     keys = [key for key in dict.fromkeys(itertools.chain(*points)) if len({point.get(key) for point in points}) > 1]
     rows = []
     for trial, point in zip(finished, points):
-        state = trial.user_attrs.get('state', trial.state.name.lower())
-        values = (_format(point.get(key, '-')) for key in keys)
-        rows.append([trial_name(trial), *values, _value(trial), state, trial.user_attrs.get('seconds', '-')])
+        state, seconds = trial.user_attrs.get('state', trial.state.name.lower()), trial.user_attrs.get('seconds', '-')
+        of_keys = (_format(point.get(key, '-')) for key in keys)
+        rows.append([trial_name(trial), *of_keys, null_to_inf(trial.value), state, seconds])
     table = markdown_table(['trial', *keys, 'valid', 'state', 'seconds'], rows)
     write_atomically(folder / 'table.md', table + '\n')
-    complete = [trial for trial in finished if trial.state == TrialState.COMPLETE and math.isfinite(_value(trial))]
+    complete = [trial for trial in finished if trial.state == TrialState.COMPLETE and math.isfinite(trial.value)]
     lines = [table]
     folders = [path for trial in complete if (path := folder / trial_name(trial)).exists()]
     if len({run_inputs.read_record(path).get('sha256') for path in folders}) > 1:
         lines.append('The trials differ in their words or vocabulary: their perplexities are not comparable')
         return '\n'.join(lines)
     if len(complete) > 1:
-        lines += [f'Figure: {path}' for path in _draw(study, complete, folder)]
+        with warnings.catch_warnings():
+            warnings.simplefilter('ignore')  # about too few trials
+            importances = optuna.importance.get_param_importances(study)
+        values = [(trial.params, trial.value) for trial in complete]
+        figure = figures.draw_importances(importances, folder / 'importance.png')
+        lines += [f'Figure: {figure}', f'Figure: {figures.draw_slices(values, folder / "slices.png")}']
     if complete:
         best = complete[0]
         lines.append(f'Best on validation: {folder / trial_name(best)}; to train it again:')
@@ -59,23 +64,6 @@ def write(study: optuna.Study, folder: pathlib.Path, command_of: Callable[[Mappi
     else:
         lines.append('No trial is complete.')
     return '\n'.join(lines)
-
-
-def _draw(study: optuna.Study, complete: list[FrozenTrial], folder: pathlib.Path) -> list[pathlib.Path]:
-    """Draws the importance of each parameter and the perplexity as a function of its values."""
-    with warnings.catch_warnings():
-        warnings.simplefilter('ignore')  # about too few trials
-        importances = optuna.importance.get_param_importances(study)
-    points = [(trial.params, _value(trial)) for trial in complete]
-    paths = [folder / 'importance.png', folder / 'slices.png']
-    figures.draw_importances(importances, paths[0])
-    figures.draw_slices(points, paths[1])
-    return paths
-
-
-def _value(trial: FrozenTrial) -> float:
-    """Returns the validation perplexity of a trial: the last reported one if pruned, infinity if there is none."""
-    return math.inf if trial.value is None else trial.value
 
 
 def _format(value: Any) -> str:

@@ -14,11 +14,10 @@ import optuna
 
 from nplm_jax.apps.sweeps import sweep_points
 from nplm_jax.config import settings as config_lib
-from nplm_jax.config.checked_fields import flatten
 from nplm_jax.config.settings import Settings
 from nplm_jax.runs import experiment
 from nplm_jax.runs.experiment import Config
-from nplm_jax.utils.errors import BadInput
+from nplm_jax.utils.errors import BadInput, require
 
 _OF_MACHINE = ('parallel.', 'corpus.path', 'corpus.valid_path', 'corpus.test_path')  # keys that a study does not record
 
@@ -54,23 +53,15 @@ class Space:
             raise BadInput('--search', f'search() of {self.path} failed: {type(error).__name__}: {error}') from None
         for name, distribution in trial.distributions.items():
             for choice in getattr(distribution, 'choices', ()):
-                if not isinstance(choice, (bool, int, float, str, type(None))):  # others do not survive the database
-                    allowed = 'choices must be numbers, strings, True, False or None'
-                    raise BadInput('--search', f'search() of {self.path}: {name} has the choice {choice!r}; {allowed}')
-        return self._apply(point)
-
-    def _apply(self, point: Mapping[str, Any]) -> sweep_points.Point:
+                survives = isinstance(choice, (bool, int, float, str, type(None)))  # the database
+                problem = f'{name} has the choice {choice!r}; choices must be numbers, strings, True, False or None'
+                require(survives, '--search', ..., f'search() of {self.path}: {problem}')
         chosen = [key for key in point if key in config_lib.CHOOSERS] if isinstance(point, Mapping) else []
-        problem = f'search() of {self.path} chooses {", ".join(chosen)}; a search varies the keys of one config'
-        if chosen:
-            raise BadInput('--search', problem)
+        problem = f'chooses {", ".join(chosen)}; a search varies the keys of one config'
+        require(not chosen, '--search', ..., f'search() of {self.path} {problem}')
         settings = sweep_points.apply(self.config, point, '--search').settings
-        return sweep_points.Point(self.name, config_lib.replace(settings, {'name': self.name}), dict(point))
-
-    @functools.cached_property
-    def name(self) -> str:
-        """The name of the config, which is also the name of the study."""
-        return str(flatten(self.config)['name'])
+        name = self.settings.name  # also the name of the study
+        return sweep_points.Point(name, config_lib.replace(settings, {'name': name}), dict(point))
 
     @functools.cached_property
     def settings(self) -> Settings:
@@ -96,14 +87,13 @@ def load(path: str, config: Config) -> Space:
     """
     optuna.logging.set_verbosity(optuna.logging.CRITICAL)  # the search prints its own messages
     function = runpy.run_path(path).get('search')
-    if not inspect.isfunction(function):
-        raise BadInput('--search', f'{path} defines no search(trial); it returns a dictionary of keys')
+    missing = f'{path} defines no search(trial); it returns a dictionary of keys'
+    require(inspect.isfunction(function), '--search', ..., missing)
     space = Space(path, function, config)
     with contextlib.suppress(optuna.TrialPruned):
         space.point(trial := optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0)).ask())
-        if not trial.params:
-            advice = 'call trial.suggest_int, suggest_float or suggest_categorical'
-            raise BadInput('--search', f'search() of {path} suggests nothing; {advice}')
+        advice = 'call trial.suggest_int, suggest_float or suggest_categorical'
+        require(bool(trial.params), '--search', ..., f'search() of {path} suggests nothing; {advice}')
     return space
 
 
@@ -114,9 +104,5 @@ def check_same(name: str, recorded: Mapping[str, Any], identity: Mapping[str, An
     different = [f'{key}={there.get(key)!r} there, {now.get(key)!r} now' for key in keys]
     if not keys and recorded['search'] != identity['search']:
         different = ['search() has changed']
-    if different:
-        raise BadInput(
-            '--storage',
-            f'the database holds another study of the name {name} ({"; ".join(different)}); '
-            'give another database, or another --config.name',
-        )
+    problem = f'the database holds another study of the name {name} ({"; ".join(different)})'
+    require(not different, '--storage', ..., f'{problem}; give another database, or another --config.name')

@@ -41,10 +41,9 @@ def find_url(flag: str | None, folder: pathlib.Path) -> str:
     except (sa.exc.ArgumentError, ValueError):
         raise BadInput('--storage', f'not a URL; {_ALLOWED}') from None
     parts = url.username or '', url.host or '', url.database or ''
-    if any('@' in part for part in parts):
-        raise BadInput('--storage', 'the password has an @; write it as %40')
-    if not all(map(_PLAIN.fullmatch, parts)):  # any of them may be the password
-        raise BadInput('--storage', f'not a URL; {_ALLOWED}, with other characters than letters and digits as %XX')
+    require(not any('@' in part for part in parts), '--storage', ..., 'the password has an @; write it as %40')
+    problem = f'not a URL; {_ALLOWED}, with other characters than letters and digits as %XX'
+    require(all(map(_PLAIN.fullmatch, parts)), '--storage', ..., problem)  # any of them may be the password
     if url.drivername == 'postgresql':
         url = url.set(drivername='postgresql+psycopg')
     is_allowed = url.drivername == 'postgresql+psycopg' and bool(url.database)

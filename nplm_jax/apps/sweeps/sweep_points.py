@@ -1,7 +1,6 @@
 """Points of a sweep, which are configs with changed keys, from `sweep()` or a grid."""
 
 import contextlib
-import dataclasses
 import itertools
 import runpy
 from collections.abc import Mapping, Sequence
@@ -16,19 +15,13 @@ from nplm_jax.runs import experiment
 from nplm_jax.runs.command_line import load_config, require_key
 from nplm_jax.runs.experiment import Config
 from nplm_jax.runs.run_inputs import TEACHER
-from nplm_jax.runs.run_names import run_name, unique_names
+from nplm_jax.runs.run_names import unique_names
 from nplm_jax.utils.errors import BadInput, require
 
-RESERVED_NAMES = (
-    'table.md',
-    'table.csv',
-    'table.png',
-    '.jobs',
-)  # files of a sweep beside the folders of its points
+RESERVED_NAMES = ('table.md', 'table.csv', 'table.png', '.jobs')  # files of a sweep beside the folders of its points
 
 
-@dataclasses.dataclass(frozen=True)
-class Point:
+class Point(NamedTuple):
     """One run of a sweep.
 
     Attributes:
@@ -73,11 +66,9 @@ def load_points(path: str, config: Config) -> Points:
         overrides = list(sweep()) if sweep else []
     except Exception as error:  # noqa: BLE001 (a sweep is Python and may raise anything)
         raise BadInput('--sweep', f'sweep() of {path} failed: {type(error).__name__}: {error}') from None
-    if sweep is None:
-        example = '--grid=model.m=10,30 --grid=model.h=20,60'
-        raise BadInput('--sweep', f'{path} defines no sweep(); for all combinations of some values give {example}')
-    if not overrides:
-        raise BadInput('--sweep', f'sweep() of {path} yields no points')
+    advice = 'for all combinations of some values give --grid=model.m=10,30 --grid=model.h=20,60'
+    require(sweep is not None, '--sweep', ..., f'{path} defines no sweep(); {advice}')
+    require(bool(overrides), '--sweep', ..., f'sweep() of {path} yields no points')
     return _apply_all(overrides, config, '--sweep', f'a point of {path}')
 
 
@@ -139,20 +130,30 @@ def _apply_all(all_overrides: Sequence[Mapping[str, Any]], config: Config, flag:
         flag: The flag that asks for the points, for messages.
         one: The description of a point in messages.
     """
+    keys = flatten(config)
     for overrides in all_overrides:
-        _check_overrides(config, overrides, flag)
+        has_keys = isinstance(overrides, Mapping) and all(isinstance(key, str) for key in overrides)
+        require(has_keys, flag, ..., f'{overrides!r}: a point must be a dictionary of keys')
+        if not overrides.keys() & set(CHOOSERS):  # choosers change the set of keys
+            for key in overrides:
+                require_key(config, key, flag, key)
     defaults = unique_names(all_overrides)
-    names = [str(o.get('name') or name or flatten(config)['name']) for o, name in zip(all_overrides, defaults)]
+    names = [str(o.get('name') or name or keys['name']) for o, name in zip(all_overrides, defaults)]
     taken = [*RESERVED_NAMES, *names]
-    if repeated := next((name for name in taken if taken.count(name) > 1), None):
-        raise BadInput(flag, f'{one} is named {repeated}, a name that another point or a file of the sweep has')
+    for name in names:
+        problem = f'{one} is named {name}, a name that another point or a file of the sweep has'
+        require(taken.count(name) == 1, flag, ..., problem)
     points, errors = Points([], {}), []
     for overrides, name in zip(all_overrides, names):
         try:
-            points.possible.append(_apply(config, {**overrides, 'name': name}))
+            changes = {**overrides, 'name': name}
+            settings = experiment.load_settings(config_lib.override(config, changes))
+            points.possible.append(Point(name, settings, changes))
         except BadInput as error:
             points.impossible[name] = str(error)
-            errors.append(_blame(error, overrides, flag))
+            changed = {key: value for key, value in overrides.items() if key != 'name'}
+            shown = ','.join(f'{key}={value!r}' for key, value in changed.items())
+            errors.append(BadInput(flag, str(error) if list(changed) == [error.key] else f'{shown}: {error}'))
     if not points.possible:
         raise errors[0]
     return points
@@ -170,15 +171,6 @@ def _parse(text: str, expected: type, key: str) -> Any:
         raise BadInput(f'--grid: {key}', allowed, value=text) from None
 
 
-def _check_overrides(config: Config, overrides: Any, flag: str) -> None:
-    """Raises BadInput unless a point is a dictionary of keys of the config."""
-    if not (isinstance(overrides, Mapping) and all(isinstance(key, str) for key in overrides)):
-        raise BadInput(flag, f'{overrides!r}: a point must be a dictionary of keys')
-    if not overrides.keys() & set(CHOOSERS):  # choosers change the set of keys
-        for key in overrides:
-            require_key(config, key, flag, key)
-
-
 def apply(config: Config, overrides: Mapping[str, Any], flag: str = '--sweep') -> Point:
     """Returns the point that changes flattened keys of `config`.
 
@@ -190,17 +182,7 @@ def apply(config: Config, overrides: Mapping[str, Any], flag: str = '--sweep') -
     Raises:
         BadInput: A key or the whole point is invalid; the message names the flag, the point and the key.
     """
-    _check_overrides(config, overrides, flag)
-    try:
-        return _apply(config, overrides)
-    except BadInput as error:
-        raise _blame(error, overrides, flag) from None
-
-
-def _apply(config: Config, overrides: Mapping[str, Any]) -> Point:
-    name = overrides.get('name') or run_name(overrides) or flatten(config)['name']
-    changes = {**overrides, 'name': name}
-    return Point(name, experiment.load_settings(config_lib.override(config, changes)), changes)
+    return _apply_all([overrides], config, flag, 'the point').possible[0]
 
 
 def job_config(file: str, overrides: Mapping[str, Any], config: Config, point: Point) -> tuple[str, dict[str, Any]]:
@@ -231,12 +213,3 @@ def job_config(file: str, overrides: Mapping[str, Any], config: Config, point: P
                 return named, {key: value for key, value in values.items() if made[key] != value}
     allowed = f'{file} must take {", ".join(chosen.values())} as words of --config'
     raise BadInput('--launcher', allowed, value=point.name)
-
-
-def _blame(error: BadInput, overrides: Mapping[str, Any], flag: str) -> BadInput:
-    """Converts the error of a point into an error of the flag that requests it."""
-    changed = {key: value for key, value in overrides.items() if key != 'name'}
-    shown = (
-        '' if list(changed) == [error.key] else ','.join(f'{key}={value!r}' for key, value in changed.items()) + ': '
-    )
-    return BadInput(flag, f'{shown}{error}')

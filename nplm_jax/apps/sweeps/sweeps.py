@@ -123,14 +123,14 @@ def write_table(points: Sequence[Point], folder: pathlib.Path, failures: Mapping
     records += [{'point': name, 'state': word} for name, word in failures.items() if name not in names]
     finished = [record for record in records if record['state'] == _FINISHED]
     comparable = len({text for _, text in texts.values()}) <= 1
-    best = min(finished, key=lambda record: record['valid'], default=None) if comparable and len(records) > 1 else None
-    if best and best['valid'] == math.inf:
-        best = None
+    is_ranked = comparable and len(records) > 1
+    candidates = [record for record in finished if is_ranked and record['valid'] < math.inf]
+    best = min(candidates, key=lambda record: record['valid'], default=None)
     rows = []
     for record in records:
-        cells = (
-            [record[name] for name in _NUMBERS] if record['state'] == _FINISHED else [record['state'], '-', '-', '-']
-        )
+        cells = [record.get(name, '-') for name in _NUMBERS]
+        if record['state'] != _FINISHED:
+            cells[0] = record['state']
         rows.append([record['point'], *cells, 'best on validation' if record is best else ''])
     table = markdown_table(['point', *_NUMBERS, ''], rows)
     write_atomically(folder / 'table.md', table + '\n')

@@ -7,7 +7,7 @@ from typing import Any
 
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.settings import Settings
-from nplm_jax.runs.experiment import Config, load_settings, run
+from nplm_jax.runs.experiment import run
 from nplm_jax.runs.loading import Path
 from nplm_jax.runs.program_from_settings import updates_rows
 from nplm_jax.runs.session import RunSession, open_session
@@ -45,12 +45,12 @@ def _common(settings: Settings) -> Any:
 
 
 def run_many(
-    configs: Sequence[Config | Settings], folders: Sequence[Path], command: str, notes: set[str] | None = None
+    all_settings: Sequence[Settings], folders: Sequence[Path], command: str, notes: set[str] | None = None
 ) -> list[dict[str, Any] | Exception]:
     """Runs the networks of a group from `group_compatible` with the same results as separate runs.
 
     Args:
-        configs: The config of each run.
+        all_settings: The settings of each run.
         folders: The folder of each run.
         command: See `run`.
         notes: See `run`.
@@ -61,12 +61,11 @@ def run_many(
     Raises:
         training.train.Interrupted: SIGINT or SIGTERM arrived during training, and all runs are saved.
     """
-    if len(configs) == 1:
+    if len(all_settings) == 1:
         try:
-            return [run(configs[0], folders[0], command, notes=notes)]
+            return [run(all_settings[0], folders[0], command, notes=notes)]
         except (BadInput, NonFiniteError) as error:
             return [error]
-    all_settings = [load_settings(config) for config in configs]
     corpus = SharedCorpus(all_settings[0])
     outcomes: dict[int, Any] = {}
     with contextlib.ExitStack() as stack, interruptible() as interrupted:
@@ -75,7 +74,7 @@ def run_many(
         trained: dict[int, Trained] = {}
         for i, (settings, folder) in enumerate(zip(all_settings, folders)):
             try:
-                session = stack.enter_context(open_session(settings, folder, command, corpus, len(configs)))
+                session = stack.enter_context(open_session(settings, folder, command, corpus, len(all_settings)))
                 sessions[i] = session
                 if training_run := session.training_run:
                     trainings[i] = train(training_run, session.store, session.reporter, interrupted, session.started)
@@ -99,4 +98,4 @@ def run_many(
             raise outcome
     if signal_number := interrupted():  # after the last update
         signal.raise_signal(signal_number)
-    return [outcomes[i] for i in range(len(configs))]
+    return [outcomes[i] for i in range(len(all_settings))]

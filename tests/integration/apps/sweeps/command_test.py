@@ -8,8 +8,6 @@ from helpers import ROOT, call_main
 
 from nplm_jax.apps.sweeps import sweep_flags
 from nplm_jax.cli import __main__ as cli
-from nplm_jax.cli import train
-from nplm_jax.cli.commands import all_commands
 
 SHORT = '--config.train.epochs=2', '--config.train.evaluate_every=0'
 
@@ -60,10 +58,15 @@ def test_help_names_every_flag():
     assert not {name for name in own - hidden if not re.search(rf'--{name}\b', text)}
 
 
-def test_a_flag_of_a_sweep_may_stand_apart_from_its_value(monkeypatch):
-    started = []
-    monkeypatch.setattr(train, 'start', lambda *words: started.append(words))
-    words = ['sentences', '--grid', 'seed=1,2', '--workdir', 'out', 'model.h=3,4', '--vectorize']
-    all_commands()['sweep'].run('sweep', words)
-    grid = ['--grid=seed=1,2', '--grid=model.h=3,4']
-    assert started == [('sweep', ['sentences'], grid, ['--workdir', 'out', '--vectorize'])]
+def test_flags_and_axes_of_a_sweep_have_any_order(tmp_path):
+    words = ['sentences', '--grid', 'seed=1,2', '--workdir', 'out', 'model.h=3,4', '--vectorize', '--print_config']
+    done = nplm(tmp_path, 'sweep', *words)
+    points = re.findall(r"^point \d: {'seed': (\d), 'model.h': (\d), ", done.stdout, re.MULTILINE)
+    assert points == [('1', '3'), ('1', '4'), ('2', '3'), ('2', '4')], done.stderr
+    done = nplm(tmp_path, 'sweep', 'sentences', '--launcher', 'local', 'seed=1,2', '--print_config')
+    assert re.findall(r"^point \d: {'seed': (\d), ", done.stdout, re.MULTILINE) == ['1', '2'], done.stderr
+
+
+def test_several_configs_have_no_axes(tmp_path):
+    done = nplm(tmp_path, 'sweep', 'sentences', 'sentences:add_delta', 'seed=1,2')
+    assert done.returncode == 2 and done.stderr.startswith('--configs='), done.stderr

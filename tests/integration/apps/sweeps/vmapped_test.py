@@ -239,7 +239,7 @@ def test_runs_of_a_new_body_that_train_together_end_as_each_alone(monkeypatch, t
     config = config_lib.override(sentences.get_config(), {'model.family': 'bag', 'train.epochs': 2})
     sampled = {'output.kind': 'nce', 'output.samples': 5}
     changes = [{'seed': 1}, {'seed': 2}, {'seed': 1, 'optimizer.learning_rate': 0.1}]
-    configs = [config_lib.override(config, sampled | change) for change in changes]
+    configs = [experiment.load_settings(config_lib.override(config, sampled | change)) for change in changes]
     results = run_many(configs, [tmp_path / f'together{i}' for i in range(3)], 'x')
     assert [result['trained_together'] for result in results] == [3, 3, 3]
     perplexities = [result['perplexity']['test'] for result in results]

@@ -11,7 +11,7 @@ def test_a_damaged_folder_is_shown_or_refused(folders, monkeypatch):
     def predict(models, _):
         for _, features_VxM in models.word_features():
             feature_map.project(features_VxM)
-        view.predict(models, ['i', 'like'], 3)
+        view.summarize(models, view.score(models, ['i', 'like']), 3)
 
     monkeypatch.setitem(sys.modules, 'nicegui', types.ModuleType('nicegui'))
     monkeypatch.setattr(server, 'page_app', predict)

@@ -21,7 +21,7 @@ def test_the_explorer_appends_and_drops_tokens(runs, name):
     text = ''
     for step in range(8):
         tokens = models.tokenize(text, '')
-        (prediction,) = view.predict(models, tokens, 3)
+        (prediction,) = view.summarize(models, view.score(models, tokens), 3)
         longer = view.append(models, tokens, text, prediction.next_words[step % 3][0])
         assert longer.startswith(text) and len(longer) > len(text) and '\ufffd' not in longer
         text = longer

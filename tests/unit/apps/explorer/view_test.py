@@ -27,7 +27,7 @@ def p(model, models, *words):
 
 
 def test_the_likeliest_next_words_of_each_model_and_their_mixture(models):
-    mixed, network, counts = view.predict(models, ['i', 'love'], 3)
+    mixed, network, counts = view.summarize(models, view.score(models, ['i', 'love']), 3)
     assert [x.name for x in (mixed, network, counts)] == ['mixture', 'network', 'counts']
     assert [x.next_words[0][0] for x in (mixed, network, counts)] == ['coffee'] * 3
     for prediction, model in zip((network, counts), models.models):
@@ -40,7 +40,7 @@ def test_the_likeliest_next_words_of_each_model_and_their_mixture(models):
 
 @pytest.mark.parametrize('words', [[], ['i'], ['i', 'zzz', 'milk'], ['i', 'like', 'dog'] * 100])
 def test_each_words_surprisal_is_its_next_word_probability(models, words):
-    for prediction, (_, model) in zip(view.predict(models, words, 1), models.with_mixture()):
+    for prediction, (_, model) in zip(view.summarize(models, view.score(models, words), 1), models.with_mixture()):
         ids = models.vocabulary.encode(words)
         expected = [-math.log2(p(model, models, *words[:t])[i]) for t, i in enumerate(ids[:12])]
         assert len(prediction.bits_T) == len(words)
@@ -55,7 +55,7 @@ def test_perplexities_run_over_the_text_and_stay_infinite_after_a_word_of_probab
 
 
 def test_the_next_words_perplexity_is_the_exponential_of_its_entropy(models):
-    for prediction, (_, model) in zip(view.predict(models, ['i'], 1), models.with_mixture()):
+    for prediction, (_, model) in zip(view.summarize(models, view.score(models, ['i']), 1), models.with_mixture()):
         p_V = p(model, models, 'i')
         entropy = -sum(x * math.log(x) for x in p_V if x > 0)
         assert prediction.branching == pytest.approx(math.exp(entropy), rel=1e-4)
@@ -63,7 +63,7 @@ def test_the_next_words_perplexity_is_the_exponential_of_its_entropy(models):
 
 @pytest.mark.parametrize('weights', [WEIGHTS, (1, 0), (0, 0.2)])
 def test_a_visitors_weights_mix_probabilities(models, weights):
-    mixed, *_ = view.predict(models, ['i', 'love'], 2, weights)
+    mixed, *_ = view.summarize(models, view.score(models, ['i', 'love']), 2, weights)
     shares = np.array(weights) / sum(weights)
     expected = sum(w * p(model, models, 'i', 'love') for w, model in zip(shares, models.models))
     assert [x for _, x in mixed.next_words] == pytest.approx(sorted(expected, reverse=True)[:2], rel=1e-4)
@@ -75,8 +75,8 @@ def test_learned_weights_are_the_initial_ones_and_stay_until_a_visitor_moves_the
     learned = Mixture(models.models, np.array([[0.9, 0.1]]), ContextBins())
     loaded = dataclasses.replace(models, mixture=learned)
     assert view.initial_weights(models) == [0.5, 0.5] and view.initial_weights(loaded) == [0.9, 0.1]
-    as_loaded, _, _ = view.predict(loaded, ['i'], 3)
-    by_hand, _, _ = view.predict(models, ['i'], 3, (9, 1))
+    as_loaded, _, _ = view.summarize(loaded, view.score(loaded, ['i']), 3)
+    by_hand, _, _ = view.summarize(models, view.score(models, ['i']), 3, (9, 1))
     assert dict(as_loaded.next_words) == pytest.approx(dict(by_hand.next_words))
 
 
@@ -105,10 +105,11 @@ def test_an_explanation_has_the_probability_the_rank_and_what_was_likelier(model
 
 def test_one_model_has_no_mixture_beside_it_and_more_words_than_there_are_are_all(folders):
     alone = loaded_models.load_models([str(folders / 'network')])
-    (prediction,) = view.predict(alone, [], 99)
+    (prediction,) = view.summarize(alone, view.score(alone, []), 99)
     assert prediction.name == 'network' and len(prediction.next_words) == len(alone.vocabulary)
     assert sum(x for _, x in prediction.next_words) == pytest.approx(1, abs=1e-5)
-    assert view.initial_weights(alone) == [1] and view.predict(alone, [], 1, (1,))[0].name == 'network'
+    (prediction,) = view.summarize(alone, view.score(alone, []), 1, (1,))
+    assert view.initial_weights(alone) == [1] and prediction.name == 'network'
 
 
 def test_neighbours_are_the_networks_and_none_of_an_unknown_word(models):

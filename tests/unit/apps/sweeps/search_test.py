@@ -1,7 +1,6 @@
 """A search: its trials are runs, it resumes, it says what is wrong, and a lost process costs one trial at most."""
 
 import contextlib
-import functools
 import json
 import re
 import signal
@@ -37,8 +36,8 @@ def test_the_search_of_brown_is_a_point_of_the_rows_of_the_paper_s_kind():
 
 
 def test_a_pruned_trial_is_saved_and_trained_to_its_end_by_the_printed_command(study, monkeypatch):
-    second = functools.partial(optuna.pruners.ThresholdPruner, upper=0, n_warmup_steps=2)  # validation
-    monkeypatch.setattr(search, 'Search', functools.partial(search.Search, make_pruner=second))
+    make, at_second = optuna.create_study, optuna.pruners.ThresholdPruner(upper=0, n_warmup_steps=2)  # validation
+    monkeypatch.setattr(optuna, 'create_study', lambda **options: make(**options | {'pruner': at_second}))
     done = start(study, 1)
     assert done.returncode == 0
     assert ROW.findall(done.stdout) == [('trial-0000', 'pruned')]
