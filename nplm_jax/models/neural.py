@@ -24,7 +24,7 @@ from nplm_jax.models.network import Network
 from nplm_jax.models.network_reading import ReadState, burn_in, jit_float32, read, start_state, stream_blocks
 from nplm_jax.outputs.blockwise import default_block_size
 from nplm_jax.outputs.output_layer import Features, Params
-from nplm_jax.outputs.softmax import probabilities
+from nplm_jax.outputs.softmax import group_probabilities
 
 SCORING_BATCH = 256  # minimum words scored at once; a V x B block of scores that stays in a CPU's cache
 MAX_SCORES = 2**28  # maximum scores per device and block (1 GiB in float32), unless a block has SCORING_BATCH words
@@ -245,7 +245,7 @@ def _read_stream(
                 features = {name: jax.lax.dynamic_slice_in_dim(x, first, size) for name, x in features.items()}
             if one_hot_VxG is None:
                 return state, -network.output.nll(params, features, targets_B)
-            return state, probabilities(network.output, params, features, 'float32') @ one_hot_VxG
+            return state, group_probabilities(network.output, params, features, one_hot_VxG)
 
         return jax.lax.scan(read_block, state, (ids_KxB, targets_KxB))[1]
 

@@ -1,11 +1,13 @@
 """The softmax over all words: scores, log-probabilities and exact NLL.
 
-Dims: V vocabulary, B batch, D width of one array of features, L words specific to one example.
+Dims: V vocabulary, B batch, D width of one array of features, L words specific to one example, R consecutive words, G
+groups of words.
 """
 
 import dataclasses
 import functools
-from typing import Annotated, ClassVar
+from collections.abc import Callable
+from typing import Annotated, ClassVar, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +15,9 @@ import jax.numpy as jnp
 from nplm_jax.config.component import between, key
 from nplm_jax.nn import Precision, matmul
 from nplm_jax.outputs.output_layer import BIAS, Features, OutputLayer, Params
+
+Sums = TypeVar('Sums')
+AddWords = Callable[[Sums, jax.Array, jax.Array], Sums]
 
 
 class Scorer:
@@ -28,7 +33,7 @@ class Scorer:
 
 
 LINEAR = Scorer()
-NLL_SCORES = 2**19  # scores that stay in a CPU's cache, 2 MiB
+MAX_SCORES = 2**19  # scores that stay in a CPU's cache, 2 MiB
 TEACHER_WEIGHT = 0.5  # default of output.teacher_weight
 
 
@@ -62,11 +67,59 @@ class Softmax(OutputLayer):
         return log_softmax(self.scorer.scores(params, features)).T
 
     def nll(self, params: Params, features: Features, targets_B: jax.Array) -> jax.Array:
-        """See `OutputLayer.nll`. On a CPU, at most NLL_SCORES of the V x B scores are in memory at once."""
-        rows_in_cache = max(1, NLL_SCORES // len(targets_B))
-        nll = functools.partial(_nll, self.scorer)
-        in_cache, at_once = (functools.partial(nll, max_rows) for max_rows in (rows_in_cache, len(params[BIAS])))
-        return jax.lax.platform_dependent(params, features, targets_B, cpu=in_cache, default=at_once)
+        """See `OutputLayer.nll`."""
+
+        def add_words(sums: tuple[jax.Array, ...], y_RxB: jax.Array, start: jax.Array) -> tuple[jax.Array, ...]:
+            max_B, normaliser_B, target_B = sums
+            new_max_B, E_RxB = exponentials(max_B, y_RxB)
+            normaliser_B = normaliser_B * jnp.exp(max_B - new_max_B) + jnp.sum(E_RxB, axis=0)
+            rows_B = targets_B - start
+            found_B = jnp.take_along_axis(y_RxB, jnp.clip(rows_B, 0, len(y_RxB) - 1)[None, :], axis=0)[0]
+            return new_max_B, normaliser_B, jnp.where((rows_B >= 0) & (rows_B < len(y_RxB)), found_B, target_B)
+
+        B = len(targets_B)
+        sums: tuple[jax.Array, ...] = (jnp.full(B, -jnp.inf), jnp.zeros(B), jnp.zeros(B))
+        max_B, normaliser_B, target_B = reduce_words(self.scorer, params, features, sums, add_words)
+        return max_B + jnp.log(normaliser_B) - target_B
+
+
+def reduce_words(scorer: Scorer, params: Params, features: Features, sums: Sums, add_words: AddWords[Sums]) -> Sums:
+    """Reduces the scores of all words. On a CPU, at most MAX_SCORES of the V x B scores are in memory at once.
+
+    Args:
+        scorer: Computes the scores.
+        params: The parameters.
+        features: The features.
+        sums: The initial value, a pytree of arrays.
+        add_words: Called with the value, the scores of consecutive words, R x B, and the id of the first of them;
+            returns the new value.
+
+    Returns:
+        The value after all words.
+    """
+    tables, V = {name: params[name] for name in (*features, BIAS)}, len(params[BIAS])
+    (B,) = {len(x) for x in features.values()}
+
+    def in_parts(max_rows: int, sums: Sums) -> Sums:
+        def add(sums: Sums, start: jax.Array, num_rows: int) -> Sums:
+            rows = {name: jax.lax.dynamic_slice_in_dim(table, start, num_rows) for name, table in tables.items()}
+            return add_words(sums, scorer.scores(params | rows, features), start)
+
+        num_first = V % max_rows or max_rows
+        sums = add(sums, jnp.int32(0), num_first)
+        starts = jnp.arange(num_first, V, max_rows)
+        if not len(starts):
+            return sums
+        return jax.lax.scan(lambda sums, start: (add(sums, start, max_rows), None), sums, starts)[0]
+
+    in_cache, at_once = (functools.partial(in_parts, rows) for rows in (max(1, MAX_SCORES // B), V))
+    return jax.lax.platform_dependent(sums, cpu=in_cache, default=at_once)
+
+
+def exponentials(max_B: jax.Array, y_RxB: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Returns the largest score so far, B, and exp(y - it), R x B, given the largest of the words before."""
+    new_max_B = jax.lax.stop_gradient(jnp.maximum(max_B, jnp.max(y_RxB, axis=0)))
+    return new_max_B, jnp.exp(y_RxB - new_max_B[None, :])
 
 
 def scores(params: Params, features: Features, precision: Precision = 'float32') -> jax.Array:
@@ -118,32 +171,32 @@ def probabilities(layer: OutputLayer, params: Params, features: Features, precis
     return jax.nn.softmax(scorer.scores(params, features, precision), axis=0).T
 
 
+def group_probabilities(layer: OutputLayer, params: Params, features: Features, one_hot_VxG: jax.Array) -> jax.Array:
+    """Returns the total probability of each group of words, B x G, float32.
+
+    Args:
+        layer: The output layer.
+        params: The parameters of the layer.
+        features: The features for the layer.
+        one_hot_VxG: 1 for the group of each word; every word has one.
+    """
+    if (scorer := scorer_of(layer)) is None:
+        return jnp.exp(layer.log_probabilities(params, features)) @ one_hot_VxG
+
+    def add_words(sums: tuple[jax.Array, jax.Array], y_RxB: jax.Array, start: jax.Array) -> tuple[jax.Array, jax.Array]:
+        max_B, sums_GxB = sums
+        new_max_B, E_RxB = exponentials(max_B, y_RxB)
+        one_hot_RxG = jax.lax.dynamic_slice_in_dim(one_hot_VxG, start, len(y_RxB))
+        return new_max_B, sums_GxB * jnp.exp(max_B - new_max_B)[None, :] + one_hot_RxG.T @ E_RxB
+
+    B, G = len(next(iter(features.values()))), one_hot_VxG.shape[1]
+    sums_GxB = reduce_words(scorer, params, features, (jnp.full(B, -jnp.inf), jnp.zeros((G, B))), add_words)[1]
+    return (sums_GxB / jnp.sum(sums_GxB, axis=0, keepdims=True)).T
+
+
 def log_softmax(y_VxB: jax.Array) -> jax.Array:
     """Returns log P(word) = y - log sum exp y, V x B, nats. Numerically stable."""
     return jax.nn.log_softmax(y_VxB, axis=0)
-
-
-def _nll(scorer: Scorer, max_rows: int, params: Params, features: Features, targets_B: jax.Array) -> jax.Array:
-    """Returns -log P(target) of each example, B, from the scores of at most `max_rows` words R at a time."""
-    tables, V, B = {name: params[name] for name in (*features, BIAS)}, len(params[BIAS]), len(targets_B)
-
-    def add_words(sums: tuple[jax.Array, ...], start: jax.Array, num_words: int) -> tuple[jax.Array, ...]:
-        max_B, normaliser_B, target_B = sums
-        rows = {name: jax.lax.dynamic_slice_in_dim(table, start, num_words) for name, table in tables.items()}
-        y_RxB = scorer.scores(params | rows, features)
-        new_max_B = jax.lax.stop_gradient(jnp.maximum(max_B, jnp.max(y_RxB, axis=0)))
-        normaliser_B = normaliser_B * jnp.exp(max_B - new_max_B) + jnp.sum(jnp.exp(y_RxB - new_max_B[None, :]), axis=0)
-        rows_B = targets_B - start
-        found_B = jnp.take_along_axis(y_RxB, jnp.clip(rows_B, 0, num_words - 1)[None, :], axis=0)[0]
-        return new_max_B, normaliser_B, jnp.where((rows_B >= 0) & (rows_B < num_words), found_B, target_B)
-
-    num_first = V % max_rows or max_rows
-    sums = add_words((jnp.full(B, -jnp.inf), jnp.zeros(B), jnp.zeros(B)), jnp.int32(0), num_first)
-    starts = jnp.arange(num_first, V, max_rows)
-    if len(starts):
-        sums = jax.lax.scan(lambda sums, start: (add_words(sums, start, max_rows), None), sums, starts)[0]
-    max_B, normaliser_B, target_B = sums
-    return max_B + jnp.log(normaliser_B) - target_B
 
 
 def cross_entropy(y_VxB: jax.Array, targets_B: jax.Array) -> jax.Array:

@@ -72,7 +72,7 @@ class SweepExtension:
     def take_words(self, words: list[str]) -> bool:
         """See `Extension`: --grid model.m=10,30 model.h=20,60, and --sweep model.m=10,30 of `nplm sweep`."""
         if is_taken := asked.is_sweep():
-            flags.FLAGS.grid, flags.FLAGS.sweep = [*asked.GRID.value, *words], False
+            flags.FLAGS['grid'].value, flags.FLAGS['sweep'].value = [*asked.GRID.value, *words], False
         return is_taken
 
     def check(self) -> None:

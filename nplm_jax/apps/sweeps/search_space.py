@@ -86,7 +86,7 @@ def load(path: str, config: Config) -> Space:
         BadInput: The file has no search(), its point is invalid, or it suggests no values.
     """
     optuna.logging.set_verbosity(optuna.logging.CRITICAL)  # the search prints its own messages
-    function = runpy.run_path(path).get('search')
+    function: Any = runpy.run_path(path).get('search')
     missing = f'{path} defines no search(trial); it returns a dictionary of keys'
     require(inspect.isfunction(function), '--search', ..., missing)
     space = Space(path, function, config)

@@ -34,7 +34,7 @@ def test_scores_of_gathered_rows_are_those_of_all_words():
 
 @pytest.mark.parametrize('max_rows', [1, 7, V, 100])
 def test_the_nll_does_not_depend_on_how_many_rows_are_scored_at_once(max_rows, monkeypatch):
-    monkeypatch.setattr(softmax, 'NLL_SCORES', max_rows * 4)
+    monkeypatch.setattr(softmax, 'MAX_SCORES', max_rows * 4)
     rng = np.random.default_rng(0)
     U_VxK, b_V, a_BxK = rng.normal(size=(V, 3)), rng.normal(size=V), rng.normal(size=(4, 3))
     b_V[[0, V - 1]] = 1e4, 1e4 + 1  # the largest scores are in the first and in the last rows
