@@ -20,7 +20,7 @@
     nplm train brown:mlp9,lstm,nce,adam  components instead of those of mlp9, each with the defaults of its section
     nplm train brown:mlp9 --config.model.h=50 --config.seed=2
 
-Expected results and minutes: experiments/paper/table1/README.md, and for recurrent networks
+Expected results and training times: experiments/paper/table1/README.md, and for recurrent networks
 experiments/beyond/recurrent/README.md.
 """
 

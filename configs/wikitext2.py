@@ -17,9 +17,9 @@ predicted, <p> among them, one stream from line to line.
 --config.corpus.paragraphs=auto puts <text> before each article and <p> before each line instead, and skips blank lines.
 Such perplexities compare only with each other; the studies that name this key use it.
 
-A modified Kneser-Ney 5-gram beside a published one: experiments/beyond/wikitext2/README.md. The rows by
---config.corpus.paragraphs=auto, and their minutes: experiments/paper/table2/README.md, which trains the network with
-output.kind=sampled.
+A modified Kneser-Ney 5-gram beside a published one: experiments/beyond/wikitext2/README.md. The rows with
+--config.corpus.paragraphs=auto and their training times: experiments/paper/table2/README.md, which trains the network
+with output.kind=sampled.
 """
 
 from ml_collections import ConfigDict

@@ -41,7 +41,7 @@ _SHOWN = {'C_VxM', 'H_KxP', 'd_K', 'U_VxK', 'W_VxP', 'b_V'}
 
 
 class Snapshot(NamedTuple):
-    """The network as one checkpoint has it.
+    """The network of one checkpoint.
 
     Attributes:
         network: The network with the parameters of the best validation so far; the initial ones before the first.

@@ -102,7 +102,7 @@ def predict(
 ) -> list[Prediction]:
     """Returns the predictions of each model; those of the mixture come first where there are several models.
 
-    A text begins as a line does in every command.
+    A text begins like a line in every command.
 
     Args:
         models: The models.
