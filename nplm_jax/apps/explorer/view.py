@@ -36,7 +36,7 @@ WeightedWords = list[tuple[str, float]]  # words with their probabilities or cos
 
 
 class Scores(NamedTuple):
-    """What the models say of a text, whatever the weights of their mixture.
+    """The models' scores of a text, before mixing.
 
     Attributes:
         words: The text.
@@ -54,8 +54,8 @@ class Prediction(NamedTuple):
 
     Attributes:
         name: The name of the model.
-        next_words: The likeliest next words with their probabilities.
-        branching: The perplexity of the next word: among how many equally likely words the choice would be as open.
+        next_words: The most likely next words with their probabilities.
+        branching: The perplexity of the next word: the number of equally likely words with the same uncertainty.
         bits_T: -log2 P of each word of the text given the words before it, float64.
     """
 
@@ -76,13 +76,13 @@ class Prediction(NamedTuple):
 
 
 class Explanation(NamedTuple):
-    """What one model expected where a word of the text stands.
+    """The expectation of one model at the position of a word.
 
     Attributes:
         name: The name of the model.
         probability: The probability of the word.
-        rank: How many words were at least as likely, the word included: 1 for the likeliest.
-        expected: The likeliest words with their probabilities.
+        rank: The number of words at least as likely, including the word itself: 1 for the most likely.
+        expected: The most likely words with their probabilities.
     """
 
     name: str
@@ -92,7 +92,7 @@ class Explanation(NamedTuple):
 
 
 def initial_weights(models: LoadedModels) -> list[float]:
-    """Returns the weights of the mixture as it was loaded; their mean over contexts where they depend on these."""
+    """Returns the initial weights of the mixture, averaged over contexts if they depend on the context."""
     mixed = models.mixture
     return mixed.weights_QxM.mean(0).tolist() if isinstance(mixed, Mixture) else [1.0]
 
