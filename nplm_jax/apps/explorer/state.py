@@ -12,7 +12,7 @@ from nplm_jax.config.component import Check, Count, CountOrZero, NonNegative, be
 from nplm_jax.utils.errors import require
 
 MAX_COUNT = 50  # words listed
-MAX_TEXT = 5000  # characters of a text; longer ones are cut, since every model reads it anew at each change
+MAX_TEXT = 5000  # characters of a text; longer ones are cut, because every model reads it again after each change
 MAX_WORD = 200  # characters of the selected word
 NUMBERS = ('words', 'samples', 'seed', 'temperature', 'top_k', 'top_p')  # settings of the continuations
 

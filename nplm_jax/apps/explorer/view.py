@@ -1,4 +1,4 @@
-"""The data of the explorer's page: next words, surprisals, neighbours and samples. Imports no page, for notebooks.
+"""Data of the explorer's page: next words, surprisals, neighbours and samples. Notebooks can use it without the page.
 
 Dims: T words of the text, K words listed, M models, V vocabulary.
 """
@@ -100,15 +100,15 @@ def initial_weights(models: LoadedModels) -> list[float]:
 def predict(
     models: LoadedModels, words: Sequence[str], k: int, weights_M: Sequence[float] | None = None
 ) -> list[Prediction]:
-    """Returns the predictions of each model; those of the mixture come first where there are several models.
+    """Returns the predictions of each model; the mixture comes first if there are several models.
 
     A text begins like a line in every command.
 
     Args:
         models: The models.
         words: The text.
-        k: How many next words each prediction lists.
-        weights_M: The mixture's weights, up to a common factor; None for those that it was loaded with.
+        k: The number of next words in each prediction.
+        weights_M: The mixture weights, up to a common factor; None for the initial weights.
     """
     return summarize(models, score(models, words), k, weights_M)
 
@@ -130,7 +130,7 @@ def warm_up(models: LoadedModels) -> None:
 def summarize(
     models: LoadedModels, scores: Scores, k: int, weights_M: Sequence[float] | None = None
 ) -> list[Prediction]:
-    """Returns what `predict` does, from the scores of a text; computes no model."""
+    """Returns the same as `predict`, from the scores of a text, without running a model."""
     next_words = _with_mixture(models, weights_M, scores.next_MxV.astype(np.float64))
     log_p = _with_mixture(models, weights_M, scores.log_p_MxT.astype(np.float64))
     predictions = []
@@ -148,8 +148,8 @@ def explain(
     Args:
         models: The models.
         words: The text.
-        position: The word's place in the text, from 0.
-        k: How many expected words each explanation lists.
+        position: The position of the word in the text, from 0.
+        k: The number of expected words in each explanation.
         weights_M: The mixture's weights; see `predict`.
     """
     ids = tuple(models.encode_prompt(words).tolist())
@@ -176,11 +176,11 @@ def continue_text(
 
     Args:
         models: The models.
-        index: Which model continues the text, counted with the mixture.
+        index: The index of the model that continues the text; the mixture counts.
         words: The text.
         count: The number of words of a continuation.
         samples: The number of continuations.
-        choice: From which words the next one is drawn.
+        choice: The set of words from which the next one is drawn.
         seed: The seed of the samples.
         weights_M: The mixture's weights; see `predict`.
     """
@@ -192,7 +192,7 @@ def continue_text(
 
 
 def examples(models: LoadedModels, k: int = 4) -> list[str]:
-    """Returns k beginnings to try: BEGINNINGS whose words the models know, else what the mixture writes itself."""
+    """Returns k example beginnings: those of BEGINNINGS whose words are all known, else samples of the mixture."""
     if models.vocabulary.tokenizer.is_lossless:
         lines = (text.split() for text in continue_text(models, 0, [], 12, k, Choice(top_k=5), seed=1))
         return [' '.join(words).rstrip(REPLACEMENT) for words in lines]
@@ -201,9 +201,9 @@ def examples(models: LoadedModels, k: int = 4) -> list[str]:
 
 
 def append(models: LoadedModels, words: Sequence[str], text: str, word: str) -> str:
-    """Returns a text with one more word, chosen by what `models.show` returns.
+    """Returns a text with one more word, which `models.show` has returned.
 
-    The likeliest further tokens of the mixture complete a character of which the token is a part.
+    If the token is a part of a character, the most likely next tokens of the mixture complete it.
 
     Args:
         models: The models.
@@ -224,14 +224,14 @@ def append(models: LoadedModels, words: Sequence[str], text: str, word: str) -> 
 
 
 def describe_probability(p: float) -> str:
-    """Returns a probability as per cent, or as `1 in` a number where it is below 0.1%."""
+    """Formats a probability in per cent, or as `1 in N` below 0.1%."""
     if p >= 0.001:
         return f'{p:.1%}'
     return f'1 in {1 / p:,.0f}' if p > 0 else 'never'
 
 
 def _likeliest(models: LoadedModels, log_p_V: np.ndarray, k: int) -> WeightedWords:
-    """Returns the k likeliest words with their probabilities."""
+    """Returns the k most likely words with their probabilities."""
     best_K = generation.largest(log_p_V, k)
     return list(zip(models.show(best_K), np.exp(log_p_V[best_K]).tolist()))
 
@@ -239,7 +239,7 @@ def _likeliest(models: LoadedModels, log_p_V: np.ndarray, k: int) -> WeightedWor
 def _with_mixture(
     models: LoadedModels, weights_M: Sequence[float] | None, log_p: Sequence[np.ndarray] | np.ndarray
 ) -> list[tuple[str, np.ndarray]]:
-    """Returns what each model says, by its name; what the mixture says comes first where there are several."""
+    """Returns the result of each model by name. The mixture comes first if there are several models."""
     named = list(zip(models.names, log_p))
     if len(named) == 1:
         return named
@@ -251,12 +251,12 @@ def _with_mixture(
 
 @functools.lru_cache(NUM_CACHED)
 def _next_word(model: LanguageModel, ids: tuple[int, ...]) -> np.ndarray:
-    """Returns log P of all words after a text, float64, V; other weights of the mixture compute no model anew."""
+    """Returns log P of all words after a text, float64, V. A change of mixture weights runs no model again."""
     return model.next_word(np.array([ids], np.int32))[0].astype(np.float64)
 
 
 def _score_line(model: LanguageModel, line: np.ndarray) -> np.ndarray:
-    """Returns log P of each word of a line, float32; pads long ones to one of a few lengths: few programs compile."""
+    """Returns log P of each word of a line, float32. Pads long lines to a few lengths to limit compilations."""
     if len(line) <= MAX_SHORT:
         return next(iter(model.score_lines([line])))
     blocks = 1 << (-(-len(line) // SCORING_BATCH) - 1).bit_length()
