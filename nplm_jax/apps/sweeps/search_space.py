@@ -117,6 +117,6 @@ def check_same(name: str, recorded: Mapping[str, Any], identity: Mapping[str, An
     if different:
         raise BadInput(
             '--storage',
-            f'the database holds another study of the name {name} ({"; ".join(different)}); '
+            f'the database holds another study named {name} ({"; ".join(different)}); '
             'give another database, or another --config.name',
         )

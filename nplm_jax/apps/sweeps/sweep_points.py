@@ -100,7 +100,7 @@ def config_points(files: Sequence[str], overrides: Mapping[str, Any]) -> list[Po
         points.append(Point(settings.name, settings, {}, file))
     names = [*RESERVED_NAMES, *(point.name for point in points)]
     for point in points:
-        require(names.count(point.name) == 1, '--configs', point.file, f'a second run of the name {point.name}')
+        require(names.count(point.name) == 1, '--configs', point.file, f'another run is named {point.name}, too')
     return points
 
 
@@ -145,7 +145,7 @@ def _apply_all(all_overrides: Sequence[Mapping[str, Any]], config: Config, flag:
     names = [str(o.get('name') or name or flatten(config)['name']) for o, name in zip(all_overrides, defaults)]
     taken = [*RESERVED_NAMES, *names]
     if repeated := next((name for name in taken if taken.count(name) > 1), None):
-        raise BadInput(flag, f'{one} is named {repeated}, a name that another point or a file of the sweep has')
+        raise BadInput(flag, f'{one} is named {repeated}, like another point or a file of the sweep')
     points, errors = Points([], {}), []
     for overrides, name in zip(all_overrides, names):
         try:
