@@ -1,9 +1,9 @@
 """AP News 1995 and 1996, the paper's larger corpus (section 4). You need the licensed text, a folder of text files.
 
-    python launch.py --config=configs/ap_news.py:mlp10 --config.corpus.path=DIR
-    python launch.py --config=configs/ap_news.py:kneser_ney_5 --config.corpus.path=DIR   and: interpolated,
-                                 kneser_ney_3 to _5, modified_kneser_ney_3 to _5
-    python launch.py --config=configs/ap_news.py:mlp10,paper --config.corpus.path=DIR   one word per step
+    nplm train ap_news:mlp10 --config.corpus.path=DIR          the network of the paper's Table 2
+    nplm train ap_news:kneser_ney_5 --config.corpus.path=DIR   a count-based model: interpolated, kneser_ney_3 to _5,
+                                                               modified_kneser_ney_3 to _5
+    nplm train ap_news:mlp10,paper --config.corpus.path=DIR    one word per update
 
 Files are read in the order of their names, and blank lines separate paragraphs. The folder has to hold more than the
 14,957,666 words of the training and validation splits; set corpus.train and corpus.valid for less text.

@@ -1,12 +1,12 @@
 r"""BabyLM: 10 or 100 million words that a child hears and reads, from your copy (https://babylm.github.io).
 
-    python launch.py --config=configs/babylm.py:10m --config.corpus.path=DIR/train_10M \
+    nplm train babylm:10m --config.corpus.path=DIR/train_10M \
         --config.corpus.valid_path=DIR/dev --config.corpus.test_path=DIR/test
-    python launch.py --config=configs/babylm.py:100m --config.corpus.path=DIR/train_100M \
+    nplm train babylm:100m --config.corpus.path=DIR/train_100M \
         --config.corpus.valid_path=DIR/dev --config.corpus.test_path=DIR/test
-    python launch.py --config=configs/babylm.py:10m,kneser_ney_5 ...   a count-based model: interpolated, kneser_ney_3
-                                 to _5, modified_kneser_ney_3 to _5
-    python launch.py --config=configs/babylm.py:100m,tied_lstm ...     a better network: residual, tied_lstm, mogrifier
+    nplm train babylm:10m,kneser_ney_5 ...   a count-based model: interpolated, kneser_ney_3 to _5,
+                                             modified_kneser_ney_3 to _5
+    nplm train babylm:100m,tied_lstm ...     a better network: residual, tied_lstm, mogrifier
 
 The folders have one file per source (childes.train, simple_wiki.train and so on); each file is a text, in order of
 name. Most files have one utterance per line and no blank lines and are read as one paragraph; with

@@ -1,28 +1,26 @@
 """The Brown corpus, the smaller corpus of the paper (section 4): 1,181,041 words there, 1,183,224 here.
 
-    python launch.py --config=configs/brown.py            the paper's network, for at most four minutes
-    python launch.py --config=configs/brown.py --sweep    16 points: n, m, h, with and without direct connections
-    python launch.py --config=configs/brown.py:quick --search=40   40 trials around this small network
-    python launch.py --config=configs/brown.py:quick      a small network of the paper's kind, in less than a minute
-    python launch.py --config=configs/brown.py:large      the paper's network with the exact loss, in about ten minutes
-    python launch.py --config=configs/brown.py:mlp9       a network of the paper's Table 1: mlp1, mlp3, 5, 7, 9
-    python launch.py --config=configs/brown.py:kneser_ney_5   a count-based model: interpolated, kneser_ney_3 to _5,
-                                 modified_kneser_ney_3 to _5, classes_150 to _2000, classes_500_4, classes_500_5
-    python launch.py --config=configs/brown.py:lstm       a recurrent network: rnn, gru, lstm
-    python launch.py --config=configs/brown.py:residual   a window network with residual layers, in four minutes
-    python launch.py --config=configs/brown.py:tied_lstm  a regularised lstm with C as its output matrix, in 12 passes
-    python launch.py --config=configs/brown.py:one_minute the best network for this time: one_minute, five_minutes,
-                                 twenty_minutes, one_hour
-    python launch.py --config=configs/brown.py:mogrifier  a Mogrifier LSTM by gradient descent, in 26 passes
-    python launch.py --config=configs/brown.py:mlp9,cased mlp9 on words in upper and lower case
-    python launch.py --config=configs/brown.py:mlp9,paper mlp9 trained with the paper's recipe, one word per update
-    python launch.py --config=configs/brown.py:one_minute,sgd   an LSTM by gradient descent and NCE, also five_minutes
-                                 and one_hour
-    python launch.py --config=configs/brown.py:mlp9,lstm,nce,adam   components in place of those of mlp9, each with the
-                                 defaults of its section
-    python launch.py --config=configs/brown.py:mlp9 --config.model.h=50 --config.seed=2
+    nplm train brown                     the paper's network, for at most four minutes
+    nplm sweep brown                     16 points: n, m, h, with and without direct connections
+    nplm train brown:quick --search=40   40 trials around this small network
+    nplm train brown:quick               a small network of the paper's kind, in less than a minute
+    nplm train brown:large               the paper's network with the exact loss, in about ten minutes
+    nplm train brown:mlp9                a network of the paper's Table 1: mlp1, mlp3, mlp5, mlp7, mlp9
+    nplm train brown:kneser_ney_5        a count-based model: interpolated, kneser_ney_3 to _5, modified_kneser_ney_3 to
+                                         _5, classes_150 to _2000, classes_500_4, classes_500_5
+    nplm train brown:lstm                a recurrent network: rnn, gru, lstm
+    nplm train brown:residual            a window network with residual layers, in four minutes
+    nplm train brown:tied_lstm           a regularised LSTM with C as its output matrix, in 12 epochs
+    nplm train brown:one_minute          the best network for this time: one_minute, five_minutes, twenty_minutes,
+                                         one_hour
+    nplm train brown:mogrifier           a Mogrifier LSTM by gradient descent, in 26 epochs
+    nplm train brown:mlp9,cased          mlp9 on words in upper and lower case
+    nplm train brown:mlp9,paper          mlp9 with the paper's recipe, one word per update
+    nplm train brown:one_minute,sgd      an LSTM by gradient descent and NCE; also five_minutes and one_hour
+    nplm train brown:mlp9,lstm,nce,adam  components instead of those of mlp9, each with the defaults of its section
+    nplm train brown:mlp9 --config.model.h=50 --config.seed=2
 
-Expected results and minutes: experiments/paper/table1/README.md, and for recurrent networks
+Expected results and training times: experiments/paper/table1/README.md, and for recurrent networks
 experiments/beyond/recurrent/README.md.
 """
 

@@ -1,10 +1,10 @@
 """NLTK's selection from Project Gutenberg: 18 public-domain books and plays, two million words.
 
-    python launch.py --config=configs/gutenberg.py            a window network with residual layers
-    python launch.py --config=configs/gutenberg.py:mlp9       a network of the paper's Table 1: mlp1, mlp3, 5, 7, 9
-    python launch.py --config=configs/gutenberg.py:kneser_ney_5   a count-based model: interpolated, kneser_ney_3 to
-                                 _5, modified_kneser_ney_3 to _5
-    python launch.py --config=configs/gutenberg.py:tied_lstm  a regularised lstm with C as its output matrix
+    nplm train gutenberg               a window network with residual layers
+    nplm train gutenberg:mlp9          a network of the paper's Table 1: mlp1, mlp3, mlp5, mlp7, mlp9
+    nplm train gutenberg:kneser_ney_5  a count-based model: interpolated, kneser_ney_3 to _5, modified_kneser_ney_3 to
+                                       _5
+    nplm train gutenberg:tied_lstm     a regularised LSTM with C as its output matrix
 
 Use it for commercial work, which Brown's licence does not permit. The texts come from NLTK's folders, NLTK's downloader
 or a wheel of 45 MB. Words are lower-cased and punctuation is split off. The first 80% are for training, the next 10%

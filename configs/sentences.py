@@ -1,10 +1,10 @@
 """Three sentences: "i like dog", "i love coffee", "i hate milk". The first experiment to run.
 
-    python launch.py --config=configs/sentences.py
-    python launch.py --config=configs/sentences.py:interpolated   a count-based model: interpolated, kneser_ney_3 to _5,
-                                                                  modified_kneser_ney_3 to _5
+    nplm train sentences               the paper's network, small
+    nplm train sentences:interpolated  a count-based model: interpolated, kneser_ney_3 to _5, modified_kneser_ney_3 to
+                                       _5
 
-It takes seconds. The network learns to predict the last word of each sentence from the two words before it. The
+Training takes seconds. The network learns to predict the last word of each sentence from the two words before it. The
 training, validation and test sets are identical; the perplexities only measure memorization.
 """
 

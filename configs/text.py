@@ -1,23 +1,24 @@
 r"""Your UTF-8 text: a file, or a folder of files. Each file is a text, and blank lines separate its paragraphs.
 
-    python launch.py --config=configs/text.py --minutes=5 --config.corpus.path=my_novel.txt      the network that
-        suits this text, this machine and five minutes of training
-    python launch.py --config=configs/text.py --config.corpus.path=my_novel.txt      the paper's network
-    python launch.py --config=configs/text.py --config.corpus.path=train.txt \
-        --config.corpus.valid_path=valid.txt --config.corpus.test_path=test.txt
-    python launch.py --config=configs/text.py:interpolated --config.corpus.path=my_novel.txt   a count-based model:
-        interpolated, kneser_ney_3 to _5, modified_kneser_ney_3 to _5
-    python launch.py --config=configs/text.py:tied_lstm --config.corpus.path=my_novel.txt   a better network, for a
-        million words or more: residual, tied_lstm, mogrifier, or an lstm that trains in this time on a million words on
-        2 cores: one_minute, five_minutes, twenty_minutes, one_hour
-    python launch.py --config=configs/text.py:lstm,nce,adam --config.corpus.path=my_novel.txt   components: a body or a
-        count-based model, an output layer, an optimizer, a schedule, a tokenizer, or import paths of plug-ins
-    python launch.py --config=configs/text.py:lmplz --config.corpus.path=train.txt \
-        --config.corpus.valid_path=valid.txt --config.corpus.test_path=test.txt      the 5-gram of `lmplz -o 5` and the
-        test perplexity of `query`, of one sentence per line; --config.model.n sets the order
+    nplm train text --minutes=5 --config.corpus.path=my_novel.txt
+        the network that suits this text, this machine and five minutes of training
+    nplm train text --config.corpus.path=my_novel.txt   the paper's network
+    nplm train text --config.corpus.path=train.txt --config.corpus.valid_path=valid.txt \
+        --config.corpus.test_path=test.txt
+    nplm train text:interpolated --config.corpus.path=my_novel.txt
+        a count-based model: interpolated, kneser_ney_3 to _5, modified_kneser_ney_3 to _5
+    nplm train text:tied_lstm --config.corpus.path=my_novel.txt   a better network, for a million words or more:
+        residual, tied_lstm, mogrifier, or an LSTM that trains in this time on a million words on 2 cores: one_minute,
+        five_minutes, twenty_minutes, one_hour
+    nplm train text:lstm,nce,adam --config.corpus.path=my_novel.txt   components: a body or a count-based model, an
+        output layer, an optimizer, a schedule, a tokenizer, or import paths of plug-ins
+    nplm train text:lmplz --config.corpus.path=train.txt --config.corpus.valid_path=valid.txt \
+        --config.corpus.test_path=test.txt
+        the 5-gram of `lmplz -o 5` and the test perplexity of `query`, for one sentence per line; --config.model.n sets
+        the order
 
 Without --config.corpus.valid_path and test_path, the first 80% of the text are for training, the next 10% for
-validation and the last 10% for test. Use text.py:whitespace for tokenized text. Words that occur fewer than three times
+validation and the last 10% for test. Use text:whitespace for tokenized text. Words that occur fewer than three times
 in the training text become <rare>. Use --config.corpus.paragraphs=lines for one sentence per line, which is detected
 automatically in most cases.
 """

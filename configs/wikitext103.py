@@ -1,11 +1,10 @@
 """WikiText-103: 103 million words of Wikipedia to train on, from the official archive, wikitext-103-v1.zip.
 
-    python launch.py --config=configs/wikitext103.py:mlp10 --config.corpus.path=ZIP          the network of the paper's
-                                 Table 2
-    python launch.py --config=configs/wikitext103.py:kneser_ney_5 --config.corpus.path=ZIP   a count-based model:
-                                 interpolated, kneser_ney_3 to _5, modified_kneser_ney_3 to _5
-    python launch.py --config=configs/wikitext103.py:tied_lstm --config.corpus.path=ZIP      a better network than the
-                                 paper's: residual, tied_lstm, mogrifier
+    nplm train wikitext103:mlp10 --config.corpus.path=ZIP          the network of the paper's Table 2
+    nplm train wikitext103:kneser_ney_5 --config.corpus.path=ZIP   a count-based model: interpolated, kneser_ney_3 to
+                                                                   _5, modified_kneser_ney_3 to _5
+    nplm train wikitext103:tied_lstm --config.corpus.path=ZIP      a better network than the paper's: residual,
+                                                                   tied_lstm, mogrifier
 
 ZIP is the archive or the folder of its files, which are checked by SHA-256 or SHA-1; nothing is downloaded. Words are
 prepared as those of WikiText-2 (configs/wikitext2.py): as in the literature, with a <p> for its <eos>.

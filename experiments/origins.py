@@ -1,4 +1,4 @@
-"""Where committed results come from: the releases of jaxlib and the commits that they record."""
+"""Origins of committed results: the jaxlib releases and commits that they record."""
 
 from __future__ import annotations
 

@@ -72,10 +72,14 @@ with socket.socket(socket.AF_UNIX) as server:
     sys.exit(int(server.recv(3) or 1))
 """
 NPLM = """#!/bin/bash
-# The name of a config is that of the small world's file.
-name=${2%%:*}
-if [ -n "$name" ] && [ -f "configs/$name.py" ]; then set -- "$1" "configs/$name.py${2#"$name"}" "${@:3}"; fi
-exec python -m nplm_jax.cli "$@"
+# The names of configs are those of the small world's files.
+words=()
+for word; do
+    name=${word%%:*}
+    if [ -n "$name" ] && [ -f "configs/$name.py" ]; then word="configs/$name.py${word#"$name"}"; fi
+    words+=("$word")
+done
+exec python -m nplm_jax.cli "${words[@]}"
 """
 ADDRESS = 'python.socket'
 

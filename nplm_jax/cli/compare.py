@@ -10,8 +10,8 @@ and no word of the text is unknown or changed.
 
 --text=FILE adds the perplexity of a text, whose lines are scored separately, and its share of words outside the
 vocabulary (oov) for each run. If all runs have the same vocabulary and tokenizer, their mixture is added. Otherwise the
-bits per byte of the text are compared among runs that know all its words. `nplm score --help` describes how the text is
-split into words. No run is marked as the best if more than 5% of the words are unknown.
+bits per byte of the text are compared between runs that know all its words. `nplm score --help` describes how the text
+is split into words. No run is marked as the best if more than 5% of the words are unknown.
 
 --figure=FILE.png draws learning curves and a bar chart of the perplexities, including the perplexity of the text.
 """

@@ -48,7 +48,7 @@ def build(section: type, remaining: dict[str, Any], prefix: str = '', settings: 
 
     Args:
         section: The dataclass.
-        remaining: The values by flattened key. Missing keys have their defaults.
+        remaining: The values by flattened key. Missing keys take their defaults.
         prefix: The prefix of the keys, such as `model.`.
         settings: The partly built settings that contain the section; None if the section is the settings.
         **given: Fields of a component that are not keys.

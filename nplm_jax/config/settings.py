@@ -113,7 +113,7 @@ def from_config(config: ConfigDict | Mapping[str, Any]) -> Settings:
     """Checks the types and ranges of a config and builds its components.
 
     Args:
-        config: A ConfigDict, or a nested or flattened dictionary. Missing keys have their defaults. The config is
+        config: A ConfigDict, or a nested or flattened dictionary. Missing keys take their defaults. The config is
             trusted: its plug-ins are imported. Use `from_record` for untrusted configs.
 
     Returns:

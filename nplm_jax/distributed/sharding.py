@@ -29,7 +29,7 @@ class MeshSharding:
     Attributes:
         mesh: Devices with the axes `data`, `model` or both; None for a single device.
         mode: `shard_map`, or `pmap` for data-parallel training with jax.pmap.
-        paddings: (name, padding value) of each parameter with one row per output word, see `paddings_of`. The rows of
+        paddings: (name, padding value) of each parameter with one row per output word; see `paddings_of`. The rows of
             these parameters and of their optimizer state are divided over the model axis.
         batch_axes: The axes over which the batch is divided; all axes of the mesh for sparse updates.
     """

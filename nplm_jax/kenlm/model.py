@@ -157,7 +157,7 @@ class Model:
             yield from self._score_lines(ids, stops, bos, len(end))
 
     def _score_lines(self, ids: list[int], stops: list[int], bos: bool, num_ends: int) -> Iterator[Line]:
-        """Yields the scores of sentences from all ids and the stop of each, with `num_ends` marks before it."""
+        """Yields the scores of sentences from all ids and the end of each sentence, with `num_ends` marks before it."""
         ids_T = np.array(ids, np.int32)
         self._count(len(ids) - num_ends * len(stops), int(np.count_nonzero(ids_T == RARE_ID)))
         log10_p_T, lengths_T = self._reader.score_lines(ids_T, np.array(stops), bos)

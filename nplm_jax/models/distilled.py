@@ -1,6 +1,6 @@
 """Distillation: a network that learns from targets and from the distributions of teacher networks.
 
-q is the mean of the teachers' distributions. The output layer computes the loss, see `outputs.soft_targets`.
+q is the mean of the teachers' distributions. The output layer computes the loss; see `outputs.soft_targets`.
 
 Dims: V vocabulary, S streams, T targets per stream, B = S * T examples; S also counts the words shared by all examples.
 

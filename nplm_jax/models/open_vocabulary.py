@@ -26,7 +26,7 @@ class WordScores(NamedTuple):
     Attributes:
         log_p_T: log P of each word, float64, nats.
         spelled_T: Whether each word is outside the vocabulary, and was scored by its spelling.
-        num_characters: The number of characters of the text, see `count_characters`.
+        num_characters: The number of characters of the text; see `count_characters`.
     """
 
     log_p_T: np.ndarray

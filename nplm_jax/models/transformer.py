@@ -173,7 +173,7 @@ class Transformer(StreamBody):
             layer: The parameters of the layer.
             x_SxTxK: The inputs of the layer.
             cache: Keys and values of the R previous words. Keys are cached before rotation, which keeps angles small.
-            seen_SxTxL: The attention mask, see `visible`.
+            seen_SxTxL: The attention mask; see `visible`.
             precision: The precision of the factors of products.
         """
         S, T, _ = x_SxTxK.shape

@@ -54,7 +54,7 @@ def read(path: pathlib.Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """Reads a file written by `write`.
 
     Returns:
-        The arrays, which are read-only, and the metadata.
+        The read-only arrays, and the metadata.
 
     Raises:
         BadInput: The file is unreadable or damaged.

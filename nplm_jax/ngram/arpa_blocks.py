@@ -35,7 +35,7 @@ class BlockParser:
     """Parses n-grams of known words."""
 
     def __init__(self, ids: Mapping[str, int]) -> None:
-        """Builds the hash table of the words from the id of each."""
+        """Builds the hash table of the words from their ids."""
         self._factor = np.uint64(secrets.randbits(64) | 1)  # random, so that a crafted file cannot force collisions
         data = '\n'.join(ids).encode() + bytes(_LANE)
         stops_V = np.flatnonzero(np.frombuffer(data, np.uint8, len(data) - _LANE) == ord('\n'))

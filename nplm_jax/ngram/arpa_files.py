@@ -71,7 +71,7 @@ def read_blocks(path: pathlib.Path, size: int) -> Iterator[tuple[int, str, bytes
 
 
 def is_arpa(path: pathlib.Path) -> bool:
-    """Returns whether a file begins like an ARPA file. Raises BadInput, see `read_blocks`."""
+    """Returns whether a file begins like an ARPA file. Raises BadInput; see `read_blocks`."""
     for _, text, _ in read_blocks(path, _START):
         for line in map(str.strip, text.split('\n')):
             if line and not line.startswith('#'):

@@ -35,7 +35,7 @@ def keep_frequent(counts: NgramCounts, thresholds: Sequence[int]) -> list[np.nda
 
     Args:
         counts: The n-grams.
-        thresholds: For each order the largest count that is dropped; 0 for order 1.
+        thresholds: The largest dropped count for each order; 0 for order 1.
 
     Raises:
         BadInput: An order would lose all its n-grams.

@@ -1,4 +1,4 @@
-"""The full softmax, trained by its exact loss.
+"""The full softmax, trained with its exact loss.
 
 Dims: V vocabulary, B batch, D width of one array of features.
 """
@@ -15,7 +15,7 @@ from nplm_jax.outputs.softmax import Softmax
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FullSoftmax(Softmax):
-    """The softmax over all words, trained by the exact mean NLL."""
+    """The softmax over all words, trained with the exact mean NLL."""
 
     block_size: CountOrZero = key(
         0,

@@ -150,7 +150,7 @@ class OutputLayer(Component, abc.ABC):
         Args:
             batch: The examples and the extras.
             key: The random key of the update.
-            state: The state of the layer, see `SparseOutputLayer`.
+            state: The state of the layer; see `SparseOutputLayer`.
         """
         return None
 

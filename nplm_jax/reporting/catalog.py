@@ -141,7 +141,7 @@ def find_run(folder: str | os.PathLike[str]) -> pathlib.Path:
 
 
 def expand_run(folder: str | os.PathLike[str]) -> pathlib.Path:
-    """Returns the folder of a run, see `find_run`. A packed model is unpacked into the cache.
+    """Returns the folder of a run; see `find_run`. A packed model is unpacked into the cache.
 
     Raises:
         BadInput: A packed model is unreadable or damaged.

@@ -234,7 +234,7 @@ def load_models(folders: Sequence[str], weights: str = '', finished: bool = True
 
     Args:
         folders: The folders of the runs, packed models, or ARPA files.
-        weights: The mixture weights, see `read_weights`; empty for equal weights.
+        weights: The mixture weights; see `read_weights`; empty for equal weights.
         finished: Whether the runs must be finished; otherwise, a checkpoint suffices.
 
     Raises:

@@ -26,7 +26,7 @@ Trigram = tuple[mixture.CachedScores, mixture.ContextBins]
 
 
 def fit_trigram(data: Dataset) -> Trigram:
-    """Fits the interpolated trigram of the paper's mixtures. Returns it with its bins of contexts."""
+    """Fits the interpolated trigram of the paper's mixtures. Returns the trigram and its bins of contexts."""
     trigram = interpolated.fit(data.tokens_T, data.train, data.valid, len(data.vocabulary))
     return mixture.CachedScores(trigram), trigram.bins
 

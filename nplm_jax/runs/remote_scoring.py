@@ -54,7 +54,7 @@ class Source(NamedTuple):
         folders: The folders of the runs.
         weights: The mixture weights of the runs; () for a single run.
         modules: The plug-in modules that may be imported.
-        digest: The digest of the files of the model and of the version of JAX.
+        digest: The digest of the model's files and the JAX version.
     """
 
     folders: tuple[pathlib.Path, ...]

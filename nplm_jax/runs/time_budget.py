@@ -78,7 +78,7 @@ def read_choice(folder: pathlib.Path, minutes: float, network: Network) -> Choic
 
     Args:
         folder: The folder; its contents are untrusted.
-        minutes: The minutes of training.
+        minutes: The training time.
         network: See `load_network`.
 
     Raises:
@@ -139,7 +139,7 @@ def choose(
     Args:
         config: The config of any preset, with the typed keys.
         typed: The values of the keys that the user typed.
-        minutes: The minutes of training.
+        minutes: The training time.
         network: See `load_network`.
         data: The text.
         folder: The folder of the run.
@@ -178,7 +178,7 @@ def choose(
     rule = f', the widest that reads {WORDS_PER_SQUARE} x {width}^2 words in this time' if has_choice else ''
     time_used = f'in {minutes:g} minutes of training'
     if plan.updates == budget.most_updates:
-        time_used = f'in less than {minutes:g} minutes, since more passes gain nothing'
+        time_used = f'in less than {minutes:g} minutes, because more epochs would not help'
     left = (len(data.splits['test']) + len(data.valid)) * speed.score
     time_left = f'{left / 60:.1f} minutes' if left >= 60 else f'{math.ceil(left)} s'
     reasons = [
@@ -198,7 +198,7 @@ def config_for_budget(
         config: The config of any preset, with the typed keys.
         file: Its file, and the words after the colon. The components named by these words are kept.
         typed: The values of the keys that the user typed.
-        minutes: The minutes of training.
+        minutes: The training time.
         folder: The folder of the run.
 
     Raises:

@@ -87,7 +87,7 @@ class Budget:
     Attributes:
         config: The config, with the typed keys.
         typed: The keys that the user typed.
-        seconds: The time of training.
+        seconds: The training time.
         network: See `load_network`.
         data: The text.
         folder: The folder of the run.

@@ -68,7 +68,7 @@ class CheckpointStore:
             return ocp.CheckpointManager(self._folder, item_names=('state', 'best', 'progress'), options=options)
 
     def latest_step(self) -> int | None:
-        """Returns the update number of the newest complete checkpoint, or None. Waits for pending saves, see `wait`."""
+        """Returns the update number of the newest complete checkpoint, or None. Waits for pending saves; see `wait`."""
         self.wait()
         return self._manager.latest_step()
 

@@ -49,7 +49,7 @@ class DeferredScaling:
             params: The parameters, with tables represented by their arrays.
             average: The running average of the parameters, or None.
             updates: The updates, structured like the result of `row_gradients`.
-            ids: Table name -> indices of the updated rows, see `row_gradients`.
+            ids: Table name -> indices of the updated rows; see `row_gradients`.
             factor: The factor of matrix-valued tables.
             decay: The decay of the average.
 

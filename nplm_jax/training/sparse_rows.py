@@ -49,7 +49,7 @@ def row_gradients(
     instead, which is cheaper to sum and to send.
 
     Args:
-        view: The gradients of the rows, see `Gradients.view`.
+        view: The gradients of the rows; see `Gradients.view`.
         batch: The batch.
         params: The parameters.
         network: The network.

@@ -91,7 +91,7 @@ class TrainingRun:
 
     @functools.cached_property
     def cost(self) -> Cost:
-        """The cost of a word, without the peak of the devices if several runs share them."""
+        """The cost per word. Omits the peak rate of the devices if several runs share them."""
         cost = cost_of(self.program, self.hyperparams, self.inputs)
         return cost if self.num_batched == 1 else cost._replace(peak=None)
 

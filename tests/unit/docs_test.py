@@ -2,8 +2,10 @@
 
 import ast
 import doctest
+import functools
 import importlib
 import json
+import pathlib
 import re
 
 import pytest
@@ -15,8 +17,9 @@ from nplm_jax import __version__
 from tools import reference_pages
 
 EQUATION_LINK = re.compile(r'\[([\w.]+)\]\(\.\./([\w/]+\.py)\)')
-LINK = re.compile(r'(?<!`)\[[^\]\n]*\]\(([^)\s]+)\)')
-PAGES = [*ROOT.glob('*.md'), *(p for f in ('docs', 'experiments', 'tests', 'tools') for p in (ROOT / f).rglob('*.md'))]
+LINK = re.compile(r'(?<!`)\[[^\]]*\]\(([^)\s]+)\)|<img src="([^"]+)"')
+FOLDERS = ('docs', 'experiments', 'tests', 'tools')
+PAGES = [*ROOT.glob('*.md'), *(p for f in FOLDERS for end in ('md', 'ipynb') for p in (ROOT / f).rglob(f'*.{end}'))]
 EXAMPLES = [path for path in sorted((ROOT / 'nplm_jax').rglob('*.py')) if '>>> ' in path.read_text()]
 
 
@@ -31,12 +34,35 @@ def test_every_equation_links_to_a_function_that_exists(name, path):
     assert name in names
 
 
+def _prose(page: pathlib.Path) -> str:
+    """Returns the Markdown of a page or notebook without its blocks of code."""
+    text = page.read_text()
+    if page.suffix == '.ipynb':
+        text = '\n'.join(''.join(c['source']) for c in json.loads(text)['cells'] if c['cell_type'] == 'markdown')
+    return re.sub(r'^(```|~~~).*?^\1', '', text, flags=re.DOTALL | re.MULTILINE)
+
+
+@functools.cache
+def _anchors(page: pathlib.Path) -> set[str]:
+    """Returns the anchors of a page's headings, by GitHub's rule; those of MyST end at the third level."""
+    anchors: list[str] = []
+    for heading in re.findall(r'^#{1,3} +(.*?) *$', _prose(page), re.MULTILINE):
+        title = re.sub(r'\[([^\]]*)\]\([^)]*\)', r'\1', heading).lower()
+        anchor = re.sub(r'[^\w\- ]', '', title).replace(' ', '-')
+        same = sum(re.fullmatch(rf'{anchor}(-\d+)?', other) is not None for other in anchors)
+        anchors.append(f'{anchor}-{same}' if same else anchor)
+    return set(anchors)
+
+
 @pytest.mark.parametrize('page', PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_link_leads_to_a_file(page):
-    text = re.sub(r'```.*?```', '', page.read_text(), flags=re.DOTALL)
-    targets = {*LINK.findall(text), *re.findall(r'<img src="([^"]+)"', text)}
-    targets = {target.partition('#')[0] for target in targets if '://' not in target}
-    assert [target for target in targets if not (page.parent / target).exists()] == []
+def test_every_link_leads_to_a_file_and_a_heading(page):
+    wrong = []
+    for target in {link or image for link, image in LINK.findall(_prose(page))}:
+        name, _, anchor = target.partition('#')
+        path = page.parent / name if name else page
+        if '://' not in target and not (path.exists() and (not anchor or anchor in _anchors(path))):
+            wrong.append(target)
+    assert wrong == []
 
 
 def test_every_page_that_the_code_names_exists():

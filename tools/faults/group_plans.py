@@ -1,4 +1,4 @@
-"""Which faults each run of several processes meets, one start after another, before it is finished and compared."""
+"""Plans of faults for runs of several processes: one fault per start, until the run is finished and compared."""
 
 import contextlib
 import functools

@@ -16,7 +16,7 @@ Ends = list[tuple[int | None, str]]  # the exit code and stderr of each; None: i
 
 @dataclasses.dataclass(frozen=True)
 class Base(runs.Base):
-    """What every broken run of some processes is compared with."""
+    """The reference for broken runs of several processes."""
 
     processes: int
 

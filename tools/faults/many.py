@@ -1,4 +1,4 @@
-"""What is done to a run of several processes: one is hurt, or all are, and then the run is started again.
+"""Faults of a run of several processes: one process or all are hurt, and the run is started again.
 
 Each function makes one start and returns what happened. `who`: first, another or all.
 """

@@ -118,7 +118,7 @@ def measure(folder: pathlib.Path, _base: runs.Base, _rng: random.Random) -> Iter
 
 
 def _env(folder: pathlib.Path, address: str) -> dict[str, str]:
-    """Where Brown is nowhere on this machine and pip knows one index alone, which it asks once."""
+    """Returns an environment without Brown in which pip knows only one index and asks it once."""
     pip = dict(
         PIP_INDEX_URL=address, PIP_RETRIES='0', PIP_RESUME_RETRIES='0', PIP_NO_CACHE_DIR='1', PIP_CONFIG_FILE=os.devnull
     )

@@ -46,7 +46,7 @@ def text(folder: pathlib.Path) -> tuple[str, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class Base:
-    """What every broken run is compared with: the flags, a cache of compiled programs, the unbroken run's outcome."""
+    """The reference for broken runs: the flags, a cache of compiled programs, and the unbroken run's outcome."""
 
     flags: tuple[str, ...]
     cache: pathlib.Path
@@ -196,7 +196,7 @@ def finish(folder: pathlib.Path, base: Base, imported: bool = False) -> tuple[bo
 
 
 def outcome(folder: pathlib.Path) -> dict:
-    """What must not depend on faults: every bit of the last state and best parameters, all numbers, all lines."""
+    """Returns what must not depend on faults: all bits of the last state and best parameters, numbers and lines."""
     settings, words = workdir.read_settings(folder), vocabulary_files.load(folder / workdir.VOCABULARY)
     program = make_program(settings, network_from_settings(settings, len(words)), steps_per_epoch=1)
     example = jax.eval_shape(lambda: step_lib.init_state(program, settings.seed, settings.optimizer.hyperparams))

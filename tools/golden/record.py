@@ -258,14 +258,14 @@ def record(case: str, sampling: bool = True) -> tuple[dict[str, Any], dict[str, 
 
 
 def differences(found: Mapping[str, Any], recorded: Mapping[str, Any]) -> list[str]:
-    """What is not the same, bit for bit.
+    """Returns the differences between two records, bit for bit.
 
     Args:
-        found: the record of a case, made now.
-        recorded: that of the same case, made before.
+        found: The new record of a case.
+        recorded: The committed record of the same case.
 
     Returns:
-        a line for each part that differs; none when all is the same.
+        A line for each part that differs.
     """
     lines = []
     for part in sorted({*found, *recorded}):

@@ -1,1 +1,1 @@
-"""What nplm holds of memory, open files, threads and disk while it trains and answers visitors."""
+"""Memory, open files, threads and disk space of nplm while it trains and answers visitors."""

@@ -35,7 +35,7 @@ class Text(NamedTuple):
     Attributes:
         words: About how many words of Brown it has; None for more than Brown.
         train: How many of its words are training words, about.
-        minutes: The minutes of training.
+        minutes: The training time.
     """
 
     words: int | None

@@ -1,4 +1,4 @@
-"""What a user would pick instead: three recipes in PyTorch, on the same words, for as many minutes.
+"""Three PyTorch recipes that a user might pick instead, on the same words, for as many minutes.
 
     python -m experiments.beyond.frontier.torch_recipes --recipes=nanogpt --corpora=brown --minutes=1
     python -m experiments.beyond.frontier.torch_recipes --show    the table of the committed results

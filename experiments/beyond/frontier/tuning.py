@@ -1,6 +1,6 @@
-"""What was tried for a minute of training, on validation words alone: changes to a recipe, one row each.
+"""Changes to a recipe, tried for one minute of training on validation words only, one row each.
 
-    python -m experiments.runs tuning                                                 trains what is missing
+    python -m experiments.runs tuning                                                 trains the missing points
     python launch.py --config=experiments/beyond/frontier/tuning.py:brown,batch_256   one point
 
 A point predicts 20,000 validation words, some of which are among those that its calibration is fitted to. One seed.

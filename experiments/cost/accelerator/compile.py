@@ -39,7 +39,7 @@ PACKAGES = 'jax', 'jaxlib', 'libtpu', 'jax-cuda12-pjrt'
 
 
 class Case(NamedTuple):
-    """What is compiled: a row for data x model devices of a topology; a batch of 0 is the evaluation."""
+    """A program to compile: a row for data x model devices of a topology; a batch of 0 is the evaluation."""
 
     row: str
     topology: str
@@ -158,7 +158,7 @@ def at_most(update: programs.Update, data: int, model: int) -> int:
 
 
 def _is_over(num_words: int, array: hlo.Array) -> bool:
-    """Whether an array is a matrix with one side for the words, which may be padded."""
+    """Returns whether an array is a matrix with one side for the words, which may be padded."""
     return len(array.shape) > 1 and any(num_words <= size < num_words + 8 for size in array.shape)
 
 

@@ -1,4 +1,4 @@
-"""What the text of a compiled program says: how often each instruction runs, and what it sends.
+"""Counts from the text of a compiled program: how often each instruction runs, and what it sends.
 
 A loop's body counts as often as the loop runs it (`known_trip_count`), which XLA's own cost analysis does not do.
 """

@@ -51,15 +51,15 @@ EPOCHS = 1000  # far more updates than a race makes, so that the learning rate s
 
 @dataclasses.dataclass(frozen=True)
 class Size:
-    """How much a row measures.
+    """The amount of work that a row measures.
 
     Attributes:
         vocabulary: V.
-        samples: Words that a sampled loss draws.
-        smaller: What the batch of a row is divided by.
-        words: Words of a turn, unless it has fewer than `steps` updates.
-        steps: The fewest updates of a turn.
-        rounds: Turns that are timed.
+        samples: The number of words that a sampled loss draws.
+        smaller: The divisor of a row's batch size.
+        words: The number of words of a turn, unless it has fewer than `steps` updates.
+        steps: The minimum number of updates of a turn.
+        rounds: The number of timed turns.
     """
 
     vocabulary: int

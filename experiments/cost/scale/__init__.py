@@ -1,1 +1,1 @@
-"""What words cost: seconds, memory and disk from a million words on."""
+"""The cost of large texts: seconds, memory and disk for a million words and more."""

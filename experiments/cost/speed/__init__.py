@@ -1,1 +1,1 @@
-"""How fast the pieces are."""
+"""Speed of the components."""

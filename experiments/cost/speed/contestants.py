@@ -1,4 +1,4 @@
-"""Who races: each contestant makes, of a Problem and a precision, a function that does one turn of training.
+"""Contestants of the race: each makes a function for one turn of training from a Problem and a precision.
 
 All contestants start from the same parameters, see the same words in the same order and make full updates: forward,
 backward, SGD with the regulariser R(theta), and dropout. Without dropout they return the same losses.

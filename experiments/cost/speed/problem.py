@@ -1,4 +1,4 @@
-"""What contestants race on: a network, its parameters and words; and how turns are timed.
+"""The problem of the race: a network, its parameters and words, and the timing of turns.
 
 Dims: V vocabulary, B batch, S updates of a turn, T words of the stream.
 """
@@ -39,7 +39,7 @@ LARGE = 'large'  # a network that only memory.py measures
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """What every contestant starts from; all arrays are NumPy's.
+    """The starting point of every contestant; all arrays are NumPy's.
 
     Attributes:
         settings: The network and its training.

@@ -1,4 +1,4 @@
-"""How the cost of training a word grows with |V| and with the batch: ours against plain JAX, alternating.
+"""Growth of the cost of training a word with |V| and the batch size: ours against plain JAX, alternating.
 
     python -m experiments.cost.speed.scaling [--axes=vocabulary,batch] [--rounds=3] [--work=60]
     python -m experiments.cost.speed.scaling --show   the tables of the committed results, nothing measured

@@ -1,1 +1,1 @@
-"""What spreading over devices costs: section 3."""
+"""The cost of training on several devices: section 3."""

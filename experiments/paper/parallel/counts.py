@@ -1,4 +1,4 @@
-"""What one update computes and sends, by formulas: the paper's of section 3, ours, and what these predict.
+"""Computation and communication of one update, by formulas: section 3's, ours, and the times they predict.
 
 B batch, D x M a mesh of D devices along the batch and M along the words, K hidden units, P inputs, V words.
 """
@@ -23,14 +23,14 @@ class Machine:
 
 
 def share_of_output_layer(model: Any, num_words: int) -> float:
-    """Which part of the operations needs all |V| words: |V|(1 + P + h) of that + h(1 + P) + P (section 3.2)."""
+    """Returns the share of the operations over all |V| words: |V|(1 + P + h) of |V|(1 + P + h) + h(1 + P) + P."""
     P = (model.n - 1) * model.m
     output = num_words * (1 + P + model.h)
     return output / (output + model.h * (1 + P) + P)
 
 
 def numbers_a_word(model: Any) -> int:
-    """What parameter-parallel devices share of each word, by the paper: 1 + (n-1)m + h, with direct connections."""
+    """Returns the numbers a word that parallel devices share in the paper: 1 + (n-1)m + h, with direct connections."""
     return 1 + (model.n - 1) * model.m + model.h
 
 

@@ -1,4 +1,4 @@
-"""What the compiled update of a mesh says of itself: bytes all-reduced and floating-point operations a device."""
+"""Counts from the compiled update of a mesh: bytes all-reduced and floating-point operations per device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an update of the paper's example costs on a mesh, as compiled, and what more devices would take.
+"""The cost of an update of the paper's example on a mesh, as compiled, and predictions for more devices.
 
     python -m experiments.paper.parallel.table                          the tables of this folder's README
     JAX_NUM_CPU_DEVICES=8 python -m experiments.paper.parallel.table --measure   compiles again, writes compiled.json

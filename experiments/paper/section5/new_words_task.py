@@ -1,6 +1,6 @@
-"""Which words of a corpus the study of new words leaves out, and where they stand.
+"""Words that the study of new words leaves out of a corpus, and their positions.
 
-Dims: W words that are left out, K occurrences that are shown, B later occurrences.
+Dims: W left-out words, K occurrences shown, B later occurrences.
 """
 
 from __future__ import annotations

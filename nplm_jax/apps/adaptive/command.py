@@ -3,9 +3,9 @@
     nplm adapt runs/brown-tied_lstm runs/brown-modified_kneser_ney_5 --output=adapted.json
     nplm adapt runs/brown-tied_lstm lm.nplm --text=novel.txt
 
-Prints the perplexity of each model without adaptation and with an n-gram cache; for networks also with a neural cache
-(Grave et al., 2017), with dynamic evaluation (Krause et al., 2018) and with both; for several runs also of their
-mixture. Sizes and rates are tuned on the first validation words, and mixture weights on all of them. The models also
+Prints the perplexity of each model without adaptation and with an n-gram cache. Networks are also evaluated with a
+neural cache (Grave et al., 2017), with dynamic evaluation (Krause et al., 2018) and with both, and several runs also as
+a mixture. Sizes and rates are tuned on the first validation words, and mixture weights on all of them. The models also
 learn from the test words, and in dynamic evaluation from the validation words before them, so these perplexities are
 not comparable with static ones. All runs must have the same corpus, which is read again. A network takes 20 minutes or
 more on 2 CPU cores; --methods=ngram_cache takes seconds.

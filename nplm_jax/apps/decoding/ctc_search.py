@@ -22,7 +22,7 @@ class Result(NamedTuple):
         text: The text.
         path: The labels of the most probable alignment, one per frame.
         logit_score: The log-probability of all alignments, nats.
-        log_p: Log P of the words and of the end of sentence by the language model, nats.
+        log_p: Log P of the words and of the end of sentence under the language model, nats.
         score: The total score.
     """
 

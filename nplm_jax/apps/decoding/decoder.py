@@ -56,7 +56,7 @@ class Hypothesis:
         words: The words.
         score: The total score.
         emission: The log-probability of all alignments, nats.
-        log_p: Log P of the words and of the end of sentence by the language model, nats.
+        log_p: Log P of the words and of the end of sentence under the language model, nats.
     """
 
     words: tuple[str, ...]

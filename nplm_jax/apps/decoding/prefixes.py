@@ -76,7 +76,7 @@ class Text:
         number: The index in `Prefixes.texts`.
         parent: The text without its last word; None for the empty text.
         word: The last word.
-        log_p: Log P of the words by the language model, nats.
+        log_p: Log P of the words under the language model, nats.
         score: The score by the language model: `alpha` times log P plus `beta` for each word.
         bonus: The score by hotwords.
         state: The state of the language model after the words.

@@ -34,7 +34,7 @@ def define(parser: Parser) -> None:
     """Adds the flags."""
     parser.epilog = TEXT_START
     parser.add_model_flags()
-    parser.add_switch('--open', 'score unknown words by their spelling, see `nplm spell`')
+    parser.add_switch('--open', 'score unknown words by their spelling (see `nplm spell`)')
     parser.add_switch('--end', 'also score the end of each line')
     scores = 'weights of the scores in the lists, such as 1,0.5; default: none'
     parser.add_argument('--score_weights', default='', help=scores)

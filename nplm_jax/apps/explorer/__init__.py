@@ -1,3 +1,3 @@
-"""Trained models in a browser: view has the page's data, state its link, page its layout, server both pages."""
+"""Trained models in a browser: data in view, links in state, layout in page, HTTP in server, and the tour."""
 
 COMMANDS = {'explore': ('command', 'explore trained models in a browser')}

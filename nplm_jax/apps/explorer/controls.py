@@ -17,12 +17,12 @@ ui = OptionalPackage('nicegui.ui', 'explore')
 
 
 def build_weights(models: LoadedModels, state: PageState, on_change: Callable[[], None]) -> None:
-    """Lays out one slider per model, above its list on wide pages; the weights are their shares.
+    """Lays out one slider per model, above its list on wide pages. The weights are proportional to the sliders.
 
     Args:
         models: The page's models.
         state: The page's state, which keeps the weights.
-        on_change: Called when the weights have changed.
+        on_change: Called when the weights change.
     """
     initial = tuple(round(weight, 2) for weight in view.initial_weights(models))
     sliders: list[Any] = []

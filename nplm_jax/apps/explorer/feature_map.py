@@ -1,6 +1,6 @@
 """The map of a network's word features: words as points in the plane, as the options of an ECharts scatter plot.
 
-Dims: V vocabulary, M features a word, F frequent words, R other words, A frequent words near a word.
+Dims: V vocabulary, M features per word, F frequent words, R other words, A frequent words near a word.
 """
 
 import math
@@ -24,11 +24,11 @@ MARKED_SIZE = 10  # pixels at least, of the selected word and its neighbours
 
 
 class FeatureMap(NamedTuple):
-    """The places of words in the plane.
+    """The positions of words in the plane.
 
     Attributes:
-        points_Vx2: The place of each word.
-        axes: What is written at both axes.
+        points_Vx2: The position of each word.
+        axes: The labels of the two axes.
     """
 
     points_Vx2: np.ndarray
@@ -36,10 +36,10 @@ class FeatureMap(NamedTuple):
 
 
 def project(features_VxM: np.ndarray, num_points: int = NUM_POINTS) -> FeatureMap:
-    """Places the most frequent words by t-SNE: those with similar features, by the cosine, lie together.
+    """Places the most frequent words by t-SNE: words with similar features, by cosine, lie close together.
 
-    Any other word lies amid the frequent words that are most similar to it. One or two features a word are their own
-    map, and so are the first two where there are fewer than four words.
+    Any other word lies between the most similar frequent words. One or two features per word are drawn directly, and
+    so are the first two of a vocabulary with fewer than four words.
 
     Raises:
         BadInput: scikit-learn is not installed.
@@ -64,7 +64,7 @@ def chart(vocabulary: Vocabulary, feature_map: FeatureMap, selected: str, near: 
 
     Args:
         vocabulary: The words, the most frequent first.
-        feature_map: Their places.
+        feature_map: Their positions.
         selected: The selected word; may be unknown.
         near: Its neighbours.
     """
@@ -94,7 +94,7 @@ def chart(vocabulary: Vocabulary, feature_map: FeatureMap, selected: str, near: 
 
 
 def _point(vocabulary: Vocabulary, feature_map: FeatureMap, word: str, marked: bool) -> Mapping[str, Any]:
-    """Returns a word's place; its size falls with the logarithm of its rank, as frequency does by Zipf's law."""
+    """Returns a word's point, whose size falls with the logarithm of its rank, like frequency by Zipf's law."""
     i = vocabulary.find(word)
     assert i is not None, word
     smallest, largest = POINT_SIZES
@@ -107,7 +107,7 @@ def _point(vocabulary: Vocabulary, feature_map: FeatureMap, word: str, marked: b
 def _series(name: str, points: Sequence[Mapping[str, Any]], any_marked: bool, is_tiny: bool) -> dict[str, Any]:
     """Returns the points of one colour.
 
-    Where a word is selected, frequent words fade and, unless the vocabulary is tiny, are named on hover alone.
+    If a word is selected, frequent words fade. Unless the vocabulary is tiny, they are named only on hover.
     """
     faded = any_marked and name == 'frequent word'
     return {

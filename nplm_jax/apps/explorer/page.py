@@ -26,13 +26,13 @@ class ExplorerPage:
 
     Attributes:
         models: The models.
-        kind: How text is split, as in `words.reading`.
+        kind: The tokenization, as in `words.reading`.
         state: The visitor's choices.
         maps: Network name -> map of its features.
         beginnings: Example texts.
         score: Scores a text.
         scores: The scores of the text that the page shows.
-        lit: The row of the framed list that the arrow keys have reached; -1 for none.
+        lit: The row of the framed list selected with the arrow keys; -1 for none.
     """
 
     models: LoadedModels
@@ -47,7 +47,7 @@ class ExplorerPage:
     # --- layout ------------------------------------------------------------------------------------------
 
     def build(self, problem: str = '') -> None:
-        """Lays out the page, with a note of a problem if there is one."""
+        """Lays out the page, with a note if there is a problem."""
         self._summarize()
         ui.colors(primary=PRIMARY)
         ui.add_css(parts.WEB / 'style.css')
@@ -212,7 +212,7 @@ class ExplorerPage:
             self.word_field.set_value(word)
 
     def press_key(self, event: Any) -> None:
-        """Handles a key that is pressed outside of the fields."""
+        """Handles a key pressed outside the fields."""
         modifiers, key = event.modifiers, event.key.name
         if not event.action.keydown or modifiers.ctrl or modifiers.alt or modifiers.meta:
             return

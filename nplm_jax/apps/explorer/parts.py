@@ -26,7 +26,7 @@ _LEGEND = (
 
 @functools.cache
 def _component(file: str) -> Any:
-    """Returns the class of NiceGUI elements that a Vue component lays out."""
+    """Returns the class of NiceGUI elements for a Vue component."""
     base = require_package('nicegui.element', 'explore').Element
     return types.new_class(file.partition('.')[0], (base,), {'component': WEB / file})
 
@@ -34,7 +34,7 @@ def _component(file: str) -> Any:
 def rows(file: str, shown: Sequence[Mapping[str, Any]], places: range, on_click: Callable[[int], None]) -> Any:
     """Shows rows of clickable words as one element, which the browser lays out.
 
-    One element per word would take the server ten times as long as the models.
+    With one element per word, the server would take ten times as long as the models.
 
     Args:
         file: The Vue component, which emits `choose` with the position of a clicked word.
@@ -76,7 +76,7 @@ def note(text: str) -> None:
 
 
 def button(on_click: Callable[[], object], classes: str = '') -> Any:
-    """Returns an empty button without a button's style."""
+    """Returns an empty button without the default style."""
     return ui.element('button').props('type=button').classes(f'plain {classes}').on('click', lambda _: on_click())
 
 
@@ -103,7 +103,7 @@ def reading(
     selected: int | None,
     on_click: Callable[[int], None],
 ) -> None:
-    """Shows the text once for each model, each word coloured by its surprisal; an unknown word is striped instead.
+    """Shows the text once for each model, with words coloured by surprisal and unknown words striped.
 
     Args:
         words: The text.
@@ -181,7 +181,7 @@ def word_card(
         on_click: Called with a clicked word.
         classes: CSS classes of the card.
         keys: The keys of the first words.
-        lit: The row that the arrow keys have reached, if any.
+        lit: The row selected with the arrow keys, if any.
     """
     shown = [
         {

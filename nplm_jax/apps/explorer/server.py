@@ -31,7 +31,7 @@ PATIENCE = 60.0  # seconds that a new page may wait for its scores
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Returns a socket that listens there. Raises BadInput if the process cannot."""
+    """Returns a socket that listens on the address. Raises BadInput if this fails."""
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ':' in host else socket.AF_INET)
     except OSError as error:
@@ -42,14 +42,14 @@ def listen(host: str, port: int) -> socket.socket:
 def serve(app: Any, shows: str, host: str, listener: socket.socket, open_browser: bool) -> None:
     """Serves an application until Ctrl-C.
 
-    Requests must name `host` or this machine: other names may be those of another site (DNS rebinding). A server that
-    listens on all addresses has no name of its own and answers to any.
+    Requests must name `host` or this machine, because any other name may belong to another site (DNS rebinding). A
+    server on all addresses has no name and answers to any.
 
     Args:
         app: The application.
-        shows: What it shows, for the line that is printed with the address.
-        host: The name or address by which the page is asked for.
-        listener: A socket that listens there.
+        shows: A description of the page, printed with the address.
+        host: The host name or address of the page.
+        listener: The listening socket.
         open_browser: Whether to open the page.
     """
     name = f'[{host}]' if ':' in host else host
@@ -64,7 +64,7 @@ def serve(app: Any, shows: str, host: str, listener: socket.socket, open_browser
 
 
 def page_app(models: LoadedModels, kind: str) -> Any:
-    """Returns the application of the explorer's page. `kind` says how text is split, as in `words.reading`."""
+    """Returns the application of the explorer's page. `kind` is the tokenization, as in `words.reading`."""
     maps = {name: feature_map.project(C_VxM) for name, C_VxM in models.word_features()}
     beginnings, lock = view.examples(models), asyncio.Lock()
     view.warm_up(models)

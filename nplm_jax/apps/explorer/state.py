@@ -1,4 +1,4 @@
-"""What a visitor has chosen on the explorer's page, and its form in the address: a link restores the page."""
+"""The state of the explorer's page, and its form in the address, which restores the page."""
 
 import contextlib
 import dataclasses
@@ -12,9 +12,9 @@ from nplm_jax.config.component import Check, Count, CountOrZero, NonNegative, be
 from nplm_jax.utils.errors import require
 
 MAX_COUNT = 50  # words listed
-MAX_TEXT = 5000  # characters of a text; longer ones are cut, since every model reads it anew at each change
+MAX_TEXT = 5000  # characters of a text; longer ones are cut, because every model reads it again after each change
 MAX_WORD = 200  # characters of the selected word
-NUMBERS = ('words', 'samples', 'seed', 'temperature', 'top_k', 'top_p')  # they say how a text is continued
+NUMBERS = ('words', 'samples', 'seed', 'temperature', 'top_k', 'top_p')  # settings of the continuations
 
 
 def _shorter(most: int) -> Check:
@@ -23,19 +23,19 @@ def _shorter(most: int) -> Check:
 
 @dataclasses.dataclass
 class PageState:
-    """What a visitor has chosen. A browser sends any value; an impossible one raises BadInput when it is set.
+    """The choices of a visitor. A browser may send any value; setting an impossible one raises BadInput.
 
     Attributes:
         text: The text.
         word: The selected word.
-        position: The place in the text of the word that is explained, from 1; None if there is none.
-        count: How many words are listed.
-        model: The model whose list the keyboard uses, counted with the mixture.
-        source: The model that continues the text, counted with the mixture.
-        weights: The mixture's weights; None for the mixture as it was loaded.
+        position: The position of the explained word in the text, from 1; None for no word.
+        count: The number of listed words.
+        model: The index of the model whose list the keyboard uses; the mixture counts.
+        source: The index of the model that continues the text; the mixture counts.
+        weights: The mixture weights; None for the initial mixture.
         words: The number of words of a continuation.
         samples: The number of continuations.
-        seed: Their seed.
+        seed: The seed of the continuations.
         temperature: See `generation.Choice`, also for `top_k` and `top_p`.
     """
 
@@ -60,7 +60,7 @@ class PageState:
         super().__setattr__(name, value)
 
     def to_query(self) -> str:
-        """Returns the query of a link, with all that differs from a new page; empty for a new page."""
+        """Returns the query of a link, with all differences from a new page; empty for a new page."""
         new = PageState()
         query = {name: value for name, value in vars(self).items() if value != getattr(new, name)}
         if self.weights:
@@ -69,7 +69,7 @@ class PageState:
 
     @classmethod
     def from_query(cls, query: Mapping[str, str], num_models: int) -> Self:
-        """Returns the state that a link holds. Raises BadInput if a value is impossible.
+        """Returns the state in a link. Raises BadInput if a value is impossible.
 
         Args:
             query: The link's query.
@@ -89,7 +89,7 @@ class PageState:
 
 
 def _kind(hint: Any) -> Any:
-    """Returns the type and range of a choice, or of one weight, from the type of its field."""
+    """Returns the type and range of a choice, or of one weight, from its field's annotation."""
     if type(None) in typing.get_args(hint):
         hint, _ = typing.get_args(hint)
     return typing.get_args(hint)[0] if typing.get_origin(hint) is tuple else hint
@@ -99,7 +99,7 @@ _KINDS = {name: _kind(hint) for name, hint in typing.get_type_hints(PageState, i
 
 
 def _read(value: Any, kind: Any, name: str) -> Any:
-    """Returns a checked value; a number may be that of a field, or the text of a link."""
+    """Returns a checked value. A number comes from an input field or, as text, from a link."""
     if kind.__origin__ is not str:
         with contextlib.suppress(TypeError, ValueError, OverflowError):
             number = float(value)

@@ -1,7 +1,7 @@
 """The tour as one HTML file, which computes the network in the browser and needs no server.
 
-The file holds the page, the vocabulary and the arrays of the network as float16, so probabilities agree with those of
-the server to about three digits. `web/static.js` computes what `Tour.show` does.
+The file holds the page, the vocabulary and the arrays of the network as float16, so probabilities agree with the
+server's to about three digits. `web/static.js` implements `Tour.show`.
 """
 
 import base64
@@ -20,7 +20,7 @@ def render(tour: Tour) -> str:
     """Returns the page.
 
     Args:
-        tour: A network that is trained, without an n-gram model.
+        tour: A trained network, without an n-gram model.
 
     Raises:
         BadInput: The run is in training, its tokens are not words, or there is an n-gram model.

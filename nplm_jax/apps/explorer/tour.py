@@ -1,4 +1,4 @@
-"""The paper's network at work on a context, and an n-gram model beside it: the data of the tour. Imports no page.
+"""The data of the tour: the paper's network at work on a context, and an n-gram model for comparison. Imports no page.
 
 Dims: N words of a context, M features, P = N * M, K hidden units, V vocabulary, L words of a prompt.
 """
@@ -41,7 +41,7 @@ _SHOWN = {'C_VxM', 'H_KxP', 'd_K', 'U_VxK', 'W_VxP', 'b_V'}
 
 
 class Snapshot(NamedTuple):
-    """The network as one checkpoint has it.
+    """The network of one checkpoint.
 
     Attributes:
         network: The network with the parameters of the best validation so far; the initial ones before the first.
@@ -70,14 +70,14 @@ class Snapshot(NamedTuple):
 
 @dataclasses.dataclass
 class Tour:
-    """A network, perhaps with an n-gram model beside it.
+    """A network, optionally with an n-gram model for comparison.
 
     Attributes:
         models: The models of the runs.
         settings: The settings of the network's run.
         folder: The folder of its run.
         name: The name of its run.
-        ngram: The other model with its name, if there is one.
+        ngram: The name and the n-gram model; None without one.
         snapshot: The network.
     """
 
@@ -93,7 +93,7 @@ class Tour:
         """Loads the runs, which may be in training.
 
         Raises:
-            BadInput: There is not one network of the paper's family, or more beside it than one n-gram model.
+            BadInput: The runs are not one network of the paper's family and at most one n-gram model.
         """
         paths = [catalog.expand_run(folder) for folder in folders]
         families = [workdir.read_settings(path).model.name for path in paths]
@@ -113,7 +113,7 @@ class Tour:
         return cls(models, settings, folder, models.names[place], next(iter(others), None), snapshot)
 
     def reload(self) -> None:
-        """Takes the parameters of the newest checkpoint if it is newer; one that cannot be read is left out."""
+        """Loads the newest checkpoint if it is newer than the loaded one. Skips unreadable checkpoints."""
         if newest_step(self.folder) not in (None, self.snapshot.step):
             with contextlib.suppress(BadInput, OSError):  # training has just deleted it
                 self.snapshot = Snapshot.read(self.folder, self.models, self.settings)
@@ -127,7 +127,7 @@ class Tour:
         return words
 
     def show(self, words: Sequence[str]) -> dict[str, Any]:
-        """Returns what the page shows of a context, for JSON."""
+        """Returns the page's data for a context, for JSON."""
         network, step, best_step, _ = self.snapshot
         N = network.network.body.reach
         assert N is not None
@@ -164,7 +164,7 @@ class Tour:
         return {'step': self.snapshot.step, **self.snapshot.units}
 
     def training(self) -> dict[str, Any]:
-        """Returns the curve of the run's log, at most MAX_POINTS of each kind, and how far the run is."""
+        """Returns the learning curve of the run, at most MAX_POINTS per split, and the progress of the run."""
         finished = catalog.is_finished(self.folder)  # first: a log that grows after it is shown once more
         rows = reporting.read_metrics(self.folder / catalog.METRICS)
         last = rows[-1] if rows else {'step': 0, 'epoch': 0}
@@ -176,7 +176,7 @@ class Tour:
         return answer
 
     def _beside(self, prompt_L: np.ndarray, p_network_V: np.ndarray) -> dict[str, Any]:
-        """Returns what the n-gram model says of a context: its likeliest words, and which orders it has seen."""
+        """Returns the n-gram model's view of a context: the most likely words and the orders seen in training."""
         assert self.ngram
         name, model = self.ngram
         log_p_V = model.next_word(prompt_L[None])[0]
@@ -192,8 +192,8 @@ class Tour:
     ) -> tuple[list[dict[str, Any]], Sequence[int | None]]:
         """Returns the contexts of an n-gram table with their followers, longest first, and the order of each word.
 
-        The order is the length of the longest n-gram of the table with which the word ends the context; None if the
-        model has no table.
+        The order is the length of the longest n-gram of the table that ends with the word after this context; None if
+        the model has no table.
         """
         if not isinstance(model, BackoffModel):
             return [], [None] * len(ids)

@@ -1,4 +1,4 @@
-"""The data of the explorer's page: next words, surprisals, neighbours and samples. Imports no page, for notebooks.
+"""Data of the explorer's page: next words, surprisals, neighbours and samples. Notebooks can use it without the page.
 
 Dims: T words of the text, K words listed, M models, V vocabulary.
 """
@@ -36,7 +36,7 @@ WeightedWords = list[tuple[str, float]]  # words with their probabilities or cos
 
 
 class Scores(NamedTuple):
-    """What the models say of a text, whatever the weights of their mixture.
+    """The models' scores of a text, before mixing.
 
     Attributes:
         words: The text.
@@ -54,8 +54,8 @@ class Prediction(NamedTuple):
 
     Attributes:
         name: The name of the model.
-        next_words: The likeliest next words with their probabilities.
-        branching: The perplexity of the next word: among how many equally likely words the choice would be as open.
+        next_words: The most likely next words with their probabilities.
+        branching: The perplexity of the next word: the number of equally likely words with the same uncertainty.
         bits_T: -log2 P of each word of the text given the words before it, float64.
     """
 
@@ -76,13 +76,13 @@ class Prediction(NamedTuple):
 
 
 class Explanation(NamedTuple):
-    """What one model expected where a word of the text stands.
+    """The expectation of one model at the position of a word.
 
     Attributes:
         name: The name of the model.
         probability: The probability of the word.
-        rank: How many words were at least as likely, the word included: 1 for the likeliest.
-        expected: The likeliest words with their probabilities.
+        rank: The number of words at least as likely, including the word itself: 1 for the most likely.
+        expected: The most likely words with their probabilities.
     """
 
     name: str
@@ -92,13 +92,13 @@ class Explanation(NamedTuple):
 
 
 def initial_weights(models: LoadedModels) -> list[float]:
-    """Returns the weights of the mixture as it was loaded; their mean over contexts where they depend on these."""
+    """Returns the initial weights of the mixture, averaged over contexts if they depend on the context."""
     mixed = models.mixture
     return mixed.weights_QxM.mean(0).tolist() if isinstance(mixed, Mixture) else [1.0]
 
 
 def score(models: LoadedModels, words: Sequence[str]) -> Scores:
-    """Scores a text by each model. A text begins as a line does in every command."""
+    """Scores a text by each model. A text begins like a line in every command."""
     line = models.encode_prompt(words)
     next_words = [model.next_word(line[None])[0] for model in models.models]
     log_p = [_score_line(model, line)[len(line) - len(words) :] for model in models.models]
@@ -114,15 +114,13 @@ def warm_up(models: LoadedModels) -> None:
 def summarize(
     models: LoadedModels, scores: Scores, k: int, weights_M: Sequence[float] | None = None
 ) -> list[Prediction]:
-    """Returns the predictions of each model; those of the mixture come first where there are several models.
-
-    Computes no model.
+    """Returns the predictions of each model, the mixture first if there are several, without running a model.
 
     Args:
         models: The models.
         scores: The scores of the text.
-        k: How many next words each prediction lists.
-        weights_M: The mixture's weights, up to a common factor; None for those that it was loaded with.
+        k: The number of next words in each prediction.
+        weights_M: The mixture weights, up to a common factor; None for the initial weights.
     """
     next_words = _with_mixture(models, weights_M, scores.next_MxV.astype(np.float64))
     log_p = _with_mixture(models, weights_M, scores.log_p_MxT.astype(np.float64))
@@ -141,8 +139,8 @@ def explain(
     Args:
         models: The models.
         words: The text.
-        position: The word's place in the text, from 0.
-        k: How many expected words each explanation lists.
+        position: The position of the word in the text, from 0.
+        k: The number of expected words in each explanation.
         weights_M: The mixture's weights; see `summarize`.
     """
     ids = tuple(models.encode_prompt(words).tolist())
@@ -169,11 +167,11 @@ def continue_text(
 
     Args:
         models: The models.
-        index: Which model continues the text, counted with the mixture.
+        index: The index of the model that continues the text; the mixture counts.
         words: The text.
         count: The number of words of a continuation.
         samples: The number of continuations.
-        choice: From which words the next one is drawn.
+        choice: The set of words from which the next one is drawn.
         seed: The seed of the samples.
         weights_M: The mixture's weights; see `summarize`.
     """
@@ -185,7 +183,7 @@ def continue_text(
 
 
 def examples(models: LoadedModels, k: int = 4) -> list[str]:
-    """Returns k beginnings to try: BEGINNINGS whose words the models know, else what the mixture writes itself."""
+    """Returns k example beginnings: those of BEGINNINGS whose words are all known, else samples of the mixture."""
     if models.vocabulary.tokenizer.is_lossless:
         lines = (text.split() for text in continue_text(models, 0, [], 12, k, Choice(top_k=5), seed=1))
         return [' '.join(words).rstrip(REPLACEMENT) for words in lines]
@@ -194,9 +192,9 @@ def examples(models: LoadedModels, k: int = 4) -> list[str]:
 
 
 def append(models: LoadedModels, words: Sequence[str], text: str, word: str) -> str:
-    """Returns a text with one more word, chosen by what `models.show` returns.
+    """Returns a text with one more word, which `models.show` has returned.
 
-    The likeliest further tokens of the mixture complete a character of which the token is a part.
+    If the token is a part of a character, the most likely next tokens of the mixture complete it.
 
     Args:
         models: The models.
@@ -217,14 +215,14 @@ def append(models: LoadedModels, words: Sequence[str], text: str, word: str) -> 
 
 
 def describe_probability(p: float) -> str:
-    """Returns a probability as per cent, or as `1 in` a number where it is below 0.1%."""
+    """Formats a probability in per cent, or as `1 in N` below 0.1%."""
     if p >= 0.001:
         return f'{p:.1%}'
     return f'1 in {1 / p:,.0f}' if p > 0 else 'never'
 
 
 def _likeliest(models: LoadedModels, log_p_V: np.ndarray, k: int) -> WeightedWords:
-    """Returns the k likeliest words with their probabilities."""
+    """Returns the k most likely words with their probabilities."""
     best_K = generation.largest(log_p_V, k)
     return list(zip(models.show(best_K), np.exp(log_p_V[best_K]).tolist()))
 
@@ -232,7 +230,7 @@ def _likeliest(models: LoadedModels, log_p_V: np.ndarray, k: int) -> WeightedWor
 def _with_mixture(
     models: LoadedModels, weights_M: Sequence[float] | None, log_p: Sequence[np.ndarray] | np.ndarray
 ) -> list[tuple[str, np.ndarray]]:
-    """Returns what each model says, by its name; what the mixture says comes first where there are several."""
+    """Returns the result of each model by name. The mixture comes first if there are several models."""
     named = list(zip(models.names, log_p))
     if len(named) == 1:
         return named
@@ -244,12 +242,12 @@ def _with_mixture(
 
 @functools.lru_cache(NUM_CACHED)
 def _next_word(model: LanguageModel, ids: tuple[int, ...]) -> np.ndarray:
-    """Returns log P of all words after a text, float64, V; other weights of the mixture compute no model anew."""
+    """Returns log P of all words after a text, float64, V. A change of mixture weights runs no model again."""
     return model.next_word(np.array([ids], np.int32))[0].astype(np.float64)
 
 
 def _score_line(model: LanguageModel, line: np.ndarray) -> np.ndarray:
-    """Returns log P of each word of a line, float32; pads long ones to one of a few lengths: few programs compile."""
+    """Returns log P of each word of a line, float32. Pads long lines to a few lengths to limit compilations."""
     if len(line) <= MAX_SHORT:
         return next(iter(model.score_lines([line])))
     blocks = 1 << (-(-len(line) // SCORING_BATCH) - 1).bit_length()

@@ -27,7 +27,7 @@ _NUMBER_OF_WORDS = (  # lookbehind, number, lookahead
 def special_tokens(known: Collection[str]) -> dict[str, str]:
     """Returns role -> special token of a tokenizer.
 
-    A text starts and ends with the paragraph mark, as a line does in all commands. If the vocabulary has none, a text
+    A text starts and ends with the paragraph mark, like a line in all commands. If the vocabulary has none, a text
     starts with <rare>, which fills the context of the first word.
 
     Args:

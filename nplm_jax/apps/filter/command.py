@@ -137,7 +137,7 @@ def _plan_outputs(files: Sequence[pathlib.Path], output: str, overwrite: bool) -
     outputs = {file: path / file.name if is_folder else path for file in files}
     names, inputs = collections.Counter(file.name for file in files), {file.resolve() for file in files}
     for file, written in outputs.items():
-        require(names[file.name] == 1, '--text', str(file), f'another file is named {file.name} too')
+        require(names[file.name] == 1, '--text', str(file), f'another file has the same name, {file.name}')
         allowed = f'must be of the format of {file}, {kind_of(file) or "text"}'
         require(kind_of(written) == kind_of(file), '--output', str(written), allowed)
         require(written.resolve() not in inputs, '--output', str(written), 'is a file to filter; give another name')

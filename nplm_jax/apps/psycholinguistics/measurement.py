@@ -52,7 +52,7 @@ class Options:
         punctuation: `attached` includes the punctuation of a word in its surprisal; `word` excludes it, but still reads
             it as context.
         context: The unscored text before each item. None for the same context as in `nplm score`: <p> if the corpus of
-            the models has paragraph marks, see `LineStart`.
+            the models has paragraph marks; see `LineStart`.
         tokens: How to tokenize words: `words`, `whitespace`, or '' as in the corpus of the models; see `words.reading`.
         hyphens: `split` splits an out-of-vocabulary word at its hyphens if all parts are in the vocabulary; `keep` does
             not.

@@ -158,7 +158,7 @@ def from_columns(
         names: The names of the columns of items, zones and words.
         locate: A function from a row index to its location in error messages; default: the name and the row number.
         sentence_flag: The beginning of the flag for a column of sentences, such as `--sentence=`. If the table seems to
-            have one row per item, the error message suggests it.
+            have one row per item, the error message suggests this flag.
 
     Raises:
         BadInput: A column is missing, the table has no rows, a cell is empty or invalid, or the rows of an item are not

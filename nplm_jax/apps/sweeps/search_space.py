@@ -104,5 +104,5 @@ def check_same(name: str, recorded: Mapping[str, Any], identity: Mapping[str, An
     different = [f'{key}={there.get(key)!r} there, {now.get(key)!r} now' for key in keys]
     if not keys and recorded['search'] != identity['search']:
         different = ['search() has changed']
-    problem = f'the database holds another study of the name {name} ({"; ".join(different)})'
+    problem = f'the database holds another study named {name} ({"; ".join(different)})'
     require(not different, '--storage', ..., f'{problem}; give another database, or another --config.name')

@@ -91,7 +91,7 @@ def config_points(files: Sequence[str], overrides: Mapping[str, Any]) -> list[Po
         points.append(Point(settings.name, settings, {}, file))
     names = [*RESERVED_NAMES, *(point.name for point in points)]
     for point in points:
-        require(names.count(point.name) == 1, '--configs', point.file, f'a second run of the name {point.name}')
+        require(names.count(point.name) == 1, '--configs', point.file, f'another run is named {point.name}, too')
     return points
 
 
@@ -141,7 +141,7 @@ def _apply_all(all_overrides: Sequence[Mapping[str, Any]], config: Config, flag:
     names = [str(o.get('name') or name or keys['name']) for o, name in zip(all_overrides, defaults)]
     taken = [*RESERVED_NAMES, *names]
     for name in names:
-        problem = f'{one} is named {name}, a name that another point or a file of the sweep has'
+        problem = f'{one} is named {name}, like another point or a file of the sweep'
         require(taken.count(name) == 1, flag, ..., problem)
     points, errors = Points([], {}), []
     for overrides, name in zip(all_overrides, names):

@@ -56,7 +56,7 @@ def run_many(
         notes: See `run`.
 
     Returns:
-        For each run the result of `run`, or the BadInput or NonFiniteError that ended it.
+        The result of `run` for each run, or the BadInput or NonFiniteError that ended it.
 
     Raises:
         training.train.Interrupted: SIGINT or SIGTERM arrived during training, and all runs are saved.

@@ -144,7 +144,7 @@ class FileTokenizer(Tokenizer):
             raise
         except Exception as error:  # noqa: BLE001 (the libraries document no exceptions)
             form = 'tokenizer.json of Hugging Face' if is_json else 'SentencePiece model'
-            raise BadInput(_KEY, f'is no {form} ({first_line(error)})', value=name) from None
+            raise BadInput(_KEY, f'is not a {form} ({first_line(error)})', value=name) from None
 
     @functools.cached_property
     def tokens(self) -> tuple[str, ...]:

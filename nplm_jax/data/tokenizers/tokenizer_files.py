@@ -35,7 +35,7 @@ def from_dict(values: Mapping[str, Any], name: str) -> Tokenizer:
         BadInput: The values are malformed or from another version.
     """
     if values.get('format') != FORMAT:
-        raise BadInput(name, f'format {values.get("format")!r}, this version reads {FORMAT}')
+        raise BadInput(name, f'has format {values.get("format")!r}, but this version reads {FORMAT}')
     kind = str(values.get('kind'))
     try:
         made = component_class('corpus.tokens', kind)
@@ -47,7 +47,7 @@ def from_dict(values: Mapping[str, Any], name: str) -> Tokenizer:
         if isinstance(value, list) and all(isinstance(part, str) for part in value):
             value = rules[key] = tuple(value)
         if key not in defaults or type(value) is not type(defaults[key]):
-            raise BadInput(name, f'{key}={value!r} is no rule of a tokenizer of kind {kind}')
+            raise BadInput(name, f'{key}={value!r} is not a rule of a tokenizer of kind {kind}')
     return made(**rules)
 
 
@@ -80,7 +80,7 @@ def load(ids: Mapping[str, int], folder: pathlib.Path) -> Tokenizer:
         tokenizer = dataclasses.replace(tokenizer, rules=tokenizer.rules_of(model))
         is_same = tokenizer.ids_of(model) == ids and set(tokenizer.tokens) == ids.keys()
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise BadInput(folder / RULES_FILE, f'is not that of a tokenizer of kind {tokenizer.kind}') from None
+        raise BadInput(folder / RULES_FILE, f'does not describe a tokenizer of kind {tokenizer.kind}') from None
     if not is_same:
-        raise BadInput(folder / RULES_FILE, "its tokens are not those of the run's vocabulary")
+        raise BadInput(folder / RULES_FILE, "its tokens differ from the run's vocabulary")
     return tokenizer

