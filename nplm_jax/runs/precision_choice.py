@@ -63,8 +63,10 @@ def _machine() -> str:
     lines = info.read_text().splitlines() if info.exists() else []
     models = {line for line in lines if line.startswith(('model name', 'flags', 'CPU ', 'Features'))}
     device = jax.local_devices(backend='cpu')[0].device_kind
+    compiler = [metadata.version('jaxlib'), os.environ.get('XLA_FLAGS', '')]
+    compiler.append(str(jax.config.read('jax_disable_most_optimizations')))  # true in the tests
     facts = [python_platform.machine(), python_platform.processor(), str(os.cpu_count()), device, *sorted(models)]
-    return hashlib.sha256('\n'.join([metadata.version('jaxlib'), *facts]).encode()).hexdigest()[:16]
+    return hashlib.sha256('\n'.join([*compiler, *facts]).encode()).hexdigest()[:16]
 
 
 def measure(clock: Callable[[], float] = time.process_time) -> Precision:
