@@ -1,7 +1,7 @@
 """Speed and memory of training on a long text that is read from the disk, beside Brown on the device.
 
     python -m experiments.cost.scale.training TEXT [--rounds=10]     measures, and writes results/training.json
-    python -m experiments.cost.scale.training --quick                a check: the losses from device and disk must agree
+    python -m experiments.cost.scale.training --quick                a check: losses from device and disk must be close
     python -m experiments.cost.scale.training                        prints the table of the committed results
 
 Both have |V| = 16,383 and the same network (configs/brown.py:large with noise-contrastive estimation). In each round
@@ -112,7 +112,7 @@ def measure(flags: study.Flags, text: str, contestants: Mapping[str, Mapping[str
     """Measures the contestants, and writes the results after each round.
 
     Raises:
-        NonFiniteError: With --quick, the losses differ although the words are the same.
+        NonFiniteError: With --quick, the mean losses of the last chunk differ by more than a tenth.
     """
     runs = {n: prepare_run(s, load_dataset(s)) for n, keys in contestants.items() for s in [make_settings(keys, text)]}
     states: dict[str, Any] = {name: (run.init_state(), 0) for name, run in runs.items()}
@@ -129,8 +129,9 @@ def measure(flags: study.Flags, text: str, contestants: Mapping[str, Mapping[str
         ratios = {n: statistics.median(a / b for a, b in zip(speeds[n], speeds[first])) for n in runs}
         measured = {'speeds': speeds, 'ratios': ratios, 'resident': resident}
         results.write(flags.output, {**facts, **measured})
-    if flags.quick and len({state[3].tobytes() for state in states.values()}) > 1:
-        raise NonFiniteError(f'the losses differ: { {name: state[3].tolist() for name, state in states.items()} }')
+    nll = {name: float(state[3].mean()) for name, state in states.items()}
+    if flags.quick and not np.allclose(list(nll.values()), nll[first], rtol=0.1):  # the orders of the words differ
+        raise NonFiniteError(f'the mean losses differ: {nll}')
 
 
 if __name__ == '__main__':
