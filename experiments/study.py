@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from experiments import origins, results
 from nplm_jax.cli.parser import Parser, finite_number, integer
@@ -28,6 +29,7 @@ class StudyParser(Parser):
         module = sys.modules['__main__'].__spec__
         self.prog = f'python -m {module.name}' if module else os.path.basename(sys.argv[0])
         self._output_suffix = ''
+        self._quick: dict[str, Any] = {}
 
     def add_names(self, flag: str, allowed: Iterable[str], help: str, default: str = 'all') -> None:
         """Adds a flag that takes some of `allowed`, separated by commas.
@@ -74,6 +76,8 @@ class StudyParser(Parser):
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: Flags | None = None) -> Flags:  # type: ignore[override]
         """Parses the words after the module's name. Raises: BadInput for a wrong flag."""
+        if '--quick' in (sys.argv[1:] if args is None else args):
+            self.set_defaults(**self._quick)
         flags = super().parse_args(args, namespace)
         if output := getattr(flags, 'output', ''):
             flags.output = expand('--output', output)
@@ -90,6 +94,11 @@ class StudyParser(Parser):
         nearest = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
         require(nearest.is_dir(), '--output', str(output), f'cannot be written: {nearest} is not a folder')
         require(os.access(nearest, os.W_OK), '--output', str(output), f'cannot be written: {nearest} is read-only')
+
+    def add_quick(self, **defaults: Any) -> None:
+        """Adds --quick, which shows in half a minute that a benchmark runs: other flags then have these defaults."""
+        self.add_switch('--quick', 'check in half a minute that everything runs, in small; its numbers mean nothing')
+        self._quick = defaults
 
     def add_until(self, help: str = 'begin nothing after this time of day') -> None:
         """Adds the flag --until, a time of day: the seconds since the epoch at the next one, 0 without the flag."""
@@ -135,8 +144,8 @@ def run(
 ) -> None:
     """Runs a study: measures, or prints the table of the committed results.
 
-    With `measure` and `show`, `--show` prints the table and measures nothing. With `show` alone, or without the flag
-    `measure_if`, the table is printed with or without `--show`.
+    With `measure` and `show`, `--show` prints the table and measures nothing. With `show` alone, or with neither the
+    flag `measure_if` nor `--quick`, the table is printed with or without `--show`.
 
     Args:
         doc: The module's docstring, which `--help` prints.
@@ -152,7 +161,8 @@ def run(
     parser = make_parser(doc, define, has_table=show is not None)
     try:
         flags = parser.parse_args(argv)
-        if show and (flags.show or not measure or (measure_if and not getattr(flags, measure_if))):
+        is_asked = not measure_if or getattr(flags, measure_if) or getattr(flags, 'quick', False)
+        if show and (flags.show or not measure or not is_asked):
             print(shown(show, flags))
         elif measure:
             parser.check_output(flags)

@@ -1,8 +1,6 @@
 """Numerical building blocks: random keys, uniform initialisation, dropout and mixed-precision matrix products."""
 
 import functools
-import pathlib
-import re
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -40,20 +38,6 @@ Precision = Literal['float32', 'bfloat16', 'auto']  # `resolve_auto` replaces au
 def default_platform() -> str:
     """Returns the platform of this process's devices, such as `cpu`: JAX's `Device.platform`."""
     return jax.local_devices()[0].platform
-
-
-@functools.cache
-def native_precision(platform: str | None = None) -> Precision:
-    """Returns the precision that `auto` stands for on a platform; None selects `default_platform`.
-
-    The precision is bfloat16 on accelerators and on CPUs with bfloat16 instructions, where matrix products are 2 to 4
-    times as fast (experiments/cost/speed), and float32 elsewhere.
-    """
-    if (platform or default_platform()) != 'cpu':
-        return 'bfloat16'
-    processor = pathlib.Path('/proc/cpuinfo')  # Linux only
-    has_bfloat16 = processor.exists() and re.search('amx_bf16|avx512_bf16', processor.read_text())
-    return 'bfloat16' if has_bfloat16 else 'float32'
 
 
 def uniform(key: jax.Array, shape: tuple[int, ...], bound: float) -> jax.Array:

@@ -47,8 +47,8 @@ class Softmax(OutputLayer):
 
     precision: Precision = key(
         'auto',
-        'precision of matrix products over |V|: float32 | bfloat16 | auto (bfloat16 on hardware with bfloat16 '
-        'instructions); sums and parameters stay float32',
+        'precision of matrix products over |V|: float32 | bfloat16 | auto (bfloat16 on accelerators and on processors '
+        'where a first measurement finds it clearly faster); sums and parameters stay float32',
     )
     teacher: str = key(
         '',

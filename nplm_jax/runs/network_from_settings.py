@@ -1,6 +1,7 @@
 """Construction of the network described by a config."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, cast
 
 from nplm_jax import nn
@@ -14,6 +15,7 @@ from nplm_jax.models.stream_body import StreamBody
 from nplm_jax.outputs.blockwise import default_block_size
 from nplm_jax.outputs.output_layer import OutputLayer
 from nplm_jax.outputs.softmax import LINEAR
+from nplm_jax.runs import precision_choice
 from nplm_jax.utils.errors import require
 
 # Values of keys that `resolve_auto` replaces when a run starts.
@@ -59,7 +61,12 @@ def check_scorer(body: Body, output: OutputLayer) -> None:
 
 def resolve_auto(settings: Settings, platform: str | None = None) -> Settings:
     """Replaces the values in `AUTO` by the values for a platform."""
-    precision, size = nn.native_precision(platform), default_block_size(platform or nn.default_platform())
-    values = {'model.precision': precision, 'output.precision': precision, 'output.block_size': size}
-    now = config.to_flat(settings)
-    return config.replace(settings, {key: x for key, x in values.items() if now.get(key, ...) == AUTO[key]})
+    precision = precision_choice.native_precision
+    choices: dict[str, Callable[[str], Any]] = {
+        'model.precision': precision,
+        'output.precision': precision,
+        'output.block_size': default_block_size,
+    }
+    now, platform = config.to_flat(settings), platform or nn.default_platform()
+    values = {key: choose(platform) for key, choose in choices.items() if now.get(key, ...) == AUTO[key]}
+    return config.replace(settings, values)

@@ -122,6 +122,7 @@ class RunSession:
             'best_update': progress.best_step,
             'seconds': round(progress.seconds, 1),
             'random_generator': jax_settings.REQUIRED['jax_default_prng_impl'],
+            'precision': {key: x for key, x in config_lib.to_flat(self.settings).items() if key.endswith('.precision')},
             'flops_per_word': run.cost.flops_per_word,
             **{key: round(value, 4 if key == 'mfu' else None) for key, value in run.cost.rates(rate).items()},
             **({'trained_together': self.num_batched} if self.num_batched > 1 else {}),

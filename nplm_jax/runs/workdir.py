@@ -116,12 +116,15 @@ def pin_auto_values(folder: pathlib.Path, settings: Settings, data: Dataset, pla
         data: The text of the run.
         platform: The platform of the training devices.
     """
-    resolved = config_lib.to_flat(network_from_settings.resolve_auto(settings, platform))
-    resolved |= {'train.input': input_mode(data)}
-    if multihost.is_primary() and (folder / CONFIG).exists() and has_trained(folder):
-        resolved |= config_lib.to_flat(_read_config(folder))
     configured = config_lib.to_flat(settings)
-    values = {key: resolved[key] for key, auto in AUTO.items() if configured.get(key, ...) == auto}
+    values = {key: auto for key, auto in AUTO.items() if configured.get(key, ...) == auto}
+    if multihost.is_primary():
+        if (folder / CONFIG).exists() and has_trained(folder):
+            resolved = config_lib.to_flat(_read_config(folder))
+        else:
+            resolved = config_lib.to_flat(network_from_settings.resolve_auto(settings, platform))
+            resolved['train.input'] = input_mode(data)
+        values = {key: resolved[key] for key in values}
     values |= {key: first for key, (_, first) in multihost.differences_from_primary(values).items()}
     return config_lib.replace(settings, values)
 

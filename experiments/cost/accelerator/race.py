@@ -2,6 +2,7 @@
 
     python -m experiments.cost.accelerator.race [--minutes=25]    measures what is missing, and prints the table
     python -m experiments.cost.accelerator.race --rehearse        all rows in small, on a CPU: five minutes on 2 cores
+    python -m experiments.cost.accelerator.race --quick           a check: two rows in small, measured anew
     python -m experiments.cost.accelerator.race --show            the table of the committed results, nothing measured
     python -m experiments.cost.accelerator.race --show --figure   and race.png: the share of the peak against the batch
 
@@ -29,7 +30,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -104,11 +105,11 @@ def run_child(name: str, rehearse: bool, seconds: float) -> dict[str, Any]:
         return json.loads(out.read().splitlines()[-1])
 
 
-def order(folder: pathlib.Path) -> list[str]:
-    """Returns the rows to measure: those that are missing, then those that failed, each in order of worth."""
+def order(folder: pathlib.Path, names: Sequence[str]) -> list[str]:
+    """Returns the rows to measure: those that are missing, then those that failed, each in the given order."""
     measured = read(folder)
-    missing = [name for name in ROWS if name not in measured]
-    return missing + [name for name in ROWS if 'failed' in measured.get(name, {})]
+    missing = [name for name in names if name not in measured]
+    return missing + [name for name in names if 'failed' in measured.get(name, {})]
 
 
 def read(folder: pathlib.Path) -> dict[str, dict[str, Any]]:
@@ -116,8 +117,14 @@ def read(folder: pathlib.Path) -> dict[str, dict[str, Any]]:
     return {name: results.read(folder, name) for name in ROWS if (folder / f'{name}.json').exists()}
 
 
-def race(root: pathlib.Path, minutes: float, rehearse: bool) -> None:
+def race(root: pathlib.Path, minutes: float, rehearse: bool, names: Sequence[str] = tuple(ROWS)) -> None:
     """Measures rows until all are written, or the minutes are over.
+
+    Args:
+        root: The folder of the devices' folders.
+        minutes: No row begins later.
+        rehearse: Whether to measure in small, on any device.
+        names: The rows, in order of worth.
 
     Raises:
         BadInput: JAX does not start, or has no accelerator and this is no rehearsal.
@@ -134,7 +141,7 @@ def race(root: pathlib.Path, minutes: float, rehearse: bool) -> None:
     facts['command'] = shlex.join(['python', '-m', MODULE, *sys.argv[1:]])
     folder = root / re.sub(r'\W+', '-', facts['kind']).strip('-')
     folder.mkdir(parents=True, exist_ok=True)
-    for name in order(folder):
+    for name in order(folder, names):
         started = time.monotonic()
         if (left := deadline - started) <= 0:
             break
@@ -147,8 +154,8 @@ def race(root: pathlib.Path, minutes: float, rehearse: bool) -> None:
         row = {'row': name, 'seconds': round(time.monotonic() - started, 1), **measured, **facts}
         results.write(folder / f'{name}.json', row)
         print(f'{name}: {measured.get("failed", "measured")} ({row["seconds"]} s)', file=sys.stderr)
-    if left := len(set(ROWS) - read(folder).keys()):
-        print(f'{left} of {len(ROWS)} rows are left: run the same command again', file=sys.stderr)
+    if left := len(set(names) - read(folder).keys()):
+        print(f'{left} of {len(names)} rows are left: run the same command again', file=sys.stderr)
 
 
 def cells(name: str, row: Mapping[str, Any]) -> list[str]:
@@ -221,8 +228,10 @@ def define(parser: study.StudyParser) -> None:
     minutes = 'after which no row is measured any more; default: 25'
     parser.add_argument('--minutes', type=study.positive(float), default=25.0, metavar='N', help=minutes)
     parser.add_switch('--rehearse', 'measure all rows in small, on any device')
+    parser.add_names('--rows', ROWS, 'the rows')
     parser.add_switch('--figure', 'draw race.png too')
     parser.add_output_path(help='the folder of the results; default: see above', folder=True)
+    parser.add_quick(rows=['mlp1-512', 'mlp9-4096-plain_jax'], rehearse=True)
     parser.add_argument('--child', choices=[ABOUT, *ROWS], help=argparse.SUPPRESS)
 
 
@@ -231,7 +240,14 @@ def main(flags: study.Flags) -> None:
     if flags.child:
         print(json.dumps(measure_row(flags.child, flags.rehearse)))
         return
-    race(root_of(flags), flags.minutes, flags.rehearse)
+    if flags.quick:  # in a new folder, so that every row is measured
+        with tempfile.TemporaryDirectory() as folder:
+            race(pathlib.Path(folder), flags.minutes, flags.rehearse, flags.rows)
+            (measured,) = map(read, pathlib.Path(folder).iterdir())
+        for name, row in measured.items():
+            require('failed' not in row, name, row.get('failed'), 'failed')
+        return
+    race(root_of(flags), flags.minutes, flags.rehearse, flags.rows)
     print(show(flags))
 
 

@@ -1,6 +1,7 @@
 """Measures one command from a text to a modified Kneser-Ney 5-gram, with nothing cached, beside KenLM's lmplz.
 
     python -m experiments.cost.scale.cold TEXT --kenlm=/folder/of/lmplz    results/cold.json
+    python -m experiments.cost.scale.cold --quick                          a check: our command with a small text
     python -m experiments.cost.scale.cold                                  the table of the committed results
 
 Both programs read the text, count all of its words, and write a model; they take turns, and change who begins in each
@@ -24,6 +25,7 @@ import time
 from tqdm import tqdm
 
 from experiments import results, study
+from experiments.cost.scale import generate
 from experiments.sources import of_module
 from nplm_jax.reporting.text import markdown_table
 from nplm_jax.utils.errors import require
@@ -36,20 +38,25 @@ HEADER = ['program', 'seconds', 'of all rounds', 'processor s', 'peak MB']
 PROGRAMS = {'nplm_jax': 'nplm-jax', 'lmplz': 'lmplz'}
 
 
-def commands(text: str, folder: pathlib.Path, kenlm: pathlib.Path, memory: str) -> dict[str, list[str]]:
-    """Returns the command of each program; `folder` has test.txt, and gets the models and temporary files."""
+def commands(text: str, folder: pathlib.Path, kenlm: pathlib.Path | None, memory: str) -> dict[str, list[str]]:
+    """Returns the command of each program; `folder` has test.txt, and gets the models and temporary files.
+
+    Without the folder of KenLM, only ours.
+    """
     corpus = {'path': text, 'valid_path': folder / 'test.txt', 'test_path': folder / 'test.txt', 'min_count': 1}
-    return {
+    found = {
         'nplm_jax': [
             *(sys.executable, str(ROOT / 'launch.py'), f'--config=configs/text.py:modified_kneser_ney_{ORDER}'),
             *(f'--config.corpus.{key}={value}' for key, value in corpus.items()),
             *('--config.eval.train_words=1000', f'--workdir={folder / "run"}'),
-        ],
-        'lmplz': [
-            *(str(kenlm / 'lmplz'), '-o', str(ORDER), '-S', memory),
-            *('--text', text, '--arpa', str(folder / 'model.arpa'), '-T', str(folder / 'sort')),
-        ],
+        ]
     }
+    if kenlm:
+        found['lmplz'] = [
+            *(str(kenlm.resolve() / 'lmplz'), '-o', str(ORDER), '-S', memory),
+            *('--text', text, '--arpa', str(folder / 'model.arpa'), '-T', str(folder / 'sort')),
+        ]
+    return found
 
 
 def run_once(command: list[str], folder: pathlib.Path) -> dict[str, float]:
@@ -89,17 +96,17 @@ def _resident(pid: int) -> int:
     return 0
 
 
-def table() -> str:
+def table(flags: study.Flags) -> str:
     """Returns a row for each program: its median round, and the seconds of all."""
-    rounds = results.read(RESULTS, 'cold')['rounds']
+    rounds = results.load(flags.output)['rounds']
     rows = []
-    for key, name in PROGRAMS.items():
+    for key in sorted(rounds[0], reverse=True):
         runs = [each[key] for each in rounds]
         middle = sorted(runs, key=lambda run: run['seconds'])[len(runs) // 2]
         numbers = middle['seconds'], middle['processor_seconds']
         every = ', '.join(f'{run["seconds"]:.1f}' for run in runs)
         peak = max(run['peak_bytes'] for run in runs)
-        rows.append([name, f'{numbers[0]:.1f}', every, f'{numbers[1]:.1f}', f'{peak / 1e6:,.0f}'])
+        rows.append([PROGRAMS[key], f'{numbers[0]:.1f}', every, f'{numbers[1]:.1f}', f'{peak / 1e6:,.0f}'])
     return markdown_table(HEADER, rows)
 
 
@@ -110,18 +117,30 @@ def define(parser: study.StudyParser) -> None:
     parser.add_argument('--memory', default='2G', help='of lmplz: its option -S')
     parser.add_count('--rounds', 3, 'how often each program runs')
     parser.add_output_path(RESULTS / 'cold.json')
+    parser.add_quick(rounds=1, output='runs/quick/cold.json')
 
 
 def main(flags: study.Flags) -> None:
     """Measures and writes the results."""
+    if flags.quick:
+        with generate.small_text(20_000) as text:
+            measure(flags, text, None)
+        return
     require(os.path.isfile(flags.text), 'TEXT', flags.text, 'is no file')
     require(bool(flags.kenlm and (flags.kenlm / 'lmplz').is_file()), '--kenlm', str(flags.kenlm), 'has no lmplz')
-    text, rounds = os.path.abspath(flags.text), []
+    allowed = 'must be a size such as 2G or 80%'
+    require(bool(re.fullmatch('[0-9.]+[%bKMGT]?', flags.memory)), '--memory', flags.memory, allowed)
+    measure(flags, os.path.abspath(flags.text), flags.kenlm)
+
+
+def measure(flags: study.Flags, text: str, kenlm: pathlib.Path | None) -> None:
+    """Measures the programs in turn, and writes the results after each round."""
+    rounds = []
     with tempfile.TemporaryDirectory(dir=os.path.dirname(text)) as temporary:
         folder = pathlib.Path(temporary)
         with open(text, 'rb') as lines:
             (folder / 'test.txt').write_bytes(b''.join(itertools.islice(lines, TEST_LINES)))
-        programs = commands(text, folder, flags.kenlm.resolve(), flags.memory)
+        programs = commands(text, folder, kenlm, flags.memory)
         facts = {**of_module('experiments.cost.scale.cold'), 'text_bytes': os.path.getsize(text)}
         facts |= {'order': ORDER, 'lmplz_memory': flags.memory}
         for number in tqdm(range(flags.rounds), 'rounds', disable=None):
@@ -131,4 +150,4 @@ def main(flags: study.Flags) -> None:
 
 
 if __name__ == '__main__':
-    study.run(__doc__, define=define, measure=main, show=lambda _: table(), measure_if='text')
+    study.run(__doc__, define=define, measure=main, show=table, measure_if='text')

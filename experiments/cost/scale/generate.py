@@ -13,7 +13,9 @@ Dims: T words of a batch, S documents of a batch, W words of a document.
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
+import tempfile
 from collections.abc import Iterator
 
 import numpy as np
@@ -97,6 +99,15 @@ def write(path: pathlib.Path, num_words: int, seed: int = SEED) -> None:
         for ranks_T in ranks(num_words, seed):
             file.write(to_text(ranks_T))
         file.write(b'\n')
+
+
+@contextlib.contextmanager
+def small_text(num_words: int) -> Iterator[str]:
+    """Yields the path of a text for --quick, in a temporary folder of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / 'text.txt'
+        write(path, num_words)
+        yield str(path)
 
 
 def define(parser: study.StudyParser) -> None:

@@ -1,6 +1,7 @@
 """Measures a modified Kneser-Ney 5-gram of generated text: seconds, peak memory and disk, beside KenLM's lmplz.
 
     python -m experiments.cost.scale.ngrams --folder=/a/large/disk --kenlm=/folder/of/lmplz --words=1_000_000,10_600_000
+    python -m experiments.cost.scale.ngrams --quick         a check with 20,000 words
     python -m experiments.cost.scale.ngrams         the table of the committed results
 
 Both programs read the same words; each estimate is a process of its own, and they take turns. nplm-jax reads ids from
@@ -19,6 +20,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from typing import Any
@@ -42,6 +44,7 @@ MAX_RANK = 65_535  # words of this rank and above are the rare word
 REPEATS = 2  # of each estimate of fewer words than SLOW; the faster one counts
 SLOW = 50_000_000
 RESULTS = pathlib.Path(__file__).parent / 'results' / 'ngrams.json'
+QUICK_WORDS = 20_000
 HEADER = [
     'words',
     'n-grams',
@@ -181,10 +184,10 @@ def _faster(runs: list[dict[str, Any]]) -> dict[str, Any]:
     return {**min(runs, key=lambda run: run['seconds']), 'all_seconds': [run['seconds'] for run in runs]}
 
 
-def table() -> str:
+def table(flags: study.Flags) -> str:
     """Returns two rows for each size of text."""
     rows = []
-    for size in results.load(RESULTS)['sizes']:
+    for size in results.load(flags.output)['sizes']:
         for name, key in (('nplm-jax', 'nplm_jax'), ('lmplz', 'lmplz')):
             r = size[key]
             first = [f'{size["words"]:,}', f'{sum(size["nplm_jax"]["ngrams"]):,}'] if key == 'nplm_jax' else ['', '']
@@ -205,6 +208,8 @@ def define(parser: study.StudyParser) -> None:
     parser.add_argument('--words', type=numbers, default='1_000_000,10_600_000,100_000_000', help='numbers of words')
     parser.add_argument('--kenlm', type=pathlib.Path, help="KenLM's folder with lmplz and query; default: not measured")
     parser.add_argument('--memory', default='2G', help='of lmplz: its option -S')
+    parser.add_output_path(RESULTS)
+    parser.add_quick(words=[QUICK_WORDS], output='runs/quick/ngrams.json')
     parser.add_argument('--child', type=int, help=argparse.SUPPRESS)  # |V|: this process is the one that is measured
 
 
@@ -213,18 +218,27 @@ def main(flags: study.Flags) -> None:
     if flags.child:
         print(json.dumps(estimate(flags.folder, flags.words[0], flags.child)))
         return
-    require(flags.folder.is_dir(), '--folder', str(flags.folder), 'is no folder')
+    require(flags.quick or flags.folder.is_dir(), '--folder', str(flags.folder), 'is no folder')
+    require(flags.quick or os.access(flags.folder, os.W_OK), '--folder', str(flags.folder), 'is read-only')
     for name in ('lmplz', 'query') if flags.kenlm else ():
         require((flags.kenlm / name).is_file(), '--kenlm', str(flags.kenlm), f'has no {name}')
+    if flags.quick:
+        with tempfile.TemporaryDirectory() as folder:
+            measure_sizes(flags, pathlib.Path(folder))
+    else:
+        measure_sizes(flags, flags.folder)
+
+
+def measure_sizes(flags: study.Flags, folder: pathlib.Path) -> None:
+    """Measures the sizes in a folder, and writes the results after each."""
     facts = {**of_module('experiments.cost.scale.ngrams'), 'seed': generate.SEED}
     facts |= {'lmplz_memory': flags.memory, 'load_before': os.getloadavg()}
     rows: list[dict[str, Any]] = []
     for words in flags.words:
-        rows.append(measure_size(flags.folder, words, flags.kenlm, flags.memory))
-        RESULTS.parent.mkdir(exist_ok=True)
-        results.write(RESULTS, {'sizes': rows, **facts})
+        rows.append(measure_size(folder, words, flags.kenlm, flags.memory))
+        results.write(flags.output, {'sizes': rows, **facts})
         print(json.dumps(rows[-1], indent=2), flush=True)
 
 
 if __name__ == '__main__':
-    study.run(__doc__, define=define, measure=main, show=lambda _: table(), measure_if='folder')
+    study.run(__doc__, define=define, measure=main, show=table, measure_if='folder')

@@ -1,6 +1,7 @@
 """Measures how long texts take to become ids, at the first start and at the second, and their memory and disk.
 
     python -m experiments.cost.scale.preparation TEXT ... [--tokens=pieces] [--output=FILE.json]
+    python -m experiments.cost.scale.preparation --quick                  a check: two starts on a small text
     python -m experiments.cost.scale.preparation [--tokens=pieces]        the table of the committed results
 
 --tokens=pieces learns 8,000 pieces from the first 80% of the words; its results are in results/pieces.json.
@@ -21,10 +22,12 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from configs import text
 from experiments import results, study
+from experiments.cost.scale import generate
 from experiments.sources import of_module
 from nplm_jax.config.settings import override
 from nplm_jax.data import corpora, encoding
@@ -137,6 +140,7 @@ def define(parser: study.StudyParser) -> None:
     parser.add_argument('texts', nargs='*', metavar='TEXT', help='files')
     parser.add_argument('--tokens', choices=FILES, default='words', help='tokens of the text')
     parser.add_output_path(help='the file of the results; default: in results')
+    parser.add_quick(output='runs/quick/preparation.json')
     parser.add_argument('--child', choices=('start', 'learn'), help=argparse.SUPPRESS)
 
 
@@ -147,10 +151,19 @@ def main(flags: study.Flags) -> None:
         return
     for file in flags.texts:
         require(os.path.isfile(file), 'TEXT', file, 'is no file')
+    if flags.quick and not flags.texts:
+        with generate.small_text(20_000) as text:
+            measure_texts(flags, [text])
+    else:
+        measure_texts(flags, flags.texts)
+
+
+def measure_texts(flags: study.Flags, files: Sequence[str]) -> None:
+    """Measures texts, and writes the results after each."""
     facts = {**of_module('experiments.cost.scale.preparation'), 'load_before': os.getloadavg()}
     path = flags.output or RESULTS / f'{FILES[flags.tokens]}.json'
     texts: list[dict[str, Any]] = []
-    for file in flags.texts:
+    for file in files:
         texts.append(measure(file, flags.tokens))
         results.write(path, {'texts': texts, **facts})
 

@@ -1,6 +1,7 @@
 """Speed and memory of training on a long text that is read from the disk, beside Brown on the device.
 
     python -m experiments.cost.scale.training TEXT [--rounds=10]     measures, and writes results/training.json
+    python -m experiments.cost.scale.training --quick                a check: losses from device and disk must be close
     python -m experiments.cost.scale.training                        prints the table of the committed results
 
 Both have |V| = 16,383 and the same network (configs/brown.py:large with noise-contrastive estimation). In each round
@@ -14,12 +15,15 @@ import pathlib
 import re
 import statistics
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import jax
+import numpy as np
 
 from configs import brown
 from experiments import results, study
+from experiments.cost.scale import generate
 from experiments.sources import of_module
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.settings import Settings
@@ -29,20 +33,25 @@ from nplm_jax.runs.loading import load_dataset
 from nplm_jax.runs.training_from_settings import prepare_run
 from nplm_jax.training.step import TrainState, execute_steps
 from nplm_jax.training.training_run import TrainingRun
-from nplm_jax.utils.errors import require
+from nplm_jax.utils.errors import NonFiniteError, require
 
-RESULTS = pathlib.Path(__file__).parent / 'results'
+RESULTS = pathlib.Path(__file__).parent / 'results' / 'training.json'
+_TEXT = {'corpus.name': 'text', 'corpus.tokens': 'whitespace'}
 CONTESTANTS = {  # name -> changes of the config
     'Brown, on the device': {},
     'Brown, from the disk': {'train.input': 'mapped'},
-    'the text, from the disk': {'train.input': 'mapped', 'corpus.name': 'text', 'corpus.tokens': 'whitespace'},
+    'the text, from the disk': {'train.input': 'mapped', **_TEXT},
+}
+QUICK = {  # of --quick: the same text and network
+    name: {**_TEXT, 'train.input': source, 'model.m': 8, 'model.h': 8, 'train.steps_per_execution': 5}
+    for name, source in (('the text, on the device', 'device'), ('the text, from the disk', 'mapped'))
 }
 
 
-def make_settings(name: str, path: str) -> Settings:
-    """Returns the settings of a contestant."""
+def make_settings(changes: Mapping[str, Any], path: str) -> Settings:
+    """Returns the settings of a contestant that changes these keys."""
     config = brown.get_config('large')
-    changes = {'output.kind': 'nce', **CONTESTANTS[name]}
+    changes = {'output.kind': 'nce', **changes}
     if changes.get('corpus.name') == 'text':
         changes |= {'corpus.path': path, 'corpus.train': 0.99, 'corpus.valid': 0.005}
     return load_settings(config_lib.override(config, changes))
@@ -54,24 +63,25 @@ def memory() -> dict[str, int]:
     return {name: int(re.findall(rf'{name}:\s+(\d+)', status)[0]) // 1024 for name in ('RssAnon', 'RssFile', 'VmHWM')}
 
 
-def train(run: TrainingRun, num_chunks: int, state: TrainState, step: int) -> tuple[TrainState, int, float]:
-    """Trains some chunks. Returns the state, its update, and the words a second."""
+def train(run: TrainingRun, num_chunks: int, state: TrainState, step: int) -> tuple[TrainState, int, float, np.ndarray]:
+    """Trains some chunks. Returns the state, its update, the words a second, and the losses of the last chunk."""
     started, first = time.perf_counter(), step
     for _ in range(num_chunks):
         chunk = run.chunk(state, step)
         state, nll_S = execute_steps(*chunk)
         jax.block_until_ready(nll_S)
         step += chunk.num_steps
-    return state, step, (step - first) * run.program.batch_size / (time.perf_counter() - started)
+    rate = (step - first) * run.program.batch_size / (time.perf_counter() - started)
+    return state, step, rate, np.asarray(nll_S)
 
 
-def table() -> str:
-    """Returns a row for each contestant of the committed results, and the resident memory."""
-    measured = results.read(RESULTS, 'training')
-    speeds, ratios = ({n: measured[key][n] for n in CONTESTANTS} for key in ('speeds', 'ratios'))
+def table(flags: study.Flags) -> str:
+    """Returns a row for each contestant of the results, and the resident memory."""
+    measured = results.load(flags.output)
+    speeds, ratios = measured['speeds'], measured['ratios']
     rows = [
         [name, f'{measured["words"][name]:,}', f'{statistics.median(speeds[name]):,.0f}', f'{ratios[name]:.2f}']
-        for name in CONTESTANTS
+        for name in speeds
     ]
     first, last = (measured['resident'][i] for i in (0, -1))
     memory = [f'{m["RssAnon"]} + {m["RssFile"]} of mapped files' for m in (first, last)]
@@ -84,13 +94,28 @@ def define(parser: study.StudyParser) -> None:
     parser.add_argument('text', nargs='?', metavar='TEXT', help='a file; default: print the committed results')
     parser.add_argument('--rounds', type=study.positive(int), default=10, help='rounds')
     parser.add_argument('--chunks', type=study.positive(int), default=20, help='chunks of updates in a round')
+    parser.add_output_path(RESULTS)
+    parser.add_quick(rounds=1, chunks=2, output='runs/quick/training.json')
 
 
 def main(flags: study.Flags) -> None:
     """Measures and writes the results."""
-    require(os.path.exists(flags.text), 'TEXT', flags.text, 'does not exist')
-    runs = {name: prepare_run(s, load_dataset(s)) for name in CONTESTANTS for s in [make_settings(name, flags.text)]}
-    states: dict[str, Any] = {name: (run.init_state(), 0, 0.0) for name, run in runs.items()}
+    if flags.quick:
+        with generate.small_text(20_000) as text:
+            measure(flags, text, QUICK)
+    else:
+        require(os.path.exists(flags.text), 'TEXT', flags.text, 'does not exist')
+        measure(flags, flags.text, CONTESTANTS)
+
+
+def measure(flags: study.Flags, text: str, contestants: Mapping[str, Mapping[str, Any]]) -> None:
+    """Measures the contestants, and writes the results after each round.
+
+    Raises:
+        NonFiniteError: With --quick, the mean losses of the last chunk differ by more than a tenth.
+    """
+    runs = {n: prepare_run(s, load_dataset(s)) for n, keys in contestants.items() for s in [make_settings(keys, text)]}
+    states: dict[str, Any] = {name: (run.init_state(), 0) for name, run in runs.items()}
     states = {name: train(runs[name], flags.chunks, *state[:2]) for name, state in states.items()}  # compiles
     speeds: dict[str, list[float]] = {name: [] for name in runs}
     resident = [memory()]
@@ -103,8 +128,11 @@ def main(flags: study.Flags) -> None:
         resident.append(memory())
         ratios = {n: statistics.median(a / b for a, b in zip(speeds[n], speeds[first])) for n in runs}
         measured = {'speeds': speeds, 'ratios': ratios, 'resident': resident}
-        results.write(RESULTS / 'training.json', {**facts, **measured})
+        results.write(flags.output, {**facts, **measured})
+    nll = {name: float(state[3].mean()) for name, state in states.items()}
+    if flags.quick and not np.allclose(list(nll.values()), nll[first], rtol=0.1):  # the orders of the words differ
+        raise NonFiniteError(f'the mean losses differ: {nll}')
 
 
 if __name__ == '__main__':
-    study.run(__doc__, define=define, measure=main, show=lambda _: table(), measure_if='text')
+    study.run(__doc__, define=define, measure=main, show=table, measure_if='text')

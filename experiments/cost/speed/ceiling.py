@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 
-def flops_per_second(precisions: Sequence[str], repeats: int = 8) -> dict[str, dict[str, float]]:
+def flops_per_second(precisions: Sequence[str], repeats: int) -> dict[str, dict[str, float]]:
     """Returns, by precision and library, float operations a second of a square product."""
     n = 2048 if jax.default_backend() == 'cpu' else 8192
     products = {'jax': _jax_product, **({'torch': _torch_product} if importlib.util.find_spec('torch') else {})}

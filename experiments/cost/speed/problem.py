@@ -23,6 +23,8 @@ from nplm_jax.config import settings as config_lib
 from nplm_jax.config.settings import Settings
 from nplm_jax.outputs.output_layer import Params
 from nplm_jax.runs.network_from_settings import network_from_settings
+from nplm_jax.runs.precision_choice import native_precision
+from nplm_jax.utils.errors import NonFiniteError
 
 __all__ = ['PRECISIONS', 'ROWS', 'LARGE', 'Problem', 'Turn', 'make_problem', 'alternate']
 
@@ -136,6 +138,33 @@ def alternate(turns: Mapping[Name, Turn], rounds: int) -> dict[Name, list[float]
             turns[name]()
             seconds[name].append(time.perf_counter() - started)
     return seconds
+
+
+def add_precisions(parser: study.StudyParser) -> None:
+    """Adds --precisions; see `precisions`."""
+    parser.add_names('--precisions', PRECISIONS, 'of the matrix products', default='the faster one on this machine')
+
+
+def precisions(flags: study.Flags) -> list[str]:
+    """Returns the precisions to measure: those of --precisions, else the one that is faster on this machine."""
+    return flags.precisions or [native_precision()]
+
+
+def check_losses(turns: Mapping[tuple[str, str], Turn]) -> None:
+    """Makes a turn of each contestant, none of which drops units.
+
+    Args:
+        turns: The turns, by name and precision; each is the first one of its contestant.
+
+    Raises:
+        NonFiniteError: The losses of a contestant differ from those of the first one.
+    """
+    nll_S = {entry: turn() for entry, turn in turns.items()}
+    first = next(iter(nll_S.values()))
+    tolerance = 2e-2 if any(precision == 'bfloat16' for _, precision in turns) else 2e-4
+    for (name, precision), losses_S in nll_S.items():
+        if not np.allclose(losses_S, first, rtol=tolerance):
+            raise NonFiniteError(f'{name} in {precision} has other losses: {losses_S.tolist()}, not {first.tolist()}')
 
 
 def recorded(flags: study.Flags) -> dict[str, Any]:

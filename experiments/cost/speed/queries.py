@@ -5,6 +5,7 @@ r"""N-gram queries by `nplm_jax.kenlm` in lines and one by one; its loading and 
     nplm mix a b --weights=0.7,0.3 --to=arpa --output=mixed.arpa     of two models of Brown
     python -m experiments.cost.speed.queries --query=kenlm/build/bin/query --arpa=big.arpa --text=test.txt \
         --also pruned.arpa mixed.arpa
+    python -m experiments.cost.speed.queries --quick     a check: lines and words of a small model must agree
     python -m experiments.cost.speed.queries --show      the table of the committed results, nothing measured
 
 Both read the same ARPA file, one after the other in each round; a model is loaded by a process of its own. The time of
@@ -15,6 +16,7 @@ processor.
 
 from __future__ import annotations
 
+import os
 import pathlib
 import re
 import resource
@@ -28,13 +30,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from configs import text as text_config
 from experiments import study
+from experiments.cost.scale import generate
 from experiments.cost.speed import problem
 from experiments.sources import of_module
 from nplm_jax import kenlm
 from nplm_jax.cli import __main__ as cli
 from nplm_jax.reporting.text import markdown_table
-from nplm_jax.utils.errors import require
+from nplm_jax.runs import experiment
+from nplm_jax.utils.errors import BadInput, require
 from nplm_jax.utils.io import expand
 
 RESULTS = pathlib.Path(__file__).parent / 'results' / 'queries.json'
@@ -56,6 +61,7 @@ def define(parser: study.StudyParser) -> None:
     parser.add_argument('--also', nargs='*', default=[], metavar='FILE', help='ARPA files that are compared alone')
     parser.add_count('--rounds', 3, 'turns of each contestant')
     parser.add_output_path(RESULTS)
+    parser.add_quick(rounds=1, output='runs/quick/queries.json')
 
 
 class Load(NamedTuple):
@@ -99,18 +105,24 @@ def one_by_one(model: kenlm.Model, lines: list[str]) -> int:
     return number
 
 
+def between_lines_and_words(model: kenlm.Model, lines: list[str]) -> float:
+    """Returns the largest difference of log10 P between `score_lines` and `full_scores`."""
+    together = np.concatenate([line.log10_p_T for line in model.score_lines(lines)])
+    return float(np.abs(together - [p for line in lines for p, *_ in model.full_scores(line)]).max())
+
+
 def differences(model: kenlm.Model, program: pathlib.Path, arpa: pathlib.Path, text: bytes) -> dict[str, Any]:
     """Returns how far log10 P of single words and the lengths of n-grams are from those that `query` prints."""
     printed = subprocess.run([program, '-v', 'word', arpa], input=text, capture_output=True, check=True).stdout
     found = re.findall(rb'=\d+ (\d+) (-?[\d.e+-]+)\t', printed)
     lengths, log10_p = np.array([int(length) for length, _ in found]), np.array([float(p) for _, p in found])
-    lines = [*model.score_lines(text.decode().splitlines())]
-    ours, our_lengths = (np.concatenate([getattr(x, key) for x in lines]) for key in ('log10_p_T', 'lengths_T'))
-    single = [p for line in text.decode().splitlines() for p, *_ in model.full_scores(line)]
+    lines = text.decode().splitlines()
+    scored = [*model.score_lines(lines)]
+    ours, our_lengths = (np.concatenate([getattr(x, key) for x in scored]) for key in ('log10_p_T', 'lengths_T'))
     return {
         'words': len(ours),
         'from_query': float(np.abs(ours - log10_p).max()),
-        'between_lines_and_words': float(np.abs(ours - single).max()),
+        'between_lines_and_words': between_lines_and_words(model, lines),
         'different_lengths': int((our_lengths != lengths).sum()),
     }
 
@@ -121,43 +133,83 @@ def timed(call: Callable[[], int]) -> float:
     return call() / (time.process_time() - before)
 
 
+def small_model(folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
+    """Writes a generated text and the ARPA file of its trigrams to a folder, and returns their paths."""
+    text, arpa = folder / 'text.txt', folder / 'small.arpa'
+    generate.write(text, 20_000)
+    config = text_config.get_config('modified_kneser_ney_3')
+    config.corpus.path = str(text)
+    experiment.run(config, folder / 'trained')
+    cli.main(['export', str(folder / 'trained'), '--to=arpa', f'--output={arpa}'])
+    return text, arpa
+
+
 def measure(flags: study.Flags) -> Iterator[dict[str, Any]]:
-    """Yields all results."""
-    paths = {name: expand(f'--{name}', getattr(flags, name)) for name in ('query', 'arpa', 'text')}
-    for name, path in paths.items():
+    """Yields the results after each round, and after the differences of each file."""
+    names = () if flags.quick else ('query', 'arpa', 'text')
+    for name in names:
+        path = expand(f'--{name}', getattr(flags, name))
         require(path.is_file(), f'--{name}', str(path), 'must be a file')
-    program, arpa, text = paths['query'], paths['arpa'], paths['text'].read_bytes()
-    also = [expand('--also', name) for name in flags.also]
-    for path in also:
-        require(path.is_file(), '--also', str(path), 'must be a file')
-    lines = text.decode().splitlines()
+    require(
+        flags.quick or os.access(expand('--query', flags.query), os.X_OK), '--query', flags.query, 'must be a program'
+    )
+    for name in flags.also:
+        require(expand('--also', name).is_file(), '--also', name, 'must be a file')
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(temporary)
+        if flags.quick:
+            text, arpa = small_model(folder)
+            yield from measure_files(flags, folder, arpa, text, None)
+        else:
+            program, arpa, text = (expand(f'--{name}', getattr(flags, name)) for name in names)
+            yield from measure_files(flags, folder, arpa, text, program)
+
+
+def measure_files(
+    flags: study.Flags, folder: pathlib.Path, arpa: pathlib.Path, text_file: pathlib.Path, program: pathlib.Path | None
+) -> Iterator[dict[str, Any]]:
+    """Yields the results of a model and a text, and of the files of --also; without KenLM's program, only ours."""
+    text = text_file.read_bytes()
+    try:
+        lines = text.decode().splitlines()
+    except UnicodeDecodeError:
+        raise BadInput('--text', 'must be UTF-8', value=text_file) from None
     words = len(text.split()) + len(lines)
     few = lines[: max(1, len(lines) * FEW // words)]
-    loads: dict[str, list[Load]] = {'kenlm': [], 'ours': [], 'ours, packed': []}
+    run, packed = folder / 'run', folder / 'model.nplm'
+    cli.main(['import', str(arpa), f'--workdir={run}'])
+    cli.main(['pack', str(run), str(packed)])
+    load(packed)
+    model = kenlm.Model(arpa)
+    loads: dict[str, list[Load]] = {**({'kenlm': []} if program else {}), 'ours': [], 'ours, packed': []}
     rates: dict[str, list[float]] = {'score_lines': [], 'full_scores': [], 'BaseScore': []}
-    with tempfile.TemporaryDirectory() as folder:
-        run, packed = pathlib.Path(folder) / 'run', pathlib.Path(folder) / 'model.nplm'
-        cli.main(['import', 'arpa', str(arpa), f'--workdir={run}'])
-        cli.main(['pack', str(run), str(packed)])
-        load(packed)
-        model = kenlm.Model(arpa)
-        for _ in range(flags.rounds):
+    measured: dict[str, Any] = {
+        **of_module('experiments.cost.speed.queries'),
+        'order': model.order,
+        'vocabulary': len(model.vocabulary),
+        'arpa_bytes': arpa.stat().st_size,
+        'packed_bytes': packed.stat().st_size,
+        'loads': loads,
+        'words_per_second': rates,
+        'differences': {},
+    }
+    for _ in range(flags.rounds):
+        if program:
             loads['kenlm'].append(query(program, arpa))
-            loads['ours'].append(load(arpa))
-            loads['ours, packed'].append(load(packed))
-            rates['score_lines'].append(timed(lambda: sum(len(line.ids_T) for line in model.score_lines(lines))))
-            rates['full_scores'].append(timed(lambda: sum(len([*model.full_scores(line)]) for line in few)))
-            rates['BaseScore'].append(timed(lambda: one_by_one(model, few)))
-        yield {
-            **of_module('experiments.cost.speed.queries'),
-            'order': model.order,
-            'vocabulary': len(model.vocabulary),
-            'arpa_bytes': arpa.stat().st_size,
-            'packed_bytes': packed.stat().st_size,
-            'loads': loads,
-            'words_per_second': rates,
-            'differences': {file.name: differences(kenlm.Model(file), program, file, text) for file in (arpa, *also)},
-        }
+        loads['ours'].append(load(arpa))
+        loads['ours, packed'].append(load(packed))
+        rates['score_lines'].append(timed(lambda: sum(len(line.ids_T) for line in model.score_lines(lines))))
+        rates['full_scores'].append(timed(lambda: sum(len([*model.full_scores(line)]) for line in few)))
+        rates['BaseScore'].append(timed(lambda: one_by_one(model, few)))
+        yield measured
+    if not program:
+        require(
+            (apart := between_lines_and_words(model, few)) < 1e-6, 'log10 P', apart, 'differs between lines and words'
+        )
+        return
+    for file in (arpa, *(expand('--also', name) for name in flags.also)):
+        measured['differences'][file.name] = differences(kenlm.Model(file), program, file, text)
+        yield measured
 
 
 def make_table(measured: dict[str, Any]) -> str:
@@ -170,11 +222,12 @@ def make_table(measured: dict[str, Any]) -> str:
     rows = [[name, f'{statistics.median(x):,.0f}', ratio(x, rates['BaseScore'])] for name, x in rates.items()]
     table = markdown_table(['queries', 'words/s', 'relative to BaseScore'], rows)
     seconds = {name: [one[0] for one in x] for name, x in loads.items()}
+    first, reference = next(iter(seconds.values())), 'KenLM' if 'kenlm' in seconds else 'ours'
     rows = [
-        [name, f'{statistics.median(x):.1f}', ratio(x, seconds['kenlm']), f'{max(one[1] for one in loads[name]):,.0f}']
+        [name, f'{statistics.median(x):.1f}', ratio(x, first), f'{max(one[1] for one in loads[name]):,.0f}']
         for name, x in seconds.items()
     ]
-    loading = markdown_table(['loading', 'seconds', 'relative to KenLM', 'peak MB'], rows)
+    loading = markdown_table(['loading', 'seconds', f'relative to {reference}', 'peak MB'], rows)
     rows = [
         [
             name,

@@ -1,6 +1,7 @@
 """Races our training step against plain JAX and PyTorch, alternating in one run on the same words and parameters.
 
     python -m experiments.cost.speed.race [--rows=mlp1,mlp9,mlp10] [--batch=512] [--contestants=ours,torch_compile]
+    python -m experiments.cost.speed.race --quick     a check: two networks in small, whose losses must agree
     python -m experiments.cost.speed.race --show      the table of the committed results, nothing measured
 
 Writes results/race.json and prints the table. PyTorch, which requirements.txt leaves out, races where it is installed.
@@ -10,7 +11,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import itertools
 import json
 import os
 import pathlib
@@ -36,7 +36,7 @@ def define(parser: study.StudyParser) -> None:
     parser.add_names('--rows', problem.ROWS, 'the networks')
     who = 'who races; the first is compared with each'
     parser.add_names('--contestants', contestants.NAMES, who, default='all that can race here')
-    parser.add_names('--precisions', problem.PRECISIONS, 'of the matrix products')
+    problem.add_precisions(parser)
     parser.add_count('--batch', 512, 'words of an update')
     parser.add_count('--block_size', 0, "examples whose scores ours holds at once; 0: the config's", least=0)
     parser.add_count('--steps', 10, 'updates of a turn')
@@ -44,6 +44,8 @@ def define(parser: study.StudyParser) -> None:
     parser.add_output_path(HERE / 'results' / 'race.json')
     keep = 'keep the peak memory that --output has; default: measure it'
     parser.add_argument('--no-memory', '--nomemory', dest='memory', action='store_false', help=keep)
+    small = {'rows': ['mlp1', 'mlp9'], 'contestants': ['ours', 'plain_jax'], 'batch': 32, 'steps': 2, 'rounds': 1}
+    parser.add_quick(**small, output='runs/quick/race.json')
 
 
 def entered(named: Sequence[str] | None) -> list[str]:
@@ -60,14 +62,23 @@ def entered(named: Sequence[str] | None) -> list[str]:
     return list(named or [name for name in contestants.NAMES if name not in missing])
 
 
-def race_row(flags: study.Flags, row: str, names: Sequence[str], earlier: Mapping[Any, Any]) -> dict[str, Any]:
-    """Races contestants on one network. Returns: words a second of each turn, and peak memory unless it is known."""
+def race_row(
+    flags: study.Flags, row: str, entries: Sequence[tuple[str, str]], earlier: Mapping[Any, Any]
+) -> dict[str, Any]:
+    """Races contestants on one network. Returns: words a second of each turn, and peak memory unless it is known.
+
+    With --quick there is no dropout, the losses are compared, and no memory is measured.
+    """
     make_config, V = problem.ROWS[row]
-    B, S = flags.batch, flags.steps
-    shared = problem.make_problem(make_config(), V, B, S, flags.rounds + 1, flags.block_size)
-    entries = [(name, precision) for precision in flags.precisions for name in names]
-    memory = {entry: earlier.get((row, *entry)) or peak_memory(flags, row, *entry) for entry in entries}
+    config, B, S = make_config(), flags.batch, flags.steps
+    if flags.quick:
+        config.model.dropout = 0.0
+    shared = problem.make_problem(config, V, B, S, flags.rounds + 1, flags.block_size)
+    known = {entry: earlier.get((row, *entry)) for entry in entries}
+    memory = {entry: known[entry] or (None if flags.quick else peak_memory(flags, row, *entry)) for entry in entries}
     turns = {entry: contestants.find(entry[0])(shared, entry[1]) for entry in entries}
+    if flags.quick:
+        problem.check_losses(turns)
     seconds = problem.alternate(turns, flags.rounds)
     raced = [
         {
@@ -122,7 +133,7 @@ def make_table(measured: dict[str, Any]) -> str:
                     f'{rates.min():,}-{rates.max():,}',
                     f'{np.median(first[r["precision"]] / rates):.2f}',
                     f'{share:.0%}',
-                    *(f'{r["memory"][k] / 1e6:,.0f}' for k in ('peak', 'start')),
+                    *(f'{r["memory"][k] / 1e6:,.0f}' if r['memory'] else '-' for k in ('peak', 'start')),
                 ]
             )
     ceiling = ', '.join(
@@ -137,22 +148,23 @@ def make_table(measured: dict[str, Any]) -> str:
 def measure(flags: study.Flags) -> Iterator[dict[str, Any]]:
     """Yields everything that race.json holds, after each row."""
     problem.set_up()
-    names = entered(flags.contestants)
-    entries = itertools.product(flags.rows, names, flags.precisions)
-    earlier = {} if flags.memory else {entry: earlier_memory(flags, *entry) for entry in entries}
+    precisions, names = problem.precisions(flags), entered(flags.contestants)
+    entries = [(name, precision) for precision in precisions for name in names]
+    raced = [(row, *entry) for row in flags.rows for entry in entries]
+    earlier = {} if flags.memory else {entry: earlier_memory(flags, *entry) for entry in raced}
     measured = {
         'batch': flags.batch,
         'steps': flags.steps,
         'rounds': flags.rounds,
         'load_before': os.getloadavg()[0],
         **of_module('experiments.cost.speed.race'),
-        'ceiling': ceiling.flops_per_second(flags.precisions),
+        'ceiling': ceiling.flops_per_second(precisions, 1 if flags.quick else 8),
         'rows': [],
     }
     if importlib.util.find_spec('torch'):
         measured['versions']['torch'] = importlib.import_module('torch').__version__
     for row in flags.rows:
-        measured['rows'].append(race_row(flags, row, names, earlier))
+        measured['rows'].append(race_row(flags, row, entries, earlier))
         yield measured
 
 

@@ -1,6 +1,7 @@
 """Growth of the cost of training a word with |V| and the batch size: ours against plain JAX, alternating.
 
     python -m experiments.cost.speed.scaling [--axes=vocabulary,batch] [--rounds=3] [--work=60]
+    python -m experiments.cost.speed.scaling --quick  a check: two batches, whose losses must agree
     python -m experiments.cost.speed.scaling --show   the tables of the committed results, nothing measured
 
 Writes results/scaling.json and .png and prints the tables. The network is MLP9: n=5, h=100, m=30.
@@ -11,7 +12,7 @@ from __future__ import annotations
 import os
 import pathlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,29 +27,36 @@ HERE = pathlib.Path(__file__).parent
 # What varies, and its values.
 AXES = {'vocabulary': [2**i for i in (10, 12, 14, 16, 18)], 'batch': [1, 8, 32, 128, 512, 2048]}
 FIXED = {'vocabulary': 16_384, 'batch': 512}  # the value of an axis while the other one varies
-RACED = [('ours', 'float32'), ('ours', 'bfloat16'), ('plain_jax', 'float32')]
+RACED = ('ours', 'plain_jax')
 LIMIT = 2 * 2**30  # bytes of B x |V| float32 scores; plain JAX is left out above it
 
 
 def define(parser: study.StudyParser) -> None:
     """Adds the flags."""
     parser.add_names('--axes', AXES, 'what to vary')
+    problem.add_precisions(parser)
     parser.add_count('--rounds', 3, 'turns of each contestant that are timed')
     parser.add_count('--block_size', 0, "examples whose scores ours holds at once; 0: the config's", least=0)
     work = 'Gflop of matrix products in a turn, which has 2 to 50 updates'
-    parser.add_argument('--work', type=float, default=60.0, help=work)
+    parser.add_argument('--work', type=study.positive(float), default=60.0, metavar='N', help=work)
     parser.add_output_path(HERE / 'results' / 'scaling.json')
+    parser.add_quick(axes=['batch'], rounds=1, work=0.1, output='runs/quick/scaling.json')
 
 
-def point(flags: study.Flags, V: int, B: int) -> dict[str, list[float]]:
+def point(flags: study.Flags, V: int, B: int, precisions: Sequence[str]) -> dict[str, list[float]]:
     """Returns words a second of each turn, by contestant and precision, at one size."""
     flops = 6 * V * 100 * B
     S = int(np.clip(flags.work * 1e9 / flops, 2, 50))
-    shared = problem.make_problem(brown.get_config('mlp9'), V, B, S, flags.rounds + 1, flags.block_size)
-    raced = [r for r in RACED if r[0] == 'ours' or 4 * B * V <= LIMIT]
-    turns = {f'{name}, {precision}': contestants.find(name)(shared, precision) for name, precision in raced}
+    config = brown.get_config('mlp9')
+    if flags.quick:
+        config.model.dropout = 0.0
+    shared = problem.make_problem(config, V, B, S, flags.rounds + 1, flags.block_size)
+    names = [name for name in RACED if name == 'ours' or 4 * B * V <= LIMIT]
+    turns = {(name, p): contestants.find(name)(shared, p) for p in precisions for name in names}
+    if flags.quick:
+        problem.check_losses(turns)
     seconds = problem.alternate(turns, flags.rounds)
-    return {name: [round(S * B / s, 1) for s in turn_seconds] for name, turn_seconds in seconds.items()}
+    return {', '.join(entry): [round(S * B / s, 1) for s in turn_seconds] for entry, turn_seconds in seconds.items()}
 
 
 def _names(points: list[dict[str, Any]]) -> list[str]:
@@ -99,11 +107,12 @@ def measure(flags: study.Flags) -> Iterator[dict[str, Any]]:
     facts = {'rounds': flags.rounds, 'load_before': os.getloadavg()[0]}
     facts |= of_module('experiments.cost.speed.scaling')
     axes: dict[str, list[dict[str, Any]]] = {}
+    precisions = problem.precisions(flags)
     for axis in flags.axes:
         axes[axis] = []
-        for value in AXES[axis]:
+        for value in AXES[axis][: 2 if flags.quick else None]:
             size = {**FIXED, axis: value}
-            rates = point(flags, size['vocabulary'], size['batch'])
+            rates = point(flags, size['vocabulary'], size['batch'], precisions)
             axes[axis].append({axis: value, 'words_per_second': rates})
             print(f'{axis} {value:,} measured', file=sys.stderr)
             yield {**facts, 'axes': axes}

@@ -15,6 +15,7 @@ from configs import brown
 from experiments import study
 from experiments.cost.speed import ceiling, contestants, quality, queries, race, scaling
 from experiments.cost.speed import problem as problem_lib
+from nplm_jax.utils.errors import NonFiniteError
 
 TORCH = ('torch_eager', pytest.param('torch_compile', marks=pytest.mark.nightly))
 
@@ -82,7 +83,25 @@ def small_race(monkeypatch, tmp_path):
     monkeypatch.setattr(race, 'peak_memory', lambda *_: {'start': 1_000_000, 'peak': 3_000_000})
     monkeypatch.setattr(ceiling, '_jax_product', lambda n, precision: lambda: None)
     monkeypatch.setitem(sys.modules, 'torch', None)
-    return ['--rows=mlp1', '--batch=16', '--steps=2', '--rounds=1', f'--output={tmp_path / "race.json"}']
+    sizes = ['--rows=mlp1', '--batch=16', '--steps=2', '--rounds=1', '--precisions=float32,bfloat16']
+    return [*sizes, f'--output={tmp_path / "race.json"}']
+
+
+def test_a_race_is_in_the_precision_of_the_machine_unless_others_are_asked_for(small_race, monkeypatch, tmp_path):
+    monkeypatch.setattr(problem_lib, 'native_precision', lambda: 'bfloat16')
+    words = [word for word in small_race if not word.startswith('--precisions')]
+    start_study(race, *words, '--contestants=ours')
+    (row,) = json.loads((tmp_path / 'race.json').read_text())['rows']
+    assert [raced['precision'] for raced in row['raced']] == ['bfloat16']
+
+
+def test_a_contestant_with_other_losses_is_named():
+    turns = {
+        (name, 'float32'): lambda nll=nll: np.array([nll]) for name, nll in (('a', 9.0), ('b', 9.0005), ('c', 9.1))
+    }
+    problem_lib.check_losses({entry: turns[entry] for entry in list(turns)[:2]})
+    with pytest.raises(NonFiniteError, match='^c '):
+        problem_lib.check_losses(turns)
 
 
 def test_without_pytorch_the_others_race_in_both_precisions(small_race, capsys):
@@ -189,4 +208,4 @@ def test_queries_name_the_file_that_is_missing(tmp_path, missing):
     (tmp_path / 'file').touch()
     flags = dict.fromkeys(('query', 'arpa', 'text'), str(tmp_path / 'file')) | {missing: 'none'}
     with refuses(f'--{missing}'):
-        next(queries.measure(argparse.Namespace(**flags, rounds=1)))
+        next(queries.measure(argparse.Namespace(**flags, rounds=1, also=[], quick=False)))

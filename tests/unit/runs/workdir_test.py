@@ -11,14 +11,13 @@ from helpers import BLANKS, refuses
 
 from configs import sentences
 from configs import text as text_config
-from nplm_jax import nn
 from nplm_jax.config import plugins
 from nplm_jax.config import settings as config_lib
 from nplm_jax.config.records import to_record
 from nplm_jax.data import corpora
 from nplm_jax.distributed import multihost
 from nplm_jax.outputs import word_codes
-from nplm_jax.runs import experiment, loading, run_inputs, session, shared_corpus, workdir
+from nplm_jax.runs import experiment, loading, precision_choice, run_inputs, session, shared_corpus, workdir
 from nplm_jax.utils.errors import BadInput
 
 WORDS = ['a b c d a c b d'] * 20
@@ -294,11 +293,23 @@ def test_the_first_process_of_a_run_decides_what_auto_means(tmp_path, monkeypatc
         asked.append(dict(values))
         return {'output.precision': (values['output.precision'], 'bfloat16')}
 
-    monkeypatch.setattr(nn, 'native_precision', lambda platform: 'float32')
+    monkeypatch.setattr(precision_choice, 'native_precision', lambda platform: 'float32')
     monkeypatch.setattr(multihost, 'differences_from_primary', differences)
     resolved = workdir.pin_auto_values(tmp_path, settings, data, 'cpu')
     assert asked == [{'output.precision': 'float32', 'output.block_size': 256, 'train.input': 'device'}]
     assert resolved.output.precision == 'bfloat16' and resolved.model == settings.model
+
+
+def test_only_the_first_process_measures_the_precision(tmp_path, monkeypatch):
+    first = {'output.precision': 'bfloat16', 'output.block_size': 256, 'train.input': 'device'}
+    monkeypatch.setattr(precision_choice, 'native_precision', lambda platform: pytest.fail('measured'))
+    monkeypatch.setattr(multihost, 'is_primary', lambda: False)
+    monkeypatch.setattr(
+        multihost, 'differences_from_primary', lambda values: {key: (values[key], x) for key, x in first.items()}
+    )
+    settings = experiment.load_settings(small_network())
+    resolved = workdir.pin_auto_values(tmp_path, settings, loading.load_dataset(settings), 'cpu')
+    assert {key: x for key, x in config_lib.to_flat(resolved).items() if key in first} == first
 
 
 def test_a_block_size_of_0_is_that_of_the_platform_and_a_run_that_has_begun_keeps_its_own(tmp_path):
@@ -395,7 +406,7 @@ def recorded(folder):
 
 
 def test_auto_is_resolved_when_a_run_begins_and_a_resume_on_another_processor_keeps_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(nn, 'native_precision', lambda platform: 'bfloat16')
+    monkeypatch.setattr(precision_choice, 'native_precision', lambda platform: 'bfloat16')
     results = experiment.run(small_network(), tmp_path / 'run')
     first = recorded(tmp_path / 'run')
     assert first['output']['precision'] == 'bfloat16' and first['output']['block_size'] == 256
@@ -405,12 +416,15 @@ def test_auto_is_resolved_when_a_run_begins_and_a_resume_on_another_processor_ke
     prepared = []
     prepare_run = session.prepare_run
     monkeypatch.setattr(session, 'prepare_run', lambda *args: prepared.append(prepare_run(*args)) or prepared[-1])
-    monkeypatch.setattr(nn, 'native_precision', lambda platform: 'float32')
+    monkeypatch.setattr(precision_choice, 'native_precision', lambda platform: pytest.fail('measured again'))
     again = experiment.run(small_network(), tmp_path / 'run')
+    loading.load(tmp_path / 'run')
     assert prepared[0].program.network.output.precision == 'bfloat16' and recorded(tmp_path / 'run') == first
     assert again['perplexity'] == results['perplexity']
     assert experiment.run(small_network(), tmp_path / 'run') == again  # finished
+    assert again['precision'] == {'output.precision': 'bfloat16'}
     with refuses('--workdir'):
         experiment.run(small_network('float32'), tmp_path / 'run')
+    monkeypatch.setattr(precision_choice, 'native_precision', lambda platform: 'float32')
     experiment.run(small_network(), tmp_path / 'another')
     assert recorded(tmp_path / 'another')['output']['precision'] == 'float32'
