@@ -212,11 +212,12 @@ def train_steps(
     Returns:
         The new state and the mean NLL of each batch, float32, S.
     """
+    gathers_rows = isinstance(program.network.output, SparseOutputLayer)
 
     def step(state: TrainState, positions_SxT: jax.Array) -> tuple[TrainState, jax.Array]:
         state, nll = train_step(program, state, inputs.batch(program.network, positions_SxT))
-        # Sparse updates gather rows, which should be contiguous in memory; dense products need contiguous words.
-        return (state if program.scatters_updates else vocab_minor_layout(state, program.sharding)), nll
+        # Sparse layers gather rows, which should be contiguous in memory; products over |V| need contiguous words.
+        return (state if gathers_rows else vocab_minor_layout(state, program.sharding)), nll
 
     if program.average_start:
         starts_average = state.step == program.average_start
