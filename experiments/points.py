@@ -16,6 +16,9 @@ from experiments.beyond.tokens import study as tokens_study
 from experiments.paper.table1 import seeds
 from experiments.paper.versions import table as versions_table
 from experiments.use.reading_times import models
+from nplm_jax.config.checked_fields import flatten
+from nplm_jax.config.settings import CHOOSERS, override
+from nplm_jax.runs.command_line import load_config
 
 SEEDS = (1, 2, 3)
 
@@ -53,7 +56,13 @@ class Training(Point):
         """Returns the arguments of launch.py, without --workdir. The points that it needs are its teachers."""
         teachers = ','.join(str(runs / teacher.name) for teacher in self.needs)
         keys = {**self.keys, **({'output.teacher': teachers} if teachers else {})}
-        return [f'--config={self.config}', *(f'--config.{key}={value}' for key, value in keys.items())]
+        config = ','.join([self.config, *(keys.pop(key) for key in CHOOSERS if key in keys)])
+        if config != self.config:  # a component that is chosen by a word has the defaults of the config file
+            chosen, wanted = (
+                flatten(made) for made in (load_config(config), override(load_config(self.config), self.keys))
+            )
+            keys = {key: value for key, value in wanted.items() if key in keys or value != chosen[key]}
+        return [f'--config={config}', *(f'--config.{key}={value}' for key, value in keys.items())]
 
 
 @dataclasses.dataclass(frozen=True)

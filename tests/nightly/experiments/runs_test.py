@@ -8,6 +8,8 @@ from helpers import ROOT
 
 from experiments import points, runs, study
 from experiments.points import Mixture, Program, Training
+from nplm_jax.config.checked_fields import flatten
+from nplm_jax.config.settings import CHOOSERS, override
 from nplm_jax.runs.command_line import load_config
 
 FAKE_LAUNCH = """
@@ -53,6 +55,19 @@ def test_every_study_has_its_own_results_and_no_run_has_two_commands():
         for each in (point, *point.needs):
             if isinstance(each, Training):
                 assert commands.setdefault(each.name, each.words(ROOT)) == each.words(ROOT)
+
+
+def test_the_words_of_a_training_give_its_config(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    made = [point for study_points in points.STUDIES.values() for point in study_points()]
+    for point in made:
+        if isinstance(point, Training) and not point.needs:
+            config, *flags = point.words(ROOT)
+            keys = dict(flag.removeprefix('--config.').split('=', 1) for flag in flags)
+            assert not keys.keys() & set(CHOOSERS), point.name  # launch.py takes them as words of --config only
+            expected = override(load_config(point.config), point.keys)
+            given = {key: flatten(expected)[key] for key in keys}
+            assert override(load_config(config.removeprefix('--config=')), given) == expected, point.name
 
 
 def test_a_studys_own_program_gets_the_folder_of_its_runs_and_the_file_of_its_results(folder, monkeypatch):
