@@ -57,6 +57,7 @@ SCRIPTS = {  # of each page; those that begin with a dot lie in its folder
         '.race --show',
         '.race --show --output=experiments/cost/speed/results/race_amx.json',
         '.quality --show',
+        '.evaluation --show',
         '.scaling --show',
         '.queries --show',
     ],

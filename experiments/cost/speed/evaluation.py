@@ -1,0 +1,100 @@
+"""Times the exact evaluation of networks against a plain log-sum-exp of scores of the same size.
+
+    python -m experiments.cost.speed.evaluation [--networks=default,one_minute]
+    python -m experiments.cost.speed.evaluation --show      the table of the committed results, nothing measured
+
+Both compute float32 scores over the same vocabulary. The evaluation also runs the body, word by word if recurrent.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import statistics
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+
+from configs import brown
+from experiments import study
+from experiments.cost.speed import problem
+from experiments.sources import of_module
+from nplm_jax.data.stream import Span
+from nplm_jax.models.network import Network
+from nplm_jax.models.neural import SCORING_BATCH, NeuralLanguageModel
+from nplm_jax.outputs.output_layer import BIAS, Features, Params
+from nplm_jax.reporting.text import markdown_table
+from nplm_jax.runs.command_line import load_config
+from nplm_jax.runs.experiment import load_settings
+from nplm_jax.runs.network_from_settings import network_from_settings
+
+RESULTS = pathlib.Path(__file__).parent / 'results'
+NETWORKS = {'default': 'configs/brown.py', 'one_minute': 'configs/brown.py:one_minute', 'lstm': 'configs/brown.py:lstm'}
+HEADER = ['network', 'plain, words/s', 'exact evaluation, words/s', 'ratio']
+
+
+def define(parser: study.StudyParser) -> None:
+    """Adds the flags."""
+    parser.add_names('--networks', NETWORKS, 'the networks, with random parameters')
+    parser.add_count('--words', 8192, 'words of a turn, rounded down to blocks of 256', least=SCORING_BATCH)
+    parser.add_count('--rounds', 7, 'timed turns of each form')
+    parser.add_output_path(RESULTS / 'evaluation.json')
+    parser.add_quick(networks=['default'], words=512, rounds=1, output='runs/quick/evaluation.json')
+
+
+@jax.jit
+def plain_nll(params: Params, features_K: Features, targets_KxB: jax.Array) -> jax.Array:
+    """Returns the NLL of the targets, K x B, from the features of K blocks of B words, with all scores of a block."""
+
+    def of_block(block: tuple[Features, jax.Array]) -> jax.Array:
+        features, targets_B = block
+        y_BxV = sum(x_BxD @ params[name].T for name, x_BxD in features.items()) + params[BIAS][None, :]
+        return optax.softmax_cross_entropy_with_integer_labels(y_BxV, targets_B)
+
+    return jax.lax.map(of_block, (features_K, targets_KxB))
+
+
+def measure(flags: study.Flags) -> Iterator[dict[str, Any]]:
+    """Yields the results after each network."""
+    measured = {
+        'words': flags.words,
+        'rows': (rows := dict[str, Any]()),
+        'load': os.getloadavg()[0],
+        **of_module('experiments.cost.speed.evaluation'),
+    }
+    for name in flags.networks:
+        network = network_from_settings(load_settings(load_config(NETWORKS[name])), brown.VOCABULARY)
+        rows[name] = {form: flags.words / seconds for form, seconds in time_forms(network, flags).items()}
+        yield measured
+
+
+def time_forms(network: Network, flags: study.Flags) -> dict[str, float]:
+    """Returns the median seconds of a turn of each form."""
+    rng, blocks = np.random.default_rng(0), (flags.words // SCORING_BATCH, SCORING_BATCH)
+    params = network.init(jax.random.key(0), np.zeros(brown.VOCABULARY, np.float32))
+    ids_T = rng.integers(0, brown.VOCABULARY, blocks[0] * blocks[1]).astype(np.int32)
+    widths = network.body.widths.items()
+    features_K = {name: rng.normal(size=(*blocks, width)).astype(np.float32) for name, width in widths}
+    model = NeuralLanguageModel(network, params)
+    turns = {
+        'plain': lambda: plain_nll(params, features_K, ids_T.reshape(blocks)).block_until_ready(),
+        'exact': lambda: model.score(ids_T, Span(0, len(ids_T))),
+    }
+    return {form: statistics.median(times) for form, times in problem.alternate(turns, flags.rounds).items()}
+
+
+def make_table(measured: dict[str, Any]) -> str:
+    """Returns the table of the results."""
+    rows = [
+        [name, *(f'{row[form]:,.0f}' for form in ('plain', 'exact')), f'{row["exact"] / row["plain"]:.2f}']
+        for name, row in measured['rows'].items()
+    ]
+    return markdown_table(HEADER, rows)
+
+
+if __name__ == '__main__':
+    main, show = problem.commands(measure, make_table)
+    study.run(__doc__, define=define, measure=main, show=show)
