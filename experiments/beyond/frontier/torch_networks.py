@@ -184,7 +184,7 @@ class NanoGpt(Recipe):
         self.optimizer.step()
 
     def scores_of_span(self, tokens_L: Tensor) -> Tensor:
-        """See `Recipe`. Each word except those at the beginning is predicted from at least 32 words of its block."""
+        """See `Recipe`. Predicts each word from at least 32 tokens of its block; padding precedes the text."""
         half = self.bptt // 2
         padded_L = functional.pad(tokens_L, (half, -len(tokens_L) % half + 1))
         blocks_TxN, found = padded_L.unfold(0, self.bptt + 1, half).t(), []

@@ -51,7 +51,7 @@ class Instruction:
 
     @property
     def kind(self) -> str:
-        """The operation; for asynchronous operations, their start."""
+        """The operation, without the suffix of the start of an asynchronous operation."""
         return self.op.removesuffix('-start')
 
     @property

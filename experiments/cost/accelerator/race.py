@@ -1,7 +1,7 @@
 """Measures one GPU for 25 minutes, most important rows first; each row is written immediately.
 
     python -m experiments.cost.accelerator.race [--minutes=25]    measures the missing rows and prints the table
-    python -m experiments.cost.accelerator.race --rehearse        all rows at small size on a CPU: five minutes on 2 cores
+    python -m experiments.cost.accelerator.race --rehearse        all rows at small size on 2 cores: five minutes
     python -m experiments.cost.accelerator.race --quick           a check: two rows at small size, measured again
     python -m experiments.cost.accelerator.race --show            only prints the table of the committed results
     python -m experiments.cost.accelerator.race --show --figure   and race.png: the share of the peak against the batch
