@@ -101,7 +101,7 @@ class StudyParser(Parser):
         self._quick = defaults
 
     def add_until(self, help: str = 'begin nothing after this time of day') -> None:
-        """Adds --until, a time of day. The value is its next occurrence in seconds since the epoch; 0 without the flag."""
+        """Adds --until, a time of day. The value is in seconds since the epoch; 0 without the flag."""
         self.add_argument('--until', type=time_of_day, default=0.0, metavar='HH:MM', help=help)
 
     def add_training(self, runs: str) -> None:
@@ -194,7 +194,7 @@ def make_parser(doc: str | None, define: Callable[[StudyParser], None], has_tabl
 
 
 def counts(text: str) -> list[int]:
-    """Parses positive integers such as 5,500. Raises ArgumentTypeError for other texts."""
+    """Parses comma-separated positive integers, such as 5,500. Raises ArgumentTypeError for other texts."""
     words = text.split(',')
     if not all(re.fullmatch('[0-9]{1,9}', word) and int(word) for word in words):
         raise argparse.ArgumentTypeError('must be positive integers separated by commas')

@@ -49,7 +49,7 @@ def draw_to_neighbours(file: str, strength: float) -> optax.GradientTransformati
 
 
 def neighbour_means(C_VxM: jax.Array, neighbours: Neighbours) -> jax.Array:
-    """Returns m: the mean features of each word's neighbours, V x M; for a word without neighbours, its own features."""
+    """Returns m: the mean features of each word's neighbours, V x M; its own without neighbours."""
     m_VxM = jnp.zeros_like(C_VxM)
     for ids_V, weights_V in zip(neighbours.ids_VxL.T, neighbours.weights_VxL.T):  # avoids an array of V x L x M
         m_VxM = m_VxM + weights_V[:, None] * C_VxM[ids_V]
