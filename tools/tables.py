@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 
 ROOT = pathlib.Path(__file__).parents[1]
-SCRIPTS = {  # of each page; those that begin with a dot lie in its folder
+SCRIPTS = {  # of each page; names that begin with a dot are in its folder
     'README.md': ['experiments.beyond.frontier.table --summary'],
     'docs/howto/tables.md': ['experiments.paper.table1.table --short'],
     'experiments/paper/table2/README.md': ['.table'],
@@ -67,7 +67,7 @@ _NOTE = re.compile(r'\n*^Measured with .*?(?:\n\n|\Z)', re.MULTILINE | re.DOTALL
 
 
 def update(page: str, printed: str) -> str:
-    """Returns a page with what a study prints.
+    """Returns a page with the printed tables of a study.
 
     Args:
         page: The page.

@@ -20,7 +20,7 @@ DAY = 24 * 3600
 
 
 def chain(folder: pathlib.Path, base: runs.Base, fault: str, rng: random.Random, imported: bool) -> list[dict]:
-    """One run, hurt once in each phase, started again each time, finished at last and compared."""
+    """Hurts one run once in each phase, restarts it each time, and compares its final result."""
     rng.shuffle(middle := ['start', 'step', 'evaluation', 'checkpoint'])
     records = []
     for phase in ('files', 'compile', *middle, 'figure', 'mixture', 'result'):
@@ -89,7 +89,7 @@ def clock(folder: pathlib.Path, base: runs.Base, phase: str, imported: bool = Fa
 
 
 def two(folder: pathlib.Path, base: runs.Base, imported: bool = False) -> dict:
-    """The same command twice at once: one does it, the other ends with a line."""
+    """Starts the same command twice at once: one trains, the other exits with a one-line message."""
     starts = [runs.Held(folder, base.flags, base.cache, imported) for _ in range(2)]
     for run in starts:
         run.let_go()

@@ -1,4 +1,4 @@
-"""Faults of a run of several processes: one process or all are hurt, and the run is started again.
+"""Faults of a run with several processes: one or all processes are hurt, and the run is restarted.
 
 Each function makes one start and returns what happened. `who`: first, another or all.
 """
@@ -188,7 +188,7 @@ def two_groups(folder: pathlib.Path, base: Base, same_port: bool, rng: random.Ra
 
 
 def clock(folder: pathlib.Path, base: Base, who: str, phase: str, rng: random.Random, seconds: float) -> dict | None:
-    """The clock of one process jumps."""
+    """Moves the clock of one process."""
     group, hurt = Group(folder, base), victims(who, base.processes, rng)
     if not group.reaches(hurt[0], phase):
         group.ends()
@@ -210,6 +210,6 @@ def another_input(folder: pathlib.Path, base: Base, who: str, rng: random.Random
 
 
 def finished(folder: pathlib.Path, base: Base) -> bool:
-    """Starts all once more. Returns: whether they end as the unbroken run did."""
+    """Starts all processes again. Returns whether they end like the unbroken run."""
     ends = Group(folder, base).ends(600)
     return all(code == 0 for code, _ in ends) and groups.outcome(folder) == base.unbroken

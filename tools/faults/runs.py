@@ -1,4 +1,4 @@
-"""A small training as a child process, held where it is to be hurt, and what must not depend on what was done to it."""
+"""A small training in a child process that stops at chosen points for faults, and the results that must not change."""
 
 import contextlib
 import dataclasses
@@ -133,7 +133,7 @@ class Held:
             self._waits = False
 
     def reaches(self, phase: str, visit: int = 1) -> bool:
-        """Lets it go on up to the beginning of the phase, and no further. Returns: False when it ended before."""
+        """Continues until the beginning of the phase. Returns False if the process ended before."""
         for message in self.messages():
             visit -= message == ('enter', phase)
             if not visit:
@@ -160,7 +160,7 @@ class Held:
         self._connection.close()
 
     def hurt(self, number: int) -> tuple[int, str]:
-        """Sends a signal. Returns: the exit code, what it said last."""
+        """Sends a signal. Returns the exit code and the last message."""
         os.kill(self.pid, number)
         return self.end()
 
@@ -185,7 +185,7 @@ def _forkserver():
 
 
 def finish(folder: pathlib.Path, base: Base, imported: bool = False) -> tuple[bool, int, str]:
-    """The same command once more. Returns: whether it ends as the unbroken run did; its exit code; its stderr."""
+    """Runs the command again. Returns whether it ends like the unbroken run, its exit code and its stderr."""
     if imported:
         code, stderr = Held(folder, base.flags, base.cache, imported).end()
     else:
@@ -218,12 +218,12 @@ def outcome(folder: pathlib.Path) -> dict:
 
 
 def saved_steps(folder: pathlib.Path) -> list[int]:
-    """The updates of the checkpoints that are there, whole or not."""
+    """Returns the update numbers of all checkpoints, complete or not."""
     return sorted(int(p.name) for p in (folder / 'checkpoints').glob('[0-9]*') if p.name.isdigit())
 
 
 def checkpoints(folder: pathlib.Path) -> dict[int, str]:
-    """A digest of each checkpoint's files."""
+    """Returns a digest of the files of each checkpoint."""
     digests = {}
     for step in saved_steps(folder):
         digest = hashlib.sha256()
@@ -239,7 +239,7 @@ def lost(before: dict[int, str], after: dict[int, str]) -> list[int]:
 
 
 def reported(folder: pathlib.Path) -> int:
-    """The last update that metrics.jsonl has."""
+    """Returns the last update in metrics.jsonl."""
     return max((row['step'] for row in reporting.read_metrics(folder / 'metrics.jsonl')), default=0)
 
 

@@ -1,13 +1,13 @@
-"""The golden record: what small trainings of every kind end with, bit for bit, so that a change of form shows itself.
+"""The golden record: bitwise results of small trainings of every kind, to detect changes caused by refactoring.
 
     python -m tools.golden.record --output=FILE [--brown] [--only=CASE,...]
     python -m tools.golden.record --compare=tools/golden/golden.json [--brown] [--only=CASE,...]
 
---output writes the record of this code. --compare makes all cases again, prints `same` or what differs for each, and
-ends with exit code 1 where anything does. The bits are those of one processor with one number of cores and one version
+--output writes the record of this code. --compare repeats all cases, prints `same` or the differences of each, and
+exits with code 1 if any differ. The bits are those of one processor with one number of cores and one version
 of each package (the head of the record names them);
 tests/integration/golden_test.py compares with tolerances instead, anywhere.
-A change that is meant to change numbers records anew and says so.
+Commits that intentionally change numbers record again and say so.
 
 Only `get_config`, `experiment.run`, `experiment.load`, `generation.sample`, the protocol's `next_word` and the files of
 a run's folder are used. Parameters are a sorted list of checksums, so that their names do not matter.
@@ -308,7 +308,7 @@ def _exact(value: Any) -> str:
 
 
 def _numbers_of(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A line of metrics.jsonl without what a clock made."""
+    """Returns a line of metrics.jsonl without times."""
     return {key: row[key] for key in ('step', 'train_perplexity', 'valid_perplexity') if key in row}
 
 
@@ -336,7 +336,7 @@ def _to_text(value: Any, depth: int, margin: str = '\n') -> str:
 
 
 def main() -> None:
-    """Reads the flags, runs the cases and writes the record or compares with it."""
+    """Runs the selected cases, and writes the record or compares them with it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument('--output', type=pathlib.Path, help='the file to write')

@@ -49,7 +49,7 @@ def measure(root: pathlib.Path, files: list[str], limit: float = 1500, kept_only
 
 
 def is_of(room: str, file: str) -> bool:
-    """Returns whether a test file is one of a room."""
+    """Returns whether a test file belongs to a room."""
     return file.startswith(tuple(f'tests/{kind}/{room}/' for kind in KINDS))
 
 

@@ -1,4 +1,4 @@
-"""Finds the places where cosmic-ray can change the package, leaves out what no test is for, and draws a sample."""
+"""Finds the places where cosmic-ray can change the package, excludes places without tests, and draws a sample."""
 
 from __future__ import annotations
 
