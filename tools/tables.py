@@ -3,7 +3,7 @@
     python -m tools.tables                        all pages
     python -m tools.tables experiments/paper      pages whose path begins so
 
-A printed table replaces the table of the page that has its header and most of its row names; a note on the results
+A printed table replaces the table of the page with the same header and most of its row names; a note on the results
 replaces the note after the last of the tables. tests/unit/tables_test.py compares them.
 """
 

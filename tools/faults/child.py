@@ -54,7 +54,7 @@ class Teller:
         setattr(owner, name, wrapped)
 
     def wrap_operation(self, name: str) -> None:
-        """Reports a system call before it is made, within any phase, because it may be the last one."""
+        """Wraps a system call to report it within any phase before it is made, because it may be the last one."""
         function = getattr(os, name)
 
         def wrapped(*args, **kwargs):

@@ -152,11 +152,11 @@ class Held:
             self._answer()
 
     def jump(self, seconds: float) -> None:
-        """Moves its wall clock, where it is held, and lets it go on to where it says something next."""
+        """Moves the wall clock of the held process, and continues until its next message."""
         self._answer(seconds)
 
     def let_go(self) -> None:
-        """It goes on and is not held again."""
+        """Lets the process continue without further holds."""
         self._connection.close()
 
     def hurt(self, number: int) -> tuple[int, str]:
@@ -165,7 +165,7 @@ class Held:
         return self.end()
 
     def end(self, seconds: float = 900) -> tuple[int | None, str]:
-        """Lets it go to its end. Returns: the exit code, None where it had to be killed; what it said on stderr."""
+        """Lets the process finish. Returns its exit code (None if it had to be killed) and its stderr."""
         self._connection.close()
         if (code := self._wait(seconds)) is None:
             os.kill(self.pid, signal.SIGKILL)
@@ -196,7 +196,7 @@ def finish(folder: pathlib.Path, base: Base, imported: bool = False) -> tuple[bo
 
 
 def outcome(folder: pathlib.Path) -> dict:
-    """Returns what must not depend on faults: all bits of the last state and best parameters, numbers and lines."""
+    """Returns the results that must not depend on faults: bits of the last state and best parameters, and numbers."""
     settings, words = workdir.read_settings(folder), vocabulary_files.load(folder / workdir.VOCABULARY)
     program = make_program(settings, network_from_settings(settings, len(words)), steps_per_epoch=1)
     example = jax.eval_shape(lambda: step_lib.init_state(program, settings.seed, settings.optimizer.hyperparams))
@@ -234,7 +234,7 @@ def checkpoints(folder: pathlib.Path) -> dict[int, str]:
 
 
 def lost(before: dict[int, str], after: dict[int, str]) -> list[int]:
-    """Checkpoints that changed or went although fewer than `KEPT` newer ones are there."""
+    """Returns the checkpoints that changed or disappeared although fewer than `KEPT` newer ones exist."""
     return [s for s, d in before.items() if after.get(s) != d and sum(n > s for n in after) < KEPT]
 
 

@@ -1,4 +1,4 @@
-"""A sweep whose points train together in one process (--vectorize), hurt and started again."""
+"""Faults of a sweep whose points train together in one process (--vectorize)."""
 
 import contextlib
 import dataclasses

@@ -162,10 +162,10 @@ FIRST_WORDS = 8  # whose log-probabilities are recorded as numbers, the others' 
 def make_text() -> str:
     """A text of about 6,000 words in paragraphs, always the same.
 
-    Words are about as frequent as Zipf's law has it. Paragraphs have topics, adjectives and verbs go with their nouns,
-    so that there is something to learn from the words before. Of `random` only what no version changes is used.
+    Word frequencies approximately follow Zipf's law. Paragraphs have topics, adjectives and verbs go with their nouns,
+    so the previous words are informative. Uses only functions of `random` that are stable between versions.
 
-    Returns: sentences of lower case words and punctuation, a blank line between paragraphs.
+    Returns sentences of lower-case words and punctuation, with a blank line between paragraphs.
     """
     rng = random.Random(2003)
 
@@ -287,14 +287,14 @@ def differences(found: Mapping[str, Any], recorded: Mapping[str, Any]) -> list[s
 
 
 def _largest(now: Mapping[str, Any], then: Mapping[str, Any]) -> str:
-    """The largest relative difference of numbers that both have, in words; nothing where there is none."""
+    """Describes the largest relative difference of common numbers; empty if there is none."""
     pairs = [(now[place], then[place]) for place in then if place in now]
     relative = [abs(a - b) / abs(b) for a, b in pairs if isinstance(a, float) and isinstance(b, float) and b]
     return f', largest relative difference {max(relative):.2g}' if relative else ''
 
 
 def _leaves(value: Any, place: str = '') -> Iterator[tuple[str, Any]]:
-    """The numbers, texts and nulls of a JSON value, each with where it stands."""
+    """Yields the numbers, texts and nulls of a JSON value with their positions."""
     if isinstance(value, dict | list):
         for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
             yield from _leaves(inner, f'{place}[{key}]')
@@ -313,7 +313,7 @@ def _numbers_of(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _checksums(params: Any) -> list[list[Any]]:
-    """Shape, dtype and sha256 of every array of a pytree, sorted."""
+    """Returns the shape, dtype and SHA-256 of every array of a pytree, sorted."""
     arrays = [np.asarray(leaf) for leaf in jax.tree.leaves(params)]
     return sorted([list(a.shape), str(a.dtype), hashlib.sha256(a.tobytes()).hexdigest()] for a in arrays)
 
