@@ -75,7 +75,7 @@ class Group:
             self.processes.append(runs.Held(folder, arguments, cache, True, prepare_of(i)))
 
     def reaches(self, holder: int, phase: str, visit: int = 1) -> bool:
-        """Holds one process at the beginning of a phase and lets the others go. Returns: False when it ended before."""
+        """Holds one process at the beginning of a phase and lets the others run. Returns False if it ended before."""
         for i, process in enumerate(self.processes):
             if i != holder:
                 process.let_go()

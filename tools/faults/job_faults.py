@@ -93,7 +93,7 @@ def wait_for(condition, seconds: float) -> bool:
 
 
 def hurt(folder: pathlib.Path, base: runs.Base, kind: str, fault: str, who: str) -> dict | None:
-    """One start, hurt once there is another checkpoint. Returns: what happened, None when it ended before."""
+    """Makes one start and hurts it after the next checkpoint. Returns the record; None if it ended before."""
     before, waiting = runs.saved_steps(folder), start(folder, base, kind)
     wait_for(lambda: set(runs.saved_steps(folder)) - set(before) or waiting.poll() is not None, 300)
     pids_of_role = members(folder)

@@ -32,7 +32,7 @@ def chain(folder: pathlib.Path, base: runs.Base, fault: str, rng: random.Random,
 
 
 def once(folder, base, fault, phase, rng, imported=False, cache=None) -> dict | None:
-    """One start that is hurt at a random moment of the phase. Returns: what happened, None when it ended before."""
+    """Makes one start and hurts it at a random moment of the phase. Returns the record; None if it ended before."""
     before = runs.checkpoints(folder)
     run = runs.Held(folder, base.flags, cache or base.cache, imported)
     visit, delay = rng.randint(1, VISITS.get(phase, 1)), rng.uniform(0, LONGEST[phase])

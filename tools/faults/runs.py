@@ -34,7 +34,7 @@ KEPT = 3  # checkpoints
 
 
 def text(folder: pathlib.Path) -> tuple[str, ...]:
-    """Makes up a text in `folder`. Returns: flags that train a small network on it, the best long before the last."""
+    """Writes a text to `folder`. Returns flags that train a small network on it beyond its best validation."""
     rng = random.Random(0)
     words = (f'w{int(rng.paretovariate(0.7)) % 300}' for _ in range(4_000))
     (folder / 'text').write_text(' '.join(words))
@@ -118,7 +118,7 @@ class Held:
         self.pid = process.pid
 
     def messages(self) -> Iterator[tuple[str, str]]:
-        """What it says, each message answered when the next is asked for; ends where the process does."""
+        """Yields its messages until the process ends; answers each message when the next one is requested."""
         with contextlib.suppress(EOFError, OSError):
             while True:
                 self._answer()

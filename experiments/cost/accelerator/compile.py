@@ -49,7 +49,7 @@ class Case(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its key in the results of the topology."""
+        """The key of the case in the results of the topology."""
         return f'{self.row} {self.data}x{self.model} {self.batch_size or "evaluation"}'
 
 

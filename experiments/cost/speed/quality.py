@@ -72,7 +72,7 @@ def read_config(file: str, keys: Sequence[str]) -> tuple[ConfigDict, dict[str, A
 def evaluations(config: ConfigDict, overridden: list[str]) -> list[str]:
     """Returns overrides for four evaluations per epoch, unless the user sets train.evaluate_every.
 
-    Raises: BadInput when the config does not say how many words it trains on.
+    Raises: BadInput if the config does not give the number of training words.
     """
     if 'train.evaluate_every' in overridden:
         return []

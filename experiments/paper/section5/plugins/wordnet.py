@@ -84,7 +84,7 @@ def parse(texts: Mapping[str, str]) -> WordNet:
 
 
 def _lines(text: str) -> Iterator[list[str]]:
-    """Yields the fields of each line, without the gloss; lines of the licence begin with a blank."""
+    """Yields the fields of each line without the gloss; skips the licence, whose lines begin with a space."""
     for line in text.splitlines():
         if line and not line.startswith(' '):
             yield line.partition(' | ')[0].split()
